@@ -188,7 +188,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
                                        cores - taken)),
                        connections=connections)
 
-    def values_served(self, services: Services, said: str,
+    def values_served(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         self.version = services.servers[0].version
         filled, measured = (services.steps[s] for s in ('fill', 'measure'))
@@ -265,16 +265,16 @@ class StoreServes(StoreBenchmark):
         return [*(metrics.key(name, self.scenario.payload) for name in names),
                 'server_cpu', 'ready_time', 'memory_ratio', 'evictions']
 
-    def values_served(self, services: Services, said: str,
+    def values_served(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         filled = services.steps['fill']
-        measured = read(said)
+        measured = read(output)
         if 'client' in measured.limited.values():
             self.add_inconclusive(
                 'limited by the load generator, not by the store')
         return {**{metrics.key(r.metric, r.size): r.value
                    for r in measured.records},
-                **super().values_served(services, said, run),
+                **super().values_served(services, output, run),
                 'memory_ratio': filled.grown('memory')
                 / (self.keys * self.scenario.payload)}
 
@@ -380,23 +380,23 @@ class StoreGenerators(StoreBenchmark):
             'operations', 'latency', 'latency_p50', 'latency_p99')),
             'server_cpu', 'ready_time', 'evictions']
 
-    def values_served(self, services: Services, said: str,
+    def values_served(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         measured = services.steps['measure']
         if measured.grown('misses'):
             guards.refuse('misses', f'{run.name}: {measured.grown("misses"):g}'
                           ' keys were not there, of those that were set')
-        records = [r for r in parse(said) if '[' not in r.metric]
+        records = [r for r in parse(output) if '[' not in r.metric]
         self.look_at_values({r.metric: r.value for r in records}, run)
-        asked = (self.requests if self.counted else
+        request = (self.requests if self.counted else
                  records[0].value * (round(self.duration) - 1))
-        if measured.grown('commands') < asked:
-            guards.refuse('calls', f'{run.name}: {asked:g} requests by the '
+        if measured.grown('commands') < request:
+            guards.refuse('calls', f'{run.name}: {request:g} requests by the '
                           f'count of {self.program}, '
                           f'{measured.grown("commands"):g} by the store\'s')
         return {**{metrics.key(r.metric, self.scenario.payload): r.value
                    for r in records},
-                **super().values_served(services, said, run)}
+                **super().values_served(services, output, run)}
 
     def look_at_values(self, values: dict[str, float], run: guards.Run
                        ) -> None:

@@ -77,15 +77,15 @@ def layouts(nodes: Iterable[int] = (1, *NODES), full: bool = False
 
     :arg full: all GPUs of a node, on one node, too.
     """
-    found = set()
+    result = set()
     for part in partitions():
         maximum = gpus_of(part)
         some = [maximum] if full else [
             maximum, *(2 ** n for n in range(10) if 2 ** n < maximum)]
-        found |= {Layout(gpus, count) for count in nodes
+        result |= {Layout(gpus, count) for count in nodes
                   for gpus in (some if count == 1 else [maximum])
                   if f'nodes_{count}' in part.features}
-    return sorted(found, key=lambda one: (one.nodes, one.gpus))
+    return sorted(result, key=lambda one: (one.nodes, one.gpus))
 
 
 def offered() -> list[str]:
@@ -367,10 +367,10 @@ class NcclBenchmark(Benchmark, special=True):
                 if minimum <= self.min_size << n <= self.max_size]
 
     def planned_values(self) -> list[str]:
-        wanted = ('time', 'algbw', 'busbw')[:3 if self.layout.ranks > 1
+        expected = ('time', 'algbw', 'busbw')[:3 if self.layout.ranks > 1
                                             else 2]
         return ['wrong', *(metrics.key(name, size) for size in self.sizes()
-                           for name in wanted)]
+                           for name in expected)]
 
     def values_of(self, run: guards.Run) -> dict[str, float]:
         out = self.output(run)
@@ -411,7 +411,7 @@ class NcclBenchmark(Benchmark, special=True):
         """Refuses a table or a transport that was not asked for."""
         name = f'{run.name}.out'
         reduces = programs.PROGRAMS[self.program].reduces
-        for what, has, asked in (
+        for what, has, request in (
                 ('program', out.program or self.program, self.program),
                 ('ranks', out.ranks, self.layout.ranks),
                 ('nodes', len(out.hosts), self.layout.nodes),
@@ -421,9 +421,9 @@ class NcclBenchmark(Benchmark, special=True):
                 ('reduction', ','.join(sorted({
                     row.redop for row in out.rows})) if reduces else '',
                  self.operation if reduces else '')):
-            if has != asked:
+            if has != request:
                 guards.refuse('table', f'{name}: {what}: {has}, asked for '
-                              f'was {asked}')
+                              f'was {request}')
         self.assert_transport(run)
 
     def said(self, run: guards.Run) -> str:
@@ -443,22 +443,25 @@ class NcclBenchmark(Benchmark, special=True):
                           'left a log of NCCL (NCCL_DEBUG_FILE), '
                           f'{self.num_tasks * self.repetitions} were started: '
                           'is NCCL_DEBUG set elsewhere (/etc/nccl.conf)?')
-        told = log.told(logs)
-        asked = self.evidence()
-        if asked and not any(re.search(asked[1], one)
-                             for one in told.channels):
-            guards.refuse('transport', f'{run.name}: {asked[0]} was asked '
+        message = log.told(logs)
+        request = self.evidence()
+        if request and not any(re.search(request[1], one)
+                             for one in message.channels):
+            guards.refuse('transport', f'{run.name}: {request[0]} was asked '
                           'for, and no channel of NCCL went that way, but '
-                          f'{", ".join(told.channels) or "unknown ones"}')
+                          f'{", ".join(message.channels) or "unknown ones"}')
         for name in ('P2P', 'SHM'):
             if (self.environment().get(f'NCCL_{name}_DISABLE') == '1'
-                    and name in told.channels):
-                guards.refuse('transport', f'{run.name}: NCCL_{name}_DISABLE '
-                              f'was set, and {told.channels[name]} channels '
-                              f'of NCCL went via {name}')
+                    and name in message.channels):
+                guards.refuse(
+                    'transport',
+                    f'{run.name}: NCCL_{name}_DISABLE '
+                    f'was set, and {message.channels[name]} channels '
+                    f'of NCCL went via {name}',
+                )
         nics = {device.arch for device in
                 self.current_partition.select_devices('nic')}
-        if nics & FAST and any('Socket' in one for one in told.channels):
+        if nics & FAST and any('Socket' in one for one in message.channels):
             guards.refuse('transport', f'{run.name}: NCCL went over TCP '
                           '(NET/Socket) beside '
                           f'{", ".join(sorted(nics))}: is the network '
@@ -496,9 +499,9 @@ class NcclBenchmark(Benchmark, special=True):
             notes += [f'{metric} = {self.values[metric]:g} is below half of '
                       f'{bound:g}, which {who}' for bound, who in
                       self.known_bounds() if self.values[metric] < bound / 2]
-        asked = {**(self.current_environ.extras.get('transport') or {}).get(
+        request = {**(self.current_environ.extras.get('transport') or {}).get(
             'env', {}), **self.environment()}
-        silent = [name for name in asked if name.startswith('NCCL_')
+        silent = [name for name in request if name.startswith('NCCL_')
                   and name not in log.told(self.logs()).variables]
         if silent:
             notes.append(f'NCCL did not speak of {", ".join(silent)}: '
@@ -637,16 +640,16 @@ CHOICES: dict[str, tuple[dict[str, str], str, str]] = {
 
 def choices() -> list[str]:
     """Choices that the hardware of some partition here knows."""
-    found = set()
+    result = set()
     for part in partitions():
         archs = {device.arch for device in part.devices}
         links = part.extras.get('gpu_bandwidth')
         if archs & {'sm_90', 'sm_100'} and links and (
                 links == part.extras.get('gpu_link_bandwidth')):
-            found.add('switch')
-        found |= archs & FAST
+            result.add('switch')
+        result |= archs & FAST
     return [name for name, (_, _, needs) in CHOICES.items()
-            if not set(needs.split()) & {'switch', 'infiniband'} - found]
+            if not set(needs.split()) & {'switch', 'infiniband'} - result]
 
 
 def choice_layouts() -> list[Layout]:

@@ -102,14 +102,14 @@ class Output:
     @property
     def sizes(self) -> list[int]:
         """The sizes asked for, in B."""
-        found: list[int] = []
+        results: list[int] = []
         size = self.minimum
-        while size <= self.maximum and len(found) <= MAX_ROWS:
-            found.append(size)
+        while size <= self.maximum and len(results) <= MAX_ROWS:
+            results.append(size)
             size = size * self.step if self.by_factor else size + self.step
             if self.step < (2 if self.by_factor else 1) or size == 0:
                 break
-        return found
+        return results
 
     @property
     def largest(self) -> int:
@@ -167,43 +167,43 @@ class Judge:
 
     def sizes(self) -> None:
         """All sizes asked for are there, in their order."""
-        asked = self.out.sizes
+        request = self.out.sizes
         rows = self.out.rows
-        if not asked or len(asked) > MAX_ROWS:
+        if not request or len(request) > MAX_ROWS:
             self.refuse('the sizes asked for (minBytes, maxBytes, step) make '
                         'no table', rows[0].line)
-        if len(rows) % len(asked):
+        if len(rows) % len(request):
             self.refuse(
-                f'{len(rows)} rows, and {len(asked)} sizes from '
+                f'{len(rows)} rows, and {len(request)} sizes from '
                 f'{self.out.minimum} to {self.out.maximum} B were asked '
                 'for: lines were lost or doubled',
                 rows[-1].line,
             )
         for number, row in enumerate(rows):
-            wanted = asked[number % len(asked)]
-            if row.size not in self.rounded(wanted, row):
-                self.refuse(f'size {row.size} where {wanted} B were asked '
+            expected = request[number % len(request)]
+            if row.size not in self.rounded(expected, row):
+                self.refuse(f'size {row.size} where {expected} B were asked '
                             'for: rows lost or damaged'
                             + (' (or NCCL_TESTS_ALLTOALLV_SPREAD is neither '
                                '0 nor 1: what it moves is not told then)'
                                if 'alltoallv' in self.out.program else ''),
                             row.line)
 
-    def rounded(self, asked: int, row: Row) -> set[int]:
+    def rounded(self, request: int, row: Row) -> set[int]:
         """Sizes that a row may have for one that was asked for, by its
         count: whole, or a part for each rank, rounded down."""
         width, ranks = TYPES[row.type], self.out.ranks
-        whole = asked // width
-        found = {whole * width} if row.count == whole else set()
+        whole = request // width
+        result = {whole * width} if row.count == whole else set()
         part = whole // ranks
         parts = {part, part & ~(16 // width - 1), part // 4 * 4}
         if whole < ranks * ranks // 2:
             parts.add(0)                # alltoallv of rccl-tests
         if row.count in parts:
-            found.add(row.count * ranks * width)
+            result.add(row.count * ranks * width)
             if self.out.program in ('alltoallv_perf', ''):
-                found.add(self.weighted(row.count * ranks * width, width))
-        return found
+                result.add(self.weighted(row.count * ranks * width, width))
+        return result
 
     def weighted(self, total: int, width: int) -> int:
         """alltoallv of nccl-tests sends more to ranks that are far."""
@@ -216,8 +216,8 @@ class Judge:
 
     def order(self) -> None:
         """Types, reductions and roots follow as the program runs them."""
-        asked, rows = len(self.out.sizes), self.out.rows
-        blocks = [rows[at:at + asked] for at in range(0, len(rows), asked)]
+        request, rows = len(self.out.sizes), self.out.rows
+        blocks = [rows[at:at + request] for at in range(0, len(rows), request)]
         for one, other in itertools.pairwise(blocks):
             if [replace(row, line=0) for row in one] == [
                     replace(row, line=0) for row in other]:
@@ -225,11 +225,11 @@ class Judge:
                             'were doubled', other[0].line)
         keys = []
         for block in blocks:
-            found = {(row.type, row.redop, row.root) for row in block}
-            if len(found) > 1:
+            result = {(row.type, row.redop, row.root) for row in block}
+            if len(result) > 1:
                 self.refuse('type, reduction or root changes between two '
                             'sizes: rows lost or damaged', block[0].line)
-            keys.append(found.pop())
+            keys.append(result.pop())
         runs = [len(list(run)) for _, run in itertools.groupby(keys)]
         if len(set(runs)) > 1:
             self.refuse('one cycle (-N) has fewer rows: lines were lost',
@@ -267,10 +267,10 @@ class Judge:
                 return row.line, (f'{row.count} elements of {row.type} are '
                                   f'not {row.size} B')
             for suffix, half in row.halves:
-                said = self.disagrees(kind, row.size, half)
-                if said:
+                output = self.disagrees(kind, row.size, half)
+                if output:
                     where = 'in place' if suffix else 'out of place'
-                    return row.line, f'{said} ({where})'
+                    return row.line, f'{output} ({where})'
         return None
 
     def disagrees(self, kind: Program, size: int, half: Half) -> str:
@@ -300,9 +300,11 @@ class Judge:
     def mean(self) -> None:
         """The average is that of all rows."""
         assert self.out.average
-        said = [half.busbw for row in self.out.rows for _, half in row.halves]
-        minimum = sum(one.minimum for one in said) / len(said)
-        maximum = sum(one.maximum for one in said) / len(said)
+        messages = [
+            half.busbw for row in self.out.rows for _, half in row.halves
+        ]
+        minimum = sum(one.minimum for one in messages) / len(messages)
+        maximum = sum(one.maximum for one in messages) / len(messages)
         if not (minimum - self.out.average.half <= self.out.average.value
                 <= maximum + self.out.average.half):
             self.refuse(

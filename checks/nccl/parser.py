@@ -188,9 +188,9 @@ class _Reader:
 
     def explain(self) -> None:
         """Refuses a run that says what went wrong."""
-        said = self.said()
+        output = self.said()
         for pattern, reason in _FAILURES.items():
-            for number, line in said:
+            for number, line in output:
                 match = pattern.search(line)
                 if match:
                     words = {name: text or '' for name, text in
@@ -324,11 +324,11 @@ class _Reader:
         if not self.header_at:
             self.refuse('units without a header above them')
         self.units_at = self.once('the units of the table', self.units_at)
-        said = re.findall(r'\((us|GB/s|%)\)', match[0])
+        output = re.findall(r'\((us|GB/s|%)\)', match[0])
         units = {'time': 'us', 'cputime': 'us', 'algbw': 'GB/s',
                  'busbw': 'GB/s', 'i_min': 'us', 'i_max': 'us',
                  'i_p99': 'us', 'i_cv%': '%'}
-        if said != [units[name] for name in self.out.columns
+        if output != [units[name] for name in self.out.columns
                     if name in units]:
             self.refuse('the units do not belong to the header')
 
@@ -420,7 +420,7 @@ class _Reader:
                 self.refuse('a row without its time of day')
             line, names, ends = line[:clock.start()], names[:-1], ends[:-1]
         words = [(m[0], m.end()) for m in re.finditer(r'[^ ]+', line)]
-        found, at, before = [], 0, -2
+        results, at, before = [], 0, -2
         for number, (name, end) in enumerate(zip(names, ends, strict=True)):
             width = end - (ends[number - 1] + 2 if number else 0)
             word, stop = words[at] if at < len(words) else ('', -1)
@@ -430,17 +430,17 @@ class _Reader:
             if name == _CHOSEN[0]:      # 8 wide, and no blanks before it
                 due = before + max(8, len(word))
             if word and stop == due:
-                found.append(word)
+                results.append(word)
                 at, before = at + 1, stop
             elif name in _MAY_BE_EMPTY:
-                found.append('')
+                results.append('')
                 before += 2 + width
             else:
                 self.refuse(f'no {name} where its column ends: characters '
                             'lost or added, or lines of several ranks in one')
         if at != len(words):
             self.refuse(f'{len(words) - at} fields too many')
-        return found
+        return results
 
     def row(self, line: str) -> None:
         if not self.units_at or self.bounds_at:
@@ -632,8 +632,8 @@ def _json_output(data: dict[str, Any], refuse: Any) -> Output:
         average=exactly(average['bandwidth']))
     for one in data['results']:
         out.rows.append(_json_row(one, refuse))
-    out.warnings = [(1, str(said)) for said in data.get('errors', ())
-                    if said]
+    out.warnings = [(1, str(line)) for line in data.get('errors', ())
+                    if line]
     return out
 
 
@@ -658,18 +658,18 @@ def _json_row(row: dict[str, Any], refuse: Any) -> Row:
                halves.get('in_place'), iterations)
 
 
-def _iterations(said: dict[str, Any], refuse: Any) -> dict[str, float]:
+def _iterations(answer: dict[str, Any], refuse: Any) -> dict[str, float]:
     """What -I says of single iterations, confirmed by their times."""
-    times = sorted(said['times_us'][said['skipped_iterations']:])
-    values = {'min': said['min_us'], 'p50': said['p50_us'],
-               'p99': said['p99_us'], 'max': said['max_us']}
+    times = sorted(answer['times_us'][answer['skipped_iterations']:])
+    values = {'min': answer['min_us'], 'p50': answer['p50_us'],
+               'p99': answer['p99_us'], 'max': answer['max_us']}
     if not times or min(times) <= 0:
         refuse('no times of iterations')
     number = len(times)
-    mine = {'min': times[0], 'p50': times[number // 2], 'max': times[-1],
+    subset = {'min': times[0], 'p50': times[number // 2], 'max': times[-1],
             'p99': times[min(number - 1, (number * 99 + 99) // 100 - 1)]}
     for name, value in values.items():
-        if abs(value - mine[name]) > 2e-6:
+        if abs(value - subset[name]) > 2e-6:
             refuse(f'{name}_us is not that of times_us')
     return values
 
@@ -691,7 +691,7 @@ def read(text: str) -> Output:
 
 def records(out: Output) -> tuple[Record, ...]:
     """The figures of a run; see `parse`."""
-    found: list[Record] = []
+    results: list[Record] = []
     rows = [row for row in out.rows if row.size]
     varies = {name: len({getattr(row, name) for row in out.rows}) > 1
               for name in ('type', 'redop', 'root')}
@@ -699,7 +699,7 @@ def records(out: Output) -> tuple[Record, ...]:
     program = out.program or 'nccl-tests'
 
     def add(row: Row, metric: str, value: float, unit: str) -> None:
-        found.append(Record(program, out.version, row.size, metric, value,
+        results.append(Record(program, out.version, row.size, metric, value,
                             unit, row.line))
 
     for row in rows:
@@ -718,15 +718,15 @@ def records(out: Output) -> tuple[Record, ...]:
             add(row, f'algbw{suffix}{mark}', half.algbw.value, 'GB/s')
             if out.ranks > 1:
                 add(row, f'busbw{suffix}{mark}', half.busbw.value, 'GB/s')
-            told = row.iterations.get(suffix[1:] or 'out_of_place', {})
-            for name, value in told.items():
+            message = row.iterations.get(suffix[1:] or 'out_of_place', {})
+            for name, value in message.items():
                 add(row, f'time_{name}{suffix}{mark}', value, 'us')
     if out.ranks > 1 and out.average:
-        found.append(Record(program, out.version, None, 'busbw_average',
+        results.append(Record(program, out.version, None, 'busbw_average',
                             out.average.value, 'GB/s', out.end))
-    found.append(Record(program, out.version, None, 'wrong', 0.0, '1',
+    results.append(Record(program, out.version, None, 'wrong', 0.0, '1',
                         out.end))
-    return tuple(found)
+    return tuple(results)
 
 
 def parse(text: str) -> tuple[Record, ...]:
@@ -748,28 +748,38 @@ def parse(text: str) -> tuple[Record, ...]:
 def remarks(text: str) -> list[Remark]:
     """What was left out of the figures, and warnings of NCCL."""
     out = read(text)
-    said = [Remark(number, number, words[:200])
+    messages = [Remark(number, number, words[:200])
             for number, words in out.warnings]
     zero = [row.line for row in out.rows if not row.size]
     if zero:
-        said.append(Remark(zero[0], zero[-1], 'sizes that are rounded to 0 B '
-                           'for so many ranks: left out'))
+        messages.append(
+            Remark(
+                zero[0],
+                zero[-1],
+                'sizes that are rounded to 0 B for so many ranks: left out',
+            )
+        )
     open_ = [row.line for row in out.rows
              for _, half in row.halves if not half.checked]
     if open_:
-        said.append(Remark(open_[0], open_[-1], 'in place the program checks '
-                           'no data: left out'))
+        messages.append(
+            Remark(
+                open_[0],
+                open_[-1],
+                'in place the program checks no data: left out',
+            )
+        )
     if out.ranks == 1:
-        said.append(Remark(out.rows[0].line, out.rows[-1].line,
+        messages.append(Remark(out.rows[0].line, out.rows[-1].line,
                            'one rank: nothing went over a link, no busbw'))
     if 'cputime' in out.columns:
-        said.append(Remark(out.rows[0].line, out.rows[-1].line,
+        messages.append(Remark(out.rows[0].line, out.rows[-1].line,
                            'cputime (-C) is confirmed by nothing: left out'))
     if 'i_min' in out.columns:
-        said.append(Remark(out.rows[0].line, out.rows[-1].line,
+        messages.append(Remark(out.rows[0].line, out.rows[-1].line,
                            'times of single iterations (-I) are confirmed '
                            'only in the JSON of -J: left out'))
-    return said
+    return messages
 
 
 def without_environment(text: str) -> str:

@@ -44,18 +44,18 @@ def limit(program: str, nodes: int, gpus: int, site: Mapping[str, Any]
     :arg site: extras of the partition, bandwidths in MB/s.
     """
     kind, ranks = PROGRAMS[program], nodes * gpus
-    found = []
+    results = []
     # A GPU sends to each of the others over its own links, where there is
     # no switch: as many as take part.
     if nodes == 1 and gpus > 1 and 'gpu_link_bandwidth' in site:
         links = min(site.get('gpu_bandwidth', float('inf')),
                     site['gpu_link_bandwidth'] * (gpus - 1))
-        found.append((links, gpus, 1, 'the links of a GPU'))
+        results.append((links, gpus, 1, 'the links of a GPU'))
     if nodes > 1 and 'nic_bandwidth' in site:
-        found.append((site['nic_bandwidth'], nodes, gpus,
+        results.append((site['nic_bandwidth'], nodes, gpus,
                       'the NICs of a node'))
     best = None
-    for bandwidth, parts, ranks_of_part, what in found:
+    for bandwidth, parts, ranks_of_part, what in results:
         share = crossing(program, parts)
         if share is None:
             continue
@@ -84,8 +84,8 @@ def expected(program: str, nodes: int, gpus: int, site: Mapping[str, Any]
         if 'gpu_bandwidth' in site and gpus > 1:
             rates.append(site['gpu_bandwidth'] / 1e3)
         return min(rates)
-    found = limit('all_gather_perf', nodes, gpus, site)
-    return found[0] if found else None
+    result = limit('all_gather_perf', nodes, gpus, site)
+    return result[0] if result else None
 
 
 @functools.cache

@@ -76,13 +76,13 @@ def installed(prefix: str | os.PathLike[str]) -> dict[str, str]:
 
     :param prefix: of the installation, or the folder of the programs.
     """
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for folder in (Path(prefix), Path(prefix, 'bin'), Path(prefix, 'build')):
         for path in sorted(folder.glob('*_perf*')):
             if (path.is_file() and os.access(path, os.X_OK)
                     and re.fullmatch(r'[a-z_]+_perf(_[a-z]+)?', path.name)):
-                found.setdefault(plain(path.name), str(path))
-    return found
+                result.setdefault(plain(path.name), str(path))
+    return result
 
 
 def offered(source: str) -> tuple[str, ...]:

@@ -106,7 +106,7 @@ class _File:
                 self.refuse(f'unknown column {name!r}')
         if 'nodes' not in names and 'ranks' in names:
             names.insert(names.index('collective') + 1, 'nodes')
-        found = []
+        results = []
         for line, values in rows[1:]:
             if not values:
                 continue
@@ -122,8 +122,8 @@ class _File:
                     entry[key] = int(value)
                 else:
                     self.refuse(f'{name} is {value!r}', line)
-            found.append((line, entry))
-        return found
+            results.append((line, entry))
+        return results
 
     # Rows ----------------------------------------------------------------
 
@@ -148,9 +148,9 @@ class _File:
                 self.refuse('no data of this row was checked (N/A, -c 0)',
                             row.line)
             for suffix, half in row.halves:
-                said = judge.disagrees(kind, row.size, half)
-                if said:
-                    self.refuse(said + (' (in place)' if suffix else
+                output = judge.disagrees(kind, row.size, half)
+                if output:
+                    self.refuse(output + (' (in place)' if suffix else
                                         ' (out of place)'), row.line)
         # Sizes are rounded down to elements, or to parts of 16 B.
         loss = (16 * out.ranks if kind.split else 8) - 1
@@ -210,25 +210,25 @@ class _File:
                ) -> list[list[Row]]:
         """Rows of each sweep over the sizes: cycles, types, reductions and
         roots follow each other."""
-        found: list[list[Row]] = []
+        results: list[list[Row]] = []
         key: tuple[Any, ...] = ()
         for line, entry in entries:
-            mine = entry.get('numCycle', 0), entry['type'], entry['redop']
+            subset = entry.get('numCycle', 0), entry['type'], entry['redop']
             half = self.half(entry, line)
-            if entry['inPlace'] and found and mine == key:
-                last = found[-1][-1]
+            if entry['inPlace'] and results and subset == key:
+                last = results[-1][-1]
                 if last.in_place is None and last.size == entry['size']:
-                    found[-1][-1] = replace(last, in_place=half)
+                    results[-1][-1] = replace(last, in_place=half)
                     continue
             row = Row(line, entry['size'], entry['size'] // TYPES[
                 entry['type']], entry['type'], entry['redop'], None,
                 None if entry['inPlace'] else half,
                 half if entry['inPlace'] else None)
-            if not found or mine != key or row.size < found[-1][-1].size:
-                found.append([])
-            found[-1].append(row)
-            key = mine
-        return found
+            if not results or subset != key or row.size < results[-1][-1].size:
+                results.append([])
+            results[-1].append(row)
+            key = subset
+        return results
 
     def follow(self, rows: Sequence[Row], loss: int) -> None:
         """Sizes are each a factor of, or a step from, the one before.
@@ -262,11 +262,11 @@ class _File:
                             'entries were lost', block[0].line)
         seen = set()
         for row in itertools.chain(*blocks):
-            mine = (row.size, row.type, row.redop, row.out_of_place,
+            subset = (row.size, row.type, row.redop, row.out_of_place,
                     row.in_place)
-            if mine in seen:
+            if subset in seen:
                 self.refuse('an entry twice, to the last digit', row.line)
-            seen.add(mine)
+            seen.add(subset)
 
 
 def read(text: str) -> Output:

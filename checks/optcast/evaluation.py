@@ -142,40 +142,40 @@ class Evaluation:
 
         :raises ParseError: something is missing, or cannot be trusted
         """
-        of, found = self.setup, parser.analyse(folder)
-        there = [row.size for row in found.table.rows] if found.table else []
-        if not found.table or found.table.ranks != of.clients \
+        of, result = self.setup, parser.analyse(folder)
+        there = [row.size for row in result.table.rows] if result.table else []
+        if not result.table or result.table.ranks != of.clients \
                 or there != list(of.sizes):
             raise ParseError(1, '', f'{of.clients} clients and the sizes '
                              f'{list(of.sizes)} were asked for, the table '
                              f'has {there}', 'client.log')
         if of.type == 'optcast' and (
-                not found.ring or list(found.ring.curve) != there):
+                not result.ring or list(result.ring.curve) != there):
             raise ParseError(1, '', 'the table is not whole', 'ring.txt')
-        return found
+        return result
 
-    def beside(self, found: Analysis) -> dict[str, float]:
+    def beside(self, analysis: Analysis) -> dict[str, float]:
         """Figures beside those of the logs."""
-        return (self.against_the_ring(found)
+        return (self.against_the_ring(analysis)
                 if self.setup.type == 'optcast' else {})
 
-    def against_the_ring(self, found: Analysis) -> dict[str, float]:
+    def against_the_ring(self, analysis: Analysis) -> dict[str, float]:
         """busbw of the ring of the same clients, and the ratio to it."""
-        assert found.table and found.ring
+        assert analysis.table and analysis.ring
         values = {}
-        for size, busbw in found.ring.curve.items():
+        for size, busbw in analysis.ring.curve.items():
             values[metrics.key('ring_busbw', size)] = busbw
             values[metrics.key('ring_ratio', size)] = (
-                found.table.curve[size] / busbw)
+                analysis.table.curve[size] / busbw)
         return values
 
-    def sentences(self, found: Analysis, values: dict[str, float]
+    def sentences(self, analysis: Analysis, values: dict[str, float]
                   ) -> list[str]:
         """Who is ahead, by how much, and what holds it back."""
-        of, said = self.setup, found.sentences()
+        of, output = self.setup, analysis.sentences()
         if of.type == 'ring':
-            return said
-        return [*said, *(f'{size} B: ' + words.ahead(
+            return output
+        return [*output, *(f'{size} B: ' + words.ahead(
             values[metrics.key('busbw', size)],
             values[metrics.key('ring_busbw', size)], 'ring')
             for size in of.sizes),

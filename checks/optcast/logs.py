@@ -205,17 +205,17 @@ class _Reader:
 
     # Lines --------------------------------------------------------------
 
-    def rust(self, found: re.Match[str]) -> None:
+    def rust(self, match: re.Match[str]) -> None:
         """A line of the server, or of its own client."""
-        year, month, day, hour, minute = map(int, found.groups()[:5])
+        year, month, day, hour, minute = map(int, match.groups()[:5])
         # Microseconds, as the original's clock has them: differences of
         # large floats would have other last digits.
         seconds = calendar.timegm((year, month, day, hour, minute, 0))
-        at = seconds * 1e3 + int(float(found[6]) * 1e6) / 1e3
+        at = seconds * 1e3 + int(float(match[6]) * 1e6) / 1e3
         if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24
-                and minute < 60 and float(found[6]) < 61):
+                and minute < 60 and float(match[6]) < 61):
             self.wrong('a time that there is not')
-        words = found[8]
+        words = match[8]
         if self.log.side == 'server' and _OVER.search(words):
             self.over = True
         sized = _SIZE.fullmatch(words)
@@ -261,19 +261,21 @@ class _Reader:
             self.open.pop(row, None)
         elif latency:
             ms = self.end(row, kind, at)
-            told = int(latency) / 1e3
+            message = int(latency) / 1e3
             # The time of the line is taken before, that of the end after.
-            if not told - 0.002 <= ms <= told + HELD_UP:
-                self.wrong(f'a latency of {told:.3f} ms, and {ms:.3f} ms lie '
-                           'between its lines')
+            if not message - 0.002 <= ms <= message + HELD_UP:
+                self.wrong(
+                    f'a latency of {message:.3f} ms, and {ms:.3f} ms lie '
+                    'between its lines'
+                )
             size = int(work[7] or self.size)
             if size > self.size:
                 self.wrong(f'a message of {size} B, the most is '
                            f'{self.size}')
             if work[6] and size:
                 # Whole microseconds: 0 of them may be any part of one.
-                maximum = size * 8e-6 / told if told else math.inf
-                minimum = size * 8e-6 / max(ms, told + 1e-3)
+                maximum = size * 8e-6 / message if message else math.inf
+                minimum = size * 8e-6 / max(ms, message + 1e-3)
                 if not minimum * 0.99 - 0.006 <= float(work[6]) <= (
                         maximum * 1.001 + 0.006):
                     self.wrong(f'{size} B in {latency} us are not '
@@ -292,11 +294,11 @@ class _Reader:
 
     def request(self, at: float, words: str) -> None:
         """A line of NCCL's plugin."""
-        found = _REQUEST.fullmatch(words)
-        if not found:
+        match = _REQUEST.fullmatch(words)
+        if not match:
             self.wrong('a damaged line of the trace')
             return
-        name, step = found[1], found[3] or found[4]
+        name, step = match[1], match[3] or match[4]
         row = self.numbers.setdefault(name, f'req({len(self.numbers)})')
         at = self.stamp(at)
         steps = ('allreduce start', 'allreduce requested', 'send done',
@@ -394,7 +396,7 @@ class _Reader:
 def first_panic(text: str) -> tuple[int, str] | None:
     """The first panic of any text: its line, and where it was."""
     for number, line in enumerate(text.split('\n'), 1):
-        found = _PANIC.search(line)
-        if found:
-            return number, found[1].rstrip(':')
+        match = _PANIC.search(line)
+        if match:
+            return number, match[1].rstrip(':')
     return None

@@ -122,18 +122,18 @@ class OptcastAllReduce(ServiceBenchmark):
         :raises ValueError: settings that do not fit together
         """
         layout, config = self.layout, self.config
-        found = settings.setup(
+        result = settings.setup(
             {**SCALES[layout.scale], 'type': layout.type,
              'data_type': layout.data_type, **self.settings},
             layout.clients, layout.servers, **self.limits())
-        if (found.clients, found.servers, found.type, found.data_type) != (
+        if (result.clients, result.servers, result.type, result.data_type) != (
                 layout.clients, layout.servers, layout.type,
                 layout.data_type):
             raise ValueError('nrank, nservers, type and data_type are '
                              'parameters of the case: select another one, or '
                              'give a config')
         return self.evaluation_of(
-            replace(found, port=config.port if config else 0),
+            replace(result, port=config.port if config else 0),
             self.installed(), max(1, layout.client_nodes), self.server_nodes,
             self.current_partition.processor.num_cpus or 1,
             self.timeout, config.environments if config else
@@ -165,24 +165,24 @@ class OptcastAllReduce(ServiceBenchmark):
         return sum(count * size / values[metrics.key('algbw', size)] * 1e-9
                    for size, count in self.evaluation.timed().items())
 
-    def values_served(self, services: Services, said: str,
+    def values_served(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         evaluation, stage = self.evaluation, Path(self.stagedir)
         folder = evaluation.collect(stage, run.name, services)
         try:
-            found = evaluation.analyse(folder)
-            values = guards.values_in(found.records, folder.name)
-            values |= evaluation.beside(found)
+            result = evaluation.analyse(folder)
+            values = guards.values_in(result.records, folder.name)
+            values |= evaluation.beside(result)
         except ParseError as err:
             guards.refuse('table', f'{folder.name}: {err.file}:{err}')
-        self.version = found.version
-        self.spans = timeline.kept((found.client, found.server))
-        sentences = evaluation.sentences(found, values)
+        self.version = result.version
+        self.spans = timeline.kept((result.client, result.server))
+        sentences = evaluation.sentences(result, values)
         (folder / 'summary.txt').write_text('\n'.join(sentences) + '\n')
         for line in sentences:
             self.logger.info(line)
         if self.settings.get('xlim'):
-            found.draw(folder, timeline.window(self.settings['xlim']))
+            result.draw(folder, timeline.window(self.settings['xlim']))
         return values
 
     @property

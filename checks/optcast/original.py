@@ -58,10 +58,10 @@ class Original(Evaluation):
                 '--count', str(self.setup.count))
 
     def server(self) -> Server:
-        of, mine = self.setup, super().server()
+        of, subset = self.setup, super().server()
         return replace(
-            mine, program=programs.SERVER, config='', password=False,
-            memory=2 * mine.memory, commands=tuple(
+            subset, program=programs.SERVER, config='', password=False,
+            memory=2 * subset.memory, commands=tuple(
                 (*self.environment(number),
                  *self.call(number, 'serve', '{address}', '{port}'),
                  '--nrank', str(of.clients), '--reduce-jobs', str(of.jobs),
@@ -104,22 +104,22 @@ class Original(Evaluation):
         return folder
 
     def analyse(self, folder: Path) -> Analysis:
-        found = parser.analyse(folder)
-        if len(found.client.bandwidths) != self.setup.clients:
-            raise ParseError(1, '', f'{len(found.client.bandwidths)} clients '
+        result = parser.analyse(folder)
+        if len(result.client.bandwidths) != self.setup.clients:
+            raise ParseError(1, '', f'{len(result.client.bandwidths)} clients '
                              'have come to their end, '
                              f'{self.setup.clients} were started',
                              'client.log')
-        return found
+        return result
 
-    def beside(self, found: Analysis) -> dict[str, float]:
+    def beside(self, analysis: Analysis) -> dict[str, float]:
         """algbw and busbw of the client that traced, by its time stamps;
         what it prints has two decimals."""
-        spans, n = found.client.spans, self.setup.clients
+        spans, n = analysis.client.spans, self.setup.clients
         took = max(one.end for one in spans) - min(one.start for one in spans)
         algbw = self.size * self.requests / took / 1e6
         # Gb/s of 2^30 bit.
-        printed = found.client.bandwidths[0] * 2 ** 30 / 8e9
+        printed = analysis.client.bandwidths[0] * 2 ** 30 / 8e9
         if abs(algbw - printed) > TOLERANCE * printed + 0.001:
             raise ParseError(1, '', f'{self.requests} requests of '
                              f'{self.size} B in {took:.1f} ms are '
@@ -128,6 +128,6 @@ class Original(Evaluation):
         return {metrics.key('algbw', self.size): algbw,
                 metrics.key('busbw', self.size): algbw * 2 * (n - 1) / n}
 
-    def sentences(self, found: Analysis, values: dict[str, float]
+    def sentences(self, analysis: Analysis, values: dict[str, float]
                   ) -> list[str]:
-        return found.sentences()
+        return analysis.sentences()

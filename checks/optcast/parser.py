@@ -65,21 +65,21 @@ def parse(text: str) -> tuple[Record, ...]:
             log = logs.client('\n'.join(
                 line for line in rest.splitlines()
                 if logs.RESULT.search(line)))
-        found = table.read(enumerate(rest.split('\n'), 1))
-        if not found and not log.bandwidths:
+        frame = table.read(enumerate(rest.split('\n'), 1))
+        if not frame and not log.bandwidths:
             raise ParseError(1, text[:60], 'statistics without a result: a '
                              'table of NCCL, or a line with a bandwidth')
-        return (*_of_table(found, 'optcast'), *_of_client(log),
+        return (*_of_table(frame, 'optcast'), *_of_client(log),
                 *(record for side, stats, line in printed
                   for record in _of_stats(side, stats, line)))
     log = (logs.server(text) if _OF_SERVER.search(text)
            else logs.client(text))
     _refuse_panic(log)
-    found = table.read(log.rest)
+    frame = table.read(log.rest)
     last = text.count('\n') + 1
     if log.side == 'client':
-        _look_for_result(log, found, last)
-    return (*_of_table(found, 'optcast' if log.spans else 'nccl'),
+        _look_for_result(log, frame, last)
+    return (*_of_table(frame, 'optcast' if log.spans else 'nccl'),
             *_of_client(log), *(record for stats in log.stats for record
                                 in _of_stats(log.side, stats, last)))
 
@@ -87,7 +87,7 @@ def parse(text: str) -> tuple[Record, ...]:
 def _printed(text: str) -> tuple[list[tuple[str, Stats, int]], str]:
     """The statistics that run.py printed, with side and line, and the text
     without them (its lines keep their numbers)."""
-    found: list[tuple[str, Stats, int]] = []
+    results: list[tuple[str, Stats, int]] = []
     rest, side = [], ''
     blocks: dict[str, int] = {}
     for number, line in enumerate(text.split('\n'), 1):
@@ -104,14 +104,14 @@ def _printed(text: str) -> tuple[list[tuple[str, Stats, int]], str]:
         elif stats and side:
             one = Stats(stats[1], int(stats[2]), *map(
                 float, stats.groups()[2:]))  # type: ignore[arg-type]
-            if (side, one.name) in {(s, o.name) for s, o, _ in found}:
+            if (side, one.name) in {(s, o.name) for s, o, _ in results}:
                 raise ParseError(number, line, f'{one.name} stands twice')
             if not (one.len and one.min <= one.median <= one.max
                     and one.min - 0.011 <= one.avg <= one.max + 0.011
                     and one.sd <= (one.max - one.min) / 2 + 0.011):
                 raise ParseError(number, line, 'statistics that contradict '
                                  'each other')
-            found.append((side, one, number))
+            results.append((side, one, number))
         elif _LIKE_STATS.search(line):
             raise ParseError(number, line, 'a damaged line of statistics')
         else:
@@ -119,13 +119,13 @@ def _printed(text: str) -> tuple[list[tuple[str, Stats, int]], str]:
             if line.strip():
                 side = ''
     for name, number in blocks.items():
-        there = {one.name for s, one, _ in found if s == name}
+        there = {one.name for s, one, _ in results if s == name}
         if there not in CLASSES[name]:
             raise ParseError(number, '', f'{name} stats are not whole: '
                              f'{", ".join(sorted(there)) or "none"}')
     if 'server' in blocks and 'client' not in blocks:
         raise ParseError(blocks['server'], '', 'no client stats')
-    return found, '\n'.join(rest)
+    return results, '\n'.join(rest)
 
 
 def _refuse_panic(log: Log) -> None:
@@ -134,23 +134,23 @@ def _refuse_panic(log: Log) -> None:
                          f'panicked at {log.panic[1]}')
 
 
-def _look_for_result(log: Log, found: table.Table | None, line: int) -> None:
-    if not found and not log.bandwidths:
+def _look_for_result(log: Log, result: table.Table | None, line: int) -> None:
+    if not result and not log.bandwidths:
         raise ParseError(line, '', 'no result: neither a table of NCCL nor a '
                          "line with the bandwidth of the server's own client")
 
 
-def _of_table(found: table.Table | None, program: str) -> Iterable[Record]:
-    if not found:
+def _of_table(result: table.Table | None, program: str) -> Iterable[Record]:
+    if not result:
         return
-    for row in found.rows:
+    for row in result.rows:
         more = '_in_place' if row.in_place else ''
         yield Record(program, '', row.size, f'algbw{more}', row.algbw, 'GB/s',
                      row.line)
         yield Record(program, '', row.size, f'busbw{more}', row.busbw, 'GB/s',
                      row.line)
-    yield Record(program, '', None, 'busbw_average', found.average, 'GB/s',
-                 found.line)
+    yield Record(program, '', None, 'busbw_average', result.average, 'GB/s',
+                 result.line)
 
 
 def _of_client(log: Log) -> Iterable[Record]:
@@ -198,23 +198,23 @@ class Analysis:
 
     def text(self) -> str:
         """What the original prints."""
-        said = []
+        messages = []
         if self.table:
-            said += [line for _, line in self.client.rest
+            messages += [line for _, line in self.client.rest
                      if line.startswith('#')]
         for log in (self.client, self.server):
             if log and log.stats:
-                said += [f'{log.side} stats:',
+                messages += [f'{log.side} stats:',
                          *(one.text() for one in log.stats), '']
-        return '\n'.join(said)
+        return '\n'.join(messages)
 
     def sentences(self) -> list[str]:
         """What holds the run back, in words."""
-        found = []
+        results = []
         if self.server and self.server.stats:
-            found.append(self.bottleneck()[1])
+            results.append(self.bottleneck()[1])
         share = words.client_share(self.client.stats)
-        return [*found, *([share] if share else [])]
+        return [*results, *([share] if share else [])]
 
     def bottleneck(self) -> tuple[str, str]:
         """The class of the server's threads that sets the pace."""
@@ -264,8 +264,8 @@ def analyse(folder: Path) -> Analysis:
             _in(errors.name, _refuse_panic, Log(
                 side, panic=logs.first_panic(
                     errors.read_text(errors='replace'))))
-    found = _in('client.log', table.read, client.rest)
-    _in('client.log', _look_for_result, client, found,
+    result = _in('client.log', table.read, client.rest)
+    _in('client.log', _look_for_result, client, result,
         len(client.rest) + len(client.spans))
     server = None
     if settings.get('type', 'optcast') == 'optcast':
@@ -274,7 +274,7 @@ def analyse(folder: Path) -> Analysis:
             raise ParseError(1, '', 'no line of a span: the first server '
                              'traces (RUST_LOG=TRACE)', 'server.log')
     ring = folder / 'ring.txt'
-    return Analysis(settings, client, server, found, _in(
+    return Analysis(settings, client, server, result, _in(
         ring.name, table.read, enumerate(
             ring.read_text(errors='replace').split('\n'), 1))
         if ring.exists() else None)
@@ -284,19 +284,19 @@ def _settings(folder: Path) -> dict[str, Any]:
     path = next((folder / name for name in SETTINGS
                  if (folder / name).exists()), folder / SETTINGS[-1])
     try:
-        found = yaml.safe_load(path.read_text())
+        result = yaml.safe_load(path.read_text())
     except yaml.YAMLError as err:
         mark = getattr(err, 'problem_mark', None)
         raise ParseError(mark.line + 1 if mark else 1, '', 'no YAML',
                          path.name) from None
-    if not isinstance(found, dict) or not isinstance(
-            found.get('type', ''), str):
+    if not isinstance(result, dict) or not isinstance(
+            result.get('type', ''), str):
         raise ParseError(1, '', 'no settings of a run', path.name)
     for name in ('num_recvs', 'num_sends', 'num_threads'):
-        if type(found.get(name, 1)) is not int or found.get(name, 1) < 1:
-            raise ParseError(1, '', f'{name}: {found[name]!r} is no number '
+        if type(result.get(name, 1)) is not int or result.get(name, 1) < 1:
+            raise ParseError(1, '', f'{name}: {result[name]!r} is no number '
                              'of threads', path.name)
-    return found
+    return result
 
 
 def _in(name: str, call: Any, *arguments: Any) -> Any:
@@ -339,18 +339,18 @@ def curves_of(runs: dict[Path, tuple[Record, ...]]
               ) -> dict[str, dict[int, float]]:
     """Way -> size -> busbw (GB/s; in and out of place their mean). A run of
     run.py has one size: those that differ in nothing else are one curve."""
-    found: dict[str, dict[int, float]] = {}
+    result: dict[str, dict[int, float]] = {}
     for path, records in runs.items():
         busbw: dict[int, list[float]] = {}
         for record in records:
             if record.size is not None and record.metric.startswith('busbw'):
                 busbw.setdefault(record.size, []).append(record.value)
         name = way(path.read_text()) or path.stem
-        if not busbw.keys().isdisjoint(found.get(name, {})):
+        if not busbw.keys().isdisjoint(result.get(name, {})):
             name = f'{name} ({path.stem})'
-        found.setdefault(name, {}).update(
+        result.setdefault(name, {}).update(
             {size: sum(of) / len(of) for size, of in busbw.items()})
-    return found
+    return result
 
 
 def compared(curves: dict[str, dict[int, float]]) -> list[str]:
@@ -369,12 +369,12 @@ def _printed_runs(paths: list[Path], plots: Path | None
 
     runs = {path: _in(path.name, parse, path.read_text()) for path in paths}
     curves = curves_of(runs)
-    said = compared(curves)
+    output = compared(curves)
     if plots and any(curves.values()):
-        said += [f'drawn: {path}' for path in sweep.draw(
+        output += [f'drawn: {path}' for path in sweep.draw(
             curves, 'busbw by size, mean of in and out of place', plots,
             'sweep')]
-    return list(runs.items()), '\n'.join(said)
+    return list(runs.items()), '\n'.join(output)
 
 
 # What `plumb parse` asks --------------------------------------------------
@@ -405,13 +405,13 @@ def parse_folder(folder: Path, options: argparse.Namespace | None
     """
     from . import timeline
 
-    asked = vars(options) if options else {}
+    request = vars(options) if options else {}
     texts = sorted(folder.glob('*.txt'))
     if texts and not any((folder / name).exists() for name in SETTINGS):
-        return _printed_runs(texts, asked.get('plots'))
-    xlim = timeline.window(asked['xlim']) if asked.get('xlim') else None
-    found = analyse(folder)
-    drawn = found.draw(asked['plots'], xlim) if asked.get('plots') else []
-    return [(folder, found.records)], '\n'.join([
-        found.text(), *found.sentences(), *(f'drawn: {path}'
+        return _printed_runs(texts, request.get('plots'))
+    xlim = timeline.window(request['xlim']) if request.get('xlim') else None
+    result = analyse(folder)
+    drawn = result.draw(request['plots'], xlim) if request.get('plots') else []
+    return [(folder, result.records)], '\n'.join([
+        result.text(), *result.sentences(), *(f'drawn: {path}'
                                             for path in drawn)])

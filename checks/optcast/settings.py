@@ -74,10 +74,10 @@ def size(text: str | int) -> int:
 
     :raises ValueError: it is no size
     """
-    found = re.fullmatch(r'([1-9]\d{0,11})([KMG]?)', str(text))
-    if not found:
+    match = re.fullmatch(r'([1-9]\d{0,11})([KMG]?)', str(text))
+    if not match:
         raise ValueError(f'{text!r} is no size: write 512K, 64M or 1G')
-    return int(found[1]) * _UNITS[found[2]]
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def setup(given: Mapping[str, str | int], clients: int, servers: int,
@@ -148,35 +148,35 @@ def _number(name: str, value: str | int) -> int:
     return int(value)
 
 
-def _taken(name: str, asked: int, there: int) -> int:
+def _taken(name: str, request: int, there: int) -> int:
     """So many of those that there are; 0: all."""
-    if asked > there:
-        raise ValueError(f'{name} {asked}: this case has {there}')
-    return asked or there
+    if request > there:
+        raise ValueError(f'{name} {request}: this case has {there}')
+    return request or there
 
 
 def _test_options(text: str) -> dict[str, str]:
     """Options of all_reduce_perf that mean something to both programs."""
     words = text.split()
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for name, value in zip(words[::2], words[1::2], strict=False):
         if not re.fullmatch('-[cnwbef]', name):
             raise ValueError(f'nccl_test_options: {name}: expected -n, -w, '
                              '-b, -e, -f or -c 1')
-        found[name[1]] = value
+        result[name[1]] = value
     if len(words) % 2:
         raise ValueError(f'nccl_test_options: {words[-1]} has no value')
-    if found.get('c', '1') != '1':
+    if result.get('c', '1') != '1':
         raise ValueError('nccl_test_options: -c 1: results are always '
                          'checked')
     for name in 'nwf':
-        if name in found and not re.fullmatch(r'[1-9]\d{0,5}|0',
-                                              found[name]):
-            raise ValueError(f'nccl_test_options: -{name} {found[name]} is '
+        if name in result and not re.fullmatch(r'[1-9]\d{0,5}|0',
+                                              result[name]):
+            raise ValueError(f'nccl_test_options: -{name} {result[name]} is '
                              'no number')
-    if found.get('n') == '0' or found.get('f') in ('0', '1'):
+    if result.get('n') == '0' or result.get('f') in ('0', '1'):
         raise ValueError('nccl_test_options: -n from 1 on, -f from 2 on')
-    return found
+    return result
 
 
 def _sweep(options: Mapping[str, str], largest: int) -> list[int]:
@@ -186,10 +186,10 @@ def _sweep(options: Mapping[str, str], largest: int) -> list[int]:
         options.get('f', '2'))
     if first > last:
         raise ValueError('nccl_test_options: -b is above -e')
-    found = [first]
-    while found[-1] * factor <= last:
-        found.append(found[-1] * factor)
-    return found
+    results = [first]
+    while results[-1] * factor <= last:
+        results.append(results[-1] * factor)
+    return results
 
 
 # The original's config.yaml -------------------------------------------------

@@ -44,12 +44,12 @@ def interface(address: str) -> str:
     """The interface with this IPv4 address; '': none has it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         for _, name in socket.if_nameindex():
-            asked = struct.pack('256s', name.encode())
+            request = struct.pack('256s', name.encode())
             try:
-                told = fcntl.ioctl(one.fileno(), SIOCGIFADDR, asked)
+                message = fcntl.ioctl(one.fileno(), SIOCGIFADDR, request)
             except OSError:             # it has no IPv4 address
                 continue
-            if socket.inet_ntoa(told[20:24]) == address:
+            if socket.inet_ntoa(message[20:24]) == address:
                 return name
     return ''
 
@@ -57,13 +57,13 @@ def interface(address: str) -> str:
 def environment(library: str, address: str) -> dict[str, str]:
     """For the plugin: what the environment says, else TCP."""
     # Of a panic its message is wanted, which stands last without one.
-    found = {'NCCL_PLUGIN_P2P': 'socket', **os.environ,
+    result = {'NCCL_PLUGIN_P2P': 'socket', **os.environ,
              'RUST_BACKTRACE': '0'}
-    if found['NCCL_PLUGIN_P2P'] == 'socket':
-        found.setdefault('NCCL_SOCKET_IFNAME', interface(address))
-    found['LD_LIBRARY_PATH'] = ':'.join(filter(None, [
+    if result['NCCL_PLUGIN_P2P'] == 'socket':
+        result.setdefault('NCCL_SOCKET_IFNAME', interface(address))
+    result['LD_LIBRARY_PATH'] = ':'.join(filter(None, [
         library, os.environ.get('LD_LIBRARY_PATH')]))
-    return found
+    return result
 
 
 def listens(port: int) -> bool:
@@ -76,8 +76,8 @@ def listens(port: int) -> bool:
 def copy(source: socket.socket, sink: socket.socket) -> None:
     """What one says, to the other, until it leaves."""
     with contextlib.suppress(OSError):
-        while said := source.recv(4096):
-            sink.sendall(said)
+        while output := source.recv(4096):
+            sink.sendall(output)
 
 
 def carry(client: socket.socket, server: socket.socket,
@@ -157,21 +157,21 @@ def ask(library: str, service: str, program: str, *options: str) -> None:
             with socket.create_connection((words[1], int(words[2])),
                                           LIMIT) as one:
                 own = one.getsockname()[0]
-                told = one.makefile().readline().strip()
+                message = one.makefile().readline().strip()
         except OSError as err:
             raise SystemExit(f'server {words[1]}:{words[2]}: {err}') from None
-        if not told.isdigit():
+        if not message.isdigit():
             raise SystemExit(f'server {words[1]}:{words[2]} does not tell '
                              'where it is: it is gone')
-        where.append(f'{words[1]}:{told}')
+        where.append(f'{words[1]}:{message}')
     if 'gate' in lines:
         os.write(0, b'ready\n')
-        said = b''
-        while not said.endswith(b'\n'):
+        output = b''
+        while not output.endswith(b'\n'):
             word = os.read(0, 64)
             if not word:
                 raise SystemExit('the gate was closed before the start')
-            said += word
+            output += word
     os.dup2(2, 1)                       # its log, and its panic below it
     os.execve(program, [program, '-c', '-a', ','.join(where), *options],
               environment(library, own))

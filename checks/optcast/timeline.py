@@ -28,11 +28,11 @@ def window(text: str) -> tuple[float, float]:
 
     :raises ValueError: it is neither
     """
-    found = re.fullmatch(r'(?:(\d+(?:\.\d+)?),)?(\d+(?:\.\d+)?)', text)
-    if not found or float(found[1] or 0) >= float(found[2]):
+    match = re.fullmatch(r'(?:(\d+(?:\.\d+)?),)?(\d+(?:\.\d+)?)', text)
+    if not match or float(match[1] or 0) >= float(match[2]):
         raise ValueError(f'--xlim {text}: expected FROM,TO or TO in ms, such '
                          'as 20,60')
-    return float(found[1] or 0), float(found[2])
+    return float(match[1] or 0), float(match[2])
 
 
 def rows_of(spans: Sequence[Span]) -> list[str]:
@@ -46,7 +46,7 @@ def kept(logs: Iterable[Log | None]) -> list[Sample]:
     """The last KEPT spans of each log as raw samples, for figures of the
     page: the call is `server:recv`, the rank the number of the row, times
     are in s since the first of them."""
-    found = []
+    results = []
     for log in logs:
         last = sorted(log.spans, key=lambda span: span.end)[
             -KEPT:] if log else []
@@ -55,13 +55,13 @@ def kept(logs: Iterable[Log | None]) -> list[Sample]:
         count: Counter[tuple[str, str]] = Counter()
         for span in last:
             assert log
-            found.append(Sample(
+            results.append(Sample(
                 rows[span.row],
                 f'{log.side}:{span.kind.replace(" ", "_")}',
                 count[span.row, span.kind], span.ms / 1e3,
                 (span.start - first) / 1e3))
             count[span.row, span.kind] += 1
-    return found
+    return results
 
 
 def draw(spans: Sequence[Span], title: str, folder: Path, name: str,

@@ -33,9 +33,9 @@ _PING_PONG = re.compile('osu_(latency|latency_mt|latency_mp|multi_lat)')
 
 def option(arguments: Sequence[str], short: str, name: str) -> int | None:
     """The value of an option of OMB; None: not given."""
-    found = re.findall(rf'(?:^| )(?:-{short} ?|--{name}[ =])(\d+)(?= |$)',
+    matches = re.findall(rf'(?:^| )(?:-{short} ?|--{name}[ =])(\d+)(?= |$)',
                        ' '.join(arguments))
-    return int(found[-1]) if found else None
+    return int(matches[-1]) if matches else None
 
 
 def iterations(program: str, size: int, arguments: Sequence[str]) -> int:

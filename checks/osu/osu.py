@@ -23,7 +23,7 @@ from . import claims, programs
 from .parser import parse
 
 
-def offered(wanted: Iterable[str] | None = None) -> list[str]:
+def offered(expected: Iterable[str] | None = None) -> list[str]:
     """Programs that some environment of this system has, in order.
 
     Asks the installations (their lists are features of the environments),
@@ -31,9 +31,9 @@ def offered(wanted: Iterable[str] | None = None) -> list[str]:
     """
     here = {f for part in rt.runtime().system.partitions
             for env in part.environs for f in env.features}
-    if wanted is None:
+    if expected is None:
         return sorted(f for f in here if programs.COLLECTIVE.fullmatch(f))
-    return [name for name in wanted if name in here]
+    return [name for name in expected if name in here]
 
 
 def at_most(nodes: Iterable[int]) -> list[int]:
@@ -260,10 +260,10 @@ class OsuBenchmark(Benchmark, special=True):
     def assert_whole(self, run: guards.Run, records: tuple[Record, ...]
                      ) -> None:
         """Refuses a table of other sizes or ranks than were asked for."""
-        last, wanted = records[-1].size, self.largest()
-        if wanted and wanted > 8 and last != wanted:
+        last, expected = records[-1].size, self.largest()
+        if expected and expected > 8 and last != expected:
             guards.refuse('rows', f'{run.name}.out:{records[-1].line}: the '
-                          f'table ends at {last} B, {wanted} B were asked '
+                          f'table ends at {last} B, {expected} B were asked '
                           'for; a memory limit (-M), or a run cut short?')
         if self.validation:
             self.assert_validated()
@@ -279,8 +279,8 @@ class OsuBenchmark(Benchmark, special=True):
         for end in ('rc', 'out', 'err'):
             with open(f'validate.{end}', errors='replace') as handle:
                 texts[end] = handle.read()
-        said = texts['out'] + texts['err']
-        if re.search(r'^Usage:|[Ii]nvalid (option|argument)', said, re.M):
+        output = texts['out'] + texts['err']
+        if re.search(r'^Usage:|[Ii]nvalid (option|argument)', output, re.M):
             return
         if texts['rc'].strip() not in map(str, self.accept):
             guards.refuse('validation', 'validate.out: ended with exit code '

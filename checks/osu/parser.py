@@ -426,7 +426,7 @@ class _Reader:
         values = [column for column in columns if column.unit]
         if not values:
             self.refuse('no figures in the header')
-        wanted = _leading(self.what)
+        expected = _leading(self.what)
         if self.program == 'osu_oshm_put_nb' and values[0] != LATENCY:
             self.program = 'osu_oshm_put_overlap'
         # osu_bw_fan_in and _out of 7.4 have the title of osu_bw and, as
@@ -436,8 +436,8 @@ class _Reader:
             self.program = 'osu_bw_fan'
             return tuple(BANDWIDTH if column == LATENCY else column
                          for column in columns)
-        if values[0].name not in wanted.split(' or '):
-            self.refuse(f'{values[0].name} under a title of {wanted}')
+        if values[0].name not in expected.split(' or '):
+            self.refuse(f'{values[0].name} under a title of {expected}')
         return columns
 
     def head(self, heading: Column) -> None:
@@ -601,9 +601,9 @@ class _Reader:
             if not table.rows:
                 self.refuse('a header without a row', table.line)
             start = table.columns[0] == SIZE
-            wanted = table.header_ends[start:]
+            expected = table.header_ends[start:]
             # Other rows confirm a row's columns, else only the header can.
-            if table.rows == 1 and wanted and table.ends != wanted:
+            if table.rows == 1 and expected and table.ends != expected:
                 self.refuse('a field is shifted: characters lost or added',
                             self.records[-1].line)
         last = len(self.lines) - 1

@@ -47,11 +47,11 @@ def installed(prefix: str | os.PathLike[str]) -> dict[str, str]:
     of the programs: they lie in libexec/osu-micro-benchmarks/mpi/<kind> (to
     6.x) or c/mpi/<kind> (7.x).
     """
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for path in sorted(Path(prefix).glob('**/osu_*')):
         if (re.fullmatch(r'osu_[a-z_0-9]+', path.name) and path.is_file()
                 and os.access(path, os.X_OK)
                 and not {'openshmem', 'upc', 'upcxx', 'xccl'}
                 & set(path.parts)):
-            found.setdefault(path.name, str(path))
-    return found
+            result.setdefault(path.name, str(path))
+    return result

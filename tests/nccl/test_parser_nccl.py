@@ -45,20 +45,20 @@ def reason(text):
     str(path.relative_to(GOLDEN)) for path in GOLDEN.glob('formats/*')
     if 'nocheck' not in path.name))
 def test_what_2_19_prints(name):
-    found = nccl.parse(text_of(name))
+    result = nccl.parse(text_of(name))
     known = {**families.shared_metrics(),
              **families.families()['nccl'].metrics}
-    for record in found:
+    for record in result:
         metric = known[record.metric.partition('[')[0]]
         assert metric['unit'] == record.unit
         assert (record.size is not None) == (metric['point'] == 'B')
-    assert {r.program for r in found} <= set(PROGRAMS)
-    assert {r.value for r in found if r.metric == 'wrong'} == {0}
+    assert {r.program for r in result} <= set(PROGRAMS)
+    assert {r.value for r in result if r.metric == 'wrong'} == {0}
 
 
 def test_a_table_by_its_values():
-    found = values(text_of('formats/v2.19.6_stub_mpi_np2_g2.txt'))
-    assert found == {
+    result = values(text_of('formats/v2.19.6_stub_mpi_np2_g2.txt'))
+    assert result == {
         ('time', 65536): 6.67, ('algbw', 65536): 9.82,
         ('busbw', 65536): 14.74, ('time_in_place', 65536): 6.53,
         ('algbw_in_place', 65536): 10.04, ('busbw_in_place', 65536): 15.06,
@@ -77,9 +77,9 @@ def test_the_origin_of_optcast():
     """Rows that begin with #, in the table of a changed nccl-tests."""
     for run, average, time in ((1, 7.27131, 103128), (2, 10.1569, 80965),
                                (3, 13.2063, 60591)):
-        found = values(text_of(f'origin/optcast_eval_run{run}.txt'))
-        assert found['busbw_average', None] == average
-        assert found['time', 536870912] == time
+        result = values(text_of(f'origin/optcast_eval_run{run}.txt'))
+        assert result['busbw_average', None] == average
+        assert result['time', 536870912] == time
 
 
 def test_columns_that_others_lack():
@@ -103,11 +103,11 @@ def test_columns_that_others_lack():
 
 
 def test_json_has_all_digits_and_single_iterations():
-    found = values(text_of('formats/all_reduce.json'))
-    assert found['time', 65536] == 11.173667
-    found = values(text_of('formats/all_reduce.json.0'))
-    assert found['time_p99', 65536] == 11.18836
-    assert found['time_min_in_place', 65536] == 10.95036
+    result = values(text_of('formats/all_reduce.json'))
+    assert result['time', 65536] == 11.173667
+    result = values(text_of('formats/all_reduce.json.0'))
+    assert result['time_p99', 65536] == 11.18836
+    assert result['time_min_in_place', 65536] == 10.95036
 
 
 @pytest.mark.parametrize('style', STYLES)
@@ -119,15 +119,15 @@ def test_every_version_and_program(style, program):
         assert 'was checked' in reason(text)
         return
     only = style.removeprefix('rccl-O')
-    found = nccl.read(text)
-    assert found.ranks == 8 and found.hosts == ('node1', 'node2')
-    assert len(found.rows) == 17
-    assert found.program == (program if 'test starting' in text else '')
-    half = (found.rows[-1].out_of_place if only == '1' else
-            found.rows[-1].in_place)
+    result = nccl.read(text)
+    assert result.ranks == 8 and result.hosts == ('node1', 'node2')
+    assert len(result.rows) == 17
+    assert result.program == (program if 'test starting' in text else '')
+    half = (result.rows[-1].out_of_place if only == '1' else
+            result.rows[-1].in_place)
     assert half.algbw.value > 0 and half.busbw.value > 0
     if style == 'rccl-M':
-        assert found.columns[-3:] == ('algo', 'proto', 'nchannels')
+        assert result.columns[-3:] == ('algo', 'proto', 'nchannels')
 
 
 @pytest.mark.parametrize('style', ['json', 'lines', 'csv', 'csv-old'])
@@ -135,8 +135,8 @@ def test_every_version_and_program(style, program):
 def test_files_that_rccl_tests_write(style, program):
     """-x, of every program; also with tags, CRLF and a byte order mark."""
     text = written(style, program)
-    found = nccl.read(text)
-    assert (found.program, found.ranks, len(found.rows)) == (program, 8, 15)
+    result = nccl.read(text)
+    assert (result.program, result.ranks, len(result.rows)) == (program, 8, 15)
     values_ = values(text)
     assert 'busbw_average' not in {metric for metric, _ in values_}
     large = PROGRAMS[program].factor(8) * values_['algbw', 1 << 20]
@@ -148,8 +148,8 @@ def test_files_that_rccl_tests_write(style, program):
 
 
 def test_files_with_several_cycles_and_with_one_half():
-    found = values(written('csv', cycles=3))
-    assert found['time', 64] != found['time[cycle=3]', 64]
+    result = values(written('csv', cycles=3))
+    assert result['time', 64] != result['time[cycle=3]', 64]
     assert ('time_in_place', 64) not in values(written(halves=(0,)))
     assert ('time', 64) not in values(written(halves=(1,)))
     assert len(values(written(minimum=64, maximum=64))) == 7
@@ -177,9 +177,9 @@ def test_files_with_several_cycles_and_with_one_half():
     (lambda lines: [*lines[:5], lines[5].replace('.', '.9', 1),
                     *lines[6:]], 'six decimals'),
 ])
-def test_damaged_files_of_rccl_tests(change, said):
+def test_damaged_files_of_rccl_tests(change, text):
     lines = written('csv').rstrip().split('\n')
-    assert re.search(said, reason('\n'.join(change(lines)) + '\n'))
+    assert re.search(text, reason('\n'.join(change(lines)) + '\n'))
 
 
 def test_other_json_in_brackets_is_told():
@@ -243,26 +243,26 @@ def test_lines_in_between():
     ('v2.19.6_stub_wrong_values', '3 wrong elements'),
     ('v2.19.6_unknown_option', 'does not know an option'),
 ])
-def test_every_failed_run_says_why(name, said):
-    assert re.search(said, reason(text_of(f'errors/{name}.txt')))
+def test_every_failed_run_says_why(name, text):
+    assert re.search(text, reason(text_of(f'errors/{name}.txt')))
 
 
 def test_every_recorded_error_has_its_test():
-    told = {name for name, _ in
+    reported = {name for name, _ in
             test_every_failed_run_says_why.pytestmark[0].args[1]}
-    assert told == {path.stem for path in GOLDEN.glob('errors/*')}
+    assert reported == {path.stem for path in GOLDEN.glob('errors/*')}
 
 
 def test_runs_that_look_fine_and_measured_nothing():
     """The six of the facts: each ends with 0, each is refused."""
-    for name, said in (
+    for name, line in (
             ('formats/v2.19.6_stub_nocheck_c0', 'no data was checked'),
             ('errors/v2.19.6_stub_trap_nonmpi_under_mpirun', 'without MPI'),
             ('errors/v2.19.6_unknown_option', 'usage'),
             ('errors/v2.19.6_bad_datatype', 'measured float'),
             ('errors/v2.19.6_stub_reduced_maxbytes', 'largest size'),
             ('errors/v2.19.6_stub_hypercube_not_pow2_nan', 'power of 2')):
-        assert said in reason(text_of(f'{name}.txt'))
+        assert line in reason(text_of(f'{name}.txt'))
 
 
 MORE = 'formats/v2.19.6_stub_mpi_np2_g2.txt'
@@ -294,10 +294,10 @@ MORE = 'formats/v2.19.6_stub_mpi_np2_g2.txt'
     ('   11.62   90.24', '   11.62  1e+50', 'no algbw where'),
     ('50.08       0', '50.08      0', 'where its column ends'),
 ])
-def test_damage_is_told(old, new, said):
+def test_damage_is_told(old, new, message):
     text = text_of(MORE)
     assert old in text
-    assert re.search(said, reason(text.replace(old, new)))
+    assert re.search(message, reason(text.replace(old, new)))
 
 
 def test_two_ranks_in_one_text():
@@ -331,9 +331,9 @@ def test_what_is_no_output():
     ({'out_of_bounds': {'count': 2, 'okay': 'false'}}, '2 rows'),
     ({'config': {}}, 'a field is missing'),
 ])
-def test_json_that_is_not_whole(change, said):
+def test_json_that_is_not_whole(change, text):
     data = json.loads(text_of('formats/all_reduce.json')) | change
-    assert said in reason(json.dumps(data))
+    assert text in reason(json.dumps(data))
 
 
 def test_json_with_wrong_or_unchecked_data():
@@ -341,9 +341,9 @@ def test_json_with_wrong_or_unchecked_data():
     data['results'][1]['in_place']['nwrong'] = 3
     assert '3 wrong elements' in reason(json.dumps(data))
     data['results'][1]['in_place']['nwrong'] = None
-    found = values(json.dumps(data))
-    assert ('time', 131072) in found
-    assert ('time_in_place', 131072) not in found
+    result = values(json.dumps(data))
+    assert ('time', 131072) in result
+    assert ('time_in_place', 131072) not in result
 
 
 def test_the_environment_is_not_kept():
@@ -412,11 +412,11 @@ def test_a_thousand_mutations_and_no_wrong_metric(name):
         mutation = MUTATIONS[number % len(MUTATIONS)]
         broken = '\n'.join(mutation(draw, text.split('\n')))
         try:
-            found = values(broken)
+            result = values(broken)
         except ParseError:
             refused += 1
             continue
-        for key, value in found.items():
+        for key, value in result.items():
             assert key in whole, (mutation, key)
             if value != whole[key]:
                 assert mutation is digit, (mutation, key, value)

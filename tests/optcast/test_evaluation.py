@@ -197,22 +197,22 @@ def test_a_run_on_the_services(started, type, more):
     evaluation, job = started(type, more)
     services = done(job)
     folder = evaluation.collect(job.folder, 'run', services)
-    found = evaluation.analyse(folder)
+    result = evaluation.analyse(folder)
     values = {record.metric if record.size is None
                else f'{record.metric}@{record.size}B': record.value
-               for record in found.records}
+               for record in result.records}
     if type == 'optcast':
-        values |= evaluation.against_the_ring(found)
+        values |= evaluation.against_the_ring(result)
         assert 'on equal links the ratio to a ring is at most 1 with' in (
-            evaluation.sentences(found, values)[-1])
+            evaluation.sentences(result, values)[-1])
         # config.yaml is one that the original reads.
         config = settings.read_config(folder / 'config.yaml') if len(
             {one.port for one in services.servers}) == 1 else None
         assert config is None or config.clients_each == 2
     assert set(evaluation.values_planned()) == set(values)
-    assert found.version == '1.0'
+    assert result.version == '1.0'
     # What threads did stays with the records, for the page.
-    calls = {one.call for one in timeline.kept((found.client, found.server))}
+    calls = {one.call for one in timeline.kept((result.client, result.server))}
     assert calls == ({'client:send', 'client:recv', 'client:reduce'}
                      if type == 'ring' else {
         'client:requested', 'client:send_done', 'client:recv_done',

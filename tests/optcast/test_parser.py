@@ -41,12 +41,12 @@ NCCL = ''.join(
 @pytest.fixture
 def folder(tmp_path):
     """A folder as run.py leaves it."""
-    found = tmp_path / 'log'
-    found.mkdir()
-    (found / 'client.log').write_text(CLIENT)
-    (found / 'server.log').write_text(SERVER)
-    shutil.copy(GOLDEN / 'nogpu' / 'setting.yaml', found)
-    return found
+    result = tmp_path / 'log'
+    result.mkdir()
+    (result / 'client.log').write_text(CLIENT)
+    (result / 'server.log').write_text(SERVER)
+    shutil.copy(GOLDEN / 'nogpu' / 'setting.yaml', result)
+    return result
 
 
 def by_name(records):
@@ -56,8 +56,8 @@ def by_name(records):
 def test_statistics_are_those_of_the_original():
     """run.py printed these of the same logs, to all its digits."""
     printed = (GOLDEN / 'run_nogpu_2x2.txt').read_text()
-    for found in (logs.client(CLIENT), logs.server(SERVER)):
-        for stats in found.stats:
+    for item in (logs.client(CLIENT), logs.server(SERVER)):
+        for stats in item.stats:
             assert stats.text() in printed
     assert len(logs.client(CLIENT).stats) == 2
     assert len(logs.server(SERVER).stats) == 3
@@ -96,12 +96,12 @@ def test_published_statistics():
 
 def test_requests_of_nccl():
     """Of each request the first half is dropped: one of three stays out."""
-    found = logs.client(NCCL)
-    stats = {one.name: one for one in found.stats}
+    result = logs.client(NCCL)
+    stats = {one.name: one for one in result.stats}
     assert stats['e2e'].len == 4
     assert (stats['e2e'].min, stats['e2e'].max) == (4.5, 5.5)
     assert stats['req'].avg == 0.5 and stats['recv'].avg == 2.0
-    assert {span.row for span in found.spans} == {'req(0)', 'req(1)'}
+    assert {span.row for span in result.spans} == {'req(0)', 'req(1)'}
 
 
 @pytest.mark.parametrize('text, why', [
@@ -216,24 +216,24 @@ def test_damaged_output(old, new, why):
 @pytest.fixture
 def runs(tmp_path):
     """A folder with what run.py printed in the published evaluation."""
-    found = tmp_path / 'runs'
-    found.mkdir()
+    result = tmp_path / 'runs'
+    result.mkdir()
     for number, text in EVAL.items():
-        (found / f'run{number}.txt').write_text(text)
-    return found
+        (result / f'run{number}.txt').write_text(text)
+    return result
 
 
 def test_the_published_runs_are_a_metric(runs, tmp_path):
     options = argparse.Namespace(xlim=None, plots=tmp_path / 'out')
-    found, said = parser.parse_folder(runs, options)
-    curves = parser.curves_of(dict(found))
+    result, output = parser.parse_folder(runs, options)
+    curves = parser.curves_of(dict(result))
     assert {name: curve[512 << 20] for name, curve in curves.items()} == {
         name: pytest.approx(value, abs=0.0051) for name, value in (
             ('optcast', 7.27), ('nccl', 10.16),
             ('optcast, chunksize 2M, nsplit 2', 13.21))}
     assert 'optcast: Optcast: 7.27 GB/s, nccl: 10.16 GB/s: Optcast is ' \
-        'behind by 28%' in said
-    assert 'nsplit 2: Optcast: 13.2' in said and 'ahead by 30%' in said
+        'behind by 28%' in output
+    assert 'nsplit 2: Optcast: 13.2' in output and 'ahead by 30%' in output
     svg = (options.plots / 'sweep.svg').read_text()
     assert 'busbw (GB/s)' in svg
     (runs / 'run2.txt').write_text(EVAL[2].replace('9.95', '9.59'))
@@ -281,20 +281,20 @@ TABLE = (
 
 def test_table_of_out_of_place_alone():
     text = TABLE
-    found = table.read(enumerate(text.split('\n'), 1))
-    assert [row.in_place for row in found.rows] == [False]
+    result = table.read(enumerate(text.split('\n'), 1))
+    assert [row.in_place for row in result.rows] == [False]
     with pytest.raises(ParseError, match='rank 1 stands twice'):
         table.read(enumerate((text[:-60] + text).split('\n'), 1))
 
 
 def test_timelines(folder, tmp_path):
     options = argparse.Namespace(xlim='2000,2500', plots=tmp_path / 'out')
-    [(_, records)], said = parser.parse_folder(folder, options)
+    [(_, records)], output = parser.parse_folder(folder, options)
     assert sorted(path.name for path in options.plots.iterdir()) == [
         'client.png', 'client.svg', 'server.png', 'server.svg']
     svg = (options.plots / 'server.svg').read_text()
     assert 'reduce(0)/(1)' in svg and 'time (ms)' in svg
-    assert records and 'drawn: ' in said
+    assert records and 'drawn: ' in output
     options.xlim = '900000,900001'
     with pytest.raises(ValueError, match='nothing between 900000 and'):
         parser.parse_folder(folder, options)
@@ -340,8 +340,8 @@ def test_words():
     assert 'behind by 28%' in words.ahead(7.27, 10.16, 'NCCL')
     slow = [logs.Stats(name, 100, ms, 0, ms, ms, ms) for name, ms in (
         ('recv', 1.0), ('reduce', 9.0), ('send', 1.0))]
-    name, said = words.bottleneck(slow, {'recv': 4, 'reduce': 2, 'send': 4})
-    assert name == 'reduce' and '--num-threads' in said
+    name, output = words.bottleneck(slow, {'recv': 4, 'reduce': 2, 'send': 4})
+    assert name == 'reduce' and '--num-threads' in output
 
 
 # ------------------------------------------------------------ mutations
@@ -371,11 +371,11 @@ def test_a_thousand_mutations_and_no_wrong_metric(name):
         mutation = MUTATIONS[number % len(MUTATIONS)]
         broken = '\n'.join(mutation(draw, text.split('\n')))
         try:
-            found = by_name(parser.parse(broken))
+            result = by_name(parser.parse(broken))
         except ParseError:
             refused += 1
             continue
-        for key, value in found.items():
+        for key, value in result.items():
             assert key in whole, (mutation, key)
             if value != whole[key] and (name, mutation.__name__) != (
                     'server', 'cut'):

@@ -119,10 +119,10 @@ def test_all_data_types_keep_apart():
 
 def test_window_sizes_are_in_the_metric():
     records = osu.parse(text_of('5.8/osu_mbw_mr.varywin.txt'))
-    found = {(r.size, r.metric): r.value for r in records}
-    assert found[2, 'bandwidth[window=4]'] == 0.20
-    assert found[8, 'message_rate[window=128]'] == 212854.03
-    assert len(found) == 2 * 4 * 8
+    result = {(r.size, r.metric): r.value for r in records}
+    assert result[2, 'bandwidth[window=4]'] == 0.20
+    assert result[8, 'message_rate[window=128]'] == 212854.03
+    assert len(result) == 2 * 4 * 8
 
 
 # Titles ------------------------------------------------------------------
@@ -380,9 +380,9 @@ def test_double_a_line(sample):
     lines = text.splitlines(keepends=True)
     for number, line in enumerate(lines):
         double = ''.join(lines[:number + 1] + lines[number:])
-        gone = same_or_refused(double, records)
+        missing = same_or_refused(double, records)
         if number in rows_of(lines) or line.startswith(('# OSU', '# Size')):
-            assert gone or 'Multiple Bandwidth' in line
+            assert missing or 'Multiple Bandwidth' in line
 
 
 def test_swap_two_rows(sample):

@@ -52,7 +52,7 @@ def test_real_output(name):
                 assert f'{record.value / 1000:.5f}' in line
 
 
-@pytest.mark.parametrize('name, wanted', [
+@pytest.mark.parametrize('name, expected', [
     ('redis-benchmark-7.0.15.text.txt', {
         'operations[test=SET]': 55555.55, 'latency_p99[test=SET]': 455,
         'latency_max[test=GET]': None}),

@@ -294,7 +294,7 @@ def test_a_transport_says_where_it_is_from():
 #: first word is the check: as it is, or with a choice.
 JUDGED = {
     'plain good': ({}, None),
-    'plain wrong': ({'fault': 'wrong'}, '1 wrong elements: data arrived'),
+    'plain wrong': ({'fault': 'wrong'}, 'the data arrived wrong: 1 wrong element'),
     'plain type': ({'fault': 'type'}, 'data type: int32, asked for was '
                    'float'),
     'plain size': ({'fault': 'size'}, 'largest size: 536870912, asked for'),

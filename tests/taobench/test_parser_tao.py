@@ -132,7 +132,7 @@ def test_a_short_window_takes_fewer_points():
 
 # What is left out ----------------------------------------------------------
 
-@pytest.mark.parametrize('text, wanted', [
+@pytest.mark.parametrize('text, expected', [
     (LOG, ['1: no load: fast_qps is not above 1',
            '2-106: hit_rate below 0.88',
            '107-130: before the last 62 points',
@@ -385,7 +385,7 @@ def test_values_of_nothing_are_loud(tmp_path, monkeypatch):
     assert '0.log:1-195: no line counts: all figures are 0' in output
 
 
-@pytest.mark.parametrize('text, wanted', [
+@pytest.mark.parametrize('text, expected', [
     (b'fast_qps = \xff\xfe', 2), (LOG.encode('utf-16'), 2), (b'garbage', 1)])
 def test_what_is_no_log(tmp_path, monkeypatch, text, expected):
     code, rows, output = parse_cli(tmp_path, monkeypatch, text)

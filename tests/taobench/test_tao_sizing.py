@@ -119,7 +119,7 @@ def test_client_threads(cpus, threads):
     assert sizing.client_threads(cpus, 5) == 5
 
 
-@pytest.mark.parametrize('cpus, wanted, each', [
+@pytest.mark.parametrize('cpus, expected, each', [
     (16, 0, 380), (16, 9999, 2048), (176, 380, 186), (176, 100, 100),
     (40000, 0, 1)])
 def test_connections_are_capped(cpus, expected, each):

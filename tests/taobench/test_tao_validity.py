@@ -74,7 +74,7 @@ def test_the_golden_run_is_valid_by_code_and_by_guide():
         assert not validity.judge([tao.summary(LOG)], expected, GOOD)
 
 
-@pytest.mark.parametrize('texts, wanted', [
+@pytest.mark.parametrize('texts, expected', [
     ([log(warm=0.99)], [('hit_ratio', 'few_keys')]),
     ([log(warm=0.80)], [('scenarios', 'many_keys')]),
     ([log(fill=60)], [('scenarios', 'cold')]),

@@ -219,7 +219,7 @@ def test_no_published_metric_is_beyond_the_limits(row):
     assert ring is None or row['busbw'] > ring / 2.2
     assert set(row) - {'nic'} == {'gpu', 'gpus', 'nodes', 'program', 'busbw',
                                   'source', 'date'}
-    assert physics.others(*case, dict(results)) == row
+    assert physics.published_for(*case, dict(results)) == row
 
 
 def test_measured_values_are_within_the_limits():
@@ -240,7 +240,7 @@ def test_without_a_switch_a_gpu_has_links_to_each_of_the_others():
     assert physics.limit('all_gather_perf', 1, 8, mesh)[0] == 448
 
 
-def test_where_nothing_is_known_nothing_is_said():
+def test_unknown_hardware_has_no_limit():
     assert physics.limit('all_reduce_perf', 2, 8, {}) is None
     assert physics.limit('alltoallv_perf', 2, 8, H100) is None
     assert physics.limit('all_reduce_perf', 1, 1, H100) is None
@@ -263,18 +263,17 @@ n1:71:92 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via SHM/direct/direct
 '''
 
 
-def test_what_nccl_says_of_itself():
-    message = log.told([LOG, LOG])
-    assert message.channels == {'NET/AWS Libfabric': 2, 'P2P': 2, 'SHM': 2}
-    assert (
-        message.networks == ('AWS Libfabric',) and message.version == '2.28.9'
-    )
-    assert message.providers == ('cxi',)
-    assert message.variables == {'NCCL_SOCKET_IFNAME': 'hsn',
+def test_summary_of_the_logs_of_nccl():
+    nccl = log.summarise([LOG, LOG])
+    assert nccl.channels == {'NET/AWS Libfabric': 2, 'P2P': 2, 'SHM': 2}
+    assert nccl.networks == ('AWS Libfabric',) and nccl.version == '2.28.9'
+    assert nccl.providers == ('cxi',)
+    assert nccl.variables == {'NCCL_SOCKET_IFNAME': 'hsn',
                               'NCCL_CROSS_NIC': '1'}
-    assert 'provider: cxi\n' in message.summary()
-    assert 'NCCL_CROSS_NIC=1\n' in message.summary()
-    assert log.told([]).summary() == 'version: not told\nnetwork: not told\n'
+    assert 'provider: cxi\n' in nccl.text()
+    assert 'NCCL_CROSS_NIC=1\n' in nccl.text()
+    assert log.summarise([]).text() == (
+        'version: not in the log\nnetwork: not in the log\n')
 
 
 def test_a_transport_says_where_it_is_from():
@@ -290,34 +289,35 @@ def test_a_transport_says_where_it_is_from():
 
 # ------------------------------------------------------------- guards
 
-#: Folder of a run -> (what the stand-in is told, what the guards say). The
-#: first word is the check: as it is, or with a choice.
+#: Folder of a run -> (options of the stand-in, message of the guard). The
+#: first word is the check: plain, or with a choice.
 JUDGED = {
     'plain good': ({}, None),
     'plain wrong': ({'fault': 'wrong'}, 'the data arrived wrong: 1 wrong element'),
-    'plain type': ({'fault': 'type'}, 'data type: int32, asked for was '
-                   'float'),
-    'plain size': ({'fault': 'size'}, 'largest size: 536870912, asked for'),
-    'plain ranks': ({'ranks': 8}, 'ranks: 8, asked for was 16'),
-    'plain nodes': ({'nodes': 1}, 'nodes: 1, asked for was 2'),
-    'plain program': ({'program': 'broadcast_perf'}, 'program: broadcast_per'
-                      'f, asked for was all_reduce_perf'),
-    'plain op': ({'more': ['-o', 'max']}, 'reduction: max, asked for was su'
-                 'm'),
-    'plain silent': ({'fault': 'silent'}, '0 processes left a log of NCCL'),
-    'plain socket': ({'fault': 'socket'}, 'NCCL went over TCP (NET/Socket) '
-                     'beside infiniband'),
-    'plain fast': ({'rate': '3000'}, 'too good to be true: busbw@'),
-    'sharp=on no': ({}, 'sharp=on was asked for, and no channel of NCCL '
-                    'went that way, but NET/STANDIN'),
+    'plain type': ({'fault': 'type'}, 'the data type in the table: int32; '
+                   'requested: float'),
+    'plain size': ({'fault': 'size'}, 'largest size in the table: 536870912;'),
+    'plain ranks': ({'ranks': 8}, 'ranks in the table: 8; requested: 16'),
+    'plain nodes': ({'nodes': 1}, 'nodes in the table: 1; requested: 2'),
+    'plain program': ({'program': 'broadcast_perf'}, 'program in the table: '
+                      'broadcast_perf; requested: all_reduce_perf'),
+    'plain op': ({'more': ['-o', 'max']}, 'reduction in the table: max; '
+                 'requested: sum'),
+    'plain silent': ({'fault': 'silent'}, '0 of 16 processes left a log of '
+                     'NCCL'),
+    'plain socket': ({'fault': 'socket'}, 'NCCL used TCP (NET/Socket), although '
+                     'the node has infiniband'),
+    'plain fast': ({'rate': '3000'}, 'exceeds the physical limit of'),
+    'sharp=on no': ({}, 'sharp=on was requested, but no channel of NCCL '
+                    'uses it; channels in the log: NET/STANDIN'),
     'sharp=on yes': ({'NCCL_COLLNET_ENABLE': '1'}, None),
     'net=all yes': ({}, None),
-    'net=all no': ({'fault': 'p2p'}, 'NCCL_P2P_DISABLE was set, and 16 chann'
-                   'els of NCCL went via P2P'),
+    'net=all no': ({'fault': 'p2p'}, 'NCCL_P2P_DISABLE is set, but 16 chann'
+                   'els of NCCL use P2P'),
 }
 
 
-def test_what_the_guards_say(standin, tmp_path):
+def test_messages_of_the_guards(standin, tmp_path):
     site = tmp_path / 'site'
     site.mkdir()
     (site / 'system.py').write_text(SITE)

@@ -517,9 +517,10 @@ class _Reader:
                 size = self.size(line, word, table)
             elif column == VALIDATION:
                 if word != 'Pass':
-                        self.refuse("the program's validation of the data failed"
-                                if word == 'Fail' else 'the column '
-                                f'Validation has {word!r} instead of Pass')
+                    self.refuse(
+                        "the program's validation of the data failed"
+                        if word == 'Fail' else
+                        f'the column Validation has {word!r} instead of Pass')
             elif column in COUNTS:
                 if not _INTEGER.fullmatch(word):
                     self.refuse(f'{word!r} is not a count')

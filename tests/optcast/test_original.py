@@ -133,7 +133,7 @@ def values(evaluation, job, limit=60):
     assert evaluation.sentences(result, {})
     return {record.metric if record.size is None
             else f'{record.metric}@{record.size}B': record.value
-            for record in result.records} | evaluation.beside(result)
+            for record in result.records} | evaluation.more_values(result)
 
 
 @pytest.mark.parametrize('servers', [1, 2])
@@ -225,8 +225,8 @@ def test_values_that_contradict_each_other(started):
     log = folder / 'client.log'
     text = log.read_text()
     log.write_text(text.replace('bandwidth: 0', 'bandwidth: 3'))
-    with pytest.raises(ParseError, match='were printed'):
-        evaluation.beside(evaluation.analyse(folder))
+    with pytest.raises(ParseError, match='but the client printed'):
+        evaluation.more_values(evaluation.analyse(folder))
     log.write_text(''.join(line for line in text.splitlines(True)
                            if ' #' not in line))
     with pytest.raises(ParseError):
@@ -258,9 +258,9 @@ def test_every_case_of_the_original_has_a_plan(scenario, tmp_path):
 
 def test_what_the_original_lacks(tmp_path):
     of = settings.setup({'nsplit': 2}, 4, 2, bf16=False)
-    with pytest.raises(ValueError, match='sends a chunk to each server'):
+    with pytest.raises(ValueError, match='sends one chunk to each server'):
         Original(of, str(tmp_path))
-    assert programs.found(str(tmp_path), programs.SERVER) == ''
+    assert programs.path_of(str(tmp_path), programs.SERVER) == ''
     assert programs.offered('system') == ('optcast_server',)
     assert programs.offered('embedded') == ()
     assert shim.interface('127.0.0.1') == 'lo'

@@ -1,4 +1,4 @@
-"""In-memory stores: what a server gives to its clients."""
+"""Checks of in-memory stores under a load of clients."""
 from __future__ import annotations
 
 import shlex
@@ -23,15 +23,15 @@ from ..stores.servers import REDIS_LIKE, RESP, STORES, Needs, server
 from .parser import parse
 from .scenarios import GENERATORS, Scenario, modes_of, scenarios
 
-#: Loads that make the store grow: bounded by a number, not by a time.
+#: Operations that make the store grow: they run for a number of requests, not
+#: for a time.
 GROWING = ('lpush', 'xadd')
 
-#: Of each connection, values that are on their way while the store is
-#: filled. Unit: bytes.
+#: Values in flight on each connection while the store is filled. Unit: bytes.
 FILL_AT_ONCE = 2048
 
-#: What store can do what: memcached keeps no lists and writes no files, and
-#: only those of Redis' kind form its cluster.
+#: Store -> whether it cannot run a scenario: memcached has no lists and no
+#: persistence, and only stores like Redis form a cluster.
 WITHOUT = {
     'memcached': lambda scenario: (
         scenario.operation in ('mset', *GROWING)
@@ -44,17 +44,17 @@ WITHOUT = {
 }
 
 
-def here() -> set[str]:
+def environment_features() -> set[str]:
     """Features of the environments of this system."""
     return {f for part in rt.runtime().system.partitions
             for env in part.environs for f in env.features}
 
 
 def offered(*generators: str) -> list[Scenario]:
-    """Every load of these generators that some store, environment and
-    partition can bear."""
+    """Scenarios of these load generators that some store, environment and
+    partition of this system can run."""
     parts = rt.runtime().system.partitions
-    features = here()
+    features = environment_features()
     cores = max_cpus()
     sizes = {f for part in parts for f in part.features}
     return [
@@ -73,7 +73,7 @@ def offered(*generators: str) -> list[Scenario]:
 
 
 class StorePrograms(base.Programs):
-    """The stores of an environment, and the suite's load generator."""
+    """The stores of an environment, and the embedded load generator."""
 
     family = 'keyvalue'
 
@@ -83,29 +83,30 @@ class StorePrograms(base.Programs):
 
 
 class StoreBenchmark(ServiceBenchmark, special=True):
-    """A store that lives as long as the job, loaded from beside or afar."""
+    """A store that runs during the job, under a load of clients on the same
+    node or on others."""
 
     family = 'keyvalue'
 
-    #: The store and its load; a check makes it a parameter.
+    #: The store and its load; each check makes it a parameter.
     scenario: Scenario
 
     programs = fixture(StorePrograms, scope='environment')
 
-    #: Memory of a server for its data. Unit: MiB; 0: what the data need.
+    #: Memory of a server for its data. Unit: MiB; 0: the memory that the data
+    #: need.
     memory = variable(int, value=0)
 
-    #: First port of the servers; 0: any that is free.
+    #: First port of the servers; 0: any free port.
     port = variable(int, value=0)
 
-    #: Operations of a load that has no time: see GROWING, and generators of
-    #: others.
+    #: Number of requests, for GROWING operations and for redis-benchmark.
     requests = variable(int, value=200_000)
 
-    #: How long a store may take to answer. Unit: s.
+    #: Time limit for the first answer of a store. Unit: s.
     ready_limit = variable(float, value=30.0)
 
-    #: Time that is measured, and the time before it. Unit: s.
+    #: Measured time, and the time before it. Unit: s.
     duration = variable(float, value=3.0)
     warmup = variable(float, value=0.5)
 
@@ -117,8 +118,8 @@ class StoreBenchmark(ServiceBenchmark, special=True):
         self.valid_prog_environs = [f'+{scenario.store}{self.more_needs()}']
         cpus = scenario.threads * scenario.shards
         if not scenario.client_nodes:
-            # Connections cost clients more than the store: with as many CPUs
-            # as its servers they would set the pace.
+            # Connections cost clients more than the store: with only as many
+            # CPUs as the servers, the clients would be the limit.
             cpus += 2 * cpus if scenario.operation == 'connect' else 1
         self.set_modes(modes_of(scenario), cpus)
 
@@ -130,12 +131,12 @@ class StoreBenchmark(ServiceBenchmark, special=True):
 
     @property
     def keys(self) -> int:
-        """So many that they are in no cache of a CPU, and not too many."""
+        """Number of keys: more than a CPU cache holds, but not too many."""
         return max(64, min(100_000, (256 << 20) // self.scenario.payload))
 
     @property
     def prefix(self) -> str:
-        """Where the store is installed; the system's own without one."""
+        """Prefix of the store's installation; by default the system's."""
         return self.programs.origin(self.scenario.store).get('prefix', '/usr')
 
     def store_server(self, socket: bool = False) -> Server:
@@ -144,7 +145,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
         count = self.keys + (
             self.requests if scenario.operation in GROWING else 0
         )
-        # As much again, for what the store adds to each of them.
+        # Twice the data, because the store adds memory to each of them.
         room = 2 * count * (scenario.payload + 256) // scenario.shards >> 20
         return server(
             scenario.store,
@@ -167,7 +168,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
 
     @property
     def counted(self) -> bool:
-        """The load ends after `requests`; else after `duration`."""
+        """Whether the load ends after `requests`, not after `duration`."""
         return self.scenario.operation in GROWING
 
     def claimed_seconds(self, values: dict[str, float]) -> float:
@@ -177,7 +178,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
                                                    self.scenario.payload)]
 
     def clients(self, connections: int) -> Clients:
-        """One on each node of theirs, with the CPUs that are left there."""
+        """The client role: one client per node, on the remaining CPUs."""
         scenario = self.scenario
         cores = self.current_partition.processor.num_cpus or 4
         taken = (
@@ -188,20 +189,21 @@ class StoreBenchmark(ServiceBenchmark, special=True):
                                        cores - taken)),
                        connections=connections)
 
-    def values_served(self, services: Services, said: str,
+    def values_served(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         self.version = services.servers[0].version
         filled, measured = (services.steps[s] for s in ('fill', 'measure'))
         if filled.after.keys != self.keys:
             guards.refuse('fill', f'{run.name}: {self.keys} keys were set, '
-                          f'{self.scenario.store} holds {filled.after.keys}')
+                          f'but {self.scenario.store} holds '
+                          f'{filled.after.keys}')
         if measured.grown('evicted'):
             guards.refuse(
                 'evicted',
                 f'{run.name}: {self.scenario.store} evicted '
-                f'{measured.grown("evicted"):g} keys: its memory '
-                'is below the data; give it more with '
-                f'-S {type(self).variant_name()}.memory=',
+                f'{measured.grown("evicted"):g} keys, because its memory is '
+                'smaller than the data: set more MiB with '
+                f'-S {type(self).variant_name()}.memory=N',
             )
         served = max(1, measured.grown('commands'))
         return {'evictions': measured.grown('evicted'),
@@ -209,15 +211,15 @@ class StoreBenchmark(ServiceBenchmark, special=True):
 
 
 class StoreServes(StoreBenchmark):
-    """What a store gives to clients: the suite's own load generator."""
+    """A store under the embedded load generator, plumbload."""
 
     #: The store and its load.
     scenario = parameter(
         offered('plumbload'), fmt=lambda scenario: str(scenario)
     )
 
-    #: Requests a second of all clients together; 0: as fast as they are
-    #: answered. A rate shows latencies as users of a busy store see them.
+    #: Requests per second of all clients together; 0: as fast as possible. A
+    #: rate gives the latencies that users of a busy store see.
     rate = variable(int, value=0)
 
     @run_after('init')
@@ -235,8 +237,8 @@ class StoreServes(StoreBenchmark):
                 'resp2' if scenario.store in RESP else 'binary',
                 '--value-size', str(scenario.payload)]
         keys = ['--keys', str(self.keys)]
-        # Lists and streams are no strings: they have keys of their own, few
-        # enough to grow.
+        # Lists and streams are not strings: they have separate keys, and few of
+        # them, so that they grow.
         how = (['--requests', str(self.requests // clients.nodes),
                 '--key-prefix', f'{scenario.operation}:', '--keys', '100']
                if self.counted else
@@ -246,7 +248,7 @@ class StoreServes(StoreBenchmark):
             how += ['--pipeline', str(scenario.pipeline)]
         if self.rate:
             how += ['--rate', str(self.rate // clients.nodes)]
-        # No figure: as fast as it goes, one connection or many.
+        # Not measured: as fast as possible, with one connection or many.
         fill = ['--operation', 'fill', '--pipeline',
                 str(max(1, FILL_AT_ONCE // scenario.payload))]
         return Plan(self.store_server(), (clients,), (
@@ -265,28 +267,29 @@ class StoreServes(StoreBenchmark):
         return [*(metrics.key(name, self.scenario.payload) for name in names),
                 'server_cpu', 'ready_time', 'memory_ratio', 'evictions']
 
-    def values_served(self, services: Services, said: str,
+    def values_served(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         filled = services.steps['fill']
-        measured = read(said)
+        measured = read(output)
         if 'client' in measured.limited.values():
             self.add_inconclusive(
-                'limited by the load generator, not by the store')
+                'limited by the load generator, not by the store: give the '
+                'clients more CPUs or nodes')
         return {**{metrics.key(r.metric, r.size): r.value
                    for r in measured.records},
-                **super().values_served(services, said, run),
+                **super().values_served(services, output, run),
                 'memory_ratio': filled.grown('memory')
                 / (self.keys * self.scenario.payload)}
 
 
 class StoreGenerators(StoreBenchmark):
-    """The same under the generators of others, to compare with their users.
+    """A store under other load generators, to compare with published values.
 
-    They take a password on their command line only, where every user of the
-    node can read it: so the store listens on a socket in a folder of ours.
+    They accept a password only on their command line, where every user of the
+    node can read it. So the store listens on a socket in a private folder.
     """
 
-    #: The store, its load, and who makes it.
+    #: The store, its load, and the load generator.
     scenario = parameter(
         offered(*GENERATORS), fmt=lambda scenario: str(scenario)
     )
@@ -304,12 +307,12 @@ class StoreGenerators(StoreBenchmark):
 
     @property
     def keys(self) -> int:
-        # They draw them: twenty sets a key leave none out.
+        # Keys are random: with twenty sets per key, each key is set.
         return min(1000, max(1, self.requests // 20))
 
     def plan(self) -> Plan:
-        """They do not look at what they read, and plumbload does: it sets
-        the keys that they ask for, and reads them when they are done."""
+        """The plan: plumbload sets the keys before the measurement and checks
+        them afterwards, because the load generator does not check values."""
         scenario = self.scenario
         sets = scenario.operation == 'set'
         measure, names = (
@@ -321,8 +324,8 @@ class StoreGenerators(StoreBenchmark):
                 '--connections', '{connections}', '--pipeline',
                 str(scenario.pipeline), '--protocol',
                 'resp2' if scenario.store in RESP else 'binary')
-        # What is overwritten gets another length: bytes of others are not
-        # known.
+        # Overwritten values have another length, because the bytes that the
+        # load generator writes are not known.
         return Plan(self.store_server(socket=True),
                     (self.clients(scenario.connections),), (
             Step('fill', (Program((
@@ -346,9 +349,9 @@ class StoreGenerators(StoreBenchmark):
     def memtier(self) -> tuple[str, ...]:
         """Command of memtier_benchmark; its keys begin at 0.
 
-        With one seed for all, its connections draw the same keys one after
-        the other, and some of the keys are never drawn. Of memcached's binary
-        protocol it counts the bytes of a GET's request alone.
+        With one common seed, its connections use the same sequence of keys and
+        leave some keys out. With memcached's binary protocol it counts only
+        the bytes of the request of a GET.
         """
         scenario = self.scenario
         return (
@@ -380,39 +383,42 @@ class StoreGenerators(StoreBenchmark):
             'operations', 'latency', 'latency_p50', 'latency_p99')),
             'server_cpu', 'ready_time', 'evictions']
 
-    def values_served(self, services: Services, said: str,
+    def values_served(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         measured = services.steps['measure']
         if measured.grown('misses'):
-            guards.refuse('misses', f'{run.name}: {measured.grown("misses"):g}'
-                          ' keys were not there, of those that were set')
-        records = [r for r in parse(said) if '[' not in r.metric]
-        self.look_at_values({r.metric: r.value for r in records}, run)
-        asked = (self.requests if self.counted else
-                 records[0].value * (round(self.duration) - 1))
-        if measured.grown('commands') < asked:
-            guards.refuse('calls', f'{run.name}: {asked:g} requests by the '
-                          f'count of {self.program}, '
-                          f'{measured.grown("commands"):g} by the store\'s')
+            guards.refuse('misses', f'{run.name}: {self.scenario.store} had '
+                          f'{measured.grown("misses"):g} misses, although all '
+                          'keys were set before')
+        records = [r for r in parse(output) if '[' not in r.metric]
+        self.assert_values({r.metric: r.value for r in records}, run)
+        requests = (self.requests if self.counted else
+                    records[0].value * (round(self.duration) - 1))
+        if measured.grown('commands') < requests:
+            guards.refuse('calls', f'{run.name}: {self.program} reports '
+                          f'{requests:g} requests, but '
+                          f'{self.scenario.store} counted only '
+                          f'{measured.grown("commands"):g}')
         return {**{metrics.key(r.metric, self.scenario.payload): r.value
                    for r in records},
-                **super().values_served(services, said, run)}
+                **super().values_served(services, output, run)}
 
-    def look_at_values(self, values: dict[str, float], run: guards.Run
-                       ) -> None:
-        """What the generator itself tells of what it got."""
+    def assert_values(self, values: dict[str, float], run: guards.Run
+                      ) -> None:
+        """Refuse misses and missing bytes that the load generator reports."""
         if values.get('hit_ratio', 1) < 1:
-            guards.refuse('misses', f'{run.name}: {self.program} found '
+            guards.refuse('misses', f'{run.name}: {self.program} found only '
                           f'{values["hit_ratio"]:.4%} of the keys that were '
-                          f'set: does {self.scenario.store} lose them?')
+                          f'set: does {self.scenario.store} lose keys?')
         each = values.get('bandwidth', 1e9) * 1e6 / values['operations']
         if each < self.scenario.payload:
-            guards.refuse('values', f'{run.name}: {each:.0f} bytes went with '
-                          f'a request, of values of {self.scenario.payload}: '
-                          f'does {self.scenario.store} answer without them?')
+            guards.refuse('values', f'{run.name}: {self.program} transferred '
+                          f'{each:.0f} B per request, less than a value '
+                          f'({self.scenario.payload} B): does '
+                          f'{self.scenario.store} answer without values?')
 
 
 for check in (StoreServes, StoreGenerators):
-    # To ReFrame a parameter without values is an error.
+    # ReFrame refuses a parameter without values.
     if check.num_variants:
         rfm.simple_test(check)

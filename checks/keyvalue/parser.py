@@ -1,7 +1,7 @@
-"""Output of any load generator of stores: finds out whose it is.
+"""Parser of the output of any load generator of stores.
 
-redis-benchmark and valkey-benchmark, memtier_benchmark (text or JSON), and
-the suite's own plumbload.
+It recognises redis-benchmark, valkey-benchmark, memtier_benchmark (text or
+JSON) and the embedded plumbload.
 """
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _MEMTIER = re.compile(r'^(?:\s*\{|\[RUN #|[0-9]+ +Threads$|ALL STATS$|'
 
 
 def parse(text: str) -> tuple[Record, ...]:
-    """The figures of one output.
+    """The records of one output.
 
-    :raises ParseError: where any of it cannot be trusted.
+    :raises ParseError: a part of the text cannot be trusted.
     """
-    # Imported when needed: one of them is enough for one output.
+    # Imported when needed: one output needs only one of them.
     if _PLUMBLOAD.search(text):
         from ..loadgen.plumbload import parse as parse_one
     elif _MEMTIER.search(text):

@@ -1,8 +1,8 @@
-"""The points of the space of loads that are measured, and in which mode.
+"""The scenarios that are measured, and their modes.
 
-All axes crossed would be tens of thousands of cases. What an operator asks
-is how a store answers along one of them: so each axis is walked from one
-point in the middle, and the modes differ in the length of the steps.
+The combination of all axes would be tens of thousands of test cases. So each
+axis varies alone, from one base scenario, and the modes differ in the number
+of values.
 """
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from config.records.scenarios import modes_from, unusual
 
 @dataclass(frozen=True)
 class Scenario:
-    """One load on one arrangement of a store."""
+    """One workload on one arrangement of a store."""
 
     store: str
-    #: get, set, mixed (ten gets a set), mset (ten keys), lpush, xadd,
-    #: connect (a connection, the password, a ping, closed).
+    #: get, set, mixed (ten gets per set), mset (ten keys), lpush, xadd,
+    #: connect (open a connection, send password and ping, close it).
     operation: str = 'get'
     #: Size of a value. Unit: bytes.
     payload: int = 64
-    #: Requests that a connection has under way.
+    #: Requests in flight on each connection.
     pipeline: int = 1
     #: Connections of all clients.
     connections: int = 50
@@ -34,9 +34,9 @@ class Scenario:
     persistence: str = 'off'
     #: Servers; more than one form a cluster.
     shards: int = 1
-    #: Nodes of the clients, besides the servers'; 0: all on one node.
+    #: Nodes of the clients besides the servers' node; 0: all on one node.
     client_nodes: int = 0
-    #: Who makes the load: plumbload, benchmark (the store's own), memtier.
+    #: Load generator: plumbload, benchmark (the store's own), memtier.
     generator: str = 'plumbload'
 
     @property
@@ -45,13 +45,13 @@ class Scenario:
         return 1 + self.client_nodes
 
     def __str__(self) -> str:
-        """The store, the operation, and what is not as usual."""
+        """The store, the operation, and all other fields with unusual values.
+        """
         return ' '.join([self.store, self.operation,
                          *unusual(self, 'store', 'operation')])
 
 
-#: Axis -> values; a value stands in the first mode that has it, and in all
-#: that come after.
+#: Axis -> first mode -> values; later modes contain them, too.
 AXES: dict[str, dict[str, tuple]] = {
     'operation': {'quick': ('set', 'connect'),
                   'nightly': ('mixed', 'mset', 'lpush', 'xadd')},
@@ -65,7 +65,7 @@ AXES: dict[str, dict[str, tuple]] = {
     'client_nodes': {'nightly': (1,), 'full': (3,)},
 }
 
-#: What is not the base point with one thing changed.
+#: Scenarios that differ from the base scenario in more than one field.
 OTHERS: dict[str, tuple[dict[str, Any], ...]] = {
     'nightly': ({'operation': 'set', 'persistence': 'aof'},
                 {'operation': 'set', 'persistence': 'rdb'}),
@@ -79,18 +79,18 @@ OTHERS: dict[str, tuple[dict[str, Any], ...]] = {
               'client_nodes': 3}),
 }
 
-#: Under the generators of others: to compare, not for every question.
+#: Scenarios of the other load generators.
 COMPARED: dict[str, tuple[dict[str, Any], ...]] = {
     'nightly': ({}, {'operation': 'set'}),
     'full': ({'pipeline': 16}, {'payload': 1024}),
 }
 
-#: Generators of others -> the feature of an environment that has them.
+#: Other load generators -> feature of an environment that has them.
 GENERATORS = {'benchmark': 'store_bench', 'memtier': 'memtier'}
 
 
 def scenarios(store: str) -> Iterator[tuple[Scenario, str]]:
-    """Every load of a store, and the first mode that it belongs to."""
+    """Every scenario of a store, and its first mode."""
     yield Scenario(store), 'quick'
     for axis, modes in AXES.items():
         for mode, values in modes.items():
@@ -106,5 +106,5 @@ def scenarios(store: str) -> Iterator[tuple[Scenario, str]]:
 
 
 def modes_of(scenario: Scenario) -> set[str]:
-    """The modes that a load belongs to; another point is only in full."""
+    """The modes of a scenario; an unknown one belongs only to full."""
     return modes_from(dict(scenarios(scenario.store)).get(scenario, 'full'))

@@ -1,6 +1,6 @@
-"""What NCCL and RCCL tell of themselves (NCCL_DEBUG=INFO). Pure.
+"""Reader of the logs of NCCL and RCCL (NCCL_DEBUG=INFO).
 
-The words are those of NCCL 2.12 to 2.30 (`src/init.cc`, `src/misc/param.cc`,
+The patterns are from NCCL 2.12 to 2.30 (`src/init.cc`, `src/misc/param.cc`,
 `src/transport/*.cc`) and of aws-ofi-nccl.
 """
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-#: How a channel goes: P2P, SHM, NET/IB, NET/Socket, NET/AWS Libfabric,
+#: Transport of a channel: P2P, SHM, NET/IB, NET/Socket, NET/AWS Libfabric,
 #: COLLNET/SHARP.
 _VIA = re.compile(r' via ((?:NET|COLLNET)/[^/\n]+|P2P|SHM|CUMEM)')
 _NETWORK = re.compile(r'Using network (.+)')
@@ -19,26 +19,26 @@ _SET = re.compile(r'\b((?:NCCL|RCCL|OFI_NCCL)_\w+) set (?:by environment )?'
                   r'to (\S+)')
 _VERSION = re.compile(r'[NR]CCL version (\d+\.\d+\.\d+)')
 
-#: Parts of NCCL that must tell, with what they cost: lines at the start.
+#: Subsystems of NCCL that must log; they only write lines at the start.
 SUBSYSTEMS = 'INIT,NET,ENV'
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the logs of a run have in common."""
+class LogSummary:
+    """Summary of the logs of all processes of a run."""
     version: str
-    #: `Using network ...`, and libfabric's provider.
+    #: Names after `Using network`, and libfabric's providers.
     networks: tuple[str, ...]
     providers: tuple[str, ...]
     #: Transport -> channels.
     channels: dict[str, int]
-    #: Variable -> the value that was taken.
+    #: Variable -> the value that NCCL used.
     variables: dict[str, str]
 
-    def summary(self) -> str:
+    def text(self) -> str:
         """A few lines that are kept beside the records."""
-        lines = [f'version: {self.version or "not told"}',
-                 f'network: {", ".join(self.networks) or "not told"}']
+        lines = [f'version: {self.version or "not in the log"}',
+                 f'network: {", ".join(self.networks) or "not in the log"}']
         if self.providers:
             lines.append(f'provider: {", ".join(self.providers)}')
         lines += [f'channels via {name}: {number}'
@@ -48,8 +48,8 @@ class Told:
         return '\n'.join(lines) + '\n'
 
 
-def told(texts: Iterable[str]) -> Told:
-    """What the logs of all processes say."""
+def summarise(texts: Iterable[str]) -> LogSummary:
+    """Summary of the logs of all processes."""
     channels: Counter[str] = Counter()
     networks: dict[str, None] = {}
     providers: dict[str, None] = {}
@@ -63,5 +63,5 @@ def told(texts: Iterable[str]) -> Told:
         versions |= dict.fromkeys(_VERSION.findall(text))
         variables |= {name: value.rstrip('.')
                       for name, value in _SET.findall(text)}
-    return Told(next(iter(versions), ''), tuple(networks), tuple(providers),
-                dict(channels), variables)
+    return LogSummary(next(iter(versions), ''), tuple(networks),
+                      tuple(providers), dict(channels), variables)

@@ -1,4 +1,4 @@
-"""NCCL and RCCL: what GPUs give to each other, on a node and between nodes."""
+"""Checks of NCCL and RCCL: collectives of GPUs, on a node and between nodes."""
 from __future__ import annotations
 
 import re
@@ -22,15 +22,15 @@ from ..core import guards, metrics
 from ..core.base import Benchmark, Programs
 from . import log, parser, physics, programs
 
-#: Nodes of the cases between nodes.
+#: Node counts of the test cases between nodes.
 NODES = (2, 4, 8, 16, 32, 64)
 
-#: Networks beside which TCP is a fault.
+#: Networks; if a node has one of them, NCCL must not use TCP.
 FAST = {'infiniband', 'slingshot', 'efa'}
 
 
-#: Option of the programs -> its letter and its value, as the suite has it;
-#: in the order of the command line. Each is a variable of the checks.
+#: Name of a variable of the checks -> option of the programs and default
+#: value, in the order of the command line.
 OPTIONS: dict[str, tuple[str, Any]] = {
     'iterations': ('-n', 20), 'warmup': ('-w', 5), 'aggregated': ('-m', 1),
     'data_checks': ('-c', 1), 'datatype': ('-d', 'float'),
@@ -46,7 +46,7 @@ DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the ranks are: a GPU each."""
+    """Placement of the ranks, one GPU each."""
     #: GPUs of each node.
     gpus: int
     nodes: int
@@ -58,7 +58,7 @@ class Layout:
 
 
 def gpus_of(part: Any) -> int:
-    """GPUs of a node of a partition; 0: it has none, or does not say."""
+    """GPUs per node of a partition; 0 if it has or declares none."""
     if not {'gpu_nvidia', 'gpu_amd'} & set(part.features):
         return 0
     return sum(device.num_devices or 1
@@ -72,24 +72,24 @@ def partitions() -> list[Any]:
 
 def layouts(nodes: Iterable[int] = (1, *NODES), full: bool = False
             ) -> list[Layout]:
-    """Layouts that some partition here can run: on one node 1, 2, 4, ...
-    and all GPUs, on several all of each.
+    """Layouts that some partition of this system can run: 1, 2, 4, ... and
+    all GPUs of one node, and all GPUs of several nodes.
 
-    :arg full: all GPUs of a node, on one node, too.
+    :arg full: all GPUs also on one node.
     """
-    found = set()
+    result = set()
     for part in partitions():
         maximum = gpus_of(part)
         some = [maximum] if full else [
             maximum, *(2 ** n for n in range(10) if 2 ** n < maximum)]
-        found |= {Layout(gpus, count) for count in nodes
+        result |= {Layout(gpus, count) for count in nodes
                   for gpus in (some if count == 1 else [maximum])
                   if f'nodes_{count}' in part.features}
-    return sorted(found, key=lambda one: (one.nodes, one.gpus))
+    return sorted(result, key=lambda layout: (layout.nodes, layout.gpus))
 
 
 def offered() -> list[str]:
-    """Programs for any number of ranks that an environment here has."""
+    """Programs for any number of ranks in the environments of this system."""
     here = {feature for part in rt.runtime().system.partitions
             for env in part.environs for feature in env.features}
     return [name for name in programs.PROGRAMS if name != 'hypercube_perf'
@@ -100,15 +100,15 @@ def as_layout(layout: Layout) -> str:
     return f'{layout.nodes}x{layout.gpus}'
 
 
-def where_there_are_gpus(check: Any) -> Any:
-    """Registers a check that has a case here: a parameter without values
-    would be an error."""
+def register_with_gpus(check: Any) -> Any:
+    """Register a check if it has a test case on this system; to ReFrame, a
+    parameter without values is an error."""
     return rfm.simple_test(check) if check.num_variants else check
 
 
 class NcclPrograms(Programs):
-    """The programs of an environment: nccl-tests or rccl-tests, or where it
-    says `embedded` the stand-in, which measures nothing."""
+    """Programs of an environment: nccl-tests, rccl-tests, or (source
+    `embedded`) the stand-in, which measures nothing."""
 
     family = 'nccl'
     sourcesdir = 'src'
@@ -121,7 +121,7 @@ class NcclPrograms(Programs):
                 'done']
 
     def installed(self) -> dict[str, str]:
-        """Programs by their names; empty: they are on PATH, unseen."""
+        """Name -> path of the programs; empty if they are on PATH only."""
         origin = self.origin('')
         if origin['source'] == 'embedded':
             return {name: f'{self.stagedir}/{name}'
@@ -131,31 +131,31 @@ class NcclPrograms(Programs):
         return programs.installed(origin['prefix'])
 
     def path(self, program: str) -> str:
-        """Full path of a program; only its name where PATH must have it.
+        """Full path of a program, or its name if it must be on PATH.
 
         :raises Refused: the installation lacks it.
         """
-        here = self.installed()
-        if here and program not in here:
-            guards.refuse('programs', f'there is no {program} in '
-                          f"{self.origin('').get('prefix')}, only "
-                          f'{", ".join(here)}')
-        if not here and 'prefix' in self.origin(''):
-            guards.refuse('programs', 'there is no program of nccl-tests in '
-                          f"{self.origin('')['prefix']} or its bin")
-        return here.get(program, program)
+        paths = self.installed()
+        if paths and program not in paths:
+            guards.refuse('programs', f'{program} does not exist in '
+                          f"{self.origin('').get('prefix')}; programs that "
+                          f'exist: {", ".join(paths)}')
+        if not paths and 'prefix' in self.origin(''):
+            guards.refuse('programs', 'no program of nccl-tests exists in '
+                          f"{self.origin('')['prefix']} or in its folder "
+                          'bin: correct `prefix` of the environment')
+        return paths.get(program, program)
 
     def unknown(self) -> str:
-        """Programs of the installation that the family does not know."""
+        """Programs of the installation that are not in family.yaml."""
         return ', '.join(sorted(set(self.installed())
                                 - set(programs.PROGRAMS)))
 
 
 class NcclBenchmark(Benchmark, special=True):
-    """One program of nccl-tests or rccl-tests, its whole table recorded.
+    """One program of nccl-tests or rccl-tests, with its whole table as records.
 
-    A variable that is set makes another case, unless it says how often or
-    how long.
+    A variable that is set makes another test case, except those in FREE.
     """
 
     family = 'nccl'
@@ -184,7 +184,7 @@ class NcclBenchmark(Benchmark, special=True):
     #: Reduction (-o): sum, prod, min, max, avg, mulsum.
     operation = variable(str, value=DEFAULTS['operation'])
 
-    #: Rank that has or gets the data (-r).
+    #: Rank that sends or receives the data (-r).
     root = variable(int, value=DEFAULTS['root'])
 
     #: 1: wait and barrier after each iteration; 2, 3: since 2.19 (-z).
@@ -193,8 +193,8 @@ class NcclBenchmark(Benchmark, special=True):
     #: Launches of a graph of all iterations (-G); 0: no graph.
     graph_launches = variable(int, value=DEFAULTS['graph_launches'])
 
-    #: Threads of a rank (-t), each with gpus_per_thread GPUs (-g); 0: as
-    #: many as make one rank a node.
+    #: Threads of a rank (-t), each with gpus_per_thread GPUs (-g); 0: one
+    #: rank per node.
     threads_per_rank = variable(int, value=DEFAULTS['threads_per_rank'])
     gpus_per_thread = variable(int, value=DEFAULTS['gpus_per_thread'])
 
@@ -207,21 +207,21 @@ class NcclBenchmark(Benchmark, special=True):
     #: Policy of cooperative thread arrays, NCCL 2.27 (-x); -1: none.
     cta_policy = variable(int, value=DEFAULTS['cta_policy'])
 
-    #: Kernels of the programs' own on device memory (-D), NCCL 2.28.
+    #: The programs' own kernels on device memory (-D), NCCL 2.28.
     device_implementation = variable(
         int, value=DEFAULTS['device_implementation'])
 
     #: Memory of the buffers, rccl-tests (-Y): coarse, fine, host, managed.
     memory_type = variable(str, value=DEFAULTS['memory_type'])
 
-    #: How the ranks' times become one (-a): 0: of rank 0, 1: mean, 2: least,
-    #: 3: most.
+    #: Time that is printed (-a): 0: of rank 0, 1: mean of all ranks, 2:
+    #: smallest, 3: largest.
     average = variable(int, value=DEFAULTS['average'])
 
-    #: Which NICs NCCL may take (NCCL_IB_HCA), e.g. '=mlx5_0,mlx5_3'.
+    #: NICs that NCCL may use (NCCL_IB_HCA), e.g. '=mlx5_0,mlx5_3'.
     nics = variable(str, value='')
 
-    #: More options for the program; makes another case.
+    #: More options for the program; makes another test case.
     options = variable(str, value='')
 
     programs = fixture(NcclPrograms, scope='environment')
@@ -230,15 +230,15 @@ class NcclBenchmark(Benchmark, special=True):
     valid_prog_environs = ['+nccl_tests', '+rccl_tests']
     time_limit = '15m'
 
-    #: Where each process of a run leaves NCCL's words.
+    #: File of NCCL's log, one per process.
     LOG = 'nccl.%h.%p.log'
 
     #: Always on the command line, whatever the program's default.
     STATED = ('iterations', 'warmup', 'data_checks', 'datatype',
               'threads_per_rank', 'gpus_per_thread')
-    #: Sizes, unless they are set.
+    #: Default sizes.
     RANGE = (8, 1 << 30)
-    #: A case stays the same whatever these are.
+    #: Variables that do not make another test case.
     FREE = ('iterations', 'warmup', 'data_checks')
 
     @run_after('init')
@@ -249,7 +249,7 @@ class NcclBenchmark(Benchmark, special=True):
             self.valid_systems = [f'+{gpu} +nodes_{self.layout.nodes}'
                                   for gpu in self.vendors()]
         else:
-            # Partitions with fewer GPUs: a feature cannot tell them apart.
+            # A feature cannot exclude partitions with fewer GPUs.
             self.valid_systems = [
                 part.fullname for part in fits
                 if f'nodes_{self.layout.nodes}' in part.features
@@ -267,14 +267,14 @@ class NcclBenchmark(Benchmark, special=True):
         self.num_gpus_per_node = self.layout.gpus
         self.num_tasks_per_node = self.layout.gpus // self.gpus_of_a_rank()
         self.num_tasks = self.layout.nodes * self.num_tasks_per_node
-        # NCCL moves data to and from the network by threads of its own:
-        # the cores of a node are shared out among its ranks.
+        # NCCL moves data to and from the network with its own threads:
+        # the cores of a node are divided among its ranks.
         self.threads = max(1, self.current_partition.processor.num_cores
                            // self.num_tasks_per_node)
         self.num_cpus_per_task = self.threads
 
     @run_after('setup')
-    def mark_what_measures_nothing(self) -> None:
+    def mark_emulated(self) -> None:
         self.emulated = self.source == 'embedded'
 
     @run_before('run')
@@ -287,33 +287,33 @@ class NcclBenchmark(Benchmark, special=True):
 
     @run_before('sanity')
     def strip_environments(self) -> None:
-        """What -J wrote holds all variables of the user's environment."""
+        """Remove the user's environment variables from the JSON of -J."""
         for path in Path(self.stagedir).glob('*.json*'):
             try:
                 path.write_text(parser.without_environment(path.read_text()))
             except ValueError:
                 path.unlink()
 
-    # What a kind of case says of itself ----------------------------------
+    # Properties that subclasses set --------------------------------------
 
     def vendors(self) -> tuple[str, ...]:
-        """Features of the partitions that the case can run on."""
+        """Features of the partitions that the test case can run on."""
         return 'gpu_nvidia', 'gpu_amd'
 
     def modes(self) -> set[str]:
-        """Modes of the case, besides full."""
+        """Modes of the test case, besides full."""
         return set()
 
     def environment(self) -> dict[str, str]:
-        """Variables of the environment that the case sets."""
+        """Environment variables that the test case sets."""
         return {'NCCL_IB_HCA': self.nics} if self.nics else {}
 
     def evidence(self) -> tuple[str, str] | None:
-        """What was asked of NCCL, and a pattern of the channels that show
-        it; None: nothing."""
+        """Name of the choice made for NCCL, and a pattern of the channels
+        that show it; None without a choice."""
         return None
 
-    # What all share ------------------------------------------------------
+    # Common to all checks ------------------------------------------------
 
     def gpus_of_a_rank(self) -> int:
         """GPUs of one process."""
@@ -322,7 +322,7 @@ class NcclBenchmark(Benchmark, special=True):
                           or self.layout.gpus // threads)
 
     def value(self, name: str) -> Any:
-        """A variable as the command line has it."""
+        """Value of a variable on the command line."""
         value = getattr(self, name)
         if name == 'threads_per_rank':
             return value or self.layout.gpus
@@ -332,7 +332,7 @@ class NcclBenchmark(Benchmark, special=True):
         return value
 
     def changed(self) -> dict[str, Any]:
-        """Variables with options that are not at their defaults."""
+        """Variables of OPTIONS that differ from their defaults."""
         return {name: getattr(self, name) for name in OPTIONS
                 if getattr(self, name) != DEFAULTS[name]}
 
@@ -357,7 +357,7 @@ class NcclBenchmark(Benchmark, special=True):
         return more
 
     def sizes(self) -> list[int]:
-        """Sizes whose rows every version has: whole for all ranks."""
+        """Sizes whose rows every version prints: divisible by the ranks."""
         kind, ranks = programs.PROGRAMS[self.program], self.layout.ranks
         if self.program == 'alltoallv_perf' or kind.split and (
                 ranks & ranks - 1):
@@ -367,10 +367,10 @@ class NcclBenchmark(Benchmark, special=True):
                 if minimum <= self.min_size << n <= self.max_size]
 
     def planned_values(self) -> list[str]:
-        wanted = ('time', 'algbw', 'busbw')[:3 if self.layout.ranks > 1
+        expected = ('time', 'algbw', 'busbw')[:3 if self.layout.ranks > 1
                                             else 2]
         return ['wrong', *(metrics.key(name, size) for size in self.sizes()
-                           for name in wanted)]
+                           for name in expected)]
 
     def values_of(self, run: guards.Run) -> dict[str, float]:
         out = self.output(run)
@@ -387,20 +387,19 @@ class NcclBenchmark(Benchmark, special=True):
                 if re.match('busbw(_in_place)?$', name) and value > maximum[0]:
                     guards.refuse(
                         'limits',
-                        f'too good to be true: {metric} '
-                        f'= {value:g} GB/s is beyond {maximum[0]:g}: '
-                        f'{maximum[1]}',
+                        f'{metric} = {value:g} GB/s exceeds the physical '
+                        f'limit of {maximum[0]:g} GB/s, because {maximum[1]}',
                     )
         return values
 
     def claimed_seconds(self, values: dict[str, float]) -> float:
-        """Timed iterations alone, each with all calls of its group."""
+        """Seconds of the timed iterations, each with all calls of its group."""
         calls = self.iterations * self.aggregated
         return sum(value * calls / 1e6 for metric, value in values.items()
                    if re.match('time(_in_place)?@', metric))
 
     def site_extras(self) -> dict[str, Any]:
-        """What the partition says of its devices; nothing for a stand-in."""
+        """Bandwidths of the partition's devices; empty for a stand-in."""
         return {} if self.emulated else self.current_partition.extras
 
     def output(self, run: guards.Run) -> parser.Output:
@@ -408,10 +407,10 @@ class NcclBenchmark(Benchmark, special=True):
         return guards.read_table(parser.read, run.out, f'{run.name}.out')
 
     def assert_whole(self, run: guards.Run, out: parser.Output) -> None:
-        """Refuses a table or a transport that was not asked for."""
+        """Refuse a table or a transport that was not requested."""
         name = f'{run.name}.out'
         reduces = programs.PROGRAMS[self.program].reduces
-        for what, has, asked in (
+        for what, actual, requested in (
                 ('program', out.program or self.program, self.program),
                 ('ranks', out.ranks, self.layout.ranks),
                 ('nodes', len(out.hosts), self.layout.nodes),
@@ -421,70 +420,75 @@ class NcclBenchmark(Benchmark, special=True):
                 ('reduction', ','.join(sorted({
                     row.redop for row in out.rows})) if reduces else '',
                  self.operation if reduces else '')):
-            if has != asked:
-                guards.refuse('table', f'{name}: {what}: {has}, asked for '
-                              f'was {asked}')
+            if actual != requested:
+                guards.refuse('table', f'{name}: the {what} in the table: '
+                              f'{actual}; requested: {requested}')
         self.assert_transport(run)
 
     def said(self, run: guards.Run) -> str:
-        """NCCL's words, which are in files of their own."""
+        """NCCL's logs, which are in files of their own, and stderr."""
         return '\n'.join(self.logs()) + run.err
 
     def logs(self) -> list[str]:
-        """NCCL's words, of each process of each run."""
+        """NCCL's log of each process of each repetition."""
         return [path.read_text(errors='replace') for path in
                 sorted(Path(self.stagedir).glob('nccl.*.log'))]
 
     def assert_transport(self, run: guards.Run) -> None:
-        """NCCL went the way that was meant, by its own words."""
+        """Refuse a transport in NCCL's log that is not the requested one."""
         logs = self.logs()
         if len(logs) < self.num_tasks * self.repetitions:
-            guards.refuse('transport', f'{run.name}: {len(logs)} processes '
-                          'left a log of NCCL (NCCL_DEBUG_FILE), '
-                          f'{self.num_tasks * self.repetitions} were started: '
-                          'is NCCL_DEBUG set elsewhere (/etc/nccl.conf)?')
-        told = log.told(logs)
-        asked = self.evidence()
-        if asked and not any(re.search(asked[1], one)
-                             for one in told.channels):
-            guards.refuse('transport', f'{run.name}: {asked[0]} was asked '
-                          'for, and no channel of NCCL went that way, but '
-                          f'{", ".join(told.channels) or "unknown ones"}')
+            guards.refuse('transport', f'{run.name}: {len(logs)} of '
+                          f'{self.num_tasks * self.repetitions} processes '
+                          'left a log of NCCL (NCCL_DEBUG_FILE): does '
+                          '/etc/nccl.conf set NCCL_DEBUG?')
+        nccl = log.summarise(logs)
+        choice = self.evidence()
+        if choice and not any(re.search(choice[1], channel)
+                              for channel in nccl.channels):
+            guards.refuse('transport', f'{run.name}: {choice[0]} was '
+                          'requested, but no channel of NCCL uses it; channels '
+                          f'in the log: {", ".join(nccl.channels) or "none"}')
         for name in ('P2P', 'SHM'):
             if (self.environment().get(f'NCCL_{name}_DISABLE') == '1'
-                    and name in told.channels):
-                guards.refuse('transport', f'{run.name}: NCCL_{name}_DISABLE '
-                              f'was set, and {told.channels[name]} channels '
-                              f'of NCCL went via {name}')
+                    and name in nccl.channels):
+                guards.refuse(
+                    'transport',
+                    f'{run.name}: NCCL_{name}_DISABLE is set, but '
+                    f'{nccl.channels[name]} channels of NCCL use {name}',
+                )
         nics = {device.arch for device in
                 self.current_partition.select_devices('nic')}
-        if nics & FAST and any('Socket' in one for one in told.channels):
-            guards.refuse('transport', f'{run.name}: NCCL went over TCP '
-                          '(NET/Socket) beside '
-                          f'{", ".join(sorted(nics))}: is the network '
-                          "plugin in LD_LIBRARY_PATH? The environment's "
-                          '`transport` says what it must take')
+        if nics & FAST and any('Socket' in channel
+                               for channel in nccl.channels):
+            guards.refuse('transport', f'{run.name}: NCCL used TCP '
+                          '(NET/Socket), although the node has '
+                          f'{", ".join(sorted(nics))}: is the network plugin '
+                          "in LD_LIBRARY_PATH? (see the environment's "
+                          '`transport`)')
 
     def known_bounds(self) -> list[tuple[float, str]]:
-        """busbw that such hardware has, and who says so."""
+        """Expected busbw of such hardware, and the source of each value."""
         if self.emulated:
             return []
-        case = self.program, self.layout.nodes, self.layout.gpus
-        ring = physics.expected(*case, self.current_partition.extras)
-        has = physics.others(*case, {device.model for device in
-                                     self.current_partition.devices})
-        return [*([(ring, 'the links and NICs carry')] if ring else []),
-                *([(has['busbw'], f"others have ({has['source']}, "
-                    f"{has['date']})")] if has else [])]
+        arrangement = self.program, self.layout.nodes, self.layout.gpus
+        ring = physics.expected(*arrangement, self.current_partition.extras)
+        published = physics.published_for(
+            *arrangement, {device.model for device in
+                           self.current_partition.devices})
+        return [*([(ring, 'that the links and NICs carry')] if ring else []),
+                *([(published['busbw'], 'published for such nodes '
+                    f"({published['source']}, {published['date']})")]
+                  if published else [])]
 
     @property
     def attached(self) -> dict[str, str]:
-        """NCCL's own words in short."""
-        return {'nccl.txt': log.told(self.logs()).summary()}
+        """Summary of NCCL's logs."""
+        return {'nccl.txt': log.summarise(self.logs()).text()}
 
     def note_far_below(self) -> None:
-        """Notes a large message far below the hardware, variables that NCCL
-        did not speak of, and programs that nobody knows."""
+        """Note a busbw far below the hardware's, variables that NCCL did not
+        report, and programs that family.yaml lacks."""
         super().note_far_below()
         if self.is_dry_run():
             return
@@ -493,26 +497,28 @@ class NcclBenchmark(Benchmark, special=True):
                  if name == 'busbw' and size and size >= 1 << 28]
         if sizes:
             metric = metrics.key('busbw', max(sizes))
-            notes += [f'{metric} = {self.values[metric]:g} is below half of '
-                      f'{bound:g}, which {who}' for bound, who in
-                      self.known_bounds() if self.values[metric] < bound / 2]
-        asked = {**(self.current_environ.extras.get('transport') or {}).get(
-            'env', {}), **self.environment()}
-        silent = [name for name in asked if name.startswith('NCCL_')
-                  and name not in log.told(self.logs()).variables]
-        if silent:
-            notes.append(f'NCCL did not speak of {", ".join(silent)}: '
-                         'misspelt, or not of this version?')
+            notes += [f'{metric} = {self.values[metric]:g} GB/s is below half '
+                      f'of the {expected:g} GB/s {source}'
+                      for expected, source in self.known_bounds()
+                      if self.values[metric] < expected / 2]
+        requested = {
+            **(self.current_environ.extras.get('transport') or {}).get(
+                'env', {}), **self.environment()}
+        unreported = [name for name in requested if name.startswith('NCCL_')
+                      and name not in log.summarise(self.logs()).variables]
+        if unreported:
+            notes.append(f'NCCL did not report {", ".join(unreported)}: is '
+                         'the name misspelt, or unknown to this version?')
         if self.program == 'all_reduce_perf' and self.programs.unknown():
-            notes.append('programs that family.yaml does not know: '
-                         + self.programs.unknown())
+            notes.append('family.yaml lacks these programs of the '
+                         'installation: ' + self.programs.unknown())
         self.no_reference = '; '.join(filter(None, notes))
 
 
-@where_there_are_gpus
+@register_with_gpus
 class NcclCollective(NcclBenchmark):
     """A collective over the whole range of sizes, on 1 to all GPUs of a node
-    and on all of several nodes."""
+    and on all GPUs of several nodes."""
 
     #: Program of nccl-tests or rccl-tests.
     program = parameter(offered())
@@ -523,11 +529,11 @@ class NcclCollective(NcclBenchmark):
         full = self.layout in layouts(full=True)
         if not full or self.layout.nodes > 2:
             return set()
-        daily = self.program in ('all_reduce_perf', 'sendrecv_perf')
-        return {'nightly', *['quick'] * daily}
+        quick = self.program in ('all_reduce_perf', 'sendrecv_perf')
+        return {'nightly', *['quick'] * quick}
 
 
-@where_there_are_gpus
+@register_with_gpus
 class NcclHypercube(NcclBenchmark):
     """An all-gather along the edges of a hypercube: for 2, 4, 8, ... ranks.
 
@@ -535,16 +541,18 @@ class NcclHypercube(NcclBenchmark):
     """
 
     program = parameter(['hypercube_perf'])
-    layout = parameter([one for one in layouts()
-                        if one.ranks > 1 and not one.ranks & one.ranks - 1],
+    layout = parameter([layout for layout in layouts()
+                        if layout.ranks > 1
+                        and not layout.ranks & layout.ranks - 1],
                        fmt=as_layout)
 
 
-@where_there_are_gpus
+@register_with_gpus
 class NcclLarge(NcclBenchmark):
-    """All-reduce of 1 to 16 GiB, the size that operators judge links by.
+    """All-reduce of 1 to 16 GiB, the sizes by which operators judge links.
 
-    Three buffers of 16 GiB must fit: with less memory set max_size.
+    Three buffers of 16 GiB must fit into the GPU's memory; set max_size if it
+    is smaller.
     """
 
     program = parameter(['all_reduce_perf'])
@@ -558,7 +566,7 @@ class NcclLarge(NcclBenchmark):
 
 
 def settings() -> list[str]:
-    """Options and values that an operator turns: OPTION=VALUE."""
+    """Options and values that NcclOptions tests, as OPTION=VALUE."""
     wide = {'threads_per_rank': ['0'], 'gpus_per_thread': ['0'],
             'parallel_init': ['1']}
     values: dict[str, list[str]] = {
@@ -566,27 +574,27 @@ def settings() -> list[str]:
         'operation': ['prod', 'min', 'max', 'avg'],
         'blocking': ['1'], 'graph_launches': ['1'], 'aggregated': ['8'],
         'local_register': ['1', '2'], 'average': ['0', '2', '3'], **wide}
-    some = partitions()
-    if any('gpu_nvidia' in part.features for part in some):
+    parts = partitions()
+    if any('gpu_nvidia' in part.features for part in parts):
         values |= {'cta_policy': ['1'], 'device_implementation': ['1']}
-    if any('gpu_amd' in part.features for part in some):
+    if any('gpu_amd' in part.features for part in parts):
         values |= {'memory_type': ['fine']}
     return [f'{option}={value}' for option, some_values in values.items()
             for value in some_values]
 
 
-@where_there_are_gpus
+@register_with_gpus
 class NcclOptions(NcclBenchmark):
-    """All-reduce with one option away from its default."""
+    """All-reduce with one option that differs from its default."""
 
     program = parameter(['all_reduce_perf'])
     layout = parameter(layouts((1, 2), full=True), fmt=as_layout)
 
-    #: The option, under the name of the variable, and its value.
+    #: Name of a variable of the checks, and its value.
     setting = parameter(settings() if partitions() else [])
 
     @run_after('init')
-    def turn_the_option(self) -> None:
+    def set_the_option(self) -> None:
         name, _, value = self.setting.partition('=')
         setattr(self, name, type(DEFAULTS[name])(value))
         if name == 'parallel_init':     # of the threads of one process
@@ -606,8 +614,8 @@ class NcclOptions(NcclBenchmark):
                 if name in ('sizes', 'nics', 'options')}
 
 
-#: Name -> variables, what the channels must show (a pattern), and where it
-#: can be had: nodes, hardware.
+#: Name -> environment variables, pattern that a channel must match, and
+#: requirements on hardware and number of nodes.
 CHOICES: dict[str, tuple[dict[str, str], str, str]] = {
     'algo=Ring': ({'NCCL_ALGO': 'Ring'}, '', ''),
     'algo=Tree': ({'NCCL_ALGO': 'Tree'}, '', ''),
@@ -625,8 +633,8 @@ CHOICES: dict[str, tuple[dict[str, str], str, str]] = {
     'p2p=off': ({'NCCL_P2P_DISABLE': '1'}, 'SHM|NET', ''),
     'sharp=on': ({'NCCL_COLLNET_ENABLE': '1'}, 'COLLNET',
                  'infiniband nodes'),
-    # As evaluations of reduction servers call it: all bytes go through the
-    # NICs, those between GPUs of a node, too.
+    # As in evaluations of reduction servers: all bytes go through the NICs,
+    # also those between GPUs of a node.
     'net=all': ({'NCCL_P2P_DISABLE': '1', 'NCCL_SHM_DISABLE': '1'}, 'NET',
                 'nodes'),
     'net=all+sharp': ({'NCCL_P2P_DISABLE': '1', 'NCCL_SHM_DISABLE': '1',
@@ -636,34 +644,35 @@ CHOICES: dict[str, tuple[dict[str, str], str, str]] = {
 
 
 def choices() -> list[str]:
-    """Choices that the hardware of some partition here knows."""
-    found = set()
+    """Choices that the hardware of some partition of this system supports."""
+    result = set()
     for part in partitions():
         archs = {device.arch for device in part.devices}
         links = part.extras.get('gpu_bandwidth')
         if archs & {'sm_90', 'sm_100'} and links and (
                 links == part.extras.get('gpu_link_bandwidth')):
-            found.add('switch')
-        found |= archs & FAST
+            result.add('switch')
+        result |= archs & FAST
     return [name for name, (_, _, needs) in CHOICES.items()
-            if not set(needs.split()) & {'switch', 'infiniband'} - found]
+            if not set(needs.split()) & {'switch', 'infiniband'} - result]
 
 
 def choice_layouts() -> list[Layout]:
-    """One node and two, all GPUs, where these are more than one."""
-    return [one for one in layouts((1, 2), full=True) if one.gpus > 1]
+    """Layouts with all GPUs of one node and of two, if more than one GPU."""
+    return [layout for layout in layouts((1, 2), full=True)
+            if layout.gpus > 1]
 
 
-@where_there_are_gpus
+@register_with_gpus
 class NcclChoice(NcclBenchmark):
-    """All-reduce on one node by an algorithm or protocol that NCCL would
-    not have taken by itself."""
+    """All-reduce on one node with an algorithm or protocol that environment
+    variables choose for NCCL."""
 
     program = parameter(['all_reduce_perf'])
-    layout = parameter([one for one in choice_layouts() if one.nodes == 1],
-                       fmt=as_layout)
+    layout = parameter([layout for layout in choice_layouts()
+                        if layout.nodes == 1], fmt=as_layout)
 
-    #: What NCCL is told by variables of its environment: CHOICES.
+    #: Name of a choice in CHOICES.
     choice = parameter([name for name in choices()
                         if 'nodes' not in CHOICES[name][2].split()]
                        if partitions() else [])
@@ -681,12 +690,13 @@ class NcclChoice(NcclBenchmark):
         return (self.choice, pattern) if pattern else None
 
 
-@where_there_are_gpus
+@register_with_gpus
 class NcclNetwork(NcclChoice):
-    """The same on two nodes, with rails, NICs and SHARP."""
+    """All-reduce on two nodes with a chosen algorithm, protocol, rail, NIC or
+    SHARP."""
 
-    layout = parameter([one for one in choice_layouts() if one.nodes == 2],
-                       fmt=as_layout)
+    layout = parameter([layout for layout in choice_layouts()
+                        if layout.nodes == 2], fmt=as_layout)
     choice = parameter([name for name in choices()
                         if 'one_node' not in CHOICES[name][2].split()]
                        if partitions() else [])

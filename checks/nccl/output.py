@@ -1,7 +1,7 @@
-"""What a run of nccl-tests or rccl-tests says, and whether it holds together.
+"""The output of a run of nccl-tests or rccl-tests, and its consistency checks.
 
-The same for all forms in which it is written: text and JSON (parser.py), and
-what rccl-tests write into a file (rccl.py).
+They are the same for all formats: text and JSON (parser.py), and the file of
+rccl-tests (rccl.py).
 """
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 from .programs import OPERATIONS, PROGRAMS, TYPES, Program
 
-#: No table has as many rows.
+#: More rows than any table has.
 MAX_ROWS = 100_000
 
 
 class Printed(NamedTuple):
-    """A number as it was printed, and half of its last digit."""
+    """A printed number, and half a unit of its last digit."""
     value: float
     half: float
 
@@ -33,7 +33,7 @@ class Printed(NamedTuple):
 
 @dataclass(frozen=True)
 class Half:
-    """A row's figures out of place, or in place."""
+    """The values of a row, out of place or in place."""
     #: us; None: -C printed the CPU's time instead.
     time: Printed | None
     #: GB/s
@@ -54,12 +54,12 @@ class Row:
     root: int | None
     out_of_place: Half | None
     in_place: Half | None
-    #: One line each of -I, from the JSON alone: us.
+    #: Half -> statistics of single iterations (-I), only from JSON: us.
     iterations: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def halves(self) -> Iterator[tuple[str, Half]]:
-        """What each half's metrics end with, and it."""
+        """The suffix of the metrics of each half, and the half."""
         for suffix, half in (('', self.out_of_place),
                              ('_in_place', self.in_place)):
             if half is not None:
@@ -68,21 +68,21 @@ class Row:
 
 @dataclass
 class Output:
-    """What a whole run says of itself."""
-    #: Name as in `programs.PROGRAMS`; '': it does not say (before 2.17).
+    """The output of a whole run."""
+    #: Name as in `programs.PROGRAMS`; '': not printed (before 2.17).
     program: str = ''
     version: str = ''
-    #: NCCL's version as a number, 22809; 0: not told.
+    #: NCCL's version as a number, 22809; 0: not printed.
     library: int = 0
     #: Threads of a process, and GPUs of a thread.
     threads: int = 1
     gpus: int = 1
-    #: Least and largest size asked for, in B; how one follows on another.
+    #: Smallest and largest requested size, in B, and the step between sizes.
     minimum: int = 0
     maximum: int = 0
     step: int = 1
     by_factor: bool = True
-    #: Iterations that check data; 0: none did.
+    #: Iterations that check data; 0: none.
     checks: int = 1
     #: Ranks of the communicator that was measured, and the hosts of all.
     ranks: int = 0
@@ -90,7 +90,7 @@ class Output:
     #: (host, pid, device) of all ranks.
     places: tuple[tuple[str, int, int], ...] = ()
     rows: list[Row] = field(default_factory=list)
-    #: None: the format has none (rccl-tests -x).
+    #: None: the format has no average (rccl-tests -x).
     average: Printed | None = Printed(0.0, 0.0)
     #: Line of the average, from 1.
     end: int = 1
@@ -101,15 +101,15 @@ class Output:
 
     @property
     def sizes(self) -> list[int]:
-        """The sizes asked for, in B."""
-        found: list[int] = []
+        """The requested sizes, in B."""
+        results: list[int] = []
         size = self.minimum
-        while size <= self.maximum and len(found) <= MAX_ROWS:
-            found.append(size)
+        while size <= self.maximum and len(results) <= MAX_ROWS:
+            results.append(size)
             size = size * self.step if self.by_factor else size + self.step
             if self.step < (2 if self.by_factor else 1) or size == 0:
                 break
-        return found
+        return results
 
     @property
     def largest(self) -> int:
@@ -123,15 +123,18 @@ class Output:
 
 
 def exactly(value: Any) -> Printed:
-    """A number with six decimals."""
+    """A number that was printed with six decimals.
+
+    :raises ValueError: the value is not a finite number of at least 0.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float) \
             or not math.isfinite(value) or value < 0:
-        raise ValueError(f'{value!r} is no number')
+        raise ValueError(f'{value!r} is not a number')
     return Printed(float(value), 0.5e-6)
 
 
 class Judge:
-    """Whether the rows hold together; the same for text and JSON."""
+    """Consistency checks of the rows, for text and JSON alike."""
 
     def __init__(self, out: Output, refuse: Any) -> None:
         self.out, self.refuse = out, refuse
@@ -139,74 +142,76 @@ class Judge:
     def judge(self) -> None:
         out = self.out
         if not out.checks:
-            self.refuse('no data was checked (-c 0): "Out of bounds values : '
-                        '0 OK" says nothing then', out.rows[0].line)
+            self.refuse('the program checked no data (-c 0), so its line "Out '
+                        'of bounds values : 0 OK" proves nothing',
+                        out.rows[0].line)
         for row in out.rows:
             if row.type not in TYPES:
-                self.refuse(f'unknown data type {row.type!r}', row.line)
+                self.refuse(f'the data type {row.type!r} is unknown', row.line)
             if not any(half.checked for _, half in row.halves):
-                self.refuse('no data of this row was checked (N/A)', row.line)
+                self.refuse('the data of this row was not checked (N/A)',
+                            row.line)
         self.sizes()
         self.order()
         kinds = ([PROGRAMS[out.program]] if out.program
                  else self.kinds_by_columns())
         faults = [self.fault(kind) for kind in kinds]
         if all(faults):
-            # Where no program is named the one that fits most rows tells.
+            # Without a program's name, report what fits most rows.
             line, reason = max(fault for fault in faults if fault)
             self.refuse(reason, line)
         self.kind = kinds[[bool(fault) for fault in faults].index(False)]
         self.mean()
 
     def kinds_by_columns(self) -> list[Program]:
-        """Ways to count that an output before 2.17 may have."""
+        """Ways to count bytes that an output before 2.17 may use."""
         kinds = [Program(bus, split=split) for split in (False, True)
                  for bus in ('2(n-1)/n', '(n-1)/n', '1')]
         # all_gather and reduce_scatter before June 2020, and hypercube.
         return [*kinds, Program('1', split=True, received=True)]
 
     def sizes(self) -> None:
-        """All sizes asked for are there, in their order."""
-        asked = self.out.sizes
+        """Refuse rows that are not the requested sizes in their order."""
+        request = self.out.sizes
         rows = self.out.rows
-        if not asked or len(asked) > MAX_ROWS:
-            self.refuse('the sizes asked for (minBytes, maxBytes, step) make '
-                        'no table', rows[0].line)
-        if len(rows) % len(asked):
+        if not request or len(request) > MAX_ROWS:
+            self.refuse('minBytes, maxBytes and step do not give a valid list '
+                        'of sizes', rows[0].line)
+        if len(rows) % len(request):
             self.refuse(
-                f'{len(rows)} rows, and {len(asked)} sizes from '
-                f'{self.out.minimum} to {self.out.maximum} B were asked '
-                'for: lines were lost or doubled',
+                f'the table has {len(rows)} rows for {len(request)} requested '
+                f'sizes ({self.out.minimum} to {self.out.maximum} B): lines '
+                'were lost or doubled',
                 rows[-1].line,
             )
         for number, row in enumerate(rows):
-            wanted = asked[number % len(asked)]
-            if row.size not in self.rounded(wanted, row):
-                self.refuse(f'size {row.size} where {wanted} B were asked '
-                            'for: rows lost or damaged'
-                            + (' (or NCCL_TESTS_ALLTOALLV_SPREAD is neither '
-                               '0 nor 1: what it moves is not told then)'
+            expected = request[number % len(request)]
+            if row.size not in self.rounded(expected, row):
+                self.refuse(f'the row has {row.size} B where {expected} B '
+                            'were requested: rows were lost or damaged'
+                            + (' (or NCCL_TESTS_ALLTOALLV_SPREAD is neither 0 '
+                               'nor 1, which is not supported)'
                                if 'alltoallv' in self.out.program else ''),
                             row.line)
 
-    def rounded(self, asked: int, row: Row) -> set[int]:
-        """Sizes that a row may have for one that was asked for, by its
-        count: whole, or a part for each rank, rounded down."""
+    def rounded(self, request: int, row: Row) -> set[int]:
+        """Sizes that a row may have for a requested size, by its count:
+        whole, or a part for each rank, rounded down."""
         width, ranks = TYPES[row.type], self.out.ranks
-        whole = asked // width
-        found = {whole * width} if row.count == whole else set()
+        whole = request // width
+        result = {whole * width} if row.count == whole else set()
         part = whole // ranks
         parts = {part, part & ~(16 // width - 1), part // 4 * 4}
         if whole < ranks * ranks // 2:
             parts.add(0)                # alltoallv of rccl-tests
         if row.count in parts:
-            found.add(row.count * ranks * width)
+            result.add(row.count * ranks * width)
             if self.out.program in ('alltoallv_perf', ''):
-                found.add(self.weighted(row.count * ranks * width, width))
-        return found
+                result.add(self.weighted(row.count * ranks * width, width))
+        return result
 
     def weighted(self, total: int, width: int) -> int:
-        """alltoallv of nccl-tests sends more to ranks that are far."""
+        """Size of alltoallv of nccl-tests, which sends more to far ranks."""
         ranks = self.out.ranks
         if ranks == 1:
             return total & ~15
@@ -215,28 +220,28 @@ class Judge:
                    for far in range(ranks)) * width
 
     def order(self) -> None:
-        """Types, reductions and roots follow as the program runs them."""
-        asked, rows = len(self.out.sizes), self.out.rows
-        blocks = [rows[at:at + asked] for at in range(0, len(rows), asked)]
+        """Refuse types, reductions and roots in an impossible order."""
+        request, rows = len(self.out.sizes), self.out.rows
+        blocks = [rows[at:at + request] for at in range(0, len(rows), request)]
         for one, other in itertools.pairwise(blocks):
             if [replace(row, line=0) for row in one] == [
                     replace(row, line=0) for row in other]:
-                self.refuse('the same rows twice, to the last digit: lines '
-                            'were doubled', other[0].line)
+                self.refuse('the same rows occur twice, to the last digit: '
+                            'lines were doubled', other[0].line)
         keys = []
         for block in blocks:
-            found = {(row.type, row.redop, row.root) for row in block}
-            if len(found) > 1:
-                self.refuse('type, reduction or root changes between two '
-                            'sizes: rows lost or damaged', block[0].line)
-            keys.append(found.pop())
+            block_keys = {(row.type, row.redop, row.root) for row in block}
+            if len(block_keys) > 1:
+                self.refuse('the type, reduction or root changes between two '
+                            'sizes: rows were lost or damaged', block[0].line)
+            keys.append(block_keys.pop())
         runs = [len(list(run)) for _, run in itertools.groupby(keys)]
         if len(set(runs)) > 1:
-            self.refuse('one cycle (-N) has fewer rows: lines were lost',
-                        rows[-1].line)
+            self.refuse('one cycle (-N) has fewer rows than the others: lines '
+                        'were lost', rows[-1].line)
         distinct = list(dict.fromkeys(keys))
         if len(distinct) != len(runs):
-            self.refuse('the same type, reduction and root come twice',
+            self.refuse('the same type, reduction and root occur twice',
                         rows[-1].line)
         roots = list(dict.fromkeys(key[2] for key in keys))
         if len(roots) > 1 and roots != list(range(self.out.ranks)):
@@ -244,12 +249,12 @@ class Judge:
                         rows[-1].line)
         counts = [len({key[place] for key in keys}) for place in range(3)]
         if len(distinct) != math.prod(counts) and not self.short(distinct):
-            self.refuse('some of type, reduction and root are missing: lines '
-                        'were lost', rows[-1].line)
+            self.refuse('some combinations of type, reduction and root are '
+                        'missing: lines were lost', rows[-1].line)
 
     def short(self, keys: list[tuple[str, str, int | None]]) -> bool:
-        """Integers have no average and other things: types may have fewer
-        reductions, but each has those before its last one."""
+        """Whether each type has the first reductions of OPERATIONS; integers
+        lack some, such as the average."""
         for _, group in itertools.groupby(keys, lambda key: key[0]):
             names = list(dict.fromkeys(key[1] for key in group))
             if names != list(OPERATIONS[:len(names)]):
@@ -257,7 +262,8 @@ class Judge:
         return True
 
     def fault(self, kind: Program) -> tuple[int, str] | None:
-        """The first row that does not suit a way to count."""
+        """Line and reason of the first row that contradicts a way to count
+        bytes."""
         ranks = self.out.ranks
         for row in self.out.rows:
             width = TYPES[row.type]
@@ -267,16 +273,16 @@ class Judge:
                 return row.line, (f'{row.count} elements of {row.type} are '
                                   f'not {row.size} B')
             for suffix, half in row.halves:
-                said = self.disagrees(kind, row.size, half)
-                if said:
+                reason = self.contradiction(kind, row.size, half)
+                if reason:
                     where = 'in place' if suffix else 'out of place'
-                    return row.line, f'{said} ({where})'
+                    return row.line, f'{reason} ({where})'
         return None
 
-    def disagrees(self, kind: Program, size: int, half: Half) -> str:
-        """Why the three figures cannot be of one run; empty: they can."""
+    def contradiction(self, kind: Program, size: int, half: Half) -> str:
+        """Why time, algbw and busbw contradict each other; '': they agree."""
         if half.algbw.value < 0:
-            return 'a bandwidth is negative'
+            return 'algbw is negative'
         minimum, maximum = half.algbw.minimum, half.algbw.maximum
         if half.time is not None:
             if half.time.value <= 0:
@@ -287,7 +293,7 @@ class Judge:
             high = (moved / half.time.minimum if half.time.minimum > 0
                     else math.inf)
             if low > maximum * (1 + 1e-9) or high < minimum * (1 - 1e-9):
-                return (f'algbw {half.algbw.value:g} GB/s is not '
+                return (f'algbw {half.algbw.value:g} GB/s does not match '
                         f'{size} B in {half.time.value:g} us')
             minimum, maximum = max(minimum, low), min(maximum, high)
         factor = kind.factor(self.out.ranks)
@@ -298,16 +304,18 @@ class Judge:
         return ''
 
     def mean(self) -> None:
-        """The average is that of all rows."""
+        """Refuse an average that is not the mean of all rows."""
         assert self.out.average
-        said = [half.busbw for row in self.out.rows for _, half in row.halves]
-        minimum = sum(one.minimum for one in said) / len(said)
-        maximum = sum(one.maximum for one in said) / len(said)
+        busbws = [
+            half.busbw for row in self.out.rows for _, half in row.halves
+        ]
+        minimum = sum(busbw.minimum for busbw in busbws) / len(busbws)
+        maximum = sum(busbw.maximum for busbw in busbws) / len(busbws)
         if not (minimum - self.out.average.half <= self.out.average.value
                 <= maximum + self.out.average.half):
             self.refuse(
-                f'the average {self.out.average.value:g} GB/s is not that of '
-                f'the rows, {(minimum + maximum) / 2:.2f}: lines lost or '
-                'damaged',
+                f'the average {self.out.average.value:g} GB/s is not the mean '
+                f'of the rows, {(minimum + maximum) / 2:.2f}: lines were lost '
+                'or damaged',
                 self.out.end,
             )

@@ -3,12 +3,12 @@
 The format is what `common.cu` and `util.cu` print. It has no fixed set of
 columns: 2.0 has neither root nor (where there is none) redop, rccl-tests -O
 only one of the halves and -M three more, -I eight more, -S a time of day. So
-columns are named by the header and end where it says; a field that is wider
-than its column moves those after it, as printf does. What rccl-tests write
-into a file (-x) is another format, for which see rccl.py.
+the header names the columns and sets where each of them ends. A field that is
+wider than its column moves the fields after it, as printf does. rccl-tests
+write another format into a file (-x), see rccl.py.
 
-A text gives figures only where all of it holds together: one table, all sizes
-from the least to the largest one asked for, data checked and right, and in
+A text gives values only if it is complete and consistent: one table, all sizes
+from the smallest to the largest requested one, data checked and correct, and in
 each row algbw = size / time and busbw = factor x algbw to the printed digits.
 """
 from __future__ import annotations
@@ -75,78 +75,83 @@ _CHOSEN = ('algo', 'proto', 'nchannels')
 _WHOLE = ('size', 'count', 'type', 'redop', 'root')
 _MAY_BE_EMPTY = ('redop', 'root')
 
-#: What a run says that ends with an error, or does other than was asked:
-#: pattern -> what it means and what to do. None begins with what may be of any
-#: length, but where the line begins: long lines would take its square.
+#: Lines of a run that ends with an error or ignores an option:
+#: pattern -> explanation and remedy. A pattern begins with text of any length
+#: only at the start of a line: on long lines the time would be quadratic.
 FAILURES = {
     r'\w driver version is insufficient':
-        'no GPU driver on this node: did the job get a node with GPUs?',
+        'the node has no GPU driver: did the job get a node with GPUs?',
     'no (?:CUDA|ROCm)-capable device is detected':
-        'no GPU is visible: does the job ask for GPUs, is '
-        'CUDA_VISIBLE_DEVICES (ROCR_VISIBLE_DEVICES) right?',
+        'no GPU is visible: check that the job requests GPUs and that '
+        'CUDA_VISIBLE_DEVICES (ROCR_VISIBLE_DEVICES) is correct',
     'Duplicate GPU detected':
-        'several ranks on one GPU, which NCCL refuses: more ranks on a node '
-        'than GPUs, or CUDA_VISIBLE_DEVICES is the same for all',
+        'several ranks use one GPU, which NCCL refuses: the node has more '
+        'ranks than GPUs, or CUDA_VISIBLE_DEVICES is the same for all ranks',
     r'Test CUDA failure [^\']*\'(?P<said>.*)\'':
         'a call of CUDA or HIP failed (exit code 2): {said}',
     r'Test NCCL failure [^\']*\'(?P<said>.*)\'':
-        'a call of NCCL failed (exit code 3): {said}; NCCL_DEBUG=WARN says '
+        'a call of NCCL failed (exit code 3): {said}; NCCL_DEBUG=WARN prints '
         'more',
     r'Test timeout \((?P<said>\d+)s\)':
-        'it ran into its own time limit -T {said} (exit code 4): did it '
-        'hang?',
+        'the program reached its own time limit -T {said} (exit code 4): did '
+        'it hang?',
     r'Invalid number of GPUs: (?P<said>.*)':
-        'too few GPUs on a node (exit code 5): {said}',
+        'a node has too few GPUs (exit code 5): {said}',
     r'\[ERROR\] (?P<said>The number of requested GPUs.*)':
-        'too few GPUs on a node: {said}',
+        'a node has too few GPUs: {said}',
     r'(?P<said>nRanks \d+ is not a power of 2), skipping':
-        '{said}: hypercube_perf measures nothing then, and ends with 0',
+        '{said}: hypercube_perf then measures nothing and ends with exit '
+        'code 0',
     r'Reducing maxBytes to (?P<said>\d+)':
-        'the largest size asked for was not measured: the memory of the GPU '
-        'is enough for {said} B (-e)',
+        'the largest requested size was not measured: the memory of the GPU '
+        'is sufficient for {said} B only (option -e)',
     r'invalid (?P<said>type|op) (?P<name>\S+), defaulting to (?P<other>\S+)':
-        'it does not know the {said} {name} and measured {other}',
+        'the program does not know the {said} {name} and measured {other}',
     r'invalid option \'?(?P<said>[^\s\']*)|^\S+: (?:invalid|unrecognized) '
     r'option|^ *USAGE: ':
-        'it does not know an option of its command line, printed its usage '
-        'and ended with 0',
+        'the program does not know an option of its command line: it printed '
+        'its usage and ended with exit code 0',
     r'(?P<said>invalid sizes? (?:for|specified).*)':
-        '{said} (-b, -e; exit code 255)',
+        '{said} (options -b, -e; exit code 255)',
     r'(?P<said>device implementation \(-D > 0\) requires.*)':
         '{said} (exit code 255)',
     r'(?P<said>Option -\w .*(?:not supported|requires NCCL).*)':
-        'an option has no effect here: {said}',
+        'an option has no effect: {said}',
     r'^(?P<said>.*(?:per-iteration|blocking mode).*Disabling\.)':
-        'an option has no effect here: {said}',
+        'an option has no effect: {said}',
     r'(?P<said>device_cta_count.*Using default value.*)':
-        'an option has no effect here: {said}',
+        'an option has no effect: {said}',
     r'(?P<said>NCCL \S+ or later is needed for .*)': '{said}',
     'NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY:':
-        'NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY writes into the rows of the '
-        'table: unset it',
+        'NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY makes the program write into the '
+        'rows of the table: unset this variable',
     r'(?P<said>^.*alltoallv traffic matrix.*|maxBytes \(-e\) must be at .*)':
         '{said}',
     r'error while loading shared libraries: (?P<said>\S+?):':
-        '{said} is not found (exit code 127): its folder must be in '
+        '{said} was not found (exit code 127): add its folder to '
         'LD_LIBRARY_PATH',
     r'symbol lookup error: .*(?P<said>undefined symbol.*)':
-        'NCCL or CUDA is older than what the program was built with: {said}',
+        'NCCL or CUDA is older than the version that the program was built '
+        'with: {said}',
 }
-#: Says that it ended badly, and not why.
+#: Lines that show a failed run without its reason.
 _DIED = re.compile(
     r'Test failure \S+:\d+|MPI_ABORT|MPI_Abort|exited on signal|'
     r'non-zero (?:exit|status)|Segmentation fault|Bus error|Killed|Aborted|'
     r'terminate called|DUE TO TIME LIMIT|srun: error:|'
     r'command not found|could not execute|unable to find the specified',
     re.IGNORECASE)
-#: What NCCL tells of itself: it looks for files and tries again.
+#: Normal log lines of NCCL, which searches for files and retries.
 _CHATTER = re.compile('[NR]CCL (?:INFO|TRACE|ABORT|VERSION)')
+SEVERAL_TABLES = (
+    'the text has more than one table: the program was built without MPI '
+    '(MPI=1) and was started once per rank, or two outputs were joined')
 _FAILURES = {re.compile(pattern): reason
              for pattern, reason in FAILURES.items()}
 
 
 class _Reader:
-    """One text; what it refuses it refuses with a line."""
+    """Reader of one text; each refusal names a line."""
 
     def __init__(self, text: str) -> None:
         self.lines = text.split('\n')
@@ -159,7 +164,7 @@ class _Reader:
         self.devices_at = self.bounds_at = self.average_at = 0
         self.concluded = ''
         self.tag: str | None = None
-        # A blank after the tag is the tag's where comments have it, too.
+        # A blank after the tag is part of the tag if comments have it, too.
         self.blank = any(line[tag.end():].startswith(' #')
                          for line in self.lines[:MAX_ROWS]
                          if (tag := _TAG.match(line)))
@@ -176,7 +181,7 @@ class _Reader:
             for number, line in enumerate(self.lines, 1):
                 self.number = number
                 self.line(line)
-            self.whole()
+            self.assert_complete()
         except ParseError as error:
             self.died(error)
             raise
@@ -184,13 +189,13 @@ class _Reader:
         Judge(self.out, self.refuse).judge()
         return self.out
 
-    # What a failed run says ---------------------------------------------
+    # Failed runs ---------------------------------------------------------
 
     def explain(self) -> None:
-        """Refuses a run that says what went wrong."""
-        said = self.said()
+        """Refuse a run that prints its own reason of failure."""
+        output = self.said()
         for pattern, reason in _FAILURES.items():
-            for number, line in said:
+            for number, line in output:
                 match = pattern.search(line)
                 if match:
                     words = {name: text or '' for name, text in
@@ -198,7 +203,7 @@ class _Reader:
                     self.refuse(reason.format(**words).strip(), number)
 
     def said(self) -> list[tuple[int, str]]:
-        """Lines, with their numbers, that may tell of a failure."""
+        """Lines, with their numbers, that may report a failure."""
         return [(number, line[:LONGEST]) for number, line in
                 enumerate(self.lines, 1)
                 if line.strip(' #\r') and not _CHATTER.search(line)
@@ -206,19 +211,18 @@ class _Reader:
                      or re.search('failure|SUMMARY', line))]
 
     def died(self, error: ParseError | None) -> None:
-        """Refuses a run that died; a sharper reason (`error`) is kept."""
-        if error and re.search('wrong|FAILED|one text', error.reason):
+        """Refuse a run that died, unless `error` has a more exact reason."""
+        if error and re.search('wrong|FAILED|more than one', error.reason):
             return
         for number, line in self.said():
             if _DIED.search(line):
-                self.refuse(f'the run did not end well: {line.strip()[:100]}',
-                            number)
+                self.refuse(f'the run failed: {line.strip()[:100]}', number)
 
     # Line by line ---------------------------------------------------------
 
     def line(self, raw: str) -> None:
         if len(raw) > LONGEST:
-            self.refuse('a line of more than 4096 characters')
+            self.refuse(f'the line has more than {LONGEST} characters')
         line = raw.rstrip(' \r\t')
         tag = _TAG.match(line)
         if tag:
@@ -236,31 +240,30 @@ class _Reader:
             self.from_one_rank(tag[0] if tag else '')
             self.row(line)
         elif _HIDDEN.search(line):
-            self.refuse('not a line of the table, or two lines in one: cut, '
-                        'or several ranks wrote at once?')
+            self.refuse('this line is not a line of the table: it is cut, or '
+                        'several ranks wrote at the same time')
         elif 'NCCL WARN' in line or line.startswith('# error: '):
             self.out.warnings.append((self.number, line.strip()))
 
     def from_one_rank(self, tag: str) -> None:
-        """All lines of the table are one rank's."""
+        """Refuse a table whose lines come from more than one rank."""
         tag = tag.strip()
         if self.tag not in (None, tag):
-            self.refuse(f'the table is of several ranks in one text: '
-                        f'{self.tag!r} and {tag!r}; was the program built '
+            self.refuse('the text has tables of more than one rank '
+                        f'({self.tag!r} and {tag!r}): was the program built '
                         'with MPI?')
         self.tag = tag
 
     def once(self, what: str, before: int) -> int:
+        """The current line number, for a part that a text has only once."""
         if before:
-            self.refuse(f'{what} twice: two runs in one text')
+            self.refuse(f'{what} is printed twice: the text has more than '
+                        'one run')
         return self.number
 
     def read_parameters(self, match: re.Match[str]) -> None:
         if self.parameters:
-            self.refuse(
-                'several tables in one text: a program built without MPI '
-                '(MPI=1), which the launcher started as many times, or two '
-                'outputs joined')
+            self.refuse(SEVERAL_TABLES)
         self.parameters = self.number
         self.out.threads, self.out.gpus, self.out.minimum, self.out.maximum = (
             int(match[name])
@@ -272,32 +275,30 @@ class _Reader:
 
     def read_version(self, match: re.Match[str]) -> None:
         if self.out.version:
-            self.refuse('several tables in one text: a program built without '
-                        'MPI (MPI=1), which the launcher started as many '
-                        'times, or two outputs joined')
+            self.refuse(SEVERAL_TABLES)
         self.out.version = match[1]
         self.out.library = int(match[2])
 
     def read_rccl_version(self, match: re.Match[str]) -> None:
         if self.out.version:
-            self.refuse('two versions: two runs in one text')
+            self.refuse('the text has two versions and so more than one run')
         self.out.version = match[1]
 
     def read_start(self, match: re.Match[str]) -> None:
         if self.out.program:
-            self.refuse('several tables in one text')
+            self.refuse(SEVERAL_TABLES)
         self.out.program = self.known(match[1])
 
     def known(self, name: str) -> str:
         name = plain(name)
         if name not in PROGRAMS:
-            self.refuse(f'{name} is no program of nccl-tests that is known: '
-                        f'there are {", ".join(PROGRAMS)}')
+            self.refuse(f'{name} is not a known program of nccl-tests; '
+                        f'known programs: {", ".join(PROGRAMS)}')
         return name
 
     def read_end(self, match: re.Match[str]) -> None:
         if self.concluded:
-            self.refuse('two ends: two runs in one text')
+            self.refuse('the text has two ends and so more than one run')
         self.concluded = self.known(match[1])
 
     def read_devices(self, match: re.Match[str]) -> None:
@@ -305,61 +306,62 @@ class _Reader:
 
     def read_rank(self, match: re.Match[str]) -> None:
         if not self.devices_at or self.header_at:
-            self.refuse('a rank outside of the list of devices')
-        # They are numbered over all processes, whatever their group.
+            self.refuse('the line of a rank is outside of the list of devices')
+        # Ranks are numbered over all processes, whatever their group.
         if int(match['rank']) != len(self.out.places):
-            self.refuse(f'rank {match["rank"]} where rank '
-                        f'{len(self.out.places)} should be')
+            self.refuse(f'rank {match["rank"]} is listed in place of rank '
+                        f'{len(self.out.places)}')
         self.out.places += ((match['host'], int(match['pid']),
                              int(match['device'])),)
         self.groups.append(int(match['group'] or 0))
 
     def read_halves(self, match: re.Match[str]) -> None:
         self.title_at = self.once('the title of the table', self.title_at)
-        self.halves = tuple(half for half, there in (
+        self.halves = tuple(half for half, title in (
             ('out_of_place', match['first']), ('in_place', match['second']))
-            if there)
+            if title)
 
     def read_units(self, match: re.Match[str]) -> None:
         if not self.header_at:
-            self.refuse('units without a header above them')
-        self.units_at = self.once('the units of the table', self.units_at)
-        said = re.findall(r'\((us|GB/s|%)\)', match[0])
+            self.refuse('the line of units has no header above it')
+        self.units_at = self.once('the line of units', self.units_at)
+        printed_units = re.findall(r'\((us|GB/s|%)\)', match[0])
         units = {'time': 'us', 'cputime': 'us', 'algbw': 'GB/s',
                  'busbw': 'GB/s', 'i_min': 'us', 'i_max': 'us',
                  'i_p99': 'us', 'i_cv%': '%'}
-        if said != [units[name] for name in self.out.columns
-                    if name in units]:
-            self.refuse('the units do not belong to the header')
+        if printed_units != [units[name] for name in self.out.columns
+                             if name in units]:
+            self.refuse('the units do not match the columns of the header')
 
     def read_bounds(self, match: re.Match[str]) -> None:
         self.bounds_at = self.once('Out of bounds values', self.bounds_at)
         if int(match[1]) or match[2] != 'OK':
-            self.refuse(f'{match[1]} rows with wrong values (exit code 7)')
+            self.refuse(f'{match[1]} rows have wrong values (exit code 7)')
 
     def read_average(self, match: re.Match[str]) -> None:
         self.average_at = self.once('the average', self.average_at)
         if not self.bounds_at:
-            self.refuse('an average without Out of bounds values above it')
+            self.refuse('the average has no line "Out of bounds values" '
+                        'above it')
         word = match[1]
         if re.fullmatch(r'-?nan|-?inf', word):
             self.refuse(f'the average is {word}: no row was measured')
         if match[2] == 'FAILED':
-            self.refuse('FAILED: the average is below 0.9 of '
+            self.refuse('FAILED: the average is below 0.9 times '
                         'NCCL_TESTS_MIN_BW (exit code 7)')
         try:
             value = float(word)
         except ValueError:
-            self.refuse(f'{word!r} is no average')
+            self.refuse(f'the average {word!r} is not a valid number')
         if not re.fullmatch(r'\d+(?:\.\d+)?(?:e[+-]\d+)?', word) or \
                 f'{value:g}' != word:
-            self.refuse(f'{word!r} is no average')
+            self.refuse(f'the average {word!r} is not a valid number')
         digits = 6 - 1 - math.floor(math.log10(value)) if value else 6
         self.out.average = Printed(value, 0.5 * 10.0 ** -digits)
         self.out.end = self.number
 
     def read_nothing(self, match: re.Match[str]) -> None:
-        """A line that only stands where it belongs."""
+        """Accept a line that is only checked for its place."""
 
     READERS = (
         (_PARAMETERS, read_parameters), (_VERSION, read_version),
@@ -374,13 +376,14 @@ class _Reader:
     def header(self, line: str) -> None:
         self.header_at = self.once('the header of the table', self.header_at)
         if not self.title_at:
-            self.refuse('a header without out-of-place and in-place above it')
+            self.refuse('the header has no line "out-of-place ... in-place" '
+                        'above it')
         words = [(m[0], m.end()) for m in re.finditer(r'[^ ]+', line[1:])]
         names = [name for name, _ in words]
         known = {*_WHOLE, *_HALF, *_ITERATION, *_CHOSEN, 'timestamp'}
         for name in names:
             if name not in known:
-                self.refuse(f'unknown column {name!r} in the header')
+                self.refuse(f'the header has an unknown column {name!r}')
         whole = [name for name in names if name in _WHOLE]
         rest = [name for name in names
                 if name not in (*_WHOLE, *_CHOSEN, 'timestamp')]
@@ -397,12 +400,12 @@ class _Reader:
                 or tuple(first[4:]) not in ((), _ITERATION)
                 or chosen not in ((), tuple(names[-3:]))
                 or 'timestamp' in names[:-1]):
-            self.refuse('columns of the header are missing or misplaced')
+            self.refuse('the header has missing or misplaced columns')
         self.out.columns = tuple(names)
         self.ends = tuple(end + 1 for _, end in words)
 
     def wide(self) -> bool:
-        """Whether the table is one of 2.17.5 or later."""
+        """Whether version 2.17.5 or later wrote the table."""
         names = self.out.columns
         if '#wrong' not in names:
             return False
@@ -410,17 +413,17 @@ class _Reader:
         return self.ends[at] - self.ends[at - 1] == 8
 
     def fields(self, line: str) -> list[str]:
-        """The fields of a row, one a column; an empty one is ''."""
+        """The fields of a row, one per column; '' for an empty field."""
         if line.startswith('#'):
             line = ' ' + line[1:]
         names, ends = self.out.columns, self.ends
         if names[-1] == 'timestamp':
             clock = re.search(_CLOCK.pattern + '$', line)
             if not clock:
-                self.refuse('a row without its time of day')
+                self.refuse('the row has no time of day in its last column')
             line, names, ends = line[:clock.start()], names[:-1], ends[:-1]
         words = [(m[0], m.end()) for m in re.finditer(r'[^ ]+', line)]
-        found, at, before = [], 0, -2
+        results, at, before = [], 0, -2
         for number, (name, end) in enumerate(zip(names, ends, strict=True)):
             width = end - (ends[number - 1] + 2 if number else 0)
             word, stop = words[at] if at < len(words) else ('', -1)
@@ -430,23 +433,24 @@ class _Reader:
             if name == _CHOSEN[0]:      # 8 wide, and no blanks before it
                 due = before + max(8, len(word))
             if word and stop == due:
-                found.append(word)
+                results.append(word)
                 at, before = at + 1, stop
             elif name in _MAY_BE_EMPTY:
-                found.append('')
+                results.append('')
                 before += 2 + width
             else:
-                self.refuse(f'no {name} where its column ends: characters '
-                            'lost or added, or lines of several ranks in one')
+                self.refuse(f'column {name} has no value at its place: '
+                            'characters were lost or added, or several ranks '
+                            'wrote into one line')
         if at != len(words):
-            self.refuse(f'{len(words) - at} fields too many')
-        return found
+            self.refuse(f'the row has {len(words) - at} fields too many')
+        return results
 
     def row(self, line: str) -> None:
         if not self.units_at or self.bounds_at:
-            self.refuse('a row outside of the table')
+            self.refuse('the row is outside of the table')
         if len(self.out.rows) >= MAX_ROWS:
-            self.refuse(f'more than {MAX_ROWS} rows')
+            self.refuse(f'the table has more than {MAX_ROWS} rows')
         words = self.fields(line)
         names = [name for name in self.out.columns if name in _WHOLE]
         whole = dict(zip(names, words[:len(names)], strict=True))
@@ -461,12 +465,12 @@ class _Reader:
             for number, half in enumerate(self.halves)}
         for name in ('size', 'count'):
             if not _INTEGER.fullmatch(whole[name]):
-                self.refuse(f'{whole[name]!r} is no {name}')
+                self.refuse(f'{whole[name]!r} is not a valid {name}')
         root = whole.get('root', '')
         if root and not re.fullmatch(r'-1|\d{1,6}', root):
-            self.refuse(f'{root!r} is no root')
+            self.refuse(f'{root!r} is not a valid root')
         if whole.get('redop', '') not in ('', 'none', *OPERATIONS):
-            self.refuse(f'{whole["redop"]!r} is no reduction')
+            self.refuse(f'{whole["redop"]!r} is not a known reduction')
         self.out.rows.append(Row(
             self.number, int(whole['size']), int(whole['count']),
             whole['type'], whole.get('redop', ''),
@@ -480,29 +484,29 @@ class _Reader:
         if 'i_min' in numbers and not (
                 numbers['i_min'].value <= numbers['i_p99'].value
                 <= numbers['i_max'].value):
-            self.refuse('i_min, i_p99 and i_max are not in order')
+            self.refuse('i_min, i_p99 and i_max are not in ascending order')
         return Half(numbers.get('time'), numbers['algbw'], numbers['busbw'],
                     self.right(words))
 
     def right(self, words: dict[str, str]) -> bool:
-        """Whether data was checked; wrong data is refused."""
+        """Whether the program checked the data; refuse wrong data."""
         if 'error' in words:            # the largest error, to 2.11
             word = words['error']
             if not re.fullmatch(r'\de[+-]\d\d|N/A', word):
-                self.refuse(f'{word!r} is no error (* marks one that is too '
-                            'large)')
+                self.refuse(f'{word!r} is not a valid error (* marks an error '
+                            'that is too large)')
             return word != 'N/A'
         word = words['#wrong']
         if word == 'N/A':
             return False
         if word != '0':
-            self.refuse(f'{word} wrong elements: data arrived wrong')
+            self.refuse(f'the data arrived wrong: {word} wrong element(s)')
         return True
 
     def printed(self, name: str, word: str) -> Printed:
         if not _NUMBER.fullmatch(word):
-            what = ('nan or infinite' if re.search('nan|inf', word, re.I)
-                    else 'no number with at most two decimals')
+            what = ('it is nan or infinite' if re.search('nan|inf', word, re.I)
+                    else 'expected a number with at most two decimals')
             self.refuse(f'{name} is {word!r}: {what}')
         decimals = len(word.partition('.')[2])
         value = float(word)
@@ -513,13 +517,13 @@ class _Reader:
         old = (2 if width == 6 else 0 if value >= 10000 else
                1 if value >= 100 else 2)
         if decimals not in (fits, old):
-            self.refuse(f'{name} is {word!r}: it has lost or won digits')
+            self.refuse(f'{name} is {word!r}: digits were lost or added')
         return Printed(value, 0.5 * 10.0 ** -decimals)
 
-    # The whole of it -------------------------------------------------------
+    # The whole text --------------------------------------------------------
 
-    def whole(self) -> None:
-        """What only the end of the text can tell."""
+    def assert_complete(self) -> None:
+        """Refuse a text that lacks a part, after its last line."""
         self.number = max(1, len(self.lines) - 1)
         for at, what in ((self.parameters, 'the line "# nThread ...", which '
                           'begins the output of nccl-tests'),
@@ -531,47 +535,48 @@ class _Reader:
                          (self.average_at, 'the line "Avg bus bandwidth": '
                           'was the run cut short?')):
             if not at:
-                self.refuse(f'no output of nccl-tests, or a part of one: it '
+                self.refuse('this is not a complete output of nccl-tests: it '
                             f'lacks {what}')
         if not self.out.rows:
-            self.refuse('a table without a row: nothing was measured',
+            self.refuse('the table has no row: nothing was measured',
                         self.header_at)
-        # 2.17.5 widened the columns of #wrong; it tells its version.
+        # 2.17.5 widened the column #wrong and prints its version.
         if self.wide() and not self.out.version or (
                 self.out.library and not self.out.program):
-            self.refuse('the first lines of the output are missing: version, '
-                        'or "Collective test starting"')
+            self.refuse('the first lines of the output are missing: the '
+                        'version, or "Collective test starting"')
         if bool(self.out.program) != bool(self.concluded):
             self.refuse('the line "Collective test starting" or "concluded" '
                         'is missing: was the run cut short?')
         if self.out.program != self.concluded:
-            self.refuse(f'{self.out.program} started and {self.concluded} '
-                        'concluded: two runs in one text')
+            self.refuse(f'{self.out.program} started, but {self.concluded} '
+                        'concluded: the text has more than one run')
         where = sorted([self.parameters, self.devices_at, self.title_at,
                         self.header_at, self.units_at, self.bounds_at,
                         self.average_at])
         if where != [self.parameters, self.devices_at, self.title_at,
                      self.header_at, self.units_at, self.bounds_at,
                      self.average_at]:
-            self.refuse('parts of the output are not in order')
+            self.refuse('the parts of the output are not in order')
         places = self.out.places
         if not places:
-            self.refuse('no rank below "# Using devices"', self.devices_at)
+            self.refuse('no rank is listed below "# Using devices"',
+                        self.devices_at)
         each = self.out.threads * self.out.gpus
         for place, group in itertools.groupby(places, lambda p: p[:2]):
             if len(list(group)) % each:
-                self.refuse(f'process {place[1]} on {place[0]} has not '
+                self.refuse(f'process {place[1]} on {place[0]} does not list '
                             f'{each} ranks: lines were lost',
                             self.devices_at)
         self.out.hosts = tuple(dict.fromkeys(host for host, _, _ in places))
-        # Of several communicators (NCCL_TESTS_SPLIT) that of rank 0 prints.
+        # With several communicators (NCCL_TESTS_SPLIT), that of rank 0 prints.
         self.out.ranks = self.groups.count(self.groups[0])
 
 
 # ------------------------------------------------------------------- JSON
 
 def _from_json(text: str) -> Output:
-    """The file that -J writes: one run, all digits."""
+    """The output of one run, from the JSON file that -J writes."""
     lines = text.split('\n')
 
     def refuse(reason: str, line: int = 1) -> NoReturn:
@@ -580,27 +585,29 @@ def _from_json(text: str) -> Output:
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len({key for key, _ in pairs}) != len(pairs):
-            refuse('a key twice: damaged')
+            refuse('the JSON is damaged: a key occurs twice')
         return dict(pairs)
 
     try:
         data = json.loads(text, object_pairs_hook=once,
                           parse_constant=lambda word: refuse(
-                              f'{word} is no number'))
+                              f'{word} is not a number'))
     except (ValueError, RecursionError) as error:
-        refuse(f'not the whole JSON of -J: {str(error)[:80]}')
+        refuse(f'the JSON of -J is incomplete: {str(error)[:80]}')
     if not isinstance(data, dict) or 'config' not in data:
-        refuse('no JSON of nccl-tests (-J): it has no config')
+        refuse('this JSON is not from nccl-tests (-J): it has no "config"')
     if data.get('version') not in (1, 2, 3):
-        refuse(f'JSON of version {data.get("version")!r}; 1 to 3 are known')
+        refuse(f'the JSON has version {data.get("version")!r}; known versions '
+               'are 1 to 3')
     for key in ('results', 'out_of_bounds', 'average_bus_bandwidth',
                 'end_time'):
         if not data.get(key):
-            refuse(f'no {key}: the run was aborted before its end')
+            refuse(f'the JSON has no {key}: the run was aborted before its '
+                   'end')
     try:
         out = _json_output(data, refuse)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        refuse(f'a field is missing or of another kind: {error!r}')
+        refuse(f'a field is missing or has the wrong type: {error!r}')
     Judge(out, refuse).judge()
     return out
 
@@ -611,16 +618,17 @@ def _json_output(data: dict[str, Any], refuse: Any) -> Output:
     devices = config['devices']
     name = plain(str(data['args'][0]).replace('\\', '/').rpartition('/')[2])
     if name not in PROGRAMS:
-        refuse(f'{name} is no program of nccl-tests that is known')
+        refuse(f'{name} is not a known program of nccl-tests')
     if bounds['okay'] != 'true' or bounds['count'] != 0:
-        refuse(f'{bounds["count"]} rows with wrong values (exit code 7)')
+        refuse(f'{bounds["count"]} rows have wrong values (exit code 7)')
     if average['okay'] == 'false':
-        refuse('FAILED: the average is below 0.9 of NCCL_TESTS_MIN_BW')
+        refuse('FAILED: the average is below 0.9 times NCCL_TESTS_MIN_BW')
     if isinstance(average['bandwidth'], str):
         refuse(f'the average is {average["bandwidth"]}: no row was measured')
     each = config['nthreads'] * config['ngpus']
-    # One device is told of each process, its first.
-    group = [one for one in devices if one['group'] == devices[0]['group']]
+    # The JSON lists one device per process, its first.
+    group = [device for device in devices
+             if device['group'] == devices[0]['group']]
     out = Output(
         program=name, library=int(data.get('nccl_version', 0)),
         threads=config['nthreads'], gpus=config['ngpus'],
@@ -628,12 +636,12 @@ def _json_output(data: dict[str, Any], refuse: Any) -> Output:
         step=config.get('step_factor', config.get('step_bytes', 0)),
         by_factor='step_factor' in config, checks=config['validation'],
         ranks=len(group) * each,
-        hosts=tuple(dict.fromkeys(one['hostname'] for one in devices)),
+        hosts=tuple(dict.fromkeys(device['hostname'] for device in devices)),
         average=exactly(average['bandwidth']))
-    for one in data['results']:
-        out.rows.append(_json_row(one, refuse))
-    out.warnings = [(1, str(said)) for said in data.get('errors', ())
-                    if said]
+    for row in data['results']:
+        out.rows.append(_json_row(row, refuse))
+    out.warnings = [(1, str(line)) for line in data.get('errors', ())
+                    if line]
     return out
 
 
@@ -645,8 +653,8 @@ def _json_row(row: dict[str, Any], refuse: Any) -> Row:
             continue
         wrong = body['nwrong']
         if wrong:
-            refuse(f'{wrong:g} wrong elements at {row["size"]} B: data '
-                   'arrived wrong')
+            refuse(f'the data arrived wrong at {row["size"]} B: {wrong:g} wrong '
+                   'element(s)')
         halves[half] = Half(
             exactly(body['time']) if 'time' in body else None,
             exactly(body['alg_bw']), exactly(body['bus_bw']),
@@ -658,28 +666,29 @@ def _json_row(row: dict[str, Any], refuse: Any) -> Row:
                halves.get('in_place'), iterations)
 
 
-def _iterations(said: dict[str, Any], refuse: Any) -> dict[str, float]:
-    """What -I says of single iterations, confirmed by their times."""
-    times = sorted(said['times_us'][said['skipped_iterations']:])
-    values = {'min': said['min_us'], 'p50': said['p50_us'],
-               'p99': said['p99_us'], 'max': said['max_us']}
+def _iterations(statistics: dict[str, Any], refuse: Any) -> dict[str, float]:
+    """Statistics of single iterations (-I), confirmed by their times."""
+    times = sorted(statistics['times_us'][statistics['skipped_iterations']:])
+    values = {'min': statistics['min_us'], 'p50': statistics['p50_us'],
+              'p99': statistics['p99_us'], 'max': statistics['max_us']}
     if not times or min(times) <= 0:
-        refuse('no times of iterations')
+        refuse('the times of the iterations (times_us) are missing or not '
+               'positive')
     number = len(times)
-    mine = {'min': times[0], 'p50': times[number // 2], 'max': times[-1],
-            'p99': times[min(number - 1, (number * 99 + 99) // 100 - 1)]}
+    computed = {'min': times[0], 'p50': times[number // 2], 'max': times[-1],
+                'p99': times[min(number - 1, (number * 99 + 99) // 100 - 1)]}
     for name, value in values.items():
-        if abs(value - mine[name]) > 2e-6:
-            refuse(f'{name}_us is not that of times_us')
+        if abs(value - computed[name]) > 2e-6:
+            refuse(f'{name}_us does not match the times in times_us')
     return values
 
 
-# ------------------------------------------------------------------ figures
+# ------------------------------------------------------------------ values
 
 def read(text: str) -> Output:
-    """What a run says: its ranks, sizes, types and rows.
+    """The ranks, sizes, types and rows of a run.
 
-    :raises ParseError: where any of it cannot be trusted.
+    :raises ParseError: a part of the text cannot be trusted.
     """
     text = text.removeprefix('\ufeff')
     if rccl.wrote(text):
@@ -690,8 +699,8 @@ def read(text: str) -> Output:
 
 
 def records(out: Output) -> tuple[Record, ...]:
-    """The figures of a run; see `parse`."""
-    found: list[Record] = []
+    """The records of a run; see `parse`."""
+    results: list[Record] = []
     rows = [row for row in out.rows if row.size]
     varies = {name: len({getattr(row, name) for row in out.rows}) > 1
               for name in ('type', 'redop', 'root')}
@@ -699,7 +708,7 @@ def records(out: Output) -> tuple[Record, ...]:
     program = out.program or 'nccl-tests'
 
     def add(row: Row, metric: str, value: float, unit: str) -> None:
-        found.append(Record(program, out.version, row.size, metric, value,
+        results.append(Record(program, out.version, row.size, metric, value,
                             unit, row.line))
 
     for row in rows:
@@ -718,65 +727,78 @@ def records(out: Output) -> tuple[Record, ...]:
             add(row, f'algbw{suffix}{mark}', half.algbw.value, 'GB/s')
             if out.ranks > 1:
                 add(row, f'busbw{suffix}{mark}', half.busbw.value, 'GB/s')
-            told = row.iterations.get(suffix[1:] or 'out_of_place', {})
-            for name, value in told.items():
+            statistics = row.iterations.get(suffix[1:] or 'out_of_place', {})
+            for name, value in statistics.items():
                 add(row, f'time_{name}{suffix}{mark}', value, 'us')
     if out.ranks > 1 and out.average:
-        found.append(Record(program, out.version, None, 'busbw_average',
+        results.append(Record(program, out.version, None, 'busbw_average',
                             out.average.value, 'GB/s', out.end))
-    found.append(Record(program, out.version, None, 'wrong', 0.0, '1',
+    results.append(Record(program, out.version, None, 'wrong', 0.0, '1',
                         out.end))
-    return tuple(found)
+    return tuple(results)
 
 
 def parse(text: str) -> tuple[Record, ...]:
-    """The figures of one run of one program.
+    """The records of one run of one program.
 
-    `time` (us), `algbw` and `busbw` (GB/s) are out of place, those with
-    `_in_place` in place; a program that cannot check data in place (alltoall,
-    sendrecv) has none there. Where a run has several types, reductions or
-    roots they stand in the metric, `time[type=half]`, and so do repetitions
-    of the table (-N), `time[cycle=2]`. Left out are sizes that were rounded
-    to 0 B, busbw of one rank (which is 0), and what no other number of the
-    text confirms: the CPU's time of -C and, but for JSON, the columns of -I.
+    `time` (us), `algbw` and `busbw` (GB/s) are out of place. Metrics with
+    `_in_place` are in place; a program that cannot check data in place
+    (alltoall, sendrecv) has none of these. If a run has several types,
+    reductions or roots, they are part of the metric, `time[type=half]`. So are
+    repetitions of the table (-N), `time[cycle=2]`. Left out are sizes that
+    were rounded to 0 B, busbw of one rank (which is 0), and values that no
+    other number of the text confirms: the CPU's time of -C and, except in
+    JSON, the columns of -I.
 
-    :raises ParseError: where any of it cannot be trusted.
+    :raises ParseError: a part of the text cannot be trusted.
     """
     return records(read(text))
 
 
 def remarks(text: str) -> list[Remark]:
-    """What was left out of the figures, and warnings of NCCL."""
+    """Values that were left out of the records, and warnings of NCCL."""
     out = read(text)
-    said = [Remark(number, number, words[:200])
+    messages = [Remark(number, number, words[:200])
             for number, words in out.warnings]
     zero = [row.line for row in out.rows if not row.size]
     if zero:
-        said.append(Remark(zero[0], zero[-1], 'sizes that are rounded to 0 B '
-                           'for so many ranks: left out'))
-    open_ = [row.line for row in out.rows
-             for _, half in row.halves if not half.checked]
-    if open_:
-        said.append(Remark(open_[0], open_[-1], 'in place the program checks '
-                           'no data: left out'))
+        messages.append(
+            Remark(
+                zero[0],
+                zero[-1],
+                'left out: sizes that are rounded to 0 B for so many ranks',
+            )
+        )
+    unchecked = [row.line for row in out.rows
+                 for _, half in row.halves if not half.checked]
+    if unchecked:
+        messages.append(
+            Remark(
+                unchecked[0],
+                unchecked[-1],
+                'left out: values in place, where the program checks no data',
+            )
+        )
     if out.ranks == 1:
-        said.append(Remark(out.rows[0].line, out.rows[-1].line,
-                           'one rank: nothing went over a link, no busbw'))
+        messages.append(Remark(out.rows[0].line, out.rows[-1].line,
+                               'left out: busbw, because one rank sends '
+                               'nothing over a link'))
     if 'cputime' in out.columns:
-        said.append(Remark(out.rows[0].line, out.rows[-1].line,
-                           'cputime (-C) is confirmed by nothing: left out'))
+        messages.append(Remark(out.rows[0].line, out.rows[-1].line,
+                               'left out: cputime (-C), because no other '
+                               'number confirms it'))
     if 'i_min' in out.columns:
-        said.append(Remark(out.rows[0].line, out.rows[-1].line,
-                           'times of single iterations (-I) are confirmed '
-                           'only in the JSON of -J: left out'))
-    return said
+        messages.append(Remark(out.rows[0].line, out.rows[-1].line,
+                               'left out: times of single iterations (-I), '
+                               'which only the JSON of -J confirms'))
+    return messages
 
 
 def without_environment(text: str) -> str:
-    """The JSON of -J without the variables of the environment, which hold
-    whatever the user had set, passwords too.
+    """The JSON of -J without the environment variables of the user, which may
+    contain passwords.
 
-    :raises ValueError: it is no JSON.
+    :raises ValueError: the text is not JSON.
     """
     data = json.loads(text)
     if isinstance(data, dict):

@@ -1,11 +1,12 @@
-"""What links and NICs allow a collective: busbw that no run exceeds; and what
-others have on such nodes (nodes.yaml).
+"""Physical limits of busbw by links and NICs, and published values of busbw
+(nodes.yaml).
 
-Counted is what must leave or enter a node, and a GPU, in any algorithm, also
-one that reduces inside a switch (NVLS, SHARP): an all-reduce of S bytes sends
-S out of each node and GPU and gets S back, where a ring sends up to twice as
-much. So all_reduce may have up to twice the busbw of the ring, and measured
-figures do lie above it (H200: 482 GB/s over links of 450).
+The limit counts the bytes that must leave or enter a node or a GPU in any
+algorithm, also in one that reduces inside a switch (NVLS, SHARP). An
+all-reduce of S bytes sends S out of each node and GPU and receives S; a ring
+sends up to twice as much. So all_reduce may have up to twice the busbw of the
+ring, and measured values do exceed the ring's (H200: 482 GB/s over links of
+450 GB/s).
 """
 from __future__ import annotations
 
@@ -22,40 +23,40 @@ NODES = Path(__file__).with_name('nodes.yaml')
 
 
 def crossing(program: str, parts: int) -> float | None:
-    """Bytes that must go into or out of one of `parts` equal parts of the
-    ranks, over those that algbw counts; None: not known.
+    """Ratio of the bytes that must enter or leave one of `parts` equal parts
+    of the ranks to the bytes that algbw counts; None: not known.
 
-    A part is a node, or a GPU.
+    A part is a node or a GPU.
     """
-    others = (parts - 1) / parts
     if program == 'alltoallv_perf':     # depends on which ranks are near
         return None
     if program in ('all_reduce_perf', 'broadcast_perf', 'reduce_perf',
                    'sendrecv_perf'):
         return 1.0
-    return others
+    return (parts - 1) / parts
 
 
 def limit(program: str, nodes: int, gpus: int, site: Mapping[str, Any]
           ) -> tuple[float, str] | None:
-    """The most busbw in GB/s, and what sets it; None: the site does not say.
+    """Maximum busbw in GB/s, and its reason; None: the site does not declare
+    its bandwidths.
 
-    :arg gpus: of a node that take part.
+    :arg gpus: GPUs per node that take part.
     :arg site: extras of the partition, bandwidths in MB/s.
     """
     kind, ranks = PROGRAMS[program], nodes * gpus
-    found = []
-    # A GPU sends to each of the others over its own links, where there is
-    # no switch: as many as take part.
+    results = []
+    # Without a switch a GPU has separate links to each of the other GPUs, and
+    # uses those to the GPUs that take part.
     if nodes == 1 and gpus > 1 and 'gpu_link_bandwidth' in site:
         links = min(site.get('gpu_bandwidth', float('inf')),
                     site['gpu_link_bandwidth'] * (gpus - 1))
-        found.append((links, gpus, 1, 'the links of a GPU'))
+        results.append((links, gpus, 1, 'the links of a GPU'))
     if nodes > 1 and 'nic_bandwidth' in site:
-        found.append((site['nic_bandwidth'], nodes, gpus,
+        results.append((site['nic_bandwidth'], nodes, gpus,
                       'the NICs of a node'))
     best = None
-    for bandwidth, parts, ranks_of_part, what in found:
+    for bandwidth, parts, ranks_of_part, what in results:
         share = crossing(program, parts)
         if share is None:
             continue
@@ -65,15 +66,18 @@ def limit(program: str, nodes: int, gpus: int, site: Mapping[str, Any]
             share /= kind.moved(ranks)
         maximum = bandwidth / 1e3 / share * kind.factor(ranks)
         if best is None or maximum < best[0]:
-            best = maximum, f'{what} carry {bandwidth / 1e3:g} GB/s one way'
+            best = maximum, (f'{what} carry {bandwidth / 1e3:g} GB/s in one '
+                             'direction')
     return best
 
 
 def expected(program: str, nodes: int, gpus: int, site: Mapping[str, Any]
              ) -> float | None:
-    """What a ring over the same hardware has at the most, in GB/s: half of
-    it is worth a note. None where no such thing is said: programs with other
-    patterns, or a site that does not know its devices."""
+    """Maximum busbw of a ring over the same hardware, in GB/s.
+
+    A value below half of it is noted. None: the program has another pattern,
+    or the site does not declare its devices.
+    """
     if program not in ('all_reduce_perf', 'all_gather_perf',
                        'reduce_scatter_perf'):
         return None
@@ -84,8 +88,8 @@ def expected(program: str, nodes: int, gpus: int, site: Mapping[str, Any]
         if 'gpu_bandwidth' in site and gpus > 1:
             rates.append(site['gpu_bandwidth'] / 1e3)
         return min(rates)
-    found = limit('all_gather_perf', nodes, gpus, site)
-    return found[0] if found else None
+    result = limit('all_gather_perf', nodes, gpus, site)
+    return result[0] if result else None
 
 
 @functools.cache
@@ -94,11 +98,11 @@ def published() -> tuple[dict[str, Any], ...]:
     return tuple(yaml.safe_load(NODES.read_text()))
 
 
-def others(program: str, nodes: int, gpus: int, models: Collection[str]
-           ) -> dict[str, Any] | None:
-    """What others have on nodes with these GPUs and NICs; None: not known.
+def published_for(program: str, nodes: int, gpus: int,
+                  models: Collection[str]) -> dict[str, Any] | None:
+    """The row of nodes.yaml for nodes with these GPUs and NICs, or None.
 
-    :arg models: by the names of config/hardware.yaml.
+    :arg models: names of devices in config/hardware.yaml.
     """
     return next((row for row in published() if (
         row['program'], row['nodes'], row['gpus']) == (program, nodes, gpus)

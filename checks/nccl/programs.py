@@ -1,8 +1,8 @@
-"""The programs of nccl-tests and rccl-tests, and what an installation has.
+"""The programs of nccl-tests and rccl-tests, and those of an installation.
 
-What each of them measures is told in family.yaml (`programs`); here stands
-what their figures must satisfy, as read from the sources of nccl-tests 2.0
-to 2.19 and rccl-tests (`GetCollByteCount` and `GetBw` of each program).
+family.yaml (`programs`) describes what each program measures. This module has
+the relations between their values, from the sources of nccl-tests 2.0 to 2.19
+and rccl-tests (`GetCollByteCount` and `GetBw` of each program).
 """
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Program:
     bus: str
     #: Each rank has the n-th part of the size, rounded down.
     split: bool = False
-    #: It has a reduction: option -o says which.
+    #: It has a reduction, chosen by option -o.
     reduces: bool = False
-    #: It has a root: option -r says which.
+    #: It has a root, chosen by option -r.
     rooted: bool = False
-    #: The program checks what came in place, too; else it prints N/A there.
+    #: The program also checks data in place; otherwise it prints N/A there.
     checks_in_place: bool = True
-    #: algbw counts what a rank receives of others: size (n-1)/n.
+    #: algbw counts what a rank receives from others: size (n-1)/n.
     received: bool = False
 
     def factor(self, ranks: int) -> float:
@@ -52,7 +52,7 @@ PROGRAMS: dict[str, Program] = {
     'hypercube_perf': Program('1', split=True, received=True),
 }
 
-#: Programs that only one of the two libraries' tests has, and since when.
+#: Program -> version of nccl-tests that introduced it.
 SINCE = {'alltoallv_perf': (2, 19)}
 
 #: Bytes of an element, by the names of all versions.
@@ -66,7 +66,7 @@ OPERATIONS = ('sum', 'prod', 'max', 'min', 'avg', 'mulsum')
 
 
 def plain(name: str) -> str:
-    """The program without the suffix that NAME_SUFFIX of the build gave."""
+    """Name of a program without the suffix of the build (NAME_SUFFIX)."""
     match = re.match(r'[a-z]+(?:_[a-z]+)*?_perf', name)
     return match[0] if match else name
 
@@ -74,19 +74,18 @@ def plain(name: str) -> str:
 def installed(prefix: str | os.PathLike[str]) -> dict[str, str]:
     """Programs of an installation: name -> path.
 
-    :param prefix: of the installation, or the folder of the programs.
+    :param prefix: prefix of the installation, or folder of the programs.
     """
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for folder in (Path(prefix), Path(prefix, 'bin'), Path(prefix, 'build')):
         for path in sorted(folder.glob('*_perf*')):
             if (path.is_file() and os.access(path, os.X_OK)
                     and re.fullmatch(r'[a-z_]+_perf(_[a-z]+)?', path.name)):
-                found.setdefault(plain(path.name), str(path))
-    return found
+                result.setdefault(plain(path.name), str(path))
+    return result
 
 
 def offered(source: str) -> tuple[str, ...]:
-    """Features of an environment beside those of its stack: those of the
-    stand-in, which has all programs; an installation's are seen once it is
-    there."""
+    """Features of an environment with the stand-in, which has all programs;
+    those of an installation are found when it exists."""
     return ('nccl_tests', *SINCE) if source == 'embedded' else ()

@@ -1,22 +1,22 @@
-"""What rccl-tests write into a file (-x), as JSON or as CSV (-Z).
+"""Reader of the file that rccl-tests write (-x), as JSON or as CSV (-Z).
 
-An entry for each half of a row, without root, count and average, and without
-what was asked for (`Reporter` of common.cu and common.cpp since 2024):
+It has an entry for each half of a row, without root, count and average, and
+without the requested sizes (`Reporter` of common.cu and common.cpp since 2024):
 
     {"numCycle":0, "name":"AllReduce", "nodes":1, "ranks":8, "ranksPerNode":8,
      "gpusPerRank":1, "size":1024, "type":"float", "redop":"sum", "inPlace":0,
      "time":12.345678, "algBw":0.082944, "busBw":0.145152, "wrong":"0"}
 
-JSON is an array of them, at first it was one a line. CSV has names of its
-own, and none for `nodes`, whose values are there all the same. Without MPI
-`gpus` takes the place of the four numbers. `ranksPerNode` are the processes
-of the communicator, on however many nodes, and `ranks` all that were started
-(NCCL_TESTS_SPLIT makes several communicators of them).
+JSON is an array of entries; early versions wrote one entry per line. CSV has
+names of its own, and has values but no name for `nodes`. Without MPI `gpus`
+replaces the four numbers. `ranksPerNode` are the processes of the
+communicator, on however many nodes, and `ranks` are all processes
+(NCCL_TESTS_SPLIT divides them into several communicators).
 
-Each entry must hold together, all entries must be of one run, and sizes must
-follow each other as -b, -f and -i make them: lost, doubled and damaged
-entries are refused, but for the first or last sizes of a file that has one
-half alone (-O), which nothing confirms.
+Each entry must be consistent, all entries must belong to one run, and sizes
+must follow each other as -b, -f and -i make them. Lost, doubled and damaged
+entries are refused. An exception are the first or last sizes of a file with
+one half alone (-O): nothing confirms these.
 """
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ NAMES = {'numCycle': 'numCycle', 'collective': 'name', 'nodes': 'nodes',
          'type': 'type', 'redop': 'redop', 'inplace': 'inPlace',
          'time': 'time', 'algbw': 'algBw', 'busbw': 'busBw',
          '#wrong': 'wrong'}
-#: What every entry has.
+#: Names that every entry has.
 NEEDED = {'name', 'size', 'type', 'redop', 'inPlace', 'time', 'algBw',
           'busBw', 'wrong'}
-#: And with MPI.
+#: Further names with MPI.
 PLACES = {'nodes', 'ranks', 'ranksPerNode', 'gpusPerRank'}
 _WORDS = {'name', 'type', 'redop', 'wrong'}
 _DECIMALS = {'time', 'algBw', 'busBw'}
@@ -54,12 +54,12 @@ _BEGIN = re.compile(r'\s*(?:\[\s*(?:[{\]]|\Z)|\{\s*"(?:numCycle|name)"|'
 
 
 def wrote(text: str) -> bool:
-    """Whether this is such a file, by its begin."""
+    """Whether rccl-tests wrote this text, by its beginning."""
     return bool(_BEGIN.match(text))
 
 
 class _File:
-    """One file; what it refuses it refuses with a line."""
+    """Reader of one file; each refusal names a line."""
 
     def __init__(self, text: str) -> None:
         self.lines = text.split('\n')
@@ -82,15 +82,15 @@ class _File:
     def loaded(self, text: str, line: int) -> Any:
         def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             if len({key for key, _ in pairs}) != len(pairs):
-                self.refuse('a key twice: damaged', line)
+                self.refuse('the entry is damaged: a key occurs twice', line)
             return dict(pairs)
 
         try:
             return json.loads(text, object_pairs_hook=once, parse_float=str,
                               parse_constant=lambda word: self.refuse(
-                                  f'{word} is no number', line))
+                                  f'{word} is not a number', line))
         except (ValueError, RecursionError) as error:
-            self.refuse('not the whole JSON that rccl-tests write (-x): '
+            self.refuse('the JSON of rccl-tests (-x) is incomplete: '
                         f'{str(error)[:80]}', line)
 
     def of_csv(self) -> list[tuple[int, dict[str, Any]]]:
@@ -99,20 +99,22 @@ class _File:
                 (line.strip() for line in self.lines),
                 skipinitialspace=True), 1))
         except csv.Error as error:
-            self.refuse(f'no CSV as rccl-tests write it (-x): {error}')
+            self.refuse('this is not a CSV file of rccl-tests (-x): '
+                        f'{error}')
         names = rows[0][1]
         for name in names:
             if name not in NAMES:
-                self.refuse(f'unknown column {name!r}')
+                self.refuse(f'the column {name!r} is unknown')
         if 'nodes' not in names and 'ranks' in names:
             names.insert(names.index('collective') + 1, 'nodes')
-        found = []
+        results = []
         for line, values in rows[1:]:
             if not values:
                 continue
             if len(values) != len(names):
-                self.refuse(f'{len(values)} values for {len(names)} columns: '
-                            'lost, or two lines in one', line)
+                self.refuse(f'the row has {len(values)} values for '
+                            f'{len(names)} columns: values were lost, or two '
+                            'lines joined', line)
             entry: dict[str, Any] = {}
             for name, value in zip(names, values, strict=True):
                 key = NAMES[name]
@@ -121,23 +123,24 @@ class _File:
                 elif re.fullmatch(r'\d{1,18}', value):
                     entry[key] = int(value)
                 else:
-                    self.refuse(f'{name} is {value!r}', line)
-            found.append((line, entry))
-        return found
+                    self.refuse(f'{name} is {value!r}: expected a whole '
+                                'number', line)
+            results.append((line, entry))
+        return results
 
     # Rows ----------------------------------------------------------------
 
     def read(self) -> Output:
         entries = self.entries()
         if not entries:
-            self.refuse('no entry: nothing was measured')
+            self.refuse('the file has no entry: nothing was measured')
         for line, entry in entries:
             self.of_one_run(entry, entries[0][1], line)
         first = entries[0][1]
         program = _PROGRAMS.get(first['name'].lower())
         if not program:
-            self.refuse(f'{first["name"]} is no program of rccl-tests that '
-                        'is known', entries[0][0])
+            self.refuse(f'{first["name"]} is not a known program of '
+                        'rccl-tests', entries[0][0])
         blocks = self.blocks(entries)
         out = Output(program=program, average=None, end=entries[-1][0],
                      ranks=self.ranks(first, entries[0][0]),
@@ -145,13 +148,13 @@ class _File:
         judge, kind = Judge(out, self.refuse), PROGRAMS[program]
         for row in out.rows:
             if not any(half.checked for _, half in row.halves):
-                self.refuse('no data of this row was checked (N/A, -c 0)',
+                self.refuse('the data of this row was not checked (N/A, -c 0)',
                             row.line)
             for suffix, half in row.halves:
-                said = judge.disagrees(kind, row.size, half)
-                if said:
-                    self.refuse(said + (' (in place)' if suffix else
-                                        ' (out of place)'), row.line)
+                reason = judge.contradiction(kind, row.size, half)
+                if reason:
+                    self.refuse(reason + (' (in place)' if suffix else
+                                          ' (out of place)'), row.line)
         # Sizes are rounded down to elements, or to parts of 16 B.
         loss = (16 * out.ranks if kind.split else 8) - 1
         self.alike(blocks, loss)
@@ -162,78 +165,83 @@ class _File:
     def ranks(self, entry: dict[str, Any], line: int) -> int:
         """Ranks of the communicator."""
         if 'gpus' in entry:
-            return int(entry['gpus']) or self.refuse('no GPU', line)
+            return int(entry['gpus']) or self.refuse('gpus is 0', line)
         each, processes = entry['gpusPerRank'], entry['ranksPerNode']
         if not each or not processes or (
                 entry['nodes'] != entry['ranks'] // processes):
-            self.refuse(f'{entry["ranks"]} ranks, {processes} of each of '
-                        f'{entry["nodes"]}: damaged', line)
+            self.refuse(f'ranks {entry["ranks"]}, ranksPerNode {processes} '
+                        f'and nodes {entry["nodes"]} contradict each other',
+                        line)
         return int(each * processes)
 
     def of_one_run(self, entry: Any, first: Any, line: int) -> None:
-        """An entry is whole, and of the run of the first one."""
+        """Refuse an entry that is incomplete or of another run than the
+        first entry."""
         if not isinstance(entry, dict) or not set(entry) >= NEEDED or (
                 set(entry) - set(NAMES.values())) or not (
                 'gpus' in entry or set(entry) >= PLACES):
-            self.refuse('no entry as rccl-tests write it (-x): a name is '
+            self.refuse('this is not an entry of rccl-tests (-x): a name is '
                         'missing or unknown', line)
         for name, value in entry.items():
             if name in _WORDS | _DECIMALS:
-                right = isinstance(value, str)
+                valid = isinstance(value, str)
             else:
-                right = type(value) is int and 0 <= value < 1 << 60
-            if not right:
-                self.refuse(f'{name} is {value!r}', line)
+                valid = type(value) is int and 0 <= value < 1 << 60
+            if not valid:
+                self.refuse(f'{name} is {value!r}, which is not a valid '
+                            'value', line)
         for name in ('name', 'nodes', 'ranks', 'ranksPerNode',
                      'gpusPerRank', 'gpus'):
             if entry.get(name) != first.get(name):
-                self.refuse(f'{name} is {entry.get(name)!r}, and '
-                            f'{first.get(name)!r} above: two runs in one '
-                            'text, or damaged', line)
+                self.refuse(f'{name} is {entry.get(name)!r} here and '
+                            f'{first.get(name)!r} in the first entry: the '
+                            'file has two runs, or is damaged', line)
         if entry['inPlace'] not in (0, 1) or entry['type'] not in TYPES:
-            self.refuse(f'inPlace {entry["inPlace"]}, type '
-                        f'{entry["type"]!r}: damaged', line)
+            self.refuse(f'inPlace {entry["inPlace"]} or type '
+                        f'{entry["type"]!r} is not a valid value', line)
 
     def half(self, entry: dict[str, Any], line: int) -> Half:
         for name in _DECIMALS:
             if not re.fullmatch(r'(?:0|[1-9]\d*)\.\d{6}', entry[name]):
-                self.refuse(f'{name} is {entry[name]!r}: no number with six '
-                            'decimals', line)
+                self.refuse(f'{name} is {entry[name]!r}: expected a number '
+                            'with six decimals', line)
         if entry['wrong'] not in ('0', 'N/A'):
-            self.refuse(f'{entry["wrong"]} wrong elements at '
-                        f'{entry["size"]} B: data arrived wrong', line)
+            self.refuse('the data arrived wrong at '
+                        f'{entry["size"]} B: {entry["wrong"]} wrong '
+                        'element(s)', line)
         time, algbw, busbw = (exactly(float(entry[name])) for name in (
             'time', 'algBw', 'busBw'))
         return Half(time, algbw, busbw, entry['wrong'] == '0')
 
     def blocks(self, entries: Sequence[tuple[int, dict[str, Any]]]
                ) -> list[list[Row]]:
-        """Rows of each sweep over the sizes: cycles, types, reductions and
-        roots follow each other."""
-        found: list[list[Row]] = []
-        key: tuple[Any, ...] = ()
+        """Rows of each sweep over the sizes; there is a sweep for each cycle,
+        type, reduction and root."""
+        results: list[list[Row]] = []
+        last_key: tuple[Any, ...] = ()
         for line, entry in entries:
-            mine = entry.get('numCycle', 0), entry['type'], entry['redop']
+            key = entry.get('numCycle', 0), entry['type'], entry['redop']
             half = self.half(entry, line)
-            if entry['inPlace'] and found and mine == key:
-                last = found[-1][-1]
+            if entry['inPlace'] and results and key == last_key:
+                last = results[-1][-1]
                 if last.in_place is None and last.size == entry['size']:
-                    found[-1][-1] = replace(last, in_place=half)
+                    results[-1][-1] = replace(last, in_place=half)
                     continue
             row = Row(line, entry['size'], entry['size'] // TYPES[
                 entry['type']], entry['type'], entry['redop'], None,
                 None if entry['inPlace'] else half,
                 half if entry['inPlace'] else None)
-            if not found or mine != key or row.size < found[-1][-1].size:
-                found.append([])
-            found[-1].append(row)
-            key = mine
-        return found
+            if (not results or key != last_key
+                    or row.size < results[-1][-1].size):
+                results.append([])
+            results[-1].append(row)
+            last_key = key
+        return results
 
     def follow(self, rows: Sequence[Row], loss: int) -> None:
-        """Sizes are each a factor of, or a step from, the one before.
+        """Refuse sizes that do not grow by one factor or one step.
 
-        :param loss: B that a size may have less than was asked for
+        :param loss: B by which a size may be below the requested one
         """
         steps = list(itertools.pairwise(row.size for row in rows))
         if len(steps) < 2 or rows[0].size == rows[-1].size:
@@ -244,34 +252,34 @@ class _File:
                     for a, b in steps)
                 or all(abs(b - a - (last - before)) <= 2 * loss
                        for a, b in steps)):
-            self.refuse('sizes do not follow each other by one factor or '
-                        'step: entries were lost or damaged', rows[0].line)
+            self.refuse('the sizes do not grow by one factor or one step: '
+                        'entries were lost or damaged', rows[0].line)
 
     def alike(self, blocks: Sequence[Sequence[Row]], loss: int) -> None:
-        """All sweeps have the same sizes and the same halves, and nothing
-        stands twice."""
+        """Refuse sweeps with different sizes or halves, and doubled rows."""
         if len({(row.out_of_place is None, row.in_place is None)
                 for block in blocks for row in block}) > 1:
-            self.refuse('some sizes lack a half, in place or out of place: '
+            self.refuse('some sizes lack the entry in place or out of place: '
                         'entries were lost', blocks[0][0].line)
         for block in blocks[1:]:
             if len(block) != len(blocks[0]) or any(
                     abs(row.size - other.size) > loss for row, other
                     in zip(block, blocks[0], strict=True)):
-                self.refuse('a sweep has other sizes than the first one: '
+                self.refuse('this sweep has other sizes than the first one: '
                             'entries were lost', block[0].line)
         seen = set()
         for row in itertools.chain(*blocks):
-            mine = (row.size, row.type, row.redop, row.out_of_place,
-                    row.in_place)
-            if mine in seen:
-                self.refuse('an entry twice, to the last digit', row.line)
-            seen.add(mine)
+            key = (row.size, row.type, row.redop, row.out_of_place,
+                   row.in_place)
+            if key in seen:
+                self.refuse('the same entry occurs twice, to the last digit',
+                            row.line)
+            seen.add(key)
 
 
 def read(text: str) -> Output:
-    """What such a file says.
+    """The output in a file of rccl-tests (-x).
 
-    :raises ParseError: where any of it cannot be trusted
+    :raises ParseError: a part of the file cannot be trusted
     """
     return _File(text).read()

@@ -1,4 +1,4 @@
-"""Optcast's evaluation in one job: what is started, and what it left."""
+"""Optcast's evaluation in one job: its plan, and the analysis of its files."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -26,27 +26,28 @@ from .parser import Analysis
 class Evaluation:
     """A run of the embedded programs on the services."""
     setup: settings.Setup
-    #: The program.
+    #: Path of the program.
     program: str
-    #: Nodes of the clients; of the servers alone, 0: beside the clients.
+    #: Nodes of the clients, and of the servers; 0: servers share the nodes of
+    #: the clients.
     client_nodes: int = 1
     server_nodes: int = 0
     #: CPUs of a node.
     cores: int = 1
-    #: For a peer that says nothing. Unit: s.
+    #: Timeout for a silent peer. Unit: s.
     timeout: int = 60
-    #: Of the servers of a node, in order; empty: none has one of its own.
+    #: Environments of the servers of a node, in order; empty: the job's.
     environments: tuple[dict[str, str], ...] = ()
 
     @property
     def limit(self) -> float:
-        """For one step: at 20 MB/s at the least. Unit: s."""
+        """Time limit of one step, for at least 20 MB/s. Unit: s."""
         of = self.setup
         moved = sum(of.sizes) * (of.iterations + of.warmup) * of.clients
         return 30 + 4 * moved / 20e6
 
     def server(self) -> Server:
-        """The role of the servers; for a ring one where clients meet."""
+        """The role of the servers; a ring has one server for its start."""
         of = self.setup
         servers = of.servers if of.type == 'optcast' else 1
         each = servers // max(1, self.server_nodes)
@@ -76,7 +77,7 @@ class Evaluation:
                                  ] if self.environments else {}
 
     def plan(self) -> Plan:
-        """The ring first; then the servers, where it is not of a ring."""
+        """The plan: a ring first, then the servers unless the type is ring."""
         of = self.setup
         call = (self.program, '--client', '--nrank', str(of.clients),
                 '--service', '{service}', '--rank', '{index}',
@@ -98,14 +99,14 @@ class Evaluation:
                     else (ring, step('optcast', '--nsplit', str(of.nsplit))),
                     sample=0.25)
 
-    # What it left -----------------------------------------------------------
+    # Analysis ---------------------------------------------------------------
 
     def timed(self) -> dict[int, int]:
-        """Size of an all-reduce -> how many of them are timed."""
+        """Size of an all-reduce -> number of timed iterations."""
         return dict.fromkeys(self.setup.sizes, self.setup.iterations)
 
     def values_planned(self) -> list[str]:
-        """Figures that every run has."""
+        """Metrics that every run has."""
         of = self.setup
         classes = {'client': ('e2e', 'req', 'send', 'recv'),
                    'server': ('recv', 'reduce', 'send')}
@@ -119,9 +120,9 @@ class Evaluation:
                   for name in names for one in parser.STATISTICS)]
 
     def collect(self, stage: Path, run: str, services: Services) -> Path:
-        """A folder as the original's run script leaves it: settings, config
-        and the logs of the first client and server; and ring.txt, what the
-        ring of the same clients printed."""
+        """Collect a folder like that of the original's run script: settings,
+        config, logs of the first client and server, and ring.txt, the output
+        of the ring of the same clients."""
         of = self.setup
         folder = self.folder(stage, run, services)
         made = {'client.log': f'{run}.{of.type}.0.trace'}
@@ -133,55 +134,58 @@ class Evaluation:
         return folder
 
     def folder(self, stage: Path, run: str, services: Services) -> Path:
-        """A folder with the settings and the config of a run."""
+        """Make a folder with the settings and the config of a run."""
         folder = stage / f'{run}.logs'
         folder.mkdir(exist_ok=True)
         (folder / 'settings.yaml').write_text(yaml.safe_dump(
             self.setup.as_settings()))
         (folder / 'config.yaml').write_text(settings.config_text(
-            [(one.node, one.address, one.port) for one in services.servers],
+            [(server.node, server.address, server.port)
+             for server in services.servers],
             list(services.client_nodes), self.environments))
         return folder
 
     def analyse(self, folder: Path) -> Analysis:
-        """Its logs, all that was asked for in them.
+        """Analyse the logs.
 
-        :raises ParseError: something is missing, or cannot be trusted
+        :raises ParseError: a part is missing, or cannot be trusted
         """
-        of, found = self.setup, parser.analyse(folder)
-        there = [row.size for row in found.table.rows] if found.table else []
-        if not found.table or found.table.ranks != of.clients \
-                or there != list(of.sizes):
-            raise ParseError(1, '', f'{of.clients} clients and the sizes '
-                             f'{list(of.sizes)} were asked for, the table '
-                             f'has {there}', 'client.log')
+        of, result = self.setup, parser.analyse(folder)
+        sizes = [row.size for row in result.table.rows] if result.table else []
+        if not result.table or result.table.ranks != of.clients \
+                or sizes != list(of.sizes):
+            raise ParseError(1, '', f'the table has the sizes {sizes} and '
+                             f'{result.table.ranks if result.table else 0} '
+                             f'clients; requested: {list(of.sizes)} and '
+                             f'{of.clients}', 'client.log')
         if of.type == 'optcast' and (
-                not found.ring or list(found.ring.curve) != there):
-            raise ParseError(1, '', 'the table is not whole', 'ring.txt')
-        return found
+                not result.ring or list(result.ring.curve) != sizes):
+            raise ParseError(1, '', 'the table of the ring is incomplete',
+                             'ring.txt')
+        return result
 
-    def beside(self, found: Analysis) -> dict[str, float]:
-        """Figures beside those of the logs."""
-        return (self.against_the_ring(found)
+    def more_values(self, analysis: Analysis) -> dict[str, float]:
+        """Values in addition to those of the logs."""
+        return (self.ring_values(analysis)
                 if self.setup.type == 'optcast' else {})
 
-    def against_the_ring(self, found: Analysis) -> dict[str, float]:
+    def ring_values(self, analysis: Analysis) -> dict[str, float]:
         """busbw of the ring of the same clients, and the ratio to it."""
-        assert found.table and found.ring
+        assert analysis.table and analysis.ring
         values = {}
-        for size, busbw in found.ring.curve.items():
+        for size, busbw in analysis.ring.curve.items():
             values[metrics.key('ring_busbw', size)] = busbw
             values[metrics.key('ring_ratio', size)] = (
-                found.table.curve[size] / busbw)
+                analysis.table.curve[size] / busbw)
         return values
 
-    def sentences(self, found: Analysis, values: dict[str, float]
+    def sentences(self, analysis: Analysis, values: dict[str, float]
                   ) -> list[str]:
-        """Who is ahead, by how much, and what holds it back."""
-        of, said = self.setup, found.sentences()
+        """Sentences on the bottleneck and on the comparison with the ring."""
+        of, bottlenecks = self.setup, analysis.sentences()
         if of.type == 'ring':
-            return said
-        return [*said, *(f'{size} B: ' + words.ahead(
+            return bottlenecks
+        return [*bottlenecks, *(f'{size} B: ' + words.compare(
             values[metrics.key('busbw', size)],
             values[metrics.key('ring_busbw', size)], 'ring')
             for size in of.sizes),

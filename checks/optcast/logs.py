@@ -1,27 +1,27 @@
-"""Logs of Optcast's clients and servers: what each thread did, and how long.
+"""Reader of the logs of Optcast's clients and servers: spans of each thread.
 
-Read from osrg/optcast of April 2024 (reduction_server/src, nccl_plugin/src,
-test/run.py). Two forms of lines:
+The formats are those of osrg/optcast of April 2024 (reduction_server/src,
+nccl_plugin/src, test/run.py). Lines have two forms:
 
     [HOST] [2026-11-21T00:22:33.668980153Z TRACE MODULE] WORDS      (Rust)
     HOST:PID:TID [0] 1234.567890 FUNCTION:LINE NCCL TRACE WORDS     (NCCL, ms)
 
-A span is what lies between the two lines that begin and end a piece of work:
+A span is the time between the two lines that begin and end a piece of work:
 
     server  rank(T)/job(J) recv requested ... recv latency (send likewise),
-            reduce start ... reduce latency;   T is the thread; the suite's
-            own server says `of N B` of a message that is smaller
+            reduce start ... reduce latency;   T is the thread; the embedded
+            server adds `of N B` for a smaller message
     client  send : idx: I, j: J start ... done (recv likewise; the server's
             own client), reduce: task_id: T, idx: I, i: N, start ... (ring)
     client  req(0x..)/idx(I) allreduce start, allreduce requested, send done,
             recv done (NCCL under the plugin)
 
-Statistics follow the original: the first half of the samples, in the order
-in which they ended, is dropped (of NCCL's requests: of each request's own).
+Statistics follow the original: they drop the first half of the samples, in
+the order of their ends (for NCCL's requests: of each request).
 
-A log that cannot be trusted gives no figures: a line of a span that nothing
-began or that nothing ends, one that stands twice, one that is cut, a latency
-that its time stamps deny, a client that panicked.
+A log gives no values if it has a span without a beginning or an end, a line
+that is doubled or cut, a latency that contradicts its time stamps, or a
+client that panicked.
 """
 from __future__ import annotations
 
@@ -59,28 +59,30 @@ RESULT = re.compile(
 _SIZE = re.compile(r'recv thread\(\d+\) all ranks get connected!, '
                    r'size: (\d+)')
 _PANIC = re.compile(r"thread '[^']*'(?: \(\d+\))? panicked at (.*)")
-#: What a line that tells of a span has, whole or damaged.
+#: Parts of a line of a span, complete or damaged.
 _OF_A_SPAN = re.compile(
     r'rank\(|/job\(|(?:recv|send|reduce) latency|\ballreduce (?:start|req)|'
     r'idx: ?\d+, |task_id: \d+,|req\(0x')
-#: A server whose clients are gone ends its threads, in any way; the first to
-#: notice is often one that waits for data. A client that went too early has no
-#: result.
+#: A server ends its threads, in any way, when its clients have left; often a
+#: thread that waits for data notices first. A client that left too early has
+#: no result.
 _OVER = re.compile('handle_connection: exiting|'
                    'Connection closed by remote peer')
 
-#: No line is longer; some expressions take the square of the length.
+DAMAGED = 'the line of the trace is damaged'
+
+#: Longer than any line; some expressions need time quadratic in the length.
 LONGEST = 10_000
 
-#: Between two lines a thread may be held up so long, and lines of other
-#: threads may be written so late. Unit: ms.
-HELD_UP = 1000.0
+#: Maximum delay of a thread between two lines, and of lines of other threads.
+#: Unit: ms.
+MAX_DELAY = 1000.0
 
 
 @dataclass(frozen=True)
 class Span:
-    """A piece of work: its row in the timeline, its kind (the colour), from
-    and to in ms since the first line of a span, line of its end."""
+    """A piece of work: row in the timeline, kind (the colour), start and end
+    in ms since the first line of a span, and line of its end."""
     row: str
     kind: str
     start: float
@@ -94,7 +96,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Stats:
-    """Of the samples of one class of threads, in ms."""
+    """Statistics of the samples of one class of threads, in ms."""
     name: str
     len: int
     avg: float
@@ -105,15 +107,15 @@ class Stats:
 
     @classmethod
     def of(cls, name: str, samples: Iterable[float]) -> Stats:
-        """As the original computes them: the deviation of a population, the
-        median of an even number is the greater of the two in the middle."""
+        """Compute statistics like the original: standard deviation of a
+        population; upper median for an even number."""
         v = sorted(samples)
         avg = sum(v) / len(v)
         sd = math.sqrt(sum((x - avg) ** 2 for x in v) / len(v))
         return cls(name, len(v), avg, sd, v[len(v) // 2], v[0], v[-1])
 
     def text(self) -> str:
-        """The line of the original."""
+        """The statistics as a line in the format of the original."""
         return (f'  {self.name:<4} len: {self.len}, avg: {self.avg:.2f}, '
                 f'sd: {self.sd:.2f}, median: {self.median:.2f}, '
                 f'min: {self.min:.2f}, max: {self.max:.2f}')
@@ -121,16 +123,15 @@ class Stats:
 
 @dataclass
 class Log:
-    """One log: all spans, and the samples that count, class -> ms."""
+    """One log: all spans, and the samples that are counted, class -> ms."""
     side: str
     spans: list[Span] = field(default_factory=list)
     samples: dict[str, list[float]] = field(default_factory=dict)
     #: Of the server's own client: Gb/s (of 2^30 bit) of each client.
     bandwidths: list[float] = field(default_factory=list)
-    #: Where a thread panicked, with its line; of a server, before its
-    #: clients were gone.
+    #: Line and place of a panic; on a server only before its clients left.
     panic: tuple[int, str] | None = None
-    #: Remaining text, with the numbers of its lines: NCCL's tests.
+    #: Other lines with their numbers, such as the table of nccl-tests.
     rest: list[tuple[int, str]] = field(default_factory=list)
 
     @property
@@ -139,7 +140,7 @@ class Log:
 
 
 def server(text: str) -> Log:
-    """The log of a reduction server; if of several, one of them traced.
+    """The log of a reduction server; of several servers, only one may trace.
 
     :raises ParseError: it cannot be trusted
     """
@@ -147,7 +148,7 @@ def server(text: str) -> Log:
 
 
 def client(text: str) -> Log:
-    """The log of clients, of which one traced.
+    """The log of clients, of which only one may trace.
 
     :raises ParseError: it cannot be trusted
     """
@@ -159,7 +160,7 @@ class _Reader:
 
     def __init__(self, side: str, text: str) -> None:
         self.log, self.text = Log(side), text
-        #: Row -> begin of its open span in ms, line, and what it waits for.
+        #: Row -> start of its open span in ms, and line.
         self.open: dict[str, tuple[float, int]] = {}
         #: Request -> times of its lines so far.
         self.requests: dict[str, list[float]] = {}
@@ -169,17 +170,20 @@ class _Reader:
         self.first: float | None = None
         self.last = -math.inf
         self.over, self.size = False, 0
-        #: Results told: (parts of a request, requests).
-        self.asked: list[tuple[int, int]] = []
+        #: Printed results: (parts of a request, requests).
+        self.results: list[tuple[int, int]] = []
 
     def read(self) -> Log:
-        """:raises ParseError: the first line that cannot be trusted"""
+        """Read the whole log.
+
+        :raises ParseError: the first line that cannot be trusted
+        """
         lines = self.text.split('\n')
         for number, whole in enumerate(lines, 1):
             line = whole.rstrip('\r')
             self.number, self.line = number, line
             if len(line) > LONGEST:
-                self.wrong(f'a line of {len(line)} characters')
+                self.refuse(f'the line has {len(line)} characters')
             words = line[_PREFIX.match(line).end():]  # type: ignore[union-attr]
             panicked = _PANIC.search(line)
             if panicked:
@@ -192,30 +196,30 @@ class _Reader:
             elif nccl:
                 self.request(float(nccl[1]), nccl[2])
             elif _OF_A_SPAN.search(line) or line.startswith('[20'):
-                self.wrong('a damaged line of the trace')
+                self.refuse(DAMAGED)
             else:
                 self.log.rest.append((number, words))
         if not self.log.panic:
-            self.at_the_end()
+            self.assert_complete()
         self.drop_first_halves()
         return self.log
 
-    def wrong(self, reason: str, number: int = 0) -> None:
+    def refuse(self, reason: str, number: int = 0) -> None:
         raise ParseError(number or self.number, self.line, reason)
 
     # Lines --------------------------------------------------------------
 
-    def rust(self, found: re.Match[str]) -> None:
-        """A line of the server, or of its own client."""
-        year, month, day, hour, minute = map(int, found.groups()[:5])
+    def rust(self, match: re.Match[str]) -> None:
+        """Read a line of the server, or of its own client."""
+        year, month, day, hour, minute = map(int, match.groups()[:5])
         # Microseconds, as the original's clock has them: differences of
         # large floats would have other last digits.
         seconds = calendar.timegm((year, month, day, hour, minute, 0))
-        at = seconds * 1e3 + int(float(found[6]) * 1e6) / 1e3
+        at = seconds * 1e3 + int(float(match[6]) * 1e6) / 1e3
         if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24
-                and minute < 60 and float(found[6]) < 61):
-            self.wrong('a time that there is not')
-        words = found[8]
+                and minute < 60 and float(match[6]) < 61):
+            self.refuse('the time stamp is not a valid time')
+        words = match[8]
         if self.log.side == 'server' and _OVER.search(words):
             self.over = True
         sized = _SIZE.fullmatch(words)
@@ -226,7 +230,7 @@ class _Reader:
             if result[4]:
                 self.log.bandwidths.append(float(result[4]))
             else:
-                self.asked.append((int(result[1]), int(result[2])))
+                self.results.append((int(result[1]), int(result[2])))
             return
         work = _SERVER.fullmatch(words)
         if work:
@@ -236,15 +240,15 @@ class _Reader:
         if work:
             self.of_client(self.stamp(at), work)
         elif _OF_A_SPAN.search(words):
-            self.wrong('a damaged line of the trace')
+            self.refuse(DAMAGED)
 
     def stamp(self, at: float) -> float:
-        """A time since the first span's, in ms."""
+        """Time since the first span, in ms."""
         if self.first is None:
             self.first = at
-        if at < self.last - HELD_UP:
-            self.wrong(f'its time is {(self.last - at) / 1e3:.3f} s before '
-                       'that of a line above it')
+        if at < self.last - MAX_DELAY:
+            self.refuse(f'the time stamp is {(self.last - at) / 1e3:.3f} s '
+                        'before that of a line above it')
         self.last = max(self.last, at)
         return at - self.first
 
@@ -257,27 +261,29 @@ class _Reader:
         if work[4] == 'requested' or work[9] == 'start':
             self.begin(row, at)
         elif work[4] == 'barrier':
-            # Of the suite's own server: clients met, between two sizes.
+            # Of the embedded server: a barrier of clients between two sizes.
             self.open.pop(row, None)
         elif latency:
             ms = self.end(row, kind, at)
-            told = int(latency) / 1e3
-            # The time of the line is taken before, that of the end after.
-            if not told - 0.002 <= ms <= told + HELD_UP:
-                self.wrong(f'a latency of {told:.3f} ms, and {ms:.3f} ms lie '
-                           'between its lines')
+            printed_ms = int(latency) / 1e3
+            # The start is stamped before the work, the end after it.
+            if not printed_ms - 0.002 <= ms <= printed_ms + MAX_DELAY:
+                self.refuse(
+                    f'the latency is {printed_ms:.3f} ms, but {ms:.3f} ms '
+                    'elapsed between the two lines'
+                )
             size = int(work[7] or self.size)
             if size > self.size:
-                self.wrong(f'a message of {size} B, the most is '
-                           f'{self.size}')
+                self.refuse(f'the message has {size} B; the maximum is '
+                            f'{self.size} B')
             if work[6] and size:
-                # Whole microseconds: 0 of them may be any part of one.
-                maximum = size * 8e-6 / told if told else math.inf
-                minimum = size * 8e-6 / max(ms, told + 1e-3)
+                # Latencies are whole microseconds; 0 may be any fraction.
+                maximum = size * 8e-6 / printed_ms if printed_ms else math.inf
+                minimum = size * 8e-6 / max(ms, printed_ms + 1e-3)
                 if not minimum * 0.99 - 0.006 <= float(work[6]) <= (
                         maximum * 1.001 + 0.006):
-                    self.wrong(f'{size} B in {latency} us are not '
-                               f'{work[6]} Gb/s')
+                    self.refuse(f'{size} B in {latency} us do not give '
+                                f'{work[6]} Gb/s')
 
     def of_client(self, at: float, work: re.Match[str]) -> None:
         kind, task, index, _, part, what = work.groups()
@@ -291,12 +297,12 @@ class _Reader:
             self.end(row, kind, at)
 
     def request(self, at: float, words: str) -> None:
-        """A line of NCCL's plugin."""
-        found = _REQUEST.fullmatch(words)
-        if not found:
-            self.wrong('a damaged line of the trace')
+        """Read a line of NCCL's plugin."""
+        match = _REQUEST.fullmatch(words)
+        if not match:
+            self.refuse(DAMAGED)
             return
-        name, step = found[1], found[3] or found[4]
+        name, step = match[1], match[3] or match[4]
         row = self.numbers.setdefault(name, f'req({len(self.numbers)})')
         at = self.stamp(at)
         steps = ('allreduce start', 'allreduce requested', 'send done',
@@ -304,9 +310,10 @@ class _Reader:
         times = self.requests.setdefault(name, [])
         due = steps[len(times)]
         if step != due:
-            self.wrong(f'{row}: {step}, where {due} was due')
+            self.refuse(f'{row} has the line "{step}" where "{due}" must '
+                        'come next')
         if times and at < times[-1]:
-            self.wrong(f'{row}: it went back in time')
+            self.refuse(f'{row} has a time stamp before its previous one')
         times.append(at)
         if len(times) == 1:
             return
@@ -322,55 +329,55 @@ class _Reader:
 
     def begin(self, row: str, at: float) -> None:
         if row in self.open:
-            self.wrong(f'{row} begins twice: a line is lost or stands twice, '
-                       'or two programs traced into one log')
+            self.refuse(f'{row} begins twice: a line was lost or doubled, or '
+                        'two programs traced into one log')
         self.open[row] = at, self.number
 
     def end(self, row: str, kind: str, at: float) -> float:
         if row not in self.open:
-            self.wrong(f'{row} ends, and nothing has begun it')
+            self.refuse(f'{row} ends, but no line begins it')
         start, _ = self.open.pop(row)
         if at < start:
-            self.wrong(f'{row} ends before it begins')
+            self.refuse(f'{row} ends before it begins')
         self.log.spans.append(Span(row, kind, start, at, self.number))
         self.taken.setdefault((kind, ''), []).append(at - start)
         return at - start
 
-    # The whole ----------------------------------------------------------
+    # The whole log ------------------------------------------------------
 
-    def at_the_end(self) -> None:
-        """What a log must have when it ends."""
+    def assert_complete(self) -> None:
+        """Refuse an incomplete log, after its last line."""
         if self.log.side == 'server':
-            self.rounds_agree()
+            self.assert_equal_rounds()
             return
         for row, times in self.requests.items():
             if times:
-                self.wrong(f'{self.numbers[row]} has not come to its end: '
-                           'the log was cut, or its client died')
+                self.refuse(f'{self.numbers[row]} has no end: the log was '
+                            'cut, or its client died')
         for row, (_, number) in self.open.items():
-            self.wrong(f'{row} has not come to its end: the log was cut, or '
-                       'its client died', number)
+            self.refuse(f'{row} has no end: the log was cut, or its client '
+                        'died', number)
         traced = len(self.taken.get(('recv', ''), ()))
         if self.numbers:
             return
-        if traced and not self.asked and not any(
+        if traced and not self.results and not any(
                 'Avg bus bandwidth' in line for _, line in self.log.rest):
-            self.wrong('no line with the result: the client did not come to '
-                       'its end')
-        if len(self.asked) != len(self.log.bandwidths):
-            self.wrong('a line of the result is missing')
-        if len({*self.asked}) > 1:
-            self.wrong('clients tell of different numbers of requests')
+            self.refuse('the log has no line with the result: the client did '
+                        'not finish')
+        if len(self.results) != len(self.log.bandwidths):
+            self.refuse('a line of the result is missing')
+        if len({*self.results}) > 1:
+            self.refuse('the clients report different numbers of requests')
         ring = ('reduce', '') in self.taken
-        due = math.prod(self.asked[0]) if self.asked else traced
-        # Where nobody traced, there is the result alone.
+        due = math.prod(self.results[0]) if self.results else traced
+        # Without a trace the log has only the result.
         if traced and traced != due and not ring:
-            self.wrong(f'{due} parts were asked for, {traced} are in the '
-                       'log: lines are missing')
+            self.refuse(f'the log has {traced} of {due} requested parts: lines '
+                        'are missing')
 
-    def rounds_agree(self) -> None:
-        """Every thread of a server goes through as many rounds, but for the
-        one that it is in."""
+    def assert_equal_rounds(self) -> None:
+        """Refuse a log whose threads have different numbers of rounds, apart
+        from the current round."""
         rounds: dict[str, int] = {}
         for span in self.log.spans:
             rounds[span.row] = rounds.get(span.row, 0) + 1
@@ -382,19 +389,19 @@ class _Reader:
             minimum, maximum = min(rows.values()), max(rows.values())
             if maximum - minimum > 2:
                 odd = min(rows, key=lambda row: rows[row])
-                self.wrong(f'{odd} has {minimum} spans, others of its job '
-                           f'{maximum}: lines are missing')
+                self.refuse(f'{odd} has {minimum} spans, but others of its '
+                            f'job have {maximum}: lines are missing')
 
     def drop_first_halves(self) -> None:
-        """What the original takes for the warm-up."""
+        """Drop the samples that the original regards as the warm-up."""
         for (kind, _), v in self.taken.items():
             self.log.samples.setdefault(kind, []).extend(v[len(v) // 2:])
 
 
 def first_panic(text: str) -> tuple[int, str] | None:
-    """The first panic of any text: its line, and where it was."""
+    """Line and place of the first panic in a text, or None."""
     for number, line in enumerate(text.split('\n'), 1):
-        found = _PANIC.search(line)
-        if found:
-            return number, found[1].rstrip(':')
+        match = _PANIC.search(line)
+        if match:
+            return number, match[1].rstrip(':')
     return None

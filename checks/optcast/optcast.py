@@ -1,4 +1,4 @@
-"""Optcast: all-reduce through reduction servers, and the ring to beat."""
+"""Checks of Optcast: all-reduce through reduction servers, and by a ring."""
 from __future__ import annotations
 
 import platform
@@ -31,7 +31,7 @@ BUILD = Path(__file__).resolve().parent / 'src' / 'build.sh'
 
 
 class OptcastPrograms(Programs):
-    """Server, client and ring, compiled where they run."""
+    """Server, client and ring, compiled on the system that runs them."""
 
     family = 'optcast'
 
@@ -45,29 +45,28 @@ class OptcastAllReduce(ServiceBenchmark):
     """All-reduces of clients through reduction servers, or in a ring.
 
     Every result is compared bit for bit. With servers, the same clients first
-    do it in a ring: `ring_ratio` is the gain, with the load of that minute in
-    both.
+    run a ring. So both values of `ring_ratio` are of the same minute and load.
     """
 
     family = program = 'optcast'
     programs = fixture(OptcastPrograms, scope='environment')
 
-    #: All cases and their modes.
+    #: All scenarios and their modes.
     SCENARIOS = SCENARIOS
     valid_prog_environs = ['+mpi']
 
-    #: What all-reduces, with how many clients and servers, and where.
+    #: Type, data type, numbers of clients and servers, and their nodes.
     scenario = parameter(list(SCENARIOS), fmt=lambda scenario: str(scenario))
 
     #: Options of the original's run script under their own names (with _ for
     #: -): -S OptcastAllReduce.settings=chunksize:2M,num_jobs:4
     settings = variable(typ.Dict[str, str], value={})
 
-    #: Servers of a node, each with an InfiniBand NIC of its own where the
-    #: partition has them; 0: one a NIC. A config says it itself.
+    #: Servers per node, each with its own InfiniBand NIC if the partition has
+    #: them; 0: one per NIC. A config overrides it.
     servers_each = variable(int, value=1)
 
-    #: For a peer that says nothing. Unit: s.
+    #: Timeout for a silent peer. Unit: s.
     timeout = variable(int, value=60)
 
     @run_after('init')
@@ -88,13 +87,13 @@ class OptcastAllReduce(ServiceBenchmark):
 
     @property
     def config(self) -> Config | None:
-        """Of the file in the original's format that the settings name."""
+        """Contents of the config.yaml that the settings name, or None."""
         path = self.settings.get('config')
         return settings.read_config(Path(path)) if path else None
 
     @property
     def layout(self) -> Scenario:
-        """The case's numbers, or those of the config."""
+        """The scenario, with the numbers of the config if there is one."""
         config = self.config
         if not config:
             return self.scenario
@@ -106,7 +105,7 @@ class OptcastAllReduce(ServiceBenchmark):
 
     @property
     def server_nodes(self) -> int:
-        """Nodes of the servers alone."""
+        """Nodes that run only servers."""
         if not self.layout.server_nodes:
             return 0
         return (self.config.server_nodes if self.config else
@@ -117,23 +116,23 @@ class OptcastAllReduce(ServiceBenchmark):
 
     @property
     def evaluation(self) -> Evaluation:
-        """What is run.
+        """The evaluation that the job runs.
 
-        :raises ValueError: settings that do not fit together
+        :raises ValueError: the settings are inconsistent
         """
         layout, config = self.layout, self.config
-        found = settings.setup(
+        result = settings.setup(
             {**SCALES[layout.scale], 'type': layout.type,
              'data_type': layout.data_type, **self.settings},
             layout.clients, layout.servers, **self.limits())
-        if (found.clients, found.servers, found.type, found.data_type) != (
+        if (result.clients, result.servers, result.type, result.data_type) != (
                 layout.clients, layout.servers, layout.type,
                 layout.data_type):
-            raise ValueError('nrank, nservers, type and data_type are '
-                             'parameters of the case: select another one, or '
-                             'give a config')
+            raise ValueError('settings: nrank, nservers, type and data_type '
+                             'are parameters of the test case: select another '
+                             'test case, or set config')
         return self.evaluation_of(
-            replace(found, port=config.port if config else 0),
+            replace(result, port=config.port if config else 0),
             self.installed(), max(1, layout.client_nodes), self.server_nodes,
             self.current_partition.processor.num_cpus or 1,
             self.timeout, config.environments if config else
@@ -143,11 +142,11 @@ class OptcastAllReduce(ServiceBenchmark):
     evaluation_of: type[Evaluation] = Evaluation
 
     def limits(self) -> dict[str, bool]:
-        """What the programs cannot do, see settings.setup."""
+        """Limits of the programs, see settings.setup."""
         return {}
 
     def installed(self) -> str:
-        """The program."""
+        """Path of the program."""
         return f'{self.programs.stagedir}/optcast'
 
     def plan(self) -> Plan:
@@ -165,36 +164,39 @@ class OptcastAllReduce(ServiceBenchmark):
         return sum(count * size / values[metrics.key('algbw', size)] * 1e-9
                    for size, count in self.evaluation.timed().items())
 
-    def values_served(self, services: Services, said: str,
+    def values_served(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         evaluation, stage = self.evaluation, Path(self.stagedir)
         folder = evaluation.collect(stage, run.name, services)
         try:
-            found = evaluation.analyse(folder)
-            values = guards.values_in(found.records, folder.name)
-            values |= evaluation.beside(found)
+            result = evaluation.analyse(folder)
+            values = guards.values_in(result.records, folder.name)
+            values |= evaluation.more_values(result)
         except ParseError as err:
             guards.refuse('table', f'{folder.name}: {err.file}:{err}')
-        self.version = found.version
-        self.spans = timeline.kept((found.client, found.server))
-        sentences = evaluation.sentences(found, values)
+        self.version = result.version
+        self.spans = timeline.kept((result.client, result.server))
+        sentences = evaluation.sentences(result, values)
         (folder / 'summary.txt').write_text('\n'.join(sentences) + '\n')
         for line in sentences:
             self.logger.info(line)
         if self.settings.get('xlim'):
-            found.draw(folder, timeline.window(self.settings['xlim']))
+            result.draw(folder, timeline.window(self.settings['xlim']))
         return values
 
     @property
     def attached(self) -> dict[str, str]:
-        """What threads and requests did at the end of the last run."""
+        """Spans of threads and requests at the end of the last repetition."""
         return {samples.FILE: samples.text(self.spans)} if self.spans else {}
 
 
 @rfm.simple_test
 class OptcastOriginal(OptcastAllReduce):
-    """The original's servers with their own clients, over TCP: chunks go to
-    each server and their sums come back. The sums are not compared."""
+    """The original's servers with their own clients, over TCP.
+
+    Clients send a chunk to each server and receive the sums, which they do not
+    check.
+    """
 
     program = programs.SERVER
     valid_prog_environs = ['+optcast_server']
@@ -209,11 +211,15 @@ class OptcastOriginal(OptcastAllReduce):
     def installed(self) -> str:
         """The prefix of the installation.
 
-        :raises Refused: it lacks the server, or the plugin
+        :raises Refused: it lacks the server or the plugin
         """
         prefix = str(self.programs.origin(self.program).get('prefix', ''))
+        if not prefix:
+            guards.refuse('programs', 'the environment '
+                          f'{self.current_environ.name} has no prefix for '
+                          f'{self.program}')
         for name in (programs.SERVER, programs.LIBRARY):
-            if not programs.found(prefix, name):
-                guards.refuse('programs', f'there is no {name} below '
-                              f'{prefix or "a prefix, which is not told"}')
+            if not programs.path_of(prefix, name):
+                guards.refuse('programs', f'{name} does not exist below '
+                              f'{prefix}')
         return prefix

@@ -1,9 +1,9 @@
 """The original's server with its own client, on the services.
 
-Its client sends a chunk to each server and takes its sum from there, one
-request after the other: its socket transport allows no more. It needs neither
-a GPU nor NCCL, and does not check the sums. Servers and clients spin where
-they wait.
+Its client sends a chunk to each server and receives the sum, one request after
+the other, because its socket transport allows no more. It needs neither a GPU
+nor NCCL, and does not check the sums. Servers and clients spin while they
+wait.
 """
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from .parser import Analysis
 
 SHIM = Path(__file__).with_name('shim.py')
 
-#: The figure that the client prints has two decimals; and its clock starts
-#: before the first line of its trace.
+#: Relative difference between the printed bandwidth and that of the trace: the
+#: former has two decimals, and its clock starts before the trace.
 TOLERANCE = 0.1
 
 
@@ -40,37 +40,37 @@ class Original(Evaluation):
 
     def __post_init__(self) -> None:
         if self.setup.nsplit != 1:
-            raise ValueError("nsplit: the server's own client sends a chunk "
-                             'to each server: leave it out')
+            raise ValueError("settings: remove nsplit: the server's own "
+                             'client sends one chunk to each server')
 
     @property
     def size(self) -> int:
-        """Of a request: a chunk to each server. Unit: B."""
+        """Size of a request, a chunk to each server. Unit: B."""
         return self.setup.chunksize * self.setup.servers
 
     @property
     def requests(self) -> int:
-        """As many as the largest size takes, for each iteration."""
+        """Number of requests for the largest size, in all iterations."""
         return max(1, self.setup.sizes[-1] // self.size
                    ) * self.setup.iterations
 
     def call(self, number: int, variables: Mapping[str, str], action: str,
              *words: str) -> tuple[str, ...]:
         """The command of the script; only the first of a kind traces."""
-        library = programs.found(self.program, programs.LIBRARY)
+        library = programs.path_of(self.program, programs.LIBRARY)
         level = 'INFO' if number else 'TRACE'
         return with_variables(
             {**variables, 'RUST_LOG': level}, sys.executable, str(SHIM),
             action, str(Path(library).parent), *words,
-            programs.found(self.program, programs.SERVER),
+            programs.path_of(self.program, programs.SERVER),
             '--data-type', self.setup.data_type,
             '--count', str(self.setup.count))
 
     def server(self) -> Server:
-        of, mine = self.setup, super().server()
+        of, embedded = self.setup, super().server()
         return replace(
-            mine, program=programs.SERVER, config='', password=False,
-            memory=2 * mine.memory, commands=tuple(
+            embedded, program=programs.SERVER, config='', password=False,
+            memory=2 * embedded.memory, commands=tuple(
                 (*self.call(number, self.variables(number), 'serve',
                             '{address}', '{port}'),
                  '--nrank', str(of.clients), '--reduce-jobs', str(of.jobs),
@@ -113,30 +113,30 @@ class Original(Evaluation):
         return folder
 
     def analyse(self, folder: Path) -> Analysis:
-        found = parser.analyse(folder)
-        if len(found.client.bandwidths) != self.setup.clients:
-            raise ParseError(1, '', f'{len(found.client.bandwidths)} clients '
-                             'have come to their end, '
-                             f'{self.setup.clients} were started',
+        result = parser.analyse(folder)
+        if len(result.client.bandwidths) != self.setup.clients:
+            raise ParseError(1, '', f'{len(result.client.bandwidths)} of '
+                             f'{self.setup.clients} clients have finished',
                              'client.log')
-        return found
+        return result
 
-    def beside(self, found: Analysis) -> dict[str, float]:
-        """algbw and busbw of the client that traced, by its time stamps;
-        what it prints has two decimals."""
-        spans, n = found.client.spans, self.setup.clients
-        took = max(one.end for one in spans) - min(one.start for one in spans)
+    def more_values(self, analysis: Analysis) -> dict[str, float]:
+        """algbw and busbw of the client that traced, from its time stamps,
+        because it prints only two decimals."""
+        spans, n = analysis.client.spans, self.setup.clients
+        took = (max(span.end for span in spans)
+                - min(span.start for span in spans))
         algbw = self.size * self.requests / took / 1e6
         # Gb/s of 2^30 bit.
-        printed = found.client.bandwidths[0] * 2 ** 30 / 8e9
+        printed = analysis.client.bandwidths[0] * 2 ** 30 / 8e9
         if abs(algbw - printed) > TOLERANCE * printed + 0.001:
-            raise ParseError(1, '', f'{self.requests} requests of '
-                             f'{self.size} B in {took:.1f} ms are '
-                             f'{algbw:.4g} GB/s, and {printed:.4g} were '
-                             'printed', 'client.log')
+            raise ParseError(1, '', f'the trace gives {algbw:.4g} GB/s '
+                             f'({self.requests} requests of {self.size} B in '
+                             f'{took:.1f} ms), but the client printed '
+                             f'{printed:.4g} GB/s', 'client.log')
         return {metrics.key('algbw', self.size): algbw,
                 metrics.key('busbw', self.size): algbw * 2 * (n - 1) / n}
 
-    def sentences(self, found: Analysis, values: dict[str, float]
+    def sentences(self, analysis: Analysis, values: dict[str, float]
                   ) -> list[str]:
-        return found.sentences()
+        return analysis.sentences()

@@ -1,16 +1,16 @@
-"""What a run of Optcast's evaluation leaves: its printed output, or its logs.
+"""Parser of Optcast's evaluation: its printed output, or its logs.
 
-    plumb parse optcast run.txt                  what run.py printed
-    plumb parse optcast client.log server.log    each log by itself
+    plumb parse optcast run.txt                  output of run.py
+    plumb parse optcast client.log server.log    single logs
     plumb parse optcast LOGDIR --xlim 20,60 --plots DIR
                                                  the original's analysis
-    plumb parse optcast RUNS --plots DIR       a folder of printed outputs,
-                                                 a run each: the sweep
+    plumb parse optcast RUNS --plots DIR         a folder of outputs of
+                                                 run.py: the sweep
 
-Figures: busbw and algbw of each size (GB/s), busbw_average; the statistics
-of client (e2e, req, send, recv) and server (recv, reduce, send) in ms, each
-`client_send_avg` and so on, `_len` how many samples; client_bandwidth, what
-the server's own client tells (mean of the clients, Gb/s of 2^30 bit).
+Metrics: busbw and algbw of each size (GB/s), and busbw_average; statistics of
+client (e2e, req, send, recv) and server (recv, reduce, send) in ms, such as
+`client_send_avg`, with `_len` as the number of samples; client_bandwidth, the
+mean of the values that the server's own clients print (Gb/s of 2^30 bit).
 """
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from . import logs, table, words
 from .logs import Log, Stats
 from .table import Table
 
-#: Of the suite's own runs, and of run.py.
+#: Files with the settings of a run: of this suite, and of run.py.
 SETTINGS = ('settings.yaml', 'setting.yaml')
 STATISTICS = ('len', 'avg', 'sd', 'median', 'min', 'max')
-#: Classes of the statistics, by side; the first set is NCCL's plugin, the
-#: second the server's own client, the third its ring.
+#: Side -> possible classes of statistics; of the client: NCCL's plugin, the
+#: server's own client, its ring.
 CLASSES = {'client': ({'e2e', 'req', 'send', 'recv'}, {'send', 'recv'},
                       {'send', 'recv', 'reduce'}),
            'server': ({'recv', 'reduce', 'send'},
@@ -47,85 +47,87 @@ _OF_SERVER = re.compile(r'rank\(\d+\)/job\(\d+\) ')
 
 
 def parse(text: str) -> tuple[Record, ...]:
-    """The figures of one text: a run's output, or a log.
+    """The records of one text: the output of a run, or a log.
 
-    :raises ParseError: any of it cannot be trusted
+    :raises ParseError: a part of the text cannot be trusted
     """
     printed, rest = _printed(text)
     if printed:
         panic = logs.first_panic(text)
         if panic:
             raise ParseError(panic[0], '', f'a thread panicked at {panic[1]}')
-        if len({one.len for side, one, _ in printed if side == 'client'
-                and one.name != 'reduce'}) > 1:
-            raise ParseError(printed[0][2], '', 'classes of the client have '
-                             'different numbers of samples')
+        if len({stats.len for side, stats, _ in printed if side == 'client'
+                and stats.name != 'reduce'}) > 1:
+            raise ParseError(printed[0][2], '', 'the classes of the client '
+                             'have different numbers of samples')
         log = logs.Log('output')
         if any(logs.RESULT.search(line) for line in rest.splitlines()):
             log = logs.client('\n'.join(
                 line for line in rest.splitlines()
                 if logs.RESULT.search(line)))
-        found = table.read(enumerate(rest.split('\n'), 1))
-        if not found and not log.bandwidths:
-            raise ParseError(1, text[:60], 'statistics without a result: a '
-                             'table of NCCL, or a line with a bandwidth')
-        return (*_of_table(found, 'optcast'), *_of_client(log),
+        frame = table.read(enumerate(rest.split('\n'), 1))
+        if not frame and not log.bandwidths:
+            raise ParseError(1, text[:60], 'the text has statistics, but no '
+                             'result: no table of nccl-tests and no line with '
+                             'a bandwidth')
+        return (*_of_table(frame, 'optcast'), *_of_client(log),
                 *(record for side, stats, line in printed
                   for record in _of_stats(side, stats, line)))
     log = (logs.server(text) if _OF_SERVER.search(text)
            else logs.client(text))
     _refuse_panic(log)
-    found = table.read(log.rest)
+    frame = table.read(log.rest)
     last = text.count('\n') + 1
     if log.side == 'client':
-        _look_for_result(log, found, last)
-    return (*_of_table(found, 'optcast' if log.spans else 'nccl'),
+        _require_result(log, frame, last)
+    return (*_of_table(frame, 'optcast' if log.spans else 'nccl'),
             *_of_client(log), *(record for stats in log.stats for record
                                 in _of_stats(log.side, stats, last)))
 
 
 def _printed(text: str) -> tuple[list[tuple[str, Stats, int]], str]:
-    """The statistics that run.py printed, with side and line, and the text
-    without them (its lines keep their numbers)."""
-    found: list[tuple[str, Stats, int]] = []
+    """The statistics of run.py, with side and line, and the text without them
+    (its lines keep their numbers)."""
+    results: list[tuple[str, Stats, int]] = []
     rest, side = [], ''
     blocks: dict[str, int] = {}
     for number, line in enumerate(text.split('\n'), 1):
         if len(line) > logs.LONGEST:
-            raise ParseError(number, line, f'a line of {len(line)} '
+            raise ParseError(number, line, f'the line has {len(line)} '
                              'characters')
         block, stats = _BLOCK.fullmatch(line), _STATS.fullmatch(line)
         rest.append('')
         if block:
             side = block[1]
             if side in blocks:
-                raise ParseError(number, line, f'{side} stats stand twice')
+                raise ParseError(number, line, f'"{side} stats" occurs twice')
             blocks[side] = number
         elif stats and side:
-            one = Stats(stats[1], int(stats[2]), *map(
+            read = Stats(stats[1], int(stats[2]), *map(
                 float, stats.groups()[2:]))  # type: ignore[arg-type]
-            if (side, one.name) in {(s, o.name) for s, o, _ in found}:
-                raise ParseError(number, line, f'{one.name} stands twice')
-            if not (one.len and one.min <= one.median <= one.max
-                    and one.min - 0.011 <= one.avg <= one.max + 0.011
-                    and one.sd <= (one.max - one.min) / 2 + 0.011):
-                raise ParseError(number, line, 'statistics that contradict '
+            if (side, read.name) in {(s, o.name) for s, o, _ in results}:
+                raise ParseError(number, line, f'{read.name} occurs twice')
+            if not (read.len and read.min <= read.median <= read.max
+                    and read.min - 0.011 <= read.avg <= read.max + 0.011
+                    and read.sd <= (read.max - read.min) / 2 + 0.011):
+                raise ParseError(number, line, 'the statistics contradict '
                                  'each other')
-            found.append((side, one, number))
+            results.append((side, read, number))
         elif _LIKE_STATS.search(line):
-            raise ParseError(number, line, 'a damaged line of statistics')
+            raise ParseError(number, line, 'the line of statistics is damaged')
         else:
             rest[-1] = line
             if line.strip():
                 side = ''
     for name, number in blocks.items():
-        there = {one.name for s, one, _ in found if s == name}
-        if there not in CLASSES[name]:
-            raise ParseError(number, '', f'{name} stats are not whole: '
-                             f'{", ".join(sorted(there)) or "none"}')
+        classes = {stats.name for s, stats, _ in results if s == name}
+        if classes not in CLASSES[name]:
+            raise ParseError(number, '', f'"{name} stats" is incomplete; it '
+                             f'has {", ".join(sorted(classes)) or "nothing"}')
     if 'server' in blocks and 'client' not in blocks:
-        raise ParseError(blocks['server'], '', 'no client stats')
-    return found, '\n'.join(rest)
+        raise ParseError(blocks['server'], '', 'the text has "server stats", '
+                         'but no "client stats"')
+    return results, '\n'.join(rest)
 
 
 def _refuse_panic(log: Log) -> None:
@@ -134,23 +136,24 @@ def _refuse_panic(log: Log) -> None:
                          f'panicked at {log.panic[1]}')
 
 
-def _look_for_result(log: Log, found: table.Table | None, line: int) -> None:
-    if not found and not log.bandwidths:
-        raise ParseError(line, '', 'no result: neither a table of NCCL nor a '
-                         "line with the bandwidth of the server's own client")
+def _require_result(log: Log, result: table.Table | None, line: int) -> None:
+    if not result and not log.bandwidths:
+        raise ParseError(line, '', 'the log has no result: no table of '
+                         "nccl-tests and no line with the bandwidth of the "
+                         "server's own client")
 
 
-def _of_table(found: table.Table | None, program: str) -> Iterable[Record]:
-    if not found:
+def _of_table(result: table.Table | None, program: str) -> Iterable[Record]:
+    if not result:
         return
-    for row in found.rows:
+    for row in result.rows:
         more = '_in_place' if row.in_place else ''
         yield Record(program, '', row.size, f'algbw{more}', row.algbw, 'GB/s',
                      row.line)
         yield Record(program, '', row.size, f'busbw{more}', row.busbw, 'GB/s',
                      row.line)
-    yield Record(program, '', None, 'busbw_average', found.average, 'GB/s',
-                 found.line)
+    yield Record(program, '', None, 'busbw_average', result.average, 'GB/s',
+                 result.line)
 
 
 def _of_client(log: Log) -> Iterable[Record]:
@@ -170,12 +173,12 @@ def _of_stats(side: str, stats: Stats, line: int) -> Iterable[Record]:
 
 @dataclass(frozen=True)
 class Analysis:
-    """What the original's analysis finds in a folder of logs."""
+    """Analysis of a folder of logs, like the original's."""
     settings: dict[str, Any]
     client: Log
     server: Log | None
     table: Table | None
-    #: Of the suite's own runs: what a ring of the same clients reached.
+    #: Result of a ring of the same clients, in runs of this suite.
     ring: Table | None = None
 
     @property
@@ -184,7 +187,7 @@ class Analysis:
 
     @property
     def version(self) -> str:
-        """Of the suite's own program, which prints it; else ''."""
+        """Version of the embedded program; '' for the original."""
         titles = (re.match(r'# optcast (\d+\.\d+) type ', line)
                   for _, line in self.client.rest)
         return next((title[1] for title in titles if title), '')
@@ -197,27 +200,28 @@ class Analysis:
                   for record in _of_stats(log.side, stats, 1)))
 
     def text(self) -> str:
-        """What the original prints."""
-        said = []
+        """The analysis in the format of the original."""
+        lines = []
         if self.table:
-            said += [line for _, line in self.client.rest
-                     if line.startswith('#')]
+            lines += [line for _, line in self.client.rest
+                      if line.startswith('#')]
         for log in (self.client, self.server):
             if log and log.stats:
-                said += [f'{log.side} stats:',
-                         *(one.text() for one in log.stats), '']
-        return '\n'.join(said)
+                lines += [f'{log.side} stats:',
+                          *(stats.text() for stats in log.stats), '']
+        return '\n'.join(lines)
 
     def sentences(self) -> list[str]:
-        """What holds the run back, in words."""
-        found = []
+        """Sentences that name the bottleneck of the run."""
+        results = []
         if self.server and self.server.stats:
-            found.append(self.bottleneck()[1])
+            results.append(self.bottleneck()[1])
         share = words.client_share(self.client.stats)
-        return [*found, *([share] if share else [])]
+        return [*results, *([share] if share else [])]
 
     def bottleneck(self) -> tuple[str, str]:
-        """The class of the server's threads that sets the pace."""
+        """The class of the server's threads that limits the run, and a
+        sentence."""
         assert self.server
         ends = sorted(span.end for span in self.server.spans)
         # Half of the samples were dropped.
@@ -233,8 +237,8 @@ class Analysis:
 
     def draw(self, folder: Path, xlim: tuple[float, float] | None
              ) -> list[Path]:
-        """Timelines of client and server, as PNG and SVG; of several sizes
-        the sweep, too."""
+        """Draw timelines of client and server, as PNG and SVG, and the sweep
+        if there are several sizes."""
         from . import sweep, timeline
 
         made = [path for log in (self.client, self.server)
@@ -250,10 +254,10 @@ class Analysis:
 
 
 def analyse(folder: Path) -> Analysis:
-    """The logs of a run: setting.yaml, client.log, server.log and the errors
-    of both.
+    """Analyse the logs of a run: setting.yaml, client.log, server.log and the
+    error logs of both.
 
-    :raises ParseError: one of them cannot be trusted; names it
+    :raises ParseError: a file cannot be trusted; the error names it
     :raises OSError: client.log or setting.yaml is missing
     """
     settings = _settings(folder)
@@ -264,17 +268,17 @@ def analyse(folder: Path) -> Analysis:
             _in(errors.name, _refuse_panic, Log(
                 side, panic=logs.first_panic(
                     errors.read_text(errors='replace'))))
-    found = _in('client.log', table.read, client.rest)
-    _in('client.log', _look_for_result, client, found,
+    result = _in('client.log', table.read, client.rest)
+    _in('client.log', _require_result, client, result,
         len(client.rest) + len(client.spans))
     server = None
     if settings.get('type', 'optcast') == 'optcast':
         server = _log(folder / 'server.log', logs.server)
         if client.spans and not server.spans:
-            raise ParseError(1, '', 'no line of a span: the first server '
-                             'traces (RUST_LOG=TRACE)', 'server.log')
+            raise ParseError(1, '', 'the log has no span: start the first '
+                             'server with RUST_LOG=TRACE', 'server.log')
     ring = folder / 'ring.txt'
-    return Analysis(settings, client, server, found, _in(
+    return Analysis(settings, client, server, result, _in(
         ring.name, table.read, enumerate(
             ring.read_text(errors='replace').split('\n'), 1))
         if ring.exists() else None)
@@ -284,23 +288,24 @@ def _settings(folder: Path) -> dict[str, Any]:
     path = next((folder / name for name in SETTINGS
                  if (folder / name).exists()), folder / SETTINGS[-1])
     try:
-        found = yaml.safe_load(path.read_text())
+        result = yaml.safe_load(path.read_text())
     except yaml.YAMLError as err:
         mark = getattr(err, 'problem_mark', None)
-        raise ParseError(mark.line + 1 if mark else 1, '', 'no YAML',
-                         path.name) from None
-    if not isinstance(found, dict) or not isinstance(
-            found.get('type', ''), str):
-        raise ParseError(1, '', 'no settings of a run', path.name)
+        raise ParseError(mark.line + 1 if mark else 1, '',
+                         'the file is not valid YAML', path.name) from None
+    if not isinstance(result, dict) or not isinstance(
+            result.get('type', ''), str):
+        raise ParseError(1, '', 'the file has no settings of a run',
+                         path.name)
     for name in ('num_recvs', 'num_sends', 'num_threads'):
-        if type(found.get(name, 1)) is not int or found.get(name, 1) < 1:
-            raise ParseError(1, '', f'{name}: {found[name]!r} is no number '
-                             'of threads', path.name)
-    return found
+        if type(result.get(name, 1)) is not int or result.get(name, 1) < 1:
+            raise ParseError(1, '', f'{name}: {result[name]!r} is not a '
+                             'number of threads', path.name)
+    return result
 
 
 def _in(name: str, call: Any, *arguments: Any) -> Any:
-    """A call whose ParseError tells in which file of the folder it is."""
+    """Result of a call; its ParseError names the file of the folder."""
     try:
         return call(*arguments)
     except ParseError as err:
@@ -318,13 +323,13 @@ def _log(path: Path, read: Any) -> Log:
 
 _CALL = re.compile(r'^(?:\$ )?(?:\S*python\S* )?\S*\brun\.py\b(.*)', re.M)
 _OPTION = re.compile(r'--([\w-]+)[ =]+([^\s-]\S*)')
-#: Options of run.py that make no curve of their own.
+#: Options of run.py that do not make a separate curve.
 _SAME = {'size', 'config', 'nrank', 'xlim', 'nccl-test-options'}
 
 
 def way(text: str) -> str:
-    """What a printed output is of, by the command above it: `nccl`, or
-    `optcast, chunksize 2M, nsplit 2`; '': it has no command."""
+    """Name of the curve of a printed output, from the command above it:
+    `nccl`, or `optcast, chunksize 2M, nsplit 2`; '' without a command."""
     call = _CALL.search(text)
     if not call:
         return ''
@@ -337,25 +342,27 @@ def way(text: str) -> str:
 
 def curves_of(runs: dict[Path, tuple[Record, ...]]
               ) -> dict[str, dict[int, float]]:
-    """Way -> size -> busbw (GB/s; in and out of place their mean). A run of
-    run.py has one size: those that differ in nothing else are one curve."""
-    found: dict[str, dict[int, float]] = {}
+    """Name of the curve -> size -> busbw (GB/s; mean of in and out of place).
+
+    A run of run.py has one size. Runs that differ only in size are one curve.
+    """
+    result: dict[str, dict[int, float]] = {}
     for path, records in runs.items():
         busbw: dict[int, list[float]] = {}
         for record in records:
             if record.size is not None and record.metric.startswith('busbw'):
                 busbw.setdefault(record.size, []).append(record.value)
         name = way(path.read_text()) or path.stem
-        if not busbw.keys().isdisjoint(found.get(name, {})):
+        if not busbw.keys().isdisjoint(result.get(name, {})):
             name = f'{name} ({path.stem})'
-        found.setdefault(name, {}).update(
+        result.setdefault(name, {}).update(
             {size: sum(of) / len(of) for size, of in busbw.items()})
-    return found
+    return result
 
 
 def compared(curves: dict[str, dict[int, float]]) -> list[str]:
-    """Who is ahead of NCCL, or of a ring, at each size, in words."""
-    return [f'{size} B, {name}: ' + words.ahead(curve[size], other[size],
+    """Sentences that compare Optcast with NCCL or a ring at each size."""
+    return [f'{size} B, {name}: ' + words.compare(curve[size], other[size],
                                                 against)
             for against in ('nccl', 'ring') if against in curves
             for other in [curves[against]]
@@ -369,49 +376,50 @@ def _printed_runs(paths: list[Path], plots: Path | None
 
     runs = {path: _in(path.name, parse, path.read_text()) for path in paths}
     curves = curves_of(runs)
-    said = compared(curves)
+    lines = compared(curves)
     if plots and any(curves.values()):
-        said += [f'drawn: {path}' for path in sweep.draw(
+        lines += [f'drawn: {path}' for path in sweep.draw(
             curves, 'busbw by size, mean of in and out of place', plots,
             'sweep')]
-    return list(runs.items()), '\n'.join(said)
+    return list(runs.items()), '\n'.join(lines)
 
 
-# What `plumb parse` asks --------------------------------------------------
+# Functions for `plumb parse` ----------------------------------------------
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options for folders of logs."""
+    """Add the options for folders of logs."""
     parser.add_argument('--xlim', metavar='A,B', help='window of the '
-                        'timelines, from and to in ms since the first span')
+                        'timelines: from A to B in ms since the first span')
     parser.add_argument('--plots', metavar='DIR', type=Path,
-                        help='draw the timelines of client and server there, '
-                        'PNG and SVG; of several sizes the sweep, too')
+                        help='draw the timelines of client and server into '
+                        'DIR, as PNG and SVG; with several sizes also the '
+                        'sweep')
     parser.epilog = (
-        'Example: ./plumb parse optcast log --xlim 20,60 --plots out: the '
-        'statistics of client.log and server.log in log/ as CSV, what holds '
-        'the run back on stderr, and the timelines out/client.svg and '
-        'out/server.svg from 20 to 60 ms. Of a folder of printed outputs '
-        '(*.txt, a run each): who is ahead, and out/sweep.svg.')
+        'Example: "./plumb parse optcast log --xlim 20,60 --plots out" prints '
+        'the statistics of client.log and server.log in log/ as CSV, prints '
+        'the bottleneck on stderr, and draws the timelines out/client.svg and '
+        'out/server.svg from 20 to 60 ms. For a folder of printed outputs '
+        '(*.txt, one per run) it compares the runs and draws out/sweep.svg.')
 
 
 def parse_folder(folder: Path, options: argparse.Namespace | None
                  ) -> tuple[list[tuple[Path, tuple[Record, ...]]], str]:
-    """Records of a folder of logs; what the original prints, what holds the
-    run back, and the figures that were drawn, where asked for. Of a folder of
-    printed outputs (*.txt): who is ahead, and the sweep.
+    """Records of a folder of logs, and a text: the original's analysis, the
+    bottleneck, and the names of plots. For a folder of printed outputs (*.txt)
+    the text compares the runs and names the plot of the sweep.
 
     :raises ParseError: a log cannot be trusted; nothing is drawn
-    :raises ValueError: an option is wrong
+    :raises ValueError: an option is invalid
     """
     from . import timeline
 
-    asked = vars(options) if options else {}
+    given = vars(options) if options else {}
     texts = sorted(folder.glob('*.txt'))
     if texts and not any((folder / name).exists() for name in SETTINGS):
-        return _printed_runs(texts, asked.get('plots'))
-    xlim = timeline.window(asked['xlim']) if asked.get('xlim') else None
-    found = analyse(folder)
-    drawn = found.draw(asked['plots'], xlim) if asked.get('plots') else []
-    return [(folder, found.records)], '\n'.join([
-        found.text(), *found.sentences(), *(f'drawn: {path}'
+        return _printed_runs(texts, given.get('plots'))
+    xlim = timeline.window(given['xlim']) if given.get('xlim') else None
+    result = analyse(folder)
+    drawn = result.draw(given['plots'], xlim) if given.get('plots') else []
+    return [(folder, result.records)], '\n'.join([
+        result.text(), *result.sentences(), *(f'drawn: {path}'
                                             for path in drawn)])

@@ -1,4 +1,4 @@
-"""The cases of Optcast: what all-reduces, how many, and where."""
+"""Scenarios of Optcast: type, numbers of clients and servers, and nodes."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Scenario:
-    """One case; `client_nodes` 0: clients and servers on one node."""
+    """One scenario; `client_nodes` 0: clients and servers share one node."""
     type: str
     data_type: str
     clients: int
     servers: int
     client_nodes: int
     #: small: up to 16 MiB, for every machine; original: 512 MiB; requests:
-    #: of the original's own client, 64 MiB.
+    #: 64 MiB, for the original's own client.
     scale: str
 
     @property
     def server_nodes(self) -> int:
-        """Nodes of the servers alone; a ring only meets at one."""
+        """Nodes that run only servers; a ring has none."""
         return self.servers if self.client_nodes and self.type == 'optcast' \
             else 0
 
@@ -34,7 +34,7 @@ class Scenario:
                 f'{servers}, {where}, {self.scale}')
 
 
-#: Cases and the modes that they belong to, besides full.
+#: Scenario -> modes besides full.
 SCENARIOS: dict[Scenario, tuple[str, ...]] = {
     Scenario('optcast', 'f32', 2, 1, 0, 'small'): ('quick', 'nightly'),
     Scenario('ring', 'f32', 2, 1, 0, 'small'): ('quick', 'nightly'),
@@ -42,7 +42,7 @@ SCENARIOS: dict[Scenario, tuple[str, ...]] = {
        for kind in ('f16', 'bf16')},
     **{Scenario('ring', kind, 2, 1, 0, 'small'): () for kind in (
         'f16', 'bf16')},
-    # As many servers as clients, and fewer: then a ring should win.
+    # As many servers as clients, or fewer: then a ring should be faster.
     **{Scenario('optcast', 'f32', clients, servers, clients, 'small'):
        ('nightly',) if clients == servers else ()
        for clients, servers in ((2, 1), (2, 2), (4, 1), (4, 2), (4, 4))},
@@ -53,8 +53,8 @@ SCENARIOS: dict[Scenario, tuple[str, ...]] = {
     Scenario('ring', 'f32', 4, 1, 4, 'original'): (),
 }
 
-#: Likewise, of the original's programs. They spin on all cores that they get,
-#: and few nodes have enough: no case for every night.
+#: Scenario of the original's programs -> modes besides full. None is nightly,
+#: because they spin on all their cores and few nodes have enough.
 ORIGINAL: dict[Scenario, tuple[str, ...]] = {
     **{Scenario('optcast', 'f32', clients, servers, nodes, 'requests'): ()
        for clients, servers, nodes in (

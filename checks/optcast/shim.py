@@ -1,22 +1,22 @@
-"""Starts the original's server and client in a job; run as a script.
+"""Script that starts the original's server and client in a job.
 
     shim.py serve LIBRARY ADDRESS PORT PROGRAM OPTION...
     shim.py ask LIBRARY SERVICE PROGRAM OPTION...
 
-The original's server takes everybody who connects for a client, so that
-nobody may try whether its port answers. It gets a port of its own; once that
-is open, this script listens on the port of the job and tells those who
-connect where clients are awaited. `ask` asks so all servers of the job
-(SERVICE names them), waits with the other clients for the start, and becomes
-the client. LIBRARY is the folder of the plugin.
+The original's server regards every connection as a client, so its port must
+not be tested by a connection. The server gets a port of its own. When that
+port is open, this script listens on the port of the job and sends everyone
+who connects the port for clients. `ask` asks all servers of the job (SERVICE
+names them), waits with the other clients for the start, and becomes the
+client. LIBRARY is the folder of the plugin.
 
-The server also takes the end of one client's connection for the end of all,
-and drops the last sums of those who are a little later. So `serve` carries
-these connections, and the server loses them together. Few bytes go over them:
-client and server connect for the data by themselves.
+When one client closes its connection, the server ends all of them and drops
+the last sums of slower clients. So `serve` relays these connections and closes
+them on the server's side together. They carry few bytes; client and server
+have separate connections for the data.
 
-Where the environment names no transport it is the plugin's TCP, over the
-interface that has the job's address.
+If the environment names no transport, the plugin uses TCP over the interface
+that has the job's address.
 """
 from __future__ import annotations
 
@@ -33,57 +33,60 @@ import threading
 import time
 from pathlib import Path
 
-#: For a server to open its port, and for clients to end after the first.
-#: Unit: s.
+#: Time limit for a server to open its port, and for the other clients to end
+#: after the first one. Unit: s.
 LIMIT = 20.0
 SIOCGIFADDR = 0x8915
 PR_SET_PDEATHSIG = 1
 
 
 def interface(address: str) -> str:
-    """The interface with this IPv4 address; '': none has it."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+    """The interface with this IPv4 address, or ''."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for _, name in socket.if_nameindex():
-            asked = struct.pack('256s', name.encode())
+            request = struct.pack('256s', name.encode())
             try:
-                told = fcntl.ioctl(one.fileno(), SIOCGIFADDR, asked)
+                reply = fcntl.ioctl(sock.fileno(), SIOCGIFADDR, request)
             except OSError:             # it has no IPv4 address
                 continue
-            if socket.inet_ntoa(told[20:24]) == address:
+            if socket.inet_ntoa(reply[20:24]) == address:
                 return name
     return ''
 
 
 def environment(library: str, address: str) -> dict[str, str]:
-    """For the plugin: what the environment says, else TCP."""
-    # Of a panic its message is wanted, which stands last without one.
-    found = {'NCCL_PLUGIN_P2P': 'socket', **os.environ,
+    """Environment of the plugin: as in the job, by default with TCP."""
+    # Without a backtrace the message of a panic is the last line.
+    result = {'NCCL_PLUGIN_P2P': 'socket', **os.environ,
              'RUST_BACKTRACE': '0'}
-    if found['NCCL_PLUGIN_P2P'] == 'socket':
-        found.setdefault('NCCL_SOCKET_IFNAME', interface(address))
-    found['LD_LIBRARY_PATH'] = ':'.join(filter(None, [
+    if result['NCCL_PLUGIN_P2P'] == 'socket':
+        result.setdefault('NCCL_SOCKET_IFNAME', interface(address))
+    result['LD_LIBRARY_PATH'] = ':'.join(filter(None, [
         library, os.environ.get('LD_LIBRARY_PATH')]))
-    return found
+    return result
 
 
 def listens(port: int) -> bool:
-    """Whether somebody listens on this port, without asking it."""
+    """Whether a process listens on this port, without a connection to it."""
     return any(words[1].endswith(f':{port:04X}') and words[3] == '0A'
                for line in Path('/proc/net/tcp').read_text().splitlines()[1:]
                for words in [line.split()])
 
 
 def copy(source: socket.socket, sink: socket.socket) -> None:
-    """What one says, to the other, until it leaves."""
+    """Copy data from source to sink until source is closed."""
     with contextlib.suppress(OSError):
-        while said := source.recv(4096):
-            sink.sendall(said)
+        while data := source.recv(4096):
+            sink.sendall(data)
 
 
 def carry(client: socket.socket, server: socket.socket,
           left: threading.Barrier) -> None:
-    """A client's connection; the server loses it when all clients have left,
-    or LIMIT after the first, because one may hang."""
+    """Relay a client's connection.
+
+    The server's side is closed when all clients have left, or LIMIT after the
+    first one left, because a client may hang.
+    """
     threading.Thread(target=copy, args=(server, client), daemon=True).start()
     copy(client, server)
     with contextlib.suppress(threading.BrokenBarrierError):
@@ -93,7 +96,7 @@ def carry(client: socket.socket, server: socket.socket,
 
 
 def relay(inner: socket.socket, server: tuple[str, int], clients: int) -> None:
-    """Connects clients with their server."""
+    """Accept the clients and connect each of them with the server."""
     left = threading.Barrier(clients)
     for _ in range(clients):
         client, _ = inner.accept()
@@ -103,9 +106,9 @@ def relay(inner: socket.socket, server: tuple[str, int], clients: int) -> None:
 
 def serve(library: str, address: str, port: str, program: str,
           *options: str) -> None:
-    """Runs a server until this script is ended.
+    """Run a server until this script is ended.
 
-    :raises SystemExit: the server ended badly, or before it listened
+    :raises SystemExit: the server failed, or ended before it listened
     """
     libc, parent = ctypes.CDLL(None), os.getpid()
 
@@ -124,8 +127,8 @@ def serve(library: str, address: str, port: str, program: str,
     while not listens(own):
         if server.poll() is not None or time.monotonic() > until:
             raise SystemExit(f'{program} does not listen on {address}:{own} '
-                             f'(exit status {server.poll()}): its log says '
-                             'why')
+                             f'(exit status {server.poll()}): see its log for '
+                             'the reason')
         time.sleep(0.02)
     with socket.create_server((address, int(port))) as door, \
             socket.create_server((address, 0)) as inner:
@@ -144,9 +147,9 @@ def serve(library: str, address: str, port: str, program: str,
 
 
 def ask(library: str, service: str, program: str, *options: str) -> None:
-    """Becomes a client of all servers.
+    """Become a client of all servers.
 
-    :raises SystemExit: a server does not tell where it is, or the job ends
+    :raises SystemExit: a server does not send its port, or the job ends
     """
     lines = Path(service).read_text().splitlines()
     where, own = [], ''
@@ -155,24 +158,25 @@ def ask(library: str, service: str, program: str, *options: str) -> None:
             continue
         try:
             with socket.create_connection((words[1], int(words[2])),
-                                          LIMIT) as one:
-                own = one.getsockname()[0]
-                told = one.makefile().readline().strip()
+                                          LIMIT) as connection:
+                own = connection.getsockname()[0]
+                server_port = connection.makefile().readline().strip()
         except OSError as err:
-            raise SystemExit(f'server {words[1]}:{words[2]}: {err}') from None
-        if not told.isdigit():
-            raise SystemExit(f'server {words[1]}:{words[2]} does not tell '
-                             'where it is: it is gone')
-        where.append(f'{words[1]}:{told}')
+            raise SystemExit('cannot connect to the server '
+                             f'{words[1]}:{words[2]}: {err}') from None
+        if not server_port.isdigit():
+            raise SystemExit(f'server {words[1]}:{words[2]} did not send its '
+                             'port for clients: it has ended')
+        where.append(f'{words[1]}:{server_port}')
     if 'gate' in lines:
         os.write(0, b'ready\n')
-        said = b''
-        while not said.endswith(b'\n'):
-            word = os.read(0, 64)
-            if not word:
-                raise SystemExit('the gate was closed before the start')
-            said += word
-    os.dup2(2, 1)                       # its log, and its panic below it
+        signal_line = b''
+        while not signal_line.endswith(b'\n'):
+            data = os.read(0, 64)
+            if not data:
+                raise SystemExit('the agent closed stdin before the start')
+            signal_line += data
+    os.dup2(2, 1)                       # the log, and below it any panic
     os.execve(program, [program, '-c', '-a', ','.join(where), *options],
               environment(library, own))
 

@@ -1,4 +1,4 @@
-"""The sweep: busbw over size, a curve for each way to all-reduce."""
+"""Plot of the sweep: busbw over size, one curve per kind of all-reduce."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ Curve = Mapping[int, float]
 
 def draw(curves: Mapping[str, Curve], title: str, folder: Path, name: str,
          models: Mapping[str, Curve] = {}) -> list[Path]:
-    """Draws NAME.png and NAME.svg.
+    """Draw NAME.png and NAME.svg.
 
-    :param models: what was to be expected of curves of the same name, dashed
+    :param models: expected values of the curves of the same name, drawn dashed
     """
-    # Only here: no check and no parser needs it.
+    # Imported only here: no check and no parser needs it.
     import matplotlib
     matplotlib.use('agg')
     from matplotlib import pyplot as plt

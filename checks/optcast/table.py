@@ -1,8 +1,8 @@
-"""The table of nccl-tests' all_reduce_perf, as Optcast's runs print it.
+"""Reader of the table of nccl-tests' all_reduce_perf in Optcast's output.
 
 Rows may begin with `#` (the fork of Optcast's guide) or with a launcher's
-tag; old versions have no column `root` and say `error` instead of `#wrong`;
-the suite's own client fills the columns of out-of-place alone.
+tag. Old versions have no column `root`, and have `error` instead of `#wrong`.
+The embedded client fills only the columns of out-of-place.
 
 busbw = algbw * 2(n-1)/n for n ranks, algbw = size / time; both must hold to
 the digits printed, and so must the average of all busbw.
@@ -44,7 +44,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """The whole table: its rows, ranks, and the average of busbw."""
+    """The whole table: rows, ranks, and the average of busbw."""
     rows: tuple[Row, ...]
     ranks: int
     average: float
@@ -57,9 +57,9 @@ class Table:
 
 
 def read(lines: Iterable[tuple[int, str]]) -> Table | None:
-    """The table in these lines (number, text); None: there is none.
+    """The table in these lines (number, text), or None.
 
-    :raises ParseError: it is not whole, or its figures contradict each other
+    :raises ParseError: it is incomplete, or its values contradict each other
     """
     ranks: set[int] = set()
     rows: list[Row] = []
@@ -74,16 +74,16 @@ def read(lines: Iterable[tuple[int, str]]) -> Table | None:
         checked, mean = _BOUNDS.fullmatch(line), _AVERAGE.fullmatch(line)
         if rank:
             if int(rank[1]) in ranks:
-                raise wrong(f'rank {rank[1]} stands twice')
+                raise wrong(f'rank {rank[1]} is listed twice')
             ranks.add(int(rank[1]))
         elif _COLUMNS.fullmatch(line):
             if columns:
-                raise wrong('a second table: were the ranks started without '
-                            'MPI?')
+                raise wrong('the text has a second table: were the ranks '
+                            'started without MPI?')
             columns = _COLUMNS.fullmatch(line)
         elif row and columns:
             if average:
-                raise wrong('a row after the end of the table')
+                raise wrong('the row is after the end of the table')
             try:
                 rows += _row(row, columns, ranks, number)
             except ValueError as err:
@@ -91,37 +91,38 @@ def read(lines: Iterable[tuple[int, str]]) -> Table | None:
         elif checked:
             bounds = checked
             if (checked[1], checked[2]) != ('0', 'OK'):
-                raise wrong(f'{checked[1]} values were wrong')
+                raise wrong(f'the data arrived wrong: {checked[1]} wrong '
+                            'value(s)')
         elif mean:
             if average:
-                raise wrong('the average stands twice')
+                raise wrong('the average is printed twice')
             average = mean[1], number, line
         elif columns and not average and re.match(r'\s*#?\s*\d+\s+\d+\s',
                                                   line):
-            raise wrong('a damaged row')
+            raise wrong('the row is damaged')
     if not columns and not average and not bounds and not ranks:
         return None
     if not (columns and rows and bounds and average and ranks):
-        raise ParseError(number, line, 'the table is not whole: '
-                         + ', '.join(name for name, there in (
+        raise ParseError(number, line, 'the table is incomplete; it lacks '
+                         + ', '.join(name for name, part in (
                              ('ranks', ranks), ('columns', columns),
-                             ('rows', rows), ('checked values', bounds),
-                             ('average', average)) if not there)
-                         + ' missing')
+                             ('rows', rows),
+                             ('"Out of bounds values"', bounds),
+                             ('the average', average)) if not part))
     if ranks != set(range(len(ranks))):
-        raise ParseError(number, line, 'a line of a rank is missing')
+        raise ParseError(number, line, 'the line of a rank is missing')
     printed, number, line = average
     _check_average(printed, rows, number, line)
     if len({(row.size, row.in_place) for row in rows}) != len(rows):
-        raise ParseError(number, line, 'a row stands twice')
+        raise ParseError(number, line, 'the table has a row twice')
     return Table(tuple(rows), len(ranks), float(printed), number)
 
 
 def _row(row: re.Match[str], columns: re.Match[str], ranks: set[int],
          number: int) -> list[Row]:
-    """One line: out of place, and in place where it has that.
+    """The rows of one line: out of place, and in place if it has that.
 
-    :raises ValueError: its figures contradict each other
+    :raises ValueError: the values contradict each other
     """
     size, count, kind = int(row[1]), int(row[2]), row[3]
     if kind not in TYPES or count * TYPES[kind] != size:
@@ -129,10 +130,11 @@ def _row(row: re.Match[str], columns: re.Match[str], ranks: set[int],
     cells = row[5].split()
     if columns['root'] and not (cells and re.fullmatch(r'-?\d+',
                                                        cells.pop(0))):
-        raise ValueError('a damaged row')
+        raise ValueError('the row is damaged')
     halves = 2 if columns['second'] else 1
     if len(cells) != 4 * halves:
-        raise ValueError(f'{len(cells)} cells, expected {4 * halves}')
+        raise ValueError(f'the row has {len(cells)} cells instead of '
+                         f'{4 * halves}')
     return [_half(size, kind, bool(half), cells[4 * half:4 * half + 4],
                   len(ranks), number) for half in range(halves)]
 
@@ -141,19 +143,21 @@ def _half(size: int, kind: str, in_place: bool, cells: list[str], n: int,
           number: int) -> Row:
     wrong = cells[3]
     if wrong == 'N/A':
-        raise ValueError('its results were not checked: -c 1 does')
+        raise ValueError('the results were not checked: run with -c 1')
     if not _NUMBER.fullmatch(wrong) or float(wrong):
-        raise ValueError(f'{wrong} values were wrong')
+        raise ValueError(f'the data arrived wrong: {wrong} wrong value(s)')
     if not all(_NUMBER.fullmatch(cell) for cell in cells[:3]):
-        raise ValueError('a cell is no number')
+        raise ValueError('a cell of the row is not a number')
     time, algbw, busbw = map(float, cells[:3])
     if not n or time <= 0:
-        raise ValueError('a time of 0, or no rank')
+        raise ValueError('the row has a time of 0, or no rank is listed above '
+                         'the table')
     step = [0.51 * _last_digit(cell) for cell in cells[:3]]
     minimum, maximum = (size / 1e3 / (time + step[0]),
                    size / 1e3 / max(time - step[0], 1e-9))
     if not minimum - step[1] <= algbw <= maximum + step[1]:
-        raise ValueError(f'{size} B in {cells[0]} us are not {cells[1]} GB/s')
+        raise ValueError(f'{size} B in {cells[0]} us do not give {cells[1]} '
+                         'GB/s')
     factor = 2 * (n - 1) / n
     if abs(busbw - algbw * factor) > step[2] + step[1] * factor:
         raise ValueError(f'busbw {cells[2]} is not {factor:.4g} times algbw '
@@ -162,15 +166,15 @@ def _half(size: int, kind: str, in_place: bool, cells: list[str], n: int,
 
 
 def _last_digit(cell: str) -> float:
-    """What the last digit of a printed number is worth."""
+    """Value of one unit in the last digit of a printed number."""
     return 10.0 ** -len(cell.partition('.')[2])
 
 
 def _check_average(cell: str, rows: list[Row], number: int, line: str
                    ) -> None:
     if not _NUMBER.fullmatch(cell):
-        raise ParseError(number, line, 'the average is no number')
+        raise ParseError(number, line, 'the average is not a number')
     mean = sum(row.busbw for row in rows) / len(rows)
     if abs(float(cell) - mean) > 0.0051 + 1e-5 * mean:
-        raise ParseError(number, line, f'the average is {mean:.5g} by the '
-                         f'rows, and {cell} here')
+        raise ParseError(number, line, f'the average is {cell} here, but '
+                         f'{mean:.5g} by the rows')

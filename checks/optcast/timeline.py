@@ -1,4 +1,4 @@
-"""Timelines of a run: a row for each thread and job, or for each request."""
+"""Timelines of a run, with a row for each thread and job or each request."""
 from __future__ import annotations
 
 import re
@@ -14,25 +14,25 @@ from .logs import Log, Span
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Colours of the kinds, the same in every figure.
+#: Colours of the kinds of spans, the same in every plot.
 COLOURS = {'recv': '#4477aa', 'reduce': '#ee6677', 'send': '#228833',
            'convert': '#ccbb44', 'requested': '#ccbb44',
            'send done': '#228833', 'recv done': '#4477aa'}
 
-#: Spans of each side that stay with the records of a run: the last ones.
+#: Number of spans per side that are kept with the records, the last ones.
 KEPT = 1000
 
 
 def window(text: str) -> tuple[float, float]:
-    """`A,B` or `B` (from 0) in ms.
+    """Start and end of a window in ms, from `A,B`, or `B` with start 0.
 
-    :raises ValueError: it is neither
+    :raises ValueError: the text has another form
     """
-    found = re.fullmatch(r'(?:(\d+(?:\.\d+)?),)?(\d+(?:\.\d+)?)', text)
-    if not found or float(found[1] or 0) >= float(found[2]):
-        raise ValueError(f'--xlim {text}: expected FROM,TO or TO in ms, such '
-                         'as 20,60')
-    return float(found[1] or 0), float(found[2])
+    match = re.fullmatch(r'(?:(\d+(?:\.\d+)?),)?(\d+(?:\.\d+)?)', text)
+    if not match or float(match[1] or 0) >= float(match[2]):
+        raise ValueError(f'--xlim {text}: expected FROM,TO or TO in ms, for '
+                         'example 20,60')
+    return float(match[1] or 0), float(match[2])
 
 
 def rows_of(spans: Sequence[Span]) -> list[str]:
@@ -43,10 +43,12 @@ def rows_of(spans: Sequence[Span]) -> list[str]:
 
 
 def kept(logs: Iterable[Log | None]) -> list[Sample]:
-    """The last KEPT spans of each log as raw samples, for figures of the
-    page: the call is `server:recv`, the rank the number of the row, times
-    are in s since the first of them."""
-    found = []
+    """The last KEPT spans of each log as raw samples, for plots of the page.
+
+    The call is such as `server:recv`, the rank is the number of the row, and
+    times are in s since the first kept span.
+    """
+    results = []
     for log in logs:
         last = sorted(log.spans, key=lambda span: span.end)[
             -KEPT:] if log else []
@@ -55,22 +57,22 @@ def kept(logs: Iterable[Log | None]) -> list[Sample]:
         count: Counter[tuple[str, str]] = Counter()
         for span in last:
             assert log
-            found.append(Sample(
+            results.append(Sample(
                 rows[span.row],
                 f'{log.side}:{span.kind.replace(" ", "_")}',
                 count[span.row, span.kind], span.ms / 1e3,
                 (span.start - first) / 1e3))
             count[span.row, span.kind] += 1
-    return found
+    return results
 
 
 def draw(spans: Sequence[Span], title: str, folder: Path, name: str,
          xlim: tuple[float, float] | None = None) -> list[Path]:
-    """Draws NAME.png and NAME.svg.
+    """Draw NAME.png and NAME.svg.
 
     :raises ValueError: no span lies in the window
     """
-    # Only here: no check and no parser needs it.
+    # Imported only here: no check and no parser needs it.
     import matplotlib
     matplotlib.use('agg')
     from matplotlib import pyplot as plt
@@ -79,8 +81,8 @@ def draw(spans: Sequence[Span], title: str, folder: Path, name: str,
     seen = [span for span in spans if span.end >= from_ and span.start <= to]
     if not seen:
         last = max((span.end for span in spans), default=0.0)
-        raise ValueError(f'{title}: nothing between {from_:g} and {to:g} ms; '
-                         f'the log ends at {last:.1f} ms')
+        raise ValueError(f'{title}: the log has no span between {from_:g} and '
+                         f'{to:g} ms; it ends at {last:.1f} ms')
     rows = rows_of(spans)
     with plt.rc_context({'svg.hashsalt': 'plumbline', 'font.size': 9}):
         figure, axes = plt.subplots(
@@ -103,7 +105,7 @@ def draw(spans: Sequence[Span], title: str, folder: Path, name: str,
 
 
 def saved(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Writes NAME.png and NAME.svg, the same ones of the same figure."""
+    """Write NAME.png and NAME.svg, identical for identical figures."""
     from matplotlib import pyplot as plt
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,69 +1,78 @@
-"""What the figures say: is Optcast ahead, and what holds it back."""
+"""Sentences on a run: Optcast compared with a ring, and its bottleneck."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from .logs import Stats
 
-#: What each class of a server's threads waits for when it is the slowest.
+#: Class of a server's threads -> explanation if it is the slowest.
 WHY = {
-    'recv': 'servers wait for data: their links, of too few servers, or the '
-            'clients, which send too little at once, set the pace',
-    'reduce': 'adding up sets the pace: more --num-threads or --num-jobs, '
-              'faster cores or more servers',
-    'send': 'results leave slowly: the links to the clients, or clients that '
-            'do not take them, set the pace',
-    'convert': 'converting numbers sets the pace: f32 needs none'}
+    'recv': 'the servers wait for data: there are too few servers and links, '
+            'or the clients send too little at once',
+    'reduce': 'the sums take most of the time: use more --num-threads or '
+              '--num-jobs, faster cores, or more servers',
+    'send': 'the results leave slowly: the links to the clients are slow, or '
+            'the clients receive slowly',
+    'convert': 'the conversion of numbers takes most of the time: f32 needs '
+               'none'}
 
 
-#: Below this share of the time a class of threads sets no pace.
+#: Below this share of the time, a class of threads is not the bottleneck.
 IDLE = 0.25
 
 
 def expected_ratio(clients: int, servers: int) -> float:
-    """busbw of reduction servers over that of a ring where all links are
-    equal: a client sends its data once and a ring 2(n-1)/n times, and m
-    servers take at most m links' worth of what n clients send."""
+    """Expected ratio of busbw with reduction servers to busbw of a ring.
+
+    All links are equal. A client sends its data once, a ring 2(n-1)/n times,
+    and the m links of the servers limit what n clients send.
+    """
     return min(1, servers / clients) * 2 * (clients - 1) / clients
 
 
 def bottleneck(server: Sequence[Stats], threads: Mapping[str, int],
                elapsed: float = 0.0) -> tuple[str, str]:
-    """The class of a server's threads with the most to do, and a sentence;
-    no class where all of them had little to do.
+    """The class of a server's threads that limits the run, and a sentence;
+    the class is '' if no class of threads was busy enough.
 
-    :param threads: class -> how many of them (recv, reduce, send)
-    :param elapsed: how long the samples took together, in ms; 0: unknown
+    :param threads: class -> number of threads (recv, reduce, send)
+    :param elapsed: time of all samples together, in ms; 0: unknown
     """
-    busy = {one.name: one.avg * one.len / max(1, threads.get(one.name, 1))
-            for one in server if one.len}
+    busy = {stats.name: stats.avg * stats.len
+            / max(1, threads.get(stats.name, 1))
+            for stats in server if stats.len}
     if not busy:
-        return '', 'no statistics of a server: nothing to tell'
+        return '', 'the bottleneck is unknown: the server has no statistics'
     name = max(busy, key=lambda kind: busy[kind])
-    times = ', '.join(f'{kind} {ms:.0f}' for kind, ms in busy.items())
+    times = ', '.join(f'{kind} {ms:.0f} ms' for kind, ms in busy.items())
     if busy[name] < IDLE * elapsed:
-        return '', (f'no class of threads holds it back (ms of {elapsed:.0f} '
-                    f'that one thread was at it: {times}): the server had '
-                    'time; clients, their links or shared CPUs set the pace')
-    return name, (f'the {name} threads hold it back (ms that one thread was '
-                  f'at it: {times}): {WHY.get(name, "")}')
+        return '', ('the server is not the bottleneck, but the clients, their '
+                    'links or shared CPUs: its threads were busy for only a '
+                    f'part of {elapsed:.0f} ms (each thread: {times})')
+    return name, (f'the {name} threads of the server are the bottleneck '
+                  f'(busy time of each thread: {times}): '
+                  f'{WHY.get(name, "")}')
 
 
 def client_share(client: Sequence[Stats]) -> str:
-    """Where a request spends its time, by the client's stats; '': unknown."""
-    by = {one.name: one.avg for one in client}
-    if not {'e2e', 'req', 'send', 'recv'} <= set(by) or not by['e2e']:
+    """Shares of the parts of a request in its time on the client; '': unknown.
+    """
+    mean = {stats.name: stats.avg for stats in client}
+    if not {'e2e', 'req', 'send', 'recv'} <= set(mean) or not mean['e2e']:
         return ''
-    return 'of a request the client spends ' + ', '.join(
-        f'{by[kind] / by["e2e"]:.0%} in {kind}'
+    return 'a client spends the time of a request as follows: ' + ', '.join(
+        f'{mean[kind] / mean["e2e"]:.0%} in {kind}'
         for kind in ('req', 'send', 'recv'))
 
 
-def ahead(optcast: float, other: float, name: str) -> str:
-    """Whether Optcast is ahead of another all-reduce, and by how much; both
-    busbw in GB/s."""
+def compare(optcast: float, other: float, name: str) -> str:
+    """Sentence that compares Optcast with another all-reduce.
+
+    :param optcast: busbw of Optcast in GB/s
+    :param other: busbw of the other all-reduce in GB/s
+    """
     share = optcast / other - 1
-    how = (f'ahead by {share:.0%}' if share > 0.005 else
-           f'behind by {-share:.0%}' if share < -0.005 else 'level')
+    how = (f'{share:.0%} faster' if share > 0.005 else
+           f'{-share:.0%} slower' if share < -0.005 else 'equally fast')
     return (f'Optcast: {optcast:.4g} GB/s, {name}: {other:.4g} GB/s: '
             f'Optcast is {how}')

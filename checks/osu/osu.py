@@ -1,4 +1,4 @@
-"""OSU micro-benchmarks: what MPI gives to two ranks, and to many."""
+"""Checks with the OSU micro-benchmarks: MPI between two and many ranks."""
 from __future__ import annotations
 
 import re
@@ -23,17 +23,19 @@ from . import claims, programs
 from .parser import parse
 
 
-def offered(wanted: Iterable[str] | None = None) -> list[str]:
+def offered(expected: Iterable[str] | None = None) -> list[str]:
     """Programs that some environment of this system has, in order.
 
-    Asks the installations (their lists are features of the environments),
-    so that nothing is declared that no environment could run.
+    Programs are features of the environments, so no test case is declared
+    that no environment can run.
+
+    :arg expected: programs to choose from; None: all collectives.
     """
     here = {f for part in rt.runtime().system.partitions
             for env in part.environs for f in env.features}
-    if wanted is None:
+    if expected is None:
         return sorted(f for f in here if programs.COLLECTIVE.fullmatch(f))
-    return [name for name in wanted if name in here]
+    return [name for name in expected if name in here]
 
 
 def at_most(nodes: Iterable[int]) -> list[int]:
@@ -44,12 +46,12 @@ def at_most(nodes: Iterable[int]) -> list[int]:
 
 
 def placements() -> list[str]:
-    """On one node, and on two where the system has them."""
+    """Placements: on one node, and on two nodes if the system has them."""
     return ['intra_node', *['inter_node' for _ in at_most([2])]]
 
 
 def buffers_here() -> list[str]:
-    """Memory that messages may live in on this system."""
+    """Kinds of memory for messages on this system."""
     here = {f for part in rt.runtime().system.partitions
             for f in part.features}
     return ['host', *(name for name, feature in
@@ -58,16 +60,16 @@ def buffers_here() -> list[str]:
 
 
 def layouts() -> list[tuple[int, str]]:
-    """(nodes, ranks a node): all cores, and one rank on several nodes."""
+    """(nodes, ranks per node): all cores, and one rank on several nodes."""
     return [(n, ranks) for n in at_most(features.NODE_COUNTS)
             for ranks in ('one', 'full') if (n, ranks) != (1, 'one')]
 
 
-def where_offered(check: Any) -> Any:
-    """Registers a check that has a case here.
+def register_if_available(check: Any) -> Any:
+    """Register a check if it has a test case on this system.
 
-    A check whose programs no environment offers is no error; to ReFrame a
-    parameter without values would be one.
+    A check without programs is not an error, but ReFrame refuses a parameter
+    without values.
     """
     return rfm.simple_test(check) if check.num_variants else check
 
@@ -77,7 +79,8 @@ def as_layout(layout: tuple[int, str]) -> str:
 
 
 class OsuPrograms(Programs):
-    """The programs of an environment: the installed, or ours, built here."""
+    """Programs of an environment: installed, or the embedded ones, built in
+    the stage directory."""
 
     family = 'osu'
     sourcesdir = 'src'
@@ -91,7 +94,7 @@ class OsuPrograms(Programs):
     def path(self, program: str) -> str:
         """Full path of a program.
 
-        :raises KeyError: when the installation has none of that name.
+        :raises KeyError: the installation has no program of that name.
         """
         origin = self.origin(program)
         if origin['source'] == 'embedded':
@@ -102,19 +105,19 @@ class OsuPrograms(Programs):
 
 
 class OsuBenchmark(Benchmark, special=True):
-    """One program of OMB (or of ours), its whole table recorded."""
+    """One program of OMB or an embedded one, with its whole table as records."""
 
     family = 'osu'
 
-    #: More options for the program, e.g. '-i 100'; makes another case.
+    #: More options for the program, e.g. '-i 100'; makes another test case.
     options = variable(str, value='')
 
     #: Smallest and largest message, powers of two. Unit: bytes. 0: the
-    #: program's own.
+    #: program's default.
     min_size = variable(int, value=0)
     max_size = variable(int, value=0)
 
-    #: Modes that this case belongs to.
+    #: Modes that this test case belongs to.
     modes: frozenset[str] = frozenset()
 
     programs = fixture(OsuPrograms, scope='environment')
@@ -122,7 +125,7 @@ class OsuBenchmark(Benchmark, special=True):
     valid_systems = ['*']
     valid_prog_environs = ['+osu']
 
-    #: Where messages live; a parameter of programs that have a choice.
+    #: Memory of the messages; a parameter of checks that have a choice.
     buffers: str
 
     #: Size to which validation runs. Unit: bytes.
@@ -152,8 +155,8 @@ class OsuBenchmark(Benchmark, special=True):
         if self.memory() != 'host':
             self.num_gpus_per_node = self.num_tasks_per_node
         # With more threads than cores osu_latency_mt measures the kernel's
-        # scheduler: two receivers that spin on one core were seen to take
-        # 0.18 to 1445 us for the same message.
+        # scheduler: two receivers that spun on one core took 0.18 to 1445 us
+        # for the same message.
         if self.program in programs.THREADED:
             fits = 2 * self.num_tasks_per_node <= self.cores()
             self.threads = 2 if fits else 1
@@ -165,29 +168,29 @@ class OsuBenchmark(Benchmark, special=True):
         self.executable_opts = self.arguments()
         if self.source != 'embedded' and self.program == 'osu_latency_mt':
             # OMB 7.2 and 7.4 leave out MPI_Finalize here: the launcher ends
-            # with 1 after a complete table. The table is judged by itself.
+            # with 1 after a complete table. The parser checks the table.
             self.accept = [0, 1]
         if self.validates and self.has_validation():
             kind = ' -T mpi_int' if self.source != 'embedded' and \
                 'reduce' in self.program else ''
             self.validation = f'-c -i 10 -x 2 -m 1:{self.VALIDATED}{kind}'
 
-    # What a kind of program says of itself ------------------------------
+    # Properties that subclasses set -------------------------------------
 
     def nodes_needed(self) -> int:
-        """Nodes of the case."""
+        """Nodes of the test case."""
         raise NotImplementedError
 
     def ranks(self) -> tuple[int, int]:
-        """Ranks in all, and on each node."""
+        """Ranks in total, and per node."""
         raise NotImplementedError
 
     def is_default(self) -> bool:
-        """Belongs to the modes nightly and quick."""
+        """Whether the test case belongs to the modes nightly and quick."""
         return True
 
     def largest(self) -> int | None:
-        """Size of the last row in bytes, None where there is no size."""
+        """Size of the last row in bytes; None: the table has no sizes."""
         return self.max_size or 4194304
 
     def arguments(self) -> list[str]:
@@ -202,14 +205,14 @@ class OsuBenchmark(Benchmark, special=True):
         return args
 
     def places(self) -> int:
-        """Ranks that a full node takes: its cores, or its GPUs."""
+        """Ranks of a full node: its cores, or its GPUs."""
         if self.memory() == 'host':
             return self.cores()
         return sum(d.num_devices or 1 for d in
                    self.current_partition.select_devices('gpu')) or 1
 
     def has_validation(self) -> bool:
-        """Whether some version of the program takes -c."""
+        """Whether some version of the program has the option -c."""
         return self.memory() == 'host'
 
     def planned_values(self) -> list[str]:
@@ -222,7 +225,7 @@ class OsuBenchmark(Benchmark, special=True):
         sizes = [2**n for n in range(3, size.bit_length()) if 2**n <= size]
         return [metrics.key(name, n) for n in sizes if n >= self.min_size]
 
-    # What all share ------------------------------------------------------
+    # Common to all checks ------------------------------------------------
 
     def memory(self) -> str:
         return getattr(self, 'buffers', 'host')
@@ -250,59 +253,61 @@ class OsuBenchmark(Benchmark, special=True):
                               self.arguments(), self.num_tasks, self.threads)
 
     def table(self, text: str, name: str) -> tuple[Record, ...]:
-        """The records of an output, which must be this program's."""
+        """Records of an output; refuse the output of another program."""
         records = guards.read_table(parse, text, name)
         if records[0].program != self.program:
-            guards.refuse('table', f'{name}: output of {records[0].program}, '
-                          f'not of {self.program}')
+            guards.refuse('table', f'{name}: this is the output of '
+                          f'{records[0].program}, not of {self.program}')
         return records
 
     def assert_whole(self, run: guards.Run, records: tuple[Record, ...]
                      ) -> None:
-        """Refuses a table of other sizes or ranks than were asked for."""
-        last, wanted = records[-1].size, self.largest()
-        if wanted and wanted > 8 and last != wanted:
+        """Refuse a table of other sizes or ranks than requested."""
+        last, expected = records[-1].size, self.largest()
+        if expected and expected > 8 and last != expected:
             guards.refuse('rows', f'{run.name}.out:{records[-1].line}: the '
-                          f'table ends at {last} B, {wanted} B were asked '
-                          'for; a memory limit (-M), or a run cut short?')
+                          f'table ends at {last} B instead of {expected} B: '
+                          'was the run cut short, or is there a memory limit '
+                          '(-M)?')
         if self.validation:
             self.assert_validated()
         for record in records:
             if record.metric == 'ranks' and record.value != self.num_tasks:
                 guards.refuse('ranks', f'{run.name}.out:{record.line}: '
-                              f'{record.value:g} ranks answered, '
-                              f'{self.num_tasks} were started')
+                              f'{record.value:g} of {self.num_tasks} ranks '
+                              'answered: is the launcher of the same MPI as '
+                              'the program?')
 
     def assert_validated(self) -> None:
-        """The validating run passed, or the version cannot validate."""
+        """Refuse a failed validation; some versions cannot validate."""
         texts = {}
         for end in ('rc', 'out', 'err'):
             with open(f'validate.{end}', errors='replace') as handle:
                 texts[end] = handle.read()
-        said = texts['out'] + texts['err']
-        if re.search(r'^Usage:|[Ii]nvalid (option|argument)', said, re.M):
+        output = texts['out'] + texts['err']
+        if re.search(r'^Usage:|[Ii]nvalid (option|argument)', output, re.M):
             return
         if texts['rc'].strip() not in map(str, self.accept):
-            guards.refuse('validation', 'validate.out: ended with exit code '
-                          f'{texts["rc"].strip()}; data arrived wrong, or '
-                          'the program died')
+            guards.refuse('validation', 'validate.out: the validation ended '
+                          f'with exit code {texts["rc"].strip()}: data '
+                          'arrived wrong, or the program died')
         self.table(texts['out'], 'validate.out')
         if ' Pass' not in texts['out']:
-            guards.refuse('validation', 'validate.out: has no column '
-                          'Validation')
+            guards.refuse('validation', 'validate.out: the table has no '
+                          'column Validation')
 
 
-@where_offered
+@register_if_available
 class OsuPt2pt(OsuBenchmark):
     """Latency and bandwidth between two ranks, over the range of sizes."""
 
-    #: Program of the suite, as OMB names it.
+    #: Name of the program in OMB.
     program = parameter(offered(programs.PT2PT + programs.THREADED))
 
     #: Both ranks on one node, or on two.
     placement = parameter(placements())
 
-    #: Memory that the messages live in.
+    #: Memory of the messages.
     buffers = parameter(buffers_here())
 
     def nodes_needed(self) -> int:
@@ -310,8 +315,8 @@ class OsuPt2pt(OsuBenchmark):
 
     @property
     def link_metric(self) -> str:
-        """What the case says of the link between its two nodes; `plumb
-        locate` asks. Empty: nothing that needs no other figure beside it."""
+        """Metric that describes the link between the two nodes, for `plumb
+        locate`; '' if no single metric does."""
         if self.placement == 'intra_node' or self.memory() != 'host':
             return ''
         return {'osu_bw': 'bandwidth', 'osu_latency': 'latency'}.get(
@@ -327,8 +332,8 @@ class OsuPt2pt(OsuBenchmark):
         if self.program == 'osu_latency_mp':
             args += ['-t', '1:1']
         if self.buffers != 'host':
-            # -d names the kind of device; that both ends use it is said
-            # apart, and both use the host when it is not.
+            # -d names the kind of device; without D D both ends would use
+            # the host.
             args += ['D', 'D']
         return args
 
@@ -336,7 +341,7 @@ class OsuPt2pt(OsuBenchmark):
         return self.program in programs.PT2PT and super().has_validation()
 
 
-@where_offered
+@register_if_available
 class OsuMulti(OsuBenchmark):
     """Pairs of ranks at once: latency, bandwidth and message rate."""
 
@@ -345,12 +350,12 @@ class OsuMulti(OsuBenchmark):
     #: Pairs on one node, or each pair across two.
     placement = parameter(placements())
 
-    #: Ranks on each node: one, or as many as there are cores.
+    #: Ranks on each node: one, or one per core.
     ranks_per_node = parameter(['one', 'full'])
 
     @run_after('init')
     def needs_a_partner(self) -> None:
-        # On one node "one" still means a pair: one rank at each end.
+        # On one node, "one" is still a pair: one rank at each end.
         self.pairs_ends = 2 if self.placement == 'intra_node' else 1
 
     def nodes_needed(self) -> int:
@@ -382,7 +387,7 @@ class OsuOneSided(OsuBenchmark, special=True):
         return 2, 2 // self.nodes_needed()
 
     def largest(self) -> int | None:
-        # An atomic has one size, which is its data type's.
+        # An atomic operation has one size, that of its data type.
         if re.search('cas|fop', self.program):
             return 8
         return super().largest()
@@ -395,7 +400,7 @@ class OsuOneSided(OsuBenchmark, special=True):
         return False
 
 
-@where_offered
+@register_if_available
 class OsuRma(OsuOneSided):
     """Put, get, accumulate and atomics over windows."""
 
@@ -409,9 +414,9 @@ class OsuRma(OsuOneSided):
         return (self.window, self.synchronisation) == ('allocate', 'flush')
 
 
-@where_offered
+@register_if_available
 class OsuPutBibw(OsuOneSided):
-    """Both ranks put at once; knows active synchronisation only."""
+    """Both ranks put at once, with active synchronisation only."""
 
     program = parameter(offered(['osu_put_bibw']))
     synchronisation = parameter(['pscw', 'fence'])
@@ -420,13 +425,13 @@ class OsuPutBibw(OsuOneSided):
         return (self.window, self.synchronisation) == ('allocate', 'pscw')
 
 
-@where_offered
+@register_if_available
 class OsuCollective(OsuBenchmark):
-    """A collective over all ranks, for every one that is installed."""
+    """Each installed collective, over all ranks."""
 
     program = parameter(offered())
 
-    #: Nodes and ranks a node.
+    #: Nodes, and ranks per node.
     layout = parameter(layouts(), fmt=as_layout)
 
     buffers = parameter(buffers_here())
@@ -448,7 +453,7 @@ class OsuCollective(OsuBenchmark):
         size = self.max_size or 1048576
         if re.search('gather|alltoall|(?<!reduce_)scatter', self.program):
             # Each rank's buffer holds a message for every rank: OMB ends the
-            # table where that would pass 512 MiB (-M), at 16 nodes of 128.
+            # table before that exceeds 512 MiB (-M), at 16 nodes of 128.
             fits = 2**29 // self.ranks()[0]
             size = min(size, 1 << fits.bit_length() - 1)
         return size
@@ -467,9 +472,9 @@ class OsuCollective(OsuBenchmark):
         return 'barrier' not in self.program and super().has_validation()
 
 
-@where_offered
+@register_if_available
 class OsuStartup(OsuBenchmark):
-    """How long a parallel program takes to come up."""
+    """Startup time of a parallel program."""
 
     program = parameter(offered(programs.STARTUP))
     layout = parameter(layouts(), fmt=as_layout)
@@ -485,7 +490,7 @@ class OsuStartup(OsuBenchmark):
                 'osu_hello': ['job_time', 'ranks']}[self.program]
 
     def values_of(self, run: guards.Run) -> dict[str, float]:
-        # Of a program that does nothing the job itself is what is measured.
+        # osu_hello does nothing, so the time of the job is measured.
         own = {'job_time': run.wall} if self.program == 'osu_hello' else {}
         return super().values_of(run) | own
 

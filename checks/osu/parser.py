@@ -1,15 +1,15 @@
-"""Output of the OSU micro-benchmarks (OMB) 5.3 to 7.5.
+"""Parser of the output of the OSU micro-benchmarks (OMB) 5.3 to 7.5.
 
-The format is what `print_header`, `print_preamble`, `print_only_header`,
-`print_stats` and their relatives in OMB's util/ write: comments, one title
+The functions `print_header`, `print_preamble`, `print_only_header`,
+`print_stats` and others in OMB's util/ define the format: comments, one title
 with the version, a header of right-aligned columns, rows of numbers with two
 decimals.  Versions differ in the order of the comments, in the header (with
-or without `#`, absent in 7.1's barriers) and in the columns; so columns are
-read from the header by a vocabulary, and a row must agree with it.  osu_init
+or without `#`, absent in 7.1's barriers) and in the columns.  So the parser
+reads the columns from the header, and each row must agree with it.  osu_init
 of 5.3 prints a sentence of its own and no title.
 
-A text gives figures only if every line of it is understood: a figure of a
-run that broke is worse than none.
+A text gives values only if the parser understands every line, because values
+of a failed run are worse than none.
 """
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ..core.parsers import ParseError, Record
 
 
 class Column(NamedTuple):
-    """What stands under a phrase of a header."""
-    #: Metric's name, or Size, or a count or word that is only checked.
+    """A column of a table."""
+    #: Name of the metric, or Size, or a count or word that is only checked.
     name: str
     unit: str = ''
-    #: Whether 0.00 is a figure and not a sign of a broken clock or run.
+    #: Whether 0.00 is a valid value and not a sign of a broken clock or run.
     zero: bool = False
 
     def of(self, other: Column, suffix: str = '') -> Column:
@@ -33,7 +33,7 @@ class Column(NamedTuple):
         return Column(other.name + suffix, other.unit, self.zero)
 
 
-#: No line of OMB or of a launcher is as long.
+#: Longer than any line of OMB or of a launcher.
 LONGEST = 4096
 
 SIZE = Column('Size')
@@ -66,8 +66,8 @@ _PHRASES = {
     'Iterations': COUNTS[0],
     'Transmit Size': COUNTS[1],
 }
-# The names hold blanks and one blank may part two of them (`P50 Tail
-# BW(MB/s)` fills 17 of 18 places), so blanks alone do not split a header.
+# The names contain blanks, and a single blank may separate two of them (`P50
+# Tail BW(MB/s)` fills 17 of 18 places), so blanks alone do not split a header.
 _PHRASE = re.compile(
     r' *(?:(?P<known>' + '|'.join(map(re.escape, _PHRASES)) + ')'
     r'|P(?P<rank>[1-9][0-9]?) Tail (?P<tail>Lat\(us\)|BW\(MB/s\)))(?= |$)')
@@ -97,7 +97,7 @@ _HEADINGS = {
     '# Uni-directional Bandwidth (MB/sec)': BANDWIDTH,
     '# Message Rate Profile': RATE,
 }
-# No comment of OMB holds these: a row became one or was joined to one.
+# No comment of OMB matches: it is a damaged row, or was joined with a row.
 _HIDDEN_ROW = re.compile(r'# *[0-9.]+( +[0-9.]+)+$|[0-9] +[0-9]+\.[0-9]{2}\b')
 _ROW = re.compile(r' *[-+]?(?:[0-9.]|nan\b|inf\b)', re.IGNORECASE)
 _WORD = re.compile('[^ ]+')
@@ -106,7 +106,7 @@ _NUMBERS = re.compile(r' *[-+]?(?:[0-9]+\.[0-9]+|[0-9]+(?: +[-+]?(?:[0-9]+'
                       r'(?:\.[0-9]*)?|nan|inf))(?: .*)?)')
 _TOPOLOGY = re.compile(r'Dimensions size = [0-9 ]+|'
                        r'Time took to create topology graph: ?[0-9.]+ us\.')
-#: Lines that only some programs print: the others' are another output's.
+#: Start of a line -> programs that print it; others have no such line.
 _OWNED = {
     'Dimensions size': 'neighbor_',
     'Time took to create': 'neighbor_',
@@ -124,7 +124,7 @@ _INIT = re.compile(r'nprocs: ([0-9]{1,9}), min: ([0-9]{1,15}) ms, '
 #: osu_init of 5.3: no title before it, and no unit.
 _INIT_5_3 = re.compile(_INIT.pattern.replace(' ms', ''))
 _HELLO = re.compile(r'This is a test with ([0-9]{1,9}) processes')
-# A launcher's last words may come first, where a log joins both streams.
+# A launcher's last lines may come first if a log joins both streams.
 _FAILURE = re.compile(
     r'DATA VALIDATION ERROR|Segmentation fault|MPI_ABORT|MPI_Abort'
     r'|exited on signal|noticed that|non-zero (?:exit|status)'
@@ -179,14 +179,14 @@ _PREFIX = {'openshmem': 'oshm_', 'upc': 'upc_all_', 'upc++': 'upcxx_'}
 
 
 def program_of(what: str, version: str, topology: bool = False) -> str:
-    """OMB's name of the program with a title.
+    """OMB's name of the program with this title.
 
     :arg what: the title between `OSU` and `Test`.
-    :arg version: titles of NCCL programs stayed when their names changed.
-    :arg topology: lines about a topology came before it.  They alone tell
-        osu_neighbor_alltoallw from osu_alltoallw.
+    :arg version: NCCL programs have kept their titles under new names.
+    :arg topology: lines about a topology came before the title.  Only they
+        distinguish osu_neighbor_alltoallw from osu_alltoallw.
     """
-    # Where the buffers are: MPI-CUDA, MPI_Put-ROCM, MPI-CUDA MANAGED.
+    # Remove the place of the buffers: MPI-CUDA, MPI_Put-ROCM, MPI-CUDA MANAGED.
     title = re.sub(r'-[A-Z]{3,}(?: MANAGED)?(?= )', '', what).lower()
     title, persistent = re.subn(' persistent(?= |$)', '', title)
     after = '_persistent' if persistent else ''
@@ -220,13 +220,13 @@ def _slug(words: str) -> str:
 
 
 def release(version: str) -> tuple[int, ...]:
-    """The numbers a version begins with: 7.2-embedded.1 is (7, 2)."""
+    """The leading numbers of a version: 7.2-embedded.1 is (7, 2)."""
     match = re.match(r'[0-9]+(?:\.[0-9]+)*', version)
     return tuple(int(part) for part in match[0].split('.')) if match else ()
 
 
 def _leading(what: str) -> str:
-    """The metric that the first column must have under a title."""
+    """Metric of the first column that a title requires."""
     title = what.lower()
     if 'bandwidth' in title:
         return 'bandwidth'
@@ -239,10 +239,10 @@ def _leading(what: str) -> str:
 
 @dataclass
 class Table:
-    """A header and the rows read under it."""
+    """A header and the rows below it."""
     line: int
     columns: tuple[Column, ...]
-    #: Where the columns of the header end; empty where it says nothing.
+    #: Where the columns of the header end; empty if that is not known.
     header_ends: tuple[int, ...] = ()
     windows: bool = False
     ends: tuple[int, ...] = ()
@@ -260,11 +260,11 @@ class _Reader:
         self.what = self.program = self.version = ''
         self.titled_at = 0
         self.topology = False
-        #: Lines seen that not every program prints, with who does.
+        #: Numbers of lines that only some programs print, and these programs.
         self.owned: list[tuple[int, str]] = []
         self.heading: Column | None = None
         self.datatype = ''
-        #: Data types whose table is complete, and the mark of the next one.
+        #: Data types with a complete table; and whether a type line is open.
         self.types: set[str] = set()
         self.marked = False
         self.tables: list[Table] = []
@@ -276,27 +276,28 @@ class _Reader:
 
     def read(self) -> tuple[Record, ...]:
         if not any(map(str.strip, self.lines)):
-            self.refuse('empty output')
+            self.refuse('the output is empty')
         if not self.complete:
-            self.refuse('cut off: no end of line at the end',
+            self.refuse('the output is cut off: its last line has no end',
                         len(self.lines))
         for number, line in enumerate(self.lines, 1):
             self.number = number
             if len(line) > LONGEST:
-                self.refuse(f'a line of {len(line)} characters')
+                self.refuse(f'the line has {len(line)} characters')
             if line.strip(' '):
                 self.take(line.rstrip(' '))
         self.end()
         return tuple(self.records)
 
     def take(self, line: str) -> None:
-        """One line that is not blank."""
-        # By far the most, and nothing else looks like it.
+        """Read one line that is not blank."""
+        # Most lines are rows, and no other line looks like a row.
         if self.tables and _PLAIN.fullmatch(line):
             self.row(line)
             return
         if _USAGE.match(line):
-            self.refuse('usage text in place of a table')
+            self.refuse('the program printed its usage instead of a table: '
+                        'check its options')
         if _FAILURE.search(line):
             self.refuse(f'the run failed: {line.strip()[:60]!r}')
         self.owned += [(self.number, programs) for start, programs in
@@ -318,55 +319,56 @@ class _Reader:
             self.header(line)
         elif line.startswith('#'):
             if _HIDDEN_ROW.search(line) or line.startswith('# Datatype'):
-                self.refuse('a comment that hides a row or a data type')
+                self.refuse('the comment contains a damaged row or data type')
         elif self.program in ('osu_init', 'osu_hello'):
             self.sentence(line)
         elif _ROW.match(line):
             self.row(line)
         else:
-            self.refuse(f'unexpected line {line[:60]!r}')
+            self.refuse(f'this is not a line of OMB: {line[:60]!r}')
 
-    # What a line may be -------------------------------------------------
+    # Kinds of lines -----------------------------------------------------
 
     def noise(self, line: str) -> None:
-        """A line before the title: a launcher's, or a comment of OMB."""
+        """Read a line before the title: a launcher's, or a comment of OMB."""
         if _INIT_5_3.fullmatch(line):
             self.what, self.version = 'MPI Init', '5.3'
             self.program = 'osu_init'
             self.sentence(line)
             return
         if _NUMBERS.fullmatch(line):
-            self.refuse('a row before the title')
+            self.refuse('the row has no title above it')
         if _HEADER.match(line) or _TYPE.fullmatch(line):
-            self.refuse('a header before the title')
+            self.refuse('the header has no title above it')
         if _INIT.match(line) or _HELLO.match(line):
-            self.refuse('a result before the title')
+            self.refuse('the result has no title above it')
 
     def title(self, line: str) -> None:
         match = _TITLE.fullmatch(line)
         if not match:
-            self.refuse('a title without a name or a version')
+            self.refuse('the title has no name or no version')
         if self.what:
             # osu_mbw_mr prints its title twice from 6.0 to 7.2.
             if not (self.program == 'osu_mbw_mr' and not self.tables
                     and self.titled_at == self.number - 1
                     and line == self.lines[self.titled_at - 1].rstrip(' ')
                     and line not in self.lines[:self.titled_at - 1]):
-                self.refuse('a second title: two outputs in one')
+                self.refuse('the text has a second title and so more than one '
+                            'output')
             return
         self.what, self.version = match['what'], match['version']
         self.program = program_of(self.what, self.version, self.topology)
         self.titled_at = self.number
 
     def mark(self, datatype: str) -> None:
-        """The data type of the rows below (7.1 on), before or after the
-        header; the next one begins a table (-T all)."""
+        """Read the data type of the rows below (since 7.1), before or after
+        the header; the next data type begins a table (-T all)."""
         if self.tables and self.tables[-1].rows:
             self.types.add(self.datatype)
             if datatype in self.types:
-                self.refuse(f'a second table of {datatype}')
+                self.refuse(f'the text has a second table of {datatype}')
         elif self.datatype not in ('', datatype):
-            self.refuse(f'no table of {self.datatype}')
+            self.refuse(f'the table of {self.datatype} is missing')
         self.datatype = datatype
         self.marked = True
 
@@ -378,14 +380,16 @@ class _Reader:
         else:
             last = self.tables[-1]
             if not self.marked or last.windows:
-                self.refuse('a second header: two outputs in one')
+                self.refuse('the text has a second header and so more than '
+                            'one output')
             # -T all: 7.1 and 7.2 print `Avg Latency(us)` from the second
             # table on, whatever the program measures.
             values = [c for c in first.columns if c.unit]
-            meant = tuple(c for column in columns for c in
-                          (values if column == LATENCY else [column]))
-            if first.columns not in (columns, meant):
-                self.refuse('a header of another program')
+            corrected = tuple(c for column in columns for c in
+                              (values if column == LATENCY else [column]))
+            if first.columns not in (columns, corrected):
+                self.refuse('the header is of another program than the header '
+                            'above')
             if columns != first.columns:
                 columns, ends = first.columns, ()
         if 'latency_mp' in self.program or len(ends) != len(columns):
@@ -397,14 +401,14 @@ class _Reader:
 
     def columns(self, line: str) -> tuple[tuple[Column, ...],
                                           tuple[int, ...]]:
-        """Columns of a header and where each ends."""
+        """Columns of a header, and the place where each column ends."""
         columns, ends = [], []
         place = 1 if line.startswith('#') else 0
         while place < len(line):
             match = _PHRASE.match(line, place)
             if not match:
                 words = re.split('  +', line[place:].strip())[0]
-                self.refuse(f'unknown column {words!r} in the header')
+                self.refuse(f'the header has an unknown column {words!r}')
             if match['known']:
                 columns.append(_PHRASES[match['known']])
             else:
@@ -415,38 +419,40 @@ class _Reader:
             place = match.end()
             ends.append(place)
         if len(set(columns)) < len(columns):
-            self.refuse('a column twice in the header')
+            self.refuse('the header has a column twice')
         return tuple(columns), tuple(ends)
 
     def checked(self, columns: tuple[Column, ...]) -> tuple[Column, ...]:
-        """Columns of the first header, if they suit the title."""
+        """Columns of the first header, if they match the title."""
         if (SIZE in columns[1:] or (columns[0] == SIZE) == (
                 'barrier' in self.program)):
-            self.refuse('sizes missing or misplaced in the header')
+            self.refuse('the column Size is missing or misplaced in the '
+                        'header')
         values = [column for column in columns if column.unit]
         if not values:
-            self.refuse('no figures in the header')
-        wanted = _leading(self.what)
+            self.refuse('the header has no column with values')
+        expected = _leading(self.what)
         if self.program == 'osu_oshm_put_nb' and values[0] != LATENCY:
             self.program = 'osu_oshm_put_overlap'
-        # osu_bw_fan_in and _out of 7.4 have the title of osu_bw and, as
-        # their kind is not BW, the header of a latency over MB/s.
+        # osu_bw_fan_in and _out of 7.4 have the title of osu_bw and the header
+        # of a latency above values in MB/s, because their kind is not BW.
         if (self.program == 'osu_bw' and self.marked and values == [LATENCY]
                 and release(self.version) >= (7, 4)):
             self.program = 'osu_bw_fan'
             return tuple(BANDWIDTH if column == LATENCY else column
                          for column in columns)
-        if values[0].name not in wanted.split(' or '):
-            self.refuse(f'{values[0].name} under a title of {wanted}')
+        if values[0].name not in expected.split(' or '):
+            self.refuse(f'the header has {values[0].name}, but the title '
+                        f'requires {expected}')
         return columns
 
     def head(self, heading: Column) -> None:
-        """The heading of a table over window sizes (osu_mbw_mr -V)."""
+        """Read the heading of a table over window sizes (osu_mbw_mr -V)."""
         expected = RATE if self.tables else BANDWIDTH
         if (self.program != 'osu_mbw_mr' or heading != expected
                 or len(self.tables) > 1
                 or not all(table.windows for table in self.tables)):
-            self.refuse('unexpected heading')
+            self.refuse('a heading of window sizes must not be here')
         self.heading = heading
 
     def window_header(self, line: str) -> None:
@@ -456,18 +462,20 @@ class _Reader:
                            for n in windows))
         for before, after in zip(windows, windows[1:], strict=False):
             if after != 2 * before:
-                self.refuse('window sizes do not double')
+                self.refuse('each window size must be twice the size before '
+                            'it')
         if len(self.tables) != list(_HEADINGS.values()).index(self.heading):
-            self.refuse('a second header')
+            self.refuse('the text has a second header')
         if self.tables and len(columns) != len(self.tables[0].columns):
-            self.refuse('window sizes differ from those above')
+            self.refuse('the window sizes differ from those of the first '
+                        'table')
         self.tables.append(Table(self.number, columns, windows=True))
         self.marked = False
 
     def sentence(self, line: str) -> None:
-        """The one result of osu_init and osu_hello."""
+        """Read the one result of osu_init or osu_hello."""
         if self.records:
-            self.refuse('a second result')
+            self.refuse('the text has a second result')
         if self.program == 'osu_hello':
             match = _HELLO.fullmatch(line)
             names = [('ranks', '1')]
@@ -477,12 +485,13 @@ class _Reader:
             names = [('ranks', '1'), ('init_time_min', 'ms'),
                      ('init_time_max', 'ms'), ('init_time', 'ms')]
         if not match:
-            self.refuse(f'unexpected line {line[:60]!r}')
+            self.refuse(f'this is not a line of {self.program}: '
+                        f'{line[:60]!r}')
         values = [int(group) for group in match.groups()]
         if min(values) < 1:
-            self.refuse('a zero in the result')
+            self.refuse('the result has a value of zero')
         if len(values) > 1 and not values[1] <= values[3] <= values[2]:
-            self.refuse('the mean is not between the extremes')
+            self.refuse('the mean is not between minimum and maximum')
         for (name, unit), value in zip(names, values, strict=True):
             self.add(None, name, value, unit)
 
@@ -495,12 +504,12 @@ class _Reader:
         table = self.tables[-1]
         if self.heading and not table.columns[1].name.startswith(
                 self.heading.name):
-            self.refuse('a row without window sizes above it')
+            self.refuse('the row has no window sizes above it')
         if table.rows and self.marked:
-            self.refuse('a row after a data type without its header')
+            self.refuse('the row follows a data type that has no header')
         if len(words) != len(table.columns):
-            self.refuse(f'{len(words)} fields under a header of '
-                        f'{len(table.columns)}')
+            self.refuse(f'the row has {len(words)} fields, its header '
+                        f'{len(table.columns)} columns')
         size = None
         values = {}
         for column, (word, _) in zip(table.columns, words, strict=True):
@@ -508,15 +517,17 @@ class _Reader:
                 size = self.size(line, word, table)
             elif column == VALIDATION:
                 if word != 'Pass':
-                    self.refuse('validation failed' if word == 'Fail' else
-                                f'{word!r} in place of Pass')
+                    self.refuse(
+                        "the program's validation of the data failed"
+                        if word == 'Fail' else
+                        f'the column Validation has {word!r} instead of Pass')
             elif column in COUNTS:
                 if not _INTEGER.fullmatch(word):
                     self.refuse(f'{word!r} is not a count')
             else:
                 values[column] = self.metric(column, word)
         if size is None and table.rows:
-            self.refuse('a second row in a table without sizes')
+            self.refuse('the table has no sizes and must have one row only')
         self.align(table, tuple(end for _, end in words))
         self.between(values)
         table.rows += 1
@@ -526,26 +537,28 @@ class _Reader:
             self.add(size, column.name + suffix, value, column.unit)
 
     def bare(self, count: int) -> None:
-        """The table of a barrier of 7.1, which has no header."""
+        """Begin the table of a barrier of 7.1, which has no header."""
         if release(self.version)[:2] == (7, 1):
             for shape in (_BARE, _BARE_SHORT):
                 if len(shape.get(self.program, ())) == count:
                     columns = tuple(_PHRASES[p] for p in shape[self.program])
                     self.tables.append(Table(self.number, columns))
                     return
-        self.refuse('a row without a header')
+        self.refuse('the row has no header above it')
 
     def size(self, line: str, word: str, table: Table) -> int:
         if line.startswith(' ') or not _INTEGER.fullmatch(word):
-            self.refuse(f'{word!r} is not a size')
+            self.refuse(f'{word!r} is not a valid size')
         size = int(word)
         if table.sizes:
             last = table.sizes[-1]
             if size <= last:
-                self.refuse(f'size {size} after {last}')
+                self.refuse(f'size {size} follows the larger or equal size '
+                            f'{last}')
             # OMB doubles from the first size on; 1 follows 0.
             if size != (2 * last or 1):
-                self.refuse(f'rows missing between sizes {last} and {size}')
+                self.refuse(f'rows are missing between sizes {last} and '
+                            f'{size}')
         table.sizes.append(size)
         return size
 
@@ -562,19 +575,20 @@ class _Reader:
         return value
 
     def align(self, table: Table, ends: tuple[int, ...]) -> None:
-        """Columns have fixed widths: a shifted one has lost or won digits."""
+        """Refuse a shifted column: widths are fixed, so digits were lost or
+        added."""
         if table.windows:
-            # `  %10.2f` after a size of 7: a large rate pushes on.
+            # `  %10.2f` after a size of 7: a large rate shifts the others.
             line = self.lines[self.number - 1]
-            want = f'{table.sizes[-1]:<7}' + ''.join(
+            expected = f'{table.sizes[-1]:<7}' + ''.join(
                 f'  {word:>10}' for word in line.split()[1:])
-            shifted = line.rstrip(' ') != want
+            shifted = line.rstrip(' ') != expected
         else:
             ends = ends[table.columns[0] == SIZE:]
             table.ends = table.ends or ends
             shifted = ends != table.ends
         if shifted:
-            self.refuse('a field is shifted: characters lost or added')
+            self.refuse('a field is shifted: characters were lost or added')
 
     def between(self, values: dict[Column, float]) -> None:
         named = {column.name: value for column, value in values.items()}
@@ -582,7 +596,8 @@ class _Reader:
             if f'{name}_max' in named and not (
                     named[f'{name}_min'] <= named[name]
                     <= named[f'{name}_max']):
-                self.refuse(f'mean {name} is not between its extremes')
+                self.refuse(f'the mean {name} is not between minimum and '
+                            'maximum')
 
     def add(self, size: int | None, name: str, value: float,
             unit: str) -> None:
@@ -590,41 +605,43 @@ class _Reader:
                                    float(value), unit, self.number))
 
     def end(self) -> None:
-        """What only the end of the text can tell."""
+        """Refuse a text that is incomplete, after its last line."""
         if not self.what:
-            self.refuse('no title of an OSU program', 1)
+            self.refuse('the text has no title of an OSU program', 1)
         for line, programs in self.owned:
             if not re.search(programs, self.program):
-                self.refuse(f'not a line of {self.program}: two outputs in '
-                            'one', line)
+                self.refuse(f'{self.program} does not print this line: the '
+                            'text has more than one output', line)
         for table in self.tables:
             if not table.rows:
-                self.refuse('a header without a row', table.line)
+                self.refuse('the header has no row below it', table.line)
             start = table.columns[0] == SIZE
-            wanted = table.header_ends[start:]
+            expected = table.header_ends[start:]
             # Other rows confirm a row's columns, else only the header can.
-            if table.rows == 1 and wanted and table.ends != wanted:
-                self.refuse('a field is shifted: characters lost or added',
-                            self.records[-1].line)
+            if table.rows == 1 and expected and table.ends != expected:
+                self.refuse('a field is shifted: characters were lost or '
+                            'added', self.records[-1].line)
         last = len(self.lines) - 1
         if not self.records:
-            self.refuse('a title without a result', last)
+            self.refuse('the text has a title but no result', last)
         if self.marked and self.tables:
-            self.refuse(f'no table of {self.datatype}', last)
+            self.refuse(f'the table of {self.datatype} is missing', last)
         if self.heading:
             if not self.tables[-1].columns[1].name.startswith(
                     self.heading.name):
-                self.refuse('a heading without a table', last)
+                self.refuse('the last heading has no table below it', last)
             if self.tables[0].sizes != self.tables[-1].sizes:
-                self.refuse('fewer rates than bandwidths', last)
+                self.refuse('the table of message rates has other sizes than '
+                            'the table of bandwidths', last)
 
 
 def parse(text: str) -> tuple[Record, ...]:
-    """The figures of one output of one OSU program.
+    """The records of one output of one OSU program.
 
-    A later table of other data types (-T all) has its type in the metric,
-    `latency[type=MPI_INT]`; a table over window sizes `bandwidth[window=4]`.
+    If a text has several data types (-T all), later tables have their type in
+    the metric, `latency[type=MPI_INT]`.  A table over window sizes has
+    `bandwidth[window=4]`.
 
-    :raises ParseError: where any of it cannot be trusted.
+    :raises ParseError: a part of the text cannot be trusted.
     """
     return _Reader(text).read()

@@ -1,4 +1,4 @@
-"""What OSU programs there are, and which of them an installation has."""
+"""The OSU programs, and those of an installation."""
 from __future__ import annotations
 
 import os
@@ -18,7 +18,7 @@ COLLECTIVE = re.compile(
     r'osu_i?(neighbor_)?(allgather|allreduce|alltoall|barrier|bcast|gather|'
     r'reduce|reduce_scatter|reduce_scatter_block|scatter)[vw]?(_persistent)?')
 
-#: What the embedded program implements.
+#: Programs that are embedded.
 EMBEDDED = (*PT2PT, *THREADED, *MULTI, *ONE_SIDED, 'osu_put_bibw', *STARTUP,
             'osu_allgather', 'osu_allreduce', 'osu_barrier', 'osu_ibarrier')
 
@@ -27,31 +27,31 @@ _KINDS = ('allgather', 'allgatherv', 'allreduce', 'alltoall', 'alltoallv',
           'reduce_scatter', 'scatter', 'scatterv')
 _NEIGHBOUR = ('allgather', 'allgatherv', 'alltoall', 'alltoallv', 'alltoallw')
 
-#: What an installation of OMB 7.2 or newer has, for a site to name before
-#: it is installed.
+#: Programs of OMB 7.2 or newer, for a site that has not installed it yet.
 OMB7 = (*PT2PT, *THREADED, *MULTI, *ONE_SIDED, 'osu_put_bibw', *STARTUP,
         *(f'osu_{i}{kind}' for i in ('', 'i') for kind in _KINDS),
         *(f'osu_{i}neighbor_{kind}' for i in ('', 'i') for kind in _NEIGHBOUR))
 
 
 def offered(source: str) -> tuple[str, ...]:
-    """The programs by where they come from, before they are installed: what
-    the suite builds itself, or OMB as a stack has it."""
+    """Programs of a source before they are installed: the embedded ones, or
+    those of OMB in a stack."""
     return EMBEDDED if source == 'embedded' else OMB7
 
 
 def installed(prefix: str | os.PathLike[str]) -> dict[str, str]:
     """Programs of an installation: name -> path.
 
-    Looks below `prefix`, which may be that of the installation or the folder
-    of the programs: they lie in libexec/osu-micro-benchmarks/mpi/<kind> (to
-    6.x) or c/mpi/<kind> (7.x).
+    Programs are in libexec/osu-micro-benchmarks/mpi/<kind> (up to 6.x) or in
+    c/mpi/<kind> (7.x).
+
+    :arg prefix: prefix of the installation, or a folder with programs.
     """
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for path in sorted(Path(prefix).glob('**/osu_*')):
         if (re.fullmatch(r'osu_[a-z_0-9]+', path.name) and path.is_file()
                 and os.access(path, os.X_OK)
                 and not {'openshmem', 'upc', 'upcxx', 'xccl'}
                 & set(path.parts)):
-            found.setdefault(path.name, str(path))
-    return found
+            result.setdefault(path.name, str(path))
+    return result

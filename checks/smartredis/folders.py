@@ -33,12 +33,12 @@ def sessions(folder: Path) -> Iterator[tuple[Path, tuple[Record, ...]]]:
 
     :raises ParseError: there is none, or a file of one cannot be trusted.
     """
-    found = sorted({path.parent for path in folder.rglob('rank_*_timing.csv')
+    match = sorted({path.parent for path in folder.rglob('rank_*_timing.csv')
                     if _FILE.search(path.name)})
-    if not found:
+    if not match:
         raise ParseError(1, '', 'no rank_N_timing.csv in this folder or '
                          'below it')
-    for session in found:
+    for session in match:
         yield session, records(session)
 
 
@@ -74,16 +74,16 @@ def records(session: Path) -> tuple[Record, ...]:
         return Record('smartsim-scaling', version, size, metric, value, unit,
                       1)
 
-    found = [record(metric, _value(sorted(times[function]), column) * factor,
+    results = [record(metric, _value(sorted(times[function]), column) * factor,
                     UNITS[factor])
              for function, metrics in METRICS[kind].items()
              if function in times for metric, column, factor in metrics]
     if kind == 'throughput' and size and loops and all(loops.values()):
         one_way = sum(size * calls[rank] / loop
                       for rank, loop in loops.items()) / 1e6
-        found += [record('bandwidth', 2 * one_way, 'MB/s'),
+        results += [record('bandwidth', 2 * one_way, 'MB/s'),
                   record('one_way_bandwidth', one_way, 'MB/s')]
-    return tuple(found)
+    return tuple(results)
 
 
 def _attributes(session: Path) -> dict[str, str]:

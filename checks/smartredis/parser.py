@@ -99,15 +99,15 @@ def read(text: str) -> tuple[Run, ...]:
     :raises ParseError: any line of it is not tensorload's, or it is cut.
     """
     lines = _Lines(text)
-    found = []
+    results = []
     while lines.at < len(lines.lines):
         if not lines.lines[lines.at].strip():
             lines.at += 1
             continue
-        found.append(_run(lines))
-    if not found:
+        results.append(_run(lines))
+    if not results:
         raise ParseError(1, '', 'no output of tensorload')
-    return tuple(found)
+    return tuple(results)
 
 
 def _run(lines: _Lines) -> Run:
@@ -131,8 +131,8 @@ def _run(lines: _Lines) -> Run:
         functions[name] = Times(int(calls), low, mean, p50, p95, p99, top,
                                 lines.at + 1)
         lines.at += 1
-    wanted = set(METRICS[mode]) | {'main()'}
-    if missing := sorted(wanted - set(functions)):
+    expected = set(METRICS[mode]) | {'main()'}
+    if missing := sorted(expected - set(functions)):
         raise lines.fault(f'no times of {", ".join(missing)}')
     line = lines.at + 1
     moved = float(lines.want(_MOVED, 'a line "# moved ..."')[1])
@@ -149,20 +149,20 @@ def records(run: Run) -> tuple[Record, ...]:
         return Record('tensorload', run.version, run.bytes, metric, value,
                       unit, line)
 
-    found = [record(metric, getattr(times, column) * factor, UNITS[factor],
+    results = [record(metric, getattr(times, column) * factor, UNITS[factor],
                     times.line)
              for function, metrics in METRICS[run.mode].items()
              for times in (run.functions[function],)
              for metric, column, factor in metrics]
     if run.mode == 'inference':
-        found.append(record('inference_rate', run.loops, '1/s',
+        results.append(record('inference_rate', run.loops, '1/s',
                             run.line + 1))
     if run.mode in ('throughput', 'consumer'):
-        found.append(record('bandwidth', run.moved, 'MB/s', run.line))
+        results.append(record('bandwidth', run.moved, 'MB/s', run.line))
     if run.mode == 'throughput':
-        found.append(record('one_way_bandwidth', run.moved / 2, 'MB/s',
+        results.append(record('one_way_bandwidth', run.moved / 2, 'MB/s',
                             run.line))
-    return tuple(found)
+    return tuple(results)
 
 
 def parse(text: str) -> tuple[Record, ...]:

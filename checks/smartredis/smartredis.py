@@ -213,22 +213,22 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     def outputs(self, run: guards.Run, size: int) -> list[parser.Run]:
         """What the programs of a step said."""
-        found: list[parser.Run] = []
+        results: list[parser.Run] = []
         for number, _ in enumerate(self.programs_of(size)):
             name = f'{run.name}.size{size}.{number}.out'
             text = Path(self.stagedir, name).read_text(errors='replace')
             try:
-                found += parser.read(text)
+                results += parser.read(text)
             except parser.ParseError as err:
                 guards.refuse('table', f'{name}:{err}')
-        return found
+        return results
 
     def check_output(self, out: parser.Run, where: str) -> None:
         """Refuses a run that did not do what it should have done."""
-        wanted = (self.ranks_of(out.mode), self.scenario.iterations)
-        if (out.ranks, out.iterations) != wanted:
-            guards.refuse('ranks', f'{where}: {out.mode}: {wanted[0]} ranks '
-                          f'and {wanted[1]} iterations asked for, '
+        expected = (self.ranks_of(out.mode), self.scenario.iterations)
+        if (out.ranks, out.iterations) != expected:
+            guards.refuse('ranks', f'{where}: {out.mode}: {expected[0]} ranks '
+                          f'and {expected[1]} iterations asked for, '
                           f'{out.ranks} and {out.iterations} ran')
         if out.verified != self.value_count(out.mode):
             guards.refuse('verify', f'{where}: {out.mode}: '
@@ -246,7 +246,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         """Commands of one size of tensors, at the least."""
         raise NotImplementedError
 
-    def values_served(self, services: Services, said: str,
+    def values_served(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         self.version = services.servers[0].version
         self.calls = []
@@ -323,17 +323,17 @@ def calls(folder: Path, size: int, first: int = 0) -> list[samples.Sample]:
 
     :arg first: the number of its rank 0.
     """
-    found = []
+    results = []
     for path in folder.glob('rank_*_timing.csv'):
         counts: dict[str, int] = {}
         with path.open(newline='') as file:
             for rank, function, seconds in csv.reader(file):
                 name = f'{function.removesuffix("()")}/{size}B'
-                found.append(samples.Sample(
+                results.append(samples.Sample(
                     first + int(rank), name, counts.get(name, 0),
                     float(seconds)))
                 counts[name] = counts.get(name, 0) + 1
-    return found
+    return results
 
 
 class SmartRedisThroughput(TensorBenchmark):
@@ -358,9 +358,9 @@ class SmartRedisThroughput(TensorBenchmark):
                 'put_tensor_p99', 'unpack_tensor', 'unpack_tensor_p99',
                 'client_time', 'loop_time')
 
-    def values_served(self, services: Services, said: str,
+    def values_served(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
-        values = super().values_served(services, said, run)
+        values = super().values_served(services, output, run)
         dip = parser.dip({size: values[metrics.key('bandwidth', size)]
                           for size in self.sizes})
         return values if dip is None else {**values, 'dip': dip}

@@ -143,9 +143,9 @@ _BOUNDS: dict[str, tuple[float, float]] = {
 def job(name: str) -> Job:
     """The job of that name; `autoscale` is tao_bench_autoscale."""
     known = [name, f'tao_bench_{name}']
-    for wanted in known:
-        if wanted in JOBS:
-            return JOBS[wanted]
+    for expected in known:
+        if expected in JOBS:
+            return JOBS[expected]
     raise ValueError(_unknown('job', known[1], JOBS, 'TaoBench'))
 
 
@@ -165,15 +165,15 @@ def settings(of: Job, name: str = '',
         cannot have
     """
     known = role(of, name).arguments
-    found = dict(known)
+    result = dict(known)
     for key, value in (given or {}).items():
         if key not in known:
             raise ValueError(_unknown('parameter', key, known, of.name))
-        found[key] = _checked(of.name, key, value, known[key])
-    if float(found.get('data_size_min', 0)) > float(
-            found.get('data_size_max', 0)):
+        result[key] = _checked(of.name, key, value, known[key])
+    if float(result.get('data_size_min', 0)) > float(
+            result.get('data_size_max', 0)):
         raise ValueError(f'{of.name}: data_size_min is above data_size_max')
-    return found
+    return result
 
 
 def beyond(of: Job, name: str = '',

@@ -41,8 +41,8 @@ def describe(node: str, kernel: str, architecture: str, lscpu: str,
 
 def _pairs(text: str, sign: str) -> Iterator[tuple[str, str]]:
     for line in text.splitlines():
-        name, found, value = line.partition(sign)
-        if found:
+        name, result, value = line.partition(sign)
+        if result:
             yield name.strip(), value.strip()
 
 

@@ -179,15 +179,15 @@ def parse(text: str) -> tuple[Record, ...]:
     if _is_client(text):
         return client(text)
     logs = servers(text)
-    found = []
+    results = []
     for number, log in enumerate(logs, 1):
         one = summary(log)
         suffix = f'[server={number}]' if len(logs) > 1 else ''
         line = (one.counted or log.points)[-1].line
-        found += [Record(log.program, log.version, None, name + suffix,
+        results += [Record(log.program, log.version, None, name + suffix,
                          float(getattr(one, name)), unit, line)
                   for name, unit in UNITS.items()]
-    return tuple(found)
+    return tuple(results)
 
 
 def remarks(text: str) -> Iterator[Remark]:
@@ -242,23 +242,30 @@ def servers(text: str, several: bool = True) -> list[Log]:
                for point in points):
         _refuse(points, lines)
     starts = sorted({1, *banners, *_restarts(points)}) if several else [1]
-    found = []
+    results = []
     places = [point.line for point in points]
     pieces_at = [piece.first for piece in pieces]
     spoken = [*banners.values()], [*banners]
     for first, end in zip(starts, [*starts[1:], len(lines) + 1], strict=True):
-        mine = _within(points, places, first, end)
-        if not mine:
+        subset = _within(points, places, first, end)
+        if not subset:
             continue
-        said = [one for one in _within(*spoken, first, end)
+        messages = [one for one in _within(*spoken, first, end)
                 if one['program']]
-        cut = lines[-1] != '' and mine[-1].line == len(lines)
-        if cut and mine[-1].older and not all(one.older for one in mine):
-            mine = (*mine[:-1], replace(mine[-1], fault=_CUT))
-        log = Log(mine, _within(pieces, pieces_at, first, end), cut)
-        found.append(replace(log, program=said[0]['program'],
-                             version=said[0]['version']) if said else log)
-    return found
+        cut = lines[-1] != '' and subset[-1].line == len(lines)
+        if cut and subset[-1].older and not all(one.older for one in subset):
+            subset = (*subset[:-1], replace(subset[-1], fault=_CUT))
+        log = Log(subset, _within(pieces, pieces_at, first, end), cut)
+        results.append(
+            replace(
+                log,
+                program=messages[0]['program'],
+                version=messages[0]['version'],
+            )
+            if messages
+            else log
+        )
+    return results
 
 
 def _within(values: Sequence[_T], places: Sequence[int], first: int,
@@ -375,31 +382,31 @@ def summary(log: Log | str, window: float = WINDOW,
         if more:
             raise ParseError(more[0].points[0].line, '', 'another server '
                              'starts here: parse its log by itself')
-    wanted = expected_points(window, interval)
+    expected = expected_points(window, interval)
     backwards = [point for point in reversed(log.points) if point.counts]
-    del backwards[wanted:]
+    del backwards[expected:]
     count = len(backwards)
     fast, slow = (sum(point.values[name] for point in backwards)
                   / max(count, 1) for name in ('fast_qps', 'slow_qps'))
     total = fast + slow
     counted = tuple(reversed(backwards))
     return Summary(fast, slow, total, fast / total if total else 0.0, count,
-                   total / BASELINE, wanted, log, counted,
-                   tuple(_left_out(log, counted, wanted)),
-                   tuple(_notes(log, counted, wanted)))
+                   total / BASELINE, expected, log, counted,
+                   tuple(_left_out(log, counted, expected)),
+                   tuple(_notes(log, counted, expected)))
 
 
-def _left_out(log: Log, counted: Sequence[Point], wanted: int
+def _left_out(log: Log, counted: Sequence[Point], expected: int
               ) -> Iterator[Remark]:
     """Consecutive lines left out for the same reason, as one remark."""
     taken = {point.line for point in counted}
-    found = sorted([*log.pieces, *(
-        Remark(point.line, point.line, _reason(point, counted, wanted))
+    results = sorted([*log.pieces, *(
+        Remark(point.line, point.line, _reason(point, counted, expected))
         for point in log.points if point.line not in taken)],
         key=lambda remark: remark.first)
     lines = sorted(taken)
     last: Remark | None = None
-    for remark in found:
+    for remark in results:
         if last and remark.reason == last.reason and (
                 bisect.bisect_right(lines, last.last)
                 == bisect.bisect_left(lines, remark.first)):
@@ -412,23 +419,23 @@ def _left_out(log: Log, counted: Sequence[Point], wanted: int
         yield last
 
 
-def _reason(point: Point, counted: Sequence[Point], wanted: int) -> str:
+def _reason(point: Point, counted: Sequence[Point], expected: int) -> str:
     """Why a point does not count."""
     if point.fault:
         return point.fault
     if point.counts:
-        return f'before the last {wanted} points'
+        return f'before the last {expected} points'
     if point.values['fast_qps'] <= 1:
         return 'no load: fast_qps is not above 1'
     low = f'hit_rate below {MIN_HIT_RATE}'
     if counted and counted[0].line < point.line < counted[-1].line:
         return f'{low}: a dip in the window'
-    if counted and len(counted) < wanted and point.line < counted[0].line:
+    if counted and len(counted) < expected and point.line < counted[0].line:
         return f'{low}: the cache is not warm, and the window is not full'
     return low
 
 
-def _notes(log: Log, counted: Sequence[Point], wanted: int
+def _notes(log: Log, counted: Sequence[Point], expected: int
            ) -> Iterator[Remark]:
     """Remarks on points that count."""
     short = [p for p in counted if p.values['slow_qps_oom'] > 0]
@@ -440,9 +447,9 @@ def _notes(log: Log, counted: Sequence[Point], wanted: int
         yield Remark(lost[0].line, lost[-1].line, f'{len(lost)} points '
                      'count although slow_qps is less than the misses of '
                      'hit_rate: some were not answered')
-    if counted and len(counted) < wanted:
+    if counted and len(counted) < expected:
         yield Remark(counted[0].line, counted[-1].line,
-                     f'{len(counted)} data points of {wanted}')
+                     f'{len(counted)} data points of {expected}')
     if log.cut and counted and counted[-1] is log.points[-1]:
         yield Remark(counted[-1].line, counted[-1].line,
                      f'counts, but {_CUT}')
@@ -498,7 +505,7 @@ def client(text: str) -> tuple[Record, ...]:
     :raises ParseError: there are not two, or one of them cannot be trusted
     """
     lines = text.split('\n')
-    found = memtier.parse('\n'.join(
+    match = memtier.parse('\n'.join(
         '' if _WRAPPER.match(line.rstrip()) else line for line in lines))
     runs = sum(line.strip().startswith('ALL STATS') for line in lines)
     if runs != 2:
@@ -507,7 +514,7 @@ def client(text: str) -> tuple[Record, ...]:
             if runs == 1 else f'{runs} runs: a client has a warm-up and a '
             'test; parse each client by itself')
     test = [(record, re.fullmatch(r'(\w+)\[run=2(?:,(.+))?\]',
-                                  record.metric)) for record in found]
+                                  record.metric)) for record in match]
     return tuple(Record('tao_bench_client', record.version, record.size,
                         name[1] + (f'[{name[2]}]' if name[2] else ''),
                         record.value, record.unit, record.line)

@@ -67,7 +67,7 @@ def of_clients(texts: Sequence[str], interval: float) -> Log:
     :param texts: CSV of plumbload --series, of one phase, one a client
     :raises ParseError: one of them is damaged
     """
-    found: list[tuple[float, float]] = []
+    results: list[tuple[float, float]] = []
     for text in texts:
         last = 0.0
         for number, row in enumerate(csv.DictReader(io.StringIO(text))):
@@ -81,12 +81,12 @@ def of_clients(texts: Sequence[str], interval: float) -> Log:
                 # Rows after the end are for answers still in flight.
                 break
             last = time
-            if number == len(found):
-                found.append((0.0, 0.0))
-            have = found[number]
-            found[number] = (have[0] + max(operations - 2 * misses, 0),
+            if number == len(results):
+                results.append((0.0, 0.0))
+            have = results[number]
+            results[number] = (have[0] + max(operations - 2 * misses, 0),
                              have[1] + misses)
-    return _log(found, interval)
+    return _log(results, interval)
 
 
 def idle(count: int) -> Log:
@@ -94,13 +94,13 @@ def idle(count: int) -> Log:
     return _log([(0.0, 0.0)] * count, 1.0)
 
 
-def _log(found: Sequence[tuple[float, float]], interval: float) -> Log:
+def _log(items: Sequence[tuple[float, float]], interval: float) -> Log:
     """A server's points from its hits and misses in each interval."""
     return Log(tuple(Point(number, {
         'fast_qps': fast / interval, 'slow_qps': slow / interval,
         'hit_rate': fast / (fast + slow) if fast + slow else 0.0,
         'slow_qps_oom': 0.0, 'nanosleeps_per_sec': 0.0})
-        for number, (fast, slow) in enumerate(found, 1)))
+        for number, (fast, slow) in enumerate(items, 1)))
 
 
 def joined(logs: Sequence[Log]) -> Log:
@@ -110,7 +110,7 @@ def joined(logs: Sequence[Log]) -> Log:
                      for number, point in enumerate(points, 1)))
 
 
-def series(found: Sequence[Summary | None], starts: Sequence[float],
+def series(summary: Sequence[Summary | None], starts: Sequence[float],
            interval: float, busy: Mapping[str, Busy], phases: Phases) -> str:
     """All points of a run, of its servers and of their machines, as CSV.
 
@@ -137,7 +137,7 @@ def series(found: Sequence[Summary | None], starts: Sequence[float],
             table.writerow([f'{at - first:.3f}', name, metric, repr(value),
                             unit, phase(at), counts, why])
 
-    for index, (one, start) in enumerate(zip(found, starts, strict=True)):
+    for index, (one, start) in enumerate(zip(summary, starts, strict=True)):
         if not one:
             continue
         counted = {point.line for point in one.counted}

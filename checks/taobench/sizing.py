@@ -169,16 +169,16 @@ def cache_mb(memsize: float) -> int:
     return int(memsize * 1024 * MEMORY_USE)
 
 
-def client_threads(cpus: int, wanted: int = 0) -> int:
+def client_threads(cpus: int, expected: int = 0) -> int:
     """Threads of a client on so many CPUs."""
-    if wanted > 0:
-        return wanted
+    if expected > 0:
+        return expected
     return cpus - SPARE_CPUS if cpus > SPARE_CPUS else max(int(cpus * 0.8), 1)
 
 
-def connections_per_thread(cpus: int, wanted: int = 0) -> int:
+def connections_per_thread(cpus: int, expected: int = 0) -> int:
     """Connections of a client's thread, capped; 0 wants 380."""
-    return min(wanted or 380, max(CONNECTIONS // cpus, 1))
+    return min(expected or 380, max(CONNECTIONS // cpus, 1))
 
 
 def plan(of: Job, machine: Machine,
@@ -212,19 +212,19 @@ def _single(of: Job, machine: Machine, given: Mapping[str, Value] | None,
     memsize = _number(values, 'memsize')
     port = int(_number(values, 'port_number')) or PORT
     # Both sides must agree: arguments not given to a client are the server's.
-    said = {'server_hostname': hostname, 'server_memsize': memsize,
+    answer = {'server_hostname': hostname, 'server_memsize': memsize,
             'warmup_time': values['warmup_time'],
             'test_time': values['test_time'], 'server_port_number': port,
             'disable_tls': values['disable_tls'], **(client_given or {})}
-    told = jobs.settings(of, 'client', said)
+    message = jobs.settings(of, 'client', answer)
     cpus = distribute(machine.cpus, 1)[0]
     server = _instance(0, cpus, machine, values, memsize, port, ())
     count = len(machine.cpus)
-    clients = tuple(_client(index, 0, own, told, said)
+    clients = tuple(_client(index, 0, own, message, answer)
                     for index, own in enumerate(client_cpus or [count] * 2))
     return _plan(of, values, (server,), clients, memsize,
                  int(_number(values, 'warmup_time')), 0,
-                 str(told['server_hostname']))
+                 str(message['server_hostname']))
 
 
 def _autoscale(of: Job, machine: Machine, given: Mapping[str, Value] | None,
@@ -253,10 +253,10 @@ def _autoscale(of: Job, machine: Machine, given: Mapping[str, Value] | None,
         bind = ['taskset', '--cpu-list', ranges(cpus)]
         if machine.many_nodes:
             nodes = ','.join(map(str, numa_of(machine.cpus, cpus)))
-            wanted = [word for name, option in (
+            expected = [word for name, option in (
                 ('bind_cpu', '--cpunodebind'), ('bind_mem', '--membind'))
                 if whole(name) for word in (option, nodes)]
-            bind = (['numactl', *wanted] if wanted else []) + bind
+            bind = (['numactl', *expected] if expected else []) + bind
         instances.append(_instance(index, cpus, machine, values,
                                    memsize / count, first + index,
                                    tuple(bind)))
@@ -266,7 +266,7 @@ def _autoscale(of: Job, machine: Machine, given: Mapping[str, Value] | None,
     if len(own) != machines:
         raise ValueError(f'num_clients = {machines}, but CPUs of {len(own)} '
                          'client machines are given')
-    told = _told(values, len(machine.cpus))
+    message = _told(values, len(machine.cpus))
     client_job = jobs.JOBS['tao_bench_custom']
     clients = []
     # More servers than machines: each server has one client; otherwise
@@ -277,17 +277,17 @@ def _autoscale(of: Job, machine: Machine, given: Mapping[str, Value] | None,
                  'server_memsize': memsize / count,
                  'warmup_time': values['warmup_time'],
                  'test_time': values['test_time'],
-                 'server_port_number': first + server, **told}
+                 'server_port_number': first + server, **message}
         if whole('sanity') and index == 0:
             words['sanity'] = values['sanity']
         if whole('client_wait_after_warmup') >= 0:
             words['wait_after_warmup'] = values['client_wait_after_warmup']
         if whole('disable_tls'):
             words['disable_tls'] = 1
-        asked = {**words, **(client_given or {})}
+        request = {**words, **(client_given or {})}
         clients.append(_client(
             place, server, own[place],
-            jobs.settings(client_job, 'client', asked), asked))
+            jobs.settings(client_job, 'client', request), request))
     return _plan(of, values, tuple(instances), tuple(clients), memsize,
                  whole('warmup_time'), SERVER_MARGIN,
                  str(values['server_hostname']))
@@ -295,14 +295,14 @@ def _autoscale(of: Job, machine: Machine, given: Mapping[str, Value] | None,
 
 def _told(values: Mapping[str, Value], cpus: int) -> dict[str, Value]:
     """Connections a thread that the clients are told of, if at all."""
-    wanted = int(_number(values, 'clients_per_thread'))
+    expected = int(_number(values, 'clients_per_thread'))
     per_cpu = int(_number(values, 'conns_per_server_core'))
-    if not wanted and per_cpu:
+    if not expected and per_cpu:
         cores = int(_number(values, 'client_cores')) or cpus
         parts = max(int(_number(values, 'num_servers')),
                     int(_number(values, 'num_clients')))
-        wanted = max(per_cpu * cpus // (client_threads(cores) * parts), 1)
-    return {'clients_per_thread': wanted} if wanted else {}
+        expected = max(per_cpu * cpus // (client_threads(cores) * parts), 1)
+    return {'clients_per_thread': expected} if expected else {}
 
 
 def _instance(index: int, cpus: Sequence[int], machine: Machine,
@@ -341,7 +341,7 @@ def _instance(index: int, cpus: Sequence[int], machine: Machine,
 
 
 def _client(machine: int, server: int, cpus: int,
-            values: Mapping[str, Value], told: Mapping[str, Value]
+            values: Mapping[str, Value], reported: Mapping[str, Value]
             ) -> Client:
     if cpus < 1:
         raise ValueError(f'client machine {machine + 1} has no CPUs')
@@ -354,7 +354,7 @@ def _client(machine: int, server: int, cpus: int,
         max(key_count(_number(values, 'server_memsize'),
                       _number(values, 'target_hit_ratio'),
                       _number(values, 'tunning_factor')), 1),
-        values, told)
+        values, reported)
 
 
 def _plan(of: Job, values: Mapping[str, Value],

@@ -134,10 +134,10 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     def run_complete(self) -> bool:
         """Polled while the job runs; prints the instructions for people."""
-        told = Path(self.stagedir, 'run.1.clients.txt')
-        if self.outside and not self.told and told.exists():
+        message = Path(self.stagedir, 'run.1.clients.txt')
+        if self.outside and not self.told and message.exists():
             self.told = True
-            self.logger.info(told.read_text())
+            self.logger.info(message.read_text())
         return super().run_complete()
 
     #: Whether the instructions were printed.
@@ -300,18 +300,18 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     def logs(self, services: Services, run: guards.Run
              ) -> list[tao.Log | None]:
         """The statistics of each server; None: it left none."""
-        found: list[tao.Log | None] = []
+        rows: list[tao.Log | None] = []
         for server in services.servers:
             path = Path(self.stagedir, f'{run.name}.server{server.index}.log')
             try:
-                found += tao.servers(path.read_text(errors='replace'),
+                rows += tao.servers(path.read_text(errors='replace'),
                                      several=False)
             except (OSError, ParseError) as err:
                 self.logger.warning(f'{path}: {err}')
-                found.append(None)
-        return found
+                rows.append(None)
+        return rows
 
-    def values_served(self, services: Services, said: str,
+    def values_served(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         sized, interval = self.sized, self.interval
         self.version = services.servers[0].version
@@ -320,22 +320,22 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         # Enough requests end it before its time.
         expected = replace(self.expected, warmup_time=min(
             sized.warmup_time, services.steps['warmup'].seconds))
-        found = [tao.summary(log, tao.window_of(sized.test_time), interval)
+        rows = [tao.summary(log, tao.window_of(sized.test_time), interval)
                  if log else None for log in self.logs(services, run)]
         busy = {node: results.Busy(Path(
             self.stagedir, f'{run.name}.cpu.{node}.csv').read_text())
             for node in {server.node for server in services.servers}}
         cpu = next(iter(busy.values())).between(*phases['test'])
-        client, limited = self.client_values(said, run)
+        client, limited = self.client_values(output, run)
         reasons = validity.judge(
-            found, expected, cpu if self.judges_cpu else None,
+            rows, expected, cpu if self.judges_cpu else None,
             limited if self.judges_cpu else ())
         if reasons:
             which = f'{run.name}: ' * (self.repetitions > 1)
             self.invalid = '; '.join(filter(None, [
                 self.invalid, *(f'{which}{one}' for one in reasons)]))
-        combined = tao.combine(found)
-        self.keep(run, services, found, busy, phases, combined, client)
+        combined = tao.combine(rows)
+        self.keep(run, services, rows, busy, phases, combined, client)
         test = services.steps['test']
         return {**{name: float(value) for name, value in combined.items()
                    if not isinstance(value, str)},
@@ -360,7 +360,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             connections=[sized.connections(one.index)
                          for one in sized.instances])
 
-    def client_values(self, said: str, run: guards.Run
+    def client_values(self, output: str, run: guards.Run
                        ) -> tuple[dict[str, float], list[str]]:
         """Latencies seen by the clients, and the names of clients that were
         at their limit; `clients` are their own figures."""
@@ -372,7 +372,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 self.stagedir, f'{run.name}.test.{number}.out').read_text()))
                 for number in range(len(self.sized.clients))]
             return {}, []
-        seen = plumbload.read(said)
+        seen = plumbload.read(output)
         self.clients = [{'role': 'client', 'qps': rate}
                         for rate in seen.rates.values()]
         return ({record.metric: record.value for record in seen.records
@@ -382,7 +382,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                  if by == 'client'])
 
     def keep(self, run: guards.Run, services: Services,
-             found: list[tao.Summary | None], busy: dict[str, results.Busy],
+             summary: list[tao.Summary | None], busy: dict[str, results.Busy],
              phases: results.Phases, combined: dict[str, Any],
              client: dict[str, float]) -> None:
         """The original's report, and the points over time."""
@@ -393,7 +393,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         beyond = jobs.beyond(job, 'server' if single else '', servers) + [
             f'client.{name}' for name in jobs.beyond(
                 job if single else jobs.job('custom'), 'client', clients)]
-        metrics = (report.server_metrics(found[0]) if single and found[0]
+        metrics = (report.server_metrics(summary[0]) if single and summary[0]
                    else combined)
         document = report.document(
             job, self.machines(services),
@@ -403,13 +403,13 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         own = {
             'clients.json': json.dumps(self.clients, indent=1) + '\n',
             'series.csv': results.series(
-                found, self.starts(services), expected.interval, busy,
+                summary, self.starts(services), expected.interval, busy,
                 phases)}
         self.files = {
             **self.files,
             **report.files(
                 document,
-                [one.log if one else None for one in found],
+                [one.log if one else None for one in summary],
                 run.repetition,
             ),
             'rule.txt': f'{expected.points} data points a server, by the '
@@ -508,7 +508,7 @@ class TaoLookAside(TaoBenchmark):
 
     def logs(self, services: Services, run: guards.Run
              ) -> list[tao.Log | None]:
-        found: list[tao.Log | None] = []
+        rows: list[tao.Log | None] = []
         for server in services.servers:
             warmup, test = (results.of_clients([
                 Path(self.stagedir, f'{run.name}.{phase}.{number}.csv'
@@ -519,8 +519,8 @@ class TaoLookAside(TaoBenchmark):
             steps = services.steps
             rest = round((steps['test'].at - steps['warmup'].at)
                          / self.interval) - len(warmup.points)
-            found.append(results.joined([warmup, results.idle(rest), test]))
-        return found
+            rows.append(results.joined([warmup, results.idle(rest), test]))
+        return rows
 
     def starts(self, services: Services) -> list[float]:
         return [services.steps['warmup'].at] * len(services.servers)

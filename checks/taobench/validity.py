@@ -95,7 +95,7 @@ class Reason:
         return f'{self.text}: {CAUSES[self.cause]}'
 
 
-def judge(found: Sequence[Summary | None], expected: Expected,
+def judge(summary: Sequence[Summary | None], expected: Expected,
           cpu: Cpu | None = None, limited: Sequence[str] = ()
           ) -> list[Reason]:
     """Why a run is invalid; none: it is valid.
@@ -105,23 +105,23 @@ def judge(found: Sequence[Summary | None], expected: Expected,
     :param cpu: None: not known, not judged
     :param limited: names of clients that set the pace themselves
     """
-    reasons = [*_instances(found, expected)]
-    for index, one in enumerate(found, 1):
+    reasons = [*_instances(summary, expected)]
+    for index, one in enumerate(summary, 1):
         if one:
             reasons += _server(index, one, expected)
     if limited:
         reasons.append(Reason('clients', f'{", ".join(limited)} could not '
                               'ask faster', 'starved'))
-    reasons += _balance(found)
-    reasons += _hit_ratio(found)
+    reasons += _balance(summary)
+    reasons += _hit_ratio(summary)
     if cpu:
         reasons += _cpu(cpu, expected)
     return reasons
 
 
-def _instances(found: Sequence[Summary | None], expected: Expected
+def _instances(summary: Sequence[Summary | None], expected: Expected
                ) -> list[Reason]:
-    good = sum(one is not None for one in found)
+    good = sum(one is not None for one in summary)
     if good == expected.instances:
         return []
     return [Reason('instances', f'{good} of {expected.instances} servers '
@@ -176,11 +176,11 @@ def _window(one: Summary, expected: Expected) -> Sequence[Point]:
     start = next((at for at, p in enumerate(points) if p.busy), 0)
     end = start + round((expected.warmup_time + expected.rest
                          + expected.test_time) / expected.interval)
-    found = points[max(end - round(window_of(expected.test_time)
+    result = points[max(end - round(window_of(expected.test_time)
                                    / expected.interval), 0):end]
     # Steps of a job between warm-up and test shift the window a little.
-    late = next((at for at, p in enumerate(found) if p.busy), 0)
-    return found[late if late <= WINDOW_TOLERANCE else 0:]
+    late = next((at for at, p in enumerate(result) if p.busy), 0)
+    return result[late if late <= WINDOW_TOLERANCE else 0:]
 
 
 def _dip(one: Summary) -> list[Point]:
@@ -226,21 +226,21 @@ def _hit_rate(points: Sequence[Point], interval: float
     return rate, rate * (1 - rate) / (hits + misses)
 
 
-def _balance(found: Sequence[Summary | None]) -> list[Reason]:
+def _balance(summary: Sequence[Summary | None]) -> list[Reason]:
     """Servers that got far fewer requests than the others."""
-    rates = [one.total_qps for one in found if one and one.num_data_points]
+    rates = [one.total_qps for one in summary if one and one.num_data_points]
     if len(rates) < 2:
         return []
     usual = statistics.median_high(rates)
     return [Reason('balance', f'server {index}: {one.total_qps:.0f} requests '
                    f'a second, the others {usual:.0f}', 'starved')
-            for index, one in enumerate(found, 1)
+            for index, one in enumerate(summary, 1)
             if one and one.num_data_points
             and one.total_qps < MIN_RATE_SHARE * usual]
 
 
-def _hit_ratio(found: Sequence[Summary | None]) -> list[Reason]:
-    good = [one for one in found if one and one.num_data_points]
+def _hit_ratio(summary: Sequence[Summary | None]) -> list[Reason]:
+    good = [one for one in summary if one and one.num_data_points]
     if not good:
         return []
     ratio = float(combine(good)['hit_ratio'])

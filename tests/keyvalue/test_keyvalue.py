@@ -95,24 +95,24 @@ def refused(suite, done, guard):
 
 def test_memory_below_the_data(suite, store):
     done = measure(suite, store, 'get', '-SStoreServes.memory=2')
-    said = refused(suite, done, 'service')
-    assert 'step fill' in said or 'client 0' in said
-    assert 'OOM' in said and 'the store is full' in said
+    output = refused(suite, done, 'service')
+    assert 'step fill' in output or 'client 0' in output
+    assert 'OOM' in output and 'the store is full' in output
 
 
 def test_port_that_is_taken(suite, store):
     with socket.create_server(('127.0.0.1', 0)) as taken:
         port = taken.getsockname()[1]
         done = measure(suite, store, 'get', f'-SStoreServes.port={port}')
-    said = refused(suite, done, 'service')
-    assert f'port {port} on ' in said and 'is taken by' in said
+    output = refused(suite, done, 'service')
+    assert f'port {port} on ' in output and 'is taken by' in output
 
 
 def test_too_few_open_files(suite, store):
     done = measure(suite, store, 'get connections=1000', mode='nightly',
                    first='ulimit -n 900')
-    said = refused(suite, done, 'service')
-    assert 'open files are needed' in said and 'the limit is 900' in said
+    output = refused(suite, done, 'service')
+    assert 'open files are needed' in output and 'the limit is 900' in output
 
 
 @pytest.mark.parametrize('script, words', [
@@ -215,8 +215,8 @@ def test_a_store_that_lies(suite, tmp_path, lie, words):
         'str(scenario) == "keydb get payload=1048576"',
         *SHORT,
     )
-    said = refused(suite, done, 'service')
-    assert re.search(words, said), said
+    output = refused(suite, done, 'service')
+    assert re.search(words, output), output
 
 
 def test_ctrl_c_leaves_nothing(suite, store, tmp_path):
@@ -247,22 +247,22 @@ def test_ctrl_c_leaves_nothing(suite, store, tmp_path):
 
 def left_in(scratch):
     """Data folders, and processes that live in them."""
-    found = list(scratch.glob('plumbline-agent-*'))
+    results = list(scratch.glob('plumbline-agent-*'))
     for path in Path('/proc').glob('[0-9]*/cwd'):
         with contextlib.suppress(OSError):
             if os.readlink(path).startswith(str(scratch)):
-                found.append(path)
-    return found
+                results.append(path)
+    return results
 
 
 # The generators of others --------------------------------------------------
 
 def test_under_the_generators_of_others(suite):
-    found = [name for name in ('redis-benchmark', 'memtier_benchmark')
+    results = [name for name in ('redis-benchmark', 'memtier_benchmark')
              if shutil.which(name)]
     if not shutil.which('redis-server'):
         skip_missing('redis-server', 'no redis-server on PATH')
-    if not found:
+    if not results:
         skip_missing('redis-benchmark', 'neither redis-benchmark nor '
                 'memtier_benchmark on PATH')
     done = suite.reframe(*RUN, '--mode=nightly', '-n', 'StoreGenerators',
@@ -271,7 +271,7 @@ def test_under_the_generators_of_others(suite):
                          '-SStoreGenerators.requests=20000',
                          '-SStoreGenerators.duration=1')
     assert done.returncode == 0, done.stdout + done.stderr
-    assert {r['program'] for r in suite.records} == set(found)
+    assert {r['program'] for r in suite.records} == set(results)
     assert {'operations', 'latency_p99', 'server_cpu'} <= {
         r['metric'] for r in suite.records}
 
@@ -303,8 +303,8 @@ def test_a_store_that_lies_to_the_generators_of_others(
         f'str(scenario) == "keydb {operation} generator=benchmark"',
         '-SStoreGenerators.requests=10000',
     )
-    said = refused(suite, done, 'service')
-    assert re.search(words, said), said
+    output = refused(suite, done, 'service')
+    assert re.search(words, output), output
 
 
 def test_a_generator_whose_clock_is_wrong(suite, tmp_path):
@@ -330,8 +330,8 @@ for _env in site_configuration['environments']:
                          '-Srepetitions=1', '-E',
                          'str(scenario).startswith("redis get generator=ben")',
                          '-SStoreGenerators.requests=20000')
-    said = refused(suite, done, 'wall_time')
-    assert 'iterations times figures make 2e+03 s' in said, said
+    output = refused(suite, done, 'wall_time')
+    assert 'iterations times figures make 2e+03 s' in output, output
 
 
 # Its parts -----------------------------------------------------------------

@@ -52,7 +52,7 @@ def test_real_output(name):
                 assert f'{record.value / 1000:.5f}' in line
 
 
-@pytest.mark.parametrize('name, wanted', [
+@pytest.mark.parametrize('name, expected', [
     ('redis-benchmark-7.0.15.text.txt', {
         'operations[test=SET]': 55555.55, 'latency_p99[test=SET]': 455,
         'latency_max[test=GET]': None}),
@@ -70,11 +70,11 @@ def test_real_output(name):
     ('memtier-2.3.0.command.json', {'operations': 34887.27,
                                     'latency_p99': None}),
 ])
-def test_values(name, wanted):
-    found = {metric: value for (_, _, _, metric), (value, _)
+def test_values(name, expected):
+    result = {metric: value for (_, _, _, metric), (value, _)
              in values(TEXTS[name]).items()}
-    for metric, value in wanted.items():
-        assert metric in found and value in (None, found[metric])
+    for metric, value in expected.items():
+        assert metric in result and value in (None, result[metric])
 
 
 @pytest.mark.parametrize('name', [n for n in MEMTIER if n.endswith('json')])
@@ -96,15 +96,15 @@ def test_memtier_says_the_same_in_text_and_json(name):
 def test_memtier_counts_kilobytes_of_1024():
     text = TEXTS['memtier-2.3.0.get.txt']
     shown = float(re.search(r'^Totals.* ([\d.]+) *$', text, re.M)[1])
-    (value, unit), = [found for key, found in values(text).items()
+    (value, unit), = [item for key, item in values(text).items()
                       if key[3] == 'bandwidth']
     assert (value, unit) == (round(shown * 1024 / 1e6, 6), 'MB/s')
 
 
 def test_several_runs_keep_apart_and_copies_are_left_out():
-    found = {key[3] for key in values(TEXTS['memtier-2.3.0.runs.txt'])
+    result = {key[3] for key in values(TEXTS['memtier-2.3.0.runs.txt'])
              if key[3].startswith('operations')}
-    assert found == {
+    assert result == {
         f'operations{suffix}' for suffix in (
             '', '[type=Sets]', '[type=Gets]', *(
                 f'[run={n}{kind}]' for n in (1, 2, 3)
@@ -114,8 +114,8 @@ def test_several_runs_keep_apart_and_copies_are_left_out():
 
 
 def test_totals_of_own_commands_have_no_bandwidth():
-    found = {key[3] for key in values(TEXTS['memtier-2.3.0.command.txt'])}
-    assert 'bandwidth[type=Lpushs]' in found and 'bandwidth' not in found
+    result = {key[3] for key in values(TEXTS['memtier-2.3.0.command.txt'])}
+    assert 'bandwidth[type=Lpushs]' in result and 'bandwidth' not in result
 
 
 def test_a_rate_that_was_asked_for():
@@ -155,9 +155,9 @@ def harmless(name, text, want):
     Without a line of its own a test, row or run may be missing; then the
     suffix that told tests apart may be gone too.
     """
-    def bare(found):
+    def bare(result):
         return {(re.sub(r'\[test=.*\]|run=\d,?', '', key[3])
-                 .replace('[]', ''), value) for key, value in found.items()}
+                 .replace('[]', ''), value) for key, value in result.items()}
 
     try:
         left = values(text)

@@ -88,9 +88,9 @@ def test_every_case_of_the_matrix_is_launched_and_parsed(big, standin):
         out = seen[key]
         assert out.ranks == ranks and len(out.hosts) == case['nodes']
         assert out.program == case['program']
-        said = {r.metric if r.size is None else f'{r.metric}@{r.size}B'
+        answer = {r.metric if r.size is None else f'{r.metric}@{r.size}B'
                 for r in parser.records(out)}
-        assert set(case['planned']) <= said, case
+        assert set(case['planned']) <= answer, case
         assert len(case['planned']) > 10 or 'alltoallv' in case['program']
 
 
@@ -105,11 +105,11 @@ def test_the_matrix_has_what_it_should(big):
                   '-G 1', '-t 8 -g 1', '-t 1 -g 8', '-p 1', '-R 1', '-R 2',
                   '-x 1', '-R 2 -D 1', '-m 8', '-a 3'):
         assert any(f' {words}' in line for line in lines), words
-    told = [c['environment'] for c in big]
+    messages = [c['environment'] for c in big]
     for name, value in (('NCCL_ALGO', 'NVLS'), ('NCCL_CROSS_NIC', '2'),
                         ('NCCL_COLLNET_ENABLE', '1'), ('NCCL_PROTO', 'LL'),
                         ('NCCL_NVLS_ENABLE', '0')):
-        assert any(env.get(name) == value for env in told), name
+        assert any(env.get(name) == value for env in messages), name
     for case in big:
         one_rank = re.search('(threads_per_rank|gpus_per_thread)=0|'
                              'parallel_init', case['params'])
@@ -207,29 +207,29 @@ NICS = {'EFA-100': 32, ('A100-SXM4', 'Cassini-200'): 2,
 @pytest.mark.parametrize('row', physics.published(), ids=lambda row: (
     f"{row['gpu']}-{row['nodes']}-{row['program']}"))
 def test_no_published_metric_is_beyond_the_limits(row):
-    found = [(row['gpu'], row['gpus'])]
+    results = [(row['gpu'], row['gpus'])]
     if 'nic' in row:
         pair = row['gpu'], row['nic']
-        found.append((row['nic'], NICS.get(pair) or NICS.get(
+        results.append((row['nic'], NICS.get(pair) or NICS.get(
             row['nic'], row['gpus'])))
-    site = hardware.limits(hardware.devices(*found))
+    site = hardware.limits(hardware.devices(*results))
     case = row['program'], row['nodes'], row['gpus']
     assert row['busbw'] < physics.limit(*case, site)[0]
     ring = physics.expected(*case, site)
     assert ring is None or row['busbw'] > ring / 2.2
     assert set(row) - {'nic'} == {'gpu', 'gpus', 'nodes', 'program', 'busbw',
                                   'source', 'date'}
-    assert physics.others(*case, dict(found)) == row
+    assert physics.published_for(*case, dict(results)) == row
 
 
 def test_measured_values_are_within_the_limits():
     """Above the ring, by reduction in the switch: 483 on eight H100, 839 on
     eight B200, 487 on two nodes of H100 with EFA."""
-    for nodes, busbw, found in (
+    for nodes, busbw, item in (
             (1, 483, [('H100-SXM5-80GB', 8)]),
             (2, 487, [('H100-SXM5-80GB', 8), ('EFA-100', 32)]),
             (1, 839, [('B200-SXM', 8)]), (1, 230, [('A100-SXM4', 8)])):
-        site = hardware.limits(hardware.devices(*found))
+        site = hardware.limits(hardware.devices(*item))
         assert busbw < physics.limit('all_reduce_perf', nodes, 8, site)[0]
 
 
@@ -240,7 +240,7 @@ def test_without_a_switch_a_gpu_has_links_to_each_of_the_others():
     assert physics.limit('all_gather_perf', 1, 8, mesh)[0] == 448
 
 
-def test_where_nothing_is_known_nothing_is_said():
+def test_unknown_hardware_has_no_limit():
     assert physics.limit('all_reduce_perf', 2, 8, {}) is None
     assert physics.limit('alltoallv_perf', 2, 8, H100) is None
     assert physics.limit('all_reduce_perf', 1, 1, H100) is None
@@ -263,16 +263,17 @@ n1:71:92 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via SHM/direct/direct
 '''
 
 
-def test_what_nccl_says_of_itself():
-    told = log.told([LOG, LOG])
-    assert told.channels == {'NET/AWS Libfabric': 2, 'P2P': 2, 'SHM': 2}
-    assert told.networks == ('AWS Libfabric',) and told.version == '2.28.9'
-    assert told.providers == ('cxi',)
-    assert told.variables == {'NCCL_SOCKET_IFNAME': 'hsn',
+def test_summary_of_the_logs_of_nccl():
+    nccl = log.summarise([LOG, LOG])
+    assert nccl.channels == {'NET/AWS Libfabric': 2, 'P2P': 2, 'SHM': 2}
+    assert nccl.networks == ('AWS Libfabric',) and nccl.version == '2.28.9'
+    assert nccl.providers == ('cxi',)
+    assert nccl.variables == {'NCCL_SOCKET_IFNAME': 'hsn',
                               'NCCL_CROSS_NIC': '1'}
-    assert 'provider: cxi\n' in told.summary()
-    assert 'NCCL_CROSS_NIC=1\n' in told.summary()
-    assert log.told([]).summary() == 'version: not told\nnetwork: not told\n'
+    assert 'provider: cxi\n' in nccl.text()
+    assert 'NCCL_CROSS_NIC=1\n' in nccl.text()
+    assert log.summarise([]).text() == (
+        'version: not in the log\nnetwork: not in the log\n')
 
 
 def test_a_transport_says_where_it_is_from():
@@ -288,50 +289,51 @@ def test_a_transport_says_where_it_is_from():
 
 # ------------------------------------------------------------- guards
 
-#: Folder of a run -> (what the stand-in is told, what the guards say). The
-#: first word is the check: as it is, or with a choice.
+#: Folder of a run -> (options of the stand-in, message of the guard). The
+#: first word is the check: plain, or with a choice.
 JUDGED = {
     'plain good': ({}, None),
-    'plain wrong': ({'fault': 'wrong'}, '1 wrong elements: data arrived'),
-    'plain type': ({'fault': 'type'}, 'data type: int32, asked for was '
-                   'float'),
-    'plain size': ({'fault': 'size'}, 'largest size: 536870912, asked for'),
-    'plain ranks': ({'ranks': 8}, 'ranks: 8, asked for was 16'),
-    'plain nodes': ({'nodes': 1}, 'nodes: 1, asked for was 2'),
-    'plain program': ({'program': 'broadcast_perf'}, 'program: broadcast_per'
-                      'f, asked for was all_reduce_perf'),
-    'plain op': ({'more': ['-o', 'max']}, 'reduction: max, asked for was su'
-                 'm'),
-    'plain silent': ({'fault': 'silent'}, '0 processes left a log of NCCL'),
-    'plain socket': ({'fault': 'socket'}, 'NCCL went over TCP (NET/Socket) '
-                     'beside infiniband'),
-    'plain fast': ({'rate': '3000'}, 'too good to be true: busbw@'),
-    'sharp=on no': ({}, 'sharp=on was asked for, and no channel of NCCL '
-                    'went that way, but NET/STANDIN'),
+    'plain wrong': ({'fault': 'wrong'}, 'the data arrived wrong: 1 wrong element'),
+    'plain type': ({'fault': 'type'}, 'the data type in the table: int32; '
+                   'requested: float'),
+    'plain size': ({'fault': 'size'}, 'largest size in the table: 536870912;'),
+    'plain ranks': ({'ranks': 8}, 'ranks in the table: 8; requested: 16'),
+    'plain nodes': ({'nodes': 1}, 'nodes in the table: 1; requested: 2'),
+    'plain program': ({'program': 'broadcast_perf'}, 'program in the table: '
+                      'broadcast_perf; requested: all_reduce_perf'),
+    'plain op': ({'more': ['-o', 'max']}, 'reduction in the table: max; '
+                 'requested: sum'),
+    'plain silent': ({'fault': 'silent'}, '0 of 16 processes left a log of '
+                     'NCCL'),
+    'plain socket': ({'fault': 'socket'}, 'NCCL used TCP (NET/Socket), although '
+                     'the node has infiniband'),
+    'plain fast': ({'rate': '3000'}, 'exceeds the physical limit of'),
+    'sharp=on no': ({}, 'sharp=on was requested, but no channel of NCCL '
+                    'uses it; channels in the log: NET/STANDIN'),
     'sharp=on yes': ({'NCCL_COLLNET_ENABLE': '1'}, None),
     'net=all yes': ({}, None),
-    'net=all no': ({'fault': 'p2p'}, 'NCCL_P2P_DISABLE was set, and 16 chann'
-                   'els of NCCL went via P2P'),
+    'net=all no': ({'fault': 'p2p'}, 'NCCL_P2P_DISABLE is set, but 16 chann'
+                   'els of NCCL use P2P'),
 }
 
 
-def test_what_the_guards_say(standin, tmp_path):
+def test_messages_of_the_guards(standin, tmp_path):
     site = tmp_path / 'site'
     site.mkdir()
     (site / 'system.py').write_text(SITE)
-    for name, (told, _) in JUDGED.items():
+    for name, (message, _) in JUDGED.items():
         folder = tmp_path / name
         folder.mkdir()
-        told = dict(told)
-        fault, rate = told.pop('fault', ''), told.pop('rate', '300')
-        program = told.pop('program', 'all_reduce_perf')
-        more = told.pop('more', [])
-        ranks, nodes = told.pop('ranks', 16), told.pop('nodes', 2)
+        message = dict(message)
+        fault, rate = message.pop('fault', ''), message.pop('rate', '300')
+        program = message.pop('program', 'all_reduce_perf')
+        more = message.pop('more', [])
+        ranks, nodes = message.pop('ranks', 16), message.pop('nodes', 2)
         done = standin(
             program, '-b', '8', '-e', '1G', '-f', '2', '-n', '0', *more,
             ranks=ranks, nodes=nodes, fault=fault, STANDIN_RATE=rate,
             NCCL_DEBUG='INFO', NCCL_DEBUG_FILE=f'{folder}/nccl.%h.log',
-            **told)
+            **message)
         (folder / 'out').write_text(done.stdout)
         for one in [*folder.glob('nccl.*.log')]:     # one rank told
             for rank in range(15):
@@ -343,13 +345,13 @@ def test_what_the_guards_say(standin, tmp_path):
              'PLUMBLINE_SITE': str(site)},
         capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    for name, said in json.loads(done.stdout).items():
-        wanted = JUDGED[name][1]
-        if wanted is None:
-            assert said['busbw@1073741824B'] > 200, (name, said)
-            assert said['busbw_limit@1073741824B'] == 750
+    for name, line in json.loads(done.stdout).items():
+        expected = JUDGED[name][1]
+        if expected is None:
+            assert line['busbw@1073741824B'] > 200, (name, line)
+            assert line['busbw_limit@1073741824B'] == 750
         else:
-            assert wanted in said, (name, said)
+            assert expected in line, (name, line)
 
 
 # ------------------------------------------------------------- on a cluster

@@ -27,20 +27,20 @@ GOLDEN = Path(__file__).parent / 'golden'
     ({'num_recvs': 3}, 'num_recvs 3 does not divide the 4 clients'),
     ({'num_sends': 0}, 'num_sends 0 does not'),
     ({'nsplit': 3}, 'nsplit 3 does not divide the 131072 elements'),
-    ({'nsplit': 4}, 'nsplit 4 is more than the 2 servers'),
+    ({'nsplit': 4}, 'nsplit 4 exceeds the number of servers, 2'),
     ({'chunksize': '10'}, 'does not divide'),
-    ({'chunksize': '1T'}, 'is no size'),
-    ({'type': 'mpi'}, 'there are optcast, nccl, sharp, ring'),
-    ({'data_type': 'f64'}, 'there are f32, f16'),
+    ({'chunksize': '1T'}, 'is not a size'),
+    ({'type': 'mpi'}, 'known types: optcast, nccl, sharp, ring'),
+    ({'data_type': 'f64'}, 'known types: f32, f16'),
     ({'num_job': 2}, 'did you mean num_jobs'),
-    ({'mpirun': 'srun'}, "the partition's launcher: leave it out"),
-    ({'nrank': 8}, 'this case has 4'),
-    ({'num_jobs': 'x'}, 'is no whole number'),
+    ({'mpirun': 'srun'}, "uses the partition's launcher"),
+    ({'nrank': 8}, 'this test case has only 4'),
+    ({'num_jobs': 'x'}, 'is not a whole number'),
     ({'nccl_test_options': '-c 0'}, 'results are always checked'),
-    ({'nccl_test_options': '-g 2'}, '-g: expected -n'),
+    ({'nccl_test_options': '-g 2'}, '-g is unknown; expected -n'),
     ({'nccl_test_options': '-n'}, '-n has no value'),
     ({'nccl_test_options': '-b 4M -e 1M'}, '-b is above -e'),
-    ({'size': '4M,4M'}, 'each size once')])
+    ({'size': '4M,4M'}, 'each size must occur once')])
 def test_settings_that_hang_or_panic_are_refused(given, why):
     with pytest.raises(ValueError, match=re.escape(why)):
         settings.setup(given, 4, 2)
@@ -51,7 +51,7 @@ def test_what_only_the_original_cannot_do():
     assert settings.setup(given, 4, 2).recvs == 2
     with pytest.raises(ValueError, match='needs num_recvs = nrank'):
         settings.setup(given, 4, 2, x86_original=True)
-    with pytest.raises(ValueError, match='there are f32, f16$'):
+    with pytest.raises(ValueError, match='known types: f32, f16$'):
         settings.setup({'data_type': 'bf16'}, 4, 2, bf16=False)
 
 
@@ -121,10 +121,10 @@ def test_several_servers_a_node_with_a_nic_each():
 
 
 @pytest.mark.parametrize('old, new, why', [
-    ('8081', '8090', 'follow each other'),
-    ('port: 8081', 'port: 8080', 'ports of'),
+    ('8081', '8090', 'must be 8080, 8081'),
+    ('port: 8081', 'port: 8080', 'has the ports'),
     ('name: client2', 'name: client1', ''), ('clients:', 'client:', 'expect'),
-    ('  - name: client1\n', '', 'as many clients'),
+    ('  - name: client1\n', '', 'the same number of clients'),
     ('port: 8080', 'port: http', 'expected servers')])
 def test_configs_that_no_job_can_be_given(tmp_path, old, new, why):
     path = tmp_path / 'config.yaml'
@@ -132,7 +132,7 @@ def test_configs_that_no_job_can_be_given(tmp_path, old, new, why):
         old, new, 1))
     if not why:
         # Three clients on one node and one on the other.
-        why = 'as many'
+        why = 'the same number of servers'
     with pytest.raises(ValueError, match=why) as caught:
         settings.read_config(path)
     assert '\n' not in str(caught.value)
@@ -198,22 +198,22 @@ def test_a_run_on_the_services(started, type, more):
     evaluation, job = started(type, more)
     services = done(job)
     folder = evaluation.collect(job.folder, 'run', services)
-    found = evaluation.analyse(folder)
+    result = evaluation.analyse(folder)
     values = {record.metric if record.size is None
                else f'{record.metric}@{record.size}B': record.value
-               for record in found.records}
+               for record in result.records}
     if type == 'optcast':
-        values |= evaluation.against_the_ring(found)
+        values |= evaluation.ring_values(result)
         assert 'on equal links the ratio to a ring is at most 1 with' in (
-            evaluation.sentences(found, values)[-1])
+            evaluation.sentences(result, values)[-1])
         # config.yaml is one that the original reads.
         config = settings.read_config(folder / 'config.yaml') if len(
             {one.port for one in services.servers}) == 1 else None
         assert config is None or config.clients_each == 2
     assert set(evaluation.values_planned()) == set(values)
-    assert found.version == '1.0'
+    assert result.version == '1.0'
     # What threads did stays with the records, for the page.
-    calls = {one.call for one in timeline.kept((found.client, found.server))}
+    calls = {one.call for one in timeline.kept((result.client, result.server))}
     assert calls == ({'client:send', 'client:recv', 'client:reduce'}
                      if type == 'ring' else {
         'client:requested', 'client:send_done', 'client:recv_done',
@@ -222,7 +222,7 @@ def test_a_run_on_the_services(started, type, more):
         ring = (folder / 'ring.txt').read_text()
         (folder / 'ring.txt').write_text(re.sub(
             r' 0\n( +262144 )', r' 1\n\1', ring))
-        with pytest.raises(ParseError, match='1 values were wrong'):
+        with pytest.raises(ParseError, match='1 wrong value'):
             evaluation.analyse(folder)
         (folder / 'ring.txt').write_text(ring)
     client = (folder / 'client.log').read_text()

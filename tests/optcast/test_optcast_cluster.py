@@ -28,12 +28,12 @@ def ran(suite, cluster, partition, case):
 @pytest.mark.parametrize('partition', ['slurm-srun', 'squeue-mpirun'])
 def test_two_clients_and_two_servers_on_four_nodes(suite, cluster,
                                                    partition):
-    found = ran(suite, cluster, partition,
+    result = ran(suite, cluster, partition,
                 "scenario.type == 'optcast' and scenario.client_nodes == 2 "
                 'and scenario.servers == 2')
-    assert {r['num_nodes'] for r in found.values()} == {'4'}
+    assert {r['num_nodes'] for r in result.values()} == {'4'}
     for size in ('65536 B', '262144 B'):
-        ratio, busbw, ring = (float(found[name, size]['value']) for name in (
+        ratio, busbw, ring = (float(result[name, size]['value']) for name in (
             'ring_ratio', 'busbw', 'ring_busbw'))
         assert ratio == pytest.approx(busbw / ring, rel=1e-3)
     # The folder that run.py would leave, with the job's addresses.
@@ -48,9 +48,9 @@ def test_two_clients_and_two_servers_on_four_nodes(suite, cluster,
 
 @pytest.mark.cluster
 def test_a_ring_on_four_nodes(suite, cluster):
-    found = ran(suite, cluster, 'slurm-srun',
+    result = ran(suite, cluster, 'slurm-srun',
                 "scenario.type == 'ring' and scenario.clients == 4 "
                 "and scenario.scale == 'small'")
-    assert {r['num_nodes'] for r in found.values()} == {'4'}
-    assert float(found['busbw', '262144 B']['value']) > 0
-    assert ('ring_ratio', '262144 B') not in found
+    assert {r['num_nodes'] for r in result.values()} == {'4'}
+    assert float(result['busbw', '262144 B']['value']) > 0
+    assert ('ring_ratio', '262144 B') not in result

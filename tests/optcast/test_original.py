@@ -129,23 +129,23 @@ def values(evaluation, job, limit=60):
     assert job.process.wait(limit) == 0, job.said()
     services, _ = split((job.folder / 'out').read_text())
     folder = evaluation.collect(job.folder, 'run', services)
-    found = evaluation.analyse(folder)
-    assert evaluation.sentences(found, {})
+    result = evaluation.analyse(folder)
+    assert evaluation.sentences(result, {})
     return {record.metric if record.size is None
             else f'{record.metric}@{record.size}B': record.value
-            for record in found.records} | evaluation.beside(found)
+            for record in result.records} | evaluation.more_values(result)
 
 
 @pytest.mark.parametrize('servers', [1, 2])
 def test_the_original_on_the_services(started, servers):
     evaluation, job = started(servers)
     assert evaluation.requests == 16 // servers
-    found = values(evaluation, job)
-    assert set(found) == set(evaluation.values_planned())
+    result = values(evaluation, job)
+    assert set(result) == set(evaluation.values_planned())
     size = servers * (128 << 10)
     # Two clients: the factor is 1. A request takes 2 ms and a little more.
-    assert found[f'busbw@{size}B'] == found[f'algbw@{size}B']
-    assert 0 < found[f'busbw@{size}B'] < size / 2e6
+    assert result[f'busbw@{size}B'] == result[f'algbw@{size}B']
+    assert 0 < result[f'busbw@{size}B'] < size / 2e6
     assert job.leftovers() == []
 
 
@@ -154,9 +154,9 @@ def test_the_original_on_the_services(started, servers):
                            'Optcast')
 def test_the_real_one(started):
     evaluation, job = started(2, real=os.environ['OPTCAST_PREFIX'])
-    found = values(evaluation, job, 110)
-    assert set(found) == set(evaluation.values_planned())
-    assert found['busbw@262144B'] > 0
+    result = values(evaluation, job, 110)
+    assert set(result) == set(evaluation.values_planned())
+    assert result['busbw@262144B'] > 0
 
 
 def test_a_server_that_ends_early_and_a_client_that_panics(started):
@@ -225,8 +225,8 @@ def test_values_that_contradict_each_other(started):
     log = folder / 'client.log'
     text = log.read_text()
     log.write_text(text.replace('bandwidth: 0', 'bandwidth: 3'))
-    with pytest.raises(ParseError, match='were printed'):
-        evaluation.beside(evaluation.analyse(folder))
+    with pytest.raises(ParseError, match='but the client printed'):
+        evaluation.more_values(evaluation.analyse(folder))
     log.write_text(''.join(line for line in text.splitlines(True)
                            if ' #' not in line))
     with pytest.raises(ParseError):
@@ -258,9 +258,9 @@ def test_every_case_of_the_original_has_a_plan(scenario, tmp_path):
 
 def test_what_the_original_lacks(tmp_path):
     of = settings.setup({'nsplit': 2}, 4, 2, bf16=False)
-    with pytest.raises(ValueError, match='sends a chunk to each server'):
+    with pytest.raises(ValueError, match='sends one chunk to each server'):
         Original(of, str(tmp_path))
-    assert programs.found(str(tmp_path), programs.SERVER) == ''
+    assert programs.path_of(str(tmp_path), programs.SERVER) == ''
     assert programs.offered('system') == ('optcast_server',)
     assert programs.offered('embedded') == ()
     assert shim.interface('127.0.0.1') == 'lo'

@@ -128,9 +128,9 @@ def test_results_are_right_bit_for_bit(run, type, ranks, servers, nsplit,
     assert job.serve().ask('4,64K,100K').ends() == [0] * ranks, [
         file.read_text() for file in sorted(job.folder.glob('*.err'))]
     text = (job.folder / 'client0.out').read_text()
-    found = table.read(enumerate(text.split('\n'), 1))
-    assert found.ranks == ranks
-    assert [row.size for row in found.rows] == [4, 65536, 102400]
+    result = table.read(enumerate(text.split('\n'), 1))
+    assert result.ranks == ranks
+    assert [row.size for row in result.rows] == [4, 65536, 102400]
 
 
 def test_its_logs_are_read_as_the_originals(run):
@@ -141,9 +141,9 @@ def test_its_logs_are_read_as_the_originals(run):
     job.servers[0].wait()
     (job.folder / 'settings.yaml').write_text(
         'type: optcast\nnum_recvs: 1\nnum_sends: 2\nnum_threads: 1\n')
-    found = parser.analyse(job.folder)
+    result = parser.analyse(job.folder)
     names = [(log.side, one.name, one.len) for log in (
-        found.client, found.server) for one in log.stats]
+        result.client, result.server) for one in log.stats]
     # 16 chunks, measured once after one warm-up, half of them dropped: of 32
     # requests, of 32 parts that the first server got.
     assert names == [
@@ -164,9 +164,9 @@ def test_a_small_all_reduce_goes_in_small_parts(run):
     assert log.count('recv latency') == 2 * 2 * (32 + 33)
     assert log.count(' of 16384 B') == 2 * 2 * 2 * 32
     assert log.count(' of 6144 B') == 2 * 2 * 2
-    found = logs.server(log)
-    assert {span.kind for span in found.spans} == {'recv', 'reduce', 'send'}
-    with pytest.raises(ParseError, match='a message of 96384 B, the most is'):
+    result = logs.server(log)
+    assert {span.kind for span in result.spans} == {'recv', 'reduce', 'send'}
+    with pytest.raises(ParseError, match='the message has 96384 B; the maximum is'):
         logs.server(log.replace(' of 16384 B', ' of 96384 B', 1))
     with pytest.raises(ParseError, match='Gb/s'):
         logs.server(log.replace(' of 16384 B', ' of 1684 B'))
@@ -175,9 +175,9 @@ def test_a_small_all_reduce_goes_in_small_parts(run):
 def test_traces_of_a_ring(run):
     job = run(3, ring=True)
     assert job.serve().ask('96K').ends() == [0] * 3
-    found = logs.client((job.folder / 'client.log').read_text())
+    result = logs.client((job.folder / 'client.log').read_text())
     # A block of 32 K is two chunks; four steps, of which two add; twice.
-    assert {one.name: one.len for one in found.stats} == {
+    assert {one.name: one.len for one in result.stats} == {
         'send': 8, 'recv': 8, 'reduce': 4}
 
 
@@ -315,9 +315,11 @@ def test_a_server_dies(run):
     assert job.ends() == [1, 1]
     # The first to notice ends, and the other server with it: the other client
     # may name that one.
-    said = [job.said(f'client{rank}') for rank in range(2)]
-    assert all('closed the connection' in one for one in said), said
-    assert any(f'127.0.0.1:{job.ports[1]} closed' in one for one in said), said
+    messages = [job.said(f'client{rank}') for rank in range(2)]
+    assert all('closed the connection' in one for one in messages), messages
+    assert any(
+        f'127.0.0.1:{job.ports[1]} closed' in one for one in messages
+    ), messages
 
 
 def test_the_server_where_a_ring_meets_dies(run):

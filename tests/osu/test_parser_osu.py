@@ -119,10 +119,10 @@ def test_all_data_types_keep_apart():
 
 def test_window_sizes_are_in_the_metric():
     records = osu.parse(text_of('5.8/osu_mbw_mr.varywin.txt'))
-    found = {(r.size, r.metric): r.value for r in records}
-    assert found[2, 'bandwidth[window=4]'] == 0.20
-    assert found[8, 'message_rate[window=128]'] == 212854.03
-    assert len(found) == 2 * 4 * 8
+    result = {(r.size, r.metric): r.value for r in records}
+    assert result[2, 'bandwidth[window=4]'] == 0.20
+    assert result[8, 'message_rate[window=128]'] == 212854.03
+    assert len(result) == 2 * 4 * 8
 
 
 # Titles ------------------------------------------------------------------
@@ -288,7 +288,7 @@ def test_barriers_of_7_1_have_no_header(title, row, count):
     records = osu.parse(text)
     assert len(records) == count
     assert {r.size for r in records} == {None}
-    assert refused(text + f'{row}\n').reason.startswith('a second row')
+    assert refused(text + f'{row}\n').reason.startswith('the table has no sizes')
     assert refused(text.replace('v7.1', 'v7.0')).line == 3
     refused(text.replace(row, row + f'{"1.00":>18}'))
 
@@ -380,9 +380,9 @@ def test_double_a_line(sample):
     lines = text.splitlines(keepends=True)
     for number, line in enumerate(lines):
         double = ''.join(lines[:number + 1] + lines[number:])
-        gone = same_or_refused(double, records)
+        missing = same_or_refused(double, records)
         if number in rows_of(lines) or line.startswith(('# OSU', '# Size')):
-            assert gone or 'Multiple Bandwidth' in line
+            assert missing or 'Multiple Bandwidth' in line
 
 
 def test_swap_two_rows(sample):
@@ -509,10 +509,10 @@ def test_add_a_line(sample, line):
 
 
 @pytest.mark.parametrize('text, line, reason', [
-    ('', 1, 'empty'), ('\n \n', 1, 'empty'), ('hello\n', 1, 'no title'),
+    ('', 1, 'is empty'), ('\n \n', 1, 'is empty'), ('hello\n', 1, 'has no title'),
     ('Usage: osu_bw [options]\n', 1, 'usage'),
-    ('# OSU MPI Latency Test v5.8\n', 1, 'without a result'),
-    ('# OSU MPI Latency Test\n', 1, 'without a name or a version'),
+    ('# OSU MPI Latency Test v5.8\n', 1, 'but no result'),
+    ('# OSU MPI Latency Test\n', 1, 'no name or no version'),
     (table('MPI Latency Test v5.8', values='0.00'), 3, 'latency is zero'),
     (table('MPI Bandwidth Test v5.8', names='Bandwidth (MB/s)',
            values='0.00'), 3, 'bandwidth is zero'),
@@ -520,21 +520,21 @@ def test_add_a_line(sample, line):
            names='MB/s, Messages/s', values='1.00 0.00'), 3,
      'message_rate is zero'),
     (table('MPI Latency Test v5.8', sizes='1 2 8'), 5,
-     'rows missing between sizes 2 and 8'),
-    (table('MPI Latency Test v5.8', sizes='0 2 4'), 4, 'rows missing'),
-    (table('MPI Latency Test v5.8', sizes='1 2 2'), 5, 'size 2 after 2'),
-    (table('MPI Latency Test v5.8', sizes='1 3'), 4, 'rows missing'),
+     'rows are missing between sizes 2 and 8'),
+    (table('MPI Latency Test v5.8', sizes='0 2 4'), 4, 'rows are missing'),
+    (table('MPI Latency Test v5.8', sizes='1 2 2'), 5, 'size 2 follows'),
+    (table('MPI Latency Test v5.8', sizes='1 3'), 4, 'rows are missing'),
     (table('MPI Latency Test v5.8', names='Latency (us), Latency (us)',
-           values='1.00 1.00'), 2, 'a column twice'),
+           values='1.00 1.00'), 2, 'has a column twice'),
     (table('MPI Latency Test v5.8', names='Bandwidth (MB/s)'), 2,
-     'bandwidth under a title of latency'),
+     'has bandwidth, but the title requires latency'),
     (table('MPI Bandwidth Test v5.8', names='Avg Latency(us)'), 2,
-     'latency under a title of bandwidth'),
+     'has latency, but the title requires bandwidth'),
     (table('MPI Latency Test v5.8', names='Latency (us), Jitter(us)',
            values='1.00 1.00'), 2, "unknown column 'Jitter(us)'"),
     (table('MPI Gather Latency Test v5.8',
            names='Avg Latency(us), Min Latency(us), Max Latency(us)',
-           values='1.00 1.10 1.20'), 3, 'not between its extremes'),
+           values='1.00 1.10 1.20'), 3, 'not between minimum and maximum'),
     (table('OpenSHMEM Atomic Operation Rate Test v5.8').replace(
         '# Size', '# Operation'), 2, 'unknown column'),
     ('# OSU MPI Init Test v5.8\n'
@@ -546,8 +546,8 @@ def test_add_a_line(sample, line):
     (table('MPI Latency Test v5.8')[:-1], 5, 'cut off'),
     (table('MPI Latency Test v5.8', values=f'{"9" * 400}.00'), 3,
      'not a number'),
-    (table('MPI Latency Test v5.8', sizes='9' * 500), 3, 'not a size'),
-    (table('MPI Latency Test v5.8', sizes='9' * 5000), 3, 'a line of 50'),
+    (table('MPI Latency Test v5.8', sizes='9' * 500), 3, 'not a valid size'),
+    (table('MPI Latency Test v5.8', sizes='9' * 5000), 3, 'the line has 50'),
 ])
 def test_refused(text, line, reason):
     error = refused(text)
@@ -583,7 +583,8 @@ def test_command_gives_no_row_of_a_refused_file(tmp_path):
     code, rows, err = run(bad, good)
     assert code == 1
     assert {row['file'] for row in rows} == {str(good)}
-    assert err == f'{bad}:7: validation failed\n'
+    assert err == (
+        f'{bad}:7: the program\'s validation of the data failed\n')
 
 
 def test_command_on_what_it_cannot_read(tmp_path):

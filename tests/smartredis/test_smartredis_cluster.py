@@ -8,8 +8,8 @@ from rounds import left, seen
 #: Check -> the arrangement: a cluster of three shards and a node of clients;
 #: two nodes of producers, one of the consumer; one for each node.
 CASES = {
-    'SmartRedisThroughput':
-        'scenario.db_nodes == 3 and scenario.client_nodes == 1',
+     'SmartRedisThroughput': (
+         'scenario.db_nodes == 3 and scenario.client_nodes == 1'),
     'SmartRedisAggregation': 'scenario.client_nodes == 2',
     'SmartRedisInference': 'scenario.client_nodes == 2',
 }

@@ -111,21 +111,21 @@ def judged(tmp_path_factory):
 @pytest.mark.parametrize('name', RUNS)
 def test_a_run_that_is_none_is_refused(judged, name):
     words = RUNS[name][1]
-    said = judged[name]
+    output = judged[name]
     if words:
-        assert words in said
+        assert words in output
     elif name == 'good':
-        assert said['bandwidth@65536B'] == pytest.approx(403.859686)
-        assert said['one_way_bandwidth@65536B'] == pytest.approx(201.929843)
-        assert 'dip' in said and said['limits'] == []
+        assert output['bandwidth@65536B'] == pytest.approx(403.859686)
+        assert output['one_way_bandwidth@65536B'] == pytest.approx(201.929843)
+        assert 'dip' in output and output['limits'] == []
     else:
-        assert said['get_list@1024B'] == pytest.approx(1.732481)
+        assert output['get_list@1024B'] == pytest.approx(1.732481)
 
 
 def test_a_limit_on_connections_is_told(judged):
     assert judged['backlogs']['limits'] == [
         '4 clients connect to a server at once, somaxconn of its node is 2: '
         'the others wait for a second try of the kernel (client_time)']
-    (said,) = judged['colocated']['limits']
-    assert said.startswith('4 clients connect to a server at once, '
+    (output,) = judged['colocated']['limits']
+    assert output.startswith('4 clients connect to a server at once, '
                            'somaxconn of its node is 3: ')

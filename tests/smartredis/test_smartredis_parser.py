@@ -33,18 +33,18 @@ def test_real_output(name):
 
 
 def test_values_of_a_real_run():
-    found = {(r.size, r.metric): r.value for r in parser.parse(THROUGHPUT)}
-    assert found[65536, 'bandwidth'] == 403.859686
-    assert found[65536, 'one_way_bandwidth'] == 403.859686 / 2
-    assert found[1024, 'put_tensor'] == pytest.approx(204.319)
-    assert found[1024, 'unpack_tensor_p99'] == pytest.approx(1311.212)
-    assert found[1024000, 'loop_time'] == pytest.approx(2.062181500)
-    assert found[1024, 'client_time'] == pytest.approx(3.651989)
+    result = {(r.size, r.metric): r.value for r in parser.parse(THROUGHPUT)}
+    assert result[65536, 'bandwidth'] == 403.859686
+    assert result[65536, 'one_way_bandwidth'] == 403.859686 / 2
+    assert result[1024, 'put_tensor'] == pytest.approx(204.319)
+    assert result[1024, 'unpack_tensor_p99'] == pytest.approx(1311.212)
+    assert result[1024000, 'loop_time'] == pytest.approx(2.062181500)
+    assert result[1024, 'client_time'] == pytest.approx(3.651989)
     assert {r.program for r in parser.parse(THROUGHPUT)} == {'tensorload'}
-    found = {r.metric: r.value for r in parser.parse(
+    result = {r.metric: r.value for r in parser.parse(
         TEXTS['inference-redis-7.0.15.txt'])}
-    assert found['inference_rate'] == 11.992489
-    assert found['run_model'] == pytest.approx(177.615557)
+    assert result['inference_rate'] == 11.992489
+    assert result['run_model'] == pytest.approx(177.615557)
 
 
 def test_what_is_moved_agrees_with_the_loops():
@@ -137,13 +137,13 @@ def test_a_folder_of_the_original(tmp_path):
     session(tmp_path / 'run-1' / 'throughput-sess-cpp-N1-T2-DBN1-TB1000-x')
     code, rows, err = parsed(tmp_path)
     assert (code, err) == (0, '')
-    found = {row['metric']: float(row['value']) for row in rows}
+    result = {row['metric']: float(row['value']) for row in rows}
     # Every client() row counts; the original drops the first of each file.
-    assert found['client_time'] == 1000
-    assert found['put_tensor'] == pytest.approx(2e5)
+    assert result['client_time'] == 1000
+    assert result['put_tensor'] == pytest.approx(2e5)
     # 2 puts of 1000 B in 0.8 s, and in 0.4 s.
-    assert found['one_way_bandwidth'] == pytest.approx(7.5e-3)
-    assert found['bandwidth'] == pytest.approx(15e-3)
+    assert result['one_way_bandwidth'] == pytest.approx(7.5e-3)
+    assert result['bandwidth'] == pytest.approx(15e-3)
     assert {(row['size'], row['version'], row['program']) for row in rows
             } == {('1000', '0.3.1', 'smartsim-scaling')}
 
@@ -168,8 +168,8 @@ def test_a_real_run_is_read_as_its_own_output(tmp_path):
     ([('main()', 1)], 'none of the functions')])
 def test_a_broken_folder_is_refused(tmp_path, rows, words):
     session(tmp_path / 'x', rows)
-    code, found, err = parsed(tmp_path)
-    assert code == 1 and not found and words in err
+    code, result, err = parsed(tmp_path)
+    assert code == 1 and not result and words in err
     assert len(err.splitlines()) == 1
 
 

@@ -43,13 +43,13 @@ def scripts(suite, tmp_path):
         'scenario.deployment == "standard"',
         '-SSmartRedisThroughput.settings=wall_time:01/02/03')
     assert done.returncode == 0, done.stdout + done.stderr
-    found = {}
+    result = {}
     for path in suite.tmp.rglob('rfm_job.sh'):
         if (path.parent / 'service.json').exists():
             name = path.parent.name.partition('_')[0]
-            found[name] = path.read_text(), json.loads(
+            result[name] = path.read_text(), json.loads(
                 (path.parent / 'service.json').read_text())
-    return found
+    return result
 
 
 def test_the_script_of_a_job_under_pbs(scripts):
@@ -58,13 +58,13 @@ def test_the_script_of_a_job_under_pbs(scripts):
     for name, (script, plan) in scripts.items():
         # The database, two nodes of ranks, and that of the consumer.
         nodes = 4 if name == 'SmartRedisAggregation' else 3
-        told = [line.removeprefix('#PBS ') for line in script.splitlines()
+        messages = [line.removeprefix('#PBS ') for line in script.splitlines()
                 if line.startswith('#PBS ')]
         # A chunk for each agent, with CPUs for the four ranks of its node.
-        assert f'-l select={nodes}:mpiprocs=1:ncpus=4:mem=8gb' in told
-        assert '-l place=scatter:excl' in told and '-q workq' in told
+        assert f'-l select={nodes}:mpiprocs=1:ncpus=4:mem=8gb' in messages
+        assert '-l place=scatter:excl' in messages and '-q workq' in messages
         limit = '1:2:3' if name == 'SmartRedisThroughput' else '0:10:0'
-        assert f'-l walltime={limit}' in told
+        assert f'-l walltime={limit}' in messages
         # PBS starts a job in the home directory.
         assert '\ncd /' in script
         words = ' '.join(script.split())

@@ -14,16 +14,16 @@ from checks.smartredis.scenarios import (
 
 
 def test_options_under_their_own_names():
-    asked = settings.read('throughput', {
+    request = settings.read('throughput', {
         'tensor_bytes': '1024+65536', 'iterations': '10', 'db_nodes': '3',
         'client_nodes': '2', 'net_ifname': 'eth0', 'wall_time': '05/00/10'})
-    assert asked.tensor_bytes == (1024, 65536)
-    assert asked.scenario == {
+    assert request.tensor_bytes == (1024, 65536)
+    assert request.scenario == {
         'db_nodes': 3,
         'client_nodes': 2,
         'iterations': 10,
     }
-    assert asked.net_ifname == 'eth0' and asked.wall_time == '5h0m10s'
+    assert request.net_ifname == 'eth0' and request.wall_time == '5h0m10s'
     assert settings.read('throughput', {}) == settings.Asked()
 
 
@@ -45,17 +45,21 @@ def test_what_is_refused(given, words):
 
 
 def test_aggregation_has_options_of_its_own():
-    asked = settings.read('aggregation', {'client_threads': '2',
+    request = settings.read('aggregation', {'client_threads': '2',
                                           'tensors_per_dataset': '4'})
-    assert asked.scenario == {'client_threads': 2, 'tensors_per_dataset': 4}
+    assert request.scenario == {'client_threads': 2, 'tensors_per_dataset': 4}
 
 
 def test_inference_has_threads_and_a_device():
-    asked = settings.read('inference', {
+    request = settings.read('inference', {
         'intra_op_threads': '2', 'db_tpq': '4', 'num_devices': '2',
         'batch_size': '96', 'device': 'CPU'})
-    assert asked.intra_op_threads == 2
-    assert asked.scenario == {'db_tpq': 4, 'num_devices': 2, 'batch_size': 96}
+    assert request.intra_op_threads == 2
+    assert request.scenario == {
+        'db_tpq': 4,
+        'num_devices': 2,
+        'batch_size': 96,
+    }
     for given, words in (({'device': 'GPU'}, 'CPU alone'),
                          ({'inter_op_threads': '2'}, 'follow each other'),
                          ({'intra_op_thread': '2'}, 'intra_op_threads?')):
@@ -76,31 +80,31 @@ def test_nodes_of_an_arrangement():
 
 @pytest.mark.parametrize('kind', ARRANGEMENTS)
 def test_arrangements_and_their_modes(kind):
-    found = list(scenarios(kind))
-    assert len(set(found)) == len(found)
-    quick = [scenario for scenario, mode in found
+    results = list(scenarios(kind))
+    assert len(set(results)) == len(results)
+    quick = [scenario for scenario, mode in results
              if mode == 'quick' and scenario.db == 'redis']
     assert [scenario.ranks for scenario in quick] == [4, 1]
     assert modes_of(kind, quick[0]) == {'quick', 'nightly', 'full'}
     assert modes_of(kind, Scenario('redis', clients_per_node=7)) == {'full'}
-    assert any(scenario.db_nodes == 3 for scenario, _ in found)
+    assert any(scenario.db_nodes == 3 for scenario, _ in results)
     # Lists alone can be files.
-    assert {scenario.client for scenario, _ in found} == (
+    assert {scenario.client for scenario, _ in results} == (
         {'embedded', 'files'} if kind == 'aggregation' else {'embedded'})
     # Never a database colocated with nothing, nor a cluster of such.
     assert all(scenario.deployment == 'standard' or scenario.db_nodes == 1
-               for scenario, _ in found)
+               for scenario, _ in results)
 
 
 def test_torchscript_wants_a_libtorch():
-    found = [scenario for scenario, mode in scenarios('inference')
+    results = [scenario for scenario, mode in scenarios('inference')
              if scenario.torchscript and mode == 'nightly']
-    assert {scenario.network for scenario in found} == {
+    assert {scenario.network for scenario in results} == {
         'small.pt',
         'resnet50.pt',
     }
     assert all(scenario.needs == (DATABASES[scenario.db], 'libtorch')
-               for scenario in found)
+               for scenario in results)
     assert not any(
         'libtorch' in scenario.needs
         for kind in ARRANGEMENTS

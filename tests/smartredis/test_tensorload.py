@@ -98,9 +98,9 @@ def fault(one):
 
 
 def kill(one, word):
-    found = one.processes(word)
-    assert found
-    for pid in found[:1]:
+    result = one.processes(word)
+    assert result
+    for pid in result[:1]:
         os.kill(pid, signal.SIGKILL)
 
 
@@ -141,8 +141,8 @@ def test_producers_and_a_consumer(tools, store, start, tmp_path, servers,
     one = start(aggregation(
         tools, store, 4, servers=servers, module=module,
         files=str(folder) if files else ''))
-    found = {run.mode: run for run in runs(one)}
-    producer, consumer = found['producer'], found['consumer']
+    result = {run.mode: run for run in runs(one)}
+    producer, consumer = result['producer'], result['consumer']
     assert producer.functions['append_to_list'].calls == 8
     assert producer.functions['put_dataset'].calls == 2
     assert consumer.functions['get_list'].calls == 4

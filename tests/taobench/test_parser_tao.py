@@ -98,21 +98,21 @@ def parse_cli(tmp_path, monkeypatch, *texts):
 # The original's rule -------------------------------------------------------
 
 def test_the_original_says_the_same():
-    wanted = json.loads((GOLDEN / 'server_v1.log.json').read_text())
-    assert values(LOG) == {name: wanted[name] for name in tao.UNITS}
+    expected = json.loads((GOLDEN / 'server_v1.log.json').read_text())
+    assert values(LOG) == {name: expected[name] for name in tao.UNITS}
 
 
 @pytest.mark.parametrize('name', VARIANTS)
 def test_the_original_says_the_same_of_a_variant(name):
-    wanted = json.loads((GOLDEN / 'variants.json').read_text())[name]
+    expected = json.loads((GOLDEN / 'variants.json').read_text())[name]
     assert values(VARIANTS[name]) == {
-        **wanted, 'score': wanted['total_qps'] / 683000}
+        **expected, 'score': expected['total_qps'] / 683000}
 
 
 def test_the_file_has_every_variant_and_they_differ():
-    wanted = json.loads((GOLDEN / 'variants.json').read_text())
-    assert set(wanted) == set(VARIANTS)
-    assert len({json.dumps(one) for one in wanted.values()}) == 8
+    expected = json.loads((GOLDEN / 'variants.json').read_text())
+    assert set(expected) == set(VARIANTS)
+    assert len({json.dumps(one) for one in expected.values()}) == 8
 
 
 @pytest.mark.parametrize('window, interval, code, guide', [
@@ -132,7 +132,7 @@ def test_a_short_window_takes_fewer_points():
 
 # What is left out ----------------------------------------------------------
 
-@pytest.mark.parametrize('text, wanted', [
+@pytest.mark.parametrize('text, expected', [
     (LOG, ['1: no load: fast_qps is not above 1',
            '2-106: hit_rate below 0.88',
            '107-130: before the last 62 points',
@@ -163,10 +163,10 @@ def test_a_short_window_takes_fewer_points():
     (edit((150, 'wh_qps = 0.0', 'slow_qps = 1.0')), ['slow_qps twice']),
     (edit((150, 'fast_qps = ', 'fast_qps = 1_')), ['150: fast_qps = \'1_']),
 ])
-def test_what_does_not_count_is_told(text, wanted):
-    said = reasons(text)
-    for words in wanted:
-        assert any(words in remark for remark in said), said
+def test_what_does_not_count_is_told(text, expected):
+    output = reasons(text)
+    for words in expected:
+        assert any(words in remark for remark in output), output
 
 
 @pytest.mark.parametrize('number', ['nan', '-5.0', '1e30', '99999999999999'
@@ -184,11 +184,11 @@ def test_a_number_that_no_server_prints_never_counts(name, number):
 def test_every_line_counts_or_is_told():
     for text in VARIANTS.values():
         one = tao.summary(text)
-        told = {n for remark in one.left_out
+        reported = {n for remark in one.left_out
                 for n in range(remark.first, remark.last + 1)}
         counted = {point.line for point in one.counted}
-        assert not told & counted
-        assert {p.line for p in one.log.points} <= told | counted
+        assert not reported & counted
+        assert {p.line for p in one.log.points} <= reported | counted
 
 
 # Nothing to trust ----------------------------------------------------------
@@ -236,9 +236,9 @@ def test_a_line_that_lies(text, line, reason):
 
 
 def test_misses_without_an_answer_are_told():
-    said = reasons(edit((150, 'slow_qps = 8', 'slow_qps = ')))
+    output = reasons(edit((150, 'slow_qps = 8', 'slow_qps = ')))
     assert any(one.startswith('150: 1 points count although slow_qps is less '
-                              'than the misses') for one in said), said
+                              'than the misses') for one in output), output
     assert not any('misses' in one for one in reasons(LOG))
 
 
@@ -259,8 +259,8 @@ def test_logs_of_several_servers_are_not_mixed():
     one = values(LOG)
     start = 'Initialized item generators.\n'
     for text in (LOG + other, start + LOG + start + other):
-        found = {record.metric: record.value for record in tao.parse(text)}
-        assert found == {f'{name}[server={number}]': value
+        result = {record.metric: record.value for record in tao.parse(text)}
+        assert result == {f'{name}[server={number}]': value
                          for number in (1, 2) for name, value in one.items()}
         assert any('server 2 of 2 in this file' in remark
                    for remark in reasons(text))
@@ -282,8 +282,8 @@ def embedded(qps, items, start=1):
 
 
 def test_an_embedded_server_says_what_it_is():
-    found = tao.parse(embedded(1000, 0.03))
-    assert {(one.program, one.version) for one in found} == {
+    result = tao.parse(embedded(1000, 0.03))
+    assert {(one.program, one.version) for one in result} == {
         ('tao_server', '1.0')}
     both = {one.metric: one.value for one in tao.parse(
         embedded(1000, 0.03) + embedded(3000, 0.03))}
@@ -296,9 +296,9 @@ def test_an_embedded_server_says_what_it_is():
 def test_a_cache_that_lost_items_is_told():
     text = ''.join(embedded(qps, 0.04).partition('\n')[2]
                    for qps in (1000, 3000))
-    assert any(said.startswith('6: the cache has lost items')
-               for said in reasons(text))
-    assert not any('lost items' in said for said in reasons(LOG))
+    assert any(line.startswith('6: the cache has lost items')
+               for line in reasons(text))
+    assert not any('lost items' in line for line in reasons(LOG))
 
 
 @pytest.mark.parametrize('items', ['0.00M', '6.30M', '9' * 400 + 'M'])
@@ -312,10 +312,10 @@ def test_one_damaged_number_of_items_starts_no_server(items):
 @pytest.mark.parametrize('end', [
     'fast', 'fast_qps', 'OUT OF MEM', LINES[191].rpartition(', nano')[0]])
 def test_a_file_that_ends_within_a_line_says_so(end):
-    said = reasons('\n'.join([*LINES[:191], end]))
+    output = reasons('\n'.join([*LINES[:191], end]))
     assert any(one.startswith('192: the file ends within the line')
-               for one in said), said
-    assert not any('older' in one for one in said)
+               for one in output), output
+    assert not any('older' in one for one in output)
 
 
 def test_a_number_of_items_that_is_cut_starts_no_server():
@@ -340,10 +340,10 @@ def test_a_client_is_its_second_run():
     for text in (client_log(slow, MEMTIER),
                  client_log(slow, MEMTIER, head=iperf),
                  client_log(slow, MEMTIER).replace('\n', '\r\n')):
-        found = {record.metric: record.value for record in tao.parse(text)}
-        assert found['operations[type=Gets]'] == 23415.20
-        assert found['operations'] == 23415.20
-        assert not any('run=' in name for name in found)
+        result = {record.metric: record.value for record in tao.parse(text)}
+        assert result['operations[type=Gets]'] == 23415.20
+        assert result['operations'] == 23415.20
+        assert not any('run=' in name for name in result)
         assert not reasons(text)
 
 
@@ -369,27 +369,27 @@ def test_units_are_those_of_the_table():
 
 
 def test_a_file_is_a_summary_and_what_was_left_out(tmp_path, monkeypatch):
-    code, rows, said = parse_cli(tmp_path, monkeypatch, LOG)
+    code, rows, output = parse_cli(tmp_path, monkeypatch, LOG)
     assert code == 0 and len(rows) == 6
     assert rows[2] == '0.log,tao_bench_server,,,total_qps,' \
         '760279.764516129,1/s'
     assert rows[4] == '0.log,tao_bench_server,,,num_data_points,62,1'
-    assert said[1] == '0.log:2-106: hit_rate below 0.88'
+    assert output[1] == '0.log:2-106: hit_rate below 0.88'
 
 
 def test_values_of_nothing_are_loud(tmp_path, monkeypatch):
-    code, rows, said = parse_cli(tmp_path, monkeypatch,
+    code, rows, output = parse_cli(tmp_path, monkeypatch,
                                  VARIANTS['older_build'], LOG)
     assert code == 1 and len(rows) == 12
     assert rows[0].endswith('fast_qps,0,1/s')
-    assert '0.log:1-195: no line counts: all figures are 0' in said
+    assert '0.log:1-195: no line counts: all figures are 0' in output
 
 
-@pytest.mark.parametrize('text, wanted', [
+@pytest.mark.parametrize('text, expected', [
     (b'fast_qps = \xff\xfe', 2), (LOG.encode('utf-16'), 2), (b'garbage', 1)])
-def test_what_is_no_log(tmp_path, monkeypatch, text, wanted):
-    code, rows, said = parse_cli(tmp_path, monkeypatch, text)
-    assert (code, rows, len(said)) == (wanted, [], 1)
+def test_what_is_no_log(tmp_path, monkeypatch, text, expected):
+    code, rows, output = parse_cli(tmp_path, monkeypatch, text)
+    assert (code, rows, len(output)) == (expected, [], 1)
 
 
 # All servers ---------------------------------------------------------------

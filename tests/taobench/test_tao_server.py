@@ -133,9 +133,9 @@ class Tao:
     def memory(self, name: str) -> int:
         """Bytes of VmRSS, VmData."""
         text = Path(f'/proc/{self.process.pid}/status').read_text()
-        found = re.search(rf'{name}:\s+(\d+) kB', text)
-        assert found
-        return int(found[1]) << 10
+        match = re.search(rf'{name}:\s+(\d+) kB', text)
+        assert match
+        return int(match[1]) << 10
 
 
 @pytest.fixture
@@ -263,9 +263,9 @@ def test_it_builds_without_tls(tmp_path):
                           env={**os.environ, 'CC': f'cc -I{tmp_path}'})
     assert (done.returncode, done.stdout) == (
         0, 'tao_server: without TLS: openssl/ssl.h not found\n'), done.stderr
-    said = subprocess.run([tmp_path / 'tao_server', '-Z'], text=True,
+    output = subprocess.run([tmp_path / 'tao_server', '-Z'], text=True,
                           capture_output=True)
-    assert said.returncode == 2 and 'built without TLS' in said.stderr
+    assert output.returncode == 2 and 'built without TLS' in output.stderr
 
 
 def test_it_listens_at_its_address_only(start):
@@ -631,10 +631,10 @@ def test_stats_are_told_in_both_protocols(start):
     server = start()
     client = server.client()
     client.send(STAT)
-    told = {}
+    reported = {}
     while (reply := client.read()).key:
-        told[reply.key.decode()] = reply.value
-    assert set(told) == set(server.stats) and told['version'] == b'1.0'
+        reported[reply.key.decode()] = reply.value
+    assert set(reported) == set(server.stats) and reported['version'] == b'1.0'
 
 
 # --- TLS ---------------------------------------------------------------------
@@ -651,10 +651,10 @@ def pair(program, tmp_path) -> dict[str, Path]:
             'ssl_key': tmp_path / 'server.key'}
 
 
-def encrypted(server: Tao, pair: dict[str, Path], mine: bool = False
+def encrypted(server: Tao, pair: dict[str, Path], own: bool = False
               ) -> Client:
     context = ssl.create_default_context(cafile=pair['ssl_chain_cert'])
-    if mine:
+    if own:
         context.load_cert_chain(pair['ssl_chain_cert'], pair['ssl_key'])
     return Client(context.wrap_socket(server.socket(),
                                       server_hostname='127.0.0.1'))
@@ -683,10 +683,10 @@ def test_tls(start, pair, plumbload):
 
 def test_with_a_ca_only_clients_with_a_certificate(start, pair):
     server = start('-Z', **pair, ssl_ca_cert=pair['ssl_chain_cert'])
-    assert encrypted(server, pair, mine=True).ask(NOOP).status == FINE
+    assert encrypted(server, pair, own=True).ask(NOOP).status == FINE
     with pytest.raises((ssl.SSLError, ConnectionError, AssertionError)):
         encrypted(server, pair).ask(NOOP)
-    assert encrypted(server, pair, mine=True).ask(NOOP).status == FINE
+    assert encrypted(server, pair, own=True).ask(NOOP).status == FINE
 
 
 @pytest.mark.parametrize('cert, key, words', [

@@ -38,7 +38,7 @@ def test_cpus_are_split_as_the_original_does(case):
     # An odd number of threads is paired wrongly there.
     odd = smt == 'smt' and int(count) % 2
     on = machine(int(count), smt == 'smt', int(nodes))
-    wanted = GOLDEN['distribute'][case]
+    expected = GOLDEN['distribute'][case]
     parts = sizing.distribute(on.cpus, sizing.instances_for(int(count)))
     assert sorted(sum(parts, [])) == list(range(int(count)))
     if odd:
@@ -47,7 +47,7 @@ def test_cpus_are_split_as_the_original_does(case):
     numa = {cpu.number: cpu.numa for cpu in on.cpus}
     assert [[sizing.ranges(part),
              ','.join(map(str, sorted({numa[cpu] for cpu in part})))]
-            for part in parts] == wanted
+            for part in parts] == expected
 
 
 def test_siblings_that_are_counted_side_by_side_stay_together():
@@ -91,14 +91,14 @@ def test_ranges(numbers, text):
     ('autoscale_v2_beta', 384, [64] * 6, (80, 20, 240)),
 ])
 def test_worked_values(job, cpus, sizes, threads):
-    found = plan(job, machine(cpus, smt=cpus % 2 == 0), {'memsize': 384})
-    assert [len(one.cpus) for one in found.instances] == sizes
-    last = found.instances[-1]
+    result = plan(job, machine(cpus, smt=cpus % 2 == 0), {'memsize': 384})
+    assert [len(one.cpus) for one in result.instances] == sizes
+    last = result.instances[-1]
     assert (last.fast_threads, last.dispatchers, last.slow_threads) == threads
-    assert [one.port for one in found.instances] == [
+    assert [one.port for one in result.instances] == [
         11211 + index for index in range(len(sizes))]
     assert all(one.memory == int(384 / len(sizes) * 768)
-               for one in found.instances)
+               for one in result.instances)
 
 
 def test_keys_of_64_gb():
@@ -119,11 +119,11 @@ def test_client_threads(cpus, threads):
     assert sizing.client_threads(cpus, 5) == 5
 
 
-@pytest.mark.parametrize('cpus, wanted, each', [
+@pytest.mark.parametrize('cpus, expected, each', [
     (16, 0, 380), (16, 9999, 2048), (176, 380, 186), (176, 100, 100),
     (40000, 0, 1)])
-def test_connections_are_capped(cpus, wanted, each):
-    assert sizing.connections_per_thread(cpus, wanted) == each
+def test_connections_are_capped(cpus, expected, each):
+    assert sizing.connections_per_thread(cpus, expected) == each
 
 
 @pytest.mark.parametrize('servers, clients, pairs', [
@@ -131,18 +131,18 @@ def test_connections_are_capped(cpus, wanted, each):
     (2, 5, [(0, 0), (1, 1), (2, 0), (3, 1), (4, 0)]),
     (1, 1, [(0, 0)]), (3, 3, [(0, 0), (1, 1), (2, 2)])])
 def test_clients_are_spread_over_servers(servers, clients, pairs):
-    found = plan('autoscale', None, {'num_servers': servers,
+    result = plan('autoscale', None, {'num_servers': servers,
                                      'num_clients': clients})
-    assert [(c.machine, c.server) for c in found.clients] == pairs
-    assert all(c.port == 11211 + c.server for c in found.clients)
+    assert [(c.machine, c.server) for c in result.clients] == pairs
+    assert all(c.port == 11211 + c.server for c in result.clients)
 
 
 def test_what_is_opened_to_a_server_and_by_a_machine():
-    found = plan('autoscale', None, {'num_servers': 4})
+    result = plan('autoscale', None, {'num_servers': 4})
     # 16 CPUs: 10 threads of 380 connections; two clients on each machine.
-    assert found.connections(3) == 3800
-    assert found.client_connections(0) == 7600
-    assert found.client_connections(2) == 0
+    assert result.connections(3) == 3800
+    assert result.client_connections(0) == 7600
+    assert result.client_connections(2) == 0
 
 
 def test_v2_suggests_connections_also_where_clients_have_few_cpus():
@@ -160,15 +160,15 @@ def test_memory_of_a_machine_that_clients_share():
 
 def test_standalone_runs_as_many_servers_as_its_clients_are_told_of():
     """The original does not hand num_servers on."""
-    found = plan('standalone', None, {'num_servers': 3})
-    assert len(found.instances) == 3
-    assert {c.server for c in found.clients} == {0, 1, 2}
+    result = plan('standalone', None, {'num_servers': 3})
+    assert len(result.instances) == 3
+    assert {c.server for c in result.clients} == {0, 1, 2}
 
 
 def test_times():
-    found = plan('autoscale', machine(16, memory=384))
-    assert (found.warmup_time, found.test_time) == (1920, 720)
-    assert (found.lifetime, found.kill_after) == (2760, 2820)
+    result = plan('autoscale', machine(16, memory=384))
+    assert (result.warmup_time, result.test_time) == (1920, 720)
+    assert (result.lifetime, result.kill_after) == (2760, 2820)
     custom = plan('custom', None, {'warmup_time': 0})
     assert (custom.warmup_time, custom.kill_after) == (0, 480)
     standalone = plan('standalone', None, {'warmup_time': 3, 'test_time': 4})
@@ -195,22 +195,22 @@ def test_nothing_of_the_original_is_left_out_of_short_runs():
 
 
 def test_the_clients_of_a_single_server_are_told_what_it_was_given():
-    found = plan('custom', None, {'memsize': 1, 'port_number': 12000,
+    result = plan('custom', None, {'memsize': 1, 'port_number': 12000,
                                   'test_time': 9}, hostname='h',
                  client_given={'test_time': 8})
-    told = found.clients[0].arguments
-    assert (told['server_memsize'], told['test_time']) == (1, 8)
-    assert found.clients[0].keys == sizing.key_count(1)
-    assert {c.port for c in found.clients} == {12000}
-    assert '"server_port_number": 12000' in sizing.instructions(found)
+    message = result.clients[0].arguments
+    assert (message['server_memsize'], message['test_time']) == (1, 8)
+    assert result.clients[0].keys == sizing.key_count(1)
+    assert {c.port for c in result.clients} == {12000}
+    assert '"server_port_number": 12000' in sizing.instructions(result)
 
 
 def test_clients_can_be_told_more():
-    found = plan('autoscale', None, None, client_given={
+    result = plan('autoscale', None, None, client_given={
         'target_hit_ratio': 0.5}, client_cpus=[8, 32, 16])
-    assert [c.threads for c in found.clients] == [2, 26, 10]
-    assert found.clients[0].keys == sizing.key_count(64, 0.5)
-    assert len(found.clients) == found.settings['num_clients'] == 3
+    assert [c.threads for c in result.clients] == [2, 26, 10]
+    assert result.clients[0].keys == sizing.key_count(64, 0.5)
+    assert len(result.clients) == result.settings['num_clients'] == 3
 
 
 # The original's command lines ----------------------------------------------
@@ -228,17 +228,17 @@ def same(ours, theirs):
 def test_plans_are_those_of_the_original(want):
     on = machine(want['cpus'], want['smt'], want['nodes'], want['memory'])
     given = want['given']
-    found = plan(want['job'], on, given, hostname='server', client_cpus=[
+    result = plan(want['job'], on, given, hostname='server', client_cpus=[
         want['client_cpus']] * given.get('num_clients', 2))
-    assert [list(one.bind) for one in found.instances] == want['bind']
-    assert found.lifetime == want['lifetime']
-    for one, (*nic, command) in zip(found.instances, want['server'],
+    assert [list(one.bind) for one in result.instances] == want['bind']
+    assert result.lifetime == want['lifetime']
+    for one, (*nic, command) in zip(result.instances, want['server'],
                                     strict=True):
         free = sizing.server_command(one, '/p')
         same(free[len(one.bind):], command)
-        assert sizing.nic_commands(one, found.settings, '/p') == nic
-    assert sizing.instructions(found) == want['instructions']
-    by_machine = sorted(found.clients, key=lambda client: client.machine)
+        assert sizing.nic_commands(one, result.settings, '/p') == nic
+    assert sizing.instructions(result) == want['instructions']
+    by_machine = sorted(result.clients, key=lambda client: client.machine)
     assert [sizing.client_command(client, '/p', 7)
             for client in by_machine] == want['client']
 
@@ -246,21 +246,21 @@ def test_plans_are_those_of_the_original(want):
 @pytest.mark.parametrize('want', GOLDEN['roles'], ids=lambda want: (
     f'{want["job"]}-{want["cpus"]}'))
 def test_roles_are_those_of_the_original(want):
-    found = plan(want['job'], machine(want['cpus']), want['given'],
+    result = plan(want['job'], machine(want['cpus']), want['given'],
                  client_given=want['client_given'], hostname='h')
     *nic, command = want['server']
-    server, = found.instances
+    server, = result.instances
     assert server.bind == ()
     same(sizing.server_command(server, '/p'), command)
-    assert sizing.nic_commands(server, found.settings, '/p') == nic
-    assert sizing.client_command(found.clients[0], '/p', 7) == want['client']
+    assert sizing.nic_commands(server, result.settings, '/p') == nic
+    assert sizing.client_command(result.clients[0], '/p', 7) == want['client']
 
 
 def test_hard_binding_and_an_address():
-    found = plan('custom', None, {'hard_binding': 1})
-    nic = sizing.nic_commands(found.instances[0], found.settings, '/p')[1]
+    result = plan('custom', None, {'hard_binding': 1})
+    nic = sizing.nic_commands(result.instances[0], result.settings, '/p')[1]
     assert nic[-2:] == ['--cpu', '0 1 2 3 4 5 6 7']
-    command = sizing.server_command(found.instances[0], '/p', '127.0.0.1')
+    command = sizing.server_command(result.instances[0], '/p', '127.0.0.1')
     assert command[command.index('-l') + 1] == '127.0.0.1'
 
 
@@ -293,8 +293,8 @@ def test_jobs_have_the_original_names_and_say_what_is_deprecated():
         'conns_per_server_core': 85, 'client_wait_after_warmup': -1}),
 ])
 def test_defaults(job, role, defaults):
-    found = jobs.settings(jobs.job(job), role)
-    assert {name: found[name] for name in defaults} == defaults
+    result = jobs.settings(jobs.job(job), role)
+    assert {name: result[name] for name in defaults} == defaults
 
 
 @pytest.mark.parametrize('job, role, given, words', [

@@ -74,7 +74,7 @@ def test_the_golden_run_is_valid_by_code_and_by_guide():
         assert not validity.judge([tao.summary(LOG)], expected, GOOD)
 
 
-@pytest.mark.parametrize('texts, wanted', [
+@pytest.mark.parametrize('texts, expected', [
     ([log(warm=0.99)], [('hit_ratio', 'few_keys')]),
     ([log(warm=0.80)], [('scenarios', 'many_keys')]),
     ([log(fill=60)], [('scenarios', 'cold')]),
@@ -89,8 +89,8 @@ def test_the_golden_run_is_valid_by_code_and_by_guide():
      [('scenarios', 'build')]),
     ([''.join(IDLE for _ in range(76))], [('scenarios', 'starved')]),
 ])
-def test_invalid_for_the_right_reason(texts, wanted):
-    assert causes(*texts) == wanted
+def test_invalid_for_the_right_reason(texts, expected):
+    assert causes(*texts) == expected
 
 
 @pytest.mark.parametrize('reads, rates, cause', [
@@ -129,8 +129,8 @@ def test_a_warm_up_is_no_test(test, cause):
     good = ''.join([line(1000, 0.89)] * 42)
     bad = ''.join([line(1000, 0.89)] * 30 + test)
     assert tao.summary(numbered(bad), 12, 1).num_data_points == run.scenarios
-    found = causes(good, bad, expected=run, cpu=None)
-    assert found == ([('scenarios', cause)] if cause else [])
+    result = causes(good, bad, expected=run, cpu=None)
+    assert result == ([('scenarios', cause)] if cause else [])
 
 
 def test_the_rule_for_points_is_told():
@@ -209,38 +209,38 @@ def test_a_machine_is_said_as_the_original_says_it():
 
 
 def test_this_machine():
-    found = machine.here()
-    assert found['machine']['mem_total_kib'].endswith(' KiB')
-    assert set(found['metadata']) == set(machine.CACHES)
+    result = machine.here()
+    assert result['machine']['mem_total_kib'].endswith(' KiB')
+    assert set(result['metadata']) == set(machine.CACHES)
 
 
 def test_the_report_has_the_keys_of_the_original():
     one = tao.summary(LOG)
     job = jobs.job('autoscale')
-    found = report.document(job, [facts()], ['--num-servers=0'],
+    result = report.document(job, [facts()], ['--num-servers=0'],
                             tao.combine([one, one]), '1db2d5f6', 1702658374)
-    assert set(found) == {
+    assert set(result) == {
         'benchmark_args', 'benchmark_desc', 'benchmark_hooks',
         'benchmark_name', 'machines', 'metadata', 'metrics', 'run_id',
         'timestamp'}
-    assert set(found['metrics']) == {
+    assert set(result['metrics']) == {
         'fast_qps', 'hit_ratio', 'num_data_points', 'role', 'slow_qps',
         'spawned_instances', 'successful_instances', 'total_qps', 'score'}
-    files = report.files(found, [one.log, None, one.log])
+    files = report.files(result, [one.log, None, one.log])
     assert set(files) == {f'benchmark_metrics_1db2d5f6/{name}' for name in (
         'tao_bench_autoscale_metrics_1702658374_iter_1.json',
         'server_0.csv', 'server_2.csv')}
     text = next(text for name, text in files.items() if 'json' in name)
-    assert json.loads(text) == found and text.endswith('}\n')
+    assert json.loads(text) == result and text.endswith('}\n')
 
 
 def test_the_report_of_one_server_and_of_a_client():
     one = tao.summary(LOG)
-    wanted = json.loads((ROOT / 'tests/taobench/golden/server_v1.log.json'
+    expected = json.loads((ROOT / 'tests/taobench/golden/server_v1.log.json'
                          ).read_text())
-    assert report.server_metrics(one) == wanted
-    found = report.document(jobs.job('64g'), [], [], wanted, 'r', 0)
-    assert 'benchmark_metrics_r/server.csv' in report.files(found, [one.log])
+    assert report.server_metrics(one) == expected
+    result = report.document(jobs.job('64g'), [], [], expected, 'r', 0)
+    assert 'benchmark_metrics_r/server.csv' in report.files(result, [one.log])
     records = [tao.Record('c', '', None, f'operations[type={name}]', value,
                           '1/s', 1) for name, value in (
                               ('Sets', 0.0), ('Gets', 7.5))]

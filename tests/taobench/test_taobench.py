@@ -166,11 +166,11 @@ def test_who_is_connected():
 
 
 def test_who_has_not_come():
-    asked = Outside('', (2, 2, 3), (0, 1, 0), (), 1.0)
+    request = Outside('', (2, 2, 3), (0, 1, 0), (), 1.0)
     names = ['n1:11211', 'n1:11212']
-    assert outside.missing(asked, names, {
+    assert outside.missing(request, names, {
         0: {'10.0.0.2': 2, '10.0.0.3': 3}, 1: {'10.0.0.3': 2}}) == ''
-    assert outside.missing(asked, names, {0: {'10.0.0.2': 2}}) == (
+    assert outside.missing(request, names, {0: {'10.0.0.2': 2}}) == (
         'server n1:11211 has 2 from 10.0.0.2 of 5 connections of client 1, '
         'client 1; server n1:11212 has none of 2 connections of client 2')
 
@@ -201,10 +201,10 @@ def waiting(built, port, limit):
 def test_clients_from_outside_are_told_and_waited_for(built, tmp_path):
     port = free_port()
     job = conduct(tmp_path, waiting(built, port, 20.0))
-    told = tmp_path / 'run.clients.txt'
-    while not told.exists() and job.poll() is None:
+    message = tmp_path / 'run.clients.txt'
+    while not message.exists() and job.poll() is None:
         time.sleep(0.05)
-    assert told.read_text() == f'load 127.0.0.1:{port} with {{"json": 1}}'
+    assert message.read_text() == f'load 127.0.0.1:{port} with {{"json": 1}}'
     load = subprocess.Popen(
         [built / 'plumbload', '--server', f'127.0.0.1:{port}', '--protocol',
          'binary', '--connections', '6', '--duration', '4', '--keys', '99',
@@ -400,8 +400,8 @@ def assert_kept_and_no_reference(suite):
      ['data points, not', 'warm-up was cut short'])])
 def test_a_run_that_is_not_valid(suite, settings, options, words):
     done = suite.reframe(*run(suite, *options, **settings))
-    said = why(done)
-    assert all(word in said for word in words), said
+    output = why(done)
+    assert all(word in output for word in words), output
     assert_kept_and_no_reference(suite)
 
 
@@ -459,12 +459,12 @@ def test_clients_from_outside_run_what_the_run_prints(suite, built):
         # The shell between warm-up and test may take two of them.
         test_time=4, stats_interval=1000))
     lines = iter(job.stdout)
-    said = []
+    messages = []
     while 'plumbload' not in (line := next(lines)) or '&&' not in line:
-        said.append(line)
-    text = ''.join(said[next(n for n, line in enumerate(said)
+        messages.append(line)
+    text = ''.join(messages[next(n for n, line in enumerate(messages)
                              if line.startswith('cat >')):]
-                   ) if '-----BEGIN' in ''.join(said) else ''
+                   ) if '-----BEGIN' in ''.join(messages) else ''
     text = text.rpartition('EOF\n')
     done = subprocess.run(
         ['bash', '-ec', ''.join(text[:2]) + line], cwd=suite.tmp, text=True,
@@ -487,9 +487,9 @@ def test_a_later_repetition_does_not_hide_one_that_is_not_valid(suite):
         # The warm-up ends with its requests: in a second the cache may still
         # be cold, and then no point has a hit ratio.
         warmup_time=None))
-    said = why(done)
-    assert 'run.1: hit ratio' in said and 'run.2: hit ratio' in said
-    assert 'too few keys' in said
+    output = why(done)
+    assert 'run.1: hit ratio' in output and 'run.2: hit ratio' in output
+    assert 'too few keys' in output
     assert_kept_and_no_reference(suite)
     assert attached(suite, 'iter_2/series.csv')
     assert attached(suite, 'iter_1/series.csv') == next(

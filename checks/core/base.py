@@ -177,14 +177,14 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         if Path(self.stagedir, 'build.done').exists():
             return True
         guards.job_ended_well(self.build_job)
-        said = Path(self.stagedir, 'rfm_build.err')
+        output = Path(self.stagedir, 'rfm_build.err')
         lines = [ln.strip() for ln in
-                 said.read_text(errors='replace').splitlines() if ln.strip()]
+                 output.read_text(errors='replace').splitlines() if ln.strip()]
         # A compiler's first error matters, of plumb's messages the last.
         ours = [ln for ln in lines if ln.startswith('plumb: ')][-1:]
-        found = ours or [ln for ln in lines if 'rror' in ln] or lines
-        raise SanityError(f'build: {found[0] if found else "no word why"} '
-                          f'(all of it: {said})')
+        result = ours or [ln for ln in lines if 'rror' in ln] or lines
+        raise SanityError(f'build: {result[0] if result else "no word why"} '
+                          f'(all of it: {output})')
 
 
 class Glossary(Plugin):
@@ -625,12 +625,12 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         The largest of `worse_by` over the points of the judged metrics that
         have a reference.
         """
-        found = references.entry(self).values
+        result = references.entry(self).values
         curves = judged_metrics(self.family)
         ratios = []
         for metric, value in self.values.items():
             name, size = metrics.split(metric)
-            entry = found.get(metric)
+            entry = result.get(metric)
             centre = entry[0] if isinstance(entry, list) and entry else None
             # Skips expected failures and malformed references; the latter
             # are refused when all references are checked.
@@ -640,7 +640,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                     self.family, name, metrics.metric(name).better, value,
                     centre))
         # A single point is no curve: it is judged by its own reference.
-        if len(ratios) > 1 or ratios and 'worst_ratio' in found:
+        if len(ratios) > 1 or ratios and 'worst_ratio' in result:
             self.values['worst_ratio'] = max(ratios)
 
     @run_after('performance', always_last=True)

@@ -95,10 +95,10 @@ def lost(job: Any) -> str:
     if job.state != 'NODE_FAIL' or not job.nodelist:
         return ''
     log = Path(job.stderr)
-    said = '\n'.join(map(_text, [log, *log.parent.glob('run.*.err')]))
+    output = '\n'.join(map(_text, [log, *log.parent.glob('run.*.err')]))
     host, *others = job.nodelist
-    nodes = sorted(set(re.findall(r'Node failure on ([\w.-]+)', said))) or (
-        others if 'DUE TO NODE FAILURE' in said else [host])
+    nodes = sorted(set(re.findall(r'Node failure on ([\w.-]+)', output))) or (
+        others if 'DUE TO NODE FAILURE' in output else [host])
     return f' ({" or ".join(nodes)} was lost)'
 
 
@@ -117,12 +117,12 @@ def disk_had_room(stage: Path) -> None:
 
     Checked first: a full disk may cause any other fault.
     """
-    said, now = stage / 'disk.full', os.statvfs(stage)
+    output, now = stage / 'disk.full', os.statvfs(stage)
     # File systems without a number of files have none free, either.
-    if (said.exists() or not now.f_bavail
+    if (output.exists() or not now.f_bavail
             or (now.f_files and not now.f_favail)):
         refuse('disk', 'the disk of the stage directory was full: '
-               f'{_text(said).strip() or stage}; free it, or name another '
+               f'{_text(output).strip() or stage}; free it, or name another '
                "(the site's stagedir, --prefix)")
 
 
@@ -227,12 +227,12 @@ def ranks_are_bound(run: Run, threads: int, cores: int) -> None:
             taken |= rank.cores
 
 
-def transport_is(run: Run, asked: Mapping[str, Any] | None, said: str
+def transport_is(run: Run, request: Mapping[str, Any] | None, output: str
                  ) -> None:
     """The transport that is asked for was used, by what the library said."""
-    if asked and not re.search(asked['evidence'], said):
-        refuse('transport', f"{run.name}: {asked['name']} was asked for, but "
-               f"nothing in {run.name}.err matches {asked['evidence']!r}; "
+    if request and not re.search(request['evidence'], output):
+        refuse('transport', f"{run.name}: {request['name']} was asked for, but "
+               f"nothing in {run.name}.err matches {request['evidence']!r}; "
                'another transport was taken')
 
 
@@ -285,10 +285,10 @@ def values_are_finite(values: Mapping[str, float]) -> None:
 
 
 def values_are_sound(family: str, values: Mapping[str, float],
-                      wanted: Iterable[str], params: str,
+                      expected: Iterable[str], params: str,
                       site: Mapping[str, Any]) -> None:
     """Every declared metric has a value, and each value is possible."""
-    missing = sorted(set(wanted) - set(values))
+    missing = sorted(set(expected) - set(values))
     if missing:
         refuse('missing_metric', f'no figure for {", ".join(missing)}')
     for metric in values:

@@ -43,15 +43,15 @@ def beyond(family: str, values: Mapping[str, float], params: str,
             name, size = metrics.split(metric)
             if name != row['metric'] or (size or 0) < row.get('from', 0):
                 continue
-            said = f'{metric} = {value:g} {metrics.metric(name).unit}'
+            output = f'{metric} = {value:g} {metrics.metric(name).unit}'
             if 'per' in row:
                 # 1 B in 1 us is 1 MB/s.
                 value = (size or 0) / value if value > 0 else math.inf
-                said += f' ({value:g} MB/s)'
+                output += f' ({value:g} MB/s)'
             if (low is not None and value < low or
                     high is not None and value > high):
                 bound = low if low is not None and value < low else high
-                bad.append(f'{said} is beyond {bound:g}: {row["why"]}')
+                bad.append(f'{output} is beyond {bound:g}: {row["why"]}')
     return bad
 
 

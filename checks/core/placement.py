@@ -67,21 +67,21 @@ def options(check: Any) -> list[str]:
     part, extra = check.current_partition, check.launcher_kind()
     if not extra:
         return []
-    said = part.extras.get(extra)
+    output = part.extras.get(extra)
     launcher = part.launcher_type.registered_name
     fault = ''
-    if said is None:
+    if output is None:
         fault = f'no {extra}, without which a case cannot be started'
-    elif (extra == 'launcher_pin' and check.threads > 1 and said
+    elif (extra == 'launcher_pin' and check.threads > 1 and output
             and launcher not in launch.TOLD_CPUS
-            and not any('{cpus}' in word for word in said)):
+            and not any('{cpus}' in word for word in output)):
         fault = f'a {extra} without {{cpus}}: threads would share a core'
     if fault:
         mpi = next((env.extras['mpi_library'] for env in part.environs
                     if 'mpi_library' in env.extras), '')
         raise PlacementError(f'{_where(part)} has {fault}; write in its '
                              f'extras: {launch.line(extra, launcher, mpi)}')
-    return [word.replace('{cpus}', str(check.threads)) for word in said]
+    return [word.replace('{cpus}', str(check.threads)) for word in output]
 
 
 # ------------------------------------------------------- where ranks ran
@@ -96,17 +96,17 @@ class Rank:
     cores: frozenset[int]
 
 
-def ranks(said: str) -> dict[str, list[Rank]]:
+def ranks(output: str) -> dict[str, list[Rank]]:
     """Host -> its ranks, from the lines of rank.sh on their stderr."""
-    found: dict[str, list[Rank]] = {}
-    for host, mine, first in re.findall(
-            r'plumbline-rank (\S+)(?: ([\d,-]+) ([\d,]+))?', said):
-        found.setdefault(host, []).append(
-            Rank(host, tuple(cpus.parse(mine)),
+    result: dict[str, list[Rank]] = {}
+    for host, group, first in re.findall(
+            r'plumbline-rank (\S+)(?: ([\d,-]+) ([\d,]+))?', output):
+        result.setdefault(host, []).append(
+            Rank(host, tuple(cpus.parse(group)),
                  frozenset(cpus.parse(first))))
-    for there in found.values():
+    for there in result.values():
         there.sort(key=lambda rank: rank.cpus)
-    return dict(sorted(found.items()))
+    return dict(sorted(result.items()))
 
 
 def compact(there: Mapping[str, list[Rank]]) -> str:

@@ -54,11 +54,11 @@ def here(sysfs: str = '/sys/devices/system',
 
 def parse(text: str) -> list[int]:
     """`0-3,8` as [0, 1, 2, 3, 8]."""
-    found: list[int] = []
+    results: list[int] = []
     for part in filter(None, text.strip().split(',')):
         first, _, last = part.partition('-')
-        found += range(int(first), int(last or first) + 1)
-    return found
+        results += range(int(first), int(last or first) + 1)
+    return results
 
 
 def place(cpus: Sequence[Cpu], wants: Sequence[Want]) -> Placed:
@@ -93,13 +93,13 @@ def divide(cpus: Sequence[Cpu], parts: int) -> list[list[int]]:
         raise ValueError(f'{parts} parts of {len(units)} cores: each needs '
                          'one')
     share, more = divmod(len(units), parts)
-    found = []
+    results = []
     for index in range(parts):
         start = index * share + min(index, more)
-        mine = units[start:start + share + (index < more)]
-        found.append([core[thread] for thread in range(max(map(len, mine)))
-                      for core in mine if thread < len(core)])
-    return found
+        subset = units[start:start + share + (index < more)]
+        results.append([core[thread] for thread in range(max(map(len, subset)))
+                      for core in subset if thread < len(core)])
+    return results
 
 
 def _split(cpus: Sequence[Cpu], wants: Sequence[Want],
@@ -134,8 +134,8 @@ def _split(cpus: Sequence[Cpu], wants: Sequence[Want],
 
 def numa_of(cpus: Sequence[Cpu], numbers: Iterable[int]) -> list[int]:
     """The NUMA nodes that a CPU set lies in."""
-    wanted = set(numbers)
-    return sorted({cpu.numa for cpu in cpus if cpu.number in wanted})
+    expected = set(numbers)
+    return sorted({cpu.numa for cpu in cpus if cpu.number in expected})
 
 
 def _read(path: Path, default: str) -> str:

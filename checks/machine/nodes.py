@@ -123,10 +123,10 @@ def ranks_ended_well(run: Run, lines: Mapping[str, list[dict[str, Any]]],
     codes = {host: rank['rc'] for host, ranks in sorted(lines.items())
              for rank in ranks if rank.get('rc', 0) not in (0, *accept)}
     if codes:
-        told = ', '.join(f'{code} on {host}' for host, code in
+        message = ', '.join(f'{code} on {host}' for host, code in
                          [*codes.items()][:3])
         refuse('exit_code', f'{run.name}: the program ended with exit code '
-               f'{told}, its launcher with {run.rc}: what stands around them '
+               f'{message}, its launcher with {run.rc}: what stands around them '
                '(a wrapper of the launcher, a pipe, `|| true`) swallows exit '
                'codes')
 
@@ -187,7 +187,7 @@ def _node(host: str, ranks: list[dict[str, Any]]) -> Node:
     wall, busy, _, steal = (b - a for a, b in zip(first, last, strict=True))
     scans = [rank for rank in ranks if rank['scanned']]
 
-    found: list[list[Any]] = max(
+    results: list[list[Any]] = max(
         scans, key=lambda scan: scan['seen'], default={'busiest': []}
     )['busiest']
 
@@ -200,7 +200,7 @@ def _node(host: str, ranks: list[dict[str, Any]]) -> Node:
                 sum(rank['own'] for rank in ranks) + maximum('launcher'),
                 maximum('kernel'), maximum('seen'),
                 tuple((name, user(uid), pid, seconds)
-                      for name, uid, pid, seconds in found))
+                      for name, uid, pid, seconds in results))
 
 
 def user(uid: int) -> str:
@@ -238,16 +238,16 @@ def nothing_is_left(stage: Path, runs: Iterable[Run]) -> None:
     if validated.exists():
         texts[validated.name] = validated.read_text(errors='replace')
     for name, text in texts.items():
-        found = _told('left', text)
-        if found:
-            told = []
-            for host, line in found[:3]:
+        result = _told('left', text)
+        if result:
+            messages = []
+            for host, line in result[:3]:
                 one = json.loads(line)
-                told.append(f'{one["name"]} ({user(one["uid"])}, process '
+                messages.append(f'{one["name"]} ({user(one["uid"])}, process '
                             f'{one["pid"]} on {host})')
-            refuse('leftover', f'{name}: {len(found)} process'
-                   f'{"es" * (len(found) > 1)} still ran 5 s after the '
-                   f'program had ended: {", ".join(told)}; they were ended. '
+            refuse('leftover', f'{name}: {len(result)} process'
+                   f'{"es" * (len(result) > 1)} still ran 5 s after the '
+                   f'program had ended: {", ".join(messages)}; they were ended. '
                    'A program must wait for what it starts')
 
 

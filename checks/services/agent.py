@@ -95,15 +95,15 @@ class Ended(Failed):
 
 def interfaces() -> dict[str, str]:
     """The IPv4 addresses of this machine, interface -> address."""
-    found = {}
+    result = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):
                 # SIOCGIFADDR, see netdevice(7).
                 answer = fcntl.ioctl(sock, 0x8915, struct.pack(
                     '256s', name.encode()[:15]))
-                found[name] = socket.inet_ntoa(answer[20:24])
-    return found
+                result[name] = socket.inet_ntoa(answer[20:24])
+    return result
 
 
 def address_of(interface: str) -> str:
@@ -111,14 +111,14 @@ def address_of(interface: str) -> str:
 
     :raises Failed: there is no such, or it has none.
     """
-    found = interfaces()
-    if interface not in found:
+    result = interfaces()
+    if interface not in result:
         there = ', '.join(f'{name} ({address})'
-                          for name, address in sorted(found.items()))
+                          for name, address in sorted(result.items()))
         raise Failed(f'no interface {interface!r} with an IPv4 address; '
                      f'there are {there or "none"}: correct service_interface '
                      "in the site's system.py")
-    return found[interface]
+    return result[interface]
 
 
 def owner_of(port: int) -> str:
@@ -261,12 +261,12 @@ class Process:
         has closed the gate, which need not be polled any more."""
         assert self.gate
         try:
-            said = self.gate.recv(256)
+            output = self.gate.recv(256)
         except BlockingIOError:
             return False
         except OSError:
-            said = b''
-        return b'ready\n' in said if said else None
+            output = b''
+        return b'ready\n' in output if output else None
 
     def begin(self) -> None:
         """Opens its gate: the client starts."""
@@ -290,9 +290,9 @@ class Process:
             text = self.log.read_bytes()[-4000:].decode(errors='replace')
         except OSError:
             text = ''
-        said = [line.strip() for line in text.splitlines() if line.strip()]
+        messages = [line.strip() for line in text.splitlines() if line.strip()]
         return (f'; the last lines of {self.log.name}: '
-                f'{" | ".join(said[-lines:])}' if said else
+                f'{" | ".join(messages[-lines:])}' if messages else
                 f'; {self.log.name} is empty')
 
     def signal(self, number: int) -> None:
@@ -448,13 +448,13 @@ class Instance:
 
         :raises Failed: the server persists more than that, or less.
         """
-        asked = {self.server.persistence} - {'off'}
-        if kept is None or kept == asked:
+        request = {self.server.persistence} - {'off'}
+        if kept is None or kept == request:
             return
-        has, wanted = (' and '.join(PERSISTENCE_NAMES[kind]
+        has, expected = (' and '.join(PERSISTENCE_NAMES[kind]
                                     for kind in sorted(kinds))
-                       or 'nothing on disk' for kinds in (kept, asked))
-        raise Failed(f'{self.name} keeps {has}, asked for was {wanted}: what '
+                       or 'nothing on disk' for kinds in (kept, request))
+        raise Failed(f'{self.name} keeps {has}, asked for was {expected}: what '
                      'changes the configuration that it was given (a wrapper '
                      f'at {self.program}, a default of its build)?')
 
@@ -550,12 +550,12 @@ class Agent:
 
     def check_memory(self, message: Mapping[str, Any]) -> None:
         """:raises Failed: less memory is free than the servers may take."""
-        asked = sum(spec['server']['memory'] for spec in message['instances'])
+        request = sum(spec['server']['memory'] for spec in message['instances'])
         free = next((int(line.split()[1]) // 1024 for line in
                      _lines('/proc/meminfo')
-                     if line.startswith('MemAvailable')), asked)
-        if asked > free:
-            raise Failed(f'{asked} MiB of memory are asked for the servers on '
+                     if line.startswith('MemAvailable')), request)
+        if request > free:
+            raise Failed(f'{request} MiB of memory are asked for the servers on '
                          f'{self.host}, {free} MiB are free: ask for less, or '
                          'for a larger node')
 
@@ -586,13 +586,13 @@ class Agent:
         name, address = client['hostname'], client['address']
         if name:
             try:
-                found = socket.gethostbyname(name)
+                result = socket.gethostbyname(name)
             except OSError as err:
                 raise Failed(f'{self.host} cannot resolve {name!r}, the name '
                              f'of the server ({err.strerror}): give a name '
                              f'that all clients know, or {address}') from None
-            if found != address:
-                raise Failed(f'{name!r} is {found} on {self.host}, the server '
+            if result != address:
+                raise Failed(f'{name!r} is {result} on {self.host}, the server '
                              f'listens on {address}: give another name')
         ports = _lines('/proc/sys/net/ipv4/ip_local_port_range', 0)
         low, high = map(int, ports[0].split()) if ports else (0, 1 << 16)
@@ -604,9 +604,9 @@ class Agent:
 
     def peers(self) -> None:
         """Sends the addresses that are connected to its servers."""
-        found = outside.here(one.port for one in self.instances)
+        result = outside.here(one.port for one in self.instances)
         self.channel.send(type='peers', peers={
-            one.index: found[one.port] for one in self.instances})
+            one.index: result[one.port] for one in self.instances})
 
     # Main loop -----------------------------------------------------------
 
@@ -778,8 +778,8 @@ class Agent:
 
 def kill_orphans() -> None:
     """Kills processes that servers forked and left to us as subreaper."""
-    while mine := descendants():
-        for pid in mine:
+    while subset := descendants():
+        for pid in subset:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(POLL_INTERVAL)

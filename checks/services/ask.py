@@ -26,8 +26,8 @@ class Unsaved(Exception):
 class Denied(Exception):
     """A server rejects the password: no use to try again."""
 
-    def __init__(self, said: object) -> None:
-        super().__init__(f'refuses the password of this run ({said}): is it '
+    def __init__(self, output: object) -> None:
+        super().__init__(f'refuses the password of this run ({output}): is it '
                          'another server, or has its configuration another '
                          'password?')
 
@@ -165,10 +165,10 @@ class Resp:
     def threads(self, server: Server) -> int | None:
         with self.session(server) as session:
             try:
-                said = session.ask('CONFIG', 'GET', '*-threads')
+                answer = session.ask('CONFIG', 'GET', '*-threads')
             except Refusal:                     # as above
                 return None
-        has = dict(zip(said[::2], said[1::2], strict=False))
+        has = dict(zip(answer[::2], answer[1::2], strict=False))
         # KeyDB has both, and serves with the former.
         number = has.get('server-threads') or has.get('io-threads')
         return int(number) if number else None

@@ -64,14 +64,14 @@ def ancestors() -> list[int]:
     """Processes that the conductor must not outlive: its parents up to the
     batch script, the first process of this session. measure.sh passes the
     batch script's pid, in case it is dead already."""
-    found = [pid for pid in (int(os.environ.get('PLUMBLINE_BATCH', 0)),)
+    results = [pid for pid in (int(os.environ.get('PLUMBLINE_BATCH', 0)),)
              if pid > 1]
     pid = os.getppid()
     # getppid() is 0 for a parent in another pid namespace, 1 for init.
     while pid > 1 and os.getsid(pid) == os.getsid(0):
-        found.append(pid)
+        results.append(pid)
         pid = parent_of(pid)
-    return found
+    return results
 
 
 class Node:
@@ -260,11 +260,11 @@ class Conductor:
             how = (f'the launcher was killed by signal {-code} '
                    f'({signal.Signals(-code).name}), not by the suite')
             raise Failed(f'{self.outside}; {how}' if self.outside else how)
-        said = Path(f'{self.run_name}.launcher.err').read_text(
+        output = Path(f'{self.run_name}.launcher.err').read_text(
             errors='replace').splitlines()
         # Skips the suite's own lines: hosts, and commands of clients.
         words = ' | '.join([
-            line.strip() for line in said if line.strip(' -=')
+            line.strip() for line in output if line.strip(' -=')
             and not line.startswith(('plumbline-', '+ '))][:3])
         if self.outside:
             raise Failed(f'{self.outside}; the launcher says: {words}'
@@ -440,17 +440,17 @@ class Conductor:
 
     def counters(self) -> list[dict[str, Any]]:
         """The counters of every server, now."""
-        found = []
+        results = []
         for one, server in zip(self.servers, self.where, strict=True):
             try:
-                found.append(self.dialect.counters(server)._asdict())
+                results.append(self.dialect.counters(server)._asdict())
             except (OSError, ask.Refusal, ValueError) as err:
                 # If the server died, its agent reports that.
                 self.await_cause()
                 raise Failed(f'{one["program"]} (server {one["index"]} on '
                              f'{one["node"]}) no longer answers: {err}'
                              ) from None
-        return found
+        return results
 
     def write_service(self, name: str, servers: list[ask.Server], gate: bool
                       ) -> Path:
@@ -493,8 +493,8 @@ class Conductor:
         if not step.check:
             self.said = [Path(f'{self.run_name}.{step.name}.{number}.out')
                          for number in self.running]
-        for name, mine in messages.items():
-            self.nodes[name].channel.send(type='run', clients=mine)
+        for name, group in messages.items():
+            self.nodes[name].channel.send(type='run', clients=group)
         if step.gate:
             self.until(lambda: self.ready >= set(self.running)
                        or self.clients_finished(), step.limit, lambda:
@@ -570,7 +570,7 @@ class Conductor:
             if not how:
                 continue
             del self.launched[number]
-            code, said = one.process.process.returncode, one.said()
+            code, output = one.process.process.returncode, one.said()
             self.observed.append(one.process.log)
             missing = '' if code else one.missing()
             if missing:
@@ -579,7 +579,7 @@ class Conductor:
                     self.await_cause(self.plan.heartbeat_timeout + 1)
                 raise Failed(f'{self.running[number]}: {missing}')
             self.ended[number] = {'code': code, 'how': how,
-                                  'words': f': {said}' if said else ''}
+                                  'words': f': {output}' if output else ''}
 
     def unsaved_servers(self) -> list[str]:
         """Servers with data that is not on disk yet.

@@ -194,15 +194,15 @@ class Plan:
 
     def layout(self) -> dict[str, range]:
         """Role -> the numbers of its nodes, in the order of their names."""
-        found = {'server': range(self.server.nodes)}
+        result = {'server': range(self.server.nodes)}
         first = 0 if self.server.beside else self.server.nodes
         last = self.server.nodes
         for role in self.clients:
             if role.apart:
                 first = last
-            found[role.name] = range(first, first + role.nodes)
+            result[role.name] = range(first, first + role.nodes)
             last = max(last, first + role.nodes)
-        return found
+        return result
 
     @property
     def nodes(self) -> int:

@@ -78,7 +78,7 @@ class ServiceBenchmark(Benchmark, special=True):
         """What this case starts: servers, clients, and their steps."""
         raise NotImplementedError
 
-    def values_served(self, services: Services, said: str,
+    def values_served(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         """Figures of a run: from the servers, and what the clients said."""
         raise NotImplementedError
@@ -131,8 +131,8 @@ class ServiceBenchmark(Benchmark, special=True):
 
     def values_of(self, run: guards.Run) -> dict[str, float]:
         try:
-            services, said = split(run.out)
-            values = self.values_served(services, said, run)
+            services, output = split(run.out)
+            values = self.values_served(services, output, run)
             values['ready_time'] = max(
                 server.ready_ms for server in services.servers)
         except ParseError as err:

@@ -12,16 +12,16 @@ COLUMNS = ('at', 'user', 'system', 'idle', 'steal')
 
 def spent(text: str, cpus: Iterable[int]) -> tuple[int, int, int, int]:
     """User, system, idle, steal of these CPUs in a text of /proc/stat."""
-    wanted = {f'cpu{number}' for number in cpus}
-    found = [0, 0, 0, 0]
+    expected = {f'cpu{number}' for number in cpus}
+    results = [0, 0, 0, 0]
     # proc_stat(5); user and nice include the guests' ticks.
     to = (0, 0, 1, 2, 2, 1, 1, 3)
     for line in text.splitlines():
         name, *cells = line.split()
-        if name in wanted:
+        if name in expected:
             for place, cell in zip(to, cells, strict=False):
-                found[place] += int(cell)
-    return found[0], found[1], found[2], found[3]
+                results[place] += int(cell)
+    return results[0], results[1], results[2], results[3]
 
 
 class Usage:

@@ -100,10 +100,10 @@ def find_spack() -> Spack:
                               env=environment(Path('none')))
     except (OSError, subprocess.TimeoutExpired) as err:
         raise NoStack(f'{command}: does not run: {err}') from None
-    found = re.match(r'(\d+)\.(\d+)', done.stdout)
-    if done.returncode or not found:
+    match = re.match(r'(\d+)\.(\d+)', done.stdout)
+    if done.returncode or not match:
         raise NoStack(f'{command} --version: {_last(done.stderr)}')
-    if tuple(map(int, found.groups())) < OLDEST:
+    if tuple(map(int, match.groups())) < OLDEST:
         raise NoStack(f'{command} is Spack {done.stdout.strip()}: the '
                       f'stacks need {OLDEST[0]}.{OLDEST[1]} or newer')
     return Spack(os.path.realpath(command), done.stdout.strip())
@@ -161,7 +161,7 @@ def _last(text: str) -> str:
 def _yaml(path: Path) -> dict[str, Any]:
     """A mapping of ours; empty for an empty file."""
     try:
-        found = strict.safe_load(regular.text(path))
+        result = strict.safe_load(regular.text(path))
     except OSError as err:
         raise NoStack(f'{path}: {err.strerror}') from None
     except (yaml.YAMLError, UnicodeDecodeError) as err:
@@ -169,9 +169,9 @@ def _yaml(path: Path) -> dict[str, Any]:
         line = f':{mark.line + 1}' if mark else ''
         raise NoStack(f'{path}{line}: not YAML: '
                       f'{getattr(err, "problem", err)}') from None
-    if not isinstance(found, (dict, type(None))):
+    if not isinstance(result, (dict, type(None))):
         raise NoStack(f'{path}: expected keys and values')
-    return found or {}
+    return result or {}
 
 
 # ------------------------------------------------------------ promises
@@ -213,9 +213,9 @@ def _meets(node: dict[str, Any], version: str, words: list[str]) -> bool:
     for word in words:
         key, _, value = word.lstrip('+~').partition('=')
         got = parameters.get(key)
-        wanted: Any = (True if word[0] == '+' else False if word[0] == '~'
+        expected: Any = (True if word[0] == '+' else False if word[0] == '~'
                        else value)
-        if got != wanted and not (isinstance(got, list) and wanted in got):
+        if got != expected and not (isinstance(got, list) and expected in got):
             return False
     return True
 
@@ -305,13 +305,13 @@ def reason(text: str) -> str:
     if 'failed to concretize' in text:
         patterns.insert(0, r'^ *1\. (.*)')
     for pattern in patterns:
-        found = re.search(pattern, text, re.M)
-        if found:
+        match = re.search(pattern, text, re.M)
+        if match:
             hint = (': its source is in no mirror of the site and upstream '
                     'did not give it' if 'FetchError' in pattern else '')
-            why = found[1].strip()
+            why = match[1].strip()
             if why.endswith(':'):
-                rest = text[found.end():].split('\n')
+                rest = text[match.end():].split('\n')
                 why += next((f' {ln.strip()}' for ln in rest if ln.strip()),
                             '')
             return why + hint
@@ -354,17 +354,17 @@ def about(name: str) -> dict[str, Any]:
                       f'{f"did you mean {near[0]}? " if near else ""}'
                       f'there are {", ".join(names())}')
     path = ENVS / name / 'stack.yaml'
-    found = _yaml(path)
-    for key in found | _ABOUT:
+    result = _yaml(path)
+    for key in result | _ABOUT:
         if key not in _ABOUT:
             raise NoStack(f'{path}: unknown key {key!r}')
-        if not isinstance(found.get(key), _ABOUT[key]):
+        if not isinstance(result.get(key), _ABOUT[key]):
             raise NoStack(f'{path}: {key}: expected a {_ABOUT[key].__name__}')
     try:
-        broken_promises({}, found['promises'])
+        broken_promises({}, result['promises'])
     except StackError as err:
         raise NoStack(f'{path}: {err}') from None
-    return found
+    return result
 
 
 def programs_of(name: str) -> dict[str, dict[str, str]]:
@@ -373,12 +373,12 @@ def programs_of(name: str) -> dict[str, dict[str, str]]:
     A family that the stack has a feature of and no programs (an MPI alone)
     has embedded ones, built with what the stack has.
     """
-    said = about(name)
-    found = {family: {'source': 'spack'} for family in said['provides']}
+    output = about(name)
+    result = {family: {'source': 'spack'} for family in output['provides']}
     for family in all_families().values():
-        if family.features.keys() & set(said['features']):
-            found.setdefault(family.name, {'source': 'embedded'})
-    return found
+        if family.features.keys() & set(output['features']):
+            result.setdefault(family.name, {'source': 'embedded'})
+    return result
 
 
 def of_site(configuration: dict[str, Any]) -> list[str]:
@@ -574,7 +574,7 @@ class Stack:
             shutil.copy(self.kept_lock, lock_file)
         self._look_for_traps()
         start = time.monotonic()
-        code, said = self._spack('concretize',
+        code, output = self._spack('concretize',
                                  limit=self.settings['solve_limit'],
                                  log='concretize.log')
         if ours.read_text() != text or self.spack.scope.exists():
@@ -589,9 +589,9 @@ class Stack:
                 f'{self.folder}/concretize.log)')
         if code:
             raise StackError(f'{self.name} does not concretize for '
-                             f'{self.site.name}: {reason(said)} (all of it: '
+                             f'{self.site.name}: {reason(output)} (all of it: '
                              f'{self.folder}/concretize.log)')
-        lost = re.search(r'Error constructing repository.*', said)
+        lost = re.search(r'Error constructing repository.*', output)
         if lost:
             raise StackError(f'{self.name}: a recipe repository was dropped: '
                              f'{lost.group()}')
@@ -745,7 +745,7 @@ class Stack:
                  'HTTP_PROXY', 'HTTPS_PROXY', 'ALL_PROXY'),
                 'http://127.0.0.1:9')
         command = [self.spack.command, '-e', str(self.folder), *words]
-        said: list[str] = []
+        messages: list[str] = []
         with open(self.folder / log, 'w') as handle:
             print('$', shlex.join(command), file=handle, flush=True)
             process = subprocess.Popen(
@@ -755,7 +755,7 @@ class Stack:
             assert process.stdout
             with _ended(process, limit) as late:
                 for line in process.stdout:
-                    said.append(line)
+                    messages.append(line)
                     handle.write(line)
                     handle.flush()
                     # Spack's steps; the rest is in the log.
@@ -766,7 +766,7 @@ class Stack:
             raise StackError(f'{self.name}: `spack {words[0]}` took more than '
                              f'{limit:g} s and was ended; a longer limit '
                              f'stands in {self.site}/stacks.yaml')
-        return code, ''.join(said)
+        return code, ''.join(messages)
 
 
 def origin(record: Mapping[str, Any], family: str, program: str = ''

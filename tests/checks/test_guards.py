@@ -60,11 +60,11 @@ def test_a_job_that_never_started():
 
 
 def test_time_limit_that_only_stderr_tells(tmp_path):
-    said = tmp_path / 'err'
-    said.write_text('slurmstepd-n1: error: *** JOB 7 ON n1 CANCELLED AT '
+    output = tmp_path / 'err'
+    output.write_text('slurmstepd-n1: error: *** JOB 7 ON n1 CANCELLED AT '
                     '2026-11-21T12:11:00 DUE TO TIME LIMIT ***\n')
     refused('time_limit', guards.job_ended_well, job(
-        state='COMPLETED', exitcode=None, stderr=said))
+        state='COMPLETED', exitcode=None, stderr=output))
 
 
 @pytest.mark.parametrize('guard, change', [
@@ -140,11 +140,11 @@ def test_ranks_that_are_not_bound(tmp_path, err, words):
 
 
 def test_transport(tmp_path):
-    asked = {'name': 'ucx', 'evidence': 'pml ucx'}
+    request = {'name': 'ucx', 'evidence': 'pml ucx'}
     run, = guards.read_runs(stage(tmp_path), 1)
-    refused('transport', guards.transport_is, run, asked, run.err)
+    refused('transport', guards.transport_is, run, request, run.err)
     run, = guards.read_runs(stage(tmp_path, err='selected pml ucx'), 1)
-    guards.transport_is(run, asked, run.err)
+    guards.transport_is(run, request, run.err)
     guards.transport_is(run, None, run.err)
 
 
@@ -188,8 +188,8 @@ GPUS = INTRA.replace('host', 'cuda')
      'window=allocate', 'bandwidth@8192B', 9e5, {}, 'no two cores'),
 ])
 def test_what_no_path_can_do(params, metric, value, site, words):
-    found = limits.beyond('osu', {metric: value}, params, site)
-    assert found and words in found[0], found
+    result = limits.beyond('osu', {metric: value}, params, site)
+    assert result and words in result[0], result
 
 
 @pytest.mark.parametrize('params, metric, value, site', [
@@ -285,9 +285,9 @@ def test_reference_file(loaded, text, words):
     ('complete: false\n', False), ('complete: true\nOsuPt2pt: {}\n', True)])
 def test_a_family_says_whether_its_references_are_complete(loaded, text,
                                                            complete):
-    found = loaded(text)
-    assert found.complete is complete
-    assert 'complete' not in found.checks
+    result = loaded(text)
+    assert result.complete is complete
+    assert 'complete' not in result.checks
 
 
 ENTRY = """OsuPt2pt:
@@ -387,8 +387,8 @@ def test_references_of_before_a_metric_was_judged_stay_valid(loaded):
     """A family that judges more than it did makes no file of a site invalid:
     what the suite wrote without that figure is recorded, and told."""
     made = '$from: {runs: 5, tolerances: {worst_ratio: [1.0, 0.1]}}'
-    found = loaded(ENTRY.format(f'{OPEN}\n      {made}'))
-    entry = found.checks['OsuPt2pt']['fast']['x=1']
+    result = loaded(ENTRY.format(f'{OPEN}\n      {made}'))
+    entry = result.checks['OsuPt2pt']['fast']['x=1']
     assert references.no_reference('osu', entry) == {'latency@8B': 1}
     # Nor one whose metric is new, so that the file does not speak of it.
     del entry['latency@8B']
@@ -437,8 +437,8 @@ def test_several_faults_are_counted(loaded):
     ],
 )
 def test_sound_references(loaded, lines):
-    found = loaded(ENTRY.format('\n      '.join(lines)))
-    assert set(found.checks) == {'OsuPt2pt'}
+    result = loaded(ENTRY.format('\n      '.join(lines)))
+    assert set(result.checks) == {'OsuPt2pt'}
 
 
 class OsuPt2pt:
@@ -501,11 +501,11 @@ def test_what_lacks_a_reference_fails_only_where_it_is_complete(
                            'the file says `complete: true`'):
             references.known(check, values)
         return
-    found, note = references.known(check, values)
+    result, note = references.known(check, values)
     # A dry run looks at all speeds only where the family is complete.
     lacks = lacks if not case.get('dry_run') or 'yet' in lacks else ''
     assert note == (f'{lacks}: {references.LEARN}' if lacks else '')
-    assert bool(found) is not bool(lacks)
+    assert bool(result) is not bool(lacks)
 
 
 def test_a_judged_metric_that_an_entry_lacks_is_told_with_its_line(
@@ -537,8 +537,8 @@ def test_values_that_nothing_judges_say_how_many_runs_they_need():
     (math.inf, (80.0, 400.0), 'fast'), (math.inf, (80.0, math.nan), 'fast')])
 def test_speed_classes(boundary, readings, speed):
     """A machine too busy to tell its speed has none, but with one class."""
-    found, why = speed_of([readings], boundary)
-    assert found == speed
+    result, why = speed_of([readings], boundary)
+    assert result == speed
     assert bool(why) == (speed == 'mixed')
 
 
@@ -566,8 +566,8 @@ def test_a_machine_that_changed_its_speed_between_runs(runs, speed):
     (40.0, 'other')])
 def test_a_third_speed_is_no_slow_one(reading, speed):
     bands = {'fast': (60, 160), 'slow': (300, 600)}
-    found, why = speed_of([(reading, reading)], bands=bands)
-    assert found == speed
+    result, why = speed_of([(reading, reading)], bands=bands)
+    assert result == speed
     if speed == 'other':
         assert f'in {reading:g} ns, neither fast (60 to 160 ns) nor slow ' \
             '(300 to 600 ns)' in why and 'speed_bands_ns' in why
@@ -629,8 +629,8 @@ def test_a_repetition_that_is_no_number_refuses_the_run():
     ({'job.err': 'slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT x DUE TO '
       'NODE FAILURE, SEE SLURMCTLD LOG ***\n'}, 'n2 or n3'),
     ({}, 'n1')])
-def test_the_node_that_was_lost_is_named(tmp_path, said, lost):
-    for name, text in said.items():
+def test_the_node_that_was_lost_is_named(tmp_path, output, lost):
+    for name, text in output.items():
         (tmp_path / name).write_text(text)
     text = refused('job_state', guards.job_ended_well, job(
         state='NODE_FAIL', nodelist=['n1', 'n2', 'n3'],

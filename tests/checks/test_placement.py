@@ -64,9 +64,9 @@ def test_a_node_that_nobody_described():
 def launchers() -> dict[str, Path]:
     """MPIs of this machine: those of PATH and those of the wheels."""
     work = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline')
-    found = [shutil.which('mpirun'), shutil.which('mpirun.mpich')]
-    found += [work / name / 'bin' / 'mpirun' for name in ('mpi', 'mpich')]
-    return {str(path): Path(path) for path in found
+    rows = [shutil.which('mpirun'), shutil.which('mpirun.mpich')]
+    rows += [work / name / 'bin' / 'mpirun' for name in ('mpi', 'mpich')]
+    return {str(path): Path(path) for path in rows
             if path and Path(path).exists()}
 
 
@@ -109,9 +109,9 @@ def test_ranks_that_share_a_core_are_no_measurement(suite):
     assert '2 threads shared 1 core' in done.stdout
     assert {r['result'] for r in suite.records} == {'inconclusive'}
     # The reason stands wherever the result does.
-    [found] = results.of_records(perflogs.read(suite.tmp / 'perflogs'))
-    assert found.result == 'inconclusive'
-    assert '2 threads shared 1 core' in found.reason
+    [result] = results.of_records(perflogs.read(suite.tmp / 'perflogs'))
+    assert result.result == 'inconclusive'
+    assert '2 threads shared 1 core' in result.reason
     done = suite.plumb('verdict', '--junit', '-')
     assert 'message="inconclusive: 2 threads shared 1 core' in done.stdout
     assert '2 threads shared 1 core' in (

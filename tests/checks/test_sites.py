@@ -125,10 +125,10 @@ def test_no_half_of_a_nic_that_one_pair_cannot_fill():
 def test_unknown_model_names_the_catalogue_and_the_nearest(name, near):
     with pytest.raises(hardware.HardwareError) as caught:
         hardware.devices((name, 8))
-    said = str(caught.value)
-    assert f'unknown NIC or GPU {name!r}' in said
-    assert f'the nearest in config/hardware.yaml are {near}' in said
-    assert "in the site's own hardware.yaml" in said
+    output = str(caught.value)
+    assert f'unknown NIC or GPU {name!r}' in output
+    assert f'the nearest in config/hardware.yaml are {near}' in output
+    assert "in the site's own hardware.yaml" in output
 
 
 def test_a_site_adds_models_of_its_own(tmp_path):
@@ -287,8 +287,8 @@ def test_a_machine_that_changes_its_speed_is_not_judged(monkeypatch):
     mixed = case()
     mixed.inconclusive = 'the machine kept changing its speed'
     mixed.bringup = True
-    found = references.entry(mixed)
-    assert (found.kind, found.values) == ('-', {}) and 'speed' in found.note
+    result = references.entry(mixed)
+    assert (result.kind, result.values) == ('-', {}) and 'speed' in result.note
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ class Job:
 
     def processes(self, word=''):
         """Processes of this job whose command has a word."""
-        found = []
+        results = []
         for path in Path('/proc').glob('[0-9]*'):
             with contextlib.suppress(OSError):
                 command = (path / 'cmdline').read_bytes().decode()
@@ -114,15 +114,15 @@ class Job:
                 if (ours and word in command
                         and not ('agent' in word and 'conduct' in command)
                         and int(path.name) != self.process.pid):
-                    found.append(int(path.name))
-        return sorted(found)
+                    results.append(int(path.name))
+        return sorted(results)
 
     def wait_for(self, word):
         """Until something of that name runs."""
         for _ in range(1200):
-            found = self.processes(word)
-            if found:
-                return found
+            result = self.processes(word)
+            if result:
+                return result
             time.sleep(0.05)
         pytest.fail(f'no {word} started: {self.said()}')
 
@@ -194,11 +194,11 @@ def refused(job, plan, **more):
 def test_a_store_serves_while_the_clients_run(job, store):
     one = job(plan(real(store), *shell('cat {service}; echo done')))
     assert one.end() == 0, one.said()
-    services, said = split((one.folder / 'out').read_text())
+    services, output = split((one.folder / 'out').read_text())
     server = services.servers[0]
     assert server.address == '127.0.0.1' and server.program == store.name
     assert server.version == store.version and server.ready_ms > 0
-    assert f'server 127.0.0.1 {server.port}' in said and 'done' in said
+    assert f'server 127.0.0.1 {server.port}' in output and 'done' in output
     assert services.steps['measure'].grown('commands') > 0
     assert not one.leftovers()
 
@@ -229,9 +229,9 @@ def test_server_and_client_have_cpus_of_their_own(job, store):
     one = job(plan(real(store), *shell(
         'grep Cpus_allowed_list /proc/self/status')))
     assert one.end() == 0, one.said()
-    services, said = split((one.folder / 'out').read_text())
-    mine = cpus.parse(said.split()[-1])
-    assert not set(mine) & set(services.servers[0].cpus)
+    services, output = split((one.folder / 'out').read_text())
+    subset = cpus.parse(output.split()[-1])
+    assert not set(subset) & set(services.servers[0].cpus)
     assert not services.shared
 
 
@@ -247,8 +247,8 @@ def test_three_servers_form_a_cluster(job, store):
                    *shell('grep -c ^server {service}; '
                           'grep ^cluster {service}')))
     assert one.end() == 0, one.said()
-    services, said = split((one.folder / 'out').read_text())
-    assert said.split() == ['3', 'cluster']
+    services, output = split((one.folder / 'out').read_text())
+    assert output.split() == ['3', 'cluster']
     assert len({server.port for server in services.servers}) == 3
     assert not one.leftovers()
 
@@ -534,7 +534,7 @@ def test_a_store_that_keeps_no_file_where_it_is_to(job, store):
     (['--appendonly', 'yes', '--appendfsync', 'always'],
      'an append-only file'),
     (['--save', '900', '1'], 'snapshots')])
-def test_persistence_that_was_left_on(job, store, tmp_path, left_on, told):
+def test_persistence_that_was_left_on(job, store, tmp_path, left_on, message):
     # As a wrapper does that a site has put before the store.
     wrapper = tmp_path / 'wrapper'
     wrapper.write_text(
@@ -543,7 +543,7 @@ def test_persistence_that_was_left_on(job, store, tmp_path, left_on, told):
     wrapper.chmod(0o755)
     line = refused(job, plan(replace(real(store),
                                      command=(str(wrapper), '-'))))
-    assert f'keeps {told}, asked for was nothing on disk' in line, line
+    assert f'keeps {message}, asked for was nothing on disk' in line, line
     assert f'a wrapper at {wrapper}' in line
 
 
@@ -769,9 +769,9 @@ def test_topology_is_read_from_the_kernel(tmp_path):
         folder = tmp_path / 'node' / f'node{number}'
         folder.mkdir(parents=True)
         (folder / 'cpulist').write_text(f'{text}\n')
-    found = cpus.here(str(tmp_path), [0, 1, 2])
-    assert found == [(0, 0, 0, 0), (0, 0, 0, 1), (1, 1, 0, 2)]
-    assert cpus.numa_of(found, [1, 2]) == [0, 1]
+    result = cpus.here(str(tmp_path), [0, 1, 2])
+    assert result == [(0, 0, 0, 0), (0, 0, 0, 1), (1, 1, 0, 2)]
+    assert cpus.numa_of(result, [1, 2]) == [0, 1]
 
 
 def test_plans_survive_the_way_to_the_node(tmp_path):
@@ -838,9 +838,9 @@ def test_ranks_are_started_by_the_launcher_each_on_its_cpus(job, store):
         'grep -c ^server {service}; echo {count}; echo mine '
         '$(grep Cpus_allowed_list /proc/self/status)')))
     assert one.end() == 0, one.said()
-    services, said = split((one.folder / 'out').read_text())
-    assert said.count('mine') == 3 and services.clients == 3
-    words = said.splitlines()
+    services, output = split((one.folder / 'out').read_text())
+    assert output.count('mine') == 3 and services.clients == 3
+    words = output.splitlines()
     assert words.count('1') == words.count('3') == 3
     record = json.loads(next(
         line for line in (one.folder / 'out').read_text().splitlines()
@@ -864,8 +864,8 @@ def test_producer_and_consumer_run_at_once(job, store):
         launcher=(*LAUNCHER, '{ranks}'))
     one = job(both)
     assert one.end() == 0, one.said()
-    services, said = split((one.folder / 'out').read_text())
-    assert sorted(said.splitlines()) == ['a 0/2', 'a 0/2', 'b 0/1']
+    services, output = split((one.folder / 'out').read_text())
+    assert sorted(output.splitlines()) == ['a 0/2', 'a 0/2', 'b 0/1']
     assert services.clients == 3
     assert both.cpus() == 4 and both.nodes == 1
 

@@ -56,10 +56,10 @@ def place(tmp_path, monkeypatch):
 
 
 def tiny(place):
-    said = []
+    messages = []
     stack = stacks.Stack('tiny', place / 'site', stacks.find_spack(),
-                         said.append)
-    object.__setattr__(stack, 'said', said)
+                         messages.append)
+    object.__setattr__(stack, 'said', messages)
     return stack
 
 
@@ -378,9 +378,9 @@ def test_checks_run_from_a_stack_and_say_which(with_stack):
         done = with_stack.plumb(*CASE)
         assert done.returncode == 0, done.stdout + done.stderr
     assert calls(with_stack.tmp).count('install') == 1
-    said = {(r['source'], r['stack'], r['spec'].partition('/')[0])
+    answer = {(r['source'], r['stack'], r['spec'].partition('/')[0])
             for r in with_stack.records if r['environ'] == 'mpi'}
-    assert said == {('embedded', 'openmpi@5.0.8', 'openmpi@5.0.8')}
+    assert answer == {('embedded', 'openmpi@5.0.8', 'openmpi@5.0.8')}
     kept = list((with_stack.tmp / 'work').rglob('output/**/stack.spack.lock'))
     assert kept and json.loads(kept[0].read_text())['roots']
 
@@ -490,8 +490,8 @@ def test_real_kill_and_real_concurrency(real):
     os.killpg(first.pid, 9)
     first.wait()
     both = [start(real.place), start(real.place)]
-    said = [p.communicate()[0] for p in both]
-    assert [p.returncode for p in both] == [0, 0], said
-    assert sum('waiting' in text for text in said) == 1
+    messages = [p.communicate()[0] for p in both]
+    assert [p.returncode for p in both] == [0, 0], messages
+    assert sum('waiting' in text for text in messages) == 1
     record = stack.install()
     assert Path(record['view'], 'bin', 'tiny-slow').exists()

@@ -100,7 +100,7 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
         name.lower(), names, 3, 0)]
 
 
-def recognised(kind: str, words: str, rate: float = 0) -> str | None:
+def recognise_model(kind: str, words: str, rate: float = 0) -> str | None:
     """The model that a tool's output names; None: none of the table.
 
     :arg kind: gpu or nic.

@@ -18,12 +18,12 @@ from . import metrics
 LARGE = 1 << 20
 
 
-def of(family: str) -> list[dict[str, Any]]:
+def limits_of(family: str) -> list[dict[str, Any]]:
     """The limits of a family: those of all, and its own."""
     return families.shared_limits() + families.families()[family].limits
 
 
-def beyond(family: str, values: Mapping[str, float], params: str,
+def exceeded_limits(family: str, values: Mapping[str, float], params: str,
            site: Mapping[str, Any]) -> list[str]:
     """One line for each figure that physics forbids.
 
@@ -32,7 +32,7 @@ def beyond(family: str, values: Mapping[str, float], params: str,
     :arg site: extras of the partition; ``max_of`` names one of them.
     """
     bad = []
-    for row in of(family):
+    for row in limits_of(family):
         if not re.search(row.get('when', ''), params):
             continue
         low = row.get('min')
@@ -55,7 +55,7 @@ def beyond(family: str, values: Mapping[str, float], params: str,
     return bad
 
 
-def far_below(family: str, values: Mapping[str, float], params: str,
+def below_half_of_limit(family: str, values: Mapping[str, float], params: str,
               site: Mapping[str, Any]) -> str:
     """What is far below the hardware, in a sentence; empty: nothing is.
 
@@ -66,7 +66,7 @@ def far_below(family: str, values: Mapping[str, float], params: str,
     :arg family: as for `beyond`, like the others.
     """
     notes = []
-    for row in of(family):
+    for row in limits_of(family):
         bound = site.get(row.get('half_of', ''))
         if bound is None or not re.search(row.get('when', ''), params):
             continue

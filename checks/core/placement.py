@@ -39,19 +39,23 @@ def _where(part: Any) -> str:
     return f'{site}: partition {part.fullname}'
 
 
-def crowded(check: Any) -> str:
+def core_shortage(check: Any) -> str:
     """Why the ranks and threads of a node cannot have a core each; empty:
     they can."""
     ranks, threads = check.num_tasks_per_node or 1, check.threads
     have = cores(check.current_partition)
-    return '' if ranks * threads <= have else _few(ranks * threads, have)
+    return (
+        ''
+        if ranks * threads <= have
+        else _too_few_cores(ranks * threads, have)
+    )
 
 
-def _few(threads: int, have: int) -> str:
+def _too_few_cores(threads: int, have: int) -> str:
     return f'{threads} threads shared {have} core{"" if have == 1 else "s"}'
 
 
-def pinned(part: Any) -> str:
+def pinning_extra(part: Any) -> str:
     """The launcher extra for ranks with a core each: bound, or free where
     the site binds no ranks."""
     return ('launcher_free' if 'launcher_free' in part.extras
@@ -109,18 +113,18 @@ def ranks(output: str) -> dict[str, list[Rank]]:
     return dict(sorted(result.items()))
 
 
-def compact(there: Mapping[str, list[Rank]]) -> str:
+def format_binding(there: Mapping[str, list[Rank]]) -> str:
     """The CPUs of all ranks in short: `n1:0,1` are two ranks with a CPU
     each, `n1:0-1,4+6` one with CPUs 0 and 1 and one with 4 and 6; ranks in
     even steps are a range: `n1:0..191`. Empty: some rank could not tell.
     """
     if not all(rank.cpus for group in there.values() for rank in group):
         return ''
-    return ' '.join(f'{host}:{masks([rank.cpus for rank in group])}'
+    return ' '.join(f'{host}:{format_cpu_sets([rank.cpus for rank in group])}'
                     for host, group in there.items())
 
 
-def masks(rest: list[tuple[int, ...]]) -> str:
+def format_cpu_sets(rest: list[tuple[int, ...]]) -> str:
     """CPUs of several ranks, in order: `0-1,2-3`."""
     words: list[str] = []
     while rest:
@@ -133,14 +137,16 @@ def masks(rest: list[tuple[int, ...]]) -> str:
             step, run = steps, run + 1
         if run < 3:
             run = 1
-            words.append(mask(rest[0]))
+            words.append(format_cpus(rest[0]))
         else:
-            words.append(f'{mask(rest[0])}..{mask(rest[run - 1])}')
+            words.append(
+                f'{format_cpus(rest[0])}..{format_cpus(rest[run - 1])}'
+            )
         rest = rest[run:]
     return ','.join(words)
 
 
-def mask(numbers: tuple[int, ...]) -> str:
+def format_cpus(numbers: tuple[int, ...]) -> str:
     """CPUs of one rank: `0-3+8`."""
     parts = []
     for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
@@ -150,10 +156,10 @@ def mask(numbers: tuple[int, ...]) -> str:
     return '+'.join(parts)
 
 
-def shared(there: Mapping[str, list[Rank]], threads: int) -> str:
+def core_sharing(there: Mapping[str, list[Rank]], threads: int) -> str:
     """Why the threads of some node had no core each; empty: they had."""
     for group in there.values():
         have = frozenset().union(*(rank.cores for rank in group))
         if 0 < len(have) < threads * len(group):
-            return _few(threads * len(group), len(have))
+            return _too_few_cores(threads * len(group), len(have))
     return ''

@@ -76,14 +76,13 @@ def load(family: str) -> File:
     return read(file(family))
 
 
-def _words(needs: Mapping[str, int | None]) -> str:
+def _missing_tolerance_note(needs: Mapping[str, int | None]) -> str:
     """The summary's note on figures without a tolerance."""
-    result = {f: runs for f, runs in needs.items() if runs is not None}
-    return (
-        f'no_reference: {more_runs(max(result.values()))} ({", ".join(result)})'
-        if result
-        else ''
-    )
+    runs = {f: number for f, number in needs.items() if number is not None}
+    if not runs:
+        return ''
+    return (f'no_reference: {more_runs(max(runs.values()))} '
+            f'({", ".join(runs)})')
 
 
 def validate(table: Mapping[str, Any], values: Iterable[str],
@@ -141,9 +140,9 @@ def entry(check: Any) -> Entry:
     if check.bringup:
         return none if published else Entry('-', note='bring-up')
     speed, features = check.speed, check.current_partition.features
-    result = _at_speed(check, speed) or _of_some_version(check, speed)
+    result = _at_speed(check, speed) or _at_any_version(check, speed)
     if result is None and 'speed_probe' in features:
-        others = {name: _at_speed(check, name) or _of_some_version(
+        others = {name: _at_speed(check, name) or _at_any_version(
             check, name) for name in ('fast', 'slow')}
         there = [other for other in others.values() if other]
         missing_speeds = [name for name in speeds(check) if not others[name]]
@@ -169,7 +168,7 @@ def speeds(check: Any) -> tuple[str, ...]:
     return ('fast',) if boundary == math.inf else ('fast', 'slow')
 
 
-def _of_some_version(check: Any, speed: str) -> strict.Mapping | None:
+def _at_any_version(check: Any, speed: str) -> strict.Mapping | None:
     """For a dry run that does not know which version a stack will install:
     the entry of any version."""
     table = load(check.family).checks.get(type(check).variant_name()) or {}
@@ -188,7 +187,7 @@ def _of_some_version(check: Any, speed: str) -> strict.Mapping | None:
     return result
 
 
-def known(check: Any, values: Mapping[str, float]
+def resolve(check: Any, values: Mapping[str, float]
           ) -> tuple[dict[str, Any], str]:
     """The references of a case, each one checked, and a note for the
     summary: why nothing judges it, whose figures do, what is unjudged, what
@@ -224,8 +223,11 @@ def known(check: Any, values: Mapping[str, float]
     if missing := [f for f in needs if needs[f] is None and f in to_judge]:
         raise ReferenceError_(
             f'{where}: no reference for the judged {", ".join(missing)}')
-    notes = [results.note, _words(needs), 'improved: propose again '
-             f'({", ".join(better)})' if better else '']
+    notes = [
+        results.note,
+        _missing_tolerance_note(needs),
+        f'improved: propose again ({", ".join(better)})' if better else '',
+    ]
     for metric, reference in results.values.items():
         if sound[metric] is not reference and metric in result:
             result[metric] = xfail(reference[1], result[metric])

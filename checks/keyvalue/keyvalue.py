@@ -188,13 +188,18 @@ class StoreBenchmark(ServiceBenchmark, special=True):
                                        cores - taken)),
                        connections=connections)
 
-    def values_served(self, services: Services, said: str,
+    def values_of_services(self, services: Services, said: str,
                        run: guards.Run) -> dict[str, float]:
         self.version = services.servers[0].version
-        filled, measured = (services.steps[s] for s in ('fill', 'measure'))
-        if filled.after.keys != self.keys:
-            guards.refuse('fill', f'{run.name}: {self.keys} keys were set, '
-                          f'{self.scenario.store} holds {filled.after.keys}')
+        fill, measured = (
+            services.steps[s] for s in ('fill', 'measure')
+        )
+        if fill.after.keys != self.keys:
+            guards.refuse(
+                'fill',
+                f'{run.name}: {self.keys} keys were set, '
+                f'{self.scenario.store} holds {fill.after.keys}',
+            )
         if measured.grown('evicted'):
             guards.refuse(
                 'evicted',
@@ -265,17 +270,17 @@ class StoreServes(StoreBenchmark):
         return [*(metrics.key(name, self.scenario.payload) for name in names),
                 'server_cpu', 'ready_time', 'memory_ratio', 'evictions']
 
-    def values_served(self, services: Services, said: str,
+    def values_of_services(self, services: Services, said: str,
                        run: guards.Run) -> dict[str, float]:
-        filled = services.steps['fill']
+        fill = services.steps['fill']
         measured = read(said)
         if 'client' in measured.limited.values():
             self.add_inconclusive(
                 'limited by the load generator, not by the store')
         return {**{metrics.key(r.metric, r.size): r.value
                    for r in measured.records},
-                **super().values_served(services, said, run),
-                'memory_ratio': filled.grown('memory')
+                **super().values_of_services(services, said, run),
+                'memory_ratio': fill.grown('memory')
                 / (self.keys * self.scenario.payload)}
 
 
@@ -380,7 +385,7 @@ class StoreGenerators(StoreBenchmark):
             'operations', 'latency', 'latency_p50', 'latency_p99')),
             'server_cpu', 'ready_time', 'evictions']
 
-    def values_served(self, services: Services, said: str,
+    def values_of_services(self, services: Services, said: str,
                        run: guards.Run) -> dict[str, float]:
         measured = services.steps['measure']
         if measured.grown('misses'):
@@ -396,7 +401,7 @@ class StoreGenerators(StoreBenchmark):
                           f'{measured.grown("commands"):g} by the store\'s')
         return {**{metrics.key(r.metric, self.scenario.payload): r.value
                    for r in records},
-                **super().values_served(services, said, run)}
+                **super().values_of_services(services, said, run)}
 
     def look_at_values(self, values: dict[str, float], run: guards.Run
                        ) -> None:

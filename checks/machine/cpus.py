@@ -15,14 +15,14 @@ class Cpu(NamedTuple):
     number: int
 
 
-class Want(NamedTuple):
+class CpuRequest(NamedTuple):
     """Instances of a role on a node, and the CPUs of each."""
     role: str
     instances: int
     cpus: int
 
 
-class Placed(NamedTuple):
+class Placement(NamedTuple):
     """CPU sets of the instances, role -> one list an instance.
 
     `by` says what no two instances share: `core`, `thread` (the threads of
@@ -61,7 +61,7 @@ def parse(text: str) -> list[int]:
     return results
 
 
-def place(cpus: Sequence[Cpu], wants: Sequence[Want]) -> Placed:
+def place(cpus: Sequence[Cpu], wants: Sequence[CpuRequest]) -> Placement:
     """CPU sets for all wants on one node, the first want first.
 
     Whole cores where there are enough of them, else CPUs; an instance stays
@@ -72,9 +72,9 @@ def place(cpus: Sequence[Cpu], wants: Sequence[Want]) -> Placed:
                      ('thread', lambda cpu: cpu)):
         sets = _split(cpus, wants, unit)
         if sets is not None:
-            return Placed(by, sets)
+            return Placement(by, sets)
     everything = [cpu.number for cpu in cpus]
-    return Placed('shared', {want.role: [everything] * want.instances
+    return Placement('shared', {want.role: [everything] * want.instances
                              for want in wants})
 
 
@@ -102,7 +102,7 @@ def divide(cpus: Sequence[Cpu], parts: int) -> list[list[int]]:
     return results
 
 
-def _split(cpus: Sequence[Cpu], wants: Sequence[Want],
+def _split(cpus: Sequence[Cpu], wants: Sequence[CpuRequest],
            unit: Callable[[Cpu], tuple]) -> dict[str, list[list[int]]] | None:
     """CPU sets of whole units; None: there are not enough of them."""
     free: dict[int, dict[tuple, list[int]]] = {}

@@ -376,7 +376,9 @@ class NcclBenchmark(Benchmark, special=True):
         out = self.output(run)
         self.assert_whole(run, out)
         self.version = out.version or self.version
-        values = guards.values_in(parser.records(out), f'{run.name}.out')
+        values = guards.values_by_metric(
+            parser.records(out), f'{run.name}.out'
+        )
         maximum = physics.limit(self.program, self.layout.nodes,
                              self.layout.gpus, self.site_extras())
         if maximum:
@@ -405,7 +407,7 @@ class NcclBenchmark(Benchmark, special=True):
 
     def output(self, run: guards.Run) -> parser.Output:
         """The parsed output of a repetition."""
-        return guards.read_table(parser.read, run.out, f'{run.name}.out')
+        return guards.parse_output(parser.read, run.out, f'{run.name}.out')
 
     def assert_whole(self, run: guards.Run, out: parser.Output) -> None:
         """Refuses a table or a transport that was not asked for."""
@@ -426,7 +428,7 @@ class NcclBenchmark(Benchmark, special=True):
                               f'was {asked}')
         self.assert_transport(run)
 
-    def said(self, run: guards.Run) -> str:
+    def transport_log(self, run: guards.Run) -> str:
         """NCCL's words, which are in files of their own."""
         return '\n'.join(self.logs()) + run.err
 
@@ -482,10 +484,10 @@ class NcclBenchmark(Benchmark, special=True):
         """NCCL's own words in short."""
         return {'nccl.txt': log.told(self.logs()).summary()}
 
-    def note_far_below(self) -> None:
+    def note_low_values(self) -> None:
         """Notes a large message far below the hardware, variables that NCCL
         did not speak of, and programs that nobody knows."""
-        super().note_far_below()
+        super().note_low_values()
         if self.is_dry_run():
             return
         notes = [self.no_reference]

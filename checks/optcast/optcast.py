@@ -165,13 +165,13 @@ class OptcastAllReduce(ServiceBenchmark):
         return sum(count * size / values[metrics.key('algbw', size)] * 1e-9
                    for size, count in self.evaluation.timed().items())
 
-    def values_served(self, services: Services, said: str,
+    def values_of_services(self, services: Services, said: str,
                        run: guards.Run) -> dict[str, float]:
         evaluation, stage = self.evaluation, Path(self.stagedir)
         folder = evaluation.collect(stage, run.name, services)
         try:
             found = evaluation.analyse(folder)
-            values = guards.values_in(found.records, folder.name)
+            values = guards.values_by_metric(found.records, folder.name)
             values |= evaluation.beside(found)
         except ParseError as err:
             guards.refuse('table', f'{folder.name}: {err.file}:{err}')

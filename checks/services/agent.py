@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 from ..machine import cpus
 from . import ask, outside, private
-from .plan import PlanError, Server, filled
+from .plan import PlanError, Server, fill_template
 from .processes import descendants
 from .usage import Usage
 from .wire import (
@@ -256,7 +256,7 @@ class Process:
             with contextlib.suppress(OSError), self.process.stdin as pipe:
                 pipe.write(stdin.encode())
 
-    def waits(self) -> bool | None:
+    def poll_gate(self) -> bool | None:
         """Whether it has just reported that it waits at its gate; None: it
         has closed the gate, which need not be polled any more."""
         assert self.gate
@@ -268,7 +268,7 @@ class Process:
             output = b''
         return b'ready\n' in output if output else None
 
-    def begin(self) -> None:
+    def open_gate(self) -> None:
         """Opens its gate: the client starts."""
         if self.gate:
             # `watch` reports a client that has ended.
@@ -348,10 +348,10 @@ class Instance:
         for name, text in self.server.files.items():
             with open(self.data / name, 'w', opener=lambda path, flags:
                       os.open(path, flags, 0o600)) as file:
-                file.write(filled(text, values))
+                file.write(fill_template(text, values))
         words = (self.server.commands[self.index] if self.server.commands
                  else self.server.command)
-        command = [filled(word, values) for word in words]
+        command = [fill_template(word, values) for word in words]
         self.program = command[0]
         numa = cpus.numa_of(self.agent.cpus, self.cpu_set)
         if (self.server.bind_memory != 'never'
@@ -361,8 +361,14 @@ class Instance:
         log = Path(f'{self.spec["log"]}.server{self.index}.log')
         self.began, self.at = time.monotonic(), time.time()
         self.process = Process(
-            command, self.cpu_set, self.server.connections + SPARE_FILES,
-            filled(self.server.config, values), log, log, str(self.data))
+            command,
+            self.cpu_set,
+            self.server.connections + SPARE_FILES,
+            fill_template(self.server.config, values),
+            log,
+            log,
+            str(self.data),
+        )
         if self.server.socket:
             self.address = f'{self.data}/socket'
         self.where = ask.Server(self.address, self.port, self.password,
@@ -409,9 +415,9 @@ class Instance:
             dialect.ping(self.where)
             self.seconds = time.monotonic() - self.began
             counters = dialect.counters(self.where)
-            kept = dialect.keeps(self.where)
+            kept = dialect.persistence_kinds(self.where)
             threads = dialect.threads(self.where)
-        except ask.Denied as err:
+        except ask.PasswordRefused as err:
             raise Failed(f'{self.name} {err}') from None
         except (OSError, ask.Refusal, ValueError) as err:
             why = str(err) or type(err).__name__
@@ -454,9 +460,11 @@ class Instance:
         has, expected = (' and '.join(PERSISTENCE_NAMES[kind]
                                     for kind in sorted(kinds))
                        or 'nothing on disk' for kinds in (kept, request))
-        raise Failed(f'{self.name} keeps {has}, asked for was {expected}: what '
-                     'changes the configuration that it was given (a wrapper '
-                     f'at {self.program}, a default of its build)?')
+        raise Failed(
+            f'{self.name} keeps {has}, asked for was {expected}: what '
+            'changes the configuration that it was given (a wrapper '
+            f'at {self.program}, a default of its build)?'
+        )
 
     def check_threads(self, has: int | None) -> None:
         """:raises Failed: it serves with more threads than asked for, or
@@ -550,14 +558,18 @@ class Agent:
 
     def check_memory(self, message: Mapping[str, Any]) -> None:
         """:raises Failed: less memory is free than the servers may take."""
-        request = sum(spec['server']['memory'] for spec in message['instances'])
+        request = sum(
+            spec['server']['memory'] for spec in message['instances']
+        )
         free = next((int(line.split()[1]) // 1024 for line in
                      _lines('/proc/meminfo')
                      if line.startswith('MemAvailable')), request)
         if request > free:
-            raise Failed(f'{request} MiB of memory are asked for the servers on '
-                         f'{self.host}, {free} MiB are free: ask for less, or '
-                         'for a larger node')
+            raise Failed(
+                f'{request} MiB of memory are asked for the servers on '
+                f'{self.host}, {free} MiB are free: ask for less, or '
+                'for a larger node'
+            )
 
     def run(self, message: Mapping[str, Any]) -> None:
         """Starts clients.
@@ -592,8 +604,10 @@ class Agent:
                              f'of the server ({err.strerror}): give a name '
                              f'that all clients know, or {address}') from None
             if result != address:
-                raise Failed(f'{name!r} is {result} on {self.host}, the server '
-                             f'listens on {address}: give another name')
+                raise Failed(
+                    f'{name!r} is {result} on {self.host}, the server '
+                    f'listens on {address}: give another name'
+                )
         ports = _lines('/proc/sys/net/ipv4/ip_local_port_range', 0)
         low, high = map(int, ports[0].split()) if ports else (0, 1 << 16)
         if address and connections > high - low:
@@ -634,7 +648,7 @@ class Agent:
     def watch_gate(self, index: int, client: Process) -> None:
         """Reports a client that waits at its gate."""
         if client.gate:
-            waits = client.waits()
+            waits = client.poll_gate()
             if waits:
                 self.channel.send(type='at gate', client=index)
             elif waits is None:
@@ -657,7 +671,7 @@ class Agent:
                 if not ask.DIALECTS[one.server.dialect].saved(
                         one.where, one.server.persistence):
                     missing.append(one.name)
-            except ask.Unsaved as err:
+            except ask.SaveError as err:
                 raise Failed(f'{one.name} did not save its data ({err})'
                              + self.log_tail_of(one.process)) from None
             except (OSError, ask.Refusal, ValueError) as err:
@@ -714,13 +728,13 @@ class Agent:
                 self.run(message)
             elif message['type'] == 'go':
                 for client in self.clients.values():
-                    client.begin()
+                    client.open_gate()
             elif message['type'] == 'who':
                 self.peers()
             elif message['type'] == 'save':
                 self.saved()
 
-    def live(self, heartbeat_timeout: float) -> None:
+    def run_until_stopped(self, heartbeat_timeout: float) -> None:
         """Runs until the conductor says `stop`, or until a failure."""
         self.heartbeat_timeout = heartbeat_timeout
         with self.handle_signals():
@@ -785,7 +799,7 @@ def kill_orphans() -> None:
         time.sleep(POLL_INTERVAL)
 
 
-def data_folder(scratch: str) -> private.Owned:
+def data_folder(scratch: str) -> private.OwnedFolder:
     """Makes a data folder; removes those of agents that were killed.
 
     :raises Failed: the scratch folder cannot be written.
@@ -794,7 +808,7 @@ def data_folder(scratch: str) -> private.Owned:
     try:
         for old in parent.glob(f'{PREFIX}*'):
             private.remove_dead(old)
-        return private.Owned(Path(tempfile.mkdtemp(prefix=PREFIX,
+        return private.OwnedFolder(Path(tempfile.mkdtemp(prefix=PREFIX,
                                                    dir=parent)))
     except OSError as err:
         raise Failed(f'{parent}: {err.strerror}: no folder for the data of '
@@ -909,8 +923,9 @@ def main(path: str) -> int:
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
         # SIGTERM, not SIGKILL, when our parent dies: there is much to stop.
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        Agent(channel, to.scratch, derived(to.secret, 'password')).live(
-            to.heartbeat_timeout)
+        Agent(
+            channel, to.scratch, derived(to.secret, 'password')
+        ).run_until_stopped(to.heartbeat_timeout)
     except Failed as err:
         if channel is None:
             print(f'plumbline agent: {err}', file=sys.stderr)

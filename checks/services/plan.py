@@ -290,7 +290,7 @@ def _frozen(value: Any) -> Any:
             else value)
 
 
-def filled(template: str, values: Mapping[str, Any]) -> str:
+def fill_template(template: str, values: Mapping[str, Any]) -> str:
     """A template with its values filled in.
 
     :raises PlanError: it names an unknown value.

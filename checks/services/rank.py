@@ -88,14 +88,14 @@ class Launched:
     def text(self) -> str:
         return self.process.log.read_text(errors='replace')
 
-    def said(self, lines: int = 2) -> str:
+    def error_output(self, lines: int = 2) -> str:
         """The first words on its standard error: of the rank that failed.
         Launchers speak after that, about the others."""
         return ' | '.join([
             line.strip() for line in self.text().splitlines()
             if line.strip(' -=*') and not line.startswith(OURS)][:lines])
 
-    def missing(self) -> str:
+    def rank_fault(self) -> str:
         """What is wrong with the ranks that reported; empty: nothing."""
         output = Counter(re.findall(r'plumbline-client (\S+) (\S+)',
                                   self.text()))
@@ -108,7 +108,7 @@ class Launched:
                 'does the launcher belong to the MPI of the program?')
 
 
-def observed(log: Path) -> list[str]:
+def observer_lines(log: Path) -> list[str]:
     """Lines of the observers of an MPI program's ranks."""
     return re.findall(r'plumbline-(?:node|left) \S+ \{[^{}]*\}',
                       log.read_text(errors='replace'))

@@ -10,7 +10,7 @@ from pathlib import Path
 COLUMNS = ('at', 'user', 'system', 'idle', 'steal')
 
 
-def spent(text: str, cpus: Iterable[int]) -> tuple[int, int, int, int]:
+def cpu_ticks(text: str, cpus: Iterable[int]) -> tuple[int, int, int, int]:
     """User, system, idle, steal of these CPUs in a text of /proc/stat."""
     expected = {f'cpu{number}' for number in cpus}
     results = [0, 0, 0, 0]
@@ -40,5 +40,5 @@ class Usage:
             self.next = max(self.next + self.interval, now)
             text = Path('/proc/stat').read_text()
             with self.path.open('a') as file:
-                print(f'{now:.3f}', *spent(text, self.cpus), sep=',',
+                print(f'{now:.3f}', *cpu_ticks(text, self.cpus), sep=',',
                       file=file)

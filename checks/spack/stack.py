@@ -245,7 +245,7 @@ def write(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def _ended(process: subprocess.Popen[str], limit: float
+def _time_limited(process: subprocess.Popen[str], limit: float
            ) -> Iterator[threading.Event]:
     """Ends the process when its time is up (the event) or ours is."""
     late = threading.Event()
@@ -254,7 +254,7 @@ def _ended(process: subprocess.Popen[str], limit: float
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(30)
-        _kill(_sessions({process.pid}))
+        _kill(_processes_of_sessions({process.pid}))
 
     def time_is_up() -> None:
         late.set()
@@ -280,7 +280,7 @@ def _processes() -> Iterator[tuple[int, int, str]]:
                    (folder / 'cmdline').read_text(errors='replace'))
 
 
-def _sessions(leaders: set[int]) -> set[int]:
+def _processes_of_sessions(leaders: set[int]) -> set[int]:
     """The processes of some sessions.
 
     Spack's builds are process groups of their own: they outlive it, go on
@@ -494,18 +494,18 @@ class Stack:
 
         :raises StackError: no solution, a broken promise, a trap of Spack's.
         """
-        with self._locked():
-            return self._solved()
+        with self._hold_lock():
+            return self._solve()
 
     def keep_lock(self) -> Path:
         """Solves anew, and keeps the solution as the site's.
 
         :raises StackError: as `concretize`; an older kept lock stays then.
         """
-        with self._locked():
+        with self._hold_lock():
             lock_file = self.folder / 'spack.lock'
             lock_file.unlink(missing_ok=True)
-            self._solved(anew=True)
+            self._solve(anew=True)
             self.kept_lock.parent.mkdir(exist_ok=True)
             write(self.kept_lock, lock_file.read_text())
         return self.kept_lock
@@ -518,14 +518,14 @@ class Stack:
 
         :raises StackError: names the package, its last words and its log.
         """
-        done = self._recorded()
+        done = self._read_record()
         if done:
             return done
-        with self._locked():
-            done = self._recorded()         # by the one that we waited for
+        with self._hold_lock():
+            done = self._read_record()         # by the one that we waited for
             if done:
                 return done
-            lock = self._solved()
+            lock = self._solve()
             self.say(f'{self.name}: installing {len(lock["concrete_specs"])}'
                      f' packages into {self.folder}')
             start = time.monotonic()
@@ -536,17 +536,17 @@ class Stack:
                 raise StackError(self._why_not_installed(text))
             self.say(f'{self.name}: installed in '
                      f'{time.monotonic() - start:.0f} s')
-            return self._record(lock)
+            return self._write_record(lock)
 
     def push(self, mirror: str) -> None:
         """Puts the installed stack into a build cache, a folder or a name.
 
         :raises StackError: not installed, or Spack cannot write there.
         """
-        if not self._recorded():
+        if not self._read_record():
             raise StackError(f'{self.name} is not installed for '
                              f'{self.site.name}: plumb spack install first')
-        with self._locked():
+        with self._hold_lock():
             code, text = self._spack(
                 'buildcache', 'push', '--unsigned', '--update-index', mirror,
                 limit=self.settings['install_limit'], log='buildcache.log',
@@ -557,7 +557,7 @@ class Stack:
 
     # How ----------------------------------------------------------------
 
-    def _solved(self, anew: bool = False) -> dict[str, Any]:
+    def _solve(self, anew: bool = False) -> dict[str, Any]:
         lock_file = self.folder / 'spack.lock'
         self.folder.mkdir(parents=True, exist_ok=True)
         ours = self.folder / 'spack.yaml'
@@ -572,7 +572,7 @@ class Stack:
                 raise StackError(f'{self.kept_lock}: no lock of Spack: '
                                  'make it again with plumb spack lock')
             shutil.copy(self.kept_lock, lock_file)
-        self._look_for_traps()
+        self._check_settings()
         start = time.monotonic()
         code, output = self._spack('concretize',
                                  limit=self.settings['solve_limit'],
@@ -614,7 +614,7 @@ class Stack:
                  f'solved in {time.monotonic() - start:.0f} s')
         return lock
 
-    def _look_for_traps(self) -> None:
+    def _check_settings(self) -> None:
         """What would go into the solution without a word of Spack's."""
         if self.spack.scope.exists():
             raise StackError(
@@ -653,7 +653,7 @@ class Stack:
         return (f'{self.name}: {name} failed to install: {reason(text)} '
                 f'(whole log: {log})')
 
-    def _recorded(self) -> dict[str, Any] | None:
+    def _read_record(self) -> dict[str, Any] | None:
         """The record of a whole installation that is still there."""
         try:
             record, _, _ = (json.loads((self.folder / name).read_text())
@@ -667,7 +667,7 @@ class Stack:
             return None
         return record if there else None
 
-    def _record(self, lock: dict[str, Any]) -> dict[str, Any]:
+    def _write_record(self, lock: dict[str, Any]) -> dict[str, Any]:
         _, text = self._spack('find', '--json', '--deps', limit=600,
                               log='find.log')
         try:
@@ -704,7 +704,7 @@ class Stack:
         return record
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _hold_lock(self) -> Iterator[None]:
         """One solve or installation of a stack at a time."""
         with contextlib.ExitStack() as stack:
             try:
@@ -731,7 +731,7 @@ class Stack:
                 and ours in commands.get(session, ours)}
         if left:
             self.say(f'{self.name}: ending what a killed run left behind')
-            _kill(_sessions(left))
+            _kill(_processes_of_sessions(left))
 
     def _spack(self, *words: str, limit: float, log: str,
                progress: bool = False) -> tuple[int, str]:
@@ -753,7 +753,7 @@ class Stack:
                 errors='replace', stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, bufsize=1, start_new_session=True)
             assert process.stdout
-            with _ended(process, limit) as late:
+            with _time_limited(process, limit) as late:
                 for line in process.stdout:
                     messages.append(line)
                     handle.write(line)
@@ -783,10 +783,10 @@ def origin(record: Mapping[str, Any], family: str, program: str = ''
     if package not in record['packages']:
         raise StackError(f"stack {record['stack']} provides no "
                          f'{program or family}: see its stack.yaml')
-    return described(record, package)
+    return package_origin(record, package)
 
 
-def described(record: Mapping[str, Any], package: str) -> dict[str, str]:
+def package_origin(record: Mapping[str, Any], package: str) -> dict[str, str]:
     """prefix, version and spec of one package of an installed stack."""
     one = record['packages'][package]
     return {'prefix': one['prefix'], 'version': one['version'],

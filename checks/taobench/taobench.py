@@ -311,7 +311,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 found.append(None)
         return found
 
-    def values_served(self, services: Services, said: str,
+    def values_of_services(self, services: Services, said: str,
                        run: guards.Run) -> dict[str, float]:
         sized, interval = self.sized, self.interval
         self.version = services.servers[0].version

@@ -92,7 +92,9 @@ def test_times_say_what_they_are():
                 r'((?:^#:.*\n)+)^([A-Z_, ]+) = \d+\.\d', text, re.M):
             comment, names = match.groups()
             if 'seconds' in comment:
-                results += [place_of(path, text.count('\n', 0, match.end()) + 1,
-                                   name) for name in names.split(', ')
-                          if not name.endswith(TIMES)]
+                results += [
+                    place_of(path, text.count('\n', 0, match.end()) + 1, name)
+                    for name in names.split(', ')
+                    if not name.endswith(TIMES)
+                ]
     assert results == []

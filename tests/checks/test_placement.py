@@ -32,13 +32,13 @@ RANK = ROOT / 'checks' / 'core' / 'src' / 'rank.sh'
     ('plumbline-rank n1\nplumbline-rank n1 0 0\n', ''), ('', ''),
 ])
 def test_cpus_of_the_ranks_in_short(err, text):
-    assert placement.compact(placement.ranks(err)) == text
+    assert placement.format_binding(placement.ranks(err)) == text
 
 
 def test_threads_that_shared_cores():
     there = placement.ranks('plumbline-rank a 0-1 0,1\n' * 2)
-    assert placement.shared(there, 1) == ''
-    assert placement.shared(there, 2) == '4 threads shared 2 cores'
+    assert placement.core_sharing(there, 1) == ''
+    assert placement.core_sharing(there, 2) == '4 threads shared 2 cores'
 
 
 def test_a_rank_says_where_it_runs():
@@ -90,7 +90,7 @@ def test_a_launcher_binds_as_it_is_told(mpirun, ranks, threads):
     assert [len(rank.cores) for rank in group] == [threads] * ranks
     assert len(frozenset().union(*(r.cores for r in group))) == (
         ranks * threads)
-    assert re.fullmatch(r'\S+:\S+', placement.compact({'n1': group}))
+    assert re.fullmatch(r'\S+:\S+', placement.format_binding({'n1': group}))
 
 
 def test_ranks_that_share_a_core_are_no_measurement(suite):

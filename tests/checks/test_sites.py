@@ -169,7 +169,7 @@ def test_broken_table_of_hardware(monkeypatch, tmp_path, change, words):
 
 def test_what_two_gpus_of_a_node_can_exchange():
     def bad(metric, program='osu_bw', buffers='cuda'):
-        return limits.beyond(
+        return limits.exceeded_limits(
             'osu', {'bandwidth@4194304B': metric}, f'buffers={buffers} '
             f'placement=intra_node program={program}',
             {'gpu_link_bandwidth': 450000})
@@ -188,12 +188,15 @@ def test_far_below_the_hardware():
     site = {'one_nic_bandwidth': 25000}
     values = {'bandwidth@8B': 3.0, 'bandwidth@4194304B': 12000.0}
     assert 'bandwidth@4194304B = 12000 is below half of 25000' in (
-        limits.far_below('osu', values, INTER, site))
-    assert not limits.far_below('osu', {'bandwidth@4194304B': 13e3}, INTER,
-                                site)
-    assert not limits.far_below('osu', {'bandwidth@8192B': 3.0}, INTER, site)
-    assert not limits.far_below('osu', values, INTER, {})
-    assert not limits.far_below(
+        limits.below_half_of_limit('osu', values, INTER, site))
+    assert not limits.below_half_of_limit(
+        'osu', {'bandwidth@4194304B': 13e3}, INTER, site
+    )
+    assert not limits.below_half_of_limit(
+        'osu', {'bandwidth@8192B': 3.0}, INTER, site
+    )
+    assert not limits.below_half_of_limit('osu', values, INTER, {})
+    assert not limits.below_half_of_limit(
         'osu', values, INTER.replace('inter', 'intra'), site)
 
 
@@ -204,7 +207,7 @@ def test_far_below_is_noted_in_the_summary():
         current_partition=SimpleNamespace(
             extras={'one_nic_bandwidth': 25000}),
         no_reference='bring-up', is_dry_run=lambda: False)
-    Benchmark.note_far_below(case)
+    Benchmark.note_low_values(case)
     assert case.no_reference.startswith('bring-up; bandwidth@4194304B = 12000')
 
 

@@ -102,7 +102,7 @@ def test_only_what_would_start_is_said_to_run():
 
 def test_cases_that_fit_on_no_node_are_counted():
     *_, (label, text) = doctor.family_rows([
-        {'where': 'a', 'modes': ['full'], 'cramped': cpus}
+        {'where': 'a', 'modes': ['full'], 'unavailable_cpus': cpus}
         for cpus in (5, 11, 0)], {})
     assert label == 'only full' and text.startswith(
         '2 cases: servers and clients need 5 CPUs of a node or more (up to '

@@ -278,11 +278,14 @@ class FakeBinary(Fake):
                     '>xBHBxxxII8x', stream.read(24))
                 body = stream.read(total)[extras:]
                 words = [NAMES[opcode], body[:key], body[key:]]
-                reply = (self.spoilt(self, words, opaque) if self.spoilt
-                         else None) or self.said(opcode, words, opaque)
+                reply = (
+                    self.spoilt(self, words, opaque) if self.spoilt else None
+                ) or self.special_reply(opcode, words, opaque)
                 connection.sendall(reply)
 
-    def said(self, opcode: int, words: list[bytes], opaque: int) -> bytes:
+    def special_reply(
+        self, opcode: int, words: list[bytes], opaque: int
+    ) -> bytes:
         name, key, value = words
         if name == b'VERSION':
             return binary(opcode, value=b'1.6.0', opaque=opaque)
@@ -553,21 +556,24 @@ def test_what_fills_and_sets_wrote_is_read_by_all(load, fake, protocol):
     at = ['--server', server.where, '--protocol', protocol, '--keys', 40,
           '--value-size', '1-300', '--pipeline', 4]
     values(load(*at, '--operation', 'fill'))
-    filled = dict(server.data)
+    stored = dict(server.data)
     for operation in ('mixed', 'get', 'set', 'get', 'mixed'):
         values(load(*at, '--operation', operation, '--requests', 400,
                      '--ratio' if operation == 'mixed' else '--timeout',
                      '3:1' if operation == 'mixed' else 10,
                      '--connections', 4, '--threads', 2))
-    assert all(server.data[key] != value for key, value in filled.items()
-               if len(value) > 8)
+    assert all(
+        server.data[key] != value
+        for key, value in stored.items()
+        if len(value) > 8
+    )
     # A piece at a time: it begins as the one and is the other.
     server.piece = 1
     values(load(*at, '--requests', 100))
     # And all is again as a fill leaves it.
     server.piece = 1 << 20
     values(load(*at, '--operation', 'fill'))
-    assert server.data == filled
+    assert server.data == stored
 
 
 @pytest.mark.parametrize('name, change, words', [

@@ -409,14 +409,14 @@ def test_without_free_descriptors_it_goes_on(door):
         waiting = socket.socket()
         top = max(map(int, os.listdir('/proc/self/fd')))
         resource.setrlimit(resource.RLIMIT_NOFILE, (top + 1, hard))
-        filled = []
+        descriptors = []
         with contextlib.suppress(OSError):
             while True:
-                filled.append(os.open(os.devnull, os.O_RDONLY))
+                descriptors.append(os.open(os.devnull, os.O_RDONLY))
         waiting.connect(door.told.address)
         time.sleep(0.5)
         assert door.is_alive()
-        for fd in filled:
+        for fd in descriptors:
             os.close(fd)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -734,7 +734,7 @@ def test_of_another_node_nothing_is_certain_but_age(tmp_path, monkeypatch):
     assert private.remove_dead(folder) and not folder.exists()
 
 
-@pytest.mark.parametrize('said, code, dead', [
+@pytest.mark.parametrize('output, code, dead', [
     ('', 0, True), ('COMPLETED\n', 0, True), ('RUNNING\n', 0, False),
     ('PENDING\n', 0, False), ('COMPLETING\n', 0, False),
     ('slurm_load_jobs error: Invalid job id specified', 1, True),

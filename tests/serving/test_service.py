@@ -124,14 +124,14 @@ class Job:
             if result:
                 return result
             time.sleep(0.05)
-        pytest.fail(f'no {word} started: {self.said()}')
+        pytest.fail(f'no {word} started: {self.messages()}')
 
     def wait_for_file(self, name):
         for _ in range(1200):
             if list(self.folder.glob(name)):
                 return
             time.sleep(0.05)
-        pytest.fail(f'no {name}: {self.said()}')
+        pytest.fail(f'no {name}: {self.messages()}')
 
     def end(self, limit=120):
         code = self.process.wait(limit)
@@ -149,7 +149,7 @@ class Job:
         self.end()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def said(self):
+    def messages(self):
         lines = (self.folder / 'err').read_text().splitlines()
         return [line for line in lines if line.startswith('service: ')] \
             or lines[-5:]
@@ -183,7 +183,7 @@ def refused(job, plan, **more):
     """The one line of a job that fails and leaves nothing."""
     one = job(plan, **more)
     assert one.end() == 1
-    lines = one.said()
+    lines = one.messages()
     assert len(lines) == 1, (one.folder / 'err').read_text()
     assert not one.leftovers()
     return lines[0]
@@ -193,7 +193,7 @@ def refused(job, plan, **more):
 
 def test_a_store_serves_while_the_clients_run(job, store):
     one = job(plan(real(store), *shell('cat {service}; echo done')))
-    assert one.end() == 0, one.said()
+    assert one.end() == 0, one.messages()
     services, output = split((one.folder / 'out').read_text())
     server = services.servers[0]
     assert server.address == '127.0.0.1' and server.program == store.name
@@ -207,7 +207,7 @@ def test_the_password_is_in_no_file_and_no_command(job, store):
     one = job(replace(plan(real(store)), steps=(Step('measure', (Program(shell(
         'cp {service} secret; cp $(dirname {service})/conductor told; '
         'cat /proc/[0-9]*/cmdline | tr "\\0" " "')),), 20, gate=True),)))
-    assert one.end() == 0, one.said()
+    assert one.end() == 0, one.messages()
     secret = (one.folder / 'secret').read_text()
     (one.folder / 'secret').unlink()
     words = [line.split()[-1] for line in secret.splitlines()
@@ -228,7 +228,7 @@ def test_server_and_client_have_cpus_of_their_own(job, store):
         pytest.skip('one CPU')
     one = job(plan(real(store), *shell(
         'grep Cpus_allowed_list /proc/self/status')))
-    assert one.end() == 0, one.said()
+    assert one.end() == 0, one.messages()
     services, output = split((one.folder / 'out').read_text())
     subset = cpus.parse(output.split()[-1])
     assert not set(subset) & set(services.servers[0].cpus)
@@ -237,7 +237,7 @@ def test_server_and_client_have_cpus_of_their_own(job, store):
 
 def test_more_cpus_than_there_are_is_told(job, store):
     one = job(plan(real(store, cpus=10_000)))
-    assert one.end() == 0, one.said()
+    assert one.end() == 0, one.messages()
     assert split((one.folder / 'out').read_text())[0].shared
 
 
@@ -246,7 +246,7 @@ def test_three_servers_form_a_cluster(job, store):
     one = job(plan(replace(server, config=CONFIG + 'cluster-enabled yes\n'),
                    *shell('grep -c ^server {service}; '
                           'grep ^cluster {service}')))
-    assert one.end() == 0, one.said()
+    assert one.end() == 0, one.messages()
     services, output = split((one.folder / 'out').read_text())
     assert output.split() == ['3', 'cluster']
     assert len({server.port for server in services.servers}) == 3
@@ -263,7 +263,7 @@ def test_clients_begin_together(job, store):
     both = replace(plan(real(store)), clients=(Clients(instances=2),), steps=(
         Step('measure', (Program(shell(program)),), 20, gate=True),))
     one = job(both)
-    assert one.end() == 0, one.said()
+    assert one.end() == 0, one.messages()
     assert split((one.folder / 'out').read_text())[1].count("b'go") == 2
 
 
@@ -273,7 +273,7 @@ def test_tls_with_a_certificate_of_the_run(job, store_with_tls):
                             'tls-ca-cert-file {ca}\ntls-auth-clients no')
     one = job(plan(replace(real(store_with_tls, tls=True), config=config),
                    *shell('grep -E "^(tls|ca)" {service}')))
-    assert one.end() == 0, one.said()
+    assert one.end() == 0, one.messages()
     assert not one.leftovers()
 
 
@@ -281,7 +281,7 @@ def test_a_socket_and_no_port(job, store):
     config = 'port 0\nunixsocket {data}/socket\nsave ""\n'
     one = job(plan(replace(real(store, socket=True, password=False),
                            config=config), *shell('test -S {host}')))
-    assert one.end() == 0, one.said()
+    assert one.end() == 0, one.messages()
 
 
 # What breaks -------------------------------------------------------------
@@ -337,7 +337,7 @@ def test_server_that_dies_under_load(job, store):
     began = time.monotonic()
     assert one.end() == 1
     assert time.monotonic() - began < 10     # and not after the client's 30
-    (line,) = one.said()
+    (line,) = one.messages()
     assert 'was killed by signal 9 (SIGKILL) while it served' in line
     assert not one.leftovers()
 
@@ -364,7 +364,7 @@ def test_scratch_that_cannot_be_written(job, store):
     one = job(plan(real(store)))
     shutil.rmtree(one.scratch)
     assert one.end() == 1
-    assert "name another as the site's scratch" in one.said()[0]
+    assert "name another as the site's scratch" in one.messages()[0]
 
 
 def test_client_that_fails_and_client_that_hangs(job, store):
@@ -404,7 +404,7 @@ def test_an_agent_that_is_lost_as_the_last_step_ends(tmp_path, monkeypatch):
     none = Server('none', ('true',))
     one = conduct.Conductor(Plan(none, (Clients(),), (Step(
         'last', (), 1),)), str(tmp_path / 'service.json'), [])
-    one.asking, one.above = {}, []
+    one.client_slots, one.ancestor_pids = {}, []
     for name in ('start_agents', 'start_servers'):
         monkeypatch.setattr(one, name, lambda: None)
     monkeypatch.setattr(one, 'wait_for_event', time.sleep)
@@ -427,8 +427,8 @@ def test_ranks_that_did_not_start_may_have_lost_their_node(
     ended = SimpleNamespace(exit_reason=lambda: 'ended', log=None,
                             process=SimpleNamespace(returncode=0))
     one.running, one.launched = {0: 'the ranks of client'}, {
-        0: SimpleNamespace(process=ended, said=lambda: '',
-                           missing=lambda: '3 ranks asked for, 0 started')}
+        0: SimpleNamespace(process=ended, error_output=lambda: '',
+                           rank_fault=lambda: '3 ranks asked for, 0 started')}
 
     def silent(seconds):
         assert seconds > one.plan.heartbeat_timeout
@@ -507,7 +507,7 @@ def test_a_snapshot_that_finds_the_disk_full_under_a_load_of_reads(
         100, f'[(session.ask("GET", 1), time.sleep(0.1)) for _ in '
         f'range({10 * seconds})]')), launcher=on_small_disk())
     assert one.end(60) == 1
-    (line,) = one.said()
+    (line,) = one.messages()
     assert 'did not save its data (rdb_last_bgsave_status is err)' in line
     assert 'the disk of ' in line and ' is full: free it' in line, line
     assert not one.leftovers()
@@ -517,7 +517,7 @@ def test_a_store_that_is_to_save_and_does(job, store):
     server = replace(real(store, persistence='rdb'), config=CONFIG.replace(
         'save ""', 'save 1 1'))
     one = job(plan(server, *talk(10, 'session.ask("GET", 1)')))
-    assert one.end(60) == 0, one.said()
+    assert one.end(60) == 0, one.messages()
     # The last snapshot was waited for, with its changes.
     log = (one.folder / 'run.server0.log').read_text()
     assert 'DB saved on disk' in log
@@ -530,7 +530,7 @@ def test_a_store_that_keeps_no_file_where_it_is_to(job, store):
             in line), line
 
 
-@pytest.mark.parametrize('left_on, told', [
+@pytest.mark.parametrize('left_on, message', [
     (['--appendonly', 'yes', '--appendfsync', 'always'],
      'an append-only file'),
     (['--save', '900', '1'], 'snapshots')])
@@ -582,7 +582,7 @@ def test_full_disk_under_an_append_only_file(job, store):
     one = job(plan(server, *talk(100, 'session.ask("GET", 1)')),
               launcher=on_small_disk())
     assert one.end() == 1
-    (line,) = one.said()
+    (line,) = one.messages()
     assert 'the disk of ' in line and ' is full: free it' in line, line
     assert not one.leftovers()
 
@@ -610,7 +610,7 @@ def test_whoever_is_killed_nothing_is_left(job, store, victim, number, cause):
     while one.processes() and time.monotonic() < deadline:
         time.sleep(0.2)
     if cause:
-        assert cause in ' '.join(one.said())
+        assert cause in ' '.join(one.messages())
     left = one.leftovers(seconds=8.0)
     if victim == 'services agent' and number != signal.SIGTERM:
         # Nobody could; the next agent on the node does.
@@ -749,7 +749,7 @@ def two_sockets(smt=1):
      {'server': [[0, 1, 2, 3]] * 4, 'client': [[0, 1, 2, 3]]}),
 ])
 def test_placement(machine, wants, by, sets):
-    placed = cpus.place(machine, [cpus.Want(*want) for want in wants])
+    placed = cpus.place(machine, [cpus.CpuRequest(*want) for want in wants])
     assert placed.by == by
     if sets:
         assert placed.sets == sets
@@ -837,7 +837,7 @@ def test_ranks_are_started_by_the_launcher_each_on_its_cpus(job, store):
     one = job(ranks(real(store), *shell(
         'grep -c ^server {service}; echo {count}; echo mine '
         '$(grep Cpus_allowed_list /proc/self/status)')))
-    assert one.end() == 0, one.said()
+    assert one.end() == 0, one.messages()
     services, output = split((one.folder / 'out').read_text())
     assert output.count('mine') == 3 and services.clients == 3
     words = output.splitlines()
@@ -863,7 +863,7 @@ def test_producer_and_consumer_run_at_once(job, store):
             Program(meets('b', 'a'), role='consumer')), 20),),
         launcher=(*LAUNCHER, '{ranks}'))
     one = job(both)
-    assert one.end() == 0, one.said()
+    assert one.end() == 0, one.messages()
     services, output = split((one.folder / 'out').read_text())
     assert sorted(output.splitlines()) == ['a 0/2', 'a 0/2', 'b 0/1']
     assert services.clients == 3
@@ -884,7 +884,7 @@ def test_a_dead_server_is_the_cause_of_failed_ranks(job, store):
         os.kill(pid, signal.SIGKILL)
     (one.folder / 'here').unlink()
     assert one.end() == 1
-    (line,) = one.said()
+    (line,) = one.messages()
     assert f'{store.name} (server 0 on ' in line
     assert 'was killed by signal 9' in line
     assert not one.leftovers()

@@ -59,7 +59,7 @@ def tiny(place):
     messages = []
     stack = stacks.Stack('tiny', place / 'site', stacks.find_spack(),
                          messages.append)
-    object.__setattr__(stack, 'said', messages)
+    object.__setattr__(stack, 'messages', messages)
     return stack
 
 
@@ -103,7 +103,7 @@ def test_installed_once_found_again_without_spack(place):
     assert record['packages']['redis']['version'] == '7.0.15'
     assert record['mpi'] == 'openmpi'
     again = tiny(place)
-    assert again.install() == record and not again.said
+    assert again.install() == record and not again.messages
     assert len(calls(place)) == 4
     where = stacks.origin(record, 'keyvalue')
     assert where['spec'].startswith('redis@7.0.15/')
@@ -166,7 +166,7 @@ def test_a_damaged_lock_is_solved_again(place, text):
     (stack.folder / 'spack.lock').write_text(text)
     again = tiny(place)
     assert again.install()
-    assert any('damaged' in line for line in again.said)
+    assert any('damaged' in line for line in again.messages)
 
 
 @pytest.mark.parametrize('name', ['spack.lock', 'specs.json', 'record.json'])
@@ -342,7 +342,7 @@ def test_killed_in_the_middle_is_installed_the_next_time(place):
     first.wait()
     record = stack.install()
     assert record['packages']['redis']
-    assert any('killed run' in line for line in stack.said)
+    assert any('killed run' in line for line in stack.messages)
     # Killed is killed, but on a busy machine not gone at once.
     deadline = time.monotonic() + 10
     while [c for _, _, c in stacks._processes()

@@ -61,7 +61,7 @@ def real_programs(benchmarks: list[str]) -> dict[str, str]:
     return found
 
 
-def read_table(text: str) -> Table:
+def parse_output(text: str) -> Table:
     rows = {}
     for line in text.splitlines():
         try:
@@ -142,7 +142,7 @@ def main() -> bool:
                         'B': real[benchmark]}
 
             def once(arm: str, programs: dict[str, str] = programs) -> Table:
-                return read_table(run([*launch, programs[arm]],
+                return parse_output(run([*launch, programs[arm]],
                                       programs[arm], env=env,
                                       limit=LIMIT).out)
 

@@ -93,7 +93,7 @@ def test_unknown_feature_suggests_the_nearest(wrong, right):
     with pytest.raises(features.GlossaryError, match=right):
         features.check_site(site, 'system.py')
     with pytest.raises(features.GlossaryError, match=right):
-        features.check_needs([f'+nodes_1 +{wrong}'], [], 'Check')
+        features.check_feature_names([f'+nodes_1 +{wrong}'], [], 'Check')
 
 
 def test_unknown_extra_is_refused():
@@ -146,14 +146,23 @@ def test_unknown_metric_suggests_the_nearest():
 
 
 def test_limits_are_well_formed_and_bite():
-    bad = limits.beyond('osu', {'latency@8B': 0.001}, 'program=osu_latency',
-                        {})
+    bad = limits.exceeded_limits(
+        'osu', {'latency@8B': 0.001}, 'program=osu_latency', {}
+    )
     assert 'latency@8B' in bad[0] and '15 ns' in bad[0]
-    fine = limits.beyond('osu', {'bandwidth@8B': 3.0}, 'placement=inter_node '
-                         'program=osu_bw', {'nic_bandwidth': 25000})
+    fine = limits.exceeded_limits(
+        'osu',
+        {'bandwidth@8B': 3.0},
+        'placement=inter_node program=osu_bw',
+        {'nic_bandwidth': 25000},
+    )
     assert not fine
-    fast = limits.beyond('osu', {'bandwidth@8B': 3e4}, 'placement=inter_node '
-                         'program=osu_bw', {'nic_bandwidth': 25000})
+    fast = limits.exceeded_limits(
+        'osu',
+        {'bandwidth@8B': 3e4},
+        'placement=inter_node program=osu_bw',
+        {'nic_bandwidth': 25000},
+    )
     assert 'NICs' in fast[0]
 
 

@@ -136,7 +136,7 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         record = self.record
         if record:
             mpi = record['mpi']
-            has = stack.described(record, mpi) if mpi else {'spec': ''}
+            has = stack.package_origin(record, mpi) if mpi else {'spec': ''}
             origin |= {'mpi': has['spec'].partition('/')[0],
                        'spec': has['spec']}
             if origin['source'] == 'spack':
@@ -183,27 +183,28 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
             raise BuildSystemError(str(err)) from None
 
     @sanity_function
-    def built(self) -> bool:
+    def check_build(self) -> bool:
         if Path(self.stagedir, 'build.done').exists():
             return True
-        guards.job_ended_well(self.build_job)
-        said = Path(self.stagedir, 'rfm_build.err')
+        guards.check_job(self.build_job)
+        output = Path(self.stagedir, 'rfm_build.err')
         lines = [ln.strip() for ln in
-                 said.read_text(errors='replace').splitlines() if ln.strip()]
+                 output.read_text(errors='replace').splitlines() if ln.strip()]
         # A compiler's first error matters, of plumb's messages the last.
         ours = [ln for ln in lines if ln.startswith('plumb: ')][-1:]
-        found = ours or [ln for ln in lines if 'rror' in ln] or lines
-        raise SanityError(f'build: {found[0] if found else "no word why"} '
-                          f'(all of it: {said})')
+        result = ours or [ln for ln in lines if 'rror' in ln] or lines
+        raise SanityError(f'build: {result[0] if result else "no word why"} '
+                          f'(all of it: {output})')
 
 
 class Glossary(Plugin):
     """Refuses requirements that are not in the glossary of features."""
 
     @run_after('init', always_last=True)
-    def check_needs_are_known(self) -> None:
-        features.check_needs(self.valid_systems, self.valid_prog_environs,
-                             type(self).__name__)
+    def check_glossary(self) -> None:
+        features.check_feature_names(
+            self.valid_systems, self.valid_prog_environs, type(self).__name__
+        )
 
 
 class Launch(Plugin):
@@ -228,9 +229,9 @@ class Launch(Plugin):
 
     def launcher_kind(self) -> str:
         """The extra of the partition that says how ranks are placed."""
-        if placement.crowded(self):
+        if placement.core_shortage(self):
             return 'launcher_oversubscribe'
-        return placement.pinned(self.current_partition)
+        return placement.pinning_extra(self.current_partition)
 
     # Last: hooks of families after the setup set the ranks.
     @run_after('setup', always_last=True)
@@ -238,7 +239,7 @@ class Launch(Plugin):
         placement.cores(self.current_partition)
         placement.options(self)
         if self.launcher_kind() == 'launcher_oversubscribe':
-            self.inconclusive = placement.crowded(self)
+            self.inconclusive = placement.core_shortage(self)
 
     @run_before('run')
     def pin_or_oversubscribe(self) -> None:
@@ -323,7 +324,7 @@ class Measured(Plugin):
 
     @run_before('sanity')
     def collect_node_facts(self) -> None:
-        self.node_facts, self.facts_files = nodes.machines(
+        self.node_facts, self.facts_files = nodes.node_facts_files(
             Path(self.programs.stagedir, FACTS), self.job.nodelist or [])
 
 
@@ -355,7 +356,7 @@ class Referenced(Plugin):
         kept: they are what the reference will be made from.
         """
         try:
-            known, self.no_reference = references.known(self, values)
+            known, self.no_reference = references.resolve(self, values)
         except references.ReferenceError_ as err:
             self.guard, self.reference_fault, known = 'reference', str(err), {}
         self.reference = {'*': {
@@ -418,7 +419,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     max_pending_time = '1h'
 
     @run_after('init')
-    def show_program(self) -> None:
+    def expose_program(self) -> None:
         # ReFrame's -E looks at what the object has itself.
         self.__dict__.setdefault('program', getattr(self, 'program', ''))
 
@@ -440,7 +441,9 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     @property
     def max_nodes(self) -> int:
         """Nodes of the job, as far as is known before it is set up."""
-        return max(self.num_nodes, features.nodes_asked(self.valid_systems))
+        return max(
+            self.num_nodes, features.requested_nodes(self.valid_systems)
+        )
 
     @property
     def attached(self) -> dict[str, str]:
@@ -475,7 +478,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         """Figures that every run of this case must have."""
         raise NotImplementedError
 
-    def said(self, run: guards.Run) -> str:
+    def transport_log(self, run: guards.Run) -> str:
         """Where the library tells which transport it took."""
         return run.err
 
@@ -493,7 +496,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 'stack': environ.extras.get('mpi_library', '')}
 
     @run_after('setup')
-    def describe_origin(self) -> None:
+    def set_origin(self) -> None:
         for name, value in self.origin_in(self.current_environ).items():
             setattr(self, name, value)
 
@@ -511,30 +514,32 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     def check_run(self) -> bool:
         """Every guard, then the figures of every repetition."""
         try:
-            guards.disk_had_room(Path(self.stagedir))
-            guards.services_lived(Path(self.stagedir), self.job)
-            guards.job_ended_well(self.job)
+            guards.check_disk(Path(self.stagedir))
+            guards.check_services(Path(self.stagedir), self.job)
+            guards.check_job(self.job)
             runs = guards.read_runs(Path(self.stagedir), self.repetitions,
                                     self.accept)
-            nodes.nothing_is_left(Path(self.stagedir), runs)
+            nodes.check_leftovers(Path(self.stagedir), runs)
             self.samples: list[dict[str, float]] = []
             seen = []
             for run in runs:
-                guards.ranks_are(run, self.num_tasks, self.num_nodes)
+                guards.check_rank_count(run, self.num_tasks, self.num_nodes)
                 self.check_binding(run)
-                guards.transport_is(run, self.transport(), self.said(run))
+                guards.check_transport(
+                    run, self.transport(), self.transport_log(run)
+                )
                 values = self.values_of(run)
-                guards.time_is_enough(run, self.claimed_seconds(values))
+                guards.check_wall_time(run, self.claimed_seconds(values))
                 sample = {**values, **derived(self.family, values),
                           'wall_time': run.wall,
                           'user_time': run.user, 'system_time': run.system}
-                seen.append(nodes.observed(run, self.accept,
+                seen.append(nodes.read_nodes(run, self.accept,
                                            self.job.submit_time))
                 sample |= nodes.values(seen[-1], self.cpus_per_rank())
                 if not math.isnan(run.before + run.after):
                     sample['cacheline_roundtrip'] = max(run.before, run.after)
                 # Every repetition: a median could hide a bad one.
-                guards.values_are_finite(sample)
+                guards.check_finite(sample)
                 self.samples.append(sample)
             lasting = self.inconclusive
             self.speed, why = self.speed_class(runs)
@@ -548,7 +553,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             self.values = {
                 f: statistics.median(s[f] for s in self.samples if f in s)
                 for f in dict.fromkeys(f for s in self.samples for f in s)}
-            guards.values_are_sound(
+            guards.check_values(
                 self.family, self.values, self.planned_values(),
                 self.params, self.current_partition.extras)
         except guards.Refused as err:
@@ -564,12 +569,12 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     def check_binding(self, run: guards.Run) -> None:
         """Records the CPUs of the ranks and checks their binding."""
         there, kind = placement.ranks(run.err), self.launcher_kind()
-        self.binding = placement.compact(there)
+        self.binding = placement.format_binding(there)
         if kind == 'launcher_pin':
-            guards.ranks_are_bound(
+            guards.check_rank_binding(
                 run, self.threads, placement.cores(self.current_partition))
         elif kind == 'launcher_free':
-            self.inconclusive = self.inconclusive or placement.shared(
+            self.inconclusive = self.inconclusive or placement.core_sharing(
                 there, self.threads)
 
     def cpus_per_rank(self) -> int:
@@ -616,15 +621,15 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             self.values = dict.fromkeys(self.planned_values(), 0.0)
         self.add_worst_ratio()
         self.judge_by_references(self.values)
-        self.note_far_below()
+        self.note_low_values()
         for metric, value in self.values.items():
             self.perf_variables[metric] = sn.make_performance_function(
                 sn.defer(value),
                 metrics.metric(metrics.split(metric)[0]).unit)
 
-    def note_far_below(self) -> None:
+    def note_low_values(self) -> None:
         """Adds to the summary's note; fails nothing."""
-        far = '' if self.is_dry_run() else limits.far_below(
+        far = '' if self.is_dry_run() else limits.below_half_of_limit(
             self.family, self.values, self.params,
             self.current_partition.extras)
         self.no_reference = '; '.join(filter(None, (self.no_reference, far)))
@@ -635,12 +640,12 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         The largest of `worse_by` over the points of the judged metrics that
         have a reference.
         """
-        found = references.entry(self).values
+        result = references.entry(self).values
         curves = judged_metrics(self.family)
         ratios = []
         for metric, value in self.values.items():
             name, size = metrics.split(metric)
-            entry = found.get(metric)
+            entry = result.get(metric)
             centre = entry[0] if isinstance(entry, list) and entry else None
             # Skips expected failures and malformed references; the latter
             # are refused when all references are checked.
@@ -650,7 +655,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                     self.family, name, metrics.metric(name).better, value,
                     centre))
         # A single point is no curve: it is judged by its own reference.
-        if len(ratios) > 1 or ratios and 'worst_ratio' in found:
+        if len(ratios) > 1 or ratios and 'worst_ratio' in result:
             self.values['worst_ratio'] = max(ratios)
 
     @run_after('performance', always_last=True)

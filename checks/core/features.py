@@ -204,7 +204,7 @@ def _check_extras(env: Mapping[str, Any], where: str) -> None:
                                 'is missing')
 
 
-def check_needs(systems: Iterable[str], environs: Iterable[str],
+def check_feature_names(systems: Iterable[str], environs: Iterable[str],
                 where: str) -> None:
     """Refuses a check that asks for a feature not in the glossary.
 
@@ -224,7 +224,7 @@ def node_features(nodes: int) -> list[str]:
     return [f'nodes_{n}' for n in NODE_COUNTS if n <= nodes]
 
 
-def nodes_asked(systems: Iterable[str]) -> int:
+def requested_nodes(systems: Iterable[str]) -> int:
     """Nodes that a check asks for with a feature `nodes_N`; else 1."""
     return max((int(n) for spec in systems
                 for n in re.findall(r'\+nodes_(\d+)', spec)), default=1)

@@ -59,11 +59,11 @@ class Run:
     name: str
 
 
-def job_ended_well(job: Any) -> None:
+def check_job(job: Any) -> None:
     """State and exit code of the job, under every scheduler."""
     where = f'job {job.jobid} on {",".join(job.nodelist or ["?"])}'
     state = job.state or 'unknown'
-    if state == 'TIMEOUT' or ran_out_of_time(job):
+    if state == 'TIMEOUT' or reached_time_limit(job):
         refuse('time_limit', f'{where} ran into its time limit '
                f'({job.time_limit} s); its output does not count. See why it '
                'hung, or give it more with -S time_limit=...')
@@ -82,11 +82,14 @@ def job_ended_well(job: Any) -> None:
                f'started (max_pending_time is {job.max_pending_time} s); are '
                'the nodes free that it asks for?')
     if state not in GOOD_STATES:
-        refuse('job_state', f'{where} ended in state {state}{lost(job)}; the '
-               'scheduler ended it: its log and its accounting say why')
+        refuse(
+            'job_state',
+            f'{where} ended in state {state}{lost_nodes(job)}; the '
+            'scheduler ended it: its log and its accounting say why',
+        )
 
 
-def lost(job: Any) -> str:
+def lost_nodes(job: Any) -> str:
     """Which node of a job died, in brackets; empty: none is known to have.
 
     srun names it. Where the batch script runs, Slurm says that another one
@@ -95,14 +98,14 @@ def lost(job: Any) -> str:
     if job.state != 'NODE_FAIL' or not job.nodelist:
         return ''
     log = Path(job.stderr)
-    said = '\n'.join(map(_text, [log, *log.parent.glob('run.*.err')]))
+    output = '\n'.join(map(_text, [log, *log.parent.glob('run.*.err')]))
     host, *others = job.nodelist
-    nodes = sorted(set(re.findall(r'Node failure on ([\w.-]+)', said))) or (
-        others if 'DUE TO NODE FAILURE' in said else [host])
+    nodes = sorted(set(re.findall(r'Node failure on ([\w.-]+)', output))) or (
+        others if 'DUE TO NODE FAILURE' in output else [host])
     return f' ({" or ".join(nodes)} was lost)'
 
 
-def ran_out_of_time(job: Any) -> bool:
+def reached_time_limit(job: Any) -> bool:
     """Whether Slurm reports the time limit on the job's stderr.
 
     A backend without accounting calls a job that vanished completed.
@@ -112,21 +115,21 @@ def ran_out_of_time(job: Any) -> bool:
                for line in _text(Path(job.stderr)).splitlines())
 
 
-def disk_had_room(stage: Path) -> None:
+def check_disk(stage: Path) -> None:
     """The disk of the stage directory is not full, and was not.
 
     Checked first: a full disk may cause any other fault.
     """
-    said, now = stage / 'disk.full', os.statvfs(stage)
+    output, now = stage / 'disk.full', os.statvfs(stage)
     # File systems without a number of files have none free, either.
-    if (said.exists() or not now.f_bavail
+    if (output.exists() or not now.f_bavail
             or (now.f_files and not now.f_favail)):
         refuse('disk', 'the disk of the stage directory was full: '
-               f'{_text(said).strip() or stage}; free it, or name another '
+               f'{_text(output).strip() or stage}; free it, or name another '
                "(the site's stagedir, --prefix)")
 
 
-def services_lived(stage: Path, job: Any) -> None:
+def check_services(stage: Path, job: Any) -> None:
     """No conductor reported a failure of its servers or clients.
 
     Checked before the job's state: the conductor's message says more.
@@ -183,7 +186,7 @@ def _text(path: Path) -> str:
         return ''
 
 
-def ranks_are(run: Run, ranks: int, nodes: int) -> None:
+def check_rank_count(run: Run, ranks: int, nodes: int) -> None:
     """As many ranks on as many hosts as the case asked for."""
     hosts = Counter(re.findall(r'plumbline-rank (\S+)', run.err))
     if sum(hosts.values()) != ranks or len(hosts) != nodes:
@@ -193,7 +196,7 @@ def ranks_are(run: Run, ranks: int, nodes: int) -> None:
                'the MPI that the program was built with?')
 
 
-def ranks_are_bound(run: Run, threads: int, cores: int) -> None:
+def check_rank_binding(run: Run, threads: int, cores: int) -> None:
     """Each rank has a core for each of its threads, and for itself alone.
 
     :arg threads: of a rank.
@@ -204,7 +207,7 @@ def ranks_are_bound(run: Run, threads: int, cores: int) -> None:
 
     for host, group in placement.ranks(run.err).items():
         for rank in group:
-            has, where = len(rank.cores), placement.mask(rank.cpus)
+            has, where = len(rank.cores), placement.format_cpus(rank.cpus)
             if not has:
                 refused(host, 'a rank could not tell its CPUs; is /proc '
                         'mounted where the ranks run?')
@@ -221,22 +224,28 @@ def ranks_are_bound(run: Run, threads: int, cores: int) -> None:
         taken: set[int] = set()
         for rank in group:
             if taken & rank.cores:
-                refused(host, 'ranks share cores, with the CPUs '
-                        f'{placement.masks([r.cpus for r in group])}: '
-                        'launcher_pin must give each its own')
+                refused(
+                    host,
+                    'ranks share cores, with the CPUs '
+                    f'{placement.format_cpu_sets([r.cpus for r in group])}: '
+                    'launcher_pin must give each its own',
+                )
             taken |= rank.cores
 
 
-def transport_is(run: Run, asked: Mapping[str, Any] | None, said: str
+def check_transport(run: Run, request: Mapping[str, Any] | None, output: str
                  ) -> None:
     """The transport that is asked for was used, by what the library said."""
-    if asked and not re.search(asked['evidence'], said):
-        refuse('transport', f"{run.name}: {asked['name']} was asked for, but "
-               f"nothing in {run.name}.err matches {asked['evidence']!r}; "
-               'another transport was taken')
+    if request and not re.search(request['evidence'], output):
+        refuse(
+            'transport',
+            f'{run.name}: {request["name"]} was asked for, but '
+            f'nothing in {run.name}.err matches {request["evidence"]!r}; '
+            'another transport was taken',
+        )
 
 
-def time_is_enough(run: Run, claimed: float) -> None:
+def check_wall_time(run: Run, claimed: float) -> None:
     """The program ran at least as long as its figures imply.
 
     Of 27 runs on a busy machine of two cores none claimed more than 0.97 of
@@ -249,7 +258,7 @@ def time_is_enough(run: Run, claimed: float) -> None:
                'clock or its iteration counts are wrong (options?)')
 
 
-def read_table(parse: Callable[[str], Parsed], text: str, where: str
+def parse_output(parse: Callable[[str], Parsed], text: str, where: str
                ) -> Parsed:
     """What a parser returns for an output.
 
@@ -262,7 +271,9 @@ def read_table(parse: Callable[[str], Parsed], text: str, where: str
         refuse('table', f'{where}:{err}')
 
 
-def values_in(records: Iterable[Record], where: str) -> dict[str, float]:
+def values_by_metric(
+    records: Iterable[Record], where: str
+) -> dict[str, float]:
     """Figure -> value of an output; each once, and in its metric's unit."""
     values: dict[str, float] = {}
     for record in records:
@@ -276,7 +287,7 @@ def values_in(records: Iterable[Record], where: str) -> dict[str, float]:
     return values
 
 
-def values_are_finite(values: Mapping[str, float]) -> None:
+def check_finite(values: Mapping[str, float]) -> None:
     """Every figure is a number, and neither infinite nor NaN."""
     for metric, value in values.items():
         if (isinstance(value, bool) or not isinstance(value, (int, float))
@@ -284,15 +295,15 @@ def values_are_finite(values: Mapping[str, float]) -> None:
             refuse('not_finite', f'{metric} = {value!r} is no finite number')
 
 
-def values_are_sound(family: str, values: Mapping[str, float],
-                      wanted: Iterable[str], params: str,
+def check_values(family: str, values: Mapping[str, float],
+                      expected: Iterable[str], params: str,
                       site: Mapping[str, Any]) -> None:
     """Every declared metric has a value, and each value is possible."""
-    missing = sorted(set(wanted) - set(values))
+    missing = sorted(set(expected) - set(values))
     if missing:
         refuse('missing_metric', f'no figure for {", ".join(missing)}')
     for metric in values:
         metrics.metric(metrics.split(metric)[0])
-    bad = limits.beyond(family, values, params, site)
+    bad = limits.exceeded_limits(family, values, params, site)
     if bad:
         refuse('limits', 'too good to be true: ' + '; '.join(bad[:3]))

@@ -100,7 +100,7 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
         name.lower(), names, 3, 0)]
 
 
-def recognised(kind: str, words: str, rate: float = 0) -> str | None:
+def recognise_model(kind: str, words: str, rate: float = 0) -> str | None:
     """The model that a tool's output names; None: none of the table.
 
     :arg kind: gpu or nic.
@@ -120,10 +120,10 @@ def devices(*found: tuple[str, int],
              'model': name, 'num_devices': number} for name, number in found]
 
 
-def limits(found: Iterable[Mapping[str, Any]],
+def limits(items: Iterable[Mapping[str, Any]],
            site: str | os.PathLike[str] | None = None) -> dict[str, float]:
     """The extras of a partition that follow from its devices, in MB/s."""
-    rows = [(model(d['model'], site), d['num_devices']) for d in found]
+    rows = [(model(d['model'], site), d['num_devices']) for d in items]
     nics = [(row['rate'] * 125, number, row) for row, number in rows
             if row['type'] == 'nic']        # 1 Gb/s is 125 MB/s
     gpus = [(row['link'] * 1000, number - 1 if row.get('mesh') else 1)

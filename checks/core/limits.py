@@ -18,12 +18,12 @@ from . import metrics
 LARGE = 1 << 20
 
 
-def of(family: str) -> list[dict[str, Any]]:
+def limits_of(family: str) -> list[dict[str, Any]]:
     """The limits of a family: those of all, and its own."""
     return families.shared_limits() + families.families()[family].limits
 
 
-def beyond(family: str, values: Mapping[str, float], params: str,
+def exceeded_limits(family: str, values: Mapping[str, float], params: str,
            site: Mapping[str, Any]) -> list[str]:
     """One line for each figure that physics forbids.
 
@@ -32,7 +32,7 @@ def beyond(family: str, values: Mapping[str, float], params: str,
     :arg site: extras of the partition; ``max_of`` names one of them.
     """
     bad = []
-    for row in of(family):
+    for row in limits_of(family):
         if not re.search(row.get('when', ''), params):
             continue
         low = row.get('min')
@@ -43,19 +43,19 @@ def beyond(family: str, values: Mapping[str, float], params: str,
             name, size = metrics.split(metric)
             if name != row['metric'] or (size or 0) < row.get('from', 0):
                 continue
-            said = f'{metric} = {value:g} {metrics.metric(name).unit}'
+            output = f'{metric} = {value:g} {metrics.metric(name).unit}'
             if 'per' in row:
                 # 1 B in 1 us is 1 MB/s.
                 value = (size or 0) / value if value > 0 else math.inf
-                said += f' ({value:g} MB/s)'
+                output += f' ({value:g} MB/s)'
             if (low is not None and value < low or
                     high is not None and value > high):
                 bound = low if low is not None and value < low else high
-                bad.append(f'{said} is beyond {bound:g}: {row["why"]}')
+                bad.append(f'{output} is beyond {bound:g}: {row["why"]}')
     return bad
 
 
-def far_below(family: str, values: Mapping[str, float], params: str,
+def below_half_of_limit(family: str, values: Mapping[str, float], params: str,
               site: Mapping[str, Any]) -> str:
     """What is far below the hardware, in a sentence; empty: nothing is.
 
@@ -66,7 +66,7 @@ def far_below(family: str, values: Mapping[str, float], params: str,
     :arg family: as for `beyond`, like the others.
     """
     notes = []
-    for row in of(family):
+    for row in limits_of(family):
         bound = site.get(row.get('half_of', ''))
         if bound is None or not re.search(row.get('when', ''), params):
             continue

@@ -39,19 +39,23 @@ def _where(part: Any) -> str:
     return f'{path}: partition {part.fullname}'
 
 
-def crowded(check: Any) -> str:
+def core_shortage(check: Any) -> str:
     """Why the ranks and threads of a node cannot have a core each; empty:
     they can."""
     ranks, threads = check.num_tasks_per_node or 1, check.threads
     have = cores(check.current_partition)
-    return '' if ranks * threads <= have else _few(ranks * threads, have)
+    return (
+        ''
+        if ranks * threads <= have
+        else _too_few_cores(ranks * threads, have)
+    )
 
 
-def _few(threads: int, have: int) -> str:
+def _too_few_cores(threads: int, have: int) -> str:
     return f'{threads} threads shared {have} core{"" if have == 1 else "s"}'
 
 
-def pinned(part: Any) -> str:
+def pinning_extra(part: Any) -> str:
     """The launcher extra for ranks with a core each: bound, or free where
     the site binds no ranks."""
     return ('launcher_free' if 'launcher_free' in part.extras
@@ -67,21 +71,21 @@ def options(check: Any) -> list[str]:
     part, extra = check.current_partition, check.launcher_kind()
     if not extra:
         return []
-    said = part.extras.get(extra)
+    output = part.extras.get(extra)
     launcher = part.launcher_type.registered_name
     fault = ''
-    if said is None:
+    if output is None:
         fault = f'no {extra}, without which a case cannot be started'
-    elif (extra == 'launcher_pin' and check.threads > 1 and said
+    elif (extra == 'launcher_pin' and check.threads > 1 and output
             and launcher not in launch.TOLD_CPUS
-            and not any('{cpus}' in word for word in said)):
+            and not any('{cpus}' in word for word in output)):
         fault = f'a {extra} without {{cpus}}: threads would share a core'
     if fault:
         mpi = next((env.extras['mpi_library'] for env in part.environs
                     if 'mpi_library' in env.extras), '')
         raise PlacementError(f'{_where(part)} has {fault}; write in its '
                              f'extras: {launch.line(extra, launcher, mpi)}')
-    return [word.replace('{cpus}', str(check.threads)) for word in said]
+    return [word.replace('{cpus}', str(check.threads)) for word in output]
 
 
 # ------------------------------------------------------- where ranks ran
@@ -96,31 +100,31 @@ class Rank:
     cores: frozenset[int]
 
 
-def ranks(said: str) -> dict[str, list[Rank]]:
+def ranks(output: str) -> dict[str, list[Rank]]:
     """Host -> its ranks, from the lines of rank.sh on their stderr."""
-    found: dict[str, list[Rank]] = {}
-    for host, mine, first in re.findall(
-            r'plumbline-rank (\S+)(?: ([\d,-]+) ([\d,]+))?', said):
-        found.setdefault(host, []).append(
-            Rank(host, tuple(cpus.parse(mine)),
+    result: dict[str, list[Rank]] = {}
+    for host, group, first in re.findall(
+            r'plumbline-rank (\S+)(?: ([\d,-]+) ([\d,]+))?', output):
+        result.setdefault(host, []).append(
+            Rank(host, tuple(cpus.parse(group)),
                  frozenset(cpus.parse(first))))
-    for there in found.values():
+    for there in result.values():
         there.sort(key=lambda rank: rank.cpus)
-    return dict(sorted(found.items()))
+    return dict(sorted(result.items()))
 
 
-def compact(there: Mapping[str, list[Rank]]) -> str:
+def format_binding(there: Mapping[str, list[Rank]]) -> str:
     """The CPUs of all ranks in short: `n1:0,1` are two ranks with a CPU
     each, `n1:0-1,4+6` one with CPUs 0 and 1 and one with 4 and 6; ranks in
     even steps are a range: `n1:0..191`. Empty: some rank could not tell.
     """
     if not all(rank.cpus for group in there.values() for rank in group):
         return ''
-    return ' '.join(f'{host}:{masks([rank.cpus for rank in group])}'
+    return ' '.join(f'{host}:{format_cpu_sets([rank.cpus for rank in group])}'
                     for host, group in there.items())
 
 
-def masks(rest: list[tuple[int, ...]]) -> str:
+def format_cpu_sets(rest: list[tuple[int, ...]]) -> str:
     """CPUs of several ranks, in order: `0-1,2-3`."""
     words: list[str] = []
     while rest:
@@ -133,14 +137,16 @@ def masks(rest: list[tuple[int, ...]]) -> str:
             step, run = steps, run + 1
         if run < 3:
             run = 1
-            words.append(mask(rest[0]))
+            words.append(format_cpus(rest[0]))
         else:
-            words.append(f'{mask(rest[0])}..{mask(rest[run - 1])}')
+            words.append(
+                f'{format_cpus(rest[0])}..{format_cpus(rest[run - 1])}'
+            )
         rest = rest[run:]
     return ','.join(words)
 
 
-def mask(numbers: tuple[int, ...]) -> str:
+def format_cpus(numbers: tuple[int, ...]) -> str:
     """CPUs of one rank: `0-3+8`."""
     parts = []
     for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
@@ -150,10 +156,10 @@ def mask(numbers: tuple[int, ...]) -> str:
     return '+'.join(parts)
 
 
-def shared(there: Mapping[str, list[Rank]], threads: int) -> str:
+def core_sharing(there: Mapping[str, list[Rank]], threads: int) -> str:
     """Why the threads of some node had no core each; empty: they had."""
     for group in there.values():
         have = frozenset().union(*(rank.cores for rank in group))
         if 0 < len(have) < threads * len(group):
-            return _few(threads * len(group), len(have))
+            return _too_few_cores(threads * len(group), len(have))
     return ''

@@ -65,7 +65,7 @@ class ProgramBenchmark(Benchmark, special=True):
                 if not row['point']]
 
     def values_of(self, run: guards.Run) -> dict[str, float]:
-        records = guards.read_table(parser_of(self.family).parse,
+        records = guards.parse_output(parser_of(self.family).parse,
                                     run.out, f'{run.name}.out')
         self.version = records[0].version
-        return guards.values_in(records, f'{run.name}.out')
+        return guards.values_by_metric(records, f'{run.name}.out')

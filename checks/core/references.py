@@ -70,17 +70,16 @@ def load(family: str) -> File:
     return read(file(family))
 
 
-def _words(needs: Mapping[str, int | None]) -> str:
+def _missing_tolerance_note(needs: Mapping[str, int | None]) -> str:
     """The summary's note on figures without a tolerance."""
-    found = {f: runs for f, runs in needs.items() if runs is not None}
-    return (
-        f'no_reference: {more_runs(max(found.values()))} ({", ".join(found)})'
-        if found
-        else ''
-    )
+    runs = {f: number for f, number in needs.items() if number is not None}
+    if not runs:
+        return ''
+    return (f'no_reference: {more_runs(max(runs.values()))} '
+            f'({", ".join(runs)})')
 
 
-def validate(found: Mapping[str, Any], values: Iterable[str],
+def validate(table: Mapping[str, Any], values: Iterable[str],
              where: str) -> dict[str, Reference]:
     """The references of one case, each one checked.
 
@@ -92,13 +91,13 @@ def validate(found: Mapping[str, Any], values: Iterable[str],
     :raises ReferenceError_: not a sound reference, or no such figure.
     """
     known = set(values)
-    for metric, entry in found.items():
+    for metric, entry in table.items():
         fault = metric_fault(metric, entry) or (
             'this case has no such figure'
             if metric not in known and has_tolerance(entry) else '')
         if fault:
             raise ReferenceError_(f'{where}: {metric}: {fault}')
-    return {metric: tuple(entry) for metric, entry in found.items()
+    return {metric: tuple(entry) for metric, entry in table.items()
             if metric in known}
 
 
@@ -135,9 +134,9 @@ def entry(check: Any) -> Entry:
     if check.bringup:
         return none if published else Entry('-', note='bring-up')
     speed, features = check.speed, check.current_partition.features
-    found = _at_speed(check, speed) or _of_some_version(check, speed)
-    if found is None and 'speed_probe' in features:
-        others = {name: _at_speed(check, name) or _of_some_version(
+    result = _at_speed(check, speed) or _at_any_version(check, speed)
+    if result is None and 'speed_probe' in features:
+        others = {name: _at_speed(check, name) or _at_any_version(
             check, name) for name in ('fast', 'slow')}
         there = [other for other in others.values() if other]
         missing_speeds = [name for name in speeds(check) if not others[name]]
@@ -149,12 +148,12 @@ def entry(check: Any) -> Entry:
         if there and missing_speeds and load(check.family).complete:
             return Entry('none', note='no reference at speed '
                          f'{missing_speeds[0]}: {CALIBRATE}')
-        found = there[0] if there else None
-    if found is None:
+        result = there[0] if there else None
+    if result is None:
         return none
-    return Entry('own', {f: e for f, e in found.items() if f[0] != '$'},
-                 line=min(found.lines.values(), default=0),
-                 about={f: e for f, e in found.items() if f[0] == '$'})
+    return Entry('own', {f: e for f, e in result.items() if f[0] != '$'},
+                 line=min(result.lines.values(), default=0),
+                 about={f: e for f, e in result.items() if f[0] == '$'})
 
 
 def speeds(check: Any) -> tuple[str, ...]:
@@ -163,7 +162,7 @@ def speeds(check: Any) -> tuple[str, ...]:
     return ('fast',) if boundary == math.inf else ('fast', 'slow')
 
 
-def _of_some_version(check: Any, speed: str) -> strict.Mapping | None:
+def _at_any_version(check: Any, speed: str) -> strict.Mapping | None:
     """For a dry run that does not know which version a stack will install:
     the entry of any version."""
     table = load(check.family).checks.get(type(check).variant_name()) or {}
@@ -174,15 +173,15 @@ def _of_some_version(check: Any, speed: str) -> strict.Mapping | None:
     for _ in table['$index'][:table['$index'].index('version')]:
         level = [below for one in level for key, below in one.items()
                  if key != '$index' and isinstance(below, dict)]
-    found = None
+    result = None
     for check.version in sorted({v for one in level for v in one}):
-        if found is None:
-            found = _at_speed(check, speed)
+        if result is None:
+            result = _at_speed(check, speed)
     check.version = ''
-    return found
+    return result
 
 
-def known(check: Any, values: Mapping[str, float]
+def resolve(check: Any, values: Mapping[str, float]
           ) -> tuple[dict[str, Any], str]:
     """The references of a case, each one checked, and a note for the
     summary: why nothing judges it, whose figures do, what is unjudged, what
@@ -190,22 +189,22 @@ def known(check: Any, values: Mapping[str, float]
 
     :raises ReferenceError_: a wrong one; none where the file is complete.
     """
-    found = entry(check)
+    results = entry(check)
     # Who judges: the vendor profile, or the file.
-    who = found.note if found.kind == 'vendor' else \
-        f'{file(check.family)}{f":{found.line}" if found.line else ""}'
+    who = results.note if results.kind == 'vendor' else \
+        f'{file(check.family)}{f":{results.line}" if results.line else ""}'
     where = f'{who}: {type(check).variant_name()}: {check.params}'
     to_judge = check.judged_values(values)
-    if found.kind == 'none':
+    if results.kind == 'none':
         if not to_judge:
             return {}, ''
         if load(check.family).complete:
             raise ReferenceError_(
-                f'{where}: {found.note.partition(":")[0]}, on '
+                f'{where}: {results.note.partition(":")[0]}, on '
                 f'{check.current_partition.fullname} '
                 f'{check.current_environ.name} {check.source} {check.speed},'
                 f' and the file says `complete: true`; {CALIBRATE}')
-    sound = {f: plain(e) for f, e in found.values.items()}
+    sound = {f: plain(e) for f, e in results.values.items()}
     # A dry run knows only the figures that are planned.
     result: dict[str, Any] = dict(validate(sound, {
         *values, *(sound if check.is_dry_run() else ())}, where))
@@ -213,14 +212,17 @@ def known(check: Any, values: Mapping[str, float]
         metric for metric, (value, lower, upper, _) in result.items()
         if improved(metrics.metric(metrics.split(metric)[0]).better,
                     values[metric], value, lower, upper)]
-    needs = {} if found.kind != 'own' else no_reference(
-        check.family, {**found.values, **found.about}, values)
+    needs = {} if results.kind != 'own' else no_reference(
+        check.family, {**results.values, **results.about}, values)
     if missing := [f for f in needs if needs[f] is None and f in to_judge]:
         raise ReferenceError_(
             f'{where}: no reference for the judged {", ".join(missing)}')
-    notes = [found.note, _words(needs), 'improved: propose again '
-             f'({", ".join(better)})' if better else '']
-    for metric, reference in found.values.items():
+    notes = [
+        results.note,
+        _missing_tolerance_note(needs),
+        f'improved: propose again ({", ".join(better)})' if better else '',
+    ]
+    for metric, reference in results.values.items():
         if sound[metric] is not reference and metric in result:
             result[metric] = xfail(reference[1], result[metric])
     return result, '; '.join(filter(None, notes))

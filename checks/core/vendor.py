@@ -185,5 +185,5 @@ def tolerances(rows: Iterable[Row]) -> dict[str, list[Any]]:
 
 def note(rows: Iterable[Row]) -> str:
     """Who published the figures, and when; empty without rows."""
-    told = dict.fromkeys(f'{row.source} ({row.date})' for row in rows)
-    return f'vendor profile: {"; ".join(told)}' if told else ''
+    message = dict.fromkeys(f'{row.source} ({row.date})' for row in rows)
+    return f'vendor profile: {"; ".join(message)}' if message else ''

@@ -189,7 +189,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
                                        cores - taken)),
                        connections=connections)
 
-    def values_served(self, services: Services, output: str,
+    def values_of_services(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         self.version = services.servers[0].version
         filled, measured = (services.steps[s] for s in ('fill', 'measure'))
@@ -267,7 +267,7 @@ class StoreServes(StoreBenchmark):
         return [*(metrics.key(name, self.scenario.payload) for name in names),
                 'server_cpu', 'ready_time', 'memory_ratio', 'evictions']
 
-    def values_served(self, services: Services, output: str,
+    def values_of_services(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         filled = services.steps['fill']
         measured = read(output)
@@ -277,7 +277,7 @@ class StoreServes(StoreBenchmark):
                 'clients more CPUs or nodes')
         return {**{metrics.key(r.metric, r.size): r.value
                    for r in measured.records},
-                **super().values_served(services, output, run),
+                **super().values_of_services(services, output, run),
                 'memory_ratio': filled.grown('memory')
                 / (self.keys * self.scenario.payload)}
 
@@ -383,7 +383,7 @@ class StoreGenerators(StoreBenchmark):
             'operations', 'latency', 'latency_p50', 'latency_p99')),
             'server_cpu', 'ready_time', 'evictions']
 
-    def values_served(self, services: Services, output: str,
+    def values_of_services(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         measured = services.steps['measure']
         if measured.grown('misses'):
@@ -401,7 +401,7 @@ class StoreGenerators(StoreBenchmark):
                           f'{measured.grown("commands"):g}')
         return {**{metrics.key(r.metric, self.scenario.payload): r.value
                    for r in records},
-                **super().values_served(services, output, run)}
+                **super().values_of_services(services, output, run)}
 
     def assert_values(self, values: dict[str, float], run: guards.Run
                       ) -> None:

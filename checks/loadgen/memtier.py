@@ -267,29 +267,29 @@ class _TextReader:
         if _TITLE.fullmatch(line) or len(cells) != len(columns) or [
                 cell.end() for cell in cells[1:]] != ends[1:]:
             self.refuse('a row that does not stand under its header')
-        found: dict[str, float | None] = {}
+        result: dict[str, float | None] = {}
         for column, cell in zip(columns[1:], cells[1:], strict=True):
             digits = 5 if 'Latency' in column else 2
             number = _NUMBER.fullmatch(cell[0])
             if number and len(number[1]) == digits:
-                found[column] = float(cell[0])
+                result[column] = float(cell[0])
             elif cell[0] == '---' and column != 'Ops/sec':
-                found[column] = None
+                result[column] = None
             else:
                 self.refuse(f'{column}: {cell[0]} is no number')
-        latencies = {name: value for name, value in found.items()
+        latencies = {name: value for name, value in result.items()
                      if 'Latency' in name}
-        operations = found['Ops/sec'] or 0.0
+        operations = result['Ops/sec'] or 0.0
         if operations and (None in latencies.values()
-                           or found['KB/sec'] is None
+                           or result['KB/sec'] is None
                            and cells[0][0] != 'Waits'):
             self.refuse('a figure is missing')
         mean = latencies.pop('Avg. Latency', None)
         if operations and not mean:
             self.refuse('no mean latency')
         return Row(cells[0][0], self.number, operations,
-                   found.get('Hits/sec'), found.get('Misses/sec'),
-                   found['KB/sec'], mean,
+                   result.get('Hits/sec'), result.get('Misses/sec'),
+                   result['KB/sec'], mean,
                    {name[1:].removesuffix(' Latency'): value
                     for name, value in latencies.items()
                     if value is not None})
@@ -320,12 +320,12 @@ def _read_json(text: str, refuse: Callable[[str, int], NoReturn]
                ) -> tuple[int | None, list[Table]]:
     """Size of a value and the tables of a --json-out-file."""
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for name, value in pairs:
-            if name in found:
+            if name in result:
                 raise ValueError(f'{name!r} twice')
-            found[name] = value
-        return found
+            result[name] = value
+        return result
 
     def constant(name: str) -> NoReturn:
         raise ValueError(f'{name} is no number')

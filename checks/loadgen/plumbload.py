@@ -78,11 +78,11 @@ def read(text: str) -> Run:
 
 def percentile(histogram: Mapping[int, int], share: float) -> float:
     """The value, in the middle of its bucket, that `share` lie below."""
-    wanted = min(int(share * sum(histogram.values())),
+    expected = min(int(share * sum(histogram.values())),
                  sum(histogram.values()) - 1)
     for lower in sorted(histogram):
-        wanted -= histogram[lower]
-        if wanted < 0:
+        expected -= histogram[lower]
+        if expected < 0:
             return lower + _width(lower) / 2 if lower >= STEPS else lower
     raise ValueError('an empty histogram')
 

@@ -250,15 +250,15 @@ class _Reader:
 
     def end_report(self) -> None:
         """The last line of a report: does it agree with itself?"""
-        found = self.found
-        cells = found['row'][0].split()
+        result = self.found
+        cells = result['row'][0].split()
         if len(cells) != len(_SUMMARY) or not all(
                 re.fullmatch(rf'{_N}\.\d{{3}}', cell) for cell in cells):
             self.refuse('a number in the latency summary is damaged')
         summary = dict(zip(_SUMMARY, map(float, cells), strict=True))
         tables = []
         for name in ('quantiles', 'steps'):
-            table = [tuple(map(float, row)) for line in found[name]
+            table = [tuple(map(float, row)) for line in result[name]
                      for row in _TABLE.findall(line)]
             for column in zip(*table, strict=True):
                 if list(column) != sorted(column):
@@ -266,7 +266,7 @@ class _Reader:
             if table[-1][0] != 100:
                 self.refuse(f'a table of {self.title} ends before 100 %')
             tables.append(table)
-        requests, seconds = int(found['requests'][0]), found['seconds'][0]
+        requests, seconds = int(result['requests'][0]), result['seconds'][0]
         if not 0 < tables[0][-1][2] == tables[1][-1][2] <= requests:
             self.refuse('the counts of requests disagree')
         if tables[0][-1][1] != summary['max']:
@@ -277,11 +277,11 @@ class _Reader:
             if not low[-1] <= summary[f'p{quantile}'] <= high[0]:
                 self.refuse(f'p{quantile} disagrees with the distribution')
         # Seconds have two decimals, the rate comes from milliseconds.
-        rps = float(found['rps'][0])
+        rps = float(result['rps'][0])
         if not (rps * (float(seconds) - 0.006) <= requests
                 <= rps * (float(seconds) + 0.006)):
             self.refuse('the rate is not requests by seconds')
-        self.add(self.title, int(found['size'][0]), {
+        self.add(self.title, int(result['size'][0]), {
             'rps': rps, **{f'{name}_latency_ms': value
                            for name, value in summary.items()}})
         self.title = ''

@@ -15,14 +15,14 @@ class Cpu(NamedTuple):
     number: int
 
 
-class Want(NamedTuple):
+class CpuRequest(NamedTuple):
     """Instances of a role on a node, and the CPUs of each."""
     role: str
     instances: int
     cpus: int
 
 
-class Placed(NamedTuple):
+class Placement(NamedTuple):
     """CPU sets of the instances, role -> one list an instance.
 
     `by` says what no two instances share: `core`, `thread` (the threads of
@@ -54,14 +54,14 @@ def here(sysfs: str = '/sys/devices/system',
 
 def parse(text: str) -> list[int]:
     """`0-3,8` as [0, 1, 2, 3, 8]."""
-    found: list[int] = []
+    results: list[int] = []
     for part in filter(None, text.strip().split(',')):
         first, _, last = part.partition('-')
-        found += range(int(first), int(last or first) + 1)
-    return found
+        results += range(int(first), int(last or first) + 1)
+    return results
 
 
-def place(cpus: Sequence[Cpu], wants: Sequence[Want]) -> Placed:
+def place(cpus: Sequence[Cpu], wants: Sequence[CpuRequest]) -> Placement:
     """CPU sets for all wants on one node, the first want first.
 
     Whole cores where there are enough of them, else CPUs; an instance stays
@@ -72,9 +72,9 @@ def place(cpus: Sequence[Cpu], wants: Sequence[Want]) -> Placed:
                      ('thread', lambda cpu: cpu)):
         sets = _split(cpus, wants, unit)
         if sets is not None:
-            return Placed(by, sets)
+            return Placement(by, sets)
     everything = [cpu.number for cpu in cpus]
-    return Placed('shared', {want.role: [everything] * want.instances
+    return Placement('shared', {want.role: [everything] * want.instances
                              for want in wants})
 
 
@@ -93,16 +93,16 @@ def divide(cpus: Sequence[Cpu], parts: int) -> list[list[int]]:
         raise ValueError(f'{parts} parts of {len(units)} cores: each needs '
                          'one')
     share, more = divmod(len(units), parts)
-    found = []
+    results = []
     for index in range(parts):
         start = index * share + min(index, more)
-        mine = units[start:start + share + (index < more)]
-        found.append([core[thread] for thread in range(max(map(len, mine)))
-                      for core in mine if thread < len(core)])
-    return found
+        subset = units[start:start + share + (index < more)]
+        results.append([core[thread] for thread in range(max(map(len, subset)))
+                      for core in subset if thread < len(core)])
+    return results
 
 
-def _split(cpus: Sequence[Cpu], wants: Sequence[Want],
+def _split(cpus: Sequence[Cpu], wants: Sequence[CpuRequest],
            unit: Callable[[Cpu], tuple]) -> dict[str, list[list[int]]] | None:
     """CPU sets of whole units; None: there are not enough of them."""
     free: dict[int, dict[tuple, list[int]]] = {}
@@ -134,8 +134,8 @@ def _split(cpus: Sequence[Cpu], wants: Sequence[Want],
 
 def numa_of(cpus: Sequence[Cpu], numbers: Iterable[int]) -> list[int]:
     """The NUMA nodes that a CPU set lies in."""
-    wanted = set(numbers)
-    return sorted({cpu.numa for cpu in cpus if cpu.number in wanted})
+    expected = set(numbers)
+    return sorted({cpu.numa for cpu in cpus if cpu.number in expected})
 
 
 def _read(path: Path, default: str) -> str:

@@ -71,7 +71,7 @@ class Node:
             used = min(self.cpus, used)
         return seconds / max(self.wall, SAMPLE) / used
 
-    def told(self, share: float) -> str:
+    def describe_interference(self, share: float) -> str:
         """What others did, in one line."""
         unseen = self.others - self.seen
         who = [f'{name} ({user}, process {pid}) {seconds:.2f} s'
@@ -84,7 +84,7 @@ class Node:
                 f'this case: {", ".join(who)}')
 
 
-def observed(run: Run, accept: Iterable[int] = (0,),
+def read_nodes(run: Run, accept: Iterable[int] = (0,),
              submitted: float | None = None) -> list[Node]:
     """The nodes of a run, from the reports of all their ranks.
 
@@ -93,7 +93,7 @@ def observed(run: Run, accept: Iterable[int] = (0,),
         known. Unit: seconds since 1970.
     """
     lines = defaultdict(list)
-    for host, text in _told('node', run.err):
+    for host, text in _observer_lines('node', run.err):
         try:
             lines[host].append(json.loads(text))
         except ValueError:
@@ -105,8 +105,8 @@ def observed(run: Run, accept: Iterable[int] = (0,),
                f'{", ".join(sorted(silent))} after the program: the ranks '
                'there were killed before they could end')
     try:
-        ranks_ended_well(run, lines, accept)
-        clocks_agree(run, {host: (min(rank['clock'][0] for rank in ranks),
+        check_exit_codes(run, lines, accept)
+        check_clocks(run, {host: (min(rank['clock'][0] for rank in ranks),
                                   max(rank['clock'][1] for rank in ranks))
                            for host, ranks in lines.items()
                            if all('clock' in rank for rank in ranks)},
@@ -117,21 +117,24 @@ def observed(run: Run, accept: Iterable[int] = (0,),
                f'damaged: {type(err).__name__}: {err}')
 
 
-def ranks_ended_well(run: Run, lines: Mapping[str, list[dict[str, Any]]],
+def check_exit_codes(run: Run, lines: Mapping[str, list[dict[str, Any]]],
                      accept: Iterable[int]) -> None:
     """Every rank ended as its launcher says that the program did."""
     codes = {host: rank['rc'] for host, ranks in sorted(lines.items())
              for rank in ranks if rank.get('rc', 0) not in (0, *accept)}
     if codes:
-        told = ', '.join(f'{code} on {host}' for host, code in
+        message = ', '.join(f'{code} on {host}' for host, code in
                          [*codes.items()][:3])
-        refuse('exit_code', f'{run.name}: the program ended with exit code '
-               f'{told}, its launcher with {run.rc}: what stands around them '
-               '(a wrapper of the launcher, a pipe, `|| true`) swallows exit '
-               'codes')
+        refuse(
+            'exit_code',
+            f'{run.name}: the program ended with exit code '
+            f'{message}, its launcher with {run.rc}: what stands around them '
+            '(a wrapper of the launcher, a pipe, `|| true`) swallows exit '
+            'codes',
+        )
 
 
-def clocks_agree(run: Run, spans: Mapping[str, tuple[float, float]],
+def check_clocks(run: Run, spans: Mapping[str, tuple[float, float]],
                  submitted: float | None, now: float | None = None) -> None:
     """The nodes' clocks, and this node's, tell the same time of day.
 
@@ -175,7 +178,7 @@ def clocks_agree(run: Run, spans: Mapping[str, tuple[float, float]],
            'are not to be trusted')
 
 
-def _told(what: str, text: str) -> list[tuple[str, str]]:
+def _observer_lines(what: str, text: str) -> list[tuple[str, str]]:
     """Host and JSON of the observers' lines. A launcher may prefix them, and
     a program's unfinished line may precede them."""
     return re.findall(rf'plumbline-{what} (\S+) (\{{[^{{}}]*\}})', text)
@@ -187,7 +190,7 @@ def _node(host: str, ranks: list[dict[str, Any]]) -> Node:
     wall, busy, _, steal = (b - a for a, b in zip(first, last, strict=True))
     scans = [rank for rank in ranks if rank['scanned']]
 
-    found: list[list[Any]] = max(
+    results: list[list[Any]] = max(
         scans, key=lambda scan: scan['seen'], default={'busiest': []}
     )['busiest']
 
@@ -200,7 +203,7 @@ def _node(host: str, ranks: list[dict[str, Any]]) -> Node:
                 sum(rank['own'] for rank in ranks) + maximum('launcher'),
                 maximum('kernel'), maximum('seen'),
                 tuple((name, user(uid), pid, seconds)
-                      for name, uid, pid, seconds in found))
+                      for name, uid, pid, seconds in results))
 
 
 def user(uid: int) -> str:
@@ -228,30 +231,35 @@ def disturbed(runs: Iterable[list[Node]], cpus_per_rank: int,
         ((node.share(node.others, cpus_per_rank), node)
          for nodes in runs for node in nodes),
         key=lambda one: one[0], default=(0.0, None))
-    return node.told(share) if node and share > limit else ''
+    return node.describe_interference(share) if node and share > limit else ''
 
 
-def nothing_is_left(stage: Path, runs: Iterable[Run]) -> None:
+def check_leftovers(stage: Path, runs: Iterable[Run]) -> None:
     """The observers found no process that outlived the program."""
     texts = {f'{run.name}.err': run.err for run in runs}
     validated = stage / 'validate.err'
     if validated.exists():
         texts[validated.name] = validated.read_text(errors='replace')
     for name, text in texts.items():
-        found = _told('left', text)
-        if found:
-            told = []
-            for host, line in found[:3]:
+        result = _observer_lines('left', text)
+        if result:
+            messages = []
+            for host, line in result[:3]:
                 one = json.loads(line)
-                told.append(f'{one["name"]} ({user(one["uid"])}, process '
+                messages.append(f'{one["name"]} ({user(one["uid"])}, process '
                             f'{one["pid"]} on {host})')
-            refuse('leftover', f'{name}: {len(found)} process'
-                   f'{"es" * (len(found) > 1)} still ran 5 s after the '
-                   f'program had ended: {", ".join(told)}; they were ended. '
-                   'A program must wait for what it starts')
+            refuse(
+                'leftover',
+                f'{name}: {len(result)} process'
+                f'{"es" * (len(result) > 1)} still ran 5 s after the '
+                f'program had ended: {", ".join(messages)}; they were ended. '
+                'A program must wait for what it starts',
+            )
 
 
-def machines(folder: Path, hosts: Iterable[str]) -> tuple[str, dict[str, str]]:
+def node_facts_files(
+    folder: Path, hosts: Iterable[str]
+) -> tuple[str, dict[str, str]]:
     """Facts of a job's nodes, from the files that facts.sh wrote.
 
     :returns: the name of a file of facts for each node, `-` where nothing is
@@ -264,7 +272,7 @@ def machines(folder: Path, hosts: Iterable[str]) -> tuple[str, dict[str, str]]:
              if path.name[0] != '.'}
     for host in hosts:
         try:
-            facts = parsed(known[host.partition('.')[0]].read_text(
+            facts = parse_facts(known[host.partition('.')[0]].read_text(
                 errors='replace'))
         except (OSError, KeyError):
             names.append('-')
@@ -278,7 +286,7 @@ def machines(folder: Path, hosts: Iterable[str]) -> tuple[str, dict[str, str]]:
     return ' '.join(names if len(set(names)) > 1 else names[:1]), files
 
 
-def parsed(text: str) -> dict[str, str | list[str]]:
+def parse_facts(text: str) -> dict[str, str | list[str]]:
     """Facts of a node; a name that may come more than once has a list."""
     facts = defaultdict(list)
     for line in text.splitlines():

@@ -376,7 +376,9 @@ class NcclBenchmark(Benchmark, special=True):
         out = self.output(run)
         self.assert_whole(run, out)
         self.version = out.version or self.version
-        values = guards.values_in(parser.records(out), f'{run.name}.out')
+        values = guards.values_by_metric(
+            parser.records(out), f'{run.name}.out'
+        )
         maximum = physics.limit(self.program, self.layout.nodes,
                              self.layout.gpus, self.site_extras())
         if maximum:
@@ -404,7 +406,7 @@ class NcclBenchmark(Benchmark, special=True):
 
     def output(self, run: guards.Run) -> parser.Output:
         """The parsed output of a repetition."""
-        return guards.read_table(parser.read, run.out, f'{run.name}.out')
+        return guards.parse_output(parser.read, run.out, f'{run.name}.out')
 
     def assert_whole(self, run: guards.Run, out: parser.Output) -> None:
         """Refuse a table or a transport that was not requested."""
@@ -425,7 +427,7 @@ class NcclBenchmark(Benchmark, special=True):
                               f'{actual}; requested: {requested}')
         self.assert_transport(run)
 
-    def said(self, run: guards.Run) -> str:
+    def transport_log(self, run: guards.Run) -> str:
         """NCCL's logs, which are in files of their own, and stderr."""
         return '\n'.join(self.logs()) + run.err
 
@@ -486,10 +488,10 @@ class NcclBenchmark(Benchmark, special=True):
         """Summary of NCCL's logs."""
         return {'nccl.txt': log.summarise(self.logs()).text()}
 
-    def note_far_below(self) -> None:
+    def note_low_values(self) -> None:
         """Note a busbw far below the hardware's, variables that NCCL did not
         report, and programs that family.yaml lacks."""
-        super().note_far_below()
+        super().note_low_values()
         if self.is_dry_run():
             return
         notes = [self.no_reference]

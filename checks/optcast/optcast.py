@@ -164,13 +164,13 @@ class OptcastAllReduce(ServiceBenchmark):
         return sum(count * size / values[metrics.key('algbw', size)] * 1e-9
                    for size, count in self.evaluation.timed().items())
 
-    def values_served(self, services: Services, output: str,
+    def values_of_services(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         evaluation, stage = self.evaluation, Path(self.stagedir)
         folder = evaluation.collect(stage, run.name, services)
         try:
             result = evaluation.analyse(folder)
-            values = guards.values_in(result.records, folder.name)
+            values = guards.values_by_metric(result.records, folder.name)
             values |= evaluation.more_values(result)
         except ParseError as err:
             guards.refuse('table', f'{folder.name}: {err.file}:{err}')

@@ -246,7 +246,7 @@ class OsuBenchmark(Benchmark, special=True):
         records = self.table(run.out, f'{run.name}.out')
         self.assert_whole(run, records)
         self.version = records[0].version
-        return guards.values_in(records, f'{run.name}.out')
+        return guards.values_by_metric(records, f'{run.name}.out')
 
     def claimed_seconds(self, values: dict[str, float]) -> float:
         return claims.seconds(self.program, self.version, values,
@@ -254,7 +254,7 @@ class OsuBenchmark(Benchmark, special=True):
 
     def table(self, text: str, name: str) -> tuple[Record, ...]:
         """Records of an output; refuse the output of another program."""
-        records = guards.read_table(parse, text, name)
+        records = guards.parse_output(parse, text, name)
         if records[0].program != self.program:
             guards.refuse('table', f'{name}: this is the output of '
                           f'{records[0].program}, not of {self.program}')

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 from ..machine import cpus
 from . import ask, outside, private
-from .plan import PlanError, Server, filled
+from .plan import PlanError, Server, fill_template
 from .processes import descendants
 from .usage import Usage
 from .wire import (
@@ -95,15 +95,15 @@ class Ended(Failed):
 
 def interfaces() -> dict[str, str]:
     """The IPv4 addresses of this machine, interface -> address."""
-    found = {}
+    result = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):
                 # SIOCGIFADDR, see netdevice(7).
                 answer = fcntl.ioctl(sock, 0x8915, struct.pack(
                     '256s', name.encode()[:15]))
-                found[name] = socket.inet_ntoa(answer[20:24])
-    return found
+                result[name] = socket.inet_ntoa(answer[20:24])
+    return result
 
 
 def address_of(interface: str) -> str:
@@ -111,14 +111,14 @@ def address_of(interface: str) -> str:
 
     :raises Failed: there is no such, or it has none.
     """
-    found = interfaces()
-    if interface not in found:
+    result = interfaces()
+    if interface not in result:
         there = ', '.join(f'{name} ({address})'
-                          for name, address in sorted(found.items()))
+                          for name, address in sorted(result.items()))
         raise Failed(f'no interface {interface!r} with an IPv4 address; '
                      f'there are {there or "none"}: correct service_interface '
                      "in the site's system.py")
-    return found[interface]
+    return result[interface]
 
 
 def owner_of(port: int) -> str:
@@ -256,19 +256,19 @@ class Process:
             with contextlib.suppress(OSError), self.process.stdin as pipe:
                 pipe.write(stdin.encode())
 
-    def waits(self) -> bool | None:
+    def poll_gate(self) -> bool | None:
         """Whether it has just reported that it waits at its gate; None: it
         has closed the gate, which need not be polled any more."""
         assert self.gate
         try:
-            said = self.gate.recv(256)
+            output = self.gate.recv(256)
         except BlockingIOError:
             return False
         except OSError:
-            said = b''
-        return b'ready\n' in said if said else None
+            output = b''
+        return b'ready\n' in output if output else None
 
-    def begin(self) -> None:
+    def open_gate(self) -> None:
         """Opens its gate: the client starts."""
         if self.gate:
             # `watch` reports a client that has ended.
@@ -290,9 +290,9 @@ class Process:
             text = self.log.read_bytes()[-4000:].decode(errors='replace')
         except OSError:
             text = ''
-        said = [line.strip() for line in text.splitlines() if line.strip()]
+        messages = [line.strip() for line in text.splitlines() if line.strip()]
         return (f'; the last lines of {self.log.name}: '
-                f'{" | ".join(said[-lines:])}' if said else
+                f'{" | ".join(messages[-lines:])}' if messages else
                 f'; {self.log.name} is empty')
 
     def signal(self, number: int) -> None:
@@ -348,10 +348,10 @@ class Instance:
         for name, text in self.server.files.items():
             with open(self.data / name, 'w', opener=lambda path, flags:
                       os.open(path, flags, 0o600)) as file:
-                file.write(filled(text, values))
+                file.write(fill_template(text, values))
         words = (self.server.commands[self.index] if self.server.commands
                  else self.server.command)
-        command = [filled(word, values) for word in words]
+        command = [fill_template(word, values) for word in words]
         self.program = command[0]
         numa = cpus.numa_of(self.agent.cpus, self.cpu_set)
         if (self.server.bind_memory != 'never'
@@ -361,8 +361,14 @@ class Instance:
         log = Path(f'{self.spec["log"]}.server{self.index}.log')
         self.began, self.at = time.monotonic(), time.time()
         self.process = Process(
-            command, self.cpu_set, self.server.connections + SPARE_FILES,
-            filled(self.server.config, values), log, log, str(self.data))
+            command,
+            self.cpu_set,
+            self.server.connections + SPARE_FILES,
+            fill_template(self.server.config, values),
+            log,
+            log,
+            str(self.data),
+        )
         if self.server.socket:
             self.address = f'{self.data}/socket'
         self.where = ask.Server(self.address, self.port, self.password,
@@ -409,9 +415,9 @@ class Instance:
             dialect.ping(self.where)
             self.seconds = time.monotonic() - self.began
             counters = dialect.counters(self.where)
-            kept = dialect.keeps(self.where)
+            kept = dialect.persistence_kinds(self.where)
             threads = dialect.threads(self.where)
-        except ask.Denied as err:
+        except ask.PasswordRefused as err:
             raise Failed(f'{self.name} {err}') from None
         except (OSError, ask.Refusal, ValueError) as err:
             why = str(err) or type(err).__name__
@@ -448,15 +454,17 @@ class Instance:
 
         :raises Failed: the server persists more than that, or less.
         """
-        asked = {self.server.persistence} - {'off'}
-        if kept is None or kept == asked:
+        request = {self.server.persistence} - {'off'}
+        if kept is None or kept == request:
             return
-        has, wanted = (' and '.join(PERSISTENCE_NAMES[kind]
+        has, expected = (' and '.join(PERSISTENCE_NAMES[kind]
                                     for kind in sorted(kinds))
-                       or 'nothing on disk' for kinds in (kept, asked))
-        raise Failed(f'{self.name} keeps {has}, asked for was {wanted}: what '
-                     'changes the configuration that it was given (a wrapper '
-                     f'at {self.program}, a default of its build)?')
+                       or 'nothing on disk' for kinds in (kept, request))
+        raise Failed(
+            f'{self.name} keeps {has}, asked for was {expected}: what '
+            'changes the configuration that it was given (a wrapper '
+            f'at {self.program}, a default of its build)?'
+        )
 
     def check_threads(self, has: int | None) -> None:
         """:raises Failed: it serves with more threads than asked for, or
@@ -550,14 +558,18 @@ class Agent:
 
     def check_memory(self, message: Mapping[str, Any]) -> None:
         """:raises Failed: less memory is free than the servers may take."""
-        asked = sum(spec['server']['memory'] for spec in message['instances'])
+        request = sum(
+            spec['server']['memory'] for spec in message['instances']
+        )
         free = next((int(line.split()[1]) // 1024 for line in
                      _lines('/proc/meminfo')
-                     if line.startswith('MemAvailable')), asked)
-        if asked > free:
-            raise Failed(f'{asked} MiB of memory are asked for the servers on '
-                         f'{self.host}, {free} MiB are free: ask for less, or '
-                         'for a larger node')
+                     if line.startswith('MemAvailable')), request)
+        if request > free:
+            raise Failed(
+                f'{request} MiB of memory are asked for the servers on '
+                f'{self.host}, {free} MiB are free: ask for less, or '
+                'for a larger node'
+            )
 
     def run(self, message: Mapping[str, Any]) -> None:
         """Starts clients.
@@ -586,14 +598,16 @@ class Agent:
         name, address = client['hostname'], client['address']
         if name:
             try:
-                found = socket.gethostbyname(name)
+                result = socket.gethostbyname(name)
             except OSError as err:
                 raise Failed(f'{self.host} cannot resolve {name!r}, the name '
                              f'of the server ({err.strerror}): give a name '
                              f'that all clients know, or {address}') from None
-            if found != address:
-                raise Failed(f'{name!r} is {found} on {self.host}, the server '
-                             f'listens on {address}: give another name')
+            if result != address:
+                raise Failed(
+                    f'{name!r} is {result} on {self.host}, the server '
+                    f'listens on {address}: give another name'
+                )
         ports = _lines('/proc/sys/net/ipv4/ip_local_port_range', 0)
         low, high = map(int, ports[0].split()) if ports else (0, 1 << 16)
         if address and connections > high - low:
@@ -604,9 +618,9 @@ class Agent:
 
     def peers(self) -> None:
         """Sends the addresses that are connected to its servers."""
-        found = outside.here(one.port for one in self.instances)
+        result = outside.here(one.port for one in self.instances)
         self.channel.send(type='peers', peers={
-            one.index: found[one.port] for one in self.instances})
+            one.index: result[one.port] for one in self.instances})
 
     # Main loop -----------------------------------------------------------
 
@@ -634,7 +648,7 @@ class Agent:
     def watch_gate(self, index: int, client: Process) -> None:
         """Reports a client that waits at its gate."""
         if client.gate:
-            waits = client.waits()
+            waits = client.poll_gate()
             if waits:
                 self.channel.send(type='at gate', client=index)
             elif waits is None:
@@ -657,7 +671,7 @@ class Agent:
                 if not ask.DIALECTS[one.server.dialect].saved(
                         one.where, one.server.persistence):
                     missing.append(one.name)
-            except ask.Unsaved as err:
+            except ask.SaveError as err:
                 raise Failed(f'{one.name} did not save its data ({err})'
                              + self.log_tail_of(one.process)) from None
             except (OSError, ask.Refusal, ValueError) as err:
@@ -714,13 +728,13 @@ class Agent:
                 self.run(message)
             elif message['type'] == 'go':
                 for client in self.clients.values():
-                    client.begin()
+                    client.open_gate()
             elif message['type'] == 'who':
                 self.peers()
             elif message['type'] == 'save':
                 self.saved()
 
-    def live(self, heartbeat_timeout: float) -> None:
+    def run_until_stopped(self, heartbeat_timeout: float) -> None:
         """Runs until the conductor says `stop`, or until a failure."""
         self.heartbeat_timeout = heartbeat_timeout
         with self.handle_signals():
@@ -778,14 +792,14 @@ class Agent:
 
 def kill_orphans() -> None:
     """Kills processes that servers forked and left to us as subreaper."""
-    while mine := descendants():
-        for pid in mine:
+    while subset := descendants():
+        for pid in subset:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(POLL_INTERVAL)
 
 
-def data_folder(scratch: str) -> private.Owned:
+def data_folder(scratch: str) -> private.OwnedFolder:
     """Makes a data folder; removes those of agents that were killed.
 
     :raises Failed: the scratch folder cannot be written.
@@ -794,7 +808,7 @@ def data_folder(scratch: str) -> private.Owned:
     try:
         for old in parent.glob(f'{PREFIX}*'):
             private.remove_dead(old)
-        return private.Owned(Path(tempfile.mkdtemp(prefix=PREFIX,
+        return private.OwnedFolder(Path(tempfile.mkdtemp(prefix=PREFIX,
                                                    dir=parent)))
     except OSError as err:
         raise Failed(f'{parent}: {err.strerror}: no folder for the data of '
@@ -909,8 +923,9 @@ def main(path: str) -> int:
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
         # SIGTERM, not SIGKILL, when our parent dies: there is much to stop.
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        Agent(channel, to.scratch, derived(to.secret, 'password')).live(
-            to.heartbeat_timeout)
+        Agent(
+            channel, to.scratch, derived(to.secret, 'password')
+        ).run_until_stopped(to.heartbeat_timeout)
     except Failed as err:
         if channel is None:
             print(f'plumbline agent: {err}', file=sys.stderr)

@@ -19,15 +19,15 @@ class Refusal(Exception):
     """A server answered with an error, or in another protocol."""
 
 
-class Unsaved(Exception):
+class SaveError(Exception):
     """A server could not write its data; its own message."""
 
 
-class Denied(Exception):
+class PasswordRefused(Exception):
     """A server rejects the password: no use to try again."""
 
-    def __init__(self, said: object) -> None:
-        super().__init__(f'refuses the password of this run ({said}): is it '
+    def __init__(self, output: object) -> None:
+        super().__init__(f'refuses the password of this run ({output}): is it '
                          'another server, or has its configuration another '
                          'password?')
 
@@ -87,7 +87,7 @@ class Dialect(Protocol):
     def counters(self, server: Server) -> Counters:
         """What the server has counted."""
 
-    def keeps(self, server: Server) -> Set[str] | None:
+    def persistence_kinds(self, server: Server) -> Set[str] | None:
         """Kinds of persistence that are on: aof, rdb; None: unknown."""
 
     def threads(self, server: Server) -> int | None:
@@ -112,7 +112,7 @@ class Resp:
                 try:
                     session.ask('AUTH', server.password)
                 except Refusal as err:
-                    raise Denied(err) from None
+                    raise PasswordRefused(err) from None
             yield session
 
     def ping(self, server: Server) -> None:
@@ -142,7 +142,7 @@ class Resp:
             int(number('keyspace_misses')), int(number('evicted_keys')),
             int(number('total_connections_received')))
 
-    def keeps(self, server: Server) -> Set[str] | None:
+    def persistence_kinds(self, server: Server) -> Set[str] | None:
         with self.session(server) as session:
             info = _fields(session.ask('INFO', 'persistence'))
             try:
@@ -165,10 +165,10 @@ class Resp:
     def threads(self, server: Server) -> int | None:
         with self.session(server) as session:
             try:
-                said = session.ask('CONFIG', 'GET', '*-threads')
+                answer = session.ask('CONFIG', 'GET', '*-threads')
             except Refusal:                     # as above
                 return None
-        has = dict(zip(said[::2], said[1::2], strict=False))
+        has = dict(zip(answer[::2], answer[1::2], strict=False))
         # KeyDB has both, and serves with the former.
         number = has.get('server-threads') or has.get('io-threads')
         return int(number) if number else None
@@ -178,7 +178,7 @@ class Resp:
             info = _fields(session.ask('INFO', 'persistence'))
         for key in self.WRITTEN:
             if info.get(key, 'ok') != 'ok':
-                raise Unsaved(f'{key} is {info[key]}')
+                raise SaveError(f'{key} is {info[key]}')
         return not any(int(info.get(key, 0)) for key in (
             *self.WRITING, *self.UNWRITTEN.get(persistence, ())))
 
@@ -237,7 +237,7 @@ class Memcached:
                 sock.sendall(f'set auth 0 0 {len(server.password)}\r\n'
                              f'{server.password}\r\n'.encode())
                 if stream.readline() != b'STORED\r\n':
-                    raise Denied('AUTH')
+                    raise PasswordRefused('AUTH')
             sock.sendall(f'{command}\r\n'.encode())
             lines: list[str] = []
             while not lines or not lines[-1].startswith(last):
@@ -259,7 +259,7 @@ class Memcached:
 
         return _of_memcached(stats)
 
-    def keeps(self, server: Server) -> Set[str] | None:
+    def persistence_kinds(self, server: Server) -> Set[str] | None:
         return set()                            # it writes nothing
 
     def threads(self, server: Server) -> int | None:
@@ -322,7 +322,7 @@ class MemcachedBinary:
         return _of_memcached(dict(self._ask(server, self.STAT))
                              )._replace(name='')
 
-    def keeps(self, server: Server) -> Set[str] | None:
+    def persistence_kinds(self, server: Server) -> Set[str] | None:
         return None
 
     def threads(self, server: Server) -> int | None:
@@ -341,7 +341,7 @@ class Tcp:
     def counters(self, server: Server) -> Counters:
         return Counters('', '', 0, 0.0, 0, 0, 0, 0, 0, 0)
 
-    def keeps(self, server: Server) -> Set[str] | None:
+    def persistence_kinds(self, server: Server) -> Set[str] | None:
         return None
 
     def threads(self, server: Server) -> int | None:
@@ -372,7 +372,7 @@ def form_cluster(servers: Sequence[Server]) -> None:
         first = last
 
 
-def cluster_agrees(servers: Sequence[Server]) -> str:
+def cluster_fault(servers: Sequence[Server]) -> str:
     """What is missing before every server sees the whole cluster.
 
     Empty: every server has state ok and the same complete map of slots.

@@ -36,7 +36,7 @@ from .plan import (
     PlanError,
     Program,
     Step,
-    filled,
+    fill_template,
 )
 from .processes import is_alive, parent_of
 from .wire import Channel, Heartbeat, derived
@@ -64,14 +64,14 @@ def ancestors() -> list[int]:
     """Processes that the conductor must not outlive: its parents up to the
     batch script, the first process of this session. measure.sh passes the
     batch script's pid, in case it is dead already."""
-    found = [pid for pid in (int(os.environ.get('PLUMBLINE_BATCH', 0)),)
+    results = [pid for pid in (int(os.environ.get('PLUMBLINE_BATCH', 0)),)
              if pid > 1]
     pid = os.getppid()
     # getppid() is 0 for a parent in another pid namespace, 1 for init.
     while pid > 1 and os.getsid(pid) == os.getsid(0):
-        found.append(pid)
+        results.append(pid)
         pid = parent_of(pid)
-    return found
+    return results
 
 
 class Node:
@@ -81,7 +81,7 @@ class Node:
         self.name = name
         self.channel = channel
         self.cpus: list[cpus.Cpu] = []
-        self.placed: cpus.Placed | None = None
+        self.placed: cpus.Placement | None = None
         self.stopped = False
 
 
@@ -116,7 +116,7 @@ class Conductor:
         #: Logs of MPI programs, in which observers tell of the ranks.
         self.observed: list[Path] = []
         #: Output files of the clients of the last step that measured.
-        self.said: list[Path] = []
+        self.client_outputs: list[Path] = []
         self.peers: dict[int, dict[str, int]] = {}
         #: Servers with data that is not on disk yet, by node.
         self.unsaved: dict[str, list[str]] = {}
@@ -125,7 +125,7 @@ class Conductor:
         #: for the launcher's own message.
         self.outside, self.lost_deadline = '', 0.0
         self.record: dict[str, Any] = {}
-        self.above = ancestors()
+        self.ancestor_pids = ancestors()
 
     # Events --------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class Conductor:
         if self.signal:
             raise Failed(f'ended by {signal.Signals(self.signal).name}: the '
                          'time limit, a cancelled job, or a node that failed')
-        if not all(map(is_alive, self.above)):
+        if not all(map(is_alive, self.ancestor_pids)):
             raise Failed('the batch script was killed')
         if self.private:
             self.private.touch()
@@ -260,11 +260,11 @@ class Conductor:
             how = (f'the launcher was killed by signal {-code} '
                    f'({signal.Signals(-code).name}), not by the suite')
             raise Failed(f'{self.outside}; {how}' if self.outside else how)
-        said = Path(f'{self.run_name}.launcher.err').read_text(
+        output = Path(f'{self.run_name}.launcher.err').read_text(
             errors='replace').splitlines()
         # Skips the suite's own lines: hosts, and commands of clients.
         words = ' | '.join([
-            line.strip() for line in said if line.strip(' -=')
+            line.strip() for line in output if line.strip(' -=')
             and not line.startswith(('plumbline-', '+ '))][:3])
         if self.outside:
             raise Failed(f'{self.outside}; the launcher says: {words}'
@@ -281,7 +281,7 @@ class Conductor:
         while time.monotonic() < deadline or self.outside:
             self.process_events(0.1)
 
-    def until(self, done: Callable[[], bool], limit: float,
+    def process_until(self, done: Callable[[], bool], limit: float,
               late: Callable[[], str]) -> None:
         """Processes events until `done()`.
 
@@ -315,7 +315,7 @@ class Conductor:
             except OSError as err:
                 raise Failed(f'{self.command[0]}: {err.strerror}: the '
                              'launcher cannot be started') from None
-        self.until(lambda: len(self.nodes) == self.plan.nodes and all(
+        self.process_until(lambda: len(self.nodes) == self.plan.nodes and all(
             node.cpus for node in self.nodes.values()),
             self.plan.start_limit,
             lambda: f'{len(self.nodes)} of {self.plan.nodes} nodes answered '
@@ -361,9 +361,9 @@ class Conductor:
             roles = [role for role in self.plan.clients
                      if number in layout[role.name]]
             node.placed = cpus.place(node.cpus, [
-                *([cpus.Want('server', server.instances, server.cpus)]
+                *([cpus.CpuRequest('server', server.instances, server.cpus)]
                   if serves and not server.divided else []),
-                *(cpus.Want(role.name, role.instances, role.cpus)
+                *(cpus.CpuRequest(role.name, role.instances, role.cpus)
                   for role in roles if not role.unbound)])
             sets = node.placed.sets
             if server.divided and serves:
@@ -375,9 +375,9 @@ class Conductor:
                 if role.unbound:
                     sets[role.name] = [[cpu.number for cpu in node.cpus]
                                        ] * role.instances
-        self.serving = [nodes[number] for number in layout['server']]
+        self.server_nodes = [nodes[number] for number in layout['server']]
         #: Role -> node and CPU set of each of its clients.
-        self.asking = {role.name: [
+        self.client_slots = {role.name: [
             (nodes[number], placed.sets[role.name][slot])
             for slot in range(role.instances) for number in layout[role.name]
             if (placed := nodes[number].placed)][:role.total or None]
@@ -388,12 +388,14 @@ class Conductor:
         self.place()
         self.certificate = dict.fromkeys(('ca', 'cert', 'key'), '')
         if self.plan.server.tls:
-            make(self.folder, [self.address(node) for node in self.serving])
+            make(
+                self.folder, [self.address(node) for node in self.server_nodes]
+            )
             own = str(self.folder / 'server.crt')
             self.certificate = {'ca': own, 'cert': own,
                                 'key': str(self.folder / 'server.key')}
         index = 0
-        for node in self.serving:
+        for node in self.server_nodes:
             assert node.placed
             instances = []
             for slot, cpu_set in enumerate(node.placed.sets['server']):
@@ -406,7 +408,7 @@ class Conductor:
             node.channel.send(type='servers', instances=instances,
                              interface=self.plan.interface,
                              sample=self.plan.sample, link=self.plan.link)
-        self.until(lambda: len(self.servers) == index,
+        self.process_until(lambda: len(self.servers) == index,
                    self.plan.server.ready_limit * 4 + 10,
                    lambda: f'{len(self.servers)} of {index} servers ready; '
                    'their nodes no longer say why')
@@ -427,12 +429,12 @@ class Conductor:
 
         def agreed() -> bool:
             nonlocal missing
-            missing = ask.cluster_agrees(self.where)
+            missing = ask.cluster_fault(self.where)
             return not missing
 
         try:
             ask.form_cluster(self.where)
-            self.until(agreed, self.plan.server.ready_limit,
+            self.process_until(agreed, self.plan.server.ready_limit,
                        lambda: 'the servers formed no cluster in '
                        f'{self.plan.server.ready_limit:g} s: {missing}')
         except (OSError, ask.Refusal) as err:
@@ -440,17 +442,17 @@ class Conductor:
 
     def counters(self) -> list[dict[str, Any]]:
         """The counters of every server, now."""
-        found = []
+        results = []
         for one, server in zip(self.servers, self.where, strict=True):
             try:
-                found.append(self.dialect.counters(server)._asdict())
+                results.append(self.dialect.counters(server)._asdict())
             except (OSError, ask.Refusal, ValueError) as err:
                 # If the server died, its agent reports that.
                 self.await_cause()
                 raise Failed(f'{one["program"]} (server {one["index"]} on '
                              f'{one["node"]}) no longer answers: {err}'
                              ) from None
-        return found
+        return results
 
     def write_service(self, name: str, servers: list[ask.Server], gate: bool
                       ) -> Path:
@@ -479,7 +481,9 @@ class Conductor:
         for program in step.programs:
             role = self.plan.role(program.role)
             services = self.service_files(role, step.gate)
-            clients = self.asking[role.name][:1 if program.alone else None]
+            clients = self.client_slots[role.name][
+                : 1 if program.alone else None
+            ]
             if program.mpi:
                 self.launch(step, program, clients, services)
                 continue
@@ -491,12 +495,14 @@ class Conductor:
                                    len(clients), services),
                      'cpus': cpu_set})
         if not step.check:
-            self.said = [Path(f'{self.run_name}.{step.name}.{number}.out')
-                         for number in self.running]
-        for name, mine in messages.items():
-            self.nodes[name].channel.send(type='run', clients=mine)
+            self.client_outputs = [
+                Path(f'{self.run_name}.{step.name}.{number}.out')
+                for number in self.running
+            ]
+        for name, group in messages.items():
+            self.nodes[name].channel.send(type='run', clients=group)
         if step.gate:
-            self.until(lambda: self.ready >= set(self.running)
+            self.process_until(lambda: self.ready >= set(self.running)
                        or self.clients_finished(), step.limit, lambda:
                        f'step {step.name}: '
                        + ', '.join(self.running[number] for number in sorted(
@@ -504,7 +510,7 @@ class Conductor:
                        + f' not ready in {step.limit:g} s')
             for node in self.sorted_nodes():
                 node.channel.send(type='go')
-        self.until(self.clients_finished, step.limit, lambda:
+        self.process_until(self.clients_finished, step.limit, lambda:
                    f'step {step.name}: ' + ', '.join(
                        words for number, words in self.running.items()
                        if number not in self.ended)
@@ -547,11 +553,20 @@ class Conductor:
                   'each': max(each), 'names': ','.join(sets),
                   'slots': ','.join(f'{name}:{max(each)}' for name in sets)}
         where = self.secret(f'ranks{number}', json.dumps(sets))
-        command = [*(filled(word, values) for word in self.plan.launcher),
-                   sys.executable, str(Path(__file__).parent), 'rank',
-                   str(where), '--',
-                   *([self.plan.observer, '--within', '--']
-                     if self.plan.observer else []), *message['command']]
+        command = [
+            *(fill_template(word, values) for word in self.plan.launcher),
+            sys.executable,
+            str(Path(__file__).parent),
+            'rank',
+            str(where),
+            '--',
+            *(
+                [self.plan.observer, '--within', '--']
+                if self.plan.observer
+                else []
+            ),
+            *message['command'],
+        ]
         print('+', shlex.join(command), file=sys.stderr, flush=True)
         base = message['output']
         self.running[number] = f'the ranks of {program.role}'
@@ -570,16 +585,16 @@ class Conductor:
             if not how:
                 continue
             del self.launched[number]
-            code, said = one.process.process.returncode, one.said()
+            code, output = one.process.process.returncode, one.error_output()
             self.observed.append(one.process.log)
-            missing = '' if code else one.missing()
+            missing = '' if code else one.rank_fault()
             if missing:
                 # Or was it a node? One that is cut off is only silent.
                 if self.plan.nodes > 1:
                     self.await_cause(self.plan.heartbeat_timeout + 1)
                 raise Failed(f'{self.running[number]}: {missing}')
             self.ended[number] = {'code': code, 'how': how,
-                                  'words': f': {said}' if said else ''}
+                                  'words': f': {output}' if output else ''}
 
     def unsaved_servers(self) -> list[str]:
         """Servers with data that is not on disk yet.
@@ -589,9 +604,9 @@ class Conductor:
         if self.plan.server.persistence == 'off':
             return []
         self.unsaved.clear()
-        for node in self.serving:
+        for node in self.server_nodes:
             node.channel.send(type='save')
-        self.until(lambda: len(self.unsaved) == len(self.serving),
+        self.process_until(lambda: len(self.unsaved) == len(self.server_nodes),
                    STOP_TIMEOUT, lambda: 'the agents do not say whether the '
                    'servers have written their data')
         return sum(self.unsaved.values(), [])
@@ -627,7 +642,7 @@ class Conductor:
             self.late = outside.missing(clients, names, self.connected())
             return not self.late
 
-        self.until(all_connected, clients.limit, lambda:
+        self.process_until(all_connected, clients.limit, lambda:
                    f'not all clients have come in {clients.limit:g} s: '
                    f'{self.late}; what to start is in {path}')
         steps = {}
@@ -645,10 +660,13 @@ class Conductor:
     def connected(self) -> outside.Peers:
         """The peers of each server, as their agents see them."""
         self.peers.clear()
-        for node in self.serving:
+        for node in self.server_nodes:
             node.channel.send(type='who')
-        self.until(lambda: len(self.peers) == len(self.servers), STOP_TIMEOUT,
-                   lambda: 'the agents do not say who is connected')
+        self.process_until(
+            lambda: len(self.peers) == len(self.servers),
+            STOP_TIMEOUT,
+            lambda: 'the agents do not say who is connected',
+        )
         return self.peers
 
     def pause(self, seconds: float) -> None:
@@ -668,7 +686,7 @@ class Conductor:
         values = {'service': str(services[index % len(services)]),
                   'host': self.plan.hostname or server.host,
                   'port': server.port, 'index': index, 'count': count,
-                  'cpus': len(self.asking[role.name][index][1]),
+                  'cpus': len(self.client_slots[role.name][index][1]),
                   'connections': role.connections,
                   'output': f'{self.run_name}.{step.name}.{number}',
                   **self.certificate}
@@ -678,7 +696,7 @@ class Conductor:
                 'port': server.port,
                 'hostname': self.plan.hostname,
                 'connections': role.connections,
-                'command': [filled(word, values) for word in command],
+                'command': [fill_template(word, values) for word in command],
                 'gate': step.gate,
                 'output': values['output']}
 
@@ -712,7 +730,7 @@ class Conductor:
         self.record = {
             'servers': self.servers,
             'clients': [{'role': role, 'node': node.name, 'cpus': cpu_set}
-                        for role, clients in self.asking.items()
+                        for role, clients in self.client_slots.items()
                         for node, cpu_set in clients],
             'placed': sorted({node.placed.by for node in self.nodes.values()
                               if node.placed}),
@@ -721,7 +739,7 @@ class Conductor:
     def report(self) -> None:
         """Prints what was started, and the output of the clients."""
         print('# service', json.dumps(self.record))
-        for path in self.said:
+        for path in self.client_outputs:
             text = path.read_text(errors='replace')
             print(text, end='' if text.endswith('\n') else '\n')
 
@@ -814,7 +832,7 @@ def main(path: str, launcher: list[str]) -> int:
         print(words, end='' if words.endswith('\n') else '\n',
               file=sys.stderr)
     for log in conductor.observed:
-        print(*rank.observed(log), sep='\n', file=sys.stderr)
+        print(*rank.observer_lines(log), sep='\n', file=sys.stderr)
     if why:
         print(f'service: {why}', file=sys.stderr)
         return 1

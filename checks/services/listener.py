@@ -100,16 +100,16 @@ class Listener:
             for _ in range(MAX_UNAUTHENTICATED):
                 if not self.accept():
                     break
-        found = []
+        results = []
         for peer in list(self.peers):
             try:
                 if peer.proceed():
                     self.peers.remove(peer)
                     self.selector.unregister(peer.sock)
-                    found.append(Channel(peer.sock, *peer.handshake.keys))
+                    results.append(Channel(peer.sock, *peer.handshake.keys))
             except (OSError, AuthenticationError):
                 self.drop(peer)
-        return found
+        return results
 
     def accept(self) -> bool:
         """Accepts one connection; false: none waits, or no descriptor."""

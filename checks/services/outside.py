@@ -14,15 +14,15 @@ Peers = Mapping[int, Mapping[str, int]]
 
 def peers_of(ports: Iterable[int], text: str) -> dict[int, Counter[str]]:
     """Connections to these ports by address, from a text of /proc/net/tcp."""
-    found: dict[int, Counter[str]] = {port: Counter() for port in ports}
+    result: dict[int, Counter[str]] = {port: Counter() for port in ports}
     for line in text.splitlines()[1:]:
         cells = line.split()
         port = int(cells[1].rpartition(':')[2], 16)
         # 01: established; addresses are hexadecimal, the last byte first.
-        if cells[3] == '01' and port in found:
+        if cells[3] == '01' and port in result:
             raw = bytes.fromhex(cells[2].partition(':')[0])
-            found[port]['.'.join(map(str, reversed(raw)))] += 1
-    return found
+            result[port]['.'.join(map(str, reversed(raw)))] += 1
+    return result
 
 
 def listener_of(port: int, tables: Iterable[str] = (
@@ -47,16 +47,16 @@ def missing(outside: Outside, names: Sequence[str], peers: Peers) -> str:
     """Which connections are missing, in words; empty: none."""
     late = []
     for server, name in enumerate(names):
-        mine = [(machine, count) for client, (machine, count) in enumerate(
+        subset = [(machine, count) for client, (machine, count) in enumerate(
             zip(outside.machines, outside.connections, strict=True))
             if client % len(names) == server]
-        wanted = sum(count for _, count in mine)
+        expected = sum(count for _, count in subset)
         there = peers.get(server, {})
         # 1 % may be missing: clients reconnect.
-        if sum(there.values()) < 0.99 * wanted:
-            who = ', '.join(f'client {machine + 1}' for machine, _ in mine)
+        if sum(there.values()) < 0.99 * expected:
+            who = ', '.join(f'client {machine + 1}' for machine, _ in subset)
             seen = ', '.join(f'{count} from {address}'
                              for address, count in sorted(there.items()))
-            late.append(f'server {name} has {seen or "none"} of {wanted} '
+            late.append(f'server {name} has {seen or "none"} of {expected} '
                         f'connections of {who}')
     return '; '.join(late)

@@ -194,15 +194,15 @@ class Plan:
 
     def layout(self) -> dict[str, range]:
         """Role -> the numbers of its nodes, in the order of their names."""
-        found = {'server': range(self.server.nodes)}
+        result = {'server': range(self.server.nodes)}
         first = 0 if self.server.beside else self.server.nodes
         last = self.server.nodes
         for role in self.clients:
             if role.apart:
                 first = last
-            found[role.name] = range(first, first + role.nodes)
+            result[role.name] = range(first, first + role.nodes)
             last = max(last, first + role.nodes)
-        return found
+        return result
 
     @property
     def nodes(self) -> int:
@@ -301,7 +301,7 @@ def with_variables(variables: Mapping[str, str], *command: str
             'sh', '-c', 'exec "$@"', 'sh', *command) if variables else command
 
 
-def filled(template: str, values: Mapping[str, Any]) -> str:
+def fill_template(template: str, values: Mapping[str, Any]) -> str:
     """A template with its values filled in.
 
     :raises PlanError: it names an unknown value.

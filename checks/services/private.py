@@ -61,7 +61,7 @@ def boot() -> str:
         return ''
 
 
-def _note() -> str:
+def _owner_note() -> str:
     return json.dumps({
         'host': socket.gethostname(), 'boot': boot(), 'pid': os.getpid(),
         'job': os.environ.get('SLURM_JOB_ID', ''),
@@ -98,7 +98,7 @@ def is_ours(folder: Path) -> None:
                          'mode 700: somebody else made it; remove it')
 
 
-class Owned:
+class OwnedFolder:
     """A folder of this process, locked and touched while it lives."""
 
     def __init__(self, folder: Path) -> None:
@@ -108,7 +108,7 @@ class Owned:
                              | os.O_RDWR | os.O_NOFOLLOW, 0o600)
         with contextlib.suppress(OSError):
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(self._lock, _note().encode())
+        os.write(self._lock, _owner_note().encode())
         self._next = time.monotonic() + TOUCH_INTERVAL
 
     def touch(self) -> None:
@@ -124,7 +124,7 @@ class Owned:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class Secrets(Owned):
+class Secrets(OwnedFolder):
     """A new folder of secrets; that of a dead run is removed first.
 
     :raises NotPrivate: the place is not safe, or a live run's folder exists.
@@ -220,7 +220,7 @@ def is_dead(folder: Path) -> bool:
                 if err.errno in (errno.EWOULDBLOCK, errno.EACCES):
                     return False
                 # Another error: this file system has no locks.
-        return slurm_ended(note) or _age(folder / LOCK) > STALE_AFTER
+        return slurm_job_ended(note) or _age(folder / LOCK) > STALE_AFTER
     except ValueError:
         return _age(folder / LOCK) > STALE_AFTER
     finally:
@@ -234,7 +234,7 @@ def _age(path: Path) -> float:
         return 0.0
 
 
-def slurm_ended(note: dict[str, str]) -> bool:
+def slurm_job_ended(note: dict[str, str]) -> bool:
     """Whether Slurm says that the job of a note is over."""
     job, cluster = note.get('job', ''), note.get('cluster', '')
     if not job.isdigit() or not shutil.which('squeue'):

@@ -36,10 +36,10 @@ def descendants() -> set[int]:
         stat = stat_of(pid)
         if stat and stat[0] != 'Z':
             children.setdefault(int(stat[1]), []).append(pid)
-    found: set[int] = set()
+    result: set[int] = set()
     below = [os.getpid()]
     while below:
         more = children.get(below.pop(), [])
-        found.update(more)
+        result.update(more)
         below += more
-    return found
+    return result

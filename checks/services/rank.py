@@ -56,17 +56,17 @@ def main(file: str, command: list[str]) -> int:
     host = socket.gethostname().partition('.')[0]
     try:
         sets = json.loads(Path(file).read_text())
-        mine = sets[host][local_rank(os.environ)]
-        os.sched_setaffinity(0, mine)
+        subset = sets[host][local_rank(os.environ)]
+        os.sched_setaffinity(0, subset)
         # A set that is only in part allowed is cut down without an error.
-        if os.sched_getaffinity(0) != set(mine):
-            raise ValueError(f'CPUs {mine} were meant for it, it may run on '
+        if os.sched_getaffinity(0) != set(subset):
+            raise ValueError(f'CPUs {subset} were meant for it, it may run on '
                              f'{sorted(os.sched_getaffinity(0))}')
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         # In one piece: other ranks write there too.
         os.write(2, f'plumbline-client {host} '
-                 f'{",".join(map(str, mine))}\n'.encode())
+                 f'{",".join(map(str, subset))}\n'.encode())
         os.execvp(command[0], command)
     except (KeyError, IndexError):
         why = (f'the launcher started a rank too many on {host}: expected '
@@ -88,27 +88,27 @@ class Launched:
     def text(self) -> str:
         return self.process.log.read_text(errors='replace')
 
-    def said(self, lines: int = 2) -> str:
+    def error_output(self, lines: int = 2) -> str:
         """The first words on its standard error: of the rank that failed.
         Launchers speak after that, about the others."""
         return ' | '.join([
             line.strip() for line in self.text().splitlines()
             if line.strip(' -=*') and not line.startswith(OURS)][:lines])
 
-    def missing(self) -> str:
+    def rank_fault(self) -> str:
         """What is wrong with the ranks that reported; empty: nothing."""
-        said = Counter(re.findall(r'plumbline-client (\S+) (\S+)',
+        output = Counter(re.findall(r'plumbline-client (\S+) (\S+)',
                                   self.text()))
-        want = Counter((host, ','.join(map(str, mine)))
-                       for host, sets in self.sets.items() for mine in sets)
-        if said == want:
+        want = Counter((host, ','.join(map(str, group)))
+                       for host, sets in self.sets.items() for group in sets)
+        if output == want:
             return ''
         return (f'{sum(want.values())} ranks asked for, '
-                f'{sum((want & said).values())} started where they should; '
+                f'{sum((want & output).values())} started where they should; '
                 'does the launcher belong to the MPI of the program?')
 
 
-def observed(log: Path) -> list[str]:
+def observer_lines(log: Path) -> list[str]:
     """Lines of the observers of an MPI program's ranks."""
     return re.findall(r'plumbline-(?:node|left) \S+ \{[^{}]*\}',
                       log.read_text(errors='replace'))

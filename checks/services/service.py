@@ -59,7 +59,7 @@ class ServiceBenchmark(Benchmark, special=True):
 
     #: CPUs of one node that a case needs and no node has: it is in mode full
     #: alone. 0: it has all of its modes.
-    cramped = 0
+    unavailable_cpus = 0
 
     def set_modes(self, modes: Iterable[str], cpus: int = 1) -> None:
         """Tags the case with its modes.
@@ -69,14 +69,14 @@ class ServiceBenchmark(Benchmark, special=True):
             could be judged, so that it is in mode full alone.
         """
         if cpus > max_cpus():
-            modes, self.cramped = ['full'], cpus
+            modes, self.unavailable_cpus = ['full'], cpus
         self.tags = {*modes, self.family}
 
     def plan(self) -> Plan:
         """What this case starts: servers, clients, and their steps."""
         raise NotImplementedError
 
-    def values_served(self, services: Services, said: str,
+    def values_of_services(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         """Figures of a run: from the servers, and what the clients said."""
         raise NotImplementedError
@@ -120,7 +120,7 @@ class ServiceBenchmark(Benchmark, special=True):
 
     def launcher_kind(self) -> str:
         # One unbound agent a node; on one node the script starts it.
-        one_node = features.nodes_asked(self.valid_systems) == 1
+        one_node = features.requested_nodes(self.valid_systems) == 1
         return '' if one_node else 'launcher_spread'
 
     def before_launcher(self) -> list[str]:
@@ -129,8 +129,8 @@ class ServiceBenchmark(Benchmark, special=True):
 
     def values_of(self, run: guards.Run) -> dict[str, float]:
         try:
-            services, said = split(run.out)
-            values = self.values_served(services, said, run)
+            services, output = split(run.out)
+            values = self.values_of_services(services, output, run)
             values['ready_time'] = max(
                 server.ready_ms for server in services.servers)
         except ParseError as err:

@@ -10,18 +10,18 @@ from pathlib import Path
 COLUMNS = ('at', 'user', 'system', 'idle', 'steal')
 
 
-def spent(text: str, cpus: Iterable[int]) -> tuple[int, int, int, int]:
+def cpu_ticks(text: str, cpus: Iterable[int]) -> tuple[int, int, int, int]:
     """User, system, idle, steal of these CPUs in a text of /proc/stat."""
-    wanted = {f'cpu{number}' for number in cpus}
-    found = [0, 0, 0, 0]
+    expected = {f'cpu{number}' for number in cpus}
+    results = [0, 0, 0, 0]
     # proc_stat(5); user and nice include the guests' ticks.
     to = (0, 0, 1, 2, 2, 1, 1, 3)
     for line in text.splitlines():
         name, *cells = line.split()
-        if name in wanted:
+        if name in expected:
             for place, cell in zip(to, cells, strict=False):
-                found[place] += int(cell)
-    return found[0], found[1], found[2], found[3]
+                results[place] += int(cell)
+    return results[0], results[1], results[2], results[3]
 
 
 class Usage:
@@ -40,5 +40,5 @@ class Usage:
             self.next = max(self.next + self.interval, now)
             text = Path('/proc/stat').read_text()
             with self.path.open('a') as file:
-                print(f'{now:.3f}', *spent(text, self.cpus), sep=',',
+                print(f'{now:.3f}', *cpu_ticks(text, self.cpus), sep=',',
                       file=file)

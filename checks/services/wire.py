@@ -191,7 +191,7 @@ class Channel:
             self.fault = 'closed the connection'
             if len(self._in) == before:
                 return None
-        found = []
+        results = []
         while len(self._in) >= _HEAD.size:
             size, = _HEAD.unpack_from(self._in)
             if size > MAX_MESSAGE:
@@ -209,10 +209,10 @@ class Channel:
                 return None
             self._received += 1
             self._in = self._in[end:]
-            found.append(json.loads(text))
-        if found:
+            results.append(json.loads(text))
+        if results:
             self._heard = time.monotonic()
-        return found
+        return results
 
     @staticmethod
     def _mac(key: bytes, number: int, text: bytes) -> bytes:

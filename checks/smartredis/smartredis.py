@@ -246,7 +246,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         """Commands of one size of tensors, at the least."""
         raise NotImplementedError
 
-    def values_served(self, services: Services, output: str,
+    def values_of_services(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         self.version = services.servers[0].version
         self.calls = []
@@ -296,8 +296,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         return sum(values[metrics.key('loop_time', size)]
                    for size in self.sizes)
 
-    def note_far_below(self) -> None:
-        super().note_far_below()
+    def note_low_values(self) -> None:
+        super().note_low_values()
         self.no_reference = '; '.join(filter(None, (
             self.no_reference, *self.backlogs())))
 
@@ -358,9 +358,9 @@ class SmartRedisThroughput(TensorBenchmark):
                 'put_tensor_p99', 'unpack_tensor', 'unpack_tensor_p99',
                 'client_time', 'loop_time')
 
-    def values_served(self, services: Services, output: str,
+    def values_of_services(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
-        values = super().values_served(services, output, run)
+        values = super().values_of_services(services, output, run)
         dip = parser.dip({size: values[metrics.key('bandwidth', size)]
                           for size in self.sizes})
         return values if dip is None else {**values, 'dip': dip}

@@ -109,10 +109,10 @@ def find_spack() -> Spack:
                               env=environment(Path('none')))
     except (OSError, subprocess.TimeoutExpired) as err:
         raise NoStack(f'{command}: does not run: {err}') from None
-    found = re.match(r'(\d+)\.(\d+)', done.stdout)
-    if done.returncode or not found:
+    match = re.match(r'(\d+)\.(\d+)', done.stdout)
+    if done.returncode or not match:
         raise NoStack(f'{command} --version: {_last(done.stderr)}')
-    if tuple(map(int, found.groups())) < OLDEST:
+    if tuple(map(int, match.groups())) < OLDEST:
         raise NoStack(f'{command} is Spack {done.stdout.strip()}: the '
                       f'stacks need {OLDEST[0]}.{OLDEST[1]} or newer')
     checkout = os.environ.get('PLUMBLINE_SPACK_PACKAGES', '')
@@ -166,7 +166,7 @@ def _last(text: str) -> str:
 def _yaml(path: Path) -> dict[str, Any]:
     """A mapping of ours; empty for an empty file."""
     try:
-        found = strict.safe_load(regular.text(path))
+        result = strict.safe_load(regular.text(path))
     except OSError as err:
         raise NoStack(f'{path}: {err.strerror}') from None
     except (yaml.YAMLError, UnicodeDecodeError) as err:
@@ -174,9 +174,9 @@ def _yaml(path: Path) -> dict[str, Any]:
         line = f':{mark.line + 1}' if mark else ''
         raise NoStack(f'{path}{line}: not YAML: '
                       f'{getattr(err, "problem", err)}') from None
-    if not isinstance(found, (dict, type(None))):
+    if not isinstance(result, (dict, type(None))):
         raise NoStack(f'{path}: expected keys and values')
-    return found or {}
+    return result or {}
 
 
 # ------------------------------------------------------------ promises
@@ -218,9 +218,9 @@ def _meets(node: dict[str, Any], version: str, words: list[str]) -> bool:
     for word in words:
         key, _, value = word.lstrip('+~').partition('=')
         got = parameters.get(key)
-        wanted: Any = (True if word[0] == '+' else False if word[0] == '~'
+        expected: Any = (True if word[0] == '+' else False if word[0] == '~'
                        else value)
-        if got != wanted and not (isinstance(got, list) and wanted in got):
+        if got != expected and not (isinstance(got, list) and expected in got):
             return False
     return True
 
@@ -250,7 +250,7 @@ def write(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def _ended(process: subprocess.Popen[str], limit: float
+def _time_limited(process: subprocess.Popen[str], limit: float
            ) -> Iterator[threading.Event]:
     """Ends the process when its time is up (the event) or ours is."""
     late = threading.Event()
@@ -259,7 +259,7 @@ def _ended(process: subprocess.Popen[str], limit: float
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(30)
-        _kill(_sessions({process.pid}))
+        _kill(_processes_of_sessions({process.pid}))
 
     def time_is_up() -> None:
         late.set()
@@ -285,7 +285,7 @@ def _processes() -> Iterator[tuple[int, int, str]]:
                    (folder / 'cmdline').read_text(errors='replace'))
 
 
-def _sessions(leaders: set[int]) -> set[int]:
+def _processes_of_sessions(leaders: set[int]) -> set[int]:
     """The processes of some sessions.
 
     Spack's builds are process groups of their own: they outlive it, go on
@@ -310,13 +310,13 @@ def reason(text: str) -> str:
     if 'failed to concretize' in text:
         patterns.insert(0, r'^ *1\. (.*)')
     for pattern in patterns:
-        found = re.search(pattern, text, re.M)
-        if found:
+        match = re.search(pattern, text, re.M)
+        if match:
             hint = (': its source is in no mirror of the site and upstream '
                     'did not give it' if 'FetchError' in pattern else '')
-            why = found[1].strip()
+            why = match[1].strip()
             if why.endswith(':'):
-                rest = text[found.end():].split('\n')
+                rest = text[match.end():].split('\n')
                 why += next((f' {ln.strip()}' for ln in rest if ln.strip()),
                             '')
             return why + hint
@@ -359,17 +359,17 @@ def about(name: str) -> dict[str, Any]:
                       f'{f"did you mean {near[0]}? " if near else ""}'
                       f'there are {", ".join(names())}')
     path = ENVS / name / 'stack.yaml'
-    found = _yaml(path)
-    for key in found | _ABOUT:
+    result = _yaml(path)
+    for key in result | _ABOUT:
         if key not in _ABOUT:
             raise NoStack(f'{path}: unknown key {key!r}')
-        if not isinstance(found.get(key), _ABOUT[key]):
+        if not isinstance(result.get(key), _ABOUT[key]):
             raise NoStack(f'{path}: {key}: expected a {_ABOUT[key].__name__}')
     try:
-        broken_promises({}, found['promises'])
+        broken_promises({}, result['promises'])
     except StackError as err:
         raise NoStack(f'{path}: {err}') from None
-    return found
+    return result
 
 
 def programs_of(name: str) -> dict[str, dict[str, str]]:
@@ -378,12 +378,12 @@ def programs_of(name: str) -> dict[str, dict[str, str]]:
     A family that the stack has a feature of and no programs (an MPI alone)
     has embedded ones, built with what the stack has.
     """
-    said = about(name)
-    found = {family: {'source': 'spack'} for family in said['provides']}
+    output = about(name)
+    result = {family: {'source': 'spack'} for family in output['provides']}
     for family in all_families().values():
-        if family.features.keys() & set(said['features']):
-            found.setdefault(family.name, {'source': 'embedded'})
-    return found
+        if family.features.keys() & set(output['features']):
+            result.setdefault(family.name, {'source': 'embedded'})
+    return result
 
 
 def of_site(configuration: dict[str, Any]) -> list[str]:
@@ -491,18 +491,18 @@ class Stack:
 
         :raises StackError: no solution, a broken promise, a trap of Spack's.
         """
-        with self._locked():
-            return self._solved()
+        with self._hold_lock():
+            return self._solve()
 
     def keep_lock(self) -> Path:
         """Solves anew, and keeps the solution as the site's.
 
         :raises StackError: as `concretize`; an older kept lock stays then.
         """
-        with self._locked():
+        with self._hold_lock():
             lock_file = self.folder / 'spack.lock'
             lock_file.unlink(missing_ok=True)
-            self._solved(anew=True)
+            self._solve(anew=True)
             self.kept_lock.parent.mkdir(exist_ok=True)
             write(self.kept_lock, lock_file.read_text())
         return self.kept_lock
@@ -518,11 +518,11 @@ class Stack:
         done = self.recorded()
         if done:
             return done
-        with self._locked():
+        with self._hold_lock():
             done = self.recorded()         # by the one that we waited for
             if done:
                 return done
-            lock = self._solved()
+            lock = self._solve()
             self.say(f'{self.name}: installing {len(lock["concrete_specs"])}'
                      f' packages into {self.folder}')
             start = time.monotonic()
@@ -533,7 +533,7 @@ class Stack:
                 raise StackError(self._why_not_installed(text))
             self.say(f'{self.name}: installed in '
                      f'{time.monotonic() - start:.0f} s')
-            return self._record(lock)
+            return self._write_record(lock)
 
     def push(self, mirror: str) -> None:
         """Puts the installed stack into a build cache, a folder or a name.
@@ -543,7 +543,7 @@ class Stack:
         if not self.recorded():
             raise StackError(f'{self.name} is not installed for '
                              f'{self.site.name}: plumb spack install first')
-        with self._locked():
+        with self._hold_lock():
             code, text = self._spack(
                 'buildcache', 'push', '--unsigned', '--update-index', mirror,
                 limit=self.settings['install_limit'], log='buildcache.log',
@@ -554,7 +554,7 @@ class Stack:
 
     # How ----------------------------------------------------------------
 
-    def _solved(self, anew: bool = False) -> dict[str, Any]:
+    def _solve(self, anew: bool = False) -> dict[str, Any]:
         lock_file = self.folder / 'spack.lock'
         self.folder.mkdir(parents=True, exist_ok=True)
         ours = self.folder / 'spack.yaml'
@@ -569,9 +569,9 @@ class Stack:
                 raise StackError(f'{self.kept_lock}: no lock of Spack: '
                                  'make it again with plumb spack lock')
             shutil.copy(self.kept_lock, lock_file)
-        self._look_for_traps()
+        self._check_settings()
         start = time.monotonic()
-        code, said = self._spack('concretize',
+        code, output = self._spack('concretize',
                                  limit=self.settings['solve_limit'],
                                  log='concretize.log')
         if ours.read_text() != text or self.spack.scope.exists():
@@ -586,9 +586,9 @@ class Stack:
                 f'{self.folder}/concretize.log)')
         if code:
             raise StackError(f'{self.name} does not concretize for '
-                             f'{self.site.name}: {reason(said)} (all of it: '
+                             f'{self.site.name}: {reason(output)} (all of it: '
                              f'{self.folder}/concretize.log)')
-        lost = re.search(r'Error constructing repository.*', said)
+        lost = re.search(r'Error constructing repository.*', output)
         if lost:
             raise StackError(f'{self.name}: a recipe repository was dropped: '
                              f'{lost.group()}')
@@ -611,7 +611,7 @@ class Stack:
                  f'solved in {time.monotonic() - start:.0f} s')
         return lock
 
-    def _look_for_traps(self) -> None:
+    def _check_settings(self) -> None:
         """What would go into the solution without a word of Spack's."""
         if self.spack.scope.exists():
             raise StackError(
@@ -661,7 +661,7 @@ class Stack:
             return None
         return record if there else None
 
-    def _record(self, lock: dict[str, Any]) -> dict[str, Any]:
+    def _write_record(self, lock: dict[str, Any]) -> dict[str, Any]:
         _, text = self._spack('find', '--json', '--deps', limit=600,
                               log='find.log')
         try:
@@ -690,7 +690,7 @@ class Stack:
         return record
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _hold_lock(self) -> Iterator[None]:
         """One solve or installation of a stack at a time."""
         with contextlib.ExitStack() as stack:
             try:
@@ -717,7 +717,7 @@ class Stack:
                 and ours in commands.get(session, ours)}
         if left:
             self.say(f'{self.name}: ending what a killed run left behind')
-            _kill(_sessions(left))
+            _kill(_processes_of_sessions(left))
 
     def _spack(self, *words: str, limit: float, log: str,
                progress: bool = False) -> tuple[int, str]:
@@ -731,7 +731,7 @@ class Stack:
                  'HTTP_PROXY', 'HTTPS_PROXY', 'ALL_PROXY'),
                 'http://127.0.0.1:9')
         command = [self.spack.command, '-e', str(self.folder), *words]
-        said: list[str] = []
+        messages: list[str] = []
         with open(self.folder / log, 'w') as handle:
             print('$', shlex.join(command), file=handle, flush=True)
             process = subprocess.Popen(
@@ -739,9 +739,9 @@ class Stack:
                 errors='replace', stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, bufsize=1, start_new_session=True)
             assert process.stdout
-            with _ended(process, limit) as late:
+            with _time_limited(process, limit) as late:
                 for line in process.stdout:
-                    said.append(line)
+                    messages.append(line)
                     handle.write(line)
                     handle.flush()
                     # Spack's steps; the rest is in the log.
@@ -752,7 +752,7 @@ class Stack:
             raise StackError(f'{self.name}: `spack {words[0]}` took more than '
                              f'{limit:g} s and was ended; a longer limit '
                              f'stands in {self.site}/stacks.yaml')
-        return code, ''.join(said)
+        return code, ''.join(messages)
 
 
 def _packages(text: str) -> dict[str, dict[str, str]]:
@@ -862,10 +862,10 @@ def origin(record: Mapping[str, Any], family: str, program: str = ''
     if package not in record['packages']:
         raise StackError(f"stack {record['stack']} provides no "
                          f'{program or family}: see its stack.yaml')
-    return described(record, package)
+    return package_origin(record, package)
 
 
-def described(record: Mapping[str, Any], package: str) -> dict[str, str]:
+def package_origin(record: Mapping[str, Any], package: str) -> dict[str, str]:
     """prefix, version and spec of one package of an installed stack."""
     one = record['packages'][package]
     return {'prefix': one['prefix'], 'version': one['version'],

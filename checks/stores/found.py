@@ -49,10 +49,10 @@ def identify(store: str, server: Path, source: str) -> dict[str, Any] | None:
     # is one to a program that does what the name it is called by says.
     beside = server.resolve().with_name(server.name)
     server = beside if beside.exists() else server
-    found = BANNERS[store].match(said_by(str(server), '--version', limit=10))
-    if not found or server.parent.name != 'bin':
+    match = BANNERS[store].match(said_by(str(server), '--version', limit=10))
+    if not match or server.parent.name != 'bin':
         return None
-    return {'store': store, 'version': found[1],
+    return {'store': store, 'version': match[1],
             'prefix': str(server.parents[1]), 'source': source,
             'tls': _has_tls(store, server),
             'bench': all(os.access(server.parent / f'{store}-{part}', os.X_OK)

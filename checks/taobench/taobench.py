@@ -311,7 +311,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 rows.append(None)
         return rows
 
-    def values_served(self, services: Services, output: str,
+    def values_of_services(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         sized, interval = self.sized, self.interval
         self.version = services.servers[0].version

@@ -86,12 +86,12 @@ def check_name(name: str) -> None:
 
 def files(name: str, service: bool) -> dict[str, str]:
     """Path below the repository -> text."""
-    def filled(text: str) -> str:
+    def fill_template(text: str) -> str:
         return text.replace('NAME', name).replace('Name', class_name(name))
 
     template = TEMPLATES / ('service' if service else 'program')
-    return {filled(str(Path(part.name, name, path.relative_to(part)))):
-            filled(path.read_text('utf-8'))
+    return {fill_template(str(Path(part.name, name, path.relative_to(part)))):
+            fill_template(path.read_text('utf-8'))
             for part in (template / 'checks', template / 'tests')
             for path in sorted(part.rglob('*'))
             if path.is_file() and '__pycache__' not in path.parts}

@@ -96,13 +96,13 @@ def reference(check: Any) -> tuple[str, str, str, bool]:
         return '-', '', '', False
     # What ReFrame's set-up of a dry run would do, short of making folders.
     check._rfm_dry_run = True
-    check.describe_origin()
+    check.set_origin()
     try:
         found = references.entry(check)
         if found.kind != 'none':
             check.values = dict.fromkeys(check.planned_values(), 0.0)
             check.add_worst_ratio()
-            references.known(check, check.values)
+            references.resolve(check, check.values)
     except ValueError as err:
         return 'none', '', str(err), False
     return found.kind, found.note.partition(':')[0], '', found.judges
@@ -140,7 +140,7 @@ def cases() -> Iterator[dict[str, Any]]:
                'modes': [m for m in MODES if m in check.tags],
                'reference': found, 'lacks': lacks, 'fault': fault,
                'judges': judges,
-               'cramped': getattr(check, 'cramped', 0),
+               'unavailable_cpus': getattr(check, 'unavailable_cpus', 0),
                'misplaced': misplaced, 'hash': check.hashcode,
                'link': getattr(check, 'link_metric', ''),
                'nodes': check.max_nodes,

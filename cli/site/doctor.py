@@ -241,10 +241,11 @@ def family_rows(cases: Iterable[Case], blocked: Mapping[str, str]
                       if blocked.get(case['where']))
     for why, number in reasons.items():
         yield 'not here', f'{number} cases: {why}'
-    if cramped := [c['cramped'] for c in cases if c.get('cramped')]:
+    cpus = [c['unavailable_cpus'] for c in cases if c.get('unavailable_cpus')]
+    if cpus:
         yield 'only full', (
-            f'{len(cramped)} cases: servers and clients need {min(cramped)} '
-            f'CPUs of a node or more (up to {max(cramped)}), and none has '
+            f'{len(cpus)} cases: servers and clients need {min(cpus)} '
+            f'CPUs of a node or more (up to {max(cpus)}), and none has '
             'them: nothing could be judged')
 
 

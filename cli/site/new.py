@@ -325,10 +325,10 @@ def add_devices(made: Place, host: str, own_nics: dict[str, dict]) -> None:
     is known.
     """
     gpus = made.gpus
-    devices = [('gpu', gpus.model, gpus.number, hardware.recognised(
+    devices = [('gpu', gpus.model, gpus.number, hardware.recognise_model(
         'gpu', gpus.model))] if gpus else []
     for nic, number in Counter(made.nics).items():
-        model = hardware.recognised('nic', f'{nic.model} {nic.layer}',
+        model = hardware.recognise_model('nic', f'{nic.model} {nic.layer}',
                                     nic.rate)
         if not model and nic.rate:
             model = re.sub('[^A-Za-z0-9.]+', '-', f'{nic.model} {nic.layer} '

@@ -58,9 +58,9 @@ def test_the_goals_of_osu(capsys):
 
 
 def test_a_run_of_osu_that_lacks_a_size_is_no_success():
-    whole = osu.read_table('# OSU\n# Size Latency\n1 0.5\n2 0.6\n')
+    whole = osu.parse_output('# OSU\n# Size Latency\n1 0.5\n2 0.6\n')
     assert whole == {1: 0.5, 2: 0.6}
-    cut = osu.best('latency', [whole, osu.read_table('1 0.4\n')])
+    cut = osu.best('latency', [whole, osu.parse_output('1 0.4\n')])
     with pytest.raises(common.Missing, match='printed other sizes'):
         osu.compared('latency', whole, cut, whole)
 

@@ -208,10 +208,10 @@ def test_data_that_arrives_wrong(faulty, tmp_path):
     import shlex
     program = Path(faulty.variables['OMB_PREFIX']) / 'osu_latency'
     faulty.plumb('env')
-    found = json.loads(Path(faulty.variables['PLUMBLINE_WORK'],
+    result = json.loads(Path(faulty.variables['PLUMBLINE_WORK'],
                             'local.json').read_text())['mpi']
     subprocess.run(
-        f'{shlex.quote(found["mpicc"])} -O2 -std=gnu11 -pthread '
+        f'{shlex.quote(result["mpicc"])} -O2 -std=gnu11 -pthread '
         f'-DOSU_EMBEDDED_FAULT -o {shlex.quote(str(program))} *.c -lm',
         shell=True, check=True, cwd=ROOT / 'checks' / 'osu' / 'src')
     done = faulty.run('none', '-Sbringup=1', '-S', 'OsuPt2pt.max_size=1024',
@@ -229,8 +229,8 @@ def another_site(suite, tmp_path, more):
 def test_real_transport_is_seen(suite, tmp_path):
     """Open MPI over TCP where shared memory was demanded: refused."""
     suite.plumb('env')
-    found = Path(suite.variables['PLUMBLINE_WORK'], 'local.json').read_text()
-    if '"openmpi"' not in found:
+    result = Path(suite.variables['PLUMBLINE_WORK'], 'local.json').read_text()
+    if '"openmpi"' not in result:
         skip_missing('mpirun.openmpi',
                      'tells the transports of Open MPI apart')
     another_site(suite, tmp_path, '''
@@ -270,9 +270,9 @@ def reference(env, **values):
 
 def flavour(suite):
     suite.plumb('env')
-    found = json.loads(Path(suite.variables['PLUMBLINE_WORK'],
+    result = json.loads(Path(suite.variables['PLUMBLINE_WORK'],
                             'local.json').read_text())
-    return found['mpi']['flavour'] + '-omb'
+    return result['mpi']['flavour'] + '-omb'
 
 
 GOOD = [1.0, None, 9.0, 'us']
@@ -670,16 +670,16 @@ def test_a_stage_disk_that_is_full_has_its_line(tmp_path, before, program):
                                      root=str(ROOT)),
         'bash', tmp_path / 'stage', 'bash', '-c',
         f'{before} {shlex.quote(str(measure))} -- sh -c "{program}"'])
-    said = done.stdout.splitlines()
+    output = done.stdout.splitlines()
     if 'done' in program:
-        assert said == ['code 0', 'data run.1.err run.1.out runs.tsv '
+        assert output == ['code 0', 'data run.1.err run.1.out runs.tsv '
                         'times.txt'], done
         return
-    assert said[0] != 'code 0', done
-    assert said[1].startswith('disk: the disk of the stage directory was '
+    assert output[0] != 'code 0', done
+    assert output[1].startswith('disk: the disk of the stage directory was '
                               'full: '), done
-    assert f'{tmp_path}/stage' in said[1], done
-    assert 'free it, or name another' in said[1], done
+    assert f'{tmp_path}/stage' in output[1], done
+    assert 'free it, or name another' in output[1], done
 
 
 @pytest.mark.parametrize('room', [0, 12])

@@ -119,9 +119,9 @@ def test_options_of_the_cases_of_a_cluster(scripts):
     ('two_cpus', '--pin=1'), ('one_cpu', '--share')])
 def test_ranks_share_cores_only_where_they_are_short(scripts, partition,
                                                      option):
-    found = [text for text in scripts[partition] if '/osu_bw ' in text]
-    assert found
-    for script in found:
+    results = [text for text in scripts[partition] if '/osu_bw ' in text]
+    assert results
+    for script in results:
         assert f'mpirun -np 2 {option} ' in script
         assert ('YIELD' in script) == (option == '--share')
 

@@ -35,36 +35,36 @@ def refused(guard, call, *args):
 
 
 def test_a_good_run_passes(tmp_path):
-    guards.job_ended_well(job())
-    guards.job_ended_well(job(state='COMPLETED', exitcode=None))
+    guards.check_job(job())
+    guards.check_job(job(state='COMPLETED', exitcode=None))
     run, = guards.read_runs(stage(tmp_path), 1)
     assert (run.wall, run.before, run.rc) == (2.5, 97.0, 0)
-    guards.ranks_are(run, 2, 1)
+    guards.check_rank_count(run, 2, 1)
 
 
 def test_slurm_tells_no_signal():
     slurm = job(state='COMPLETED')
     del slurm.signal
-    guards.job_ended_well(slurm)
+    guards.check_job(slurm)
 
 
 def test_an_exit_code_that_was_a_signal():
-    words = refused('exit_code', guards.job_ended_well, job(exitcode=137))
+    words = refused('exit_code', guards.check_job, job(exitcode=137))
     assert 'killed by signal 9' in words
 
 
 def test_a_job_that_never_started():
-    words = refused('job_state', guards.job_ended_well, job(
+    words = refused('job_state', guards.check_job, job(
         state='CANCELLED', exitcode=None, nodelist=[]))
     assert 'max_pending_time is 60 s' in words
 
 
 def test_time_limit_that_only_stderr_tells(tmp_path):
-    said = tmp_path / 'err'
-    said.write_text('slurmstepd-n1: error: *** JOB 7 ON n1 CANCELLED AT '
+    output = tmp_path / 'err'
+    output.write_text('slurmstepd-n1: error: *** JOB 7 ON n1 CANCELLED AT '
                     '2026-11-21T12:11:00 DUE TO TIME LIMIT ***\n')
-    refused('time_limit', guards.job_ended_well, job(
-        state='COMPLETED', exitcode=None, stderr=said))
+    refused('time_limit', guards.check_job, job(
+        state='COMPLETED', exitcode=None, stderr=output))
 
 
 @pytest.mark.parametrize('guard, change', [
@@ -75,7 +75,7 @@ def test_time_limit_that_only_stderr_tells(tmp_path):
     ('job_state', {'state': None}),
 ])
 def test_job(guard, change):
-    assert 'n1' in refused(guard, guards.job_ended_well, job(**change))
+    assert 'n1' in refused(guard, guards.check_job, job(**change))
 
 
 @pytest.mark.parametrize('guard, tsv', [
@@ -99,7 +99,7 @@ def test_runs_missing(tmp_path):
     'plumbline-rank a\nplumbline-rank b\n', ''])
 def test_ranks(tmp_path, err):
     run, = guards.read_runs(stage(tmp_path, err=err), 1)
-    refused('ranks', guards.ranks_are, run, 2, 1)
+    refused('ranks', guards.check_rank_count, run, 2, 1)
 
 
 TOLERANCE = ('plumbline-rank a 0-1 0,1\nplumbline-rank a 2-3 2,3\n',
@@ -112,7 +112,7 @@ TOLERANCE = ('plumbline-rank a 0-1 0,1\nplumbline-rank a 2-3 2,3\n',
 @pytest.mark.parametrize('err', TOLERANCE)
 def test_ranks_that_are_bound(tmp_path, err):
     run, = guards.read_runs(stage(tmp_path, err=err), 1)
-    guards.ranks_are_bound(run, 2, 8)
+    guards.check_rank_binding(run, 2, 8)
 
 
 @pytest.mark.parametrize('err, words', [
@@ -136,21 +136,21 @@ def test_ranks_that_are_bound(tmp_path, err):
 ])
 def test_ranks_that_are_not_bound(tmp_path, err, words):
     run, = guards.read_runs(stage(tmp_path, err=err), 1)
-    assert words in refused('binding', guards.ranks_are_bound, run, 2, 8)
+    assert words in refused('binding', guards.check_rank_binding, run, 2, 8)
 
 
 def test_transport(tmp_path):
-    asked = {'name': 'ucx', 'evidence': 'pml ucx'}
+    request = {'name': 'ucx', 'evidence': 'pml ucx'}
     run, = guards.read_runs(stage(tmp_path), 1)
-    refused('transport', guards.transport_is, run, asked, run.err)
+    refused('transport', guards.check_transport, run, request, run.err)
     run, = guards.read_runs(stage(tmp_path, err='selected pml ucx'), 1)
-    guards.transport_is(run, asked, run.err)
-    guards.transport_is(run, None, run.err)
+    guards.check_transport(run, request, run.err)
+    guards.check_transport(run, None, run.err)
 
 
 @pytest.mark.parametrize('value', [float('nan'), float('inf'), '1.0'])
 def test_a_value_is_a_finite_number(value):
-    refused('not_finite', guards.values_are_finite, {'latency@8B': value})
+    refused('not_finite', guards.check_finite, {'latency@8B': value})
 
 
 @pytest.mark.parametrize('guard, values', [
@@ -158,7 +158,7 @@ def test_a_value_is_a_finite_number(value):
     ('limits', {'latency@8B': 0.0001}),
 ])
 def test_values(guard, values):
-    refused(guard, guards.values_are_sound, 'osu', values, ['latency@8B'],
+    refused(guard, guards.check_values, 'osu', values, ['latency@8B'],
             'program=osu_latency', {})
 
 
@@ -188,8 +188,8 @@ GPUS = INTRA.replace('host', 'cuda')
      'window=allocate', 'bandwidth@8192B', 9e5, {}, 'no two cores'),
 ])
 def test_what_no_path_can_do(params, metric, value, site, words):
-    found = limits.beyond('osu', {metric: value}, params, site)
-    assert found and words in found[0], found
+    result = limits.exceeded_limits('osu', {metric: value}, params, site)
+    assert result and words in result[0], result
 
 
 @pytest.mark.parametrize('params, metric, value, site', [
@@ -204,7 +204,7 @@ def test_what_no_path_can_do(params, metric, value, site, words):
     (INTER.replace('latency', 'bibw'), 'bandwidth@8192B', 6e5, {}),
 ])
 def test_what_fast_paths_do(params, metric, value, site):
-    assert not limits.beyond('osu', {metric: value}, params, site)
+    assert not limits.exceeded_limits('osu', {metric: value}, params, site)
 
 
 @pytest.mark.parametrize('claimed, fine', [
@@ -213,10 +213,10 @@ def test_a_program_needs_the_time_that_its_table_claims(tmp_path, claimed,
                                                         fine):
     run, = guards.read_runs(stage(tmp_path), 1)         # 2.5 s
     if fine:
-        guards.time_is_enough(run, claimed)
+        guards.check_wall_time(run, claimed)
     else:
         assert 'the program ran for 2.5 s' in refused(
-            'wall_time', guards.time_is_enough, run, claimed)
+            'wall_time', guards.check_wall_time, run, claimed)
 
 
 VALUES = ['latency@8B', 'bandwidth@8B']
@@ -285,9 +285,9 @@ def test_reference_file(loaded, text, words):
     ('complete: false\n', False), ('complete: true\nOsuPt2pt: {}\n', True)])
 def test_a_family_says_whether_its_references_are_complete(loaded, text,
                                                            complete):
-    found = loaded(text)
-    assert found.complete is complete
-    assert 'complete' not in found.checks
+    result = loaded(text)
+    assert result.complete is complete
+    assert 'complete' not in result.checks
 
 
 ENTRY = """OsuPt2pt:
@@ -387,8 +387,8 @@ def test_references_of_before_a_metric_was_judged_stay_valid(loaded):
     """A family that judges more than it did makes no file of a site invalid:
     what the suite wrote without that figure is recorded, and told."""
     made = '$from: {runs: 5, tolerances: {worst_ratio: [1.0, 0.1]}}'
-    found = loaded(ENTRY.format(f'{OPEN}\n      {made}'))
-    entry = found.checks['OsuPt2pt']['fast']['x=1']
+    result = loaded(ENTRY.format(f'{OPEN}\n      {made}'))
+    entry = result.checks['OsuPt2pt']['fast']['x=1']
     assert references.no_reference('osu', entry) == {'latency@8B': 1}
     # Nor one whose metric is new, so that the file does not speak of it.
     del entry['latency@8B']
@@ -404,7 +404,7 @@ def test_references_of_before_a_metric_was_judged_stay_valid(loaded):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(references.vendor, 'values', lambda case: {})
         patch.setattr(references, '_at_speed', lambda case, speed: entry)
-        known, note = references.known(case, {'latency@8B': 1.0,
+        known, note = references.resolve(case, {'latency@8B': 1.0,
                                               'latency@1B': 1.0})
     assert 'latency@1B' in known
     assert note == 'no_reference: needs about 1 more run (latency@8B)'
@@ -437,8 +437,8 @@ def test_several_faults_are_counted(loaded):
     ],
 )
 def test_sound_references(loaded, lines):
-    found = loaded(ENTRY.format('\n      '.join(lines)))
-    assert set(found.checks) == {'OsuPt2pt'}
+    result = loaded(ENTRY.format('\n      '.join(lines)))
+    assert set(result.checks) == {'OsuPt2pt'}
 
 
 class OsuPt2pt:
@@ -499,13 +499,13 @@ def test_what_lacks_a_reference_fails_only_where_it_is_complete(
     if complete and lacks:
         with pytest.raises(references.ReferenceError_, match=lacks + '.*and '
                            'the file says `complete: true`'):
-            references.known(check, values)
+            references.resolve(check, values)
         return
-    found, note = references.known(check, values)
+    result, note = references.resolve(check, values)
     # A dry run looks at all speeds only where the family is complete.
     lacks = lacks if not case.get('dry_run') or 'yet' in lacks else ''
     assert note == (f'{lacks}: {references.CALIBRATE}' if lacks else '')
-    assert bool(found) is not bool(lacks)
+    assert bool(result) is not bool(lacks)
 
 
 def test_a_judged_metric_that_an_entry_lacks_is_told_with_its_line(
@@ -515,7 +515,7 @@ def test_a_judged_metric_that_an_entry_lacks_is_told_with_its_line(
     with pytest.raises(references.ReferenceError_,
                        match='osu.yaml:5: OsuPt2pt: x=1: no reference for '
                        'the judged latency@8B'):
-        references.known(OsuPt2pt(), dict.fromkeys(
+        references.resolve(OsuPt2pt(), dict.fromkeys(
             ['latency@8B', 'latency@16B', 'latency@32B'], 1.0))
 
 
@@ -537,8 +537,8 @@ def test_values_that_nothing_judges_say_how_many_runs_they_need():
     (math.inf, (80.0, 400.0), 'fast'), (math.inf, (80.0, math.nan), 'fast')])
 def test_speed_classes(boundary, readings, speed):
     """A machine too busy to tell its speed has none, but with one class."""
-    found, why = speed_of([readings], boundary)
-    assert found == speed
+    result, why = speed_of([readings], boundary)
+    assert result == speed
     assert bool(why) == (speed == 'mixed')
 
 
@@ -566,8 +566,8 @@ def test_a_machine_that_changed_its_speed_between_runs(runs, speed):
     (40.0, 'other')])
 def test_a_third_speed_is_no_slow_one(reading, speed):
     bands = {'fast': (60, 160), 'slow': (300, 600)}
-    found, why = speed_of([(reading, reading)], bands=bands)
-    assert found == speed
+    result, why = speed_of([(reading, reading)], bands=bands)
+    assert result == speed
     if speed == 'other':
         assert f'in {reading:g} ns, neither fast (60 to 160 ns) nor slow ' \
             '(300 to 600 ns)' in why and 'speed_bands_ns' in why
@@ -620,19 +620,19 @@ def test_no_record_is_infinite_or_nan(values, samples):
 
 def test_a_repetition_that_is_no_number_refuses_the_run():
     with pytest.raises(guards.Refused, match='latency@8B = nan'):
-        guards.values_are_finite({'latency@1B': 1.0, 'latency@8B': math.nan})
+        guards.check_finite({'latency@1B': 1.0, 'latency@8B': math.nan})
 
 
-@pytest.mark.parametrize('said, lost', [
+@pytest.mark.parametrize('output, lost', [
     ({'run.1.err': 'srun: error: Node failure on n2\n'}, 'n2'),
     # The script went on elsewhere; or it went down with its node.
     ({'job.err': 'slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT x DUE TO '
       'NODE FAILURE, SEE SLURMCTLD LOG ***\n'}, 'n2 or n3'),
     ({}, 'n1')])
-def test_the_node_that_was_lost_is_named(tmp_path, said, lost):
-    for name, text in said.items():
+def test_the_node_that_was_lost_is_named(tmp_path, output, lost):
+    for name, text in output.items():
         (tmp_path / name).write_text(text)
-    text = refused('job_state', guards.job_ended_well, job(
+    text = refused('job_state', guards.check_job, job(
         state='NODE_FAIL', nodelist=['n1', 'n2', 'n3'],
         stderr=str(tmp_path / 'job.err')))
     assert f'NODE_FAIL ({lost} was lost)' in text

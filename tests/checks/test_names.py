@@ -46,8 +46,8 @@ def comments(path: Path) -> Iterator[tuple[int, str]]:
     """Line and text of each comment, and of each docstring."""
     text = path.read_text()
     if path.suffix != '.py':
-        for found in re.finditer(r'/\*.*?\*/', text, re.S):
-            yield text.count('\n', 0, found.start()) + 1, found.group()
+        for matches in re.finditer(r'/\*.*?\*/', text, re.S):
+            yield text.count('\n', 0, matches.start()) + 1, matches.group()
         return
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
@@ -62,7 +62,7 @@ def place_of(path: Path, line: int, what: str) -> str:
 
 
 def test_names_are_the_fields():
-    found = [place_of(path, number, name.group())
+    results = [place_of(path, number, name.group())
              for path in sources('.py', '.c', '.h')
              for number, line in enumerate(
                  path.read_text().splitlines(), 1)
@@ -70,29 +70,31 @@ def test_names_are_the_fields():
              for name in re.finditer(r'(?<=def )\w+|(?<=class )\w+|\w+(?= =)|'
                                      r'\w+(?=\()', line)
              if NAMES.fullmatch(name.group())]
-    assert found == []
+    assert results == []
 
 
 def test_comments_have_no_archaic_words():
-    found = [place_of(path, number, word.group())
+    results = [place_of(path, number, word.group())
              for path in sources('.py', '.c', '.h')
              # Most files have none anywhere, and need not be parsed.
              if WORDS.search(path.read_text())
              for number, text in comments(path)
              for word in [WORDS.search(text)] if word]
-    assert found == []
+    assert results == []
 
 
 def test_times_say_what_they_are():
     """In checks/services a constant in seconds is a timeout, or the like."""
-    found = []
+    results = []
     for path in sorted((ROOT / 'checks' / 'services').glob('*.py')):
         text = path.read_text()
         for match in re.finditer(
                 r'((?:^#:.*\n)+)^([A-Z_, ]+) = \d+\.\d', text, re.M):
             comment, names = match.groups()
             if 'seconds' in comment:
-                found += [place_of(path, text.count('\n', 0, match.end()) + 1,
-                                   name) for name in names.split(', ')
-                          if not name.endswith(TIMES)]
-    assert found == []
+                results += [
+                    place_of(path, text.count('\n', 0, match.end()) + 1, name)
+                    for name in names.split(', ')
+                    if not name.endswith(TIMES)
+                ]
+    assert results == []

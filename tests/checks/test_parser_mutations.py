@@ -194,11 +194,11 @@ def test_init_of_5_3_has_no_title():
     """And no unit: from 5.4 on, which has both, a lost title is refused."""
     sentence = 'nprocs: 4, min: 501, max: 575, avg: 531\n'
     for text in (sentence, f'[node1] a launcher\'s word\n{sentence}'):
-        found = osu.parse(text)
-        assert {r.metric: r.value for r in found} == {
+        result = osu.parse(text)
+        assert {r.metric: r.value for r in result} == {
             'ranks': 4, 'init_time_min': 501, 'init_time_max': 575,
             'init_time': 531}
-        assert {(r.program, r.version) for r in found} == {
+        assert {(r.program, r.version) for r in result} == {
             ('osu_init', '5.3')}
     titled = '# OSU MPI Init Test v5.8\n'
     for text in (titled + sentence, sentence * 2, sentence + titled,

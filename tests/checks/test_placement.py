@@ -32,13 +32,13 @@ RANK = ROOT / 'checks' / 'core' / 'src' / 'rank.sh'
     ('plumbline-rank n1\nplumbline-rank n1 0 0\n', ''), ('', ''),
 ])
 def test_cpus_of_the_ranks_in_short(err, text):
-    assert placement.compact(placement.ranks(err)) == text
+    assert placement.format_binding(placement.ranks(err)) == text
 
 
 def test_threads_that_shared_cores():
     there = placement.ranks('plumbline-rank a 0-1 0,1\n' * 2)
-    assert placement.shared(there, 1) == ''
-    assert placement.shared(there, 2) == '4 threads shared 2 cores'
+    assert placement.core_sharing(there, 1) == ''
+    assert placement.core_sharing(there, 2) == '4 threads shared 2 cores'
 
 
 def test_a_rank_says_where_it_runs():
@@ -64,9 +64,9 @@ def test_a_node_that_nobody_described():
 def launchers() -> dict[str, Path]:
     """MPIs of this machine: those of PATH and those of the wheels."""
     work = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline')
-    found = [shutil.which('mpirun'), shutil.which('mpirun.mpich')]
-    found += [work / name / 'bin' / 'mpirun' for name in ('mpi', 'mpich')]
-    return {str(path): Path(path) for path in found
+    rows = [shutil.which('mpirun'), shutil.which('mpirun.mpich')]
+    rows += [work / name / 'bin' / 'mpirun' for name in ('mpi', 'mpich')]
+    return {str(path): Path(path) for path in rows
             if path and Path(path).exists()}
 
 
@@ -90,7 +90,7 @@ def test_a_launcher_binds_as_it_is_told(mpirun, ranks, threads):
     assert [len(rank.cores) for rank in group] == [threads] * ranks
     assert len(frozenset().union(*(r.cores for r in group))) == (
         ranks * threads)
-    assert re.fullmatch(r'\S+:\S+', placement.compact({'n1': group}))
+    assert re.fullmatch(r'\S+:\S+', placement.format_binding({'n1': group}))
 
 
 def test_ranks_that_share_a_core_are_no_measurement(suite):
@@ -109,9 +109,9 @@ def test_ranks_that_share_a_core_are_no_measurement(suite):
     assert '2 threads shared 1 core' in done.stdout
     assert {r['result'] for r in suite.records} == {'inconclusive'}
     # The reason stands wherever the result does.
-    [found] = results.of_records(perflogs.read(suite.tmp / 'perflogs'))
-    assert found.result == 'inconclusive'
-    assert '2 threads shared 1 core' in found.reason
+    [result] = results.of_records(perflogs.read(suite.tmp / 'perflogs'))
+    assert result.result == 'inconclusive'
+    assert '2 threads shared 1 core' in result.reason
     done = suite.plumb('verdict', '--junit', '-')
     assert 'message="inconclusive: 2 threads shared 1 core' in done.stdout
     assert '2 threads shared 1 core' in (

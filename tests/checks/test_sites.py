@@ -125,10 +125,10 @@ def test_no_half_of_a_nic_that_one_pair_cannot_fill():
 def test_unknown_model_names_the_catalogue_and_the_nearest(name, near):
     with pytest.raises(hardware.HardwareError) as caught:
         hardware.devices((name, 8))
-    said = str(caught.value)
-    assert f'unknown NIC or GPU {name!r}' in said
-    assert f'the nearest in config/hardware.yaml are {near}' in said
-    assert "in the site's own hardware.yaml" in said
+    output = str(caught.value)
+    assert f'unknown NIC or GPU {name!r}' in output
+    assert f'the nearest in config/hardware.yaml are {near}' in output
+    assert "in the site's own hardware.yaml" in output
 
 
 def test_a_site_adds_models_of_its_own(tmp_path):
@@ -169,7 +169,7 @@ def test_broken_table_of_hardware(monkeypatch, tmp_path, change, words):
 
 def test_what_two_gpus_of_a_node_can_exchange():
     def bad(metric, program='osu_bw', buffers='cuda'):
-        return limits.beyond(
+        return limits.exceeded_limits(
             'osu', {'bandwidth@4194304B': metric}, f'buffers={buffers} '
             f'placement=intra_node program={program}',
             {'gpu_link_bandwidth': 450000})
@@ -188,12 +188,15 @@ def test_far_below_the_hardware():
     site = {'one_nic_bandwidth': 25000}
     values = {'bandwidth@8B': 3.0, 'bandwidth@4194304B': 12000.0}
     assert 'bandwidth@4194304B = 12000 is below half of 25000' in (
-        limits.far_below('osu', values, INTER, site))
-    assert not limits.far_below('osu', {'bandwidth@4194304B': 13e3}, INTER,
-                                site)
-    assert not limits.far_below('osu', {'bandwidth@8192B': 3.0}, INTER, site)
-    assert not limits.far_below('osu', values, INTER, {})
-    assert not limits.far_below(
+        limits.below_half_of_limit('osu', values, INTER, site))
+    assert not limits.below_half_of_limit(
+        'osu', {'bandwidth@4194304B': 13e3}, INTER, site
+    )
+    assert not limits.below_half_of_limit(
+        'osu', {'bandwidth@8192B': 3.0}, INTER, site
+    )
+    assert not limits.below_half_of_limit('osu', values, INTER, {})
+    assert not limits.below_half_of_limit(
         'osu', values, INTER.replace('inter', 'intra'), site)
 
 
@@ -204,7 +207,7 @@ def test_far_below_is_noted_in_the_summary():
         current_partition=SimpleNamespace(
             extras={'one_nic_bandwidth': 25000}),
         no_reference='bring-up', is_dry_run=lambda: False)
-    Benchmark.note_far_below(case)
+    Benchmark.note_low_values(case)
     assert case.no_reference.startswith('bring-up; bandwidth@4194304B = 12000')
 
 
@@ -287,8 +290,8 @@ def test_a_machine_that_changes_its_speed_is_not_judged(monkeypatch):
     mixed = case()
     mixed.inconclusive = 'the machine kept changing its speed'
     mixed.bringup = True
-    found = references.entry(mixed)
-    assert (found.kind, found.values) == ('-', {}) and 'speed' in found.note
+    result = references.entry(mixed)
+    assert (result.kind, result.values) == ('-', {}) and 'speed' in result.note
 
 
 @pytest.fixture

@@ -127,7 +127,7 @@ def test_it_fails_if_the_default_mode_cannot_run(monkeypatch, capsys, blocked,
 
 def test_cases_that_fit_on_no_node_are_counted():
     *_, (label, text) = doctor.family_rows([
-        {'where': 'a', 'modes': ['full'], 'cramped': cpus}
+        {'where': 'a', 'modes': ['full'], 'unavailable_cpus': cpus}
         for cpus in (5, 11, 0)], {})
     assert label == 'only full' and text.startswith(
         '2 cases: servers and clients need 5 CPUs of a node or more (up to '

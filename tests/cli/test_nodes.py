@@ -151,13 +151,15 @@ def line(host='a', begin=(0, 0, 0, 0), end=(10, 0, 0, 0), own=0.0, cpus=4,
          **scan):
     scan = {'launcher': 0.0, 'kernel': 0.0, 'seen': 0.0, 'busiest': [],
             **scan} if scan.pop('scanned', True) else {}
-    told = {'cpus': cpus, 'begin': begin, 'end': end, 'own': own,
+    report = {'cpus': cpus, 'begin': begin, 'end': end, 'own': own,
             'scanned': bool(scan), **scan}
-    return f'plumbline-rank {host}\nplumbline-node {host} {json.dumps(told)}\n'
+    return (
+        f'plumbline-rank {host}\nplumbline-node {host} {json.dumps(report)}\n'
+    )
 
 
 def seen(*lines):
-    return nodes.observed(guards.Run(1, 0, 10., 0., 0., 0., 0., '',
+    return nodes.read_nodes(guards.Run(1, 0, 10., 0., 0., 0., 0., '',
                                      ''.join(lines), 'run.1'))
 
 
@@ -320,7 +322,7 @@ def test_facts_of_this_machine():
     done = subprocess.run([SRC / 'facts.sh', '', 'mpirun'], text=True,
                           capture_output=True, timeout=60, check=True)
     assert done.stderr == ''
-    facts = nodes.parsed(done.stdout)
+    facts = nodes.parse_facts(done.stdout)
     assert facts['kernel'] == os.uname().release
     assert facts['cpus'] == str(os.cpu_count())
     assert {'architecture', 'memory', 'scratch'} <= set(facts)
@@ -340,7 +342,7 @@ def test_facts_of_devices_that_are_slow_to_answer(tmp_path):
         [SRC / 'facts.sh', str(tmp_path), 'mylauncher'], text=True,
         capture_output=True, timeout=30, check=True,
         env={**os.environ, 'PATH': f'{tmp_path}:{os.environ["PATH"]}'})
-    facts = nodes.parsed(done.stdout)
+    facts = nodes.parse_facts(done.stdout)
     assert facts['gpu'] == ['H100, 96.00, 81559 MiB'] * 2
     assert facts['ucx'] == '1.15.0'
     assert facts['launcher'] == 'mylauncher: MY 3.4'
@@ -349,13 +351,13 @@ def test_facts_of_devices_that_are_slow_to_answer(tmp_path):
 def test_nodes_of_one_kind_share_a_file(tmp_path):
     for host, kernel in (('n1', '6.1'), ('n2', '6.1'), ('n3', '6.2')):
         (tmp_path / host).write_text(f'kernel\t{kernel}\nnic\ta\nnic\tb\n')
-    name, files = nodes.machines(tmp_path, ['n1', 'n2'])
+    name, files = nodes.node_facts_files(tmp_path, ['n1', 'n2'])
     assert list(files) == [name] and ' ' not in name
     assert json.loads(files[name]) == {'kernel': '6.1', 'nic': ['a', 'b']}
-    names, files = nodes.machines(tmp_path, ['n3', 'n1', 'n4'])
+    names, files = nodes.node_facts_files(tmp_path, ['n3', 'n1', 'n4'])
     assert names.split()[1:] == [name, '-'] and len(files) == 2
-    assert nodes.machines(tmp_path, ['n4']) == ('', {})
-    assert nodes.machines(tmp_path, ['n1.cluster'])[0] == name
+    assert nodes.node_facts_files(tmp_path, ['n4']) == ('', {})
+    assert nodes.node_facts_files(tmp_path, ['n1.cluster'])[0] == name
 
 
 def test_every_record_says_what_it_ran_on(faulty):
@@ -385,9 +387,11 @@ def test_the_observer_tells_time_and_exit_code(observe):
     done = run(observe, 'sh', '-c', 'exit 3')
     text, = (ln for ln in done.stderr.splitlines()
              if ln.startswith('plumbline-node'))
-    told = json.loads(text.split(' ', 2)[2])
-    assert told['rc'] == 3 == done.returncode
-    assert began - 1 < told['clock'][0] <= told['clock'][1] < time.time() + 1
+    report = json.loads(text.split(' ', 2)[2])
+    assert report['rc'] == 3 == done.returncode
+    assert (
+        began - 1 < report['clock'][0] <= report['clock'][1] < time.time() + 1
+    )
     text = run(observe, 'sh', '-c', 'kill -SEGV $$').stderr
     assert '"rc": 139' in text
 
@@ -396,10 +400,10 @@ def test_an_exit_code_that_the_launcher_swallowed():
     lines = line('n1', rc=0), line('n2', rc=3)
     with pytest.raises(guards.Refused, match='exit_code: .*code 3 on n2, its '
                        'launcher with 0: .*swallows'):
-        nodes.observed(run_of(*lines))
+        nodes.read_nodes(run_of(*lines))
     # Known faults, and older lines that do not tell.
-    assert len(nodes.observed(run_of(*lines), accept=[0, 3])) == 2
-    assert len(nodes.observed(run_of(line('n1')))) == 1
+    assert len(nodes.read_nodes(run_of(*lines), accept=[0, 3])) == 2
+    assert len(nodes.read_nodes(run_of(line('n1')))) == 1
 
 
 @pytest.mark.parametrize('clocks, submitted, words', [
@@ -420,11 +424,11 @@ def test_a_clock_that_is_off(clocks, submitted, words):
     spans = {host: (at, at + 5) for host, at in clocks.items()}
     now = None if submitted is None else max(submitted + 5, 106)
     with pytest.raises(guards.Refused, match=f'clock: run.1: {words}'):
-        nodes.clocks_agree(run_of(), spans, submitted, now)
+        nodes.check_clocks(run_of(), spans, submitted, now)
 
 
 def test_clocks_that_agree():
     spans = {'n1': (100, 105), 'n2': (101.5, 106.5)}
-    nodes.clocks_agree(run_of(), spans, 98, 107)
-    nodes.clocks_agree(run_of(), spans, None)
-    nodes.clocks_agree(run_of(), {}, 98, 107)
+    nodes.check_clocks(run_of(), spans, 98, 107)
+    nodes.check_clocks(run_of(), spans, None)
+    nodes.check_clocks(run_of(), {}, 98, 107)

@@ -255,11 +255,11 @@ class Job:
             stderr=str(self.folder / 'job.err'),
             exitcode=int(end['ExitCode'].partition(':')[0]))
         try:
-            guards.services_lived(self.folder, job)
-            guards.job_ended_well(job)
+            guards.check_services(self.folder, job)
+            guards.check_job(job)
             (run,) = guards.read_runs(self.folder, 1)
-            nodes.nothing_is_left(self.folder, [run])
-            nodes.observed(run)
+            nodes.check_leftovers(self.folder, [run])
+            nodes.read_nodes(run)
             split(run.out)
         except guards.Refused as err:
             return str(err)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from checks.keyvalue.scenarios import AXES, Scenario, modes_of, scenarios
-from checks.services.plan import filled
+from checks.services.plan import fill_template
 from checks.stores.servers import STORES, Needs, server
 from config.records.scenarios import MODES
 from tests.checks.test_faults import another_site
@@ -355,8 +355,8 @@ def test_no_secret_on_a_command_line_and_no_open_door(store, tls, tmp_path):
     values = dict.fromkeys(
         ('address', 'port', 'bus_port', 'data', 'cpus', 'memory', 'index',
          'ca', 'cert', 'key', 'user'), 'X') | {'password': 'SECRET'}
-    command = [filled(word, values) for word in role.command]
-    rest = '\n'.join(filled(text, values) for text in (
+    command = [fill_template(word, values) for word in role.command]
+    rest = '\n'.join(fill_template(text, values) for text in (
         role.config, *role.files.values()))
     assert 'SECRET' not in ' '.join(command)
     assert ('SECRET' in rest) == role.password == (store != 'memcached')

@@ -278,11 +278,14 @@ class FakeBinary(Fake):
                     '>xBHBxxxII8x', stream.read(24))
                 body = stream.read(total)[extras:]
                 words = [NAMES[opcode], body[:key], body[key:]]
-                reply = (self.spoilt(self, words, opaque) if self.spoilt
-                         else None) or self.said(opcode, words, opaque)
+                reply = (
+                    self.spoilt(self, words, opaque) if self.spoilt else None
+                ) or self.special_reply(opcode, words, opaque)
                 connection.sendall(reply)
 
-    def said(self, opcode: int, words: list[bytes], opaque: int) -> bytes:
+    def special_reply(
+        self, opcode: int, words: list[bytes], opaque: int
+    ) -> bytes:
         name, key, value = words
         if name == b'VERSION':
             return binary(opcode, value=b'1.6.0', opaque=opaque)
@@ -391,8 +394,8 @@ def test_a_connection_that_breaks_after_some_operations(load, fake):
 
 
 def test_nobody_listens(load):
-    with socket.create_server(('127.0.0.1', 0)) as gone:
-        port = gone.getsockname()[1]
+    with socket.create_server(('127.0.0.1', 0)) as missing:
+        port = missing.getsockname()[1]
     refused(load('--server', f'127.0.0.1:{port}'), 1,
             f'127.0.0.1:{port}: Connection refused: does the server run')
 
@@ -438,14 +441,14 @@ def spoilt(value: bytes | None) -> Callable[[bytes], bytes]:
 ])
 def test_a_store_that_gives_what_was_not_written(load, fake, protocol, lie,
                                                  words):
-    def answer(server, asked, opaque=0):
-        if asked[0] != b'GET' or not reading:
+    def answer(server, request, opaque=0):
+        if request[0] != b'GET' or not reading:
             return None
-        right = server.data[asked[1]]
+        right = server.data[request[1]]
         value = {'empty': b'', 'long': right + b'x', 'all zero': bytes(64),
                  'wrong bytes': spoilt(None)(right), 'misses': None,
                  'another key': server.data[
-                     b'key:1' if asked[1] == b'key:2' else b'key:2']}[lie]
+                     b'key:1' if request[1] == b'key:2' else b'key:2']}[lie]
         if protocol == 'binary':
             return (binary(0, 1, b'Not found', opaque) if value is None else
                     binary(0, 0, value, opaque, bytes(4)))
@@ -553,21 +556,24 @@ def test_what_fills_and_sets_wrote_is_read_by_all(load, fake, protocol):
     at = ['--server', server.where, '--protocol', protocol, '--keys', 40,
           '--value-size', '1-300', '--pipeline', 4]
     values(load(*at, '--operation', 'fill'))
-    filled = dict(server.data)
+    stored = dict(server.data)
     for operation in ('mixed', 'get', 'set', 'get', 'mixed'):
         values(load(*at, '--operation', operation, '--requests', 400,
                      '--ratio' if operation == 'mixed' else '--timeout',
                      '3:1' if operation == 'mixed' else 10,
                      '--connections', 4, '--threads', 2))
-    assert all(server.data[key] != value for key, value in filled.items()
-               if len(value) > 8)
+    assert all(
+        server.data[key] != value
+        for key, value in stored.items()
+        if len(value) > 8
+    )
     # A piece at a time: it begins as the one and is the other.
     server.piece = 1
     values(load(*at, '--requests', 100))
     # And all is again as a fill leaves it.
     server.piece = 1 << 20
     values(load(*at, '--operation', 'fill'))
-    assert server.data == filled
+    assert server.data == stored
 
 
 @pytest.mark.parametrize('name, change, words', [
@@ -584,12 +590,12 @@ def test_what_fills_and_sets_wrote_is_read_by_all(load, fake, protocol):
     (b'VERSION', {'opaque': 9}, 'an answer to another request'),
 ])
 def test_an_answer_of_memcached_that_is_none(load, fake, name, change, words):
-    def answer(server, asked, opaque):
-        if asked[0] != name:
+    def answer(server, request, opaque):
+        if request[0] != name:
             return None
         opcode = {v: k for k, v in NAMES.items()}[name]
         right = {'opcode': opcode, 'opaque': opaque,
-                 'value': server.data[asked[1]] if name == b'GET' else b'',
+                 'value': server.data[request[1]] if name == b'GET' else b'',
                  'extras': bytes(4) if name == b'GET' else b''}
         return binary(**{**right, **change})
 
@@ -629,8 +635,8 @@ def test_an_answer_of_meta_commands_that_is_none(load, fake, name, reply,
     (b'+OK\r\n', r"greeting with '\+OK'"),
 ])
 def test_a_greeting_that_attacks(load, fake, hello, words):
-    server = fake(lambda server, asked: hello if asked[0] == b'HELLO'
-                  else b'' if asked[0] == b'PING' else None)
+    server = fake(lambda server, request: hello if request[0] == b'HELLO'
+                  else b'' if request[0] == b'PING' else None)
     refused(load('--server', server.where, '--protocol', 'resp3',
                  '--requests', 10, '--timeout', 0.5), 1, words)
 
@@ -640,15 +646,15 @@ def test_replies_in_pieces_of_one_byte(load, fake):
     where = ['--server', server.where, '--keys', 5]
     values(load(*where, '--operation', 'fill'))
     server.piece = 1
-    found = values(load(*where, '--requests', 30, '--pipeline', 4))
-    assert found['hit_ratio'] == 1
+    result = values(load(*where, '--requests', 30, '--pipeline', 4))
+    assert result['hit_ratio'] == 1
 
 
 def test_misses_are_counted_and_filled_where_asked(load, fake):
     server = fake()
     where = ['--server', server.where, '--keys', 50]
-    found = values(load(*where, '--requests', 100, *COUNTED))
-    assert found['hit_ratio'] == 0
+    result = values(load(*where, '--requests', 100, *COUNTED))
+    assert result['hit_ratio'] == 0
     refused(load(*where, '--requests', 100), 1, r'key key:\d+ is not there: '
             'did the store lose or evict it')
     done = load(*where, '--requests', 400, '--on-miss', 'set')
@@ -676,9 +682,9 @@ def test_values_of_a_load_with_another_seed(load, fake):
     at = ['--server', server.where, '--keys', 30, '--requests', 300,
           '--value-size', '50-90']
     values(load(*at, '--on-miss', 'set', '--value-seed', 1))
-    found = values(load(*at, '--on-miss', 'set', '--value-seed', 1,
+    result = values(load(*at, '--on-miss', 'set', '--value-seed', 1,
                          '--seed', 2))
-    assert found['hit_ratio'] == 1
+    assert result['hit_ratio'] == 1
     refused(load(*at, '--seed', 2), 1, 'another (--value-size or )?--seed')
 
 
@@ -828,12 +834,12 @@ def test_the_gate_ends_a_client_under_load(program, fake):
 
 def find(name: str) -> str:
     work = os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline'
-    found = shutil.which(name) or shutil.which(
+    result = shutil.which(name) or shutil.which(
         name, path=Path(work, 'stores', 'bin'))
-    if not found:
+    if not result:
         skip_missing(
             name, f'no {name} on PATH or among the stores of the suite')
-    return found
+    return result
 
 
 @contextlib.contextmanager
@@ -899,8 +905,8 @@ def test_operations_of_a_redis_like_store(load, tmp_path, store, protocol):
             assert document['store'] == store
             assert sum(k['count'] for k in document['kinds'].values()) \
                 == 2000
-        found = values(load(*at, '--operation', 'connect'))
-        assert found['connection_rate'] > 0
+        result = values(load(*at, '--operation', 'connect'))
+        assert result['connection_rate'] > 0
         password.write_text('falsch\n')
         refused(load(*at), 1, "WRONGPASS.*: user or password is not")
 
@@ -909,10 +915,10 @@ def test_enough_requests_end_a_load_before_its_time(load, fake):
     at = ['--server', fake().where, '--operation', 'set', '--requests']
     done = load(*at, 50, '--duration', 60)
     assert values(done)['operations'] > 50
-    told = json.loads(done.stdout)
-    assert told['kinds']['set']['count'] == 50 and told['measured_s'] < 1
-    told = json.loads(load(*at, 10 ** 9, '--duration', 0.2).stdout)
-    assert 0.2 <= told['measured_s'] < 1
+    message = json.loads(done.stdout)
+    assert message['kinds']['set']['count'] == 50 and message['measured_s'] < 1
+    message = json.loads(load(*at, 10 ** 9, '--duration', 0.2).stdout)
+    assert 0.2 <= message['measured_s'] < 1
 
 
 def test_a_command_of_ones_own(load, tmp_path):
@@ -926,8 +932,8 @@ def test_a_command_of_ones_own(load, tmp_path):
                 ('STRLEN {key}', 'integer'), ('GET {key}', 'bulk'),
                 ('GET nosuch', 'null'), ('PING', 'status')):
             done = load(*at, '--command', command, '--answer', answer)
-            found = values(done)
-            assert 'operations' in found and 'bandwidth' not in found
+            result = values(done)
+            assert 'operations' in result and 'bandwidth' not in result
             document = json.loads(done.stdout)
             assert document['kinds']['command']['count'] == 500
             assert document['parameters']['command'] == command
@@ -951,9 +957,9 @@ def test_a_store_without_a_password(load, tmp_path):
 def test_a_unix_socket(load, tmp_path):
     with resp('redis-server', tmp_path, '--unixsocket', tmp_path / 's') as (
             _, server):
-        found = values(load('--server', f'unix:{tmp_path}/s', '--requests',
+        result = values(load('--server', f'unix:{tmp_path}/s', '--requests',
                              1000, '--connections', 20, *COUNTED))
-        assert found['operations'] > 0
+        assert result['operations'] > 0
 
 
 @pytest.mark.parametrize('protocol', ['binary', 'meta'])
@@ -969,9 +975,9 @@ def test_operations_of_memcached(load, protocol):
                      ['--operation', 'set', '--pipeline', 3]):
             assert values(load(*at, *more)).get('hit_ratio', 1) == 1
         assert values(load(*at, '--operation', 'connect'))
-        found = values(load(*at[:-4], '--requests', 2000, '--on-miss',
+        result = values(load(*at[:-4], '--requests', 2000, '--on-miss',
                              'set'))
-        assert found['hit_ratio'] >= 1 - 105 / 2000
+        assert result['hit_ratio'] >= 1 - 105 / 2000
         refused(load('--server', where, '--protocol', protocol,
                      '--operation', 'fill', '--value-size', '2M'), 1,
                 'above the store')
@@ -1146,16 +1152,16 @@ def test_two_clients_become_one_run():
     one, two = map(json.loads, TWO.splitlines())
     assert (run.store, run.operation, run.connections) == (
         'redis', 'mixed', 16)
-    found = {r.metric: r for r in run.records}
-    assert found['operations'].value == pytest.approx(
+    result = {r.metric: r for r in run.records}
+    assert result['operations'].value == pytest.approx(
         one['rate']['achieved'] + two['rate']['achieved'], rel=1e-4)
-    assert found['latency_max'].value == max(
+    assert result['latency_max'].value == max(
         k['max_ns'] for c in (one, two) for k in c['kinds'].values()) / 1e3
     assert {r.size for r in run.records} == {100}
     assert {r.program for r in run.records} == {'plumbload'}
     rates = {kind: dict((r.metric, r.value) for r in records)['operations']
              for kind, records in run.kinds.items()}
-    assert sum(rates.values()) == pytest.approx(found['operations'].value)
+    assert sum(rates.values()) == pytest.approx(result['operations'].value)
     assert rates['get'] == pytest.approx(10 * rates['set'], rel=0.1)
     for record in run.records:
         assert metrics.metric(record.metric).unit == record.unit

@@ -87,12 +87,12 @@ def pair():
 def test_both_sides_agree_on_keys_of_their_own():
     conductor, agent = (Handshake(role, SECRET, RUN)
                         for role in (CONDUCTOR, AGENT))
-    said = b''.join(agreed(conductor, agent))
+    output = b''.join(agreed(conductor, agent))
     assert conductor.keys == agent.keys[::-1]
     assert len({*conductor.keys, *agent.keys}) == 2
     assert conductor.wants == agent.wants == 0
     for hidden in (SECRET, *conductor.keys):
-        assert hidden not in said and hidden.hex().encode() not in said
+        assert hidden not in output and hidden.hex().encode() not in output
 
 
 @pytest.mark.parametrize('secret, run', [
@@ -128,10 +128,10 @@ def test_what_was_recorded_or_reflected_proves_nothing():
     # Two conductors against each other, or two agents.
     one = Handshake(CONDUCTOR, SECRET, RUN)
     other = Handshake(CONDUCTOR, SECRET, RUN)
-    said = one.answer(MAGIC + b'n' * NONCE)
-    other.answer(MAGIC + said[:NONCE])
+    output = one.answer(MAGIC + b'n' * NONCE)
+    other.answer(MAGIC + output[:NONCE])
     with pytest.raises(AuthenticationError):
-        other.answer(said[NONCE:])
+        other.answer(output[NONCE:])
     agent = Handshake(AGENT, SECRET, RUN)
     with pytest.raises(AuthenticationError):
         agent.answer(agent.opening()[-NONCE:] + third)
@@ -140,11 +140,11 @@ def test_what_was_recorded_or_reflected_proves_nothing():
 def test_every_bit_of_a_proof_counts():
     for bit in range(8 * MAC):
         agent = Handshake(AGENT, SECRET, RUN)
-        said = bytearray(Handshake(CONDUCTOR, SECRET, RUN).answer(
+        output = bytearray(Handshake(CONDUCTOR, SECRET, RUN).answer(
             agent.opening()))
-        said[NONCE + bit // 8] ^= 1 << bit % 8
+        output[NONCE + bit // 8] ^= 1 << bit % 8
         with pytest.raises(AuthenticationError):
-            agent.answer(bytes(said))
+            agent.answer(bytes(output))
 
 
 # Messages ------------------------------------------------------------------
@@ -156,10 +156,10 @@ def test_messages_arrive_in_their_order():
     data = wire1.recv(9999)
     for at in range(0, len(data), 7):
         wire2.send(data[at:at + 7])
-    found = []
-    while len(found) < 3:
-        found += agent.messages()
-    assert [one['n'] for one in found] == [0, 1, 2]
+    results = []
+    while len(results) < 3:
+        results += agent.messages()
+    assert [one['n'] for one in results] == [0, 1, 2]
 
 
 def two_frames():
@@ -191,11 +191,11 @@ def test_a_frame_that_is_not_the_next_ends_the_connection(spoil):
 def test_a_frame_sent_back_or_of_another_session_is_refused():
     conductor, agent, wire1, wire2 = pair()
     agent.send(type='hello')
-    said = wire2.recv(9999)
-    wire2.send(said)
+    output = wire2.recv(9999)
+    wire2.send(output)
     assert agent.messages() is None and agent.fault
     other, _, wire1, _ = pair()
-    wire1.send(said)
+    wire1.send(output)
     assert other.messages() is None and other.fault
 
 
@@ -230,13 +230,13 @@ def test_heartbeats_do_not_wait_for_the_main_thread(monkeypatch):
     monkeypatch.setattr(wire, 'HEARTBEAT_INTERVAL', 0.01)
     conductor, agent, wire1, wire2 = pair()
     wire.Heartbeat().add(agent)
-    found = []
-    while len(found) < 3:
+    results = []
+    while len(results) < 3:
         select.select([wire2], [], [])
         wire1.setblocking(True)
         wire1.send(wire2.recv(4096))
-        found += conductor.messages()
-    assert found[:3] == [{'type': 'beat'}] * 3
+        results += conductor.messages()
+    assert results[:3] == [{'type': 'beat'}] * 3
 
 
 def test_two_threads_send_whole_messages(monkeypatch):
@@ -244,8 +244,8 @@ def test_two_threads_send_whole_messages(monkeypatch):
     conductor, agent, wire1, wire2 = pair()
     wire.Heartbeat().add(agent)
     wire1.setblocking(True)
-    found, sent = [], 0
-    while len([one for one in found if 'n' in one]) < 200:
+    results, sent = [], 0
+    while len([one for one in results if 'n' in one]) < 200:
         if sent < 200:
             agent.send(n=sent)
             sent += 1
@@ -253,8 +253,8 @@ def test_two_threads_send_whole_messages(monkeypatch):
         wire1.send(wire2.recv(4096))
         got = conductor.messages()
         assert got is not None, conductor.fault
-        found += got
-    assert [one['n'] for one in found if 'n' in one] == list(range(200))
+        results += got
+    assert [one['n'] for one in results if 'n' in one] == list(range(200))
     agent.sock.close()
 
 
@@ -343,11 +343,11 @@ def door():
 
 def silent(where, count):
     """Connections that say nothing."""
-    found = []
+    results = []
     for _ in range(count):
         with contextlib.suppress(OSError):
-            found.append(socket.create_connection(where, 5))
-    return found
+            results.append(socket.create_connection(where, 5))
+    return results
 
 
 def test_agents_come_in_through_a_crowd(door):
@@ -402,27 +402,27 @@ def test_too_many_of_one_address_do_not_displace_others():
 
 def test_without_free_descriptors_it_goes_on(door):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    mine = silent(door.told.address, 3)
+    subset = silent(door.told.address, 3)
     until(lambda: len(door.listener.peers) == 3)
     try:
         # Connections that are open, and then no descriptor is free.
         waiting = socket.socket()
         top = max(map(int, os.listdir('/proc/self/fd')))
         resource.setrlimit(resource.RLIMIT_NOFILE, (top + 1, hard))
-        filled = []
+        descriptors = []
         with contextlib.suppress(OSError):
             while True:
-                filled.append(os.open(os.devnull, os.O_RDONLY))
+                descriptors.append(os.open(os.devnull, os.O_RDONLY))
         waiting.connect(door.told.address)
         time.sleep(0.5)
         assert door.is_alive()
-        for fd in filled:
+        for fd in descriptors:
             os.close(fd)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     connect_conductor(door.told, lambda: None).send(type='hello')
     until(lambda: door.come)
-    for one in (*mine, waiting):
+    for one in (*subset, waiting):
         one.close()
 
 
@@ -503,7 +503,7 @@ def test_nobody_can_knock_once_all_agents_are_there(tmp_path):
 
 def test_the_password_is_not_on_the_wire(tmp_path):
     """Nothing that passes between conductor and agent tells a secret."""
-    heard = []
+    messages = []
     with socket.create_server(('127.0.0.1', 0)) as relay:
         folder = tmp_path / 'service.json.private'
 
@@ -515,7 +515,7 @@ def test_the_password_is_not_on_the_wire(tmp_path):
             copy = tmp_path / 'relayed.private' / 'conductor'
             copy.touch(mode=0o600)
             copy.write_text(json.dumps(to))
-            heard.append(to['secret'])
+            messages.append(to['secret'])
             ours, _ = relay.accept()
             theirs = socket.create_connection(real)
             with selectors.DefaultSelector() as both:
@@ -528,20 +528,20 @@ def test_the_password_is_not_on_the_wire(tmp_path):
                             ours.close()
                             theirs.close()
                             return
-                        heard.append(data)
+                        messages.append(data)
                         key.data.sendall(data)
 
         thread = threading.Thread(target=eavesdrop)
         thread.start()
         assert impostor.start(tmp_path, 1, agents='relayed').wait(40) == 0
         thread.join(20)
-    secret, said = heard[0], b''.join(heard[1:])
-    assert b'"instances"' in said                   # it did pass here
+    secret, output = messages[0], b''.join(messages[1:])
+    assert b'"instances"' in output                   # it did pass here
     password = wire.derived(bytes.fromhex(secret), 'password')
     # The server has it.
     assert password in (tmp_path / 'run.server0.log').read_text()
     for word in (secret.encode(), bytes.fromhex(secret), password.encode()):
-        assert word not in said
+        assert word not in output
 
 
 # Impostors -----------------------------------------------------------------
@@ -562,15 +562,15 @@ def test_a_server_of_another_user_is_not_told_the_password(tmp_path):
     root_only()
     with socket.create_server(('127.0.0.1', 0)) as free:
         port = free.getsockname()[1]
-    heard = Path(tempfile.mkstemp(prefix='plumbimpostor')[1])
-    heard.chmod(0o666)
+    messages = Path(tempfile.mkstemp(prefix='plumbimpostor')[1])
+    messages.chmod(0o666)
 
     def serve():
         with socket.create_server(('127.0.0.1', port)) as server:
             server.settimeout(30)
             while True:
                 connection, _ = server.accept()
-                with heard.open('ab') as file:
+                with messages.open('ab') as file:
                     file.write(connection.recv(1000))
                 connection.sendall(b'+OK\r\n+PONG\r\n')
 
@@ -587,8 +587,8 @@ def test_a_server_of_another_user_is_not_told_the_password(tmp_path):
         os.kill(thief, signal.SIGKILL)
         os.waitpid(thief, 0)
     assert 'another user listens there' in (tmp_path / 'err').read_text()
-    assert heard.read_bytes() == b''
-    heard.unlink()
+    assert messages.read_bytes() == b''
+    messages.unlink()
 
 
 # The folder of secrets -------------------------------------------------------
@@ -734,17 +734,17 @@ def test_of_another_node_nothing_is_certain_but_age(tmp_path, monkeypatch):
     assert private.remove_dead(folder) and not folder.exists()
 
 
-@pytest.mark.parametrize('said, code, dead', [
+@pytest.mark.parametrize('output, code, dead', [
     ('', 0, True), ('COMPLETED\n', 0, True), ('RUNNING\n', 0, False),
     ('PENDING\n', 0, False), ('COMPLETING\n', 0, False),
     ('slurm_load_jobs error: Invalid job id specified', 1, True),
     ('Unable to contact slurm controller', 1, False)])
-def test_slurm_knows_whether_a_job_is_over(tmp_path, monkeypatch, said, code,
+def test_slurm_knows_whether_a_job_is_over(tmp_path, monkeypatch, output, code,
                                            dead):
     tools = tmp_path / 'bin'
     tools.mkdir()
     (tools / 'squeue').write_text(
-        f'#!/bin/sh\necho "{said.strip()}" >&{2 if code else 1}\n'
+        f'#!/bin/sh\necho "{output.strip()}" >&{2 if code else 1}\n'
         f'exit {code}\n')
     (tools / 'scontrol').write_text('#!/bin/sh\necho "ClusterName   = big"\n')
     for tool in tools.iterdir():

@@ -103,7 +103,7 @@ class Job:
 
     def processes(self, word=''):
         """Processes of this job whose command has a word."""
-        found = []
+        results = []
         for path in Path('/proc').glob('[0-9]*'):
             with contextlib.suppress(OSError):
                 command = (path / 'cmdline').read_bytes().decode()
@@ -115,24 +115,24 @@ class Job:
                 if (ours and word in command
                         and not ('agent' in word and 'conduct' in command)
                         and int(path.name) != self.process.pid):
-                    found.append(int(path.name))
-        return sorted(found)
+                    results.append(int(path.name))
+        return sorted(results)
 
     def wait_for(self, word):
         """Until something of that name runs."""
         for _ in range(1200):
-            found = self.processes(word)
-            if found:
-                return found
+            result = self.processes(word)
+            if result:
+                return result
             time.sleep(0.05)
-        pytest.fail(f'no {word} started: {self.said()}')
+        pytest.fail(f'no {word} started: {self.messages()}')
 
     def wait_for_file(self, name):
         for _ in range(1200):
             if list(self.folder.glob(name)):
                 return
             time.sleep(0.05)
-        pytest.fail(f'no {name}: {self.said()}')
+        pytest.fail(f'no {name}: {self.messages()}')
 
     def end(self, limit=120):
         code = self.process.wait(limit)
@@ -150,7 +150,7 @@ class Job:
         self.end()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def said(self):
+    def messages(self):
         lines = (self.folder / 'err').read_text().splitlines()
         return [line for line in lines if line.startswith('service: ')] \
             or lines[-5:]
@@ -184,7 +184,7 @@ def refused(job, plan, **more):
     """The one line of a job that fails and leaves nothing."""
     one = job(plan, **more)
     assert one.end() == 1
-    lines = one.said()
+    lines = one.messages()
     assert len(lines) == 1, (one.folder / 'err').read_text()
     assert not one.leftovers()
     return lines[0]
@@ -205,12 +205,12 @@ def test_a_program_with_variables_may_have_an_equals_sign_in_its_path(
 
 def test_a_store_serves_while_the_clients_run(job, store):
     one = job(plan(real(store), *shell('cat {service}; echo done')))
-    assert one.end() == 0, one.said()
-    services, said = split((one.folder / 'out').read_text())
+    assert one.end() == 0, one.messages()
+    services, output = split((one.folder / 'out').read_text())
     server = services.servers[0]
     assert server.address == '127.0.0.1' and server.program == store.name
     assert server.version == store.version and server.ready_ms > 0
-    assert f'server 127.0.0.1 {server.port}' in said and 'done' in said
+    assert f'server 127.0.0.1 {server.port}' in output and 'done' in output
     assert services.steps['measure'].grown('commands') > 0
     assert not one.leftovers()
 
@@ -219,7 +219,7 @@ def test_the_password_is_in_no_file_and_no_command(job, store):
     one = job(replace(plan(real(store)), steps=(Step('measure', (Program(shell(
         'cp {service} secret; cp $(dirname {service})/conductor told; '
         'cat /proc/[0-9]*/cmdline | tr "\\0" " "')),), 20, gate=True),)))
-    assert one.end() == 0, one.said()
+    assert one.end() == 0, one.messages()
     secret = (one.folder / 'secret').read_text()
     (one.folder / 'secret').unlink()
     words = [line.split()[-1] for line in secret.splitlines()
@@ -240,16 +240,16 @@ def test_server_and_client_have_cpus_of_their_own(job, store):
         pytest.skip('one CPU')
     one = job(plan(real(store), *shell(
         'grep Cpus_allowed_list /proc/self/status')))
-    assert one.end() == 0, one.said()
-    services, said = split((one.folder / 'out').read_text())
-    mine = cpus.parse(said.split()[-1])
-    assert not set(mine) & set(services.servers[0].cpus)
+    assert one.end() == 0, one.messages()
+    services, output = split((one.folder / 'out').read_text())
+    subset = cpus.parse(output.split()[-1])
+    assert not set(subset) & set(services.servers[0].cpus)
     assert not services.shared
 
 
 def test_more_cpus_than_there_are_is_told(job, store):
     one = job(plan(real(store, cpus=10_000)))
-    assert one.end() == 0, one.said()
+    assert one.end() == 0, one.messages()
     assert split((one.folder / 'out').read_text())[0].shared
 
 
@@ -258,9 +258,9 @@ def test_three_servers_form_a_cluster(job, store):
     one = job(plan(replace(server, config=CONFIG + 'cluster-enabled yes\n'),
                    *shell('grep -c ^server {service}; '
                           'grep ^cluster {service}')))
-    assert one.end() == 0, one.said()
-    services, said = split((one.folder / 'out').read_text())
-    assert said.split() == ['3', 'cluster']
+    assert one.end() == 0, one.messages()
+    services, output = split((one.folder / 'out').read_text())
+    assert output.split() == ['3', 'cluster']
     assert len({server.port for server in services.servers}) == 3
     assert not one.leftovers()
 
@@ -275,7 +275,7 @@ def test_clients_begin_together(job, store):
     both = replace(plan(real(store)), clients=(Clients(instances=2),), steps=(
         Step('measure', (Program(shell(program)),), 20, gate=True),))
     one = job(both)
-    assert one.end() == 0, one.said()
+    assert one.end() == 0, one.messages()
     assert split((one.folder / 'out').read_text())[1].count("b'go") == 2
 
 
@@ -285,7 +285,7 @@ def test_tls_with_a_certificate_of_the_run(job, store_with_tls):
                             'tls-ca-cert-file {ca}\ntls-auth-clients no')
     one = job(plan(replace(real(store_with_tls, tls=True), config=config),
                    *shell('grep -E "^(tls|ca)" {service}')))
-    assert one.end() == 0, one.said()
+    assert one.end() == 0, one.messages()
     assert not one.leftovers()
 
 
@@ -293,7 +293,7 @@ def test_a_socket_and_no_port(job, store):
     config = 'port 0\nunixsocket {data}/socket\nsave ""\n'
     one = job(plan(replace(real(store, socket=True, password=False),
                            config=config), *shell('test -S {host}')))
-    assert one.end() == 0, one.said()
+    assert one.end() == 0, one.messages()
 
 
 # What breaks -------------------------------------------------------------
@@ -349,7 +349,7 @@ def test_server_that_dies_under_load(job, store):
     began = time.monotonic()
     assert one.end() == 1
     assert time.monotonic() - began < 10     # and not after the client's 30
-    (line,) = one.said()
+    (line,) = one.messages()
     assert 'was killed by signal 9 (SIGKILL) while it served' in line
     assert not one.leftovers()
 
@@ -376,7 +376,7 @@ def test_scratch_that_cannot_be_written(job, store):
     one = job(plan(real(store)))
     shutil.rmtree(one.scratch)
     assert one.end() == 1
-    assert "name another as the site's scratch" in one.said()[0]
+    assert "name another as the site's scratch" in one.messages()[0]
 
 
 def test_client_that_fails_and_client_that_hangs(job, store):
@@ -416,7 +416,7 @@ def test_an_agent_that_is_lost_as_the_last_step_ends(tmp_path, monkeypatch):
     none = Server('none', ('true',))
     one = conduct.Conductor(Plan(none, (Clients(),), (Step(
         'last', (), 1),)), str(tmp_path / 'service.json'), [])
-    one.asking, one.above = {}, []
+    one.client_slots, one.ancestor_pids = {}, []
     for name in ('start_agents', 'start_servers'):
         monkeypatch.setattr(one, name, lambda: None)
     monkeypatch.setattr(one, 'wait_for_event', time.sleep)
@@ -439,8 +439,8 @@ def test_ranks_that_did_not_start_may_have_lost_their_node(
     ended = SimpleNamespace(exit_reason=lambda: 'ended', log=None,
                             process=SimpleNamespace(returncode=0))
     one.running, one.launched = {0: 'the ranks of client'}, {
-        0: SimpleNamespace(process=ended, said=lambda: '',
-                           missing=lambda: '3 ranks asked for, 0 started')}
+        0: SimpleNamespace(process=ended, error_output=lambda: '',
+                           rank_fault=lambda: '3 ranks asked for, 0 started')}
 
     def silent(seconds):
         assert seconds > one.plan.heartbeat_timeout
@@ -519,7 +519,7 @@ def test_a_snapshot_that_finds_the_disk_full_under_a_load_of_reads(
         100, f'[(session.ask("GET", 1), time.sleep(0.1)) for _ in '
         f'range({10 * seconds})]')), launcher=on_small_disk())
     assert one.end(60) == 1
-    (line,) = one.said()
+    (line,) = one.messages()
     assert 'did not save its data (rdb_last_bgsave_status is err)' in line
     assert 'the disk of ' in line and ' is full: free it' in line, line
     assert not one.leftovers()
@@ -529,7 +529,7 @@ def test_a_store_that_is_to_save_and_does(job, store):
     server = replace(real(store, persistence='rdb'), config=CONFIG.replace(
         'save ""', 'save 1 1'))
     one = job(plan(server, *talk(10, 'session.ask("GET", 1)')))
-    assert one.end(60) == 0, one.said()
+    assert one.end(60) == 0, one.messages()
     # The last snapshot was waited for, with its changes.
     log = (one.folder / 'run.server0.log').read_text()
     assert 'DB saved on disk' in log
@@ -542,11 +542,11 @@ def test_a_store_that_keeps_no_file_where_it_is_to(job, store):
             in line), line
 
 
-@pytest.mark.parametrize('left_on, told', [
+@pytest.mark.parametrize('left_on, message', [
     (['--appendonly', 'yes', '--appendfsync', 'always'],
      'an append-only file'),
     (['--save', '900', '1'], 'snapshots')])
-def test_persistence_that_was_left_on(job, store, tmp_path, left_on, told):
+def test_persistence_that_was_left_on(job, store, tmp_path, left_on, message):
     # As a wrapper does that a site has put before the store.
     wrapper = tmp_path / 'wrapper'
     wrapper.write_text(
@@ -555,7 +555,7 @@ def test_persistence_that_was_left_on(job, store, tmp_path, left_on, told):
     wrapper.chmod(0o755)
     line = refused(job, plan(replace(real(store),
                                      command=(str(wrapper), '-'))))
-    assert f'keeps {told}, asked for was nothing on disk' in line, line
+    assert f'keeps {message}, asked for was nothing on disk' in line, line
     assert f'a wrapper at {wrapper}' in line
 
 
@@ -594,7 +594,7 @@ def test_full_disk_under_an_append_only_file(job, store):
     one = job(plan(server, *talk(100, 'session.ask("GET", 1)')),
               launcher=on_small_disk())
     assert one.end() == 1
-    (line,) = one.said()
+    (line,) = one.messages()
     assert 'the disk of ' in line and ' is full: free it' in line, line
     assert not one.leftovers()
 
@@ -622,7 +622,7 @@ def test_whoever_is_killed_nothing_is_left(job, store, victim, number, cause):
     while one.processes() and time.monotonic() < deadline:
         time.sleep(0.2)
     if cause:
-        assert cause in ' '.join(one.said())
+        assert cause in ' '.join(one.messages())
     left = one.leftovers(seconds=8.0)
     if victim == 'services agent' and number != signal.SIGTERM:
         # Nobody could; the next agent on the node does.
@@ -761,7 +761,7 @@ def two_sockets(smt=1):
      {'server': [[0, 1, 2, 3]] * 4, 'client': [[0, 1, 2, 3]]}),
 ])
 def test_placement(machine, wants, by, sets):
-    placed = cpus.place(machine, [cpus.Want(*want) for want in wants])
+    placed = cpus.place(machine, [cpus.CpuRequest(*want) for want in wants])
     assert placed.by == by
     if sets:
         assert placed.sets == sets
@@ -781,9 +781,9 @@ def test_topology_is_read_from_the_kernel(tmp_path):
         folder = tmp_path / 'node' / f'node{number}'
         folder.mkdir(parents=True)
         (folder / 'cpulist').write_text(f'{text}\n')
-    found = cpus.here(str(tmp_path), [0, 1, 2])
-    assert found == [(0, 0, 0, 0), (0, 0, 0, 1), (1, 1, 0, 2)]
-    assert cpus.numa_of(found, [1, 2]) == [0, 1]
+    result = cpus.here(str(tmp_path), [0, 1, 2])
+    assert result == [(0, 0, 0, 0), (0, 0, 0, 1), (1, 1, 0, 2)]
+    assert cpus.numa_of(result, [1, 2]) == [0, 1]
 
 
 def test_plans_survive_the_way_to_the_node(tmp_path):
@@ -849,10 +849,10 @@ def test_ranks_are_started_by_the_launcher_each_on_its_cpus(job, store):
     one = job(ranks(real(store), *shell(
         'grep -c ^server {service}; echo {count}; echo mine '
         '$(grep Cpus_allowed_list /proc/self/status)')))
-    assert one.end() == 0, one.said()
-    services, said = split((one.folder / 'out').read_text())
-    assert said.count('mine') == 3 and services.clients == 3
-    words = said.splitlines()
+    assert one.end() == 0, one.messages()
+    services, output = split((one.folder / 'out').read_text())
+    assert output.count('mine') == 3 and services.clients == 3
+    words = output.splitlines()
     assert words.count('1') == words.count('3') == 3
     record = json.loads(next(
         line for line in (one.folder / 'out').read_text().splitlines()
@@ -875,9 +875,9 @@ def test_producer_and_consumer_run_at_once(job, store):
             Program(meets('b', 'a'), role='consumer')), 20),),
         launcher=(*LAUNCHER, '{ranks}'))
     one = job(both)
-    assert one.end() == 0, one.said()
-    services, said = split((one.folder / 'out').read_text())
-    assert sorted(said.splitlines()) == ['a 0/2', 'a 0/2', 'b 0/1']
+    assert one.end() == 0, one.messages()
+    services, output = split((one.folder / 'out').read_text())
+    assert sorted(output.splitlines()) == ['a 0/2', 'a 0/2', 'b 0/1']
     assert services.clients == 3
     assert both.cpus() == 4 and both.nodes == 1
 
@@ -896,7 +896,7 @@ def test_a_dead_server_is_the_cause_of_failed_ranks(job, store):
         os.kill(pid, signal.SIGKILL)
     (one.folder / 'here').unlink()
     assert one.end() == 1
-    (line,) = one.said()
+    (line,) = one.messages()
     assert f'{store.name} (server 0 on ' in line
     assert 'was killed by signal 9' in line
     assert not one.leftovers()

@@ -53,7 +53,7 @@ for name, told in json.load(sys.stdin).items():
                for size in check.sizes})
     try:
         found[name] = {
-            **check.values_served(services, '', Run(
+            **check.values_of_services(services, '', Run(
                 1, 0, 1e3, 0, 0, 0, 0, '', '', 'run.1')),
             'limits': check.backlogs()}
     except Exception as error:  # ReFrame's copies of our classes

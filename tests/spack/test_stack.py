@@ -57,10 +57,10 @@ def place(tmp_path, monkeypatch):
 
 
 def tiny(place):
-    said = []
+    messages = []
     stack = stacks.Stack('tiny', place / 'site', stacks.find_spack(),
-                         said.append)
-    object.__setattr__(stack, 'said', said)
+                         messages.append)
+    object.__setattr__(stack, 'messages', messages)
     return stack
 
 
@@ -104,7 +104,7 @@ def test_installed_once_found_again_without_spack(place):
     assert record['packages']['redis']['version'] == '7.0.15'
     assert record['mpi'] == 'openmpi'
     again = tiny(place)
-    assert again.install() == record and not again.said
+    assert again.install() == record and not again.messages
     assert len(calls(place)) == 4
     where = stacks.origin(record, 'keyvalue')
     assert where['spec'].startswith('redis@7.0.15/')
@@ -230,7 +230,7 @@ def test_a_damaged_lock_is_solved_again(place, text):
     (stack.folder / 'spack.lock').write_text(text)
     again = tiny(place)
     assert again.install()
-    assert any('damaged' in line for line in again.said)
+    assert any('damaged' in line for line in again.messages)
 
 
 @pytest.mark.parametrize('name', ['spack.lock', 'specs.json', 'record.json'])
@@ -406,7 +406,7 @@ def test_killed_in_the_middle_is_installed_the_next_time(place):
     first.wait()
     record = stack.install()
     assert record['packages']['redis']
-    assert any('killed run' in line for line in stack.said)
+    assert any('killed run' in line for line in stack.messages)
     # Killed is killed, but on a busy machine not gone at once.
     deadline = time.monotonic() + 10
     while [c for _, _, c in stacks._processes()
@@ -443,9 +443,9 @@ def test_checks_run_from_a_stack_and_say_which(with_stack):
     done = with_stack.plumb(*CASE)
     assert done.returncode == 0, done.stdout + done.stderr
     assert calls(with_stack.tmp).count('install') == 1
-    said = {(r['source'], r['stack'], r['spec'].partition('/')[0])
+    answer = {(r['source'], r['stack'], r['spec'].partition('/')[0])
             for r in with_stack.records if r['environ'] == 'mpi'}
-    assert said == {('embedded', 'openmpi@5.0.8', 'openmpi@5.0.8')}
+    assert answer == {('embedded', 'openmpi@5.0.8', 'openmpi@5.0.8')}
     kept = list((with_stack.tmp / 'work').rglob('output/**/stack.spack.lock'))
     assert kept and json.loads(kept[0].read_text())['roots']
 
@@ -615,8 +615,8 @@ def test_real_kill_and_real_concurrency(real):
     os.killpg(first.pid, 9)
     first.wait()
     both = [start(real.place), start(real.place)]
-    said = [p.communicate()[0] for p in both]
-    assert [p.returncode for p in both] == [0, 0], said
-    assert sum('waiting' in text for text in said) == 1
+    messages = [p.communicate()[0] for p in both]
+    assert [p.returncode for p in both] == [0, 0], messages
+    assert sum('waiting' in text for text in messages) == 1
     record = stack.install()
     assert Path(record['view'], 'bin', 'tiny-slow').exists()

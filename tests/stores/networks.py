@@ -118,15 +118,15 @@ def computed(name: str, image: np.ndarray | None = None
 
 
 def write() -> None:
-    found = {}
+    result = {}
     for name in NAMES:
         scores, flops = computed(name)
         # Every hundredth of a thousand.
-        found[name] = {'flops': flops, 'scores': [
+        result[name] = {'flops': flops, 'scores': [
             float(f'{score:.9g}') for score in
             scores[0][::1 if scores.shape[1] < 100 else 100]]}
     GOLDEN.parent.mkdir(exist_ok=True)
-    GOLDEN.write_text(json.dumps(found, indent=1) + '\n')
+    GOLDEN.write_text(json.dumps(result, indent=1) + '\n')
 
 
 if __name__ == '__main__':

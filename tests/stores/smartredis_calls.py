@@ -252,10 +252,10 @@ def what_the_server_says(c):
     c.set_model('m', MODEL, 'TORCH', 'CPU')
     c.put_tensor('in', np.random.rand(2, 3, 16, 16).astype('f4'))
     c.run_model('m', ['in'], ['out'])
-    found = c.get_ai_info(ADDRESSES, 'm')
-    assert len(found) == len(ADDRESSES)
-    assert sum(int(f['calls']) for f in found) == 1
-    assert sum(int(f['samples']) for f in found) == 2
+    result = c.get_ai_info(ADDRESSES, 'm')
+    assert len(result) == len(ADDRESSES)
+    assert sum(int(f['calls']) for f in result) == 1
+    assert sum(int(f['samples']) for f in result) == 2
     # It is reset, but the client takes OK for an error, RedisAI's as well.
     for address in ADDRESSES:
         raises('REDIS_REPLY_STATUS', RedisRuntimeError, c.get_ai_info,

@@ -27,15 +27,15 @@ DTYPES = {'FLOAT': 'f4', 'DOUBLE': 'f8', 'INT8': 'i1', 'INT16': 'i2',
 
 def servers() -> dict[str, Path]:
     """Name -> server: those of PATH, and of the project's own stores."""
-    found = {}
+    result = {}
     for name in ('redis-server', 'valkey-server', 'keydb-server'):
         if on_path := shutil.which(name):
-            found[name] = Path(on_path)
+            result[name] = Path(on_path)
         wheel = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline',
                      'stores', 'bin', name)
         if wheel.exists():
-            found[f'{name} of a wheel'] = wheel
-    return found
+            result[f'{name} of a wheel'] = wheel
+    return result
 
 
 @pytest.fixture(scope='session')
@@ -333,9 +333,9 @@ def test_counters_of_a_model(ask):
     refused(ask, 'ERR network tiny takes FLOAT n x 3 x 16 x 16, not FLOAT '
             '2 x 3 x 16 x 17', 'AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'bad',
             'OUTPUTS', 1, 'out')
-    found = values(ask)
-    assert found.pop('duration') > 0
-    assert found == {
+    result = values(ask)
+    assert result.pop('duration') > 0
+    assert result == {
         'key': b'm', 'type': b'MODEL', 'backend': b'TORCH', 'device': b'CPU',
         'tag': b'v 1', 'samples': 6, 'calls': 4, 'errors': 1}
     assert ask('AI.INFO', 'm', 'RESETSTAT') == 'OK'

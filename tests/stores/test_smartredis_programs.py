@@ -37,10 +37,10 @@ def failures(address: str, mode: str) -> dict[str, str]:
             capture_output=True, timeout=120, errors='replace',
             env={**os.environ, 'SSDB': address, 'SR_DB_TYPE': mode})
         refused = not TORCH and name in TORCHSCRIPT
-        said = done.stdout + done.stderr
+        output = done.stdout + done.stderr
         if bool(done.returncode) != refused or (
-                refused and 'TorchScript, which this module' not in said):
-            wrong[name] = f'exit {done.returncode}: {said[-2000:]}'
+                refused and 'TorchScript, which this module' not in output):
+            wrong[name] = f'exit {done.returncode}: {output[-2000:]}'
     return wrong
 
 

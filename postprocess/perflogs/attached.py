@@ -1,4 +1,4 @@
-"""Files that a case left beside its perflog, read strictly.
+"""Files that a test case left beside its perflog, read strictly.
 
 They lie in <family>/<run>-<environ>-<case>/. As with perflogs, what is damaged
 is said with file and line; that there is no such file is no fault.

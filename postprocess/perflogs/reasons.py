@@ -2,7 +2,7 @@
 
 `<system>/sessions/<run>.reasons` has a line of JSON for each of them
 (config/sessions/runner.py writes it):
-{partition, environ, case, guard, reason}.
+{partition, environ, test case, guard, reason}.
 Perflogs have no free text, so the file stands beside the plan of the session.
 If a line is missing, only the name of the guard is known.
 """

@@ -120,10 +120,10 @@ def accept(folder: Path, proposed: Mapping[str, CommentedMap],
 
 def _take(accepted: CommentedMap, before: CommentedMap | None, keys: tuple,
           entry: CommentedMap, index: list, reason: str) -> list[str]:
-    """Puts one case of a proposal into an accepted file.
+    """Puts one test case of a proposal into an accepted file.
 
     :param before: its accepted entry, if any
-    :returns: figures that were set by hand, and kept
+    :returns: metrics that were set by hand, and kept
     :raises Refused: another index, or a new level without a reason
     """
     check = accepted.get(keys[0])
@@ -261,7 +261,7 @@ def _judged(entry: Mapping) -> dict[str, None]:
 
 
 def _told(entry: Mapping, metric: str) -> str:
-    """Centre and tolerance of a figure, for people."""
+    """Centre and tolerance of a metric, for people."""
     needs = (entry.get('$no_reference') or {}).get(metric)
     line = entry.get(metric)
     if line is not None and line[:1] == [XFAIL]:
@@ -293,7 +293,7 @@ def _made_of(entry: Mapping) -> str:
 
 
 def _same(family: str, metric: str, before: Mapping, entry: Mapping) -> bool:
-    """Whether a figure is as it was, within what can be printed."""
+    """Whether a metric is as it was, within what can be printed."""
     one, two = before.get(metric), entry.get(metric)
     if (metric in (before.get('$no_reference') or {})) != (
             metric in (entry.get('$no_reference') or {})):

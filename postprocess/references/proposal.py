@@ -5,20 +5,21 @@ beside the file that people accepted, as `<family>.proposed.yaml`, and shows
 the difference; `accept` takes it over (acceptance.py). The rules:
 
 - The centre is the median over runs of the median within each run.
-- A judged figure (family.yaml) may be worse than its centre by its
-  tolerance (spread.py); better is never a fault. All other figures
+- A judged metric (family.yaml) may be worse than its centre by its
+  tolerance (spread.py); better is never a fault. All other metrics
   are written down open.
-- A tolerance wider than its cap could not judge: the figure is written open,
-  and stands in `$no_reference` with about how many more runs it needs; 0: none
-  would do. Where a derived metric is judged instead, that has the tolerance,
-  and the figure is open without standing in `$no_reference` (progress.py).
+- A tolerance wider than its max tolerance could not judge: the metric is
+  written open, and stands in `$no_reference` with about how many more runs it
+  needs; 0: none would do. Where a derived metric is judged instead, that has
+  the tolerance, and the metric is open without standing in `$no_reference`
+  (progress.py).
 - `worst_ratio` stands for the whole curve: each run has its worst ratio
   against the proposed curve.
 - `$from` says what an entry was made of, and `tolerances` what was written as
   [centre, tolerance]: a line that differs was set by hand, and stays.
-- Failed, guarded, xfailed and emulated runs, runs with a figure that is no
+- Failed, guarded, xfailed and emulated runs, runs with a metric that is no
   number, and runs while the machine changed speed (`mixed`), are never used.
-  Program source and speed class are part of the key, so figures of two
+  Program source and speed class are part of the key, so metrics of two
   sources or speeds never meet.
 """
 from __future__ import annotations
@@ -243,7 +244,7 @@ def _records(perflogs_: str) -> tuple[pd.DataFrame, list[str]]:
     """
     frame, faults = perflogs.read(perflogs_, on_error='collect')
     for fault in faults:
-        # A figure that is no number is left out; all else may hide more.
+        # A metric that is no number is left out; all else may hide more.
         if 'not a finite number' not in fault.reason:
             raise fault
     return frame, [f'left out: {fault}' for fault in faults]
@@ -460,9 +461,9 @@ def _values(records: pd.DataFrame, *columns: str) -> str:
 
 def _entry(family: str, records: pd.DataFrame, min_runs: int,
            floors: dict[str, float]) -> CommentedMap:
-    """The entry of a test case: $from, $no_reference, figures.
+    """The entry of a test case: $from, $no_reference, metrics.
 
-    A figure with fewer than `min_runs` runs is left out.
+    A metric with fewer than `min_runs` runs is left out.
     """
     metrics: dict[tuple[str, int | None], dict[str, float]] = {}
     for metric, size, run, value in medians(

@@ -8,12 +8,13 @@
       until: 2027-05-01      # null if accepted
       reason: firmware 2.1, ticket 42
       decided: 2026-11-23
-      figures: ['alpha:cpu openmpi c0ffee00 latency']
+      metrics: ['alpha:cpu openmpi c0ffee00 latency']
 
-`accepted`: the sessions from `since` on are the baseline of these figures.
+`accepted`: the sessions from `since` on are the baseline of these metrics.
 `muted`: the regression is listed as muted and does not fail the verdict, until
-the end of the day `until`. A figure is SYSTEM:PARTITION ENVIRON CASE [METRIC
-[POINT]]: without a point all of the curve, without a metric all of the case.
+the end of the day `until`. A metric is SYSTEM:PARTITION ENVIRON CASE [METRIC
+[POINT]]: without a point all of the curve, without a metric all of the test
+case.
 """
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ class Decision:
 
 def names(system: str, partition: str, environ: str, case: str,
           metric: str, point: str) -> tuple[str, str, str]:
-    """A figure, its curve and its case, as `figures` has them."""
+    """A metric, its curve and its test case, as `figures` has them."""
     of = f'{system}:{partition} {environ} {case}'
     return f'{of} {metric} {point}'.strip(), f'{of} {metric}', of
 

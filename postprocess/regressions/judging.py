@@ -25,20 +25,20 @@ from .decisions import Decision, names
 from .finding import Case, Failure, Member, Regression, Verdict
 from .sessions import UNNAMED, History, history, sessions
 
-#: Nights after which what no longer runs is no longer told.
+#: Sessions after which what no longer runs is no longer told.
 RECENT = 10
-#: Fewest cases of a group, and share of them that alarm where the group has
-#: no history of its own.
+#: Fewest test cases of a group, and share of them that alarm where the group
+#: has no history of its own.
 FEWEST_CASES, SHARE = 3, 0.6
-#: Part of what its worst cases explain alone that a group must explain.
+#: Part of what its worst test cases explain alone that a group must explain.
 EXPLAINS = 0.6
-#: Further quantile of groups of one case, of which there are many.
+#: Further quantile of groups of one test case, of which there are many.
 OF_CASE = 0.5
 #: Groups stand alone, but there are few of them.
 OF_GROUP = -detect.ALONE
 #: Most lines that are looked for in groups, and nodes that are looked at.
 MAX_GROUPS, MAX_NODES = 20, 64
-#: Nights of a job's nodes that are looked at.
+#: Sessions of a job's nodes that are looked at.
 NODE_SESSIONS = 90
 #: Smallest change of a group, a log.
 MINIMUM = 0.002
@@ -50,19 +50,20 @@ class Group:
     kind: str
     name: str
     system: str
-    #: Cases x nights: which cases were part of it on which night.
+    #: Test cases x sessions: which test cases were part of it on which
+    #: session.
     there: np.ndarray
-    #: Means over judged figures alone, or over all of them.
+    #: Means over judged metrics alone, or over all of them.
     named: bool = True
 
 
 @dataclass
 class Found:
-    """A group, or a figure, that is worse."""
+    """A group, or a metric, that is worse."""
     group: Group
-    #: Cases that are held to be worse, by number.
+    #: Test cases that are held to be worse, by number.
     cases: np.ndarray
-    #: Number of the first and last night.
+    #: Number of the first and last session.
     start: int
     last: int
     gain: float
@@ -75,17 +76,17 @@ def judge(records: pd.DataFrame, session: str | None = None, *,
           decisions: Sequence[Decision] = (),
           switches: Mapping[str, Mapping[str, Sequence[str]]] = {}
           ) -> Verdict:
-    """The verdict of a night.
+    """The verdict of a session.
 
     :param records: as perflogs.read gives them
-    :param night: a session, or a date (YYYY-MM-DD), or the unique beginning
-        of one; later records are not looked at. None: the newest night of
-        each system, and what is still true of cases that did not run then:
-        what `plumb report` shows
-    :param partial: runs that left cases out on purpose (`plans.partial`)
+    :param session: a session, or a date (YYYY-MM-DD), or the unique beginning
+        of one; later records are not looked at. None: the newest session of
+        each system, and what is still true of test cases that did not run
+        then: what `plumb report` shows
+    :param partial: runs that left test cases out on purpose (`plans.partial`)
     :param decisions: regressions that people accepted or muted
     :param switches: system -> node -> the switches above it
-    :raises ValueError: no records, or no such night
+    :raises ValueError: no records, or no such session
     """
     if records.empty:
         raise ValueError('no records')
@@ -116,9 +117,9 @@ def judge(records: pd.DataFrame, session: str | None = None, *,
 
 def select(records: pd.DataFrame, session: str | None
            ) -> tuple[str, pd.DataFrame, set[str]]:
-    """A night: its name, the records up to it, and its sessions.
+    """A session: its name, the records up to it, and its sessions.
 
-    :raises ValueError: there is no such night, or several
+    :raises ValueError: there is no such session, or several
     """
     dates = sessions(records)
     if session is None:
@@ -149,12 +150,12 @@ def select(records: pd.DataFrame, session: str | None
 
 
 def _failures(newest: pd.DataFrame) -> list[Failure]:
-    """One for each case that failed, by its most telling record.
+    """One for each test case that failed, by its most telling record.
 
     :param newest: results.newest of the records
     """
     mine = newest[newest['result'].isin(results.FAILED)]
-    # Figures before what a guard says beside them.
+    # Metrics before what a guard says beside them.
     mine = mine.assign(rank=mine['result'].map(results.FAILED.index),
                        kept=mine['metric'] == 'completed')
     mine = mine.sort_values(['rank', 'kept'], kind='stable').drop_duplicates(
@@ -225,8 +226,8 @@ class _Judging:
                  switches: Mapping[str, Mapping[str, Sequence[str]]],
                  label: str) -> None:
         """
-        :param standing: also what is still true of cases that did not run
-        :param label: of the night
+        :param standing: also what is still true of test cases that did not run
+        :param label: of the session
         """
         self.hist, self.this_session, self.switches = (
             hist,
@@ -246,7 +247,7 @@ class _Judging:
         last = hist.at[self.rows, hist.last]
         gone = np.array([tuple(name) in stale for name in
                          metrics[perflogs.CASE].to_numpy()], bool)
-        #: Figures of tonight; and those of which something is told.
+        #: Metrics of the newest session; and those of which something is told.
         self.live = (last == self.newest) & np.isin(self.of, list(self.ran))
         self.told = ~gone & (last > self.newest - RECENT) if standing \
             else self.live
@@ -255,7 +256,7 @@ class _Judging:
                           if one.until is None or one.until >= self.day]
         #: Of the lines that were made.
         self.ids: set[str] = set()
-        #: Figure -> the decision that mutes it.
+        #: Metric -> the decision that mutes it.
         self.muted: dict[int, Decision] = {}
         self.walk = detect.walk(
             hist.x, first=self._accepted_levels(), pool=_pools(metrics),
@@ -269,7 +270,7 @@ class _Judging:
         self._tables()
 
     def _accepted_levels(self) -> np.ndarray:
-        """Position at which each baseline begins; notes muted figures."""
+        """Position at which each baseline begins; notes muted metrics."""
         first = np.zeros(len(self.rows), int)
         every: dict[str, list[int]] = {}
         if self.decisions:
@@ -291,7 +292,8 @@ class _Judging:
         return first
 
     def _tables(self) -> None:
-        """Figures and cases over nights: z, and logs against the centre."""
+        """Figures and test cases over sessions: z, and logs against the
+        centre."""
         hist, walk = self.hist, self.walk
         shape = (len(self.rows), len(hist.sessions))
         self.z = np.full(shape, np.nan)
@@ -308,11 +310,11 @@ class _Judging:
         self.case_z = self._means(self.z, named)
         self.case_all = self._means(self.z, np.ones(len(named), bool))
         self.case_log = self._means(self.log, named)
-        self.head = np.zeros(self.cases, int)       # a figure of each case
+        self.head = np.zeros(self.cases, int)  # a metric of each test case
         self.head[self.of[::-1]] = self.rows[::-1]
 
     def _means(self, values: np.ndarray, which: np.ndarray) -> np.ndarray:
-        """Cases x nights: the mean over some of their figures."""
+        """Cases x sessions: the mean over some of their metrics."""
         total = np.zeros((self.cases, values.shape[1]))
         count = np.zeros_like(total)
         mine = values[which]
@@ -393,7 +395,7 @@ class _Judging:
         yield from _distinct(found)
 
     def _judge_groups(self, free: np.ndarray) -> list[Found]:
-        """Groups of cases, less those already told, that are worse."""
+        """Groups of test cases, less those already told, that are worse."""
         series, kept = [], []
         for group in self.groups:
             there = group.there & free[:, None]
@@ -406,7 +408,7 @@ class _Judging:
             some = np.flatnonzero(count >= (
                 1 if group.kind in ('node', 'switch') else usual / 2))
             total = np.where(there, table, 0.0).sum(0)[some]
-            # Few cases tell less: as wide as those of the usual number.
+            # Few test cases tell less: as wide as those of the usual number.
             mean = total / np.sqrt(count[some] * usual)
             series.append((some, mean))
             kept.append((group, there))
@@ -436,7 +438,7 @@ class _Judging:
 
     @functools.cached_property
     def _case_alarms(self) -> np.ndarray:
-        """First night of the alarms of each case's figures; -1: none."""
+        """First session of the alarms of each case's metrics; -1: none."""
         found = np.full(self.cases, -1)
         for row in np.flatnonzero(self.told & (self.state == detect.WORSE)):
             start = self.hist.at[row, self.walk.start[row]]
@@ -445,7 +447,7 @@ class _Judging:
         return found
 
     def _alarmed(self, group: Group, free: np.ndarray) -> int | None:
-        """The night from which on most cases of a group alarm by
+        """The session from which on most test cases of a group alarm by
         themselves."""
         if group.kind == 'case' or not group.named:
             return None
@@ -458,8 +460,8 @@ class _Judging:
 
     def _held(self, group: Group, there: np.ndarray, start: int, last: int
               ) -> Found | None:
-        """Which cases of a group are worse since a night, and how much that
-        explains."""
+        """Which test cases of a group are worse since a session, and how much
+        that explains."""
         table = self.case_z if group.named else self.case_all
         part = there[:, start:last + 1]
         count = part.sum(1)
@@ -474,7 +476,7 @@ class _Judging:
         alarmed = mine[self._case_alarms[mine] >= 0]
         if (mean[alarmed] ** 2).sum() * EXPLAINS > len(mine) * level ** 2:
             return None                     # a few of them explain more
-        # Unless its nights speak more for the old level than for the new.
+        # Unless its sessions speak more for the old level than for the new.
         held = mine[count[mine] * level * (mean[mine] - level / 2) > -2.0]
         gain = len(mine) * level * abs(level) * math.sqrt(
             float(count[mine].mean()))
@@ -532,8 +534,8 @@ class _Judging:
                        for some in self._by_metric(rows)), key=_weight)
 
     def _by_metric(self, rows: np.ndarray) -> list[list[int]]:
-        """Figures of one case and metric; and with the first judged one of a
-        case those that nobody names to be judged."""
+        """Figures of one test case and metric; and with the first judged one
+        of a test case those that nobody names to be judged."""
         metrics = self.hist.metrics
         found: dict[tuple[int, str], list[int]] = {}
         named = metrics['named'].to_numpy(bool)
@@ -547,7 +549,7 @@ class _Judging:
         return list(found.values())
 
     def _gain(self, row: int) -> float:
-        """What a figure alone explains."""
+        """What a metric alone explains."""
         at = self.hist.at[row]
         z = self.z[row, at[self.walk.start[row]:self.hist.last[row] + 1]]
         z = z[np.isfinite(z)]
@@ -560,7 +562,7 @@ class _Judging:
 
     def _metrics(self, rows: list[int], mute: Decision | None = None,
                  better: bool = False) -> Regression:
-        """The line of one or several figures of a case."""
+        """The line of one or several metrics of a test case."""
         hist, walk, row = self.hist, self.walk, rows[0]
         start, last = int(walk.start[row]), int(hist.last[row])
         change = detect.change(
@@ -654,7 +656,7 @@ class _Judging:
         key = [kind, name, *place.values(), case, metric, point] + [
             common(c) for c in ('program', 'source', 'edition')] * single
         ident = _digest('|'.join(key))
-        # What is left of a group may be worse since another night.
+        # What is left of a group may be worse since another session.
         while ident in self.ids:
             ident = _digest(ident)
         self.ids.add(ident)
@@ -682,7 +684,7 @@ class _Judging:
             until=str(mute.until) if mute else '')
 
     def _ratio(self, row: int, start: int) -> float | None:
-        """Level of a figure since a night over its centre."""
+        """Level of a metric since a session over its centre."""
         log = self.log[row, start:]
         log = log[np.isfinite(log)]
         if not len(log) or self.hist.linear[row, 1]:
@@ -696,7 +698,7 @@ class _Judging:
                 and self.hist.ran['nodes'].nunique() > 1 else '')
 
     def _cause(self, cases: list[int], start: int) -> str:
-        """What else changed on the first night of a change."""
+        """What else changed on the first session of a change."""
         ran = self.hist.ran
         ran = ran[ran['of'].isin(cases)]
         return '; '.join(changes.differences(
@@ -704,7 +706,8 @@ class _Judging:
             ran[ran['session'] >= start].groupby('of').head(2)))
 
     def not_enough(self) -> list[Case]:
-        """Cases of tonight whose judged figures have too few nights."""
+        """Cases of the newest session whose judged metrics have too few
+        sessions."""
         sessions = self.hist.last + 1
         wanted = detect.FEWEST + 3
         too_few = self.live & (sessions <= wanted) \
@@ -720,8 +723,8 @@ class _Judging:
                 for row in found.values()]
 
     def rerun(self) -> list[Case]:
-        """Cases of tonight of which one night says too little: a judged
-        figure was worse, and no alarm has said so."""
+        """Cases of the newest session of which one session says too little: a
+        judged metric was worse, and no alarm has said so."""
         rows = np.flatnonzero(
             self.live & self.walk.suspect
             & (self.hist.runs[self.rows, self.hist.last] < detect.RERUNS)
@@ -741,13 +744,13 @@ def _digest(text: str) -> str:
 
 
 def _day(label: str, hist: History) -> datetime.date:
-    """The date of a night."""
+    """The date of a session."""
     day = hist.session_of.get(label)
     return datetime.date.fromisoformat(label if day is None else str(day))
 
 
 def _pools(metrics: pd.DataFrame) -> np.ndarray:
-    """Number of the figures that each is judged together with: those of a
+    """Number of the metrics that each is judged together with: those of a
     metric on a system; where these are few, all others of the system."""
     size = metrics.groupby(['system', 'metric'])['of'].transform('size')
     name = metrics['metric'].where(size >= detect.FEWEST_SERIES, '')
@@ -790,6 +793,6 @@ def _todo(kind: str, name: str, ident: str, cause: str, cases: list[str],
 
 
 def _weight(line: Regression) -> tuple:
-    """Lines with most cases first, then the largest change."""
+    """Lines with most test cases first, then the largest change."""
     return (-len(line.cases), -abs(math.log(line.ratio))
             if line.ratio and line.ratio > 0 else -math.inf, line.id)

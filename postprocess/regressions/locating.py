@@ -1,9 +1,9 @@
 """Which node or link is slow: pairs of nodes, which to measure, what they say.
 
-Pure: `Search` says which pairs to measure next and takes their figures; who
+Pure: `Search` says which pairs to measure next and takes their metrics; who
 runs them is another matter (cli/nightly/locate.py, bench/locate.py).
 
-**What a pair says.** x is the logarithm of the figure of a job on two nodes,
+**What a pair says.** x is the logarithm of the metric of a job on two nodes,
 signed so that more is slower. A pair has parts: its two nodes, the link
 between them, and, where the tree of switches is known, each switch on the way
 and its uplink. It is slow if any of its parts is: group testing (Dorfman,
@@ -16,7 +16,7 @@ d = -log(1 - slowdown). Its evidence is the logarithm of the likelihood ratio,
 as in the sequential probability ratio test (Wald, 1945), cut at +-4 (the
 robust form of that test: Huber, 1965): however odd one job is, it alone
 neither names a node nor outweighs several others. A job that failed, or had
-no figure, counts as +4.
+no metric, counts as +4.
 
 **Level and noise** are those of the pairs themselves, a level for each number
 of switches that a pair climbs. At first the level is the middle of the lowest
@@ -133,7 +133,7 @@ class Finding:
     name: str
     #: slow, fails or unclear.
     verdict: str
-    #: Median figure of the pairs that only this part explains, and the level
+    #: Median metric of the pairs that only this part explains, and the level
     #: of their kind; None: they have none.
     value: float | None
     level: float | None
@@ -169,7 +169,7 @@ class Located:
     rounds: int
     #: Relative noise of a pair; None: nothing was judged.
     noise: float | None
-    #: Switches that a pair climbs (-1: not known) -> level of the figure.
+    #: Switches that a pair climbs (-1: not known) -> level of the metric.
     levels: dict[int, float]
     #: Named: slow, or failing.
     named: list[Finding] = field(default_factory=list)
@@ -220,7 +220,7 @@ class Search:
                  slowdown: float = 0.1, maximum: int = 16,
                  every: bool = False) -> None:
         """
-        :param better: higher or lower, of the figure
+        :param better: higher or lower, of the metric
         :param above: node -> the switches above it, the nearest first
         :param slowdown: what is looked for: a fraction, 0.1 is 10 % less of
             what is better higher, 11 % more of what is better lower
@@ -300,7 +300,7 @@ class Search:
                     yield 'uplink', switch
 
     def add(self, pair: Pair, value: float | None) -> None:
-        """Takes the figure of a job; None: it failed, or had none."""
+        """Takes the metric of a job; None: it failed, or had none."""
         a, b = pair
         at = len(self._x)
         good = value is not None and math.isfinite(value) and value > 0
@@ -567,7 +567,7 @@ class Search:
                 ) -> Located:
         """What is known by now.
 
-        :param expected: the figure of a good pair as it was before, if that
+        :param expected: the metric of a good pair as it was before, if that
             is known; where all are slower there is nothing to locate
         """
         links = [part for part in self._number if part[0] == 'link']
@@ -661,7 +661,7 @@ class Search:
 
     def _finding(self, fit: _Fit, part: Part, verdict: str = '',
                  why: str = '') -> Finding:
-        """The figures behind what is said of a part."""
+        """The metrics behind what is said of a part."""
         number = self._number[part]
         rows = [at for one, at in self._rows if one == number
                 and fit.covers[at] == (number in fit.chosen)]

@@ -118,7 +118,7 @@ def _ratio(one: Regression) -> str:
 
 
 def failed(one: Failure) -> str:
-    """A case that failed: where, why, and on which nodes."""
+    """A test case that failed: where, why, and on which nodes."""
     text = f'{place(one)}: '
     if one.result == 'xpass':
         return text + 'a known fault is gone'
@@ -145,7 +145,7 @@ def _on(one: Failure | Regression) -> str:
 
 
 def in_common(failures: Sequence[Failure]) -> Iterator[str]:
-    """The nodes that cases which ran on different ones have in common: of
+    """The nodes that test cases which ran on different ones have in common: of
     those that one guard refused, and of those that were too slow."""
     kinds: dict[tuple[str, str], list[set[str]]] = defaultdict(list)
     for one in failures:
@@ -168,7 +168,7 @@ def changed(one: Changed) -> str:
 
 
 def place(one: Regression | Failure | Case | Result) -> str:
-    """A case and where it ran."""
+    """A test case and where it ran."""
     return ' '.join(filter(None, [
         one.check, one.params, f'on {one.system}:{one.partition}',
         one.environ, getattr(one, 'speed', '').strip('-')]))
@@ -177,7 +177,7 @@ def place(one: Regression | Failure | Case | Result) -> str:
 def junit(found: Verdict) -> str:
     """JUnit XML: one test per test case. It fails if the test case failed or
     is part of a regression. It is skipped if the test case is inconclusive,
-    or has neither a reference nor enough nights to be judged by its history.
+    or has neither a reference nor enough sessions to be judged by its history.
     """
     failures = {f.key: f for f in found.failures}
     names = Counter(map(_test, found.results))

@@ -1,7 +1,7 @@
-"""`./plumb report`: one page of verdicts and figures from the perflogs.
+"""`./plumb report`: one page of verdicts and plots from the perflogs.
 
-The page needs nothing beside itself: style and figures are inside, nothing
-is asked of the network. The figures lie beside it as SVG and PNG too.
+The page needs nothing beside itself: style and plots are inside, nothing
+is asked of the network. The plots lie beside it as SVG and PNG too.
 """
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ class Written(NamedTuple):
     code: int
     #: The records that the page was made from.
     records: pd.DataFrame
-    #: How far their cases are; None where no page was made.
+    #: How far their test cases are; None where no page was made.
     ahead: list[Progress] | None = None
-    #: What the newest night says; None where no page was made.
+    #: What the newest session says; None where no page was made.
     verdict: Verdict | None = None
 
 
@@ -156,7 +156,7 @@ def _tell(faults: list) -> None:
 
 
 def _remove_old(output: Path, named: list[str]) -> None:
-    """Removes figures of earlier pages that this one does not have."""
+    """Removes plots of earlier pages that this one does not have."""
     for path in (output / 'plots').glob('*.svg'):
         if f'plots/{path.name}' in named:
             continue

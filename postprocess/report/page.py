@@ -1,7 +1,7 @@
 """What the page shows, out of the records; templates/report.html shows it.
 
 The results of test cases are those of results.py, so that page, table and
-exit codes agree. Figures come from plots/, as inline SVG; what people sort,
+exit codes agree. Plots come from plots/, as inline SVG; what people sort,
 filter and look up is data in the page.
 """
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .plots import ratio
 from .tidy import tidy
 
 TEMPLATES = Path(__file__).parent / 'templates'
-#: Nights that the grid has, the newest; runs of a sparkline.
+#: Sessions that the grid has, the newest; runs of a sparkline.
 SESSIONS, SPARK = 180, 90
 #: Letters of the grid's cells: results.ORDER, NO_RECORD, NOT_EXPECTED; and
 #: of what did not fail and is worse than it was.
@@ -44,7 +44,7 @@ FAILED = LETTERS[:len(results.FAILED)]
 #: colours sees these.
 CELLS = {**dict.fromkeys(FAILED + '-', (0, 1)), 'w': (.1, 1),
          'x': (.3, 1), 'i': (.3, 1), 'p': (.3, .8), 'r': (.45, .65)}
-#: What of a case may change from run to run, and what people call it.
+#: What of a test case may change from run to run, and what people call it.
 ENVIRONMENT = {
     'version': 'version', 'source': 'source', 'stack': 'stack',
     'spec': 'spec hash', 'reframe': 'ReFrame', 'suite': 'suite',
@@ -64,10 +64,10 @@ class Made(NamedTuple):
     """A page, not written yet."""
     #: Path -> content of what is new, index.html last.
     files: dict[str, bytes]
-    #: Figures that the page has, drawn now or before.
+    #: Plots that the page has, drawn now or before.
     plots: list[str]
-    #: Judged records of the newest run of each case by result; and cases
-    #: that are stale, judged, waiting for a reference, ...
+    #: Judged records of the newest run of each test case by result; and test
+    #: cases that are stale, judged, waiting for a reference, ...
     counts: dict[str, int]
 
 
@@ -77,7 +77,7 @@ class _Case(NamedTuple):
     #: Its newest record.
     row: Any
     name: str
-    #: Letters of all nights.
+    #: Letters of all sessions.
     cells: str
     #: Why it failed, or is inconclusive, if that is known.
     reason: str
@@ -93,7 +93,7 @@ class _Case(NamedTuple):
 
     @property
     def sessions(self) -> int:
-        """How many nights in a row it ended so, with those without a
+        """How many sessions in a row it ended so, with those without a
         record."""
         tail = self.cells[len(self.cells.rstrip(self.ended + '-.')):]
         return tail.count(self.ended) + tail.count('-')
@@ -107,10 +107,10 @@ class Page:
                  verdict: Verdict | None = None) -> None:
         """
         :param frame: as perflogs.read gives it, at least one record
-        :param partial: runs that left cases out on purpose
-        :param before: folder of an earlier page: figures that are still the
+        :param partial: runs that left test cases out on purpose
+        :param before: folder of an earlier page: plots that are still the
             same are taken from there
-        :param png: figures come as PNG too
+        :param png: plots come as PNG too
         :param verdict: what is worse than it was
         """
         data = tidy(frame)
@@ -139,7 +139,7 @@ class Page:
         self.places = len({_place(case.row) for case in self.cases})
 
     def _mark(self, one: Regression) -> None:
-        """Marks the nights in which cases are worse than they were."""
+        """Marks the sessions in which test cases are worse than they were."""
         since = next((n for n, runs in enumerate(self.past.sessions)
                       if one.since_run in runs), 0)
         there = {tuple(str(getattr(case.row, name)) for name in
@@ -155,7 +155,7 @@ class Page:
     # Names ------------------------------------------------------------
 
     def case_name(self, row: Any) -> str:
-        """What people call the case of a record: program and label."""
+        """What people call the test case of a record: program and label."""
         return str(self.names['name'][row.kind])
 
     def where(self, row: Any) -> str:
@@ -164,7 +164,7 @@ class Page:
             self.case_name(row), row.speed.strip('-'), _place(row)]))
 
     def session(self, number: int) -> str:
-        """What people call a night."""
+        """What people call a session."""
         runs = self.past.sessions[number]
         when = datetime.datetime.strptime(runs[0][:15], '%Y%m%dT%H%M%S') \
             if re.match(r'\d{8}T\d{6}', runs[0]) else None
@@ -233,7 +233,7 @@ class Page:
                 for first, *rest in [telling.details(one)]]
 
     def news(self, rows: list[dict]) -> list[dict]:
-        """What is not as it was the night before: {what, lines, count}."""
+        """What is not as it was the session before: {what, lines, count}."""
         found: dict[str, list[tuple[str, int]]] = {}
         this_session = len(self.past.sessions) - 1
         changes: Counter[str] = Counter()
@@ -254,7 +254,7 @@ class Page:
                 found.setdefault('good again', []).append(
                     (case.name, case.number))
             for name, past in self.history(case.number).items():
-                # What a case that never ran had is not known.
+                # What a test case that never ran had is not known.
                 if (
                     name in NEWS
                     and len(past) > 1
@@ -291,7 +291,7 @@ class Page:
         return news
 
     def grid(self) -> list[dict]:
-        """A row of cells for each case, those that failed first."""
+        """A row of cells for each test case, those that failed first."""
         first = max(len(self.past.sessions) - SESSIONS, 0)
         found = []
         for case in sorted(self.cases, key=lambda c: (
@@ -315,11 +315,11 @@ class Page:
                           for letter, parts in paths.items()]})
         return found
 
-    # Cases ------------------------------------------------------------
+    # Test cases ------------------------------------------------------------
 
     @functools.cached_property
     def _runs(self) -> pd.DataFrame:
-        """The first record of each case and night of the grid."""
+        """The first record of each test case and session of the grid."""
         data, past = self.data, self.past
         frame = data.frame
         _, column = results.sessions(frame)
@@ -341,7 +341,8 @@ class Page:
 
     @functools.cache                         # noqa: B019  (one page)
     def history(self, number: int) -> dict[str, list[tuple[int, str]]]:
-        """What a case ran with: field -> [(night from which on, value)]."""
+        """What a test case ran with: field -> [(night from which on,
+        value)]."""
         runs = self._histories.get(number)
         found: dict[str, list[tuple[int, str]]] = {}
         if runs is None:
@@ -357,7 +358,7 @@ class Page:
         return found
 
     def lookup(self) -> list[dict]:
-        """What the page can tell of each case, by number."""
+        """What the page can tell of each test case, by number."""
         first = max(len(self.past.sessions) - SESSIONS, 0)
         found = []
         for case in self.cases:
@@ -382,8 +383,8 @@ class Page:
         return found
 
     def verdicts(self) -> tuple[list[dict], dict[str, int]]:
-        """What is judged, and the figures shown first of what is not, of the
-        newest run of each case; failed ones first.
+        """What is judged, and the plots shown first of what is not, of the
+        newest run of each test case; failed ones first.
 
         :returns: rows for the table; number of records by result
         """
@@ -423,7 +424,7 @@ class Page:
             ['family', 'program', 'params', 'metric'])
 
     def _past(self, rows: pd.DataFrame) -> dict[tuple, np.ndarray]:
-        """Values of all runs of some figures of some cases."""
+        """Values of all runs of some plots of some test cases."""
         data = self.data
         metric = rows['metric'].cat.codes if len(rows) else []
         keys = set(zip(rows['number'], metric, rows['point'].fillna(
@@ -485,7 +486,7 @@ class Page:
 
     def records(self, name: str, over_time: list[plots.OverTime]
                 ) -> plots.Records:
-        """What figures of a family are made of."""
+        """What plots of a family are made of."""
         table = self.data.table
         table = table[table['family'] == name]
         drawn, points = self.data.drawn, self.data.points
@@ -591,7 +592,7 @@ class Page:
                      for row in points.itertuples()]}
 
     def draw(self, family: str, drawing: plots.Drawing) -> dict:
-        """Draws a figure into `files`; returns what the page shows of it."""
+        """Draws a plot into `files`; returns what the page shows of it."""
         stem = re.sub(r'[^\w.]+', '-', f'{family} {drawing.name}').strip('-')
         while f'plots/{stem}.svg' in self.plots:
             stem += '-'
@@ -601,7 +602,7 @@ class Page:
         if old is None:
             figure = drawing.chart(*drawing.args)
             old = charts.svg(figure, stem) + made_of
-            # The PNG first: only a figure that is whole is taken another
+            # The PNG first: only a plot that is whole is taken another
             # time.
             if self.png:
                 self.files[names[1]] = charts.png(figure)
@@ -628,13 +629,14 @@ def build(frame: pd.DataFrame, faults: list | None = None,
           before: Path | None = None, png: bool = False,
           verdict: Verdict | None = None,
           left: Sequence[Left] = ()) -> Made:
-    """The page and its figures; the parameters are those of `Page`, and
+    """The page and its plots; the parameters are those of `Page`, and
 
     :param faults: what was damaged, shown on the page; what is found to be
         is added
     :param runs: what is drawn over time
     :param ahead: `progress` of these records; None: it is asked
-    :param left: cases that budgets left to other nights (`outcomes.rotated`)
+    :param left: test cases that budgets left to other sessions
+        (`outcomes.rotated`)
     """
     page = Page(frame, partial, before, png, verdict)
     faults = [] if faults is None else faults
@@ -753,7 +755,7 @@ def facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def sparkline(values: np.ndarray, reference: float) -> str:
-    """A line of a figure over its runs, as SVG; '' of a single one."""
+    """A line of a plot over its runs, as SVG; '' of a single one."""
     if len(values) < 2:
         return ''
     low, high = float(values.min()), float(values.max())
@@ -818,7 +820,7 @@ def _list(names: list[str], maximum: int = 6) -> str:
 
 def _about(known: Family | None, programs: Iterable[str]
            ) -> list[tuple[str, str]]:
-    """What the figures of programs tell: (programs, text)."""
+    """What the plots of programs tell: (programs, text)."""
     texts: dict[str, list[str]] = {}
     for program in programs:
         if known and (text := known.tells(program)):
@@ -850,7 +852,7 @@ def over_time(page: Page, runs: list[series.Series]
 
 def _still(folder: Path | None, names: list[str], made_of: bytes
            ) -> bytes | None:
-    """The SVG of a figure that is still the same; None: draw it."""
+    """The SVG of a plot that is still the same; None: draw it."""
     if not folder or not all((folder / name).exists() for name in names):
         return None
     try:

@@ -1,4 +1,4 @@
-"""`./plumb plot FILE`: people's own figures, asked for in a YAML file."""
+"""`./plumb plot FILE`: people's own plots, asked for in a YAML file."""
 from __future__ import annotations
 
 import dataclasses
@@ -96,7 +96,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def load(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:
-    """The title, and (entry, module of its kind, options) of each figure.
+    """The title, and (entry, module of its kind, options) of each plot.
 
     :raises strict.Fault: file, line, key and what is allowed
     """
@@ -155,7 +155,7 @@ def of_all(frame: pd.DataFrame) -> plots.Records:
 def drawings(records: plots.Records, entry: Any, kind: Any,
              options: Mapping[str, Any], file: Path, title: str
              ) -> list[plots.Drawing]:
-    """The figures of an entry.
+    """The plots of an entry.
 
     :raises PlotError: it names a field that no record has
     """
@@ -210,7 +210,7 @@ def _family(records: plots.Records, options: Mapping[str, Any]
 
 def draw(files: dict[str, bytes], drawing: plots.Drawing, png: bool
          ) -> None:
-    """Draws a figure into `files`, by a name of its own."""
+    """Draws a plot into `files`, by a name of its own."""
     stem = re.sub(r'[^\w.]+', '-', drawing.name).strip('-')
     while f'{stem}.svg' in files:
         stem += '-'

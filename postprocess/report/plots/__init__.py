@@ -1,6 +1,6 @@
 """Figures of the page: a module of this folder for each kind.
 
-A family says in its family.yaml which figures are drawn of it:
+A family says in its family.yaml which plots are drawn of it:
 
     plots:
       - {kind: curve, metric: latency}
@@ -10,7 +10,7 @@ A family says in its family.yaml which figures are drawn of it:
 the module names in OPTIONS, and every fault is told with file and line. A
 family that says nothing gets DEFAULT. How to add a kind: README.md.
 
-No module here imports matplotlib before it draws: a page without a figure
+No module here imports matplotlib before it draws: a page without a plot
 costs nothing of it.
 """
 from __future__ import annotations
@@ -57,12 +57,12 @@ class PlotError(strict.Fault):
 
 @dataclass(frozen=True)
 class Drawing:
-    """One figure of the page, not drawn yet."""
+    """One plot of the page, not drawn yet."""
     #: Stem of its files; parts that are not alike in two drawings.
     name: str
     #: What it shows, for who cannot see it.
     about: str
-    #: Makes the figure of `args`.
+    #: Makes the plot of `args`.
     chart: Callable[..., Figure]
     args: tuple
     #: Where it stands on the page: with its program, or below a heading of
@@ -74,7 +74,7 @@ class Drawing:
     note: str = ''
 
     def made_of(self) -> str:
-        """The same for figures that look the same: a hash of the arguments,
+        """The same for plots that look the same: a hash of the arguments,
         and of all that draws them."""
         digest = hashlib.sha256(_drawers())
         digest.update(f'{self.chart.__module__} {self.chart.__name__}'
@@ -90,7 +90,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Records:
-    """What figures of one family are made of."""
+    """What plots of one family are made of."""
     #: '' where they are of several (`plumb plot`).
     family: str
     #: Columns: `drawn`. A record is the `judged` one of its run, or a
@@ -102,8 +102,8 @@ class Records:
     points: pd.DataFrame
     #: What runs left over time (postprocess/perflogs/series.py).
     over_time: list[OverTime] = field(default_factory=list)
-    #: Raw samples of the newest run of each case (samples.py),
-    #: read when a figure asks for them.
+    #: Raw samples of the newest run of each test case (samples.py),
+    #: read when a plot asks for them.
     samples: Callable[[], list[Raw]] = list
 
     @functools.cached_property
@@ -136,7 +136,7 @@ class OverTime(NamedTuple):
 
 @dataclass(frozen=True)
 class Panel:
-    """A metric, and what of its series fits in one figure."""
+    """A metric, and what of its series fits in one plot."""
     records: Records
     #: '' of several together.
     program: str
@@ -162,7 +162,7 @@ class Panel:
         return self.of(self.records.points)
 
     def of(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """What is of this metric and these series, with labels; a figure
+        """What is of this metric and these series, with labels; a plot
         depends on the columns that it takes from it."""
         mine = frame[(frame['metric'] == self.metric)
                      & frame['kind'].isin(self.labels.index)]
@@ -175,7 +175,7 @@ class Panel:
     def drawing(self, kind: str, chart: Callable[..., Figure],
                 frame: pd.DataFrame, title: str, *more: Any,
                 about: str = '') -> Drawing:
-        """A figure of some of its records.
+        """A plot of some of its records.
 
         :param more: arguments of `chart` after the records and the title
         """
@@ -186,7 +186,7 @@ class Panel:
 
 @functools.cache
 def _drawers() -> bytes:
-    """What a figure depends on besides its arguments."""
+    """What a plot depends on besides its arguments."""
     folder = Path(__file__).parent
     return b''.join(
         [importlib.metadata.version('matplotlib').encode()]
@@ -208,7 +208,7 @@ def module(kind: str) -> ModuleType:
 
 def checked(family: Family | None
             ) -> list[tuple[ModuleType, dict[str, Any]]]:
-    """Kinds and options of a family's figures, all of them known and well.
+    """Kinds and options of a family's plots, all of them known and well.
 
     :param family: None, or without plots: DEFAULT
     :raises PlotError: file, line, key and what is allowed
@@ -297,7 +297,7 @@ def where(value: Any, family: Family | None = None
 
 def fields(value: Any, family: Family | None = None) -> naming.Names:
     """Options `by` and `panel`: a field or a list of them; a field is a
-    parameter of cases, or one of naming.KNOWN.
+    parameter of test cases, or one of naming.KNOWN.
 
     :raises ValueError: what is wrong with it
     """
@@ -343,7 +343,7 @@ CHOICE = {'metric': metrics, 'where': where, 'by': fields, 'panel': fields,
 
 def without_curves(records: Records) -> Records:
     """The same with those points alone that are of the whole run, and of
-    cases with a single size."""
+    test cases with a single size."""
     points = records.points
     one = points.groupby(['kind', 'metric'], observed=True)[
         'point'].transform('nunique') < 2
@@ -409,9 +409,9 @@ def panels(records: Records, metric: tuple[str, ...] = (),
            ) -> Iterator[Panel]:
     """Each metric and panel; of each program, or with `by` of all together.
 
-    :param merge: fields that tell no series apart: cases that differ in
+    :param merge: fields that tell no series apart: test cases that differ in
         nothing else are points of one
-    :param most: series in a figure, where that is not what all have
+    :param most: series in a plot, where that is not what all have
     :param drop: of some kinds, fields that tell no series apart
     """
     table = chosen(records.table, where)
@@ -431,7 +431,7 @@ def panels(records: Records, metric: tuple[str, ...] = (),
             labels = naming.named(some.drop(columns=[field for field in (
                 *merge, *(drop(some) if drop else ())) if field in some]),
                 by, panel, maximum)
-            # Figures of a refused run, where they were kept, stand apart.
+            # Plots of a refused run, where they were kept, stand apart.
             labels['label'] = (labels['label'] + some['valid'].map(
                 {True: '', False: ', not valid'})).str.removeprefix(', ')
             head = ': '.join(filter(None, [title or program, name]))
@@ -468,7 +468,7 @@ def shown(unit: str) -> str:
 
 def drawings(records: Records, family: Family | None
              ) -> tuple[list[Drawing], list[str]]:
-    """The figures of a family, in their order, and how to read them.
+    """The plots of a family, in their order, and how to read them.
 
     :raises PlotError: an entry of its `figures` is wrong
     """
@@ -479,5 +479,5 @@ def drawings(records: Records, family: Family | None
         found += mine
         if mine:
             reading[kind.READING] = None
-    # Two entries may ask for the same figure.
+    # Two entries may ask for the same plot.
     return list({d.name: d for d in found}.values()), list(reading)

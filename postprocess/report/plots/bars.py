@@ -29,13 +29,13 @@ READING = ('Bars: the newest run of each; a thin line from the least to the '
            'far as a bound allows.')
 COLUMNS = ['label', 'speed', 'group', 'runs', 'minimum', 'maximum', 'value',
            'reference', 'lower', 'upper']
-#: Bars in a figure.
+#: Bars in a plot.
 MAX_ROWS = 24
 
 
 def drawings(records: Records, by: naming.Names = (),
              at: tuple[Any, ...] = (), **choice: Any) -> Iterator[Drawing]:
-    """A figure for each metric and panel; without `by`, of what has no size
+    """A plot for each metric and panel; without `by`, of what has no size
     and of all programs together."""
     first = (by or ('program',))[0]
     if not by and not at:

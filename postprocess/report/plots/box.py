@@ -25,7 +25,7 @@ COLUMNS = ['label', 'speed', 'point', 'count', 'q1', 'q2', 'q3', 'low',
 
 
 def drawings(records: Records, **choice: Any) -> Iterator[Drawing]:
-    """A figure for each metric and panel with several samples of a point."""
+    """A plot for each metric and panel with several samples of a point."""
     table, beyond = records.spreads
     ends = beyond.groupby('row')['value'].agg(['min', 'max'])
     table = table[(table['count'] >= charts.FEWEST_FOR_BOX)

@@ -43,7 +43,7 @@ FAR = 4
 
 def drawings(records: Records, limit: str = '', **choice: Any
              ) -> Iterator[Drawing]:
-    """A figure for each metric and panel that has sizes."""
+    """A plot for each metric and panel that has sizes."""
     bounds = records.points[records.points['metric'] == limit]
     bounds = bounds.drop_duplicates(['kind', 'point'], keep='last').set_index(
         ['kind', 'point'])['value'].rename('limit')
@@ -62,7 +62,7 @@ def drawings(records: Records, limit: str = '', **choice: Any
 
 def curve(frame: pd.DataFrame, title: str, unit: str,
           limits: list[Mapping[str, Any]] = []) -> Figure:
-    """A figure over size.
+    """A plot over size.
 
     :param frame: COLUMNS, a row a series and size; `limit` where it has one
     :param limits: rows of config/limits.yaml and the like

@@ -1,4 +1,4 @@
-"""A figure over runs: what is taken of the whole run, or at one size."""
+"""A plot over runs: what is taken of the whole run, or at one size."""
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ POINTS, MAXIMUM = 40, 240
 
 def drawings(records: Records, at: tuple[Any, ...] = (), **choice: Any
              ) -> Iterator[Drawing]:
-    """A figure for each metric and panel with several runs."""
+    """A plot for each metric and panel with several runs."""
     if not at:
         records = without_curves(records)
     judged = records.frame[records.frame['judged']]

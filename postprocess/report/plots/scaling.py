@@ -68,7 +68,7 @@ COLUMNS = ['label', 'speed', 'x', 'runs', 'low', 'median', 'high', 'value']
 
 def drawings(records: Records, over: str, fit: str, at: tuple[Any, ...],
              by: naming.Names = (), **choice: Any) -> Iterator[Drawing]:
-    """A figure for each metric and panel with several numbers of nodes."""
+    """A plot for each metric and panel with several numbers of nodes."""
     def drop(table: pd.DataFrame) -> list[str]:
         # What has each of its values at one x only (of a series) says the
         # same as x.

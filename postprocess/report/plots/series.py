@@ -89,7 +89,7 @@ OPTIONS = {'panels': panels}
 
 
 def drawings(records: Records, panels: list[Panel]) -> Iterator[Drawing]:
-    """A figure for each run that left series which a panel shows."""
+    """A plot for each run that left series which a panel shows."""
     for run in records.over_time:
         if not set(run.series.kinds) & {panel['of'] for panel in panels}:
             continue

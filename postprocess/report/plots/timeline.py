@@ -21,7 +21,7 @@ OPTIONS = {'call': calls, 'where': where, 'by': fields, 'panel': fields,
 READING = ('Timelines: a row a rank (or what stands at the '
            'axis) of the newest run, a colour a call; a '
            'mark without a length is an event.')
-#: Ranks and calls in a figure; of more, the first ranks and the time until
+#: Ranks and calls in a plot; of more, the first ranks and the time until
 #: that many calls.
 MAX_RANKS, MAX_SPANS = 32, 4000
 
@@ -29,7 +29,7 @@ MAX_RANKS, MAX_SPANS = 32, 4000
 def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
              panel: naming.Names, title: str, where: tuple = (),
              rows: str = '') -> Iterator[Drawing]:
-    """A figure for each run whose samples say when they began.
+    """A plot for each run whose samples say when they began.
 
     :param rows: what a row is, where it is no rank
     """

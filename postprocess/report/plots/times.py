@@ -1,4 +1,4 @@
-"""Wall, user and system time of whole programs, all programs in a figure."""
+"""Wall, user and system time of whole programs, all programs in a plot."""
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from . import TIMES, Drawing, Records
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Programs in one figure.
+#: Programs in one plot.
 MAX_ROWS = 30
 OPTIONS: dict = {}
 READING = ('Times of whole programs: a bar as long as the median of all runs, '
@@ -26,7 +26,7 @@ COLUMNS = ['row', 'label', 'speed', 'metric', 'runs', 'median', 'minimum',
 
 
 def drawings(records: Records) -> Iterator[Drawing]:
-    """A figure for each partition and environment, and MOST_ROWS programs."""
+    """A plot for each partition and environment, and MOST_ROWS programs."""
     spent = records.points[records.points['metric'].isin(TIMES)]
     table = records.table[records.table.index.isin(spent['kind'])]
     for place, mine in table.groupby(['system', 'partition', 'environ']):

@@ -50,7 +50,7 @@ MAX_CALLS = 600
 def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
              panel: naming.Names, title: str, where: tuple = ()
              ) -> Iterator[Drawing]:
-    """A figure for each call and panel."""
+    """A plot for each call and panel."""
     for split, head, mine in grouped(records, by, panel, title, where):
         every = sorted({name for _, run in mine
                         for name in run.calls['call'].unique()})
@@ -73,7 +73,7 @@ def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
 def grouped(records: Records, by: naming.Names, panel: naming.Names,
             title: str, where: tuple
             ) -> Iterator[tuple[str, str, list[tuple[str, Raw]]]]:
-    """Raw samples of what stands in one figure: panel, heading, and the runs
+    """Raw samples of what stands in one plot: panel, heading, and the runs
     with their labels; of each program, or with `by` of all together."""
     table = chosen(records.table, where)
     runs = {run.kind: run for run in records.samples()

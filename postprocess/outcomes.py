@@ -69,7 +69,7 @@ class Standing:
     waiting: list[tuple[Any, str]] = field(default_factory=list)
     #: Metrics that nothing judges in test cases with a reference: a record of
     #: the test case, the metric, and what it waits for.
-    no_reference: list[tuple[Any, str, str]] = field(default_factory=list)
+    no_tolerance: list[tuple[Any, str, str]] = field(default_factory=list)
 
 
 def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
@@ -100,8 +100,8 @@ def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
             continue
         ahead_of = far.get(key)
         if rows['reference'].notna().any():
-            found.no_reference += [
-                (first, metric, _no_reference(metric, ahead_of))
+            found.no_tolerance += [
+                (first, metric, _no_tolerance(metric, ahead_of))
                 for metric in without_tolerance
             ]
         elif (
@@ -112,14 +112,15 @@ def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
     return found
 
 
-def _no_reference(metric: str, mine: Progress | None) -> str:
+def _no_tolerance(metric: str, mine: Progress | None) -> str:
     """What a metric without a tolerance waits for: each for its own runs."""
     of = mine.needs_of if mine else {}
     # What is judged instead stands in its place.
     other = judged.instead(mine.family, metric) if mine else None
     runs = of[metric] if metric in of else of.get(
         other or '', mine.needs if mine else 0)
-    return f'no_reference: {"propose again" if runs == 0 else more_runs(runs)}'
+    return ('propose references again' if runs == 0
+            else f'no tolerance yet: {more_runs(runs)}')
 
 
 def _without_tolerance(
@@ -144,14 +145,14 @@ def words(runs: int | None, lacks: str = '') -> str:
     :param lacks: what is missing, where it is not simply a reference
     """
     if runs is None:
-        # For what remains there is a reference all the same.
-        what = ('no number of runs would do for all of it: ./plumb '
-                'references propose')
+        # All other metrics get a reference all the same.
+        todo = ('no number of sessions would suffice for all metrics: '
+                './plumb references propose')
     elif runs:
-        what = f'needs {runs} more run{"s" * (runs > 1)}'
+        todo = f'needs {runs} more session{"s" * (runs > 1)}'
     else:
-        what = 'has runs enough: ./plumb references propose'
-    return f'{lacks or "no reference"}: {what}'
+        todo = 'has enough sessions: ./plumb references propose'
+    return f'{lacks or "no reference"}: {todo}'
 
 
 def stale(frame: pd.DataFrame, partial: Partial = {}) -> pd.DataFrame:

@@ -55,9 +55,9 @@ class Left(NamedTuple):
 
     def __str__(self) -> str:
         """The test case, what it needs, when it ran last."""
-        when = (f'last ran {self.last[:4]}-{self.last[4:6]}-{self.last[6:8]} '
+        when = (f'last run {self.last[:4]}-{self.last[4:6]}-{self.last[6:8]} '
                 f'{self.last[9:11]}:{self.last[11:13]}' if self.last
-                else 'never ran')
+                else 'never run')
         return f'{self.name}: {when}, needs {self.hours:.3g} node-hours'
 
 
@@ -174,8 +174,8 @@ def read(path: Path, report: Callable[[Path, int, str], None]
     try:
         data: dict[str, Any] = json.loads(regular.text(path))
         if data['plan'] != 1:
-            report(path, 1, f"plan of format {data['plan']!r}, not 1; read "
-                   'it with a newer checkout of the suite')
+            report(path, 1, f"the format of the plan is {data['plan']!r}, not "
+                   '1; read it with a newer checkout of the suite')
             return None
         cases = [{name: str(case[name]) for name in (*COLUMNS, 'name')}
                  for case in data['cases']]

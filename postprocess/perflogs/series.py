@@ -126,9 +126,10 @@ def _point(known: Units, second: str, series: str, metric: str, value: str,
         raise ValueError(f'phase {phase[:40]!r} is not one of '
                          + ', '.join(PHASES))
     if counts not in (('0', '1') if kind == 'server' else ('',)):
-        raise ValueError(f'counts {counts[:40]!r} cannot be of a {kind}')
+        raise ValueError(f'counts {counts[:40]!r} is not allowed for a '
+                         f'{kind}')
     if bool(why) != (counts == '0'):
-        raise ValueError(f'counts {counts!r} does not go with why '
-                         f'{why[:40]!r}')
+        raise ValueError(f'counts is {counts!r} and why is {why[:40]!r}; why '
+                         'is given if counts is 0, and only then')
     return (attached.number('second', second), series, metric,
             attached.number('value', value), unit, phase, counts, why)

@@ -251,17 +251,17 @@ def usable(frame: pd.DataFrame, new_level: bool = False
             (frame['speed'] == 'mixed', 'at mixed speed'),
             (frame['guard'] != '', 'refused by a guard'),
             (frame['result'] == 'inconclusive',
-             'did not measure the program (its '
-             'client, other programs or shared CPUs limited it)'),
+             'inconclusive (the client, other programs or shared CPUs '
+             'limited the program)'),
             (failed, 'failed'),
-            (frame['value'].isna(), 'a figure is no number')):
+            (frame['value'].isna(), 'a value is not a number')):
         if not bad.any():
             continue
         out = (np.bincount(case, bad) > 0)[case] & good
         if out.any():
             runs = len(np.unique(case[out]))
-            notes.append(f"{runs} run{'s' * (runs > 1)} of a case left out: "
-                         f'{why}')
+            notes.append(f"{runs} session{'s' * (runs > 1)} of test cases "
+                         f'left out: {why}')
             good &= ~out
     frame = frame[good]
     return frame[naming.judged(frame)], notes

@@ -198,11 +198,11 @@ def _wanted(folder: Path, families: list[str] | None
     for name in families or []:
         if name not in there:
             raise Refused(f'{folder}: no proposal of family {name!r} '
-                          f"(there: {', '.join(there) or 'none'}); make "
+                          f"(proposals: {', '.join(there) or 'none'}); make "
                           'one: ./plumb references propose')
     if not there:
-        raise Refused(f'{folder}: nothing is proposed; make a proposal: '
-                      './plumb references propose')
+        raise Refused(f'{folder}: no proposal; make one: ./plumb references '
+                      'propose')
     return {name: found for name, found in there.items()
             if not families or name in families}
 
@@ -210,8 +210,8 @@ def _wanted(folder: Path, families: list[str] | None
 def accept(folder: Path, proposed: dict[str, CommentedMap],
            wanted: Callable[[tuple], bool], reason: str = '') -> int:
     """Accepts proposals and prints what was done; the exit code."""
-    said, refused = acceptance.accept(folder, proposed, wanted, reason)
-    print(*said, sep='\n')
+    messages, refused = acceptance.accept(folder, proposed, wanted, reason)
+    print(*messages, sep='\n')
     for line in refused:
         print(f'plumb references: {line}', file=sys.stderr)
     return 1 if refused else 0
@@ -272,8 +272,8 @@ def write(folder: Path, proposed: dict[str, CommentedMap], notes: list[str],
                        for family, found in proposed.items()})
     _print_notes(notes)
     for family in proposed:
-        print(f'{folder / grammar.proposal(family)}: proposed; read the '
-              'difference above, then ./plumb references accept '
+        print(f'{folder / grammar.proposal(family)}: proposed; check the '
+              'difference above, then run ./plumb references accept '
               f'--site {site} --family {family}')
 
 
@@ -308,8 +308,7 @@ def select(frame: pd.DataFrame, system: str,
         order = order[_position(order, start) if start else 0:
                       _position(order, end) + 1 if end else None]
         if not order:
-            raise ValueError(f'--sessions {runs}: the last is before the '
-                             'first')
+            raise ValueError(f'--sessions {runs}: LAST is before FIRST')
     elif first:
         order = order[:first]
     elif last:
@@ -340,8 +339,8 @@ def propose(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
         runs = case['run'].nunique()
         shapes = case[['program', 'num_nodes', 'num_tasks']].drop_duplicates()
         if len(shapes) > 1:
-            clashes.append(f'{check} {params}: skipped, its records have '
-                           'several programs or numbers of ranks')
+            clashes.append(f'{check} {params}: left out, because its records '
+                           'have several programs or numbers of ranks')
         elif runs < min_runs:
             missing[family, speed, runs] += 1
         else:
@@ -353,9 +352,9 @@ def propose(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
     for (family, speed, runs), count in sorted(missing.items()):
         more = min_runs - runs
         notes.append(
-            f'{min_runs} runs needed, {runs} found for {count} '
-            f"case{'s' * (count > 1)} of {family} at speed {speed}: run "
-            f"`./plumb run` {more} more time{'s' * (more > 1)}, or "
+            f"{count} test case{'s have' if count > 1 else ' has'} {runs} of "
+            f'{min_runs} sessions (family {family}, CPU speed class {speed}); '
+            f"run `./plumb run` {more} more time{'s' * (more > 1)}, or "
             '`./plumb references calibrate`')
     notes += clashes
     if not entries:
@@ -371,8 +370,8 @@ def _only(frame: pd.DataFrame, column: str,
     known = sorted(frame[column].unique())
     for name in wanted:
         if name not in known:
-            raise ValueError(f'no records of {column} {name!r} (there: '
-                             f"{', '.join(known) or 'none'})")
+            raise ValueError(f'no records of {column} {name!r} (the records '
+                             f"have: {', '.join(known) or 'none'})")
     return frame[frame[column].isin(wanted)] if wanted else frame
 
 
@@ -381,9 +380,10 @@ def _position(runs: list[str], name: str) -> int:
     if name in runs:
         found = [runs.index(name)]
     if len(found) != 1:
-        some = f'{len(found)} runs begin' if found else 'no run begins'
-        raise ValueError(f'--sessions: {some} with {name!r}; from {runs[0]} '
-                         f'to {runs[-1]} there are {len(runs)}')
+        some = (f'{len(found)} sessions begin' if found
+                else 'no session begins')
+        raise ValueError(f'--sessions: {some} with {name!r}; the records have '
+                         f'{len(runs)} sessions from {runs[0]} to {runs[-1]}')
     return found[0]
 
 
@@ -392,7 +392,7 @@ def _tolerance(text: str) -> tuple[str, float]:
     metric, _, number = text.rpartition('=')
     if metric and metric not in perflogs.metrics():
         raise argparse.ArgumentTypeError(
-            f'{metric!r} is no metric ({perflogs.METRICS})')
+            f'{metric!r} is not a metric ({perflogs.METRICS})')
     try:
         value = float(number)
     except ValueError:
@@ -408,7 +408,7 @@ def _regex(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as err:
         raise argparse.ArgumentTypeError(
-            f'{text!r} is no regular expression: {err}') from None
+            f'{text!r} is not a regular expression: {err}') from None
 
 
 def _full(system: str, partition: str) -> str:
@@ -439,9 +439,9 @@ def _file(family: str, entries: list[dict], min_runs: int,
     found.yaml_set_start_comment('\n'.join([
         f'References of family {family}: [centre, lower, upper, unit], '
         'thresholds are fractions.',
-        '$from: what an entry was made of. $no_reference: about how many more '
-        'runs until a',
-        'figure can be judged; 0: none would do.',
+        '$from: the sessions of an entry. $no_reference: about how many more '
+        'sessions a metric',
+        'needs until it has a tolerance; 0: no number would suffice.',
         'Proposed by `./plumb references propose` on '
         f'{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}.',
         f"suite: {_values(used, 'commit')}; "

@@ -17,11 +17,11 @@ from .sessions import RAN_ON, History
 
 #: What tells that something else changed, the most telling first.
 CAUSES = [c for c in RAN_ON if c != 'run']
-NAMES = {'machine': 'node facts', 'num_nodes': 'nodes of the job',
-         'num_tasks': 'ranks', 'tasks_per_node': 'ranks a node',
-         'nodes': 'ran on', 'spec': 'spec hash', 'commit': 'suite commit',
+NAMES = {'machine': 'node facts', 'num_nodes': 'number of nodes',
+         'num_tasks': 'ranks', 'tasks_per_node': 'ranks per node',
+         'nodes': 'nodes', 'spec': 'spec hash', 'commit': 'suite commit',
          'suite': 'suite version', 'reframe': 'ReFrame',
-         'version': 'program version', 'binding': 'CPUs of a rank'}
+         'version': 'program version', 'binding': 'CPUs per rank'}
 #: What is told by itself, whether or not a metric changed with it. Other
 #: nodes, and another commit of the suite, are what a session may have.
 ENVIRONMENT = [c for c in CAUSES if c not in ('nodes', 'commit')]

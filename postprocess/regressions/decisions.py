@@ -50,7 +50,7 @@ class Decision:
 
 def names(system: str, partition: str, environ: str, case: str,
           metric: str, point: str) -> tuple[str, str, str]:
-    """A metric, its curve and its test case, as `figures` has them."""
+    """A metric, its curve and its test case, as `metrics` has them."""
     of = f'{system}:{partition} {environ} {case}'
     return f'{of} {metric} {point}'.strip(), f'{of} {metric}', of
 
@@ -95,7 +95,7 @@ def _row(path: Path, number: int, row: Any) -> Decision:
         raise ValueError(f'{where}: until: expected null, because the '
                          'regression is accepted')
     if not isinstance(row['metrics'], list) or not row['metrics']:
-        raise ValueError(f'{where}: figures: expected a list of figures')
+        raise ValueError(f'{where}: metrics: expected a list of metrics')
     if muted and not str(row['reason'] or '').strip():
         raise ValueError(f'{where}: reason: a muted regression needs one')
     return Decision(str(row['id']), row['kind'], row['since'], row['until'],

@@ -137,10 +137,11 @@ def select(records: pd.DataFrame, session: str | None
         run for run in dates if run.startswith(session)}
     if not found:
         raise ValueError(f'no session or date begins with {session!r}; the '
-                         f'newest is {max(dates, key=lambda r: dates[r])}')
+                         'newest session is '
+                         f'{max(dates, key=lambda r: dates[r])}')
     if len({dates[run] for run in found}) > 1:
-        raise ValueError(f'{len(found)} sessions of several dates begin with '
-                         f'{session!r}; give more of it')
+        raise ValueError(f'{len(found)} sessions on several dates begin with '
+                         f'{session!r}; give more letters')
     first = records.groupby('run', observed=True)['time'].min()
     until, day = max(first[run] for run in found), dates[next(iter(found))]
     before = {run for run in dates if dates[run] < day
@@ -179,21 +180,22 @@ def _results(newest: pd.DataFrame, regressions: list[Regression]
 
 def _failure(row: Any) -> Failure:
     if row.result == 'xpass':
-        todo = ('the known fault is gone: take $xfail out of the reference '
-                'file')
+        todo = 'remove $xfail from the reference file'
     elif row.result == 'flaky':
-        todo = 'it did not fail when it was measured again: watch it'
+        todo = ('nothing now: the test case passed when it was measured '
+                'again; check its nodes if this repeats')
     elif row.guard == 'missing':
-        todo = 'the session ended before it ran: run it again'
+        todo = ('run the test case again: the session ended before the test '
+                'case ran')
     elif row.guard == clock.GUARD:
-        todo = 'remove its session, or run it again with a right clock'
+        todo = 'set the clock, then remove the session or run it again'
     elif row.guard == 'reference':
-        todo = 'it has no reference: ./plumb references calibrate'
+        todo = 'make a reference: ./plumb references calibrate'
     elif row.guard:
-        todo = f'a guard refused it ({row.guard}): see its output'
+        todo = f'see the output of the test case for guard {row.guard}'
     else:
-        todo = ('run it again; see what changed; after a known change: '
-                './plumb references propose --new-level')
+        todo = ('run the test case again, and check what changed; after an '
+                'intended change: ./plumb references propose --new-level')
     kept = row.metric != 'completed'
     return Failure(
         **results.place_of(row), result=row.result, guard=row.guard,
@@ -716,7 +718,7 @@ class _Judging:
         for row in np.flatnonzero(too_few).tolist():
             found.setdefault(int(self.of[row]), row)
         return [_case(self.hist.metrics.iloc[row],
-                      f'{sessions[row]} nights, needs '
+                      f'{sessions[row]} sessions, needs '
                       f'{wanted + 1 - sessions[row]} more',
                       sessions=int(sessions[row]),
                       needs=int(wanted + 1 - sessions[row]))
@@ -731,8 +733,8 @@ class _Judging:
             & self.hist.metrics['named'].to_numpy(bool))
         found = {int(self.of[row]): row for row in rows}
         return [_case(self.hist.metrics.iloc[row],
-                      f"{self.hist.metrics['metric'].iat[row]} was worse "
-                      'tonight: run it again',
+                      f"{self.hist.metrics['metric'].iat[row]} was worse in "
+                      'the newest session; run it again',
                       sessions=int(self.hist.last[row]) + 1,
                       needs=detect.RERUNS - int(
                           self.hist.runs[row, self.hist.last[row]]))
@@ -784,12 +786,13 @@ def _todo(kind: str, name: str, ident: str, cause: str, cases: list[str],
              f'the problem is known: ./plumb verdict mute {ident} --until '
              'DATE --reason TEXT')
     if cause:
-        return f'check whether {cause.split(";")[0]} did it; {known}'
+        return f'check whether the cause is {cause.split(";")[0]}; {known}'
     if kind in ('node', 'switch'):
-        return (f'drain {name} and see whether its cases are well elsewhere; '
-                f'{known}')
+        return (f'drain {name}, and check whether its test cases pass on '
+                f'other nodes; {known}')
     again = ' '.join(f'-n /{case}' for case in cases[:3])
-    return f'run again on other nodes: ./plumb run {again}; {known}'
+    return (f'run the test cases again on other nodes: ./plumb run {again}; '
+            f'{known}')
 
 
 def _weight(line: Regression) -> tuple:

@@ -133,7 +133,7 @@ def decision_parser(action: str) -> Parser:
 
 def _text(text: str) -> str:
     if not text.strip():
-        raise argparse.ArgumentTypeError('it is empty')
+        raise argparse.ArgumentTypeError('the text is empty')
     return text
 
 
@@ -234,7 +234,7 @@ def _decide(action: str, args: argparse.Namespace, found: Verdict) -> int:
     today = datetime.datetime.now(datetime.timezone.utc).date()
     until = getattr(args, 'until', None)
     if until and until < today:
-        raise ValueError(f'--until {until} is over: today is {today}')
+        raise ValueError(f'--until {until} is in the past: today is {today}')
     system = line.members[0].system
     folder = decisions.folder(system)
     if args.references and not folder.parent.is_dir() or system == 'local':
@@ -266,7 +266,7 @@ def _named(ident: str, known: list[Regression]) -> Regression:
     if matching:
         raise ValueError(f'several regressions begin with {ident!r}: {names}')
     raise ValueError(f'no regression has the ID {ident!r}: '
-                     + (f'these exist: {names}' if names else
+                     + (f'the verdict has {names}' if names else
                         'the verdict has no regression'))
 
 

@@ -126,24 +126,25 @@ def write(folder: str, output: Path, references: str | None = None,
         _remove_old(output, made.plots)
     except OSError as err:
         return _no_page(frame, f'{err.filename or output}: cannot be '
-                        f'written ({err.strerror}); the page is as it was '
-                        'before')
+                        f'written ({err.strerror}); the earlier page is '
+                        'unchanged')
     print(f"{output / 'index.html'}: {counts['fail']} failed, "
           + f"{counts['not_run']} not run, " * bool(counts['not_run'])
           + f"{counts['flaky']} flaky, " * bool(counts['flaky'])
           + f"{counts['pass']} passed, {counts['no_reference']} values "
           'without a reference, '
-          f"{frame['run'].nunique()} runs"
-          + f"; cases: {counts['judged']} judged, {counts['waiting']} "
-          f"without a reference; {counts['no_reference']} figures unjudged"
+          f"{frame['run'].nunique()} sessions"
+          + f"; test cases: {counts['judged']} with a tolerance, "
+          f"{counts['waiting']} without a reference; "
+          f"{counts['no_tolerance']} metrics without a tolerance"
           + (f', {len(judged.regressions)} regressed' if judged
              and judged.regressions else '')
           + f", {counts['improved']} improved" * bool(counts['improved'])
-          + f", {counts['stale']} stale cases" * bool(counts['stale'])
-          + (f", {counts['rotated']} cases left to other sessions"
+          + f", {counts['stale']} stale test cases" * bool(counts['stale'])
+          + (f", {counts['rotated']} test cases postponed"
              if counts['rotated'] else '')
-          + (f", {counts['never']} cases that can never run"
-             if counts['never'] else '')
+          + (f", {counts['never']} test cases need more node-hours than a "
+             'nightly session has' if counts['never'] else '')
           + f', {len(faults)} damaged places in perflogs' * bool(faults))
     bad = faults or any(counts[r] for r in results.FAILED) or (
         judged and judged.regressions) or counts['never']

@@ -207,7 +207,9 @@ def figure(title: str, names: list[tuple], columns: int = 1,
 
 
 def name(label: str, speed: str) -> str:
-    return ' · '.join(filter(None, [label, speed.strip('-')])) or 'all runs'
+    return (
+        ' · '.join(filter(None, [label, speed.strip('-')])) or 'all sessions'
+    )
 
 
 def names(frame: pd.DataFrame, runs: bool = True) -> list[tuple]:
@@ -218,7 +220,8 @@ def names(frame: pd.DataFrame, runs: bool = True) -> list[tuple]:
     found = []
     for label, speed, colour, line, marker, mine in series(frame):
         many = int(mine['runs'].max()) if runs else 0
-        found.append((name(label, speed) + f" ({many} run{'s' * (many > 1)})"
+        found.append((name(label, speed)
+                      + f" ({many} session{'s' * (many > 1)})"
                       * runs, colour, line, marker))
     return found
 
@@ -282,8 +285,8 @@ def tick(value: float) -> str:
     return f'{value:.4g}'
 
 
-def says(axes: Axes, text: str) -> None:
-    """What one of several rows shows, above it."""
+def row_title(axes: Axes, text: str) -> None:
+    """Sets the title of one of several rows."""
     axes.set_title(text, loc='left', fontsize=7.5, color=INK, pad=3)
 
 

@@ -28,6 +28,7 @@ from ..perflogs.plans import Left, Partial
 from ..references.progress import Progress
 from ..regressions import telling
 from ..regressions.finding import Regression, Verdict
+from ..units import display_unit
 from . import charts, plots
 from .plots import ratio
 from .tidy import tidy
@@ -48,8 +49,8 @@ CELLS = {**dict.fromkeys(FAILED + '-', (0, 1)), 'w': (.1, 1),
 ENVIRONMENT = {
     'version': 'version', 'source': 'source', 'stack': 'stack',
     'spec': 'spec hash', 'reframe': 'ReFrame', 'suite': 'suite',
-    'commit': 'commit of the suite', 'machine': 'machine',
-    'binding': 'binding', 'num_nodes': 'number of nodes',
+    'commit': 'commit of the suite', 'machine': 'node facts',
+    'binding': 'CPU binding', 'num_nodes': 'number of nodes',
     'num_tasks': 'number of ranks', 'nodes': 'nodes',
     'speed': 'speed class'}
 #: Of these a change is news for everybody.
@@ -202,12 +203,12 @@ class Page:
             row = worst.get(case.number, {})
             guard = str(case.row.guard).partition(':')[0] or row.get(
                 'guard', '').partition(':')[0]
-            why = ('known fault gone: take it out of the reference file'
+            why = ('known fault fixed: remove it from the reference file'
                    if case.ended == 'X' else
-                   'flaky: did not fail when measured again'
+                   'flaky: passed when it was measured again'
                    if case.ended == 'k' else
                    f'guard {guard}' if guard else
-                   f"{row.get('metric', 'a figure')} beyond its bound")
+                   f"{row.get('metric', 'a metric')} out of tolerance")
             text = case.reason if guard else ' '.join(filter(None, [
                 row.get('metric'), row.get('size') and f"at {row['size']}",
                 f"{row.get('value')} {row.get('unit')}, "
@@ -218,7 +219,7 @@ class Page:
                 'sessions': case.sessions})
         lost = [case for case in self.cases if case.cells[-1:] == '-']
         if lost:
-            groups['no record in the newest night'] = [{
+            groups['no record in the newest session'] = [{
                 'name': case.name, 'place': _place(case.row), 'text':
                 f'last ran {case.row.time:%Y-%m-%d %H:%M}',
                 'number': case.number, 'sessions': 0} for case in lost]
@@ -234,7 +235,7 @@ class Page:
 
     def news(self, rows: list[dict]) -> list[dict]:
         """What is not as it was the session before: {what, lines, count}."""
-        found: dict[str, list[tuple[str, int]]] = {}
+        changed: dict[str, list[tuple[str, int]]] = {}
         this_session = len(self.past.sessions) - 1
         changes: Counter[str] = Counter()
         for case in self.cases:
@@ -245,13 +246,13 @@ class Page:
             if not this_session or now in '-.':
                 continue
             if not before:
-                found.setdefault('new cases', []).append(
+                changed.setdefault('new test cases', []).append(
                     (case.name, case.number))
             elif now in FAILED and before not in FAILED:
-                found.setdefault('failed, and did not before', []).append(
+                changed.setdefault('newly failed', []).append(
                     (case.name, case.number))
             elif before in FAILED and now not in FAILED:
-                found.setdefault('good again', []).append(
+                changed.setdefault('no longer failing', []).append(
                     (case.name, case.number))
             for name, past in self.history(case.number).items():
                 # What a test case that never ran had is not known.
@@ -270,21 +271,22 @@ class Page:
         news = [{'what': what, 'count': len(cases),
                  'lines': cases[:MAX_LINES],
                  'more': len(cases) - MAX_LINES}
-                for what, cases in found.items()]
+                for what, cases in changed.items()]
         if improved:
-            news.append({'what': 'improved: propose again',
+            news.append({'what': 'improved: propose new references',
                          'count': len(improved),
                          'lines': improved[:MAX_LINES],
                          'more': len(improved) - MAX_LINES})
         if self.improved:
-            news.append({'what': 'better than it was',
+            news.append({'what': 'improved',
                          'count': len(self.improved), 'lines': [
                              (telling.regression(one)[0], None)
                              for one in self.improved[:MAX_LINES]],
                          'more': len(self.improved) - MAX_LINES})
         if changes:
             news.append({'what': 'changed environment', 'count': len(changes),
-                         'lines': [(f'{text} ({n} case{"s" * (n > 1)})', None)
+                         'lines': [(f'{text} ({n} test case{"s" * (n > 1)})',
+                                    None)
                                    for text, n in changes.most_common(
                                        MAX_LINES)],
                          'more': len(changes) - MAX_LINES})
@@ -444,10 +446,10 @@ class Page:
 
     def _verdict(self, row: Any, past: dict[tuple, np.ndarray]) -> dict:
         sign = {'lower': '≤', 'higher': '≥'}
-        bounds = [f'{sign[side]} {charts.short(row.reference * (1 + part))}'
-                  for side, part in (('higher', row.lower),
-                                     ('lower', row.upper))
-                  if pd.notna(part) and pd.notna(row.reference)]
+        allowed = [f'{sign[side]} {charts.short(row.reference * (1 + part))}'
+                   for side, part in (('higher', row.lower),
+                                      ('lower', row.upper))
+                   if pd.notna(part) and pd.notna(row.reference)]
         ratio = row.value / row.reference if row.reference else float('nan')
         better = row.result == 'pass' and improved(
             row.better, row.value, row.reference, row.lower, row.upper)
@@ -455,11 +457,11 @@ class Page:
         values = past.get((row.number, codes.get_loc(row.metric),
                            -1.0 if pd.isna(row.point) else row.point))
         spark = '' if values is None else sparkline(values, row.reference)
-        if row.metric == 'completed':      # the guard says it all
+        if row.metric == 'completed':      # the guard is the result
             row = row._replace(
-                metric='figures kept' if row.kept else 'no figures',
+                metric='values kept' if row.kept else 'no values',
                 value=float('nan'), unit='', reference=float('nan'))
-            ratio, bounds, spark = float('nan'), [], ''
+            ratio, allowed, spark = float('nan'), [], ''
         name = self.names.loc[row.kind]
         return {
             'result': row.result, 'number': row.number,
@@ -471,14 +473,14 @@ class Page:
             'size': '' if pd.isna(row.point) else charts.human(row.point),
             'bytes': '' if pd.isna(row.point) else int(row.point),
             'value': '' if pd.isna(row.value)
-            else charts.short(row.value), 'unit': plots.shown(row.unit),
+            else charts.short(row.value), 'unit': display_unit(row.unit),
             'raw': '' if pd.isna(row.value) else float(row.value),
             'reference': '' if pd.isna(row.reference)
             else charts.short(row.reference),
-            'bound': ', '.join(bounds), 'guard': row.guard,
+            'allowed': ', '.join(allowed), 'guard': row.guard,
             'reason': reasons.of(row) if row.guard else '',
             'ratio': '' if pd.isna(ratio) else f'{ratio:.2f}\u2009×',
-            'note': 'improved: propose again' if better else '',
+            'note': 'improved: propose a new reference' if better else '',
             'spark': spark, 'run': row.run, 'where':
             f'{row.file}:{row.line}', 'emulated': row.emulated}
 
@@ -582,7 +584,7 @@ class Page:
             'left': left,
             'kinds': [[*row] for row in zip(
                 table['family'], self.names['name'], places, strict=True)],
-            'metrics': [[name, plots.shown(known[name]['unit']),
+            'metrics': [[name, display_unit(known[name]['unit']),
                          known[name]['means']] for name in metrics],
             'rows': [[row.kind, row.speed.strip('-'), where[row.metric],
                       position(row.point),
@@ -644,14 +646,14 @@ def build(frame: pd.DataFrame, faults: list | None = None,
     frame = page.data.frame
     stale = [f'{page.where(row)} · last ran {row.time:%Y-%m-%d %H:%M}'
              for row in outcomes.stale(frame, partial).itertuples()]
-    stands = outcomes.standing(frame, ahead)
-    turns = [str(one) for one in left if one.nightly_sessions]
-    never = [f'{one}, and the budget is {one.budget:g} a night' for one in left
-             if not one.nightly_sessions]
-    counts |= {'stale': len(stale), 'rotated': len(turns),
-               'never': len(never), 'judged': stands.judged,
-               'waiting': len(stands.waiting),
-               'no_reference': len(stands.no_reference),
+    standing = outcomes.standing(frame, ahead)
+    postponed = [str(case) for case in left if case.nightly_sessions]
+    never = [f'{case}; the budget is {case.budget:g} per nightly session'
+             for case in left if not case.nightly_sessions]
+    counts |= {'stale': len(stale), 'rotated': len(postponed),
+               'never': len(never), 'judged': standing.judged,
+               'waiting': len(standing.waiting),
+               'no_tolerance': len(standing.no_tolerance),
                'improved': sum(bool(row['note']) for row in rows)}
     counts |= page.counts
     series_of = over_time(page, runs.series if runs else [])
@@ -664,18 +666,18 @@ def build(frame: pd.DataFrame, faults: list | None = None,
     text = _templates().get_template('report.html').render(
         title=title or 'Plumbline · '
         + ', '.join(sorted(frame['system'].unique())),
-        made=f'{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M}',
+        written=f'{datetime.datetime.now(datetime.timezone.utc):%F %H:%M}',
         health=health(counts, len(faults)), counts=counts,
         worse=page.worse(), wrong=page.wrong(rows), news=page.news(rows),
         grid=page.grid(), failed=FAILED,
         sessions=sessions, older=first, facts=facts(frame), stale=stale,
-        turns=turns, never=never,
-        within=max((one.nightly_sessions for one in left), default=0),
+        postponed=postponed, never=never,
+        within=max((case.nightly_sessions for case in left), default=0),
         verdicts=rows, families=sections, sites=sites,
-        waiting=[f'{page.where(row)} · {words}'
-                 for row, words in stands.waiting],
-        no_reference=[f'{page.where(row)} · {figure} · {words}'
-                  for row, figure, words in stands.no_reference],
+        waiting=[f'{page.where(row)} · {reason}'
+                 for row, reason in standing.waiting],
+        no_tolerance=[f'{page.where(row)} · {metric} · {reason}'
+                      for row, metric, reason in standing.no_tolerance],
         faults=[str(fault) for fault in faults],
         emulated=sorted(frame.loc[frame['emulated'], 'program'].unique()),
         data=_json({'cases': page.lookup(), 'sessions': sessions,
@@ -699,25 +701,25 @@ def health(counts: dict[str, int], faults: int) -> dict[str, str]:
         (counts['cases_not_run'], 'not run'),
         (counts['cases_flaky'], 'flaky'),
         (counts['regressed'], 'regression(s)'),
-        (counts['cases_gone'], 'known fault(s) gone'),
+        (counts['cases_gone'], 'known fault(s) fixed'),
         (faults, 'damaged place(s) in the perflogs')) if number]
     also = [some(number, what) for number, what in (
         (counts['cases_inconclusive'], 'inconclusive'),
-        (counts['no_record'], 'without a record in the newest night'),
-        (counts['waiting'], 'not judged yet'),
+        (counts['no_record'], 'without a record in the newest session'),
+        (counts['waiting'], 'without a reference'),
         (counts['cases_known'], 'with a known fault')) if number]
     if bad:
         return {'state': 'bad', 'word': 'Not healthy',
                 'text': ', '.join(bad + also)}
     if not counts['judged']:
-        return {'state': 'open', 'word': 'Not judged yet', 'text': (
-            f"{some(cases, 'case(s)')} ran and nothing failed, but no bound "
-            'judges them')}
+        return {'state': 'open', 'word': 'Not compared yet', 'text': (
+            f"{some(cases, 'test case(s)')} ran and nothing failed, but no "
+            'value has a tolerance')}
     warn = counts['no_record'] or counts['cases_inconclusive']
     return {'state': 'warn' if warn else 'good', 'word': 'Healthy',
             'text': ', '.join([
-                f"{some(counts['judged'], 'judged case(s)')} good in the "
-                'newest run', *also])}
+                f"{some(counts['judged'], 'test case(s)')} within tolerance "
+                'in the newest session', *also])}
 
 
 def facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
@@ -746,12 +748,13 @@ def facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
         ('ReFrame', values('reframe')),
         ('Time (UTC)', f'{first:%Y-%m-%d %H:%M}' + (
             f' to {last:%Y-%m-%d %H:%M}' if last > first else '')),
-        ('Runs', f"{runs} run{'s' * (runs > 1)} of {len(cases)} "
-                 f"case{'s' * (len(cases) > 1)}"
+        ('Sessions', f"{runs} session{'s' * (runs > 1)} of {len(cases)} "
+                     f"test case{'s' * (len(cases) > 1)}"
                  f', {charts.short(len(frame))} records'),
-        ('Speed class', ', '.join(
+        ('CPU speed class', ', '.join(
             f"{'no speed probe' if s == '-' else s} ({n} "
-            f"run{'s' * (n > 1)})" for s, n in speeds.items() if n))] if text]
+            f"session{'s' * (n > 1)})" for s, n in speeds.items() if n))]
+        if text]
 
 
 def sparkline(values: np.ndarray, reference: float) -> str:
@@ -772,7 +775,7 @@ def sparkline(values: np.ndarray, reference: float) -> str:
     level = (f'<path d="M0 {y(reference)}H100" class="level"/>'
              if reference == reference else '')
     return (f'<svg class="spark" viewBox="0 0 100 20" role="img" '
-            f'aria-label="{len(values)} runs, from {charts.short(low)} to '
+            f'aria-label="{len(values)} sessions, {charts.short(low)} to '
             f'{charts.short(high)}">{level}<polyline points="{line}"/>'
             f'<circle cx="98" cy="{y(values[-1])}" r="2"/></svg>')
 
@@ -840,10 +843,10 @@ def over_time(page: Page, runs: list[series.Series]
         guards = sorted(set(frame.loc[mine, 'guard']) - {''})
         title = ', '.join(filter(None, [
             f'{row.program}: over time', page.names['label'][row.kind],
-            f'{row.time:%d %b %H:%M}', 'NOT VALID' * bool(guards)]))
+            f'{row.time:%d %b %H:%M} UTC', 'NOT VALID' * bool(guards)]))
         note = guards and (
             f"Not valid (guard: {', '.join(guards)}): "
-            + ('; '.join(run.reasons) or 'nothing says why'))
+            + ('; '.join(run.reasons) or 'no reason was recorded'))
         found.setdefault(row.family, []).append(plots.OverTime(
             run, row.program, f'{row.run} {row.case}', title,
             families()[row.family].bands_of(row.params), note or ''))

@@ -36,6 +36,7 @@ from config.families import Family, families, shared_limits
 from config.sessions import judged
 
 from ... import naming, perflogs
+from ...units import display_unit
 from .. import charts, summary
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ DEFAULT: tuple[dict[str, Any], ...] = (
 
 
 class PlotError(strict.Fault):
-    """A fault of an entry of `figures`: `FILE:LINE: reason`."""
+    """A fault of an entry of `plots`: `FILE:LINE: reason`."""
 
 
 @dataclass(frozen=True)
@@ -149,8 +150,8 @@ class Panel:
 
     @property
     def unit(self) -> str:
-        """'' of a plain number."""
-        return shown(perflogs.metrics()[self.metric]['unit'])
+        """The unit for people; '': dimensionless."""
+        return display_unit(perflogs.metrics()[self.metric]['unit'])
 
     @property
     def about(self) -> str:
@@ -239,7 +240,7 @@ def check(entry: Mapping[str, Any], family: Family | None, file: str
     for key in entry:
         if key != 'kind' and key not in options:
             allowed = ', '.join(options) or 'none'
-            raise fault(key, f'{kind} has no option {key!r} (it has: '
+            raise fault(key, f'{kind} has no option {key!r} (allowed: '
                         f'{allowed}){nearest(key, options)}')
     found = {}
     for key, parse in options.items():
@@ -265,11 +266,11 @@ def metrics(value: Any, family: Family | None = None
         return ()
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not names:
-        raise ValueError(f'{value!r} is no name of a metric, and no list of '
-                         'them')
+        raise ValueError(f'{value!r} is not the name of a metric or a list '
+                         'of names')
     for name in names:
         if name not in perflogs.metrics():
-            raise ValueError(f'{name!r} is no metric'
+            raise ValueError(f'{name!r} is not a metric'
                              + nearest(name, perflogs.metrics()))
     return tuple(names)
 
@@ -283,14 +284,14 @@ def where(value: Any, family: Family | None = None
     if value is None:
         return ()
     if not isinstance(value, Mapping):
-        raise ValueError(f'{value!r} is no mapping of fields to patterns, '
+        raise ValueError(f'{value!r} is not a mapping of fields to patterns, '
                          "such as {program: 'x_*', num_nodes: 2}")
     found = []
     for name, patterns in value.items():
         patterns = patterns if isinstance(patterns, list) else [patterns]
         if not patterns or any(isinstance(one, dict | list | None)
                                for one in patterns):
-            raise ValueError(f'{name}: {patterns!r} is no pattern')
+            raise ValueError(f'{name}: {patterns!r} is not a pattern')
         found.append((fields(name)[0], tuple(map(str, patterns))))
     return tuple(found)
 
@@ -306,8 +307,10 @@ def fields(value: Any, family: Family | None = None) -> naming.Names:
     names = value if isinstance(value, list) else [value]
     for name in names:
         if not isinstance(name, str) or not name.isidentifier():
-            raise ValueError(f'{name!r} is no field: a parameter, or one of '
-                             + ', '.join(naming.KNOWN))
+            raise ValueError(
+                f'{name!r} is not a field: a parameter, or one of '
+                + ', '.join(naming.KNOWN)
+            )
     return tuple(names)
 
 
@@ -317,7 +320,7 @@ def words(value: Any, family: Family | None = None) -> str:
     :raises ValueError: it is none
     """
     if not isinstance(value, str | None):
-        raise ValueError(f'{value!r} is no text')
+        raise ValueError(f'{value!r} is not text')
     return value or ''
 
 
@@ -461,16 +464,12 @@ def limits(panel: Panel) -> list[Mapping[str, Any]]:
         and all(re.search(row.get('when', ''), one) for one in params)]
 
 
-def shown(unit: str) -> str:
-    """A unit as it is shown: of a plain number, nothing."""
-    return '' if unit == '1' else unit
-
 
 def drawings(records: Records, family: Family | None
              ) -> tuple[list[Drawing], list[str]]:
     """The plots of a family, in their order, and how to read them.
 
-    :raises PlotError: an entry of its `figures` is wrong
+    :raises PlotError: an entry of its `plots` is wrong
     """
     found: list[Drawing] = []
     reading: dict[str, None] = {}

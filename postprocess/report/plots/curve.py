@@ -30,11 +30,11 @@ def ceiling(value: Any, family: Family | None = None) -> str:
 
 
 OPTIONS = CHOICE | {'limit': ceiling}
-READING = ('Curves: the newest run strong; the median of all runs thin, and '
-           'shaded where eight of ten of them are; the reference dotted, what '
-           'a bound allows as a thick bar; grey, hatched: what physics '
-           'forbids; dashed and dotted: what the devices of the site allow '
-           'this case.')
+READING = ('Curves: the thick line is the newest session, the thin line the '
+           'median of all sessions, with eight of ten sessions in the shaded '
+           'band. The reference is dotted, and a thick bar shows its '
+           'tolerance. A hatched area is beyond a physical limit. A line of '
+           'dashes and dots is the limit of the devices of the site.')
 COLUMNS = ['label', 'speed', 'point', 'runs', 'low', 'median', 'high', 'value',
            'reference', 'lower', 'upper']
 #: A limit farther than this from what was measured is not drawn.

@@ -23,14 +23,15 @@ def of(value: Any, family: Family | None = None) -> str:
     """
     found = fields(value, family) or ('system',)
     if len(found) > 1:
-        raise ValueError(f'{value!r}: one field')
+        raise ValueError(f'{value!r} is not one field')
     return found[0]
 
 
 OPTIONS = {name: check for name, check in CHOICE.items() if name not in (
     'by', 'panel', 'merge')} | {'of': of, 'base': words}
-READING = ('Ratios: the median of all runs of the one over that of the other, '
-           'case by case; the shaded side is better.')
+READING = ('Ratios: the median of all sessions of the first, divided by the '
+           'median of the second, for each test case. The shaded side is '
+           'better.')
 COLUMNS = ['label', 'speed', 'point', 'ratio']
 #: What must be the same of two test cases besides program, check and
 #: parameters, where both sides have it in common at all.
@@ -58,12 +59,12 @@ def drawings(records: Records, of: str, base: str, metric: tuple[str, ...],
                     labels[n * len(labels) // parts:
                            (n + 1) * len(labels) // parts])]
                 text = ', '.join(filter(None, [
-                    f'{title or name}: {other} over {first}',
+                    f'{title or name}: {other} / {first}',
                     f'{n + 1} of {parts}' * (parts > 1)]))
                 yield Drawing(
                     f'ratio {of} {other} {name} {n}', text, ratios,
                     (some[COLUMNS], text, perflogs.metrics()[name]['better']),
-                    section=f'{of.capitalize()} against {of}')
+                    section=f'Comparison by {of}')
 
 
 def compared(records: Records, table: pd.DataFrame, of: str, base: str = ''

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OPTIONS = {**CHOICE, 'at': sizes}
-READING = ('Over runs: the line through what counts of each run, a point a '
-           'run where they are few; the reference dotted, what a bound allows '
-           'shaded. One run has bars instead.')
+READING = ('Over sessions: a line through the value of each session, with one '
+           'point per session if they are few. The reference is dotted, its '
+           'tolerance shaded. A single session has bars instead.')
 COLUMNS = ['label', 'speed', 'run', 'time', 'value', 'reference', 'lower',
            'upper']
 #: Runs that are drawn as points too, and one by one at all.
@@ -90,6 +90,6 @@ def over_runs(frame: pd.DataFrame, title: str, unit: str) -> Figure:
     axes.set_xticks(list(ticks), [runs.iloc[n].strftime(form)
                                   for n in ticks])
     axes.set_xlim(-0.5, len(runs) - 0.5)
-    axes.set_xlabel('run (UTC)')
+    axes.set_xlabel('session (UTC)')
     charts.value_axis(axes, frame['value'], unit)
     return figure

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 OPTIONS = {'call': calls, 'where': where, 'by': fields, 'panel': fields,
            'title': words, 'rows': words}
-READING = ('Timelines: a row a rank (or what stands at the '
-           'axis) of the newest run, a colour a call; a '
-           'mark without a length is an event.')
+READING = ('Timelines of the newest session: one row per rank (or as the axis '
+           'says), one colour per call. A mark without a length is an event.')
 #: Ranks and calls in a plot; of more, the first ranks and the time until
 #: that many calls.
 MAX_RANKS, MAX_SPANS = 32, 4000

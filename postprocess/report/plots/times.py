@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 #: Programs in one plot.
 MAX_ROWS = 30
 OPTIONS: dict = {}
-READING = ('Times of whole programs: a bar as long as the median of all runs, '
-           'a colour a node count, and a line from the least to the most.')
+READING = ('Times of whole programs: a bar is the median of all sessions, '
+           'with one colour per number of nodes. A line goes from the minimum '
+           'to the maximum.')
 #: Heading on the page.
 SECTION = 'Time of whole programs'
 COLUMNS = ['row', 'label', 'speed', 'metric', 'runs', 'median', 'minimum',

@@ -5,18 +5,18 @@
     python3 -m venv others && others/bin/pip install apache-otava ruptures
     others/bin/python bench/detect.py --others
 
-Each history has 30 nights of warm-up, and one value per night. The first table
-has false alarms per 10 000 metric-nights after the warm-up, for each kind of
-noise: alarms that begin, and nights that are reported as worse. The second one
-has the share of steps that is found in time and, of those found, the share
-that begins within a night of the truth.
+Each history has 30 sessions of warm-up, and one value per session. The first
+table has false alarms per 10 000 metric-nights after the warm-up, for each
+kind of noise: alarms that begin, and sessions that are reported as worse. The
+second one has the share of steps that is found in time and, of those found,
+the share that begins within a session of the truth.
 
 `alone` judges each series by itself. `together` judges 25 of a system, whose
 noise differs by a factor of four, as `plumb verdict` does. `fixed` is a
 threshold of 5 % around the median of the warm-up, as in a reference of
 ReFrame. otava and ruptures are used with their defaults if they are installed,
-on fewer histories and on the last night alone: an alarm is a change point to
-the worse in the last seven nights. bench/README.md has the goals.
+on fewer histories and on the last session alone: an alarm is a change point to
+the worse in the last seven sessions. bench/README.md has the goals.
 """
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def outliers(rng, x):
 
 
 def missing(rng, x):
-    """A third of the nights did not run: what is left moves together."""
+    """A third of the sessions did not run: what is left moves together."""
     keep = np.argsort(rng.random(x.shape[1]))[:2 * x.shape[1] // 3]
     return x[:, np.sort(keep)]
 
@@ -66,7 +66,7 @@ KINDS = {
     'heavy tails (t, 3)': lambda rng, s: rng.standard_t(3, s),
     'two speeds, not told apart': lambda rng, s: classes(rng, ar(rng, s, 0)),
 }
-#: (name, step, nights to find it in, nights before it).
+#: (name, step, sessions to find it in, sessions before it).
 STEPS = (('5 % in 3 nights', 0.05, 3, 30), ('3 % in 6 nights', 0.03, 6, 30),
          ('5 % in 3 nights', 0.05, 3, 60), ('3 % in 6 nights', 0.03, 6, 60),
          ('drift, 5 % in 25 nights', np.arange(1, 28) * 0.002, 25, 60))
@@ -94,7 +94,7 @@ def ours(x, together):
 
 
 def fixed(x):
-    """Worse than the median of the warm-up by more than a bound."""
+    """Worse than the median of the warm-up by more than a tolerance."""
     return x > np.median(x[:, :WARM], 1)[:, None] + np.log1p(REFERENCE)
 
 
@@ -134,7 +134,7 @@ def false_alarms(rng, kind, together, series):
 
 
 def risen(step, sessions):
-    """What a step, or a drift, adds to the log of each night."""
+    """What a step, or a drift, adds to the log of each session."""
     return np.log1p(
         step[:sessions] if np.ndim(step) else np.full(sessions, step)
     )
@@ -156,7 +156,7 @@ def power(rng, step, within, before, together, series):
 
 
 def same_session(rng, share, series, reruns=5):
-    """5 % with reruns in the same night; share: of the variance that is the
+    """5 % with reruns in the same session; share: of the variance that is the
     night's and that reruns do not redraw."""
     shape = series, WARM + 31
     session = np.sqrt(share) * rng.standard_normal(shape)
@@ -184,7 +184,7 @@ def same_session(rng, share, series, reruns=5):
 
 
 def of_25(rng, rounds):
-    """1 % on each of 25 independent figures, judged as a group."""
+    """1 % on each of 25 independent metrics, judged as a group."""
     hits = false = 0
     for _ in range(rounds):
         x = histories(rng, 'white', (TOGETHER, 60 + 3), 1.0)

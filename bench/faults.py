@@ -1,27 +1,28 @@
 #!/usr/bin/env python3
-"""Injects the faults of a cluster, night after night: are they found?
+"""Injects the faults of a cluster, session after session: are they found?
 
     P=.plumbline/venv/bin/python          # ./plumb env --site devcluster
-    $P bench/faults.py --dry-run          # the nights, and what each fault is
-    $P bench/faults.py                    # all of it, as root
-    $P bench/faults.py --resume           # goes on where it stopped
+    $P bench/faults.py --dry-run          # the sessions, and what each fault
+    is $P bench/faults.py                    # all of it, as root $P
+    bench/faults.py --resume           # goes on where it stopped
 
-One fault alone, with a short history (twelve clean nights leave eight or nine
-for a baseline, the fewest that judge; --dir must be one of its own):
+One fault alone, with a short history (twelve clean sessions leave eight or
+nine for a baseline, the fewest that judge; --dir must be one of its own):
 
     $P bench/faults.py --only rate-half --clean 12 --after 0 --dir /tmp/half
 
-The campaign runs on a cluster in a box (tests/cluster): clean nights as a
-history, some nights of each fault, clean nights at the end. A night is one
-session of ReFrame with six short test cases and the verdict on it. All links
-have the same limit, and the jobs run one after the other: the links set the
-pace, not the machine's CPUs. Nights follow each other at once. The date in the
-identifier of the session ($PLUMBLINE_RUN_ID) makes them nights.
+The campaign runs on a cluster in a box (tests/cluster): clean sessions as a
+history, some sessions of each fault, clean sessions at the end. A session is
+one session of ReFrame with six short test cases and the verdict on it. All
+links have the same limit, and the jobs run one after the other: the links set
+the pace, not the machine's CPUs. Sessions follow each other at once. The date
+in the identifier of the session ($PLUMBLINE_RUN_ID) makes them sessions.
 
-A night that takes longer than 15 minutes is ended. If the cluster breaks down,
-the campaign ends, and --resume goes on with a new cluster. A fault that this
-machine cannot have is skipped with the reason; --resume tries it again. --dir
-keeps one line of JSON per night (nights.jsonl) and the tables (report.md).
+A session that takes longer than 15 minutes is ended. If the cluster breaks
+down, the campaign ends, and --resume goes on with a new cluster. A fault that
+this machine cannot have is skipped with the reason; --resume tries it again.
+--dir keeps one line of JSON per session (nights.jsonl) and the tables
+(report.md).
 """
 from __future__ import annotations
 
@@ -62,8 +63,8 @@ PAIRS = ('n1,n3', 'n2,n4', 'n1,n4', 'n2,n3')
 #: Of all links.
 RATE, HALF, TENTH = '100mbit', '50mbit', '10mbit'
 
-#: What a night runs: options of ReFrame. `bandwidth` is of one pair: that a
-#: link has another rate shows there in one night, and hardly in latencies.
+#: What a session runs: options of ReFrame. `bandwidth` is of one pair: that a
+#: link has another rate shows there in one session, and hardly in latencies.
 #: `threads` comes in its place, and only where it is the fault:
 #: a store and clients with more threads than CPUs take half a minute.
 CASES = {
@@ -81,15 +82,16 @@ SHORT = ['-Sbringup=1', '-Stime_limit=2m', '-Smax_pending_time=3m',
          '-SStoreServes.duration=1', '-SStoreServes.warmup=0.2',
          '-SStoreServes.rate=1500']
 CLEAN, AFTER = 'clean', 'after'
-#: Seconds of a night, after which it is ended.
+#: Seconds of a session, after which it is ended.
 LIMIT = 900
 
 
-# The nights ------------------------------------------------------------------
+# The sessions
+# ------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class NightlySession:
-    """A night of the plan."""
+    """A session of the plan."""
     number: int
     #: clean, a fault, or after.
     kind: str
@@ -99,7 +101,7 @@ class NightlySession:
 
 def plan(clean: int, sessions: int, after: int, faults: Sequence[str]
          ) -> list[NightlySession]:
-    """All nights in their order."""
+    """All sessions in their order."""
     kinds = [(CLEAN, clean), *((name, sessions) for name in faults),
              (AFTER, after)]
     rows = [(kind, n) for kind, count in kinds for n in range(1, count + 1)]
@@ -108,7 +110,7 @@ def plan(clean: int, sessions: int, after: int, faults: Sequence[str]
 
 
 def session_of(first: datetime.date, number: int) -> str:
-    """The identifier of a session that stands for a night.
+    """The identifier of a session that stands for a session.
 
     :arg number: of the sessions that began so far; one that was cut short
         has a date of its own
@@ -121,11 +123,11 @@ def day_of(run: str) -> str:
     return f'{run[:4]}-{run[4:6]}-{run[6:8]}'
 
 
-# What a night says -------------------------------------------------------
+# What a session says -------------------------------------------------------
 
 @dataclass(frozen=True)
 class Told:
-    """One thing that a night says."""
+    """One thing that a session says."""
     #: failure, regression, changed, session.
     kind: str
     #: Guard, metric, or what changed.
@@ -136,11 +138,11 @@ class Told:
 
 def told(session: Mapping[str, Any], since: str, verdict: str = 'verdict'
          ) -> list[Told]:
-    """All that a night says of what began on or after a date, the surest
+    """All that a session says of what began on or after a date, the surest
     first.
 
-    :arg since: a date; the beginning of a change is known to a night or so
-    :arg verdict: `verdict`, of all nights before; `alone`, of the clean ones
+    :arg since: a date; the beginning of a change is known to a session or so
+    :arg verdict: `verdict`, of all sessions before; `alone`, of the clean ones
     """
     found = []
     data = session.get(verdict) or {}
@@ -187,7 +189,7 @@ class Row:
     """What came of a fault."""
     fault: str
     sessions: int
-    #: The night (from 1) that found it; 0: none did.
+    #: The session (from 1) that found it; 0: none did.
     found: int
     by: str
     named: str
@@ -203,7 +205,7 @@ def best(lines: Sequence[Told], node: str) -> Told:
 
 
 def row_of(name: str, node: str, sessions: Sequence[Mapping[str, Any]]) -> Row:
-    """A fault's row, from its nights in their order."""
+    """A fault's row, from its sessions in their order."""
     first = day_of(sessions[0]['run'])
 
     def found(verdict: str) -> tuple[int, list[Told]]:
@@ -229,7 +231,7 @@ def row_of(name: str, node: str, sessions: Sequence[Mapping[str, Any]]) -> Row:
 
 def alarms(sessions: Sequence[Mapping[str, Any]], kind: str
            ) -> list[tuple[Mapping[str, Any], Told]]:
-    """What clean nights say that began in them: false alarms."""
+    """What clean sessions say that began in them: false alarms."""
     mine = [session for session in sessions if session['kind'] == kind]
     if not mine:
         return []
@@ -238,7 +240,7 @@ def alarms(sessions: Sequence[Mapping[str, Any]], kind: str
                + datetime.timedelta(days=1 if kind == AFTER else 0))
     seen, found = set(), []
     for session in mine:
-        # The first clean night after a fault has another environment again.
+        # The first clean session after a fault has another environment again.
         lines = [one for one in told(session, late) if not (
             one.kind == 'changed' and kind == AFTER and session is mine[0])]
         for one in lines:
@@ -253,7 +255,7 @@ def report(sessions: Sequence[Mapping[str, Any]], skipped: Mapping[str, str]
            ) -> tuple[list[str], bool]:
     """The tables, and whether all is well.
 
-    :arg nights: lines of nights.jsonl, in order
+    :arg sessions: lines of nights.jsonl, in order
     """
     lines = ['| fault | nights | found after | by | node named | with other '
              'faults before | words |', '|---|---|---|---|---|---|---|']
@@ -317,7 +319,7 @@ def own_environment(site: str, work: Path) -> dict[str, str]:
 # The box ---------------------------------------------------------------------
 
 def site(box: Box) -> dict[str, Any]:
-    """The site of a night without a fault; a fault changes it."""
+    """The site of a session without a fault; a fault changes it."""
     folder = box.folder
 
     def partition(name: str, nodes: str, environs: Sequence[str],
@@ -466,7 +468,7 @@ class Box:
 
     def play(self, session: NightlySession, run: str, fault: Fault | None
              ) -> dict[str, Any]:
-        """One night: its session.
+        """One session: its session.
 
         :raises Missing: the fault cannot be had here.
         :raises ClusterError: it can, and the cluster broke down.
@@ -527,15 +529,15 @@ class Box:
 
 
 def kinds(more: Sequence[str]) -> list[str]:
-    """Names in CASES of what a night runs: six test cases."""
+    """Names in CASES of what a session runs: six test cases."""
     # What a fault needs takes the place of the last.
     return ['pairs', 'store', *(more or ['bandwidth'])]
 
 
 def verdicts(perflogs: Path, run: str, before: set[str]
              ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What `plumb verdict` says of a night, by all nights before and by the
-    clean ones alone.
+    """What `plumb verdict` says of a session, by all sessions before and by
+    the clean ones alone.
 
     :arg before: sessions that are left out of the second
     """
@@ -580,7 +582,7 @@ class Fault:
         Mapping[str, str]]]
     #: The node that has it; empty: it is of none alone.
     node: str = ''
-    #: Further cases, by their name in CASES.
+    #: Further test cases, by their name in CASES.
     more: tuple[str, ...] = ()
     #: Further options of ReFrame.
     options: tuple[str, ...] = ()
@@ -839,7 +841,7 @@ FAULTS = {
 
 @dataclass
 class Diary:
-    """nights.jsonl: a line for the campaign, and one or two for each night:
+    """nights.jsonl: a line for the campaign, and one or two for each session:
     that it began, and what became of it."""
     path: Path
     lines: list[dict[str, Any]] = field(default_factory=list)
@@ -876,7 +878,7 @@ class Diary:
 
 
 def campaign(box: Box, diary: Diary) -> None:
-    """Plays the nights that are left.
+    """Plays the sessions that are left.
 
     :raises ClusterError: the cluster broke down
     """
@@ -910,7 +912,7 @@ def campaign(box: Box, diary: Diary) -> None:
 
 
 def outcome(diary: Diary) -> tuple[list[str], bool, int]:
-    """The tables; whether all is well; nights that were not played."""
+    """The tables; whether all is well; sessions that were not played."""
     asked = diary.of('clean')[0]
     lines, good = report(diary.sessions, diary.skipped)
     left = len(plan(asked['clean'], asked['sessions'], asked['after'],
@@ -921,7 +923,7 @@ def outcome(diary: Diary) -> tuple[list[str], bool, int]:
 
 
 def write_report(folder: Path, diary: Diary) -> None:
-    """report.md, as it stands after each night, replaced atomically."""
+    """report.md, as it stands after each session, replaced atomically."""
     draft = folder / '.report.md'
     draft.write_text('\n'.join(outcome(diary)[0]) + '\n')
     draft.replace(folder / 'report.md')

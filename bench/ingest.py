@@ -46,8 +46,8 @@ import sys; sys.path.insert(0, {root!r})
 from postprocess import perflogs
 perflogs.read({folder!r})
 '''
-#: A night is 400 cases of 20 checks, a curve of 25 points each: 10 000
-#: records, of which only the time is another one each night.
+#: A session is 400 test cases of 20 checks, a curve of 25 points each: 10 000
+#: records, of which only the time is another one each session.
 CHECKS, CASES, POINTS = 20, 20, 25
 SESSION = CHECKS * CASES * POINTS
 START = datetime.datetime(2020, 1, 1, 1, tzinfo=datetime.timezone.utc)

@@ -3,7 +3,7 @@
 
     .plumbline/venv/bin/python bench/locate.py [--seeds N] [--nodes 512]
 
-Simulated clusters: a figure of 100 for a good pair, times a noise of 3 %
+Simulated clusters: a metric of 100 for a good pair, times a noise of 3 %
 (normal, of the logarithm), times 0.9 where a node of the pair is bad. For 0 to
 5 bad nodes, over all seeds: bad nodes that were named, that stayed unclear
 and that were missed (told as good); good nodes that were accused; jobs and
@@ -39,7 +39,7 @@ class Cluster:
     noise: float = 0.03
     #: Share of the jobs with five times the noise, to the worse alone.
     tail: float = 0.0
-    #: Node, link (a pair of nodes) or switch -> factor of its pairs' figure.
+    #: Node, link (a pair of nodes) or switch -> factor of its pairs' metric.
     slow: Mapping[object, float] = field(default_factory=dict)
     dead: Collection[str] = ()
     #: Nodes a leaf switch; 0: no tree is known.

@@ -5,7 +5,7 @@
                               with as many checks: ratio of CPU time; exit
                               code 1 if it is above three
     bench/overhead.py quick   `plumb run`: wall time minus the programs' own,
-                              per case
+                              per test case
     bench/overhead.py service a store that is started, asked twice for nothing
                               and stopped: wall time, and the store's own part
     bench/overhead.py observe a program that does nothing, with the observers

@@ -4,9 +4,9 @@
     .plumbline/venv/bin/python bench/page.py --records 1e5 1e6
     .plumbline/venv/bin/python bench/page.py --perflogs perflogs
 
-Made-up nights of 53 cases (tests/data/perflogs_factory.py), whose records are
-in the cache. Each page is made twice: the first one draws all plots, the
-second one none.
+Made-up sessions of 53 test cases (tests/data/perflogs_factory.py), whose
+records are in the cache. Each page is made twice: the first one draws all
+plots, the second one none.
 """
 from __future__ import annotations
 

@@ -3,14 +3,15 @@
 
     .plumbline/venv/bin/python bench/references.py [--cases N] [--runs N]
 
-Each case has a figure with some noise. It runs, as `plumb references
-calibrate` does, until its bound is no wider than the cap or no number of runs
-would do; what it is given then is kept, and judges further runs: a false alarm
-is one whose tries (config/sessions/judged.py, TRIES) are all beyond. For each
-kind and width of the noise: the share of cases that are given a bound, the
-runs that took (median, 95th percentile), the bound (median), and false alarms
-per 1000 runs: of the cases that are judged, and of all (a case that is not
-judged raises none). Goal: at most 1 in 1000 with normal noise.
+Each test case has a metric with some noise. It runs, as `plumb references
+calibrate` does, until its tolerance is no wider than the max tolerance or no
+number of runs would do; what it is given then is kept, and judges further
+runs: a false alarm is one whose tries (config/sessions/judged.py, TRIES) are
+all beyond. For each kind and width of the noise: the share of test cases that
+are given a tolerance, the runs that took (median, 95th percentile), the
+tolerance (median), and false alarms per 1000 runs: of the test cases that are
+judged, and of all (a test case that is not judged raises none). Goal: at most
+1 in 1000 with normal noise.
 
 The tries of a run draw their noise anew, except in the last kind: there half
 of the variance is that of the whole session, and the tries help less.
@@ -60,7 +61,8 @@ KINDS = {'normal': (normal, 0.0), '2 % outliers': (outliers, 0.0),
 
 
 def calibrate(values: list[float], resolution: float) -> tuple[int, float]:
-    """(runs until the case may stop, its bound; inf where it has none)."""
+    """(runs until the test case may stop, its tolerance; inf where it has
+    none)."""
     for runs in range(spread.FEWEST_RUNS, len(values) + 1):
         seen = values[:runs]
         tolerance = spread.tolerance(seen, resolution=resolution)

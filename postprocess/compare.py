@@ -1,16 +1,16 @@
-"""`./plumb compare A B`: two nights, sites, stacks or programs.
+"""`./plumb compare A B`: two sessions, sites, stacks or programs.
 
-What is compared is matched by case and metric: all that names a case but for
-what A and B differ in. A run gives one value of a figure, the median of its
-repetitions. Of the logs of these,
+What is compared is matched by test case and metric: all that names a test case
+but for what A and B differ in. A run gives one value of a metric, the median
+of its repetitions. Of the logs of these,
 
     ratio = exp(mean(B) - mean(A)),  interval: Welch's t at 95 %
 
 (Biometrika 34, 1947). A side with fewer than OWN runs takes its spread from
-all runs of its figure that the perflogs have, so that two nights can be
-compared. A curve is one figure more: the mean of its logs over the sizes that
-both have, a value a run. The p of all figures of a comparison are corrected
-together (Holm, Scand. J. Stat. 6, 1979). A figure is better or worse where
+all runs of its metric that the perflogs have, so that two sessions can be
+compared. A curve is one metric more: the mean of its logs over the sizes that
+both have, a value a run. The p of all metrics of a comparison are corrected
+together (Holm, Scand. J. Stat. 6, 1979). A metric is better or worse where
 that is below 5 %, the same where the interval lies within --min-change, and
 where
 it can say neither it says how many runs are missing, for each side.
@@ -39,6 +39,7 @@ from . import options, perflogs
 from .references.progress import medians, usable
 from .regressions import detect
 from .regressions.sessions import sessions
+from .units import display_unit
 
 #: What a word without `=` may be a value of, the first that has it.
 FIELDS = ('system', 'environ', 'program', 'stack', 'partition', 'version',
@@ -49,6 +50,8 @@ OWN = 5
 #: Sizes that make a curve.
 CURVE = 3
 LEVEL, SURE = 1.96, 0.05
+#: Outcomes of a comparison; `other`: it differs, and no side is better.
+OUTCOMES = ('worse', 'better', 'other', 'same', 'undecided')
 
 HELP = """\
 Compares two sessions, sites, software stacks or programs.
@@ -68,7 +71,7 @@ wrong usage, no records, or nothing that A and B have in common.
 
 @dataclass(frozen=True)
 class Row:
-    """A figure of both sides; where they differ in a text, it is ''."""
+    """A metric of both sides; where they differ in a text, it is ''."""
     system: str
     partition: str
     environ: str
@@ -86,14 +89,14 @@ class Row:
     b: float
     runs_a: int
     runs_b: int
-    #: B over A, with an interval of 95 %; None where nothing tells it.
+    #: B / A, with an interval of 95 %; None: too few sessions for one.
     ratio: float
     low: float | None
     high: float | None
-    #: After the correction; None: cannot say.
+    #: After the correction; None: too few sessions.
     p: float | None
-    #: better, worse, other (no side is better), same, or cannot say.
-    says: str
+    #: One of OUTCOMES.
+    outcome: str
     #: More runs that each side needs; None: more than 500.
     needs: int | None = 0
 
@@ -144,7 +147,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def compare(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
             ) -> list[Row]:
-    """B against A, the figures that tell most first.
+    """B against A, the metrics that tell most first.
 
     :param frame: as perflogs.read gives it
     :param a, b: what is compared, as on the command line
@@ -162,7 +165,8 @@ def compare(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
     keys, alike = _keys(*sides)
     values = [_values(side, keys, alike) for side in sides]
     if not values[0].index.intersection(values[1].index).size:
-        raise ValueError(f'{a} and {b}: no figure of a case is in both')
+        raise ValueError(f'{a} and {b} have no metric of a test case in '
+                         'common')
     spreads = _spreads(frame, keys, alike)
     rows = [row for key, mine in values[0].groupby(level=0)
             if (row := _row(key, mine, values[1], spreads, minimum))]
@@ -185,8 +189,8 @@ def _part(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
     name, equals, value = text.partition('=')
     if equals:
         if name not in frame:
-            raise ValueError(f'{text}: there is no column {name!r} '
-                             '(config/perflog.yaml)')
+            raise ValueError(f'{text}: the records have no column {name!r} '
+                             '(config/perflog.yaml lists the columns)')
         return (frame[name].astype(str) == value).to_numpy()
     if ':' in text:
         first, _, last = text.partition(':')
@@ -206,14 +210,14 @@ def _part(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
         found = (frame[name].astype(str) == text).to_numpy()
         if found.any():
             return found
-    raise ValueError(f'{text}: no session, date, {", ".join(FIELDS[:-1])} or '
-                     f'{FIELDS[-1]} is called so')
+    raise ValueError(f'{text}: not the name of a session, date, '
+                     f'{", ".join(FIELDS[:-1])} or {FIELDS[-1]}')
 
 
 def _keys(a: pd.DataFrame, b: pd.DataFrame
           ) -> tuple[list[str], dict[str, str]]:
-    """The columns that match a case, and words that stand for each other in
-    its parameters: those that no value of A shares with B say what is
+    """The columns that match a test case, and words that stand for each other
+    in its parameters: those that no value of A shares with B say what is
     compared."""
     keys: list[str] = []
     alike: dict[str, str] = {}
@@ -228,7 +232,7 @@ def _keys(a: pd.DataFrame, b: pd.DataFrame
 
 def _values(side: pd.DataFrame, keys: list[str], alike: dict[str, str]
             ) -> pd.DataFrame:
-    """A value a run of every figure, and of every curve: an index of keys,
+    """A value a run of every metric, and of every curve: an index of keys,
     with columns run, value, and texts for people."""
     side = side.assign(params=_params(side['params'], alike),
                        better=side['better'].astype(str))
@@ -256,7 +260,7 @@ def _spreads(frame: pd.DataFrame, keys: list[str], alike: dict[str, str]
     """Figure -> spread and degrees of freedom of all its runs."""
     good = usable(frame, new_level=True)[0]
     good = good[good['metric'] != 'completed']
-    # A case is one only with all that names it.
+    # A test case is one only with all that names it.
     found = medians(good.assign(params=good['params']), KEYS)
     found = found[found['value'] > 0]
     found['params'] = _params(found['params'], alike)
@@ -286,7 +290,7 @@ def _spread(logs: np.ndarray) -> tuple[float, float]:
 def _row(key: tuple, a: pd.DataFrame, others: pd.DataFrame,
          spreads: dict[Any, tuple[float, float]], minimum: float
          ) -> Row | None:
-    """A figure of both sides; None where B lacks it."""
+    """A metric of both sides; None where B lacks it."""
     try:
         b = others.loc[[key]]
     except KeyError:
@@ -349,7 +353,7 @@ def _of_logs(first: Any, point: str, a: np.ndarray, b: np.ndarray,
         'speed', 'metric', 'unit', 'better')}, point=point,
         a=math.exp(a.mean()), b=math.exp(b.mean()), runs_a=len(a),
         runs_b=len(b), ratio=math.exp(size), low=None, high=None, p=None,
-        says='cannot say', needs=max(OWN - min(len(a), len(b)), 0))
+        outcome='undecided', needs=max(OWN - min(len(a), len(b)), 0))
     if len(variances) < 2:
         return base
     both = sum(variances)
@@ -388,43 +392,45 @@ def _corrected(rows: list[Row], minimum: float) -> list[Row]:
                                                             'other')
             down = {'better': 'worse', 'worse': 'better'}.get(up, up)
             row = dataclasses.replace(
-                row, says=up if row.ratio > 1 else down, needs=0)
+                row, outcome=up if row.ratio > 1 else down, needs=0)
         elif low >= 1 - minimum and high <= 1 + minimum:
-            row = dataclasses.replace(row, says='same', needs=0)
+            row = dataclasses.replace(row, outcome='same', needs=0)
         found.append(dataclasses.replace(row, p=reached))
     return found
 
 
 def _order(row: Row) -> tuple:
-    rank = ('worse', 'better', 'other', 'same', 'cannot say')
-    return (rank.index(row.says), -abs(math.log(row.ratio)), row.check,
+    return (OUTCOMES.index(row.outcome), -abs(math.log(row.ratio)), row.check,
             row.params, row.metric, row.point)
 
 
 def show(rows: list[Row], a: str, b: str, every: bool = False) -> None:
     """Prints the table, for people."""
-    count = {says: sum(row.says == says for row in rows) for says in (
-        'better', 'worse', 'other', 'same', 'cannot say')}
+    count = {outcome: sum(row.outcome == outcome for row in rows)
+             for outcome in OUTCOMES}
     curves = {(row.check, row.params, row.environ, row.metric)
               for row in rows if row.point == 'curve'}
     shown = [row for row in rows if every or row.point in ('', 'curve') or (
         row.check, row.params, row.environ, row.metric) not in curves]
-    said = ', '.join(f'{n} {says}' for says, n in count.items() if n)
-    print(f'{b} against {a}: {len(rows)} figures in both: {said}')
+    counts = ', '.join(f'{n} {outcome}' for outcome, n in count.items() if n)
+    print(f'{b} compared with {a}: {len(rows)} metrics in common: {counts}')
     cells = []
     for row in shown:
         low = '' if row.low is None or row.high is None else (
             f'{row.low:.3f} to {row.high:.3f}')
-        says = row.says
-        if says == 'cannot say':
-            says += (': needs more than 500 runs' if row.needs is None else
-                     f': {row.needs} more run{"s" * (row.needs != 1)} each')
+        outcome = row.outcome
+        if outcome == 'undecided':
+            outcome += (': needs more than 500 sessions'
+                        if row.needs is None else
+                        f': needs {row.needs} more '
+                        f'session{"s" * (row.needs != 1)} of each')
         cells.append((
-            says, f'{row.ratio:.3f}', low, f'{row.a:.4g}', f'{row.b:.4g}',
-            row.unit, f'{row.runs_a}, {row.runs_b}', ' '.join(filter(None, [
+            outcome, f'{row.ratio:.3f}', low, f'{row.a:.4g}', f'{row.b:.4g}',
+            display_unit(row.unit), f'{row.runs_a}, {row.runs_b}',
+            ' '.join(filter(None, [
                 row.metric, row.point, row.check, row.params,
                 row.environ, row.speed.strip('-')]))))
-    console.show(cells, ('', 'B / A', '95 %', 'A', 'B', 'unit', 'runs',
+    console.show(cells, ('', 'B / A', '95 %', 'A', 'B', 'unit', 'sessions',
                          'metric'), right=(1, 3, 4))
 
 

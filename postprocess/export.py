@@ -74,8 +74,8 @@ def main(argv: list[str] | None = None) -> int:
     cmd = parser()
     args = cmd.parse_args(argv)
     if not any((args.parquet, args.csv, args.junit, args.openmetrics)):
-        cmd.error('what is to be written? --parquet, --csv, --junit or '
-                  '--openmetrics FILE')
+        cmd.error('nothing to write; give at least one of --parquet, --csv, '
+                  '--junit and --openmetrics')
     faults: list[str] = []
 
     def report(file: Path, line: int, reason: str) -> None:
@@ -192,7 +192,7 @@ def tidy(con: duckdb.DuckDBPyConnection, form: str, file: Path) -> None:
 
 
 def newest(frame: Any) -> list[tuple[Any, str, Any]]:
-    """Each case in its newest run: its record that decides, how it ended,
+    """Each test case in its newest run: its record that decides, how it ended,
     and all that was judged of it.
 
     :param frame: as perflogs.read gives it
@@ -211,10 +211,10 @@ def openmetrics(cases: list[tuple[Any, str, Any]]) -> Iterator[str]:
     """Lines of OpenMetrics text, which is Prometheus' own format too."""
     from . import results
     families: dict[str, tuple[str, dict[str, str]]] = {
-        'plumb_case_failed': ('1 where the case failed in its newest run',
-                              {}),
-        'plumb_case_run_seconds': ('When the newest run of the case was, '
-                                   'seconds since 1970', {})}
+        'plumb_case_failed': ('1 if the test case failed in its newest '
+                              'session', {}),
+        'plumb_case_run_seconds': ('Time of the newest session of the test '
+                                   'case, in seconds since 1970', {})}
     known = metrics()
     for first, result, rows in cases:
         labels = {name: str(first[name]) for name in _LABELS}

@@ -25,6 +25,7 @@ from config.sessions.judged import point
 from . import options
 from .perflogs import cache
 from .perflogs.formats import sql_text
+from .units import display_unit
 
 HELP = """\
 Shows a metric of test cases, session by session.
@@ -107,8 +108,9 @@ class Row(NamedTuple):
     def title(self) -> str:
         """What stands above a table."""
         way = '' if self.better == 'none' else f', {self.better} is better'
+        unit = display_unit(self.unit) or 'dimensionless'
         return (f'{self.check} {self.params} @{self.system}:{self.partition}+'
-                f'{self.environ}\n{self.metric} ({self.unit}){way}')
+                f'{self.environ}\n{self.metric} ({unit}){way}')
 
     def __str__(self) -> str:
         return f'{self.value:.4g}' + '!' * (self.result in ('fail', 'xpass'))
@@ -141,8 +143,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
     last = args.last or (0 if args.csv or args.json else 8)
     if not Path(args.perflogs).is_dir():
-        print(f'plumb history: {args.perflogs}: no folder of perflogs; run '
-              '`./plumb run` first, or name another with --perflogs',
+        print(f'plumb history: {args.perflogs} is not a folder; run '
+              '`./plumb run` first, or name another folder with --perflogs',
               file=sys.stderr)
         return 2
     faults: list[str] = []
@@ -198,15 +200,15 @@ def _nothing(args: argparse.Namespace, known: set[str]) -> str:
     """Why there is no row."""
     if args.metric in known:
         return (f'no test case with {args.metric} matches {args.case!r}; '
-                'leave CASE out for all test cases')
+                'omit CASE to show all test cases')
     if not known:
         return (f'no records in {args.perflogs}: run `./plumb run` first, or '
                 'name another folder with --perflogs')
     near = difflib.get_close_matches(args.metric, known, 1)
-    hint = f'nearest: {near[0]!r}; ' if near else ''
+    hint = f'did you mean {near[0]!r}? ' if near else ''
     names = ', '.join(sorted(known)[:12])
-    return (f'no records of {args.metric!r}; {hint}there are {names}'
-            + ', ...' * (len(known) > 12))
+    return (f'no records of metric {args.metric!r}; {hint}The records have '
+            f'{names}' + ', ...' * (len(known) > 12))
 
 
 def ask(con: duckdb.DuckDBPyConnection, metric: str, case: str, last: int
@@ -239,11 +241,11 @@ def rows(con: duckdb.DuckDBPyConnection) -> list[Row]:
 def changes(found: Iterable[tuple]) -> None:
     """Prints one row per test case, from the rows of `_CHANGES`."""
     console.show(
-        [(result, '' if change is None else f'{change:+.1%}', points, unit,
-          better, name) for result, change, points, unit, better, name
-         in found],
+        [(result, '' if change is None else f'{change:+.1%}', points,
+          display_unit(unit), better, name)
+         for result, change, points, unit, better, name in found],
         ('', 'change', 'points', 'unit', 'better', 'test case'), right=(1, 2))
-    print('\nName one test case as CASE for its values.')
+    print('\nTo see the values of a test case, give its name as CASE.')
 
 
 def tables(found: Iterable[Row]) -> None:

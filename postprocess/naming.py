@@ -1,8 +1,8 @@
-"""What tells cases apart, and what people call their series.
+"""What tells test cases apart, and what people call their series.
 
-A figure's series are told apart by whatever differs among its cases, and by
-nothing else: parameters first, then what ran where. What does not fit into
-one figure is split over several.
+A figure's series are told apart by whatever differs among its test cases, and
+by nothing else: parameters first, then what ran where. What does not fit into
+one metric is split over several.
 """
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import pandas as pd
 from . import perflogs
 
 #: What can tell two series of a program apart, most telling first; the
-#: parameters of the case come before these.
+#: parameters of the test case come before these.
 FIELDS = ('num_nodes', 'num_tasks', 'tasks_per_node', 'environ', 'partition',
           'system', 'source', 'version', 'stack', 'emulated')
-#: Series of a program in a figure of their own, and of several programs.
+#: Series of a program in a metric of their own, and of several programs.
 MAX_SERIES, MAX_TOGETHER = 4, 6
-#: Columns that name a case; with `params` they make one `kind`.
+#: Columns that name a test case; with `params` they make one `kind`.
 WHO = ('family', 'program', 'check')
 #: What a choice (`where`, `by`, `panel`) may name besides parameters.
 KNOWN = (*WHO, *FIELDS, 'speed')
@@ -59,7 +59,7 @@ def judged(frame: pd.DataFrame, metric: np.ndarray | None = None
     """Whether each record counts for its run: all but single repetitions whose
     median (repetition 0) is there.
 
-    :param figure: the number of each record's figure of one run, where known
+    :param metric: the number of each record's metric of one run, where known
     """
     if metric is None:
         metric = number(frame, [*perflogs.CASE, 'run', 'metric', 'point'])
@@ -111,12 +111,12 @@ def kinds(frame: pd.DataFrame, valid: np.ndarray
 
 def named(table: pd.DataFrame, by: Names = (), panel: Names = (),
           maximum: int = 0) -> pd.DataFrame:
-    """`label`, `panel` (what splits a figure) and `row` of each kind.
+    """`label`, `panel` (what splits a metric) and `row` of each kind.
 
     :param table: some rows of what `kinds` returns, to be told apart
     :param by: fields that series differ by, if they differ at all
-    :param panel: fields that split a figure
-    :param most: series in a figure, whatever they differ by; 0: as many as
+    :param panel: fields that split a metric
+    :param most: series in a metric, whatever they differ by; 0: as many as
         there are colours
     """
     by = tuple(name for name in by if name in table)
@@ -149,8 +149,8 @@ def named(table: pd.DataFrame, by: Names = (), panel: Names = (),
 
 
 def _telling(cases: list[tuple], fields: list[str]) -> Iterator[str]:
-    """The fields that tell the cases apart, without those that follow from
-    others before them."""
+    """The fields that tell the test cases apart, without those that follow
+    from others before them."""
     group: list[tuple] = [()] * len(cases)
     for n, name in enumerate(fields):
         finer = [(*mine, case[n]) for mine, case in zip(group, cases,
@@ -162,7 +162,7 @@ def _telling(cases: list[tuple], fields: list[str]) -> Iterator[str]:
 
 def _maximum(cases: list[tuple], fields: list[str], telling: list[str],
           split: list[str]) -> int:
-    """The largest number of series in a figure when `split` splits them."""
+    """The largest number of series in a metric when `split` splits them."""
     def part(case: tuple, names: list[str]) -> tuple:
         return tuple(case[fields.index(name)] for name in names)
 
@@ -171,7 +171,7 @@ def _maximum(cases: list[tuple], fields: list[str], telling: list[str],
 
 
 def _chunk(names: dict[tuple, tuple[str, str, str]], maximum: int) -> None:
-    """Splits figures of too many series by their number."""
+    """Splits metrics of too many series by their number."""
     panels: dict[str, list[tuple]] = {}
     for case, (_, panel, _) in names.items():
         panels.setdefault(panel, []).append(case)
@@ -186,11 +186,11 @@ def _chunk(names: dict[tuple, tuple[str, str, str]], maximum: int) -> None:
 
 
 def _words(names: list[str], case: tuple, fields: list[str]) -> str:
-    """What people call the case: 'inter_node, 2 nodes'."""
+    """What people call the test case: 'inter_node, 2 nodes'."""
     words = []
     for name in names:
         value = case[fields.index(name)]
-        if not value:       # not known before the case ran, or not its own
+        if not value:  # not known before the test case ran, or not its own
             continue
         count = {'num_nodes': 'node', 'num_tasks': 'rank',
                  'tasks_per_node': 'per node'}.get(name)

@@ -57,8 +57,8 @@ def known(site: str, sites: Iterable[str]) -> None:
     if site not in names:
         near = difflib.get_close_matches(site, names, 1)
         hint = f'did you mean {near[0]}? ' if near else ''
-        raise ValueError(f'no records of site {site!r}: {hint}there are '
-                         f'records of {", ".join(names)}')
+        raise ValueError(f'no records of site {site!r}; {hint}The perflogs '
+                         f'have records of {", ".join(names)}')
 
 
 def put(file: str | None, text: str) -> None:

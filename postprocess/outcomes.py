@@ -20,7 +20,7 @@ from .perflogs.plans import Left, Partial, Plan
 from .references.progress import Progress, progress
 from .results import BESIDE, newest
 
-#: So many later sessions must have left a case out for it to be stale ...
+#: So many later sessions must have left a test case out for it to be stale ...
 SESSIONS = 3
 #: ... each with at least BESIDE of those that ran beside it.
 
@@ -28,11 +28,11 @@ SESSIONS = 3
 def needs(frame: pd.DataFrame, run: str | None = None,
           ahead: list[Progress] | None = None
           ) -> dict[tuple[str, str, str], int | None]:
-    """How many more runs the cases of a session need until all that is
+    """How many more runs the test cases of a session need until all that is
     judged of them has a tolerance that can judge.
 
     :param frame: records of that session, and of those before it
-    :param run: the session; None: the newest one of each case
+    :param run: the session; None: the newest one of each test case
     :param ahead: `progress` of these records; None: it is asked
     :returns: (partition, environment, hash) -> number; 0: there are enough,
         None: no number would do
@@ -44,7 +44,7 @@ def needs(frame: pd.DataFrame, run: str | None = None,
 
 def _progress_of(mine: pd.DataFrame, ahead: list[Progress]
                  ) -> dict[tuple[str, str, str], Progress]:
-    """How far the cases of these records are, as `needs`."""
+    """How far the test cases of these records are, as `needs`."""
     keys = ['system', 'check', 'partition', 'environ', 'source', 'speed',
             'params']
     known = {(*(str(getattr(p, key)) for key in keys), p.edition): p
@@ -62,14 +62,14 @@ def _progress_of(mine: pd.DataFrame, ahead: list[Progress]
 
 @dataclass
 class Standing:
-    """How far the cases are judged, in the newest session of each."""
-    #: Cases that a tolerance judged.
+    """How far the test cases are judged, in the newest session of each."""
+    #: Test cases that a tolerance judged.
     judged: int = 0
-    #: Cases without a reference: a record of each, and what it waits for.
+    #: Test cases without a reference: a record of each, and what it waits for.
     waiting: list[tuple[Any, str]] = field(default_factory=list)
-    #: Figures that nothing judges in cases with a reference: a record of the
-    #: case, the figure, and what it waits for.
-    no_reference: list[tuple[Any, str, str]] = field(default_factory=list)
+    #: Metrics that nothing judges in test cases with a reference: a record of
+    #: the test case, the metric, and what it waits for.
+    no_tolerance: list[tuple[Any, str, str]] = field(default_factory=list)
 
 
 def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
@@ -100,8 +100,8 @@ def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
             continue
         ahead_of = far.get(key)
         if rows['reference'].notna().any():
-            found.no_reference += [
-                (first, metric, _no_reference(metric, ahead_of))
+            found.no_tolerance += [
+                (first, metric, _no_tolerance(metric, ahead_of))
                 for metric in without_tolerance
             ]
         elif (
@@ -112,21 +112,22 @@ def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
     return found
 
 
-def _no_reference(metric: str, mine: Progress | None) -> str:
-    """What a figure without a tolerance waits for: each for its own runs."""
+def _no_tolerance(metric: str, mine: Progress | None) -> str:
+    """What a metric without a tolerance waits for: each for its own runs."""
     of = mine.needs_of if mine else {}
     # What is judged instead stands in its place.
     other = judged.instead(mine.family, metric) if mine else None
     runs = of[metric] if metric in of else of.get(
         other or '', mine.needs if mine else 0)
-    return f'no_reference: {"propose again" if runs == 0 else more_runs(runs)}'
+    return ('propose references again' if runs == 0
+            else f'no tolerance yet: {more_runs(runs)}')
 
 
 def _without_tolerance(
     family: str, rows: pd.DataFrame, has_tolerance: np.ndarray
 ) -> list[str]:
-    """Figures of a case that are to be judged, and that no tolerance judges,
-    nor one of the metric that is judged instead."""
+    """Figures of a test case that are to be judged, and that no tolerance
+    judges, nor one of the metric that is judged instead."""
     if family not in judged.table():
         return []
     points = [(str(metric), judged.position(point)) for metric, point in zip(
@@ -138,20 +139,20 @@ def _without_tolerance(
 
 
 def words(runs: int | None, lacks: str = '') -> str:
-    """What people are told of a case that waits for a reference.
+    """What people are told of a test case that waits for a reference.
 
     :param runs: as `needs` has it
     :param lacks: what is missing, where it is not simply a reference
     """
     if runs is None:
-        # For what remains there is a reference all the same.
-        what = ('no number of runs would do for all of it: ./plumb '
-                'references propose')
+        # All other metrics get a reference all the same.
+        todo = ('no number of sessions would suffice for all metrics: '
+                './plumb references propose')
     elif runs:
-        what = f'needs {runs} more run{"s" * (runs > 1)}'
+        todo = f'needs {runs} more session{"s" * (runs > 1)}'
     else:
-        what = 'has runs enough: ./plumb references propose'
-    return f'{lacks or "no reference"}: {what}'
+        todo = 'has enough sessions: ./plumb references propose'
+    return f'{lacks or "no reference"}: {todo}'
 
 
 def stale(frame: pd.DataFrame, partial: Partial = {}) -> pd.DataFrame:
@@ -160,19 +161,20 @@ def stale(frame: pd.DataFrame, partial: Partial = {}) -> pd.DataFrame:
     A case's neighbours are those of its family, system and partition that ran
     in its last session (the last one with any). It is stale when at least
     three later sessions each ran half of them or more, and not it. So a few
-    cases picked with -n make no other one stale, nor does another mode.
+    test cases picked with -n make no other one stale, nor does another mode.
 
-    What a session left to other nights counts there as if it had run: a site
-    whose nights are all partial sees what none of them meant to run. And what
-    is left more often than the nights within which it was to have its turn is
-    stale, too.
+    What a session left to other sessions counts there as if it had run: a site
+    whose sessions are all partial sees what none of them meant to run. And
+    what is left more often than the sessions within which it was to have its
+    turn is stale, too.
 
-    :param partial: sessions that left cases out on purpose (`plans.partial`)
-    :returns: the last record of each such case, the one that ran longest ago
-        first
+    :param partial: sessions that left test cases out on purpose
+        (`plans.partial`)
+    :returns: the last record of each such test case, the one that ran longest
+        ago first
     """
     case = naming.number(frame, CASE)
-    # The last record of each case and run, in the order of the records.
+    # The last record of each test case and run, in the order of the records.
     run = naming.number(frame[['run']].assign(case=case), ['case', 'run'])
     ends = np.zeros(run.max(initial=-1) + 1, int)
     np.maximum.at(ends, run, np.arange(len(run)))
@@ -206,10 +208,10 @@ def stale(frame: pd.DataFrame, partial: Partial = {}) -> pd.DataFrame:
 def _beyond_their_turn(last: Mapping[int, str],
                        numbers: Mapping[tuple[str, ...], int],
                        partial: Partial) -> Iterator[int]:
-    """Cases that more nights left than should have passed until their turn.
+    """Cases that more sessions left than should have passed until their turn.
 
-    :param last: case -> the run that had it last
-    :param numbers: key of a case -> its number
+    :param last: test case -> the run that had it last
+    :param numbers: key of a test case -> its number
     """
     for key, number in numbers.items():
         waits = [some[key] for run, some in sorted(partial.items())
@@ -219,7 +221,7 @@ def _beyond_their_turn(last: Mapping[int, str],
 
 
 def rotated(frame: pd.DataFrame, plans: Iterable[Plan]) -> list[Left]:
-    """Cases that a budget left to other nights and that have not run since,
+    """Cases that a budget left to other sessions and that have not run since,
     the one that ran longest ago first.
 
     :param plans: of each system the newest one under a budget

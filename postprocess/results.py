@@ -43,7 +43,7 @@ FAILED = ('fail', 'not_run', 'flaky', 'xpass')
 #: run, or it was not.
 NO_RECORD, NOT_EXPECTED = len(ORDER), len(ORDER) + 1
 #: A test case is expected in a session if at least this part of the test
-#: cases ran that had run beside it.
+#: test cases ran that had run beside it.
 BESIDE = 0.5
 
 _FAIL, _NOT_RUN, _FLAKY = range(3)
@@ -236,7 +236,7 @@ def _nodes(mine: pd.DataFrame
 @dataclass
 class History:
     """The result of each test case in each nightly session: one row per test
-    case, one column per nightly session."""
+    test case, one column per nightly session."""
     #: Sessions of each column, the oldest first; those of several systems on
     #: one date stand together, a second one of a system in the next column
     #: (unless it measured again what failed in the first one).
@@ -254,7 +254,7 @@ def history(frame: pd.DataFrame, judged: np.ndarray, case: np.ndarray,
 
     :param frame: as perflogs.read gives it, sorted by time
     :param judged: whether a record counts (naming.judged)
-    :param case: the number of each record's test case, from 0
+    :param test case: the number of each record's test case, from 0
     :param partial: sessions that left test cases out on purpose
         (`plans.partial`)
     """
@@ -280,7 +280,7 @@ def _ranks(frame: pd.DataFrame, case: np.ndarray, judged: np.ndarray
            ) -> np.ndarray:
     """The result of each record, as its number in ORDER.
 
-    :param case: the number of each record's test case
+    :param test case: the number of each record's test case
     :param judged: whether a record counts (naming.judged)
     """
     results, guards = frame['result'].cat, frame['guard'].cat

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     # It takes longer to import than many an answer takes.
     import pandas as pd
 
-#: What makes a case: all its records of one run belong together.
+#: What makes a test case: all its records of one run belong together.
 CASE = [*plans.CASE]
 
 
@@ -65,15 +65,15 @@ def read(paths, on_error='raise'):
     - `schema`, `repetition`, `num_nodes`, `num_tasks`, `tasks_per_node`:
       Int64; `emulated`: bool;
     - `file`, `line`: where the record stands; `format`: of that file;
-    - `tries`: how often the session measured the case (see `decided`);
+    - `tries`: how often the session measured the test case (see `decided`);
     - everything else is text, as a category (group with observed=True);
       '' in a column that the record's schema does not have.
 
-    A case that a session meant to run and has no record of, for the session
-    was killed, is a record too: `completed` = 0, guard `missing`, at the
-    time and in the file of the session's plan (postprocess/perflogs/plans.py).
-    A session whose clock was wrong is a fault, and has no values
-    (postprocess/perflogs/clock.py).
+    A test case that a session meant to run and has no record of, for the
+    session was killed, is a record too: `completed` = 0, guard `missing`, at
+    the time and in the file of the session's plan
+    (postprocess/perflogs/plans.py). A session whose clock was wrong is a
+    fault, and has no values (postprocess/perflogs/clock.py).
 
     :param paths: files, folders to search, or one of either
     :param on_error: 'raise': PerflogError at the first fault. 'collect':
@@ -96,7 +96,7 @@ def read(paths, on_error='raise'):
 
 
 def decided(frame: pd.DataFrame) -> pd.DataFrame:
-    """One try of each case and run, out of several of a session.
+    """One try of each test case and run, out of several of a session.
 
     A try that was disturbed (not fit to be judged, or at mixed speed) is
     followed by another one (config/sessions/runner.py) and does not count
@@ -104,10 +104,10 @@ def decided(frame: pd.DataFrame) -> pd.DataFrame:
 
     A try beyond a reference is followed by another one
     (config/sessions/runner.py).
-    Where none failed in the end, the figures of the first one count, as those
+    Where none failed in the end, the metrics of the first one count, as those
     of any other run do, for they were not picked for being good. Otherwise
-    those that tell why the case failed, or could not be judged. An `retried`
-    that is the last, of a session that was killed, is a failure.
+    those that tell why the test case failed, or could not be judged. An
+    `retried` that is the last, of a session that was killed, is a failure.
     """
     frame['measurements'] = 1
     frame = _undisturbed(frame)

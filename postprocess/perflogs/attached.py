@@ -1,4 +1,4 @@
-"""Files that a case left beside its perflog, read strictly.
+"""Files that a test case left beside its perflog, read strictly.
 
 They lie in <family>/<run>-<environ>-<case>/. As with perflogs, what is damaged
 is said with file and line; that there is no such file is no fault.
@@ -43,7 +43,8 @@ def read(file: Path, columns: Sequence[str], kind: str,
                ) -> Layout | None:
         if reading.has_columns(header, columns):
             return Layout('', tuple(columns))
-        report(1, f'not the header of {kind}; restore the file')
+        report(1, f'the first line is not the header of {kind}; restore the '
+               'file')
         return None
 
     source = reading.Source([])
@@ -60,7 +61,7 @@ def read(file: Path, columns: Sequence[str], kind: str,
                     raise ValueError(', '.join(
                         f'{name} {cell}' for name, cell in
                         zip(columns[:key], cells[:key], strict=True))
-                        + ' stands here twice')
+                        + ' occurs twice')
                 rows[row[:key]] = row
             except ValueError as err:
                 refused.setdefault(str(err), []).append(line)

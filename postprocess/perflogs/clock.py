@@ -56,7 +56,7 @@ def checked(frame: pd.DataFrame, report: Callable[[Path, int, str], None]
     for run, why in wrong.items():
         first = sessions[sessions['run'] == run].iloc[0]
         report(Path(first['file']), int(first['line']), f'session {run} '
-               f'{why}: a clock was wrong. Its values are not used; remove '
+               f'{why}: a clock was wrong. The values are not used; remove '
                'the session (perflogs/README.md, "Remove a session")')
     sound = sessions[~sessions['run'].isin(wrong)]
     times = {run: _place(sessions[sessions['run'] == run], sound)
@@ -90,12 +90,12 @@ def _impossible(sessions: pd.DataFrame) -> Iterator[tuple[str, str]]:
     for one, end in zip(sessions[ahead].itertuples(), ends[ahead],
                         strict=True):
         yield one.run, (
-            f'has the time {clock.shown(end)}, and its file was written '
-            f'at {clock.shown(one.latest)} at the latest')
+            f'has the time {clock.shown(end)}, but its file was last written '
+            f'at {clock.shown(one.latest)}')
     before = sessions['first'] < sessions['began'] - clock.TOLERANCE
     for one in sessions[before].itertuples():
         yield one.run, (
-            f'began at {clock.shown(one.began)}, and has records of '
+            f'began at {clock.shown(one.began)}, but has records of '
             f'{clock.shown(one.first)}')
 
 
@@ -109,10 +109,10 @@ def _out_of_order(sessions: pd.DataFrame) -> dict[str, str]:
     for before, after in _contradictions(sessions):
         earlier, later = clock.shown(after.first), clock.shown(before.first)
         against.setdefault(after.run, {})[before.run] = (
-            f'was written after {before.run}, and has earlier times '
+            f'was written after {before.run}, but has earlier times '
             f'({earlier}, {later})')
         against.setdefault(before.run, {})[after.run] = (
-            f'was written before {after.run}, and has later times '
+            f'was written before {after.run}, but has later times '
             f'({later}, {earlier})')
     wrong = {}
     while any(against.values()):

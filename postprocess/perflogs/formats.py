@@ -152,11 +152,11 @@ def foreign(header: str) -> Layout:
     names = tuple(name.strip().removeprefix('check_')
                   for name in header.split(between))
     if len(set(names)) < len(names):
-        raise ValueError('two columns of its header have one name')
+        raise ValueError('two columns of its header have the same name')
     if 'job_completion_time' not in names:
-        raise ValueError('its header has no job_completion_time')
+        raise ValueError('its header has no column job_completion_time')
     if not any(re.fullmatch('.+_value', name) for name in names):
-        raise ValueError('its header has no column of a figure (NAME_value)')
+        raise ValueError('its header has no column of a metric (NAME_value)')
     return Layout(REFRAME, names, between, '')
 
 
@@ -184,7 +184,7 @@ def csv_row(line: bytes, columns: int) -> list[str]:
 
 def _as_many(cells: list[str], columns: int) -> list[str]:
     if len(cells) != columns:
-        raise ValueError(f'{len(cells)} columns, not {columns}')
+        raise ValueError(f'the line has {len(cells)} columns, not {columns}')
     return cells
 
 
@@ -281,7 +281,7 @@ def _checks(layout: Layout) -> Iterator[tuple[str, ...]]:
     if own:
         number = str(schema()[0])
         yield (f'"schema" <> {sql_text(number)}',
-               f'a record of another schema than {number}')
+               f'the schema of the record is not {number}')
     for name in METRIC:
         empty = '' if name == 'value' else f"\"{name}\" <> '' AND "
         yield (f'{empty}(no_number("{name}"))',
@@ -307,7 +307,7 @@ def _checks(layout: Layout) -> Iterator[tuple[str, ...]]:
     yield ('unit <> known_unit', f'unit {{!r}} of {{}} is not {{!r}} '
            f'({METRICS})', 'unit', 'metric', 'known_unit')
     yield ("point <> '' AND NOT has_point",
-           f'{{}} has no point, but {{!r}} is given ({METRICS})',
+           f'metric {{}} has no points, but the record has {{!r}} ({METRICS})',
            'metric', 'point')
 
 

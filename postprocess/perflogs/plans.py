@@ -1,9 +1,9 @@
 """What sessions meant to run: the plans beside the perflogs.
 
-`<system>/sessions/<run>.json` is written before the first case of a session
-runs (config/sessions/runner.py): the session, and those columns of each case
-that are known by then. A planned case without a record is what a killed
-session owes.
+`<system>/sessions/<run>.json` is written before the first test case of a
+session runs (config/sessions/runner.py): the session, and those columns of
+each test case that are known by then. A planned test case without a record is
+what a killed session owes.
 """
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from config import regular
 
 FOLDER = 'sessions'
 NAME = re.compile(r'\d{8}T\d{6}Z-[0-9a-f]+\.json')
-#: The guard of a case without a record.
+#: The guard of a test case without a record.
 MISSING = 'missing'
-#: Columns that a plan has of each case, besides the name that people read.
+#: Columns that a plan has of each test case, besides the name that people
+#: read.
 COLUMNS = ('partition', 'environ', 'family', 'check', 'params', 'case',
            'program', 'emulated', 'source', 'version', 'stack')
 HEAD = ('run', 'time', 'system', 'commit', 'reframe')
-#: What makes a case: all its records of one run belong together.
+#: What makes a test case: all its records of one run belong together.
 CASE = ('family', 'system', 'partition', 'environ', 'source', 'check',
         'params', 'program')
 #: Columns that plans of before version 0.1.0 lack.
@@ -33,13 +34,13 @@ LATER = ('suite',)
 
 
 class Left(NamedTuple):
-    """A case that the budget of its partition left to other nights."""
+    """A test case that the budget of its partition left to other sessions."""
     #: Columns, and its name.
     case: dict[str, str]
-    #: What it needs, and what its partition has a night. Unit: node-hours.
+    #: What it needs, and what its partition has a session. Unit: node-hours.
     hours: float
     budget: float
-    #: Nights within which it has its turn; 0: never, it needs too much.
+    #: Sessions within which it has its turn; 0: never, it needs too much.
     nightly_sessions: int
     #: What the hours are by: its `time`, or its time `limit`.
     by: str
@@ -48,22 +49,22 @@ class Left(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The case and its place, for people."""
+        """The test case and its place, for people."""
         return (f'{self.case["name"]} @{self.case["partition"]}+'
                 f'{self.case["environ"]}')
 
     def __str__(self) -> str:
-        """The case, what it needs, when it ran last."""
-        when = (f'last ran {self.last[:4]}-{self.last[4:6]}-{self.last[6:8]} '
+        """The test case, what it needs, when it ran last."""
+        when = (f'last run {self.last[:4]}-{self.last[4:6]}-{self.last[6:8]} '
                 f'{self.last[9:11]}:{self.last[11:13]}' if self.last
-                else 'never ran')
+                else 'never run')
         return f'{self.name}: {when}, needs {self.hours:.3g} node-hours'
 
 
 class Plan(NamedTuple):
     """What one session meant to run."""
     file: Path
-    #: Columns that all its cases have in common.
+    #: Columns that all its test cases have in common.
     head: dict[str, str]
     cases: list[dict[str, str]]
     #: What it did not mean to run, for want of node-hours.
@@ -74,11 +75,11 @@ class Plan(NamedTuple):
         return self.head['run']
 
     def key(self, case: dict[str, str]) -> tuple[str, str, str, str]:
-        """What tells a case of a session from every other."""
+        """What tells a test case of a session from every other."""
         return self.run, case['partition'], case['environ'], case['case']
 
     def row(self, case: dict[str, str]) -> dict[str, str]:
-        """The record that a case without any counts as."""
+        """The record that a test case without any counts as."""
         return {**self.head, **{name: case[name] for name in COLUMNS},
                 'speed': '-', 'repetition': '0', 'metric': 'completed',
                 'value': '0.0', 'unit': '1', 'better': 'higher',
@@ -108,16 +109,16 @@ def age(run: str) -> tuple[str, str]:
     return run.replace('-', '')[:8], run
 
 
-#: Sessions that left cases out on purpose -> which ones, by CASE, and the
-#: nights within which each has its turn (0: never); None: it is not said.
+#: Sessions that left test cases out on purpose -> which ones, by CASE, and the
+#: sessions within which each has its turn (0: never); None: it is not said.
 Partial = Mapping[str, Mapping[tuple[str, ...], int] | None]
 
 
 def partial(folders: Iterable[Path | str]
             ) -> dict[str, dict[tuple[str, ...], int] | None]:
-    """Sessions that left cases out on purpose: what the budget of a night
-    left to others, or what needs no more runs (rounds of `plumb references
-    calibrate`), of which no list is kept.
+    """Sessions that left test cases out on purpose: what the budget of a
+    session left to others, or what needs no more runs (rounds of `plumb
+    references calibrate`), of which no list is kept.
 
     :param folders: perflogs, or those of one system
     """
@@ -127,7 +128,7 @@ def partial(folders: Iterable[Path | str]
                      *folder.glob(f'{FOLDER}/*.json')}:
             with contextlib.suppress(OSError, UnicodeDecodeError), \
                     regular.opened(path) as handle:
-                # The first line is the head, all else are cases.
+                # The first line is the head, all else are test cases.
                 head = handle.readline().decode() if is_plan(path) else ''
                 if '"partial": true' in head:
                     found[path.stem] = _left_of(head)
@@ -135,7 +136,8 @@ def partial(folders: Iterable[Path | str]
 
 
 def _left_of(head: str) -> dict[tuple[str, ...], int] | None:
-    """The cases that a session left to others, by the head of its plan."""
+    """The test cases that a session left to others, by the head of its
+    plan."""
     try:
         data = json.loads(head.rstrip().removesuffix(', "cases": [') + '}')
         return {tuple(str({'system': data['system'], **row}[name])
@@ -172,8 +174,8 @@ def read(path: Path, report: Callable[[Path, int, str], None]
     try:
         data: dict[str, Any] = json.loads(regular.text(path))
         if data['plan'] != 1:
-            report(path, 1, f"plan of format {data['plan']!r}, not 1; read "
-                   'it with a newer checkout of the suite')
+            report(path, 1, f"the format of the plan is {data['plan']!r}, not "
+                   '1; read it with a newer checkout of the suite')
             return None
         cases = [{name: str(case[name]) for name in (*COLUMNS, 'name')}
                  for case in data['cases']]

@@ -199,7 +199,7 @@ def blocks(file: Path, source: Source, layout_of: Callable[
         source.report(source.line, f'cannot be read ({err.strerror or err}); '
                       'check the path and its permissions')
     except Damaged as err:
-        source.report(source.line, f'what is compressed is damaged ({err}); '
+        source.report(source.line, f'the compressed data are damaged ({err}); '
                       'restore the file')
 
 
@@ -213,20 +213,21 @@ def _blocks(handle: Any, file: Path, source: Source) -> Iterator[bytes]:
         rest = block[len(whole):]
         if source.offset + len(block) > maximum:
             raise Damaged(
-                f'it unpacks to more than {maximum >> 20} MiB: not a perflog'
+                f'more than {maximum >> 20} MiB when unpacked: not a perflog'
             )
         if whole:
             yield whole
         elif len(rest) > BLOCK:
-            source.report(source.line, f'a line of more than {BLOCK >> 20} '
-                          'MiB: no perflog; remove the file')
+            source.report(source.line, f'a line has more than {BLOCK >> 20} '
+                          'MiB: not a perflog; remove the file')
             return
     if rest:
         source.report(source.line, 'the last line is cut off; remove it, or '
                       'restore the file')
     elif source.line == 2:
         source.offset, source.line = 0, 1
-        source.report(1, 'no record after the header; remove the file')
+        source.report(1, 'the file has no record after the header; remove '
+                      'the file')
 
 
 def rows(data: bytes, first: int, cells: Callable[[bytes], list[str]],
@@ -282,19 +283,19 @@ def _layout(file: Path, header: bytes, report: Fault) -> Layout | None:
     if ours:
         number, columns = formats.schema()
         if int(ours[1]) != number:
-            report(1, f'schema {ours[1]} is not known (known: {number}); '
+            report(1, f'schema {ours[1]} is unknown (known: {number}); '
                    'read it with the checkout of the suite that wrote it')
             return None
         if not has_columns(header, columns):
-            report(1, f'not the header of schema {ours[1]} '
+            report(1, f'the first line is not the header of schema {ours[1]} '
                    '(config/perflog.yaml); restore the file')
             return None
         return formats.ours()
     try:
         return formats.foreign(header.decode().rstrip('\r\n'))
     except ValueError as err:
-        report(1, f'not the name of a perflog (<check>.v<schema>.csv), and '
-               f"none of ReFrame's: {_why(err)}; move the file elsewhere")
+        report(1, 'neither a perflog of the suite (<check>.v<schema>.csv) nor '
+               f"one of ReFrame: {_why(err)}; move the file elsewhere")
     return None
 
 

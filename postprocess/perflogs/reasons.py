@@ -2,7 +2,7 @@
 
 `<system>/sessions/<run>.reasons` has a line of JSON for each of them
 (config/sessions/runner.py writes it):
-{partition, environ, case, guard, reason}.
+{partition, environ, test case, guard, reason}.
 Perflogs have no free text, so the file stands beside the plan of the session.
 If a line is missing, only the name of the guard is known.
 """
@@ -22,13 +22,13 @@ SUFFIX = '.reasons'
 #: Guards of a test case that was not started or did not end -> why; '':
 #: ReFrame gives the reason.
 NOT_RUN = {
-    plans.MISSING: 'planned, and the session ended before it had a record',
-    'cancelled': 'cancelled: the session ended before it did',
-    'build': 'not run: what it needs could not be built',
-    'dependency': 'not run: what it depends on failed',
+    plans.MISSING: 'planned, but the session ended before it ran',
+    'cancelled': 'cancelled: the session ended while it ran',
+    'build': 'not run: a build that it needs failed',
+    'dependency': 'not run: a test case that it depends on failed',
     'skipped': '',
 }
-CLOCK = 'the clock was wrong in its session'
+CLOCK = 'the clock was wrong in the session'
 NO_REFERENCE = 'no reference, and the site requires one for every test case'
 
 

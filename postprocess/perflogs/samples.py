@@ -40,8 +40,8 @@ def read(file: Path, faults: attached.Faults) -> pd.DataFrame:
             perflogs.PerflogError(
                 file,
                 MAXIMUM + 2,
-                f'{len(frame)} samples, the most is {MAXIMUM}; only '
-                'these are read',
+                f'{len(frame)} samples, but the maximum is {MAXIMUM}; the '
+                'others are not read',
             )
         )
         frame = frame[:MAXIMUM]
@@ -55,7 +55,7 @@ def _row(rank: str, call: str, iteration: str, start: str, seconds: str,
     :raises ValueError: what is wrong with it
     """
     if not CALL.fullmatch(call):
-        raise ValueError(f'call {call[:40]!r} is no name of a call')
+        raise ValueError(f'call {call[:40]!r} is not the name of a call')
     step = attached.whole('every', every)
     if not step:
         raise ValueError("every '0' is less than 1")

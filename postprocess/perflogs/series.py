@@ -1,8 +1,8 @@
 """What servers did over time: the series beside the perflogs.
 
-Of the files that a case left beside its perflog (attached.py), `series.csv` is
-read here, one row a point and metric, and `invalid.txt`, why the run is not
-valid.
+Of the files that a test case left beside its perflog (attached.py),
+`series.csv` is read here, one row a point and metric, and `invalid.txt`, why
+the run is not valid.
 """
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ FILE, REASONS = 'series.csv', 'invalid.txt'
 COLUMNS = ('second', 'series', 'metric', 'value', 'unit', 'phase', 'counts',
            'why')
 PHASES = ('warmup', 'rest', 'test', 'after')
-#: Cases whose newest run is read, the newest first.
+#: Test cases whose newest run is read, the newest first.
 MAX_RUNS = 12
 #: Kind of series -> unit of each of its metrics: `series` of a family.yaml.
 Units = Mapping[str, Mapping[str, str]]
 
 
 class Series(NamedTuple):
-    """The series of one run of a case."""
+    """The series of one run of a test case."""
     #: Index of a record of the run.
     record: int
     #: Columns of the file; `counts` is '1' or '0', '' of what never counts.
@@ -52,15 +52,15 @@ class Series(NamedTuple):
 
 
 class Newest(NamedTuple):
-    """The series of the newest run of some cases, the newest first."""
+    """The series of the newest run of some test cases, the newest first."""
     series: list[Series]
     faults: attached.Faults
-    #: How many more cases have a file of series, which was not read.
+    #: How many more test cases have a file of series, which was not read.
     more: int = 0
 
 
 def newest(frame: pd.DataFrame) -> Newest:
-    """The series of the newest run of each case, of at most MOST_RUNS.
+    """The series of the newest run of each test case, of at most MOST_RUNS.
 
     :param frame: as perflogs.read gives it
     """
@@ -126,9 +126,10 @@ def _point(known: Units, second: str, series: str, metric: str, value: str,
         raise ValueError(f'phase {phase[:40]!r} is not one of '
                          + ', '.join(PHASES))
     if counts not in (('0', '1') if kind == 'server' else ('',)):
-        raise ValueError(f'counts {counts[:40]!r} cannot be of a {kind}')
+        raise ValueError(f'counts {counts[:40]!r} is not allowed for a '
+                         f'{kind}')
     if bool(why) != (counts == '0'):
-        raise ValueError(f'counts {counts!r} does not go with why '
-                         f'{why[:40]!r}')
+        raise ValueError(f'counts is {counts!r} and why is {why[:40]!r}; why '
+                         'is given if counts is 0, and only then')
     return (attached.number('second', second), series, metric,
             attached.number('value', value), unit, phase, counts, why)

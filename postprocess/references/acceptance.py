@@ -39,17 +39,21 @@ def difference(family: str, proposal: CommentedMap, accepted: Path
         if changed:
             lines.append(f'{family} {_case(keys)} ({_made_of(entry)}):')
         for metric in changed:
-            was, now = _told(before, metric), _told(entry, metric)
+            was, now = (
+                _description(before, metric),
+                _description(entry, metric),
+            )
             note = ''
             if metric in hand:
                 note = '; set by hand: kept'
             elif metric in new_level(before, entry, hand):
-                note = '; a new, worse level: accept needs --reason'
+                note = '; new, worse level: accept needs --reason'
             lines.append(f'  {metric} {was} -> {now}'
                          f'{_moved(before, entry, metric)}{note}')
-    counted = f'{family}: {same} figures unchanged, {differ} differ'
-    return [*lines, counted if old else
-            f'{family}: all is new, no {accepted.name} yet']
+    summary = f'{family}: {same} metrics unchanged, {differ} differ'
+    return [*lines, summary if old else
+            f'{family}: all entries are new, because {accepted.name} does '
+            'not exist yet']
 
 
 def proposals(folder: Path) -> dict[str, CommentedMap]:
@@ -74,7 +78,7 @@ def accept(folder: Path, proposed: Mapping[str, CommentedMap],
     :raises Refused: no entry is wanted
     :raises ValueError: a file is broken
     """
-    said: list[str] = []
+    messages: list[str] = []
     refused: list[str] = []
     made: dict[str, bytes] = {}
     spent: list[Path] = []
@@ -95,8 +99,8 @@ def accept(folder: Path, proposed: Mapping[str, CommentedMap],
             except Refused as err:
                 refused.append(f'{target}: {_case(keys)}: {err}')
                 continue
-            said += [f'{target}: {_case(keys)}: {metric} was set by hand: '
-                     'kept' for metric in kept]
+            messages += [f'{target}: {_case(keys)}: {metric} was set by '
+                         'hand: kept' for metric in kept]
             _remove(proposal, keys)
             taken += 1
         if not taken:
@@ -107,34 +111,35 @@ def accept(folder: Path, proposed: Mapping[str, CommentedMap],
             made[path.name] = editing.dump(proposal)
         else:
             spent.append(path)
-        said.append(f"{target}: {taken} case{'s' * (taken > 1)} accepted"
-                    + f', {left} left in {path.name}' * bool(left)
-                    + commit_note(target))
+        messages.append(
+            f"{target}: {taken} test case{'s' * (taken > 1)} accepted"
+            + f', {left} left in {path.name}' * bool(left)
+            + commit_note(target))
     if not made and not refused:
-        raise Refused('--case: no proposed case matches')
+        raise Refused('--case: no proposed test case matches')
     write_all(folder, made)
     for path in spent:
         path.unlink()
-    return said, refused
+    return messages, refused
 
 
 def _take(accepted: CommentedMap, before: CommentedMap | None, keys: tuple,
           entry: CommentedMap, index: list, reason: str) -> list[str]:
-    """Puts one case of a proposal into an accepted file.
+    """Puts one test case of a proposal into an accepted file.
 
     :param before: its accepted entry, if any
-    :returns: figures that were set by hand, and kept
+    :returns: metrics that were set by hand, and kept
     :raises Refused: another index, or a new level without a reason
     """
     check = accepted.get(keys[0])
     if check and list(check.get('$index', ())) != list(index):
         raise Refused(f"$index of {keys[0]} is not [{', '.join(index)}]; "
-                      'change it, or remove the check there')
+                      'correct $index, or remove the check from this file')
     hand = by_hand(before or {})
     levels = new_level(before or {}, entry, hand)
     if levels and not reason:
-        raise Refused(f"{', '.join(levels)} would be at a new, worse level; "
-                      'after a known change say which: --reason TEXT')
+        raise Refused(f"the new level of {', '.join(levels)} is worse; if "
+                      'the change was intended, give --reason TEXT')
     if levels:
         entry['$from']['reason'] = reason
     if before is not None:
@@ -230,14 +235,14 @@ def _drop(entry: CommentedMap, key: str) -> None:
         return
     names = list(entry)
     above = names[names.index(key) - 1] if names[0] != key else None
-    _, _, said, *_ = entry.ca.items.pop(key, [None] * 4)
-    if said is not None and above is not None:
+    _, _, comment, *_ = entry.ca.items.pop(key, [None] * 4)
+    if comment is not None and above is not None:
         before = entry.ca.items.setdefault(above, [None] * 4)
         if before[2] is None:
-            before[2] = said
+            before[2] = comment
         else:
-            blank = ' ' * entry.lc.key(key)[1] * said.value.startswith('#')
-            before[2].value += blank + said.value.removeprefix('\n')
+            blank = ' ' * entry.lc.key(key)[1] * comment.value.startswith('#')
+            before[2].value += blank + comment.value.removeprefix('\n')
     del entry[key]
 
 
@@ -260,8 +265,8 @@ def _judged(entry: Mapping) -> dict[str, None]:
         *(entry.get('$no_reference') or {})])
 
 
-def _told(entry: Mapping, metric: str) -> str:
-    """Centre and tolerance of a figure, for people."""
+def _description(entry: Mapping, metric: str) -> str:
+    """Centre and tolerance of a metric, for people."""
     needs = (entry.get('$no_reference') or {}).get(metric)
     line = entry.get(metric)
     if line is not None and line[:1] == [XFAIL]:
@@ -287,20 +292,22 @@ def _moved(before: Mapping, entry: Mapping, metric: str) -> str:
 
 
 def _made_of(entry: Mapping) -> str:
-    said = entry['$from']
-    days = dict.fromkeys((str(said['first']), str(said['last'])))
-    return f"{said['runs']} runs, {' to '.join(days)}"
+    source = entry['$from']
+    days = dict.fromkeys((str(source['first']), str(source['last'])))
+    return f"{source['runs']} sessions, {' to '.join(days)}"
 
 
 def _same(family: str, metric: str, before: Mapping, entry: Mapping) -> bool:
-    """Whether a figure is as it was, within what can be printed."""
+    """Whether a metric is as it was, within what can be printed."""
     one, two = before.get(metric), entry.get(metric)
     if (metric in (before.get('$no_reference') or {})) != (
             metric in (entry.get('$no_reference') or {})):
         return False
     if one is None or two is None:
         # Both are told by what they need alone.
-        return one is two and _told(before, metric) == _told(entry, metric)
+        return one is two and _description(before, metric) == _description(
+            entry, metric
+        )
     base, _ = split(metric)
     digit = resolution(family, base) \
         if base in judged_metrics(family) else 0

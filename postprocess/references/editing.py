@@ -43,7 +43,7 @@ def dump(data: CommentedMap) -> bytes:
 def line(metric: str, value: float, tolerance: float | None) -> CommentedSeq:
     """`[value, lower, upper, unit]`, bounded on the worse side.
 
-    :param bound: `written_bound`; None: open
+    :param tolerance: `written_bound`; None: open
     """
     limits: list[float | None] = [None, None]
     if tolerance is not None:
@@ -54,7 +54,7 @@ def line(metric: str, value: float, tolerance: float | None) -> CommentedSeq:
 
 
 def written_tolerance(metric: str, tolerance: float) -> float:
-    """The bound as it is written: ReFrame takes none below -1."""
+    """The tolerance as it is written: ReFrame takes none below -1."""
     higher = grammar.better(metric) == 'higher'
     return round(min(tolerance, 0.99) if higher else tolerance, 2)
 

@@ -1,12 +1,12 @@
-"""How far each case is from a reference that can judge it.
+"""How far each test case is from a reference that can judge it.
 
 `progress` is the one answer; the table after a run, the page and `plumb
 references calibrate` ask it, and `propose` writes by the same rules:
 
-- A figure that its family.yaml names is judged where its tolerance
-  (postprocess/references/spread.py) is no wider than its cap.
+- A metric that its family.yaml names is judged where its tolerance
+  (postprocess/references/spread.py) is no wider than its max tolerance.
 - Where it is wider, and the row names a derived metric `instead` whose
-  tolerance is within the cap, that one is judged in its place.
+  tolerance is within the max tolerance, that one is judged in its place.
 - Otherwise it needs more runs: the fewer of the two.
 - `worst_ratio` stands for the curves of the judged metrics: each run's worst
   ratio to the median curve.
@@ -38,7 +38,7 @@ Metrics = Mapping[tuple[str, int | None], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the runs so far say of one judged figure."""
+    """What the runs so far say of one judged metric."""
     #: As in a reference file: `latency@8B`; the derived one where that is
     #: judged instead.
     metric: str
@@ -46,13 +46,14 @@ class Judgement:
     #: How much worse it may be, a fraction; inf: too few runs.
     tolerance: float
     max_tolerance: float
-    #: More runs until the tolerance is within the cap; 0: it is; None: never.
+    #: More runs until the tolerance is within the max tolerance; 0: it is;
+    #: None: never.
     needs: int | None
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a case is, at one speed."""
+    """How far a test case is, at one speed."""
     family: str
     check: str
     partition: str
@@ -64,19 +65,19 @@ class Progress:
     params: str
     #: Runs that a reference may be made of.
     runs: int
-    #: More runs until every judged figure has a tolerance within its cap; 0:
-    #: it has; None: one never will.
+    #: More runs until every judged metric has a tolerance within its max
+    #: tolerance; 0: it has; None: one never will.
     needs: int | None
-    #: Judged figure (or the one instead) -> (centre, tolerance, cap).
+    #: Judged metric (or the one instead) -> (centre, tolerance, cap).
     tolerances: dict[str, tuple[float, float, float]]
     system: str = ''
-    #: The same figures -> more runs, each as `needs`.
+    #: The same metrics -> more runs, each as `needs`.
     needs_of: dict[str, int | None] = field(default_factory=dict)
 
 
 def progress(frame: pd.DataFrame, floors: Mapping[str, float] = {}
              ) -> list[Progress]:
-    """Every case x source x version x speed of these records.
+    """Every test case x source x version x speed of these records.
 
     Without what is never judged: emulated runs, and those while the machine
     changed its speed.
@@ -145,13 +146,13 @@ def _of_case(key: tuple, runs: int, found: list[Judgement], mixed: bool
 
 def judgements(family: str, curves: Metrics,
                floors: Mapping[str, float] = {}) -> list[Judgement]:
-    """What the runs of a case say of each judged figure.
+    """What the runs of a test case say of each judged metric.
 
-    :param figures: all that may be judged, and their curves
+    :param metrics: all that may be judged, and their curves
     """
     floors = {**FLOORS, **floors}
     rows = perflogs.metrics()
-    # What few runs have is no figure of the case, unless all have few.
+    # What few runs have is no metric of the test case, unless all have few.
     enough = {point: runs for point, runs in curves.items()
               if len(runs) >= FEWEST_RUNS} or curves
     names = judged.judged(family, enough)
@@ -203,7 +204,7 @@ def judgements(family: str, curves: Metrics,
 def _of_metric(family: str, name: str, metric: str, values: list[float],
                floors: Mapping[str, float]) -> Judgement:
     floor = floors.get(metric, floors[''])
-    # A floor above the cap is somebody's choice.
+    # A floor above the max tolerance is somebody's choice.
     max_tolerance = max(judged.max_tolerance(family, metric), floor)
     digit = judged.resolution(family, metric)
     tolerance = spread.tolerance(values, floor, digit)
@@ -214,7 +215,7 @@ def _of_metric(family: str, name: str, metric: str, values: list[float],
 
 def worst_ratios(family: str, curves: Metrics) -> list[float]:
     """Each run's worst ratio to the median curves (1 = as good); [] where
-    the case has no curve of a judged metric."""
+    the test case has no curve of a judged metric."""
     names, rows = judged.judged_metrics(family), perflogs.metrics()
     worst: dict[str, float] = {}
     for (metric, size), runs in curves.items():
@@ -233,13 +234,13 @@ def usable(frame: pd.DataFrame, new_level: bool = False
            ) -> tuple[pd.DataFrame, list[str]]:
     """The records that may become references, and what was left out.
 
-    One bad record keeps all records of its case and run out.
+    One bad record keeps all records of its test case and run out.
 
     :param new_level: keeps runs that nothing but their reference failed
     """
     notes = []
-    # A case without a reference failed, but its figures are sound: they are
-    # what the reference is made from.
+    # A test case without a reference failed, but its metrics are sound: they
+    # are what the reference is made from.
     frame = frame[frame['guard'] != 'reference']
     failed = frame['result'].isin(['xfail'] if new_level
                                   else ['fail', 'xfail'])
@@ -250,17 +251,17 @@ def usable(frame: pd.DataFrame, new_level: bool = False
             (frame['speed'] == 'mixed', 'at mixed speed'),
             (frame['guard'] != '', 'refused by a guard'),
             (frame['result'] == 'inconclusive',
-             'did not measure the program (its '
-             'client, other programs or shared CPUs limited it)'),
+             'inconclusive (the client, other programs or shared CPUs '
+             'limited the program)'),
             (failed, 'failed'),
-            (frame['value'].isna(), 'a figure is no number')):
+            (frame['value'].isna(), 'a value is not a number')):
         if not bad.any():
             continue
         out = (np.bincount(case, bad) > 0)[case] & good
         if out.any():
             runs = len(np.unique(case[out]))
-            notes.append(f"{runs} run{'s' * (runs > 1)} of a case left out: "
-                         f'{why}')
+            notes.append(f"{runs} session{'s' * (runs > 1)} of test cases "
+                         f'left out: {why}')
             good &= ~out
     frame = frame[good]
     return frame[naming.judged(frame)], notes
@@ -278,7 +279,7 @@ def with_edition(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def medians(records: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """The median of each figure within each run: keys, metric, point, run,
+    """The median of each metric within each run: keys, metric, point, run,
     value, in the order of the records."""
     return records.groupby(
         [*keys, 'metric', 'point', 'run'], observed=True, dropna=False,

@@ -5,20 +5,21 @@ beside the file that people accepted, as `<family>.proposed.yaml`, and shows
 the difference; `accept` takes it over (acceptance.py). The rules:
 
 - The centre is the median over runs of the median within each run.
-- A judged figure (family.yaml) may be worse than its centre by its
-  tolerance (spread.py); better is never a fault. All other figures
+- A judged metric (family.yaml) may be worse than its centre by its
+  tolerance (spread.py); better is never a fault. All other metrics
   are written down open.
-- A tolerance wider than its cap could not judge: the figure is written open,
-  and stands in `$no_reference` with about how many more runs it needs; 0: none
-  would do. Where a derived metric is judged instead, that has the tolerance,
-  and the figure is open without standing in `$no_reference` (progress.py).
+- A tolerance wider than its max tolerance could not judge: the metric is
+  written open, and stands in `$no_reference` with about how many more runs it
+  needs; 0: none would do. Where a derived metric is judged instead, that has
+  the tolerance, and the metric is open without standing in `$no_reference`
+  (progress.py).
 - `worst_ratio` stands for the whole curve: each run has its worst ratio
   against the proposed curve.
 - `$from` says what an entry was made of, and `tolerances` what was written as
   [centre, tolerance]: a line that differs was set by hand, and stays.
-- Failed, guarded, xfailed and emulated runs, runs with a figure that is no
+- Failed, guarded, xfailed and emulated runs, runs with a metric that is no
   number, and runs while the machine changed speed (`mixed`), are never used.
-  Program source and speed class are part of the key, so figures of two
+  Program source and speed class are part of the key, so metrics of two
   sources or speeds never meet.
 """
 from __future__ import annotations
@@ -197,11 +198,11 @@ def _wanted(folder: Path, families: list[str] | None
     for name in families or []:
         if name not in there:
             raise Refused(f'{folder}: no proposal of family {name!r} '
-                          f"(there: {', '.join(there) or 'none'}); make "
+                          f"(proposals: {', '.join(there) or 'none'}); make "
                           'one: ./plumb references propose')
     if not there:
-        raise Refused(f'{folder}: nothing is proposed; make a proposal: '
-                      './plumb references propose')
+        raise Refused(f'{folder}: no proposal; make one: ./plumb references '
+                      'propose')
     return {name: found for name, found in there.items()
             if not families or name in families}
 
@@ -209,8 +210,8 @@ def _wanted(folder: Path, families: list[str] | None
 def accept(folder: Path, proposed: dict[str, CommentedMap],
            wanted: Callable[[tuple], bool], reason: str = '') -> int:
     """Accepts proposals and prints what was done; the exit code."""
-    said, refused = acceptance.accept(folder, proposed, wanted, reason)
-    print(*said, sep='\n')
+    messages, refused = acceptance.accept(folder, proposed, wanted, reason)
+    print(*messages, sep='\n')
     for line in refused:
         print(f'plumb references: {line}', file=sys.stderr)
     return 1 if refused else 0
@@ -243,7 +244,7 @@ def _records(perflogs_: str) -> tuple[pd.DataFrame, list[str]]:
     """
     frame, faults = perflogs.read(perflogs_, on_error='collect')
     for fault in faults:
-        # A figure that is no number is left out; all else may hide more.
+        # A metric that is no number is left out; all else may hide more.
         if 'not a finite number' not in fault.reason:
             raise fault
     return frame, [f'left out: {fault}' for fault in faults]
@@ -271,8 +272,8 @@ def write(folder: Path, proposed: dict[str, CommentedMap], notes: list[str],
                        for family, found in proposed.items()})
     _print_notes(notes)
     for family in proposed:
-        print(f'{folder / grammar.proposal(family)}: proposed; read the '
-              'difference above, then ./plumb references accept '
+        print(f'{folder / grammar.proposal(family)}: proposed; check the '
+              'difference above, then run ./plumb references accept '
               f'--site {site} --family {family}')
 
 
@@ -307,8 +308,7 @@ def select(frame: pd.DataFrame, system: str,
         order = order[_position(order, start) if start else 0:
                       _position(order, end) + 1 if end else None]
         if not order:
-            raise ValueError(f'--sessions {runs}: the last is before the '
-                             'first')
+            raise ValueError(f'--sessions {runs}: LAST is before FIRST')
     elif first:
         order = order[:first]
     elif last:
@@ -339,8 +339,8 @@ def propose(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
         runs = case['run'].nunique()
         shapes = case[['program', 'num_nodes', 'num_tasks']].drop_duplicates()
         if len(shapes) > 1:
-            clashes.append(f'{check} {params}: skipped, its records have '
-                           'several programs or numbers of ranks')
+            clashes.append(f'{check} {params}: left out, because its records '
+                           'have several programs or numbers of ranks')
         elif runs < min_runs:
             missing[family, speed, runs] += 1
         else:
@@ -352,9 +352,9 @@ def propose(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
     for (family, speed, runs), count in sorted(missing.items()):
         more = min_runs - runs
         notes.append(
-            f'{min_runs} runs needed, {runs} found for {count} '
-            f"case{'s' * (count > 1)} of {family} at speed {speed}: run "
-            f"`./plumb run` {more} more time{'s' * (more > 1)}, or "
+            f"{count} test case{'s have' if count > 1 else ' has'} {runs} of "
+            f'{min_runs} sessions (family {family}, CPU speed class {speed}); '
+            f"run `./plumb run` {more} more time{'s' * (more > 1)}, or "
             '`./plumb references calibrate`')
     notes += clashes
     if not entries:
@@ -370,8 +370,8 @@ def _only(frame: pd.DataFrame, column: str,
     known = sorted(frame[column].unique())
     for name in wanted:
         if name not in known:
-            raise ValueError(f'no records of {column} {name!r} (there: '
-                             f"{', '.join(known) or 'none'})")
+            raise ValueError(f'no records of {column} {name!r} (the records '
+                             f"have: {', '.join(known) or 'none'})")
     return frame[frame[column].isin(wanted)] if wanted else frame
 
 
@@ -380,9 +380,10 @@ def _position(runs: list[str], name: str) -> int:
     if name in runs:
         found = [runs.index(name)]
     if len(found) != 1:
-        some = f'{len(found)} runs begin' if found else 'no run begins'
-        raise ValueError(f'--sessions: {some} with {name!r}; from {runs[0]} '
-                         f'to {runs[-1]} there are {len(runs)}')
+        some = (f'{len(found)} sessions begin' if found
+                else 'no session begins')
+        raise ValueError(f'--sessions: {some} with {name!r}; the records have '
+                         f'{len(runs)} sessions from {runs[0]} to {runs[-1]}')
     return found[0]
 
 
@@ -391,7 +392,7 @@ def _tolerance(text: str) -> tuple[str, float]:
     metric, _, number = text.rpartition('=')
     if metric and metric not in perflogs.metrics():
         raise argparse.ArgumentTypeError(
-            f'{metric!r} is no metric ({perflogs.METRICS})')
+            f'{metric!r} is not a metric ({perflogs.METRICS})')
     try:
         value = float(number)
     except ValueError:
@@ -407,7 +408,7 @@ def _regex(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as err:
         raise argparse.ArgumentTypeError(
-            f'{text!r} is no regular expression: {err}') from None
+            f'{text!r} is not a regular expression: {err}') from None
 
 
 def _full(system: str, partition: str) -> str:
@@ -438,9 +439,9 @@ def _file(family: str, entries: list[dict], min_runs: int,
     found.yaml_set_start_comment('\n'.join([
         f'References of family {family}: [centre, lower, upper, unit], '
         'thresholds are fractions.',
-        '$from: what an entry was made of. $no_reference: about how many more '
-        'runs until a',
-        'figure can be judged; 0: none would do.',
+        '$from: the sessions of an entry. $no_reference: about how many more '
+        'sessions a metric',
+        'needs until it has a tolerance; 0: no number would suffice.',
         'Proposed by `./plumb references propose` on '
         f'{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}.',
         f"suite: {_values(used, 'commit')}; "
@@ -460,9 +461,9 @@ def _values(records: pd.DataFrame, *columns: str) -> str:
 
 def _entry(family: str, records: pd.DataFrame, min_runs: int,
            floors: dict[str, float]) -> CommentedMap:
-    """The entry of a test case: $from, $no_reference, figures.
+    """The entry of a test case: $from, $no_reference, metrics.
 
-    A figure with fewer than `min_runs` runs is left out.
+    A metric with fewer than `min_runs` runs is left out.
     """
     metrics: dict[tuple[str, int | None], dict[str, float]] = {}
     for metric, size, run, value in medians(

@@ -9,8 +9,8 @@ The one place that knows; pure Python, for it is asked after each run.
   so that one run in ten disturbed by something else does not count.
 - A tolerance is max(floor, two of the last digits printed, reach(n) * spread),
   rounded up to 0.01. `reach` is a one-sided tolerance factor in the form of
-  Howe (JASA 64, 1969): z(p) sqrt(1 + 1/n) sqrt(df / chi2(0.01, df)). A case
-  beyond it is measured again and fails if all its tries are beyond
+  Howe (JASA 64, 1969): z(p) sqrt(1 + 1/n) sqrt(df / chi2(0.01, df)). A test
+  case beyond it is measured again and fails if all its tries are beyond
   (config/sessions/judged.py, TRIES), so that p = 1 - 0.001^(1/TRIES) will do:
   in 99 of 100 references, normal noise gives less than one false alarm in a
   thousand runs. A prediction tolerance (Student's t) holds that only on
@@ -46,7 +46,7 @@ def tolerance(values: Sequence[float], floor: float = FLOORS[''],
           resolution: float = 0.0) -> float:
     """How much worse than the median one more run may be: a fraction.
 
-    :param values: a figure of each run
+    :param values: a metric of each run
     :param floor: smallest tolerance, a fraction
     :param resolution: last digit printed, in the unit of the values
     :returns: rounded up to 0.01; inf: too few runs, or a median of 0
@@ -61,8 +61,8 @@ def tolerance(values: Sequence[float], floor: float = FLOORS[''],
 def runs_needed(values: Sequence[float], max_tolerance: float,
                 floor: float = FLOORS[''], resolution: float = 0.0
                 ) -> int | None:
-    """About how many more runs until the tolerance is no wider than the cap:
-    at least, while there are fewer than FEWEST_RUNS.
+    """About how many more runs until the tolerance is no wider than the max
+    tolerance: at least, while there are fewer than FEWEST_RUNS.
 
     :returns: 0: it is; None: no number of runs would do
     """
@@ -124,9 +124,10 @@ def reach(runs: int) -> float:
 
 def _more(runs: int, spread: float, max_tolerance: float, minimum: float,
           offset: float = 0.0) -> int | None:
-    """The first number of runs at which all is within the cap, less those
-    there are."""
-    # What is printed, or a floor above the cap, is no question of runs.
+    """The first number of runs at which all is within the max tolerance, less
+    those there are."""
+    # What is printed, or a floor above the max tolerance, is no question of
+    # runs.
     if _up(minimum) > max_tolerance:
         return None
     if runs < FEWEST_RUNS:

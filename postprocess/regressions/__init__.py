@@ -1,7 +1,7 @@
 """What changed for the worse, in reading order:
 
 verdict     ./plumb verdict, and the rules of a verdict
-nights      values as series over nightly sessions
+sessions      values as series over nightly sessions
 detect      change detection in many series
 judging     from series to regressions and failures
 changes     what else changed: versions, nodes, software

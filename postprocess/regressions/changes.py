@@ -1,4 +1,4 @@
-"""What a case ran on and with, and what of that is not as it was."""
+"""What a test case ran on and with, and what of that is not as it was."""
 from __future__ import annotations
 
 import functools
@@ -17,15 +17,16 @@ from .sessions import RAN_ON, History
 
 #: What tells that something else changed, the most telling first.
 CAUSES = [c for c in RAN_ON if c != 'run']
-NAMES = {'machine': 'node facts', 'num_nodes': 'nodes of the job',
-         'num_tasks': 'ranks', 'tasks_per_node': 'ranks a node',
-         'nodes': 'ran on', 'spec': 'spec hash', 'commit': 'suite commit',
+NAMES = {'machine': 'node facts', 'num_nodes': 'number of nodes',
+         'num_tasks': 'ranks', 'tasks_per_node': 'ranks per node',
+         'nodes': 'nodes', 'spec': 'spec hash', 'commit': 'suite commit',
          'suite': 'suite version', 'reframe': 'ReFrame',
-         'version': 'program version', 'binding': 'CPUs of a rank'}
-#: What is told by itself, whether or not a figure changed with it. Other
-#: nodes, and another commit of the suite, are what a night may have.
+         'version': 'program version', 'binding': 'CPUs per rank'}
+#: What is told by itself, whether or not a metric changed with it. Other
+#: nodes, and another commit of the suite, are what a session may have.
 ENVIRONMENT = [c for c in CAUSES if c not in ('nodes', 'commit')]
-#: Nights before that are looked at: what was there in one of them is no news.
+#: Sessions before that are looked at: what was there in one of them is no
+#: news.
 BEFORE = 5
 
 
@@ -45,7 +46,7 @@ def differences(before: pd.DataFrame, after: pd.DataFrame,
         if old.empty or new.empty or set(old) & set(new):
             continue
         if column == 'nodes' and old.nunique() > 1:
-            continue                        # other nodes every night
+            continue                        # other nodes every session
         if column == 'machine':
             found += _facts(before, after) or ['node facts changed']
             continue
@@ -57,12 +58,13 @@ def differences(before: pd.DataFrame, after: pd.DataFrame,
 
 
 def changed(hist: History, this_session: Iterable[str]) -> list[Changed]:
-    """What the cases of a night have that they had not in the nights before.
+    """What the test cases of a session have that they had not in the sessions
+    before.
 
-    Told in the first night alone. A new version of a program whose versions
+    Told in the first session alone. A new version of a program whose versions
     have histories of their own begins a new one: nothing else would tell.
 
-    :param tonight: sessions
+    :param the newest session: sessions
     """
     if hist.ran.empty:
         return []
@@ -94,8 +96,8 @@ def changed(hist: History, this_session: Iterable[str]) -> list[Changed]:
 
 
 def _are_new(before: pd.DataFrame, after: pd.DataFrame) -> bool:
-    """Whether there are nodes of a kind that no night before had: a case on
-    other nodes of known kinds has not changed."""
+    """Whether there are nodes of a kind that no session before had: a test
+    case on other nodes of known kinds has not changed."""
     old, new = ({name for text in rows['machine'].astype(str)
                  for name in text.split()} for rows in (before, after))
     return bool(old and new - old - {'-'})
@@ -103,7 +105,7 @@ def _are_new(before: pd.DataFrame, after: pd.DataFrame) -> bool:
 
 def cpus_of_a_rank(binding: str) -> str:
     """How many CPUs a rank could run on, by the column `binding`; which ones
-    they are, and on which node, may differ from night to night.
+    they are, and on which node, may differ from session to session.
 
     >>> cpus_of_a_rank('n1:0-1,2-3 n2:0+4,1'), cpus_of_a_rank('n3:0..191')
     ('1 or 2', '1')

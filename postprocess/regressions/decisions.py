@@ -8,12 +8,13 @@
       until: 2027-05-01      # null if accepted
       reason: firmware 2.1, ticket 42
       decided: 2026-11-23
-      figures: ['alpha:cpu openmpi c0ffee00 latency']
+      metrics: ['alpha:cpu openmpi c0ffee00 latency']
 
-`accepted`: the sessions from `since` on are the baseline of these figures.
+`accepted`: the sessions from `since` on are the baseline of these metrics.
 `muted`: the regression is listed as muted and does not fail the verdict, until
-the end of the day `until`. A figure is SYSTEM:PARTITION ENVIRON CASE [METRIC
-[POINT]]: without a point all of the curve, without a metric all of the case.
+the end of the day `until`. A metric is SYSTEM:PARTITION ENVIRON CASE [METRIC
+[POINT]]: without a point all of the curve, without a metric all of the test
+case.
 """
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ class Decision:
 
 def names(system: str, partition: str, environ: str, case: str,
           metric: str, point: str) -> tuple[str, str, str]:
-    """A figure, its curve and its case, as `figures` has them."""
+    """A metric, its curve and its test case, as `metrics` has them."""
     of = f'{system}:{partition} {environ} {case}'
     return f'{of} {metric} {point}'.strip(), f'{of} {metric}', of
 
@@ -94,7 +95,7 @@ def _row(path: Path, number: int, row: Any) -> Decision:
         raise ValueError(f'{where}: until: expected null, because the '
                          'regression is accepted')
     if not isinstance(row['metrics'], list) or not row['metrics']:
-        raise ValueError(f'{where}: figures: expected a list of figures')
+        raise ValueError(f'{where}: metrics: expected a list of metrics')
     if muted and not str(row['reason'] or '').strip():
         raise ValueError(f'{where}: reason: a muted regression needs one')
     return Decision(str(row['id']), row['kind'], row['since'], row['until'],

@@ -1,32 +1,33 @@
-"""Has a figure changed since it was well? Sequential, vectorised, pure numpy.
+"""Has a metric changed since it was well? Sequential, vectorised, pure numpy.
 
-A series is one figure of one case, a value a night, as the log of the value
-with its sign chosen so that more is worse. `walk` goes through the nights of
-many series at once, knowing at each night only those before it.
+A series is one metric of one test case, a value a session, as the log of the
+value with its sign chosen so that more is worse. `walk` goes through the
+sessions of many series at once, knowing at each session only those before it.
 
-**Baseline.** The first ANCHOR nights (from the start, or from a level that
+**Baseline.** The first ANCHOR sessions (from the start, or from a level that
 somebody accepted), less the newest GAP. It is fixed then: a slow drift is
 measured against where it began, and a regression never becomes the baseline.
 Centre c and spread s are Huber's (values beyond 2.5 s are pulled in, s
 corrected by the 0.978 of the normal variance that is left; Huber, Ann. Math.
-Stat. 35, 1964), the autocorrelation p that of neighbouring nights, corrected
-for its bias, (r + 1/n) / (1 - 3/n) (Kendall, Biometrika 41, 1954). Few nights
-tell little of s and p: where eight or more series are judged together, both
-are drawn towards what these have in common, s^2 by the moderated variance of
-Smyth (Stat. Appl. Genet. Mol. Biol. 3, 2004); alone, p is drawn towards 0.5.
+Stat. 35, 1964), the autocorrelation p that of neighbouring sessions, corrected
+for its bias, (r + 1/n) / (1 - 3/n) (Kendall, Biometrika 41, 1954). Few
+sessions tell little of s and p: where eight or more series are judged
+together, both are drawn towards what these have in common, s^2 by the
+moderated variance of Smyth (Stat. Appl. Genet. Mol. Biol. 3, 2004); alone, p
+is drawn towards 0.5.
 
 **Alarm.** z = (x - c) / s, cut at CAP (in the shortest windows, none of whose
-nights may be well, at more); for each window of the last w nights
+sessions may be well, at more); for each window of the last w sessions
 
     t = mean(z) / sqrt(v(w) + v(n)),
     v(w) = [(1 + p)/(1 - p) - 2p (1 - p^w) / (w (1 - p)^2)] / w
 
-is the mean over what a mean of w nights of an AR(1) process varies by, and
+is the mean over what a mean of w sessions of an AR(1) process varies by, and
 that of the n of the baseline. It alarms beyond Student's quantile at the
 degrees of freedom that n, p and the neighbours give (WINDOWS has the normal
-quantile of each w), if besides all of the window but a few nights are worse
-by themselves: two outliers in three nights are no step. A night with reruns,
-and one that is worse by half and far outside, alarms alone.
+quantile of each w), if besides all of the window but a few sessions are worse
+by themselves: two outliers in three sessions are no step. A session with
+reruns, and one that is worse by half and far outside, alarms alone.
 
 **Change point.** The beginning k of a step to an unknown level after a known
 one is where the sum S of the cut z since k has the largest S^2 / (nights)
@@ -34,8 +35,8 @@ one is where the sum S of the cut z since k has the largest S^2 / (nights)
 
 **End.** A regression is over when a CUSUM of the likelihood ratio of 'back at
 c' against 'still at the new level' exceeds RECOVERED (Page, Biometrika 41,
-1954): one good night for a large step, several for a small one. An
-improvement that lasts FOLLOW nights becomes the baseline.
+1954): one good session for a large step, several for a small one. An
+improvement that lasts FOLLOW sessions becomes the baseline.
 
 bench/detect.py measures what all of this reaches.
 """
@@ -46,41 +47,42 @@ from typing import NamedTuple
 
 import numpy as np
 
-#: Nights (w), how many of the w may be no worse than the last but one number,
-#: normal quantile of the alarm, and what a night counts at most, in spreads:
-#: more where none of them may be well, so that no outlier alarms alone.
+#: Sessions (w), how many of the w may be no worse than the last but one
+#: number, normal quantile of the alarm, and what a session counts at most, in
+#: spreads: more where none of them may be well, so that no outlier alarms
+#: alone.
 WINDOWS = ((3, 0, 3.4, 2.2, 7.0), (4, 0, 3.9, 1.3, 5.0), (6, 1, 3.4, 1.0, 5.0),
            (10, 3, 3.6, 0.8, 5.0), (18, 6, 3.8, 0.6, 5.0),
            (30, 10, 3.8, 0.5, 5.0))
 LONGEST = 30
-#: Nights of baseline, and what is added to the quantile: few tell little of
+#: Sessions of baseline, and what is added to the quantile: few tell little of
 #: their spread, many can afford it.
 AGES, ADDED = (5, 10, 15, 25, 40), (1.0, 0.6, 0.1, 0.1, 0.6)
-#: Nights of a baseline: most, newest that wait, fewest to judge by.
+#: Sessions of a baseline: most, newest that wait, fewest to judge by.
 ANCHOR, GAP, FEWEST = 60, 6, 5
-#: What a single night counts at most, in spreads.
+#: What a single session counts at most, in spreads.
 CLIP = 5.0
 HUBER, HUBER_LEFT = 2.5, 0.978
-#: Part of a baseline's variance that a straight line explains, and nights,
+#: Part of a baseline's variance that a straight line explains, and sessions,
 #: from which on it is a drift and no noise.
 DRIFT, DRIFT_SESSIONS = 0.5, 40
-#: Autocorrelation of a series alone, and nights that this counts as much as.
+#: Autocorrelation of a series alone, and sessions that this counts as much as.
 PHI, PHI_SESSIONS, PHI_MAX = 0.5, 10, 0.85
 #: Fewest series that tell something of each other; most degrees of freedom
-#: and nights that they count as much as.
+#: and sessions that they count as much as.
 FEWEST_SERIES, MAX_DF, MAX_SESSIONS = 8, 30, 200
 #: Added to the quantiles of series that stand alone: what they tell of their
 #: own spread and autocorrelation is all there is.
 ALONE = 0.3
 #: A step in spreads that a mean over a window must show.
 MIN_STEP = 0.8
-#: Runs of a night from which on it can alarm alone, and its quantile.
+#: Runs of a session from which on it can alarm alone, and its quantile.
 RERUNS, RERUN_Z = 4, 3.8
-#: A night alone, worse by this (log) and by twice an alarm's quantile.
+#: A session alone, worse by this (log) and by twice an alarm's quantile.
 HUGE = math.log(1.5)
-#: A night like this is worth running again.
+#: A session like this is worth running again.
 SUSPECT = 2.0
-#: Log-likelihood ratio at which a regression is over; nights after which an
+#: Log-likelihood ratio at which a regression is over; sessions after which an
 #: improvement is the baseline, and how many of them this begins with.
 RECOVERED, FOLLOW, FOLLOWED = 4.0, 10, 6
 
@@ -88,22 +90,22 @@ NORMAL, WORSE, BETTER = 0, 1, -1
 
 
 class Walk(NamedTuple):
-    """Series after their last night; arrays over series unless said."""
-    #: Series x nights: NORMAL, WORSE, BETTER after each night.
+    """Series after their last session; arrays over series unless said."""
+    #: Series x sessions: NORMAL, WORSE, BETTER after each session.
     states: np.ndarray
-    #: Series x nights, (x - centre) / spread by the last baseline.
+    #: Series x sessions, (x - centre) / spread by the last baseline.
     z: np.ndarray
-    #: Position of the first night of the present level.
+    #: Position of the first session of the present level.
     start: np.ndarray
     centre: np.ndarray
     spread: np.ndarray
     phi: np.ndarray
-    #: Nights in the baseline, and degrees of freedom of its spread.
+    #: Sessions in the baseline, and degrees of freedom of its spread.
     sessions: np.ndarray
     df: np.ndarray
-    #: The last night is worth running again.
+    #: The last session is worth running again.
     suspect: np.ndarray
-    #: Series x nights: of the present baseline or level, not of one that was
+    #: Series x sessions: of the present baseline or level, not of one that was
     #: before it, nor of a change that is over.
     usable: np.ndarray
 
@@ -139,7 +141,7 @@ def student(df: np.ndarray | float, z: np.ndarray | float
 
 
 def variance_of_mean(sessions, phi):
-    """Variance of a mean over nights of an AR(1) process of variance 1."""
+    """Variance of a mean over sessions of an AR(1) process of variance 1."""
     return ((1 + phi) / (1 - phi) - 2 * phi * (1 - phi ** sessions)
             / (sessions * (1 - phi) ** 2)) / sessions
 
@@ -149,15 +151,15 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
          minimum: np.ndarray | float = 0.0, runs: np.ndarray | None = None,
          within: np.ndarray | None = None,
          caution: np.ndarray | float = 0.0) -> Walk:
-    """Goes through the nights of many series.
+    """Goes through the sessions of many series.
 
-    :param x: series x nights, more is worse; NaN only after the last one
+    :param x: series x sessions, more is worse; NaN only after the last one
     :param first: position at which each baseline begins
     :param pool: number of the series that each belongs together with; None:
         each stands alone
     :param floor: smallest spread, e.g. the last digit that is printed
     :param least: smallest change that matters
-    :param runs: runs of each night, and
+    :param runs: runs of each session, and
     :param within: their standard deviation (NaN: one run)
     :param caution: added to the normal quantile of an alarm, for what stands
         beside many others
@@ -225,7 +227,7 @@ def change(x: np.ndarray, centre: float, spread: float, phi: float,
            sessions: int, df: float) -> Change:
     """A level against its baseline, with the interval of 95 %.
 
-    :param x: the nights of the level
+    :param x: the sessions of the level
     """
     inner = np.clip(x, np.median(x) - HUBER * spread,
                     np.median(x) + HUBER * spread)
@@ -243,7 +245,7 @@ def change(x: np.ndarray, centre: float, spread: float, phi: float,
 def _grow(x: np.ndarray, held: np.ndarray, begin: np.ndarray,
           open_: np.ndarray, t: int, now: _Stats,
           pool: np.ndarray | None) -> None:
-    """Takes nights that have waited into the baselines; `now` is updated."""
+    """Takes sessions that have waited into the baselines; `now` is updated."""
     until = t - min(GAP, max(3, t // 5))
     grows = open_ & (now.sessions < ANCHOR)
     if until < 0 or not grows.any():
@@ -300,7 +302,7 @@ def _without_drift(off: np.ndarray, held: np.ndarray, n: np.ndarray
     """Deviations less a straight line where that explains most of them, and
     the share of their spread that is left.
 
-    Else a drift that was there from the first night on would be taken for
+    Else a drift that was there from the first session on would be taken for
     the width of the noise, and never be told.
     """
     at = np.where(held, np.arange(held.shape[1]), 0.0)
@@ -316,7 +318,7 @@ def _without_drift(off: np.ndarray, held: np.ndarray, n: np.ndarray
 
 
 def _freedom(n: np.ndarray, phi: np.ndarray) -> np.ndarray:
-    """Degrees of freedom of a spread of nights that resemble each other."""
+    """Degrees of freedom of a spread of sessions that resemble each other."""
     return np.maximum(0.9 * n * (1 - phi ** 2) / (1 + phi ** 2) - 1, 2.0)
 
 
@@ -375,12 +377,12 @@ def _windows(z: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
 def _alarm(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
            now: _Stats, minimum: np.ndarray, age: np.ndarray,
            caution: np.ndarray) -> np.ndarray:
-    """Whether one of the windows that end tonight alarms.
+    """Whether one of the windows that end the newest session alarms.
 
     :param windows: as `_windows` gives them
     :param side: WORSE or BETTER
     :param minimum: smallest change that matters, in spreads
-    :param age: nights since the baseline began
+    :param age: sessions since the baseline began
     """
     hit = np.zeros(len(age), bool)
     own = variance_of_mean(np.maximum(now.sessions, 1), now.phi)
@@ -403,14 +405,14 @@ def _alarm(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
 def _alone(beyond: np.ndarray, spread: np.ndarray, now: _Stats, t: int,
            runs: np.ndarray | None, within: np.ndarray | None,
            caution: np.ndarray) -> np.ndarray:
-    """Whether tonight alarms by itself."""
+    """Whether the newest session alarms by itself."""
     far = beyond / spread / np.sqrt(1 + variance_of_mean(
         np.maximum(now.sessions, 1), now.phi))
     hit = (beyond > HUGE) & (far > 2 * student(now.df, RERUN_Z + caution))
     if runs is None or within is None:
         return hit
     many = runs[:, t] >= RERUNS
-    # What reruns redraw is no noise of the night; half of it is believed.
+    # What reruns redraw is no noise of the session; half of it is believed.
     share = np.minimum(np.nan_to_num(within[:, t]) / spread, 1.0) ** 2
     left = 1 - share / 2 + share / np.maximum(runs[:, t], 1)
     enough = student(now.df, RERUN_Z + caution)
@@ -439,7 +441,7 @@ def _recover(mode: np.ndarray, level: np.ndarray, back: np.ndarray,
 
 def _began(z: np.ndarray, begin: np.ndarray, t: int
            ) -> tuple[np.ndarray, np.ndarray]:
-    """Position of the first night of a new level, and the level."""
+    """Position of the first session of a new level, and the level."""
     width = z.shape[1]
     at = np.arange(width) + t + 1 - width
     sums = np.cumsum(np.where(at < begin[:, None], 0.0, z)[:, ::-1],

@@ -1,4 +1,4 @@
-"""What is said of a night, as data: text, page, JSON and JUnit are made of
+"""What is said of a session, as data: text, page, JSON and JUnit are made of
 it. postprocess/regressions/verdict.py says by which rules."""
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..results import Place, Result
 
 @dataclass(frozen=True)
 class Member(Place):
-    """A figure that is worse, of a regression."""
+    """A metric that is worse, of a regression."""
     metric: str
     #: '8 B', or ''.
     point: str
@@ -22,12 +22,13 @@ class Member(Place):
 @dataclass(frozen=True)
 class Regression:
     """A change for the worse that nobody accepted (or, in `improved`, one
-    for the better). Texts are '' where its figures differ in them."""
-    #: Stays the same from night to night; `accept` and `mute` name it.
+    for the better). Texts are '' where its metrics differ in them."""
+    #: Stays the same from session to session; `accept` and `mute` name it.
     id: str
-    #: figure, case, program, stack, metric, partition, system, node, switch.
+    #: metric, test case, program, stack, metric, partition, system, node,
+    #: switch.
     kind: str
-    #: Name of the group, for people; '' for a figure.
+    #: Name of the group, for people; '' for a metric.
     group: str
     system: str
     partition: str
@@ -37,9 +38,9 @@ class Regression:
     params: str
     #: Class of the machine's speed.
     speed: str
-    #: Hash of the only case, or ''.
+    #: Hash of the only test case, or ''.
     case: str
-    #: Hashes of all cases that are held to be worse.
+    #: Hashes of all test cases that are held to be worse.
     cases: list[str]
     #: The first judged one; all of them are in `metrics`.
     metric: str
@@ -49,12 +50,12 @@ class Regression:
     #: lower, higher, or '' where they differ: then `ratio` is how many times
     #: as bad they are.
     better: str
-    #: Date of the first night, and its first session.
+    #: Date of the first session, and its first session.
     since: str
     since_run: str
-    #: Nights since then.
+    #: Sessions since then.
     sessions: int
-    #: Centre of the baseline, and level since; None: several figures.
+    #: Centre of the baseline, and level since; None: several metrics.
     before: float | None
     now: float | None
     #: Level since over the centre before, with an interval of 95 %; None
@@ -64,7 +65,7 @@ class Regression:
     high: float | None
     #: 0 to 1: that there is a change at all.
     sure: float
-    #: What else changed that night; '': nothing that is recorded.
+    #: What else changed that session; '': nothing that is recorded.
     cause: str
     #: What to do.
     todo: str
@@ -100,11 +101,12 @@ class Failure(Place):
 
 @dataclass(frozen=True)
 class Changed:
-    """What cases ran on, or with, that they did not in the nights before."""
+    """What test cases ran on, or with, that they did not in the sessions
+    before."""
     system: str
     #: `spec hash 4f2a -> 9c01`.
     what: str
-    #: ReFrame's hash of each, which a case has in all environments, and
+    #: ReFrame's hash of each, which a test case has in all environments, and
     #: `PARTITION ENVIRONMENT`, each once.
     cases: list[str]
     where: list[str]
@@ -112,9 +114,9 @@ class Changed:
 
 @dataclass(frozen=True)
 class Case(Place):
-    """A case that has not run (stale), that has too few nights (not_enough)
-    or is worth running again (rerun)."""
-    #: Nights that there are, of those that are needed; stale: the last one.
+    """A test case that has not run (stale), that has too few sessions
+    (not_enough) or is worth running again (rerun)."""
+    #: Sessions that there are, of those that are needed; stale: the last one.
     why: str
     sessions: int = 0
     needs: int = 0
@@ -123,7 +125,7 @@ class Case(Place):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is to be said of a night."""
+    """What is to be said of a session."""
     #: The session, or the date where there were several.
     session: str
     #: good, regressed or failed.
@@ -131,17 +133,17 @@ class Verdict:
     regressions: list[Regression] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     improved: list[Regression] = field(default_factory=list)
-    #: Changes of the environment, told in their first night.
+    #: Changes of the environment, told in their first session.
     changed: list[Changed] = field(default_factory=list)
     #: Regressions that somebody muted.
     muted: list[Regression] = field(default_factory=list)
     stale: list[Case] = field(default_factory=list)
     not_enough: list[Case] = field(default_factory=list)
-    #: One night was worse: a rerun says at once whether it is the figure.
+    #: One session was worse: a rerun says at once whether it is the metric.
     rerun: list[Case] = field(default_factory=list)
-    #: Figures that were judged by their history.
+    #: Metrics that were judged by their history.
     judged: int = 0
-    #: Cases that ran.
+    #: Test cases that ran.
     cases: int = 0
     #: The results of all test cases.
     results: list[Result] = field(default_factory=list)

@@ -25,20 +25,20 @@ from .decisions import Decision, names
 from .finding import Case, Failure, Member, Regression, Verdict
 from .sessions import UNNAMED, History, history, sessions
 
-#: Nights after which what no longer runs is no longer told.
+#: Sessions after which what no longer runs is no longer told.
 RECENT = 10
-#: Fewest cases of a group, and share of them that alarm where the group has
-#: no history of its own.
+#: Fewest test cases of a group, and share of them that alarm where the group
+#: has no history of its own.
 FEWEST_CASES, SHARE = 3, 0.6
-#: Part of what its worst cases explain alone that a group must explain.
+#: Part of what its worst test cases explain alone that a group must explain.
 EXPLAINS = 0.6
-#: Further quantile of groups of one case, of which there are many.
+#: Further quantile of groups of one test case, of which there are many.
 OF_CASE = 0.5
 #: Groups stand alone, but there are few of them.
 OF_GROUP = -detect.ALONE
 #: Most lines that are looked for in groups, and nodes that are looked at.
 MAX_GROUPS, MAX_NODES = 20, 64
-#: Nights of a job's nodes that are looked at.
+#: Sessions of a job's nodes that are looked at.
 NODE_SESSIONS = 90
 #: Smallest change of a group, a log.
 MINIMUM = 0.002
@@ -50,19 +50,20 @@ class Group:
     kind: str
     name: str
     system: str
-    #: Cases x nights: which cases were part of it on which night.
+    #: Test cases x sessions: which test cases were part of it on which
+    #: session.
     there: np.ndarray
-    #: Means over judged figures alone, or over all of them.
+    #: Means over judged metrics alone, or over all of them.
     named: bool = True
 
 
 @dataclass
 class Found:
-    """A group, or a figure, that is worse."""
+    """A group, or a metric, that is worse."""
     group: Group
-    #: Cases that are held to be worse, by number.
+    #: Test cases that are held to be worse, by number.
     cases: np.ndarray
-    #: Number of the first and last night.
+    #: Number of the first and last session.
     start: int
     last: int
     gain: float
@@ -75,17 +76,17 @@ def judge(records: pd.DataFrame, session: str | None = None, *,
           decisions: Sequence[Decision] = (),
           switches: Mapping[str, Mapping[str, Sequence[str]]] = {}
           ) -> Verdict:
-    """The verdict of a night.
+    """The verdict of a session.
 
     :param records: as perflogs.read gives them
-    :param night: a session, or a date (YYYY-MM-DD), or the unique beginning
-        of one; later records are not looked at. None: the newest night of
-        each system, and what is still true of cases that did not run then:
-        what `plumb report` shows
-    :param partial: runs that left cases out on purpose (`plans.partial`)
+    :param session: a session, or a date (YYYY-MM-DD), or the unique beginning
+        of one; later records are not looked at. None: the newest session of
+        each system, and what is still true of test cases that did not run
+        then: what `plumb report` shows
+    :param partial: runs that left test cases out on purpose (`plans.partial`)
     :param decisions: regressions that people accepted or muted
     :param switches: system -> node -> the switches above it
-    :raises ValueError: no records, or no such night
+    :raises ValueError: no records, or no such session
     """
     if records.empty:
         raise ValueError('no records')
@@ -116,9 +117,9 @@ def judge(records: pd.DataFrame, session: str | None = None, *,
 
 def select(records: pd.DataFrame, session: str | None
            ) -> tuple[str, pd.DataFrame, set[str]]:
-    """A night: its name, the records up to it, and its sessions.
+    """A session: its name, the records up to it, and its sessions.
 
-    :raises ValueError: there is no such night, or several
+    :raises ValueError: there is no such session, or several
     """
     dates = sessions(records)
     if session is None:
@@ -136,10 +137,11 @@ def select(records: pd.DataFrame, session: str | None
         run for run in dates if run.startswith(session)}
     if not found:
         raise ValueError(f'no session or date begins with {session!r}; the '
-                         f'newest is {max(dates, key=lambda r: dates[r])}')
+                         'newest session is '
+                         f'{max(dates, key=lambda r: dates[r])}')
     if len({dates[run] for run in found}) > 1:
-        raise ValueError(f'{len(found)} sessions of several dates begin with '
-                         f'{session!r}; give more of it')
+        raise ValueError(f'{len(found)} sessions on several dates begin with '
+                         f'{session!r}; give more letters')
     first = records.groupby('run', observed=True)['time'].min()
     until, day = max(first[run] for run in found), dates[next(iter(found))]
     before = {run for run in dates if dates[run] < day
@@ -149,12 +151,12 @@ def select(records: pd.DataFrame, session: str | None
 
 
 def _failures(newest: pd.DataFrame) -> list[Failure]:
-    """One for each case that failed, by its most telling record.
+    """One for each test case that failed, by its most telling record.
 
     :param newest: results.newest of the records
     """
     mine = newest[newest['result'].isin(results.FAILED)]
-    # Figures before what a guard says beside them.
+    # Metrics before what a guard says beside them.
     mine = mine.assign(rank=mine['result'].map(results.FAILED.index),
                        kept=mine['metric'] == 'completed')
     mine = mine.sort_values(['rank', 'kept'], kind='stable').drop_duplicates(
@@ -178,21 +180,22 @@ def _results(newest: pd.DataFrame, regressions: list[Regression]
 
 def _failure(row: Any) -> Failure:
     if row.result == 'xpass':
-        todo = ('the known fault is gone: take $xfail out of the reference '
-                'file')
+        todo = 'remove $xfail from the reference file'
     elif row.result == 'flaky':
-        todo = 'it did not fail when it was measured again: watch it'
+        todo = ('nothing now: the test case passed when it was measured '
+                'again; check its nodes if this repeats')
     elif row.guard == 'missing':
-        todo = 'the session ended before it ran: run it again'
+        todo = ('run the test case again: the session ended before the test '
+                'case ran')
     elif row.guard == clock.GUARD:
-        todo = 'remove its session, or run it again with a right clock'
+        todo = 'set the clock, then remove the session or run it again'
     elif row.guard == 'reference':
-        todo = 'it has no reference: ./plumb references calibrate'
+        todo = 'make a reference: ./plumb references calibrate'
     elif row.guard:
-        todo = f'a guard refused it ({row.guard}): see its output'
+        todo = f'see the output of the test case for guard {row.guard}'
     else:
-        todo = ('run it again; see what changed; after a known change: '
-                './plumb references propose --new-level')
+        todo = ('run the test case again, and check what changed; after an '
+                'intended change: ./plumb references propose --new-level')
     kept = row.metric != 'completed'
     return Failure(
         **results.place_of(row), result=row.result, guard=row.guard,
@@ -225,8 +228,8 @@ class _Judging:
                  switches: Mapping[str, Mapping[str, Sequence[str]]],
                  label: str) -> None:
         """
-        :param standing: also what is still true of cases that did not run
-        :param label: of the night
+        :param standing: also what is still true of test cases that did not run
+        :param label: of the session
         """
         self.hist, self.this_session, self.switches = (
             hist,
@@ -246,7 +249,7 @@ class _Judging:
         last = hist.at[self.rows, hist.last]
         gone = np.array([tuple(name) in stale for name in
                          metrics[perflogs.CASE].to_numpy()], bool)
-        #: Figures of tonight; and those of which something is told.
+        #: Metrics of the newest session; and those of which something is told.
         self.live = (last == self.newest) & np.isin(self.of, list(self.ran))
         self.told = ~gone & (last > self.newest - RECENT) if standing \
             else self.live
@@ -255,7 +258,7 @@ class _Judging:
                           if one.until is None or one.until >= self.day]
         #: Of the lines that were made.
         self.ids: set[str] = set()
-        #: Figure -> the decision that mutes it.
+        #: Metric -> the decision that mutes it.
         self.muted: dict[int, Decision] = {}
         self.walk = detect.walk(
             hist.x, first=self._accepted_levels(), pool=_pools(metrics),
@@ -269,7 +272,7 @@ class _Judging:
         self._tables()
 
     def _accepted_levels(self) -> np.ndarray:
-        """Position at which each baseline begins; notes muted figures."""
+        """Position at which each baseline begins; notes muted metrics."""
         first = np.zeros(len(self.rows), int)
         every: dict[str, list[int]] = {}
         if self.decisions:
@@ -291,7 +294,8 @@ class _Judging:
         return first
 
     def _tables(self) -> None:
-        """Figures and cases over nights: z, and logs against the centre."""
+        """Figures and test cases over sessions: z, and logs against the
+        centre."""
         hist, walk = self.hist, self.walk
         shape = (len(self.rows), len(hist.sessions))
         self.z = np.full(shape, np.nan)
@@ -308,11 +312,11 @@ class _Judging:
         self.case_z = self._means(self.z, named)
         self.case_all = self._means(self.z, np.ones(len(named), bool))
         self.case_log = self._means(self.log, named)
-        self.head = np.zeros(self.cases, int)       # a figure of each case
+        self.head = np.zeros(self.cases, int)  # a metric of each test case
         self.head[self.of[::-1]] = self.rows[::-1]
 
     def _means(self, values: np.ndarray, which: np.ndarray) -> np.ndarray:
-        """Cases x nights: the mean over some of their figures."""
+        """Cases x sessions: the mean over some of their metrics."""
         total = np.zeros((self.cases, values.shape[1]))
         count = np.zeros_like(total)
         mine = values[which]
@@ -393,7 +397,7 @@ class _Judging:
         yield from _distinct(found)
 
     def _judge_groups(self, free: np.ndarray) -> list[Found]:
-        """Groups of cases, less those already told, that are worse."""
+        """Groups of test cases, less those already told, that are worse."""
         series, kept = [], []
         for group in self.groups:
             there = group.there & free[:, None]
@@ -406,7 +410,7 @@ class _Judging:
             some = np.flatnonzero(count >= (
                 1 if group.kind in ('node', 'switch') else usual / 2))
             total = np.where(there, table, 0.0).sum(0)[some]
-            # Few cases tell less: as wide as those of the usual number.
+            # Few test cases tell less: as wide as those of the usual number.
             mean = total / np.sqrt(count[some] * usual)
             series.append((some, mean))
             kept.append((group, there))
@@ -436,7 +440,7 @@ class _Judging:
 
     @functools.cached_property
     def _case_alarms(self) -> np.ndarray:
-        """First night of the alarms of each case's figures; -1: none."""
+        """First session of the alarms of each case's metrics; -1: none."""
         found = np.full(self.cases, -1)
         for row in np.flatnonzero(self.told & (self.state == detect.WORSE)):
             start = self.hist.at[row, self.walk.start[row]]
@@ -445,7 +449,7 @@ class _Judging:
         return found
 
     def _alarmed(self, group: Group, free: np.ndarray) -> int | None:
-        """The night from which on most cases of a group alarm by
+        """The session from which on most test cases of a group alarm by
         themselves."""
         if group.kind == 'case' or not group.named:
             return None
@@ -458,8 +462,8 @@ class _Judging:
 
     def _held(self, group: Group, there: np.ndarray, start: int, last: int
               ) -> Found | None:
-        """Which cases of a group are worse since a night, and how much that
-        explains."""
+        """Which test cases of a group are worse since a session, and how much
+        that explains."""
         table = self.case_z if group.named else self.case_all
         part = there[:, start:last + 1]
         count = part.sum(1)
@@ -474,7 +478,7 @@ class _Judging:
         alarmed = mine[self._case_alarms[mine] >= 0]
         if (mean[alarmed] ** 2).sum() * EXPLAINS > len(mine) * level ** 2:
             return None                     # a few of them explain more
-        # Unless its nights speak more for the old level than for the new.
+        # Unless its sessions speak more for the old level than for the new.
         held = mine[count[mine] * level * (mean[mine] - level / 2) > -2.0]
         gain = len(mine) * level * abs(level) * math.sqrt(
             float(count[mine].mean()))
@@ -532,8 +536,8 @@ class _Judging:
                        for some in self._by_metric(rows)), key=_weight)
 
     def _by_metric(self, rows: np.ndarray) -> list[list[int]]:
-        """Figures of one case and metric; and with the first judged one of a
-        case those that nobody names to be judged."""
+        """Figures of one test case and metric; and with the first judged one
+        of a test case those that nobody names to be judged."""
         metrics = self.hist.metrics
         found: dict[tuple[int, str], list[int]] = {}
         named = metrics['named'].to_numpy(bool)
@@ -547,7 +551,7 @@ class _Judging:
         return list(found.values())
 
     def _gain(self, row: int) -> float:
-        """What a figure alone explains."""
+        """What a metric alone explains."""
         at = self.hist.at[row]
         z = self.z[row, at[self.walk.start[row]:self.hist.last[row] + 1]]
         z = z[np.isfinite(z)]
@@ -560,7 +564,7 @@ class _Judging:
 
     def _metrics(self, rows: list[int], mute: Decision | None = None,
                  better: bool = False) -> Regression:
-        """The line of one or several figures of a case."""
+        """The line of one or several metrics of a test case."""
         hist, walk, row = self.hist, self.walk, rows[0]
         start, last = int(walk.start[row]), int(hist.last[row])
         change = detect.change(
@@ -654,7 +658,7 @@ class _Judging:
         key = [kind, name, *place.values(), case, metric, point] + [
             common(c) for c in ('program', 'source', 'edition')] * single
         ident = _digest('|'.join(key))
-        # What is left of a group may be worse since another night.
+        # What is left of a group may be worse since another session.
         while ident in self.ids:
             ident = _digest(ident)
         self.ids.add(ident)
@@ -682,7 +686,7 @@ class _Judging:
             until=str(mute.until) if mute else '')
 
     def _ratio(self, row: int, start: int) -> float | None:
-        """Level of a figure since a night over its centre."""
+        """Level of a metric since a session over its centre."""
         log = self.log[row, start:]
         log = log[np.isfinite(log)]
         if not len(log) or self.hist.linear[row, 1]:
@@ -696,7 +700,7 @@ class _Judging:
                 and self.hist.ran['nodes'].nunique() > 1 else '')
 
     def _cause(self, cases: list[int], start: int) -> str:
-        """What else changed on the first night of a change."""
+        """What else changed on the first session of a change."""
         ran = self.hist.ran
         ran = ran[ran['of'].isin(cases)]
         return '; '.join(changes.differences(
@@ -704,7 +708,8 @@ class _Judging:
             ran[ran['session'] >= start].groupby('of').head(2)))
 
     def not_enough(self) -> list[Case]:
-        """Cases of tonight whose judged figures have too few nights."""
+        """Cases of the newest session whose judged metrics have too few
+        sessions."""
         sessions = self.hist.last + 1
         wanted = detect.FEWEST + 3
         too_few = self.live & (sessions <= wanted) \
@@ -713,23 +718,23 @@ class _Judging:
         for row in np.flatnonzero(too_few).tolist():
             found.setdefault(int(self.of[row]), row)
         return [_case(self.hist.metrics.iloc[row],
-                      f'{sessions[row]} nights, needs '
+                      f'{sessions[row]} sessions, needs '
                       f'{wanted + 1 - sessions[row]} more',
                       sessions=int(sessions[row]),
                       needs=int(wanted + 1 - sessions[row]))
                 for row in found.values()]
 
     def rerun(self) -> list[Case]:
-        """Cases of tonight of which one night says too little: a judged
-        figure was worse, and no alarm has said so."""
+        """Cases of the newest session of which one session says too little: a
+        judged metric was worse, and no alarm has said so."""
         rows = np.flatnonzero(
             self.live & self.walk.suspect
             & (self.hist.runs[self.rows, self.hist.last] < detect.RERUNS)
             & self.hist.metrics['named'].to_numpy(bool))
         found = {int(self.of[row]): row for row in rows}
         return [_case(self.hist.metrics.iloc[row],
-                      f"{self.hist.metrics['metric'].iat[row]} was worse "
-                      'tonight: run it again',
+                      f"{self.hist.metrics['metric'].iat[row]} was worse in "
+                      'the newest session; run it again',
                       sessions=int(self.hist.last[row]) + 1,
                       needs=detect.RERUNS - int(
                           self.hist.runs[row, self.hist.last[row]]))
@@ -741,13 +746,13 @@ def _digest(text: str) -> str:
 
 
 def _day(label: str, hist: History) -> datetime.date:
-    """The date of a night."""
+    """The date of a session."""
     day = hist.session_of.get(label)
     return datetime.date.fromisoformat(label if day is None else str(day))
 
 
 def _pools(metrics: pd.DataFrame) -> np.ndarray:
-    """Number of the figures that each is judged together with: those of a
+    """Number of the metrics that each is judged together with: those of a
     metric on a system; where these are few, all others of the system."""
     size = metrics.groupby(['system', 'metric'])['of'].transform('size')
     name = metrics['metric'].where(size >= detect.FEWEST_SERIES, '')
@@ -781,15 +786,16 @@ def _todo(kind: str, name: str, ident: str, cause: str, cases: list[str],
              f'the problem is known: ./plumb verdict mute {ident} --until '
              'DATE --reason TEXT')
     if cause:
-        return f'check whether {cause.split(";")[0]} did it; {known}'
+        return f'check whether the cause is {cause.split(";")[0]}; {known}'
     if kind in ('node', 'switch'):
-        return (f'drain {name} and see whether its cases are well elsewhere; '
-                f'{known}')
+        return (f'drain {name}, and check whether its test cases pass on '
+                f'other nodes; {known}')
     again = ' '.join(f'-n /{case}' for case in cases[:3])
-    return f'run again on other nodes: ./plumb run {again}; {known}'
+    return (f'run the test cases again on other nodes: ./plumb run {again}; '
+            f'{known}')
 
 
 def _weight(line: Regression) -> tuple:
-    """Lines with most cases first, then the largest change."""
+    """Lines with most test cases first, then the largest change."""
     return (-len(line.cases), -abs(math.log(line.ratio))
             if line.ratio and line.ratio > 0 else -math.inf, line.id)

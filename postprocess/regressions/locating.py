@@ -1,9 +1,9 @@
 """Which node or link is slow: pairs of nodes, which to measure, what they say.
 
-Pure: `Search` says which pairs to measure next and takes their figures; who
+Pure: `Search` says which pairs to measure next and takes their metrics; who
 runs them is another matter (cli/nightly/locate.py, bench/locate.py).
 
-**What a pair says.** x is the logarithm of the figure of a job on two nodes,
+**What a pair says.** x is the logarithm of the metric of a job on two nodes,
 signed so that more is slower. A pair has parts: its two nodes, the link
 between them, and, where the tree of switches is known, each switch on the way
 and its uplink. It is slow if any of its parts is: group testing (Dorfman,
@@ -16,7 +16,7 @@ d = -log(1 - slowdown). Its evidence is the logarithm of the likelihood ratio,
 as in the sequential probability ratio test (Wald, 1945), cut at +-4 (the
 robust form of that test: Huber, 1965): however odd one job is, it alone
 neither names a node nor outweighs several others. A job that failed, or had
-no figure, counts as +4.
+no metric, counts as +4.
 
 **Level and noise** are those of the pairs themselves, a level for each number
 of switches that a pair climbs. At first the level is the middle of the lowest
@@ -64,6 +64,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from ..units import display_unit
 
 #: Largest evidence of one pair, for or against.
 CLIP = 4.0
@@ -133,7 +135,7 @@ class Finding:
     name: str
     #: slow, fails or unclear.
     verdict: str
-    #: Median figure of the pairs that only this part explains, and the level
+    #: Median metric of the pairs that only this part explains, and the level
     #: of their kind; None: they have none.
     value: float | None
     level: float | None
@@ -169,7 +171,7 @@ class Located:
     rounds: int
     #: Relative noise of a pair; None: nothing was judged.
     noise: float | None
-    #: Switches that a pair climbs (-1: not known) -> level of the figure.
+    #: Switches that a pair climbs (-1: not known) -> level of the metric.
     levels: dict[int, float]
     #: Named: slow, or failing.
     named: list[Finding] = field(default_factory=list)
@@ -220,7 +222,7 @@ class Search:
                  slowdown: float = 0.1, maximum: int = 16,
                  every: bool = False) -> None:
         """
-        :param better: higher or lower, of the figure
+        :param better: higher or lower, of the metric
         :param above: node -> the switches above it, the nearest first
         :param slowdown: what is looked for: a fraction, 0.1 is 10 % less of
             what is better higher, 11 % more of what is better lower
@@ -234,12 +236,11 @@ class Search:
             [_natural(name) for name in reversed(self.above[node])],
             _natural(node)))
         if len(self.nodes) < 2:
-            raise ValueError('a pair needs two nodes, and there '
-                             f'{"is" if self.nodes else "are"} '
-                             f'{len(self.nodes)}')
+            raise ValueError('pairs of nodes need at least two nodes; '
+                             f'{len(self.nodes)} given')
         if not 0.005 <= slowdown < 1:
-            raise ValueError(f'a slowdown of {slowdown:g} cannot be looked '
-                             'for: 0.005 (half a percent) to 1')
+            raise ValueError(f'the slowdown is {slowdown:g}; it must be from '
+                             '0.005 (half a percent) to below 1')
         self.better, self.slowdown, self.maximum = better, slowdown, maximum
         self.every = every
         self.d = -math.log(1 - slowdown)
@@ -300,7 +301,7 @@ class Search:
                     yield 'uplink', switch
 
     def add(self, pair: Pair, value: float | None) -> None:
-        """Takes the figure of a job; None: it failed, or had none."""
+        """Takes the metric of a job; None: it failed, or had none."""
         a, b = pair
         at = len(self._x)
         good = value is not None and math.isfinite(value) and value > 0
@@ -567,7 +568,7 @@ class Search:
                 ) -> Located:
         """What is known by now.
 
-        :param expected: the figure of a good pair as it was before, if that
+        :param expected: the metric of a good pair as it was before, if that
             is known; where all are slower there is nothing to locate
         """
         links = [part for part in self._number if part[0] == 'link']
@@ -584,9 +585,8 @@ class Search:
         if len(self.nodes) == 2:
             return Located(
                 **head, noise=None, levels=levels, unclear=[
-                    self._finding(fit, part, 'unclear', 'two nodes are one '
-                                  'pair: there is no other to compare it '
-                                  'with')
+                    self._finding(fit, part, 'unclear', 'two nodes make only '
+                                  'one pair; it cannot be compared')
                     for part in (('node', n) for n in self.nodes)],
                 notes=self._all_slow(fit, expected))
         named = [part for part in self._number if self._is_named(fit, part)]
@@ -603,19 +603,18 @@ class Search:
         total = len(self.nodes) * (len(self.nodes) - 1) // 2
         notes = self._all_slow(fit, expected)
         if blurred:
-            notes.append(f'good pairs differ by {100 * fit.sigma:.1f} %: too '
-                         f'much to tell {100 * self.slowdown:g} % by one of '
-                         'them, or there are two kinds of nodes; more '
-                         'repetitions in a job make it less')
+            notes.append(f'good pairs differ by {100 * fit.sigma:.1f} %, too '
+                         f'much to see a slowdown of {100 * self.slowdown:g} '
+                         '%; use more repetitions per job, or search each '
+                         'kind of node by itself')
         fast = self._faster(fit)
         if fast:
             notes.append(fast)
             # What stands beside a wrong level passes for good.
             good = [] if not named else good
         if len(links) < total:
-            notes.append(f'links: {len(links)} of {total} were looked at; of '
-                         'the others nothing is known but that they are '
-                         "nobody's only way")
+            notes.append(f'links: {len(links)} of {total} were measured; the '
+                         'other links may be slow')
         if never:
             notes.append(f'never measured: {", ".join(never)}')
         return Located(
@@ -639,10 +638,9 @@ class Search:
         if pairs < max(FEW, 0.1 * len(set(of))):
             return ''
         return (f'{pairs} of {len(set(of))} pairs are more than '
-                f'{100 * (1 - math.exp(-far)):.0f} % faster than what counts '
-                'as good: most pairs may be slow by something that all of '
-                'them share, such as one of two or three switches; no node '
-                'is held to be good')
+                f'{100 * (1 - math.exp(-far)):.0f} % faster than the level '
+                'of good pairs: most pairs may share a slow part, such as a '
+                'switch; no node is reported as good')
 
     def _all_slow(self, fit: _Fit, expected: float | None) -> list[str]:
         """Whether good pairs are slower than they were."""
@@ -654,14 +652,13 @@ class Search:
                  else level / expected)
         if ratio < 1 / (1 - self.slowdown / 2):
             return []
-        return [f'all pairs are slow: {level:.4g}, and it was '
-                f'{expected:.4g} before: what all nodes share is slow '
-                '(software, settings, the fabric), and no node stands out '
-                'by that']
+        return [f'all pairs are slow: {level:.4g}, and {expected:.4g} before; '
+                'check what all nodes share (software, settings, the '
+                'fabric)']
 
     def _finding(self, fit: _Fit, part: Part, verdict: str = '',
                  why: str = '') -> Finding:
-        """The figures behind what is said of a part."""
+        """The metrics behind what is said of a part."""
         number = self._number[part]
         rows = [at for one, at in self._rows if one == number
                 and fit.covers[at] == (number in fit.chosen)]
@@ -691,22 +688,21 @@ class Search:
         number = self._number[part]
         rows = [at for one, at in self._rows if one == number]
         if self._is_good(fit, part):
-            return ('as good as the others, which differ too much to say '
-                    'more')
+            return 'as good as other nodes, but all of them differ too much'
         if all(fit.covers[at] > (number in fit.chosen) for at in rows):
             mine = set(rows)
             names = dict.fromkeys(
                 ' '.join(other) for other, one in self._number.items()
                 if one in fit.chosen and one != number and any(
                     which == one and at in mine for which, at in self._rows))
-            return (f'all its pairs are explained by {", ".join(names)}, '
-                    'and there is no way around')
+            return (f'{", ".join(names)} may explain all its slow pairs, and '
+                    'no pair avoids this')
         if all(kind not in fit.levels for kind in
                (self._climbs[at] for at in rows)):
-            return ('too few pairs of its kind to know what a good one has')
-        return (f'{len(rows)} pair{"s" * (len(rows) > 1)} say too little '
-                f'beside a noise of {100 * fit.sigma:.1f} %, or say the '
-                'same of another part')
+            return 'too few pairs of this kind for the level of a good pair'
+        return (f'{len(rows)} pair{"s" * (len(rows) > 1)} cannot decide with '
+                f'a noise of {100 * fit.sigma:.1f} %, or another part '
+                'explains them as well')
 
 
 def _natural(name: str) -> list[Any]:
@@ -799,46 +795,47 @@ def _evidence(known: _Incidence, weight: np.ndarray,
 MAXIMUM = 20
 
 
-def lines(found: Located) -> Iterator[str]:
-    """What people read: what is named, what is unclear, and by what."""
-    noise = ('' if found.noise is None
-             else f', noise of a pair {100 * found.noise:.1f} %')
-    yield (f'{found.nodes} nodes, {found.jobs} jobs in {found.rounds} rounds'
-           f'{noise}; looked for: {100 * found.slowdown:g} %')
-    for kind, level in found.levels.items():
+def lines(located: Located) -> Iterator[str]:
+    """The text for people: slow parts, unclear parts, and the evidence."""
+    unit = display_unit(located.unit)
+    noise = ('' if located.noise is None
+             else f', noise of a pair {100 * located.noise:.1f} %')
+    yield (f'{located.nodes} nodes, {located.jobs} jobs in {located.rounds} '
+           f'rounds{noise}; searched slowdown {100 * located.slowdown:g} %')
+    for kind, level in located.levels.items():
         where = {-1: '', 0: ' inside a switch'}.get(
             kind, f' across {kind} level{"s" * (kind > 1)} of switches')
-        yield f'  a good pair{where}: {level:.4g} {found.unit}'.rstrip()
-    if not found.named:
-        yield 'Nothing is slower than the rest.' if found.good else \
-            'Nothing can be said of any node.'
-    for one in found.named:
-        yield f'{one.verdict.upper():8}{one.label}: {_evidence_of(one, found)}'
-    for one in found.unclear[:MAXIMUM]:
-        yield (f'unclear {one.label}: {one.why}'
-               + (f' ({_evidence_of(one, found)})' if one.pairs else ''))
-    if len(found.unclear) > MAXIMUM:
-        yield f'  and {len(found.unclear) - MAXIMUM} more: --json'
-    if found.good:
-        yield f'good    {_counted(len(found.good), "node")}: ' + (
-            ', '.join(found.good[:MAXIMUM])
-            + ', ...' * (len(found.good) > MAXIMUM))
-    yield from found.notes
+        yield f'  a good pair{where}: {level:.4g} {unit}'.rstrip()
+    if not located.named:
+        yield 'No part is slower than the others.' if located.good else \
+            'The pairs do not decide about any node.'
+    for part in located.named:
+        yield (f'{part.verdict.upper():8}{part.label}: '
+               f'{_evidence_text(part, unit)}')
+    for part in located.unclear[:MAXIMUM]:
+        yield (f'unclear {part.label}: {part.why}'
+               + (f' ({_evidence_text(part, unit)})' if part.pairs else ''))
+    if len(located.unclear) > MAXIMUM:
+        yield f'  and {len(located.unclear) - MAXIMUM} more: --json'
+    if located.good:
+        yield f'good    {_counted(len(located.good), "node")}: ' + (
+            ', '.join(located.good[:MAXIMUM])
+            + ', ...' * (len(located.good) > MAXIMUM))
+    yield from located.notes
 
 
-def _evidence_of(one: Finding, found: Located) -> str:
-    words = []
-    if one.ratio is not None and one.z is not None:
-        words.append(f'{100 * (one.ratio - 1):+.1f} %, {one.value:.4g} '
-                     f'{found.unit}'.rstrip() + f' against {one.level:.4g}')
-    if one.failed:
-        words.append(f'{one.failed} of {_counted(one.pairs, "job")} failed')
-    said = _counted(one.pairs, 'pair')
-    words.append(f'{said} that nothing else explains, compared with '
-                 f'{_counted(one.others, "pair")}'
-                 + ('' if one.z is None else f', z {one.z:+.1f}'))
-    words.append(f'odds 10^{one.odds:.1f}')
-    return '; '.join(words)
+def _evidence_text(part: Finding, unit: str) -> str:
+    texts = []
+    if part.ratio is not None and part.z is not None:
+        texts.append(f'{100 * (part.ratio - 1):+.1f} %, {part.value:.4g} '
+                     f'{unit}'.rstrip() + f', level {part.level:.4g}')
+    if part.failed:
+        texts.append(f'{part.failed} of {_counted(part.pairs, "job")} failed')
+    texts.append(f'{_counted(part.pairs, "pair")} that nothing else explains, '
+                 f'compared with {_counted(part.others, "pair")}'
+                 + ('' if part.z is None else f', z {part.z:+.1f}'))
+    texts.append(f'odds 10^{part.odds:.1f}')
+    return '; '.join(texts)
 
 
 def _counted(number: int, what: str) -> str:

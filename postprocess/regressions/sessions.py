@@ -1,7 +1,7 @@
-"""The figures of all cases as series over nights, for who judges them.
+"""The metrics of all test cases as series over sessions, for who judges them.
 
-A night is a date (UTC) on which sessions began: several sessions of a date
-are one observation of a figure, their median. What must not be judged is not
+A session is a date (UTC) on which sessions began: several sessions of a date
+are one observation of a metric, their median. What must not be judged is not
 here: emulated runs, runs that a guard refused or that did not measure the
 program, known faults, and runs while the machine changed its speed.
 """
@@ -17,10 +17,10 @@ from config.sessions import clock, judged, run_id
 from .. import naming, perflogs
 from ..references.progress import usable, with_edition
 
-#: What a figure is of; `twin` is the hash of the case where a session has
-#: several cases that differ in nothing else.
+#: What a metric is of; `twin` is the hash of the test case where a session has
+#: several test cases that differ in nothing else.
 KEYS = [*perflogs.CASE, 'edition', 'speed', 'twin']
-#: What a case ran on, and with.
+#: What a test case ran on, and with.
 RAN_ON = ['run', 'nodes', 'binding', 'machine', 'version', 'stack', 'spec',
           'reframe', 'suite', 'num_nodes', 'num_tasks', 'tasks_per_node',
           'commit']
@@ -28,20 +28,20 @@ RAN_ON = ['run', 'nodes', 'binding', 'machine', 'version', 'stack', 'spec',
 MINIMUM, FLOOR = 0.005, 0.001
 #: Further quantile for what no family.yaml names to be judged.
 UNNAMED = 1.5
-#: Nights from which on a day of the week can have an effect of its own, those
-#: that tell it, and how narrow it must make what is left of the spread.
+#: Sessions from which on a day of the week can have an effect of its own,
+#: those that tell it, and how narrow it must make what is left of the spread.
 WEEKS, WEEKDAY_SESSIONS, NARROWER = 28, 63, 0.7
 
 
 class History(NamedTuple):
-    """Series of figures; arrays are series x nights of the series, and end
-    with NaN where a series has fewer nights than another."""
-    #: A row a series: KEYS, metric, point, unit, better, case (hash),
-    #: named (in family.yaml), of (number of the case).
+    """Series of metrics; arrays are series x sessions of the series, and end
+    with NaN where a series has fewer sessions than another."""
+    #: A row a series: KEYS, metric, point, unit, better, test case (hash),
+    #: named (in family.yaml), of (number of the test case).
     metrics: pd.DataFrame
-    #: Nights, sorted: numpy days.
+    #: Sessions, sorted: numpy days.
     sessions: np.ndarray
-    #: Number of the night of each value; -1: none.
+    #: Number of the session of each value; -1: none.
     at: np.ndarray
     #: Log of the value, signed so that more is worse, less what the day of
     #: the week makes of it.
@@ -53,14 +53,15 @@ class History(NamedTuple):
     linear: np.ndarray
     floor: np.ndarray
     minimum: np.ndarray
-    #: Session -> its night.
+    #: Session -> its session.
     session_of: dict[str, np.datetime64]
-    #: What each case ran on, a row a case and session: of, night, RAN_ON.
+    #: What each test case ran on, a row a test case and session: of, session,
+    #: RAN_ON.
     ran: pd.DataFrame
 
     @property
     def last(self) -> np.ndarray:
-        """Position of the last night of each series."""
+        """Position of the last session of each series."""
         return (self.at >= 0).sum(1) - 1
 
     def sign(self) -> np.ndarray:
@@ -69,7 +70,7 @@ class History(NamedTuple):
 
 
 def sessions(frame: pd.DataFrame) -> dict[str, np.datetime64]:
-    """Session -> the date (UTC) on which it, or its night, began."""
+    """Session -> the date (UTC) on which it, or its session, began."""
     first = frame.groupby('run', observed=True)['time'].min()
     began = run_id.first_of(map(str, first.index))
     found: dict[str, np.datetime64] = {}
@@ -82,7 +83,7 @@ def sessions(frame: pd.DataFrame) -> dict[str, np.datetime64]:
 
 
 def history(frame: pd.DataFrame) -> History:
-    """The series of all figures that have a better side.
+    """The series of all metrics that have a better side.
 
     :param frame: as perflogs.read gives it
     """
@@ -186,7 +187,7 @@ def _scaled(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _weekdays(x: np.ndarray, days: np.ndarray, at: np.ndarray) -> np.ndarray:
     """What each night's day of the week adds to a series: 0 but where the
-    first nights of the series differ by little else.
+    first sessions of the series differ by little else.
 
     A backup every Sunday is no regression, and must not hide one either.
     """

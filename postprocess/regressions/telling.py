@@ -1,4 +1,4 @@
-"""A verdict in words, and as JUnit."""
+"""A verdict as text for people, and as JUnit."""
 from __future__ import annotations
 
 import re
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from config.sites import topology
 
 from ..results import Result
+from ..units import display_unit
 from .finding import Case, Changed, Failure, Regression, Verdict
 
 #: Lines of a kind; the rest is counted.
@@ -17,56 +18,57 @@ MAXIMUM = 20
 _NOT_XML = re.compile('[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]')
 
 
-def lines(found: Verdict) -> list[str]:
-    """What people read, the worst first."""
-    return list(_lines(found))
+def lines(verdict: Verdict) -> list[str]:
+    """The text for people, the worst first."""
+    return list(_lines(verdict))
 
 
-def headline(found: Verdict) -> str:
-    """All of it in a sentence."""
-    said = [_count(len(found.regressions), 'regression')
-            + _of_cases(found.regressions) if found.regressions else '',
-            _count(len(found.failures), 'case') + ' failed'
-            if found.failures else '',
-            _count(len(found.improved), 'improvement')
-            if found.improved else '',
-            f'{len(found.muted)} muted' if found.muted else '',
-            _count(len(found.changed), 'change') + ' of the environment'
-            if found.changed else '']
-    said = [one for one in said if one] or ['nothing is worse']
-    return (f'Night {found.session}: {found.verdict.upper()}: '
-            f"{', '.join(said)}. {_count(found.cases, 'case')} ran, "
-            f"{_count(found.judged, 'metric')} judged by "
-            f"{'its' if found.judged == 1 else 'their'} history")
+def headline(verdict: Verdict) -> str:
+    """The whole verdict in one sentence."""
+    counts = [_count(len(verdict.regressions), 'regression')
+              + _of_cases(verdict.regressions) if verdict.regressions else '',
+              _count(len(verdict.failures), 'test case') + ' failed'
+              if verdict.failures else '',
+              _count(len(verdict.improved), 'improvement')
+              if verdict.improved else '',
+              f'{len(verdict.muted)} muted' if verdict.muted else '',
+              _count(len(verdict.changed), 'change') + ' of the environment'
+              if verdict.changed else '']
+    counts = [count for count in counts if count] or ['no regression']
+    return (f'Session {verdict.session}: {verdict.verdict.upper()}: '
+            f"{', '.join(counts)}. {_count(verdict.cases, 'test case')} ran, "
+            f"{_count(verdict.judged, 'metric')} compared with "
+            f"{'its' if verdict.judged == 1 else 'their'} history")
 
 
-def _lines(found: Verdict) -> Iterator[str]:
-    yield headline(found)
-    for title, rows in (('Worse:', found.regressions),
-                        ('Muted:', found.muted),
-                        ('Better:', found.improved)):
-        if rows:
+def _lines(verdict: Verdict) -> Iterator[str]:
+    yield headline(verdict)
+    for title, regressions in (('Regressed:', verdict.regressions),
+                               ('Muted:', verdict.muted),
+                               ('Improved:', verdict.improved)):
+        if regressions:
             yield title
-        for one in rows[:MAXIMUM]:
+        for one in regressions[:MAXIMUM]:
             yield from (f'  {text}' for text in regression(one))
-        yield from _more(len(rows))
-    if found.failures:
+        yield from _more(len(regressions))
+    if verdict.failures:
         yield 'Failed:'
-    for failure in found.failures[:MAXIMUM]:
+    for failure in verdict.failures[:MAXIMUM]:
         yield f'  {failed(failure)}'
         yield f'    to do: {failure.todo}'
-    yield from (f'  {text}' for text in in_common(found.failures))
-    yield from _more(len(found.failures))
-    if found.changed:
+    yield from (f'  {text}' for text in shared_nodes(verdict.failures))
+    yield from _more(len(verdict.failures))
+    if verdict.changed:
         yield 'Changed environment:'
-    for change in found.changed[:MAXIMUM]:
+    for change in verdict.changed[:MAXIMUM]:
         yield f'  {changed(change)}'
-    yield from _more(len(found.changed))
+    yield from _more(len(verdict.changed))
     for title, cases in (
             ('Worth measuring again (./plumb run $(./plumb verdict '
-             '--print-rerun-options)):', found.rerun),
-            ('Not run for longer than others:', found.stale),
-            ('Too few nights to judge:', found.not_enough)):
+             '--print-rerun-options)):', verdict.rerun),
+            ('Not run for longer than others:', verdict.stale),
+            ('Too few sessions for a comparison with the history:',
+             verdict.not_enough)):
         if cases:
             yield title
         for case in cases[:MAXIMUM]:
@@ -74,78 +76,83 @@ def _lines(found: Verdict) -> Iterator[str]:
         yield from _more(len(cases))
 
 
-def regression(one: Regression) -> list[str]:
-    """A change: what, where, since when, how much, how sure, what to do."""
-    what, *more = details(one)
+def regression(change: Regression) -> list[str]:
+    """The lines of a change: metric, place, size, probability, what to do."""
+    what, *more = details(change)
     return [f'{what}, {more[0]}', *(f'  {line}' for line in more[1:])]
 
 
-def details(one: Regression) -> list[str]:
-    """The same: what and how much; where, since when and how sure; and what
-    else is known."""
-    what = one.metric or ', '.join(one.metrics)
-    if one.point:
-        what += f' at {one.point}'
-    where = place(one) if one.kind in ('metric', 'case') else one.group
-    if len(one.cases) > 1:
-        where += f' ({len(one.cases)} cases)'
-    found = [
-        f'[{one.id}] {what}: {_ratio(one)}',
-        f'{where}, since {one.since} ({_count(one.sessions, "session")}), '
-        f'{min(100 * one.sure, 99.99):.4g} % sure{_on(one)}',
+def details(change: Regression) -> list[str]:
+    """The same lines, with metric and size apart from the place."""
+    what = change.metric or ', '.join(change.metrics)
+    if change.point:
+        what += f' at {change.point}'
+    where = place(change) if change.kind in ('metric', 'case') \
+        else change.group
+    if len(change.cases) > 1:
+        where += f' ({len(change.cases)} test cases)'
+    texts = [
+        f'[{change.id}] {what}: {_size(change)}',
+        f'{where}, since {change.since} '
+        f'({_count(change.sessions, "session")}), '
+        f'{min(100 * change.sure, 99.99):.4g} % certain{_ran_on(change)}',
     ]
-    if one.reason:
-        found.append(f'muted until {one.until}: {one.reason}')
-    if one.cause:
-        found.append(f'changed that night: {one.cause}')
-    if one.todo and not one.reason:
-        found.append(f'to do: {one.todo}')
-    return found
+    if change.reason:
+        texts.append(f'muted until {change.until}: {change.reason}')
+    if change.cause:
+        texts.append(f'changed in the same session: {change.cause}')
+    if change.todo and not change.reason:
+        texts.append(f'to do: {change.todo}')
+    return texts
 
 
-def _ratio(one: Regression) -> str:
-    """How much: `+5.0 % (+4.1 to +5.9 %)`."""
-    if one.ratio is None or one.low is None or one.high is None:
-        return f'{one.before:g} -> {one.now:g} {one.unit}'.strip()
-    if not 0.5 <= one.ratio <= 2:
-        text = f'{one.ratio:.3g} x ({one.low:.3g} to {one.high:.3g})'
+def _size(change: Regression) -> str:
+    """The size of a change: `+5.0 % (+4.1 to +5.9 %)`."""
+    unit = display_unit(change.unit)
+    ratio, low, high = change.ratio, change.low, change.high
+    if ratio is None or low is None or high is None:
+        return f'{change.before:g} -> {change.now:g} {unit}'.strip()
+    if not 0.5 <= ratio <= 2:
+        text = f'{ratio:.3g} x ({low:.3g} to {high:.3g})'
     else:
         text = '{:+.1f} % ({:+.1f} to {:+.1f} %)'.format(
-            *(100 * (part - 1) for part in (one.ratio, one.low, one.high)))
-    if one.before is not None and one.now is not None:
-        text += f', {one.before:.4g} -> {one.now:.4g} {one.unit}'.rstrip()
-    return text + ('' if one.better else ' as bad')
+            *(100 * (part - 1) for part in (ratio, low, high)))
+    if change.before is not None and change.now is not None:
+        text += f', {change.before:.4g} -> {change.now:.4g} {unit}'.rstrip()
+    return text + ('' if change.better else ' as bad')
 
 
-def failed(one: Failure) -> str:
-    """A case that failed: where, why, and on which nodes."""
-    text = f'{place(one)}: '
-    if one.result == 'xpass':
-        return text + 'a known fault is gone'
-    if one.guard:
-        return text + _guarded(one) + _on(one)
-    if one.value is None:
-        return text + 'it did not run to its end' + _on(one)
-    at = f' at {one.point}' if one.point else ''
-    return text + (f'{one.metric}{at}: {one.value:.4g} {one.unit}, '
-                   + (f'reference {one.reference:.4g}'
-                      if one.reference is not None else 'a limit')) + _on(one)
+def failed(failure: Failure) -> str:
+    """The line of a test case that failed: place, reason and nodes."""
+    text = f'{place(failure)}: '
+    if failure.result == 'xpass':
+        return text + 'the known fault is fixed'
+    if failure.guard:
+        return text + _guard_text(failure) + _ran_on(failure)
+    if failure.value is None:
+        return text + 'the test case did not complete' + _ran_on(failure)
+    at = f' at {failure.point}' if failure.point else ''
+    unit = f' {display_unit(failure.unit)}'.rstrip()
+    return text + (f'{failure.metric}{at}: {failure.value:.4g}{unit}, '
+                   + (f'reference {failure.reference:.4g}'
+                      if failure.reference is not None
+                      else 'beyond a limit')) + _ran_on(failure)
 
 
-def _guarded(one: Failure) -> str:
-    """The guard and its words, which mostly begin with its name."""
-    if not one.reason:
-        return one.guard
-    return one.reason if one.reason.startswith(f'{one.guard}:') \
-        else f'{one.guard}: {one.reason}'
+def _guard_text(failure: Failure) -> str:
+    """The guard and its message, which usually begins with its name."""
+    if not failure.reason:
+        return failure.guard
+    return failure.reason if failure.reason.startswith(f'{failure.guard}:') \
+        else f'{failure.guard}: {failure.reason}'
 
 
-def _on(one: Failure | Regression) -> str:
-    return f' [ran on {one.nodes}]' if one.nodes else ''
+def _ran_on(item: Failure | Regression) -> str:
+    return f' [ran on {item.nodes}]' if item.nodes else ''
 
 
-def in_common(failures: Sequence[Failure]) -> Iterator[str]:
-    """The nodes that cases which ran on different ones have in common: of
+def shared_nodes(failures: Sequence[Failure]) -> Iterator[str]:
+    """The nodes that test cases which ran on different ones have in common: of
     those that one guard refused, and of those that were too slow."""
     kinds: dict[tuple[str, str], list[set[str]]] = defaultdict(list)
     for one in failures:
@@ -155,83 +162,86 @@ def in_common(failures: Sequence[Failure]) -> Iterator[str]:
     for (system, guard), ran_on in kinds.items():
         shared = set.intersection(*ran_on)
         if shared and len(set(map(frozenset, ran_on))) > 1:
-            how = f' by {guard}' if guard else ''
-            yield (f'{len(ran_on)} cases on {system} failed{how}, and all of '
-                   f'them ran on {", ".join(sorted(shared))}')
+            how = f' because of guard {guard}' if guard else ''
+            yield (f'{len(ran_on)} test cases on {system} failed{how}; all '
+                   f'of them ran on {", ".join(sorted(shared))}')
 
 
-def changed(one: Changed) -> str:
-    """A change of the environment, and what runs in it."""
-    where = ', '.join(one.where[:3]) + ', ...' * (len(one.where) > 3)
-    return f'{one.what}: {_count(len(one.cases), "case")} on {one.system} ' \
-        f'({where})'
+def changed(change: Changed) -> str:
+    """A change of the environment, and the test cases that it affects."""
+    where = ', '.join(change.where[:3]) + ', ...' * (len(change.where) > 3)
+    return f'{change.what}: {_count(len(change.cases), "test case")} on ' \
+        f'{change.system} ({where})'
 
 
-def place(one: Regression | Failure | Case | Result) -> str:
-    """A case and where it ran."""
+def place(item: Regression | Failure | Case | Result) -> str:
+    """A test case, its partition and its environment."""
     return ' '.join(filter(None, [
-        one.check, one.params, f'on {one.system}:{one.partition}',
-        one.environ, getattr(one, 'speed', '').strip('-')]))
+        item.check, item.params, f'on {item.system}:{item.partition}',
+        item.environ, getattr(item, 'speed', '').strip('-')]))
 
 
-def junit(found: Verdict) -> str:
+def junit(verdict: Verdict) -> str:
     """JUnit XML: one test per test case. It fails if the test case failed or
     is part of a regression. It is skipped if the test case is inconclusive,
-    or has neither a reference nor enough nights to be judged by its history.
+    or has neither a reference nor enough sessions to be judged by its history.
     """
-    failures = {f.key: f for f in found.failures}
-    names = Counter(map(_test, found.results))
-    told = {one.id: one for one in found.regressions}
-    bad = sum(not one.good for one in found.results)
-    few = {one.key for one in found.not_enough}
+    failures = {f.key: f for f in verdict.failures}
+    names = Counter(map(_test, verdict.results))
+    regressions = {one.id: one for one in verdict.regressions}
+    bad = sum(not result.good for result in verdict.results)
+    few = {case.key for case in verdict.not_enough}
 
-    def skipped(one: Result) -> str:
-        if one.good and one.result == 'inconclusive':
-            return f'inconclusive: {one.reason or "it cannot be compared"}'
-        if one.good and one.result == 'no_reference' and one.key in few:
-            return 'no_reference, and too few nights for its history'
+    def skipped(result: Result) -> str:
+        if result.good and result.result == 'inconclusive':
+            return ('inconclusive: '
+                    + (result.reason or 'the values cannot be compared'))
+        if result.good and result.result == 'no_reference' \
+                and result.key in few:
+            return ('no_reference, and too few sessions for a comparison '
+                    'with the history')
         return ''
 
     root = ET.Element('testsuites', name='plumb verdict')
     suite = ET.SubElement(
-        root, 'testsuite', name=f'night {found.session}',
-        tests=str(len(found.results)), failures=str(bad), errors='0',
-        skipped=str(sum(bool(skipped(one)) for one in found.results)))
-    for one in found.results:
-        classname, name = _test(one)
+        root, 'testsuite', name=f'session {verdict.session}',
+        tests=str(len(verdict.results)), failures=str(bad), errors='0',
+        skipped=str(sum(bool(skipped(one)) for one in verdict.results)))
+    for result in verdict.results:
+        classname, name = _test(result)
         if names[classname, name] > 1:
-            name += f' [{one.program} {one.source}]'
+            name += f' [{result.program} {result.source}]'
         test = ET.SubElement(suite, 'testcase', classname=classname,
                              name=name)
-        if one.good:
-            if why := skipped(one):
+        if result.good:
+            if why := skipped(result):
                 ET.SubElement(test, 'skipped', message=why)
-            elif one.result in ('no_reference', 'xfail'):
-                ET.SubElement(test, 'system-out').text = one.result
+            elif result.result in ('no_reference', 'xfail'):
+                ET.SubElement(test, 'system-out').text = result.result
             continue
-        texts = [text for ident in one.regressions
-                 for text in regression(told[ident])]
-        failure = failures.get(one.key)
+        texts = [text for ident in result.regressions
+                 for text in regression(regressions[ident])]
+        failure = failures.get(result.key)
         if failure:
             texts.insert(0, failed(failure))
         ET.SubElement(
-            test, 'failure', message=texts[0] if texts else one.result,
-            type=one.result if failure else 'regressed'
+            test, 'failure', message=texts[0] if texts else result.result,
+            type=result.result if failure else 'regressed'
         ).text = '\n'.join(texts)
     ET.indent(root)
     text = ET.tostring(root, encoding='unicode')
     return _NOT_XML.sub('\N{REPLACEMENT CHARACTER}', text) + '\n'
 
 
-def _test(one: Result) -> tuple[str, str]:
-    """Class and name of a test case's test."""
-    return (f'{one.system}.{one.partition}.{one.family}',
-            f'{one.check} {one.params} @{one.environ}'.strip())
+def _test(result: Result) -> tuple[str, str]:
+    """Class name and name of a test case in JUnit."""
+    return (f'{result.system}.{result.partition}.{result.family}',
+            f'{result.check} {result.params} @{result.environ}'.strip())
 
 
-def _of_cases(rows: list[Regression]) -> str:
-    cases = {(m.key, m.case) for one in rows for m in one.members}
-    return f" of {_count(len(cases), 'case')}"
+def _of_cases(regressions: list[Regression]) -> str:
+    cases = {(m.key, m.case) for one in regressions for m in one.members}
+    return f" of {_count(len(cases), 'test case')}"
 
 
 def _more(count: int) -> Iterator[str]:

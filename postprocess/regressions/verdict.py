@@ -1,26 +1,27 @@
-"""What a night says of a system: `judge(records) -> Verdict`.
+"""What a session says of a system: `judge(records) -> Verdict`.
 
-A night is the records of one session, or of all sessions that began on one
-date (UTC). Each figure that has a better side is judged by its own history
+A session is the records of one session, or of all sessions that began on one
+date (UTC). Each metric that has a better side is judged by its own history
 (nights.py, detect.py), whether or not a reference judges it too;
 what a reference, a limit or a guard failed is a failure, as in `plumb report`
 (postprocess/results.py).
 
-**Together.** For each case, program, stack, partition, system and, from the
-nodes of each job, node and switch, the mean of its cases' z each night is a
-series of its own, whose spread and autocorrelation hold what its members have
-in common: a loss of 1 % that 25 figures share shows there in a night or two.
-Of all groups that alarm, or most of whose cases do, the one that explains
-most comes first: the largest n * mean(z)^2 of n cases, which a group of all
-that is worse and of nothing else has. Its cases are taken out, and the rest
-judged again; what is left are single figures. So a bad switch is one line.
+**Together.** For each test case, program, stack, partition, system and, from
+the nodes of each job, node and switch, the mean of its cases' z each session
+is a series of its own, whose spread and autocorrelation hold what its members
+have in common: a loss of 1 % that 25 metrics share shows there in a session or
+two. Of all groups that alarm, or most of whose test cases do, the one that
+explains most comes first: the largest n * mean(z)^2 of n test cases, which a
+group of all that is worse and of nothing else has. Its test cases are taken
+out, and the rest judged again; what is left are single metrics. So a bad
+switch is one line.
 
-**The baseline** of a figure never follows a regression. It is told every
-night, with the night it began, until it is over or somebody accepts it
+**The baseline** of a metric never follows a regression. It is told every
+session, with the session it began, until it is over or somebody accepts it
 (postprocess/regressions/decisions.py).
 
 **A line** says what is worse and where, since when, how much with an interval
-of 95 %, how sure it is that there is a change, what else changed that night,
+of 95 %, how sure it is that there is a change, what else changed that session,
 and what to do.
 """
 from __future__ import annotations
@@ -132,7 +133,7 @@ def decision_parser(action: str) -> Parser:
 
 def _text(text: str) -> str:
     if not text.strip():
-        raise argparse.ArgumentTypeError('it is empty')
+        raise argparse.ArgumentTypeError('the text is empty')
     return text
 
 
@@ -168,7 +169,7 @@ def of_perflogs(folder: str, session: str | None = None,
                 ) -> tuple[Verdict, list[perflogs.PerflogError]]:
     """The verdict of a folder's perflogs, and what is damaged in them.
 
-    :raises ValueError: no records, no such night, or a damaged file beside
+    :raises ValueError: no records, no such session, or a damaged file beside
         the references
     """
     frame, faults = perflogs.read(folder, on_error='collect')
@@ -233,7 +234,7 @@ def _decide(action: str, args: argparse.Namespace, found: Verdict) -> int:
     today = datetime.datetime.now(datetime.timezone.utc).date()
     until = getattr(args, 'until', None)
     if until and until < today:
-        raise ValueError(f'--until {until} is over: today is {today}')
+        raise ValueError(f'--until {until} is in the past: today is {today}')
     system = line.members[0].system
     folder = decisions.folder(system)
     if args.references and not folder.parent.is_dir() or system == 'local':
@@ -265,7 +266,7 @@ def _named(ident: str, known: list[Regression]) -> Regression:
     if matching:
         raise ValueError(f'several regressions begin with {ident!r}: {names}')
     raise ValueError(f'no regression has the ID {ident!r}: '
-                     + (f'these exist: {names}' if names else
+                     + (f'the verdict has {names}' if names else
                         'the verdict has no regression'))
 
 

@@ -1,7 +1,7 @@
-"""`./plumb report`: one page of verdicts and figures from the perflogs.
+"""`./plumb report`: one page of verdicts and plots from the perflogs.
 
-The page needs nothing beside itself: style and figures are inside, nothing
-is asked of the network. The figures lie beside it as SVG and PNG too.
+The page needs nothing beside itself: style and plots are inside, nothing
+is asked of the network. The plots lie beside it as SVG and PNG too.
 """
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ class Written(NamedTuple):
     code: int
     #: The records that the page was made from.
     records: pd.DataFrame
-    #: How far their cases are; None where no page was made.
+    #: How far their test cases are; None where no page was made.
     ahead: list[Progress] | None = None
-    #: What the newest night says; None where no page was made.
+    #: What the newest session says; None where no page was made.
     verdict: Verdict | None = None
 
 
@@ -126,24 +126,25 @@ def write(folder: str, output: Path, references: str | None = None,
         _remove_old(output, made.plots)
     except OSError as err:
         return _no_page(frame, f'{err.filename or output}: cannot be '
-                        f'written ({err.strerror}); the page is as it was '
-                        'before')
+                        f'written ({err.strerror}); the earlier page is '
+                        'unchanged')
     print(f"{output / 'index.html'}: {counts['fail']} failed, "
           + f"{counts['not_run']} not run, " * bool(counts['not_run'])
           + f"{counts['flaky']} flaky, " * bool(counts['flaky'])
           + f"{counts['pass']} passed, {counts['no_reference']} values "
           'without a reference, '
-          f"{frame['run'].nunique()} runs"
-          + f"; cases: {counts['judged']} judged, {counts['waiting']} "
-          f"without a reference; {counts['no_reference']} figures unjudged"
+          f"{frame['run'].nunique()} sessions"
+          + f"; test cases: {counts['judged']} with a tolerance, "
+          f"{counts['waiting']} without a reference; "
+          f"{counts['no_tolerance']} metrics without a tolerance"
           + (f', {len(judged.regressions)} regressed' if judged
              and judged.regressions else '')
           + f", {counts['improved']} improved" * bool(counts['improved'])
-          + f", {counts['stale']} stale cases" * bool(counts['stale'])
-          + (f", {counts['rotated']} cases left to other sessions"
+          + f", {counts['stale']} stale test cases" * bool(counts['stale'])
+          + (f", {counts['rotated']} test cases postponed"
              if counts['rotated'] else '')
-          + (f", {counts['never']} cases that can never run"
-             if counts['never'] else '')
+          + (f", {counts['never']} test cases need more node-hours than a "
+             'nightly session has' if counts['never'] else '')
           + f', {len(faults)} damaged places in perflogs' * bool(faults))
     bad = faults or any(counts[r] for r in results.FAILED) or (
         judged and judged.regressions) or counts['never']
@@ -156,7 +157,7 @@ def _tell(faults: list) -> None:
 
 
 def _remove_old(output: Path, named: list[str]) -> None:
-    """Removes figures of earlier pages that this one does not have."""
+    """Removes plots of earlier pages that this one does not have."""
     for path in (output / 'plots').glob('*.svg'):
         if f'plots/{path.name}' in named:
             continue

@@ -1,7 +1,7 @@
-"""What figures share: colours, sizes, axes, legends; SVG and PNG of them.
+"""What plots share: colours, sizes, axes, legends; SVG and PNG of them.
 
 A series has a label and a speed class, and classes never share a median.
-Figures are as wide as a phone, and stand side by side on a desk. Colours are
+Plots are as wide as a phone, and stand side by side on a desk. Colours are
 safe for the colour-blind; in a page they follow its light or dark scheme (see
 `inline`), in files they are of one (see `theme`).
 """
@@ -83,7 +83,7 @@ def theme(dark: bool) -> Iterator[None]:
 
 
 def svg(figure: Figure, name: str) -> bytes:
-    """SVG of a figure; its ids begin anew with `name`."""
+    """SVG of a plot; its ids begin anew with `name`."""
     import matplotlib
     out = io.BytesIO()
     with matplotlib.rc_context({'svg.fonttype': 'none',
@@ -98,7 +98,7 @@ def svg(figure: Figure, name: str) -> bytes:
 
 
 def png(figure: Figure) -> bytes:
-    """PNG of a figure, for who cannot use an SVG."""
+    """PNG of a plot, for who cannot use an SVG."""
     out = io.BytesIO()
     figure.savefig(out, format='png', dpi=200,
                    pil_kwargs={'compress_level': 3})
@@ -130,7 +130,7 @@ def inline(svg: bytes, about: str) -> str:
 
 @functools.cache
 def _matplotlib():
-    """Imports matplotlib, sets what all figures share."""
+    """Imports matplotlib, sets what all plots share."""
     import matplotlib
     from matplotlib.artist import Artist
     # While it is imported it writes the help text of set() for a hundred
@@ -163,7 +163,7 @@ def _colours() -> dict[Any, Any]:
 def figure(title: str, names: list[tuple], columns: int = 1,
             height: float = 2.5, rows: int = 1, names_beside: int = 0,
             beside: float = 0.12):
-    """A figure with a title and a legend above its axes, laid out by hand.
+    """A plot with a title and a legend above its axes, laid out by hand.
 
     :param names: (name, colour, line style, marker) of each entry of the
         legend, and what else its line is made with
@@ -207,7 +207,9 @@ def figure(title: str, names: list[tuple], columns: int = 1,
 
 
 def name(label: str, speed: str) -> str:
-    return ' · '.join(filter(None, [label, speed.strip('-')])) or 'all runs'
+    return (
+        ' · '.join(filter(None, [label, speed.strip('-')])) or 'all sessions'
+    )
 
 
 def names(frame: pd.DataFrame, runs: bool = True) -> list[tuple]:
@@ -218,7 +220,8 @@ def names(frame: pd.DataFrame, runs: bool = True) -> list[tuple]:
     found = []
     for label, speed, colour, line, marker, mine in series(frame):
         many = int(mine['runs'].max()) if runs else 0
-        found.append((name(label, speed) + f" ({many} run{'s' * (many > 1)})"
+        found.append((name(label, speed)
+                      + f" ({many} session{'s' * (many > 1)})"
                       * runs, colour, line, marker))
     return found
 
@@ -282,8 +285,8 @@ def tick(value: float) -> str:
     return f'{value:.4g}'
 
 
-def says(axes: Axes, text: str) -> None:
-    """What one of several rows shows, above it."""
+def row_title(axes: Axes, text: str) -> None:
+    """Sets the title of one of several rows."""
     axes.set_title(text, loc='left', fontsize=7.5, color=INK, pad=3)
 
 

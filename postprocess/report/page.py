@@ -1,7 +1,7 @@
 """What the page shows, out of the records; templates/report.html shows it.
 
 The results of test cases are those of results.py, so that page, table and
-exit codes agree. Figures come from plots/, as inline SVG; what people sort,
+exit codes agree. Plots come from plots/, as inline SVG; what people sort,
 filter and look up is data in the page.
 """
 from __future__ import annotations
@@ -28,12 +28,13 @@ from ..perflogs.plans import Left, Partial
 from ..references.progress import Progress
 from ..regressions import telling
 from ..regressions.finding import Regression, Verdict
+from ..units import display_unit
 from . import charts, plots
 from .plots import ratio
 from .tidy import tidy
 
 TEMPLATES = Path(__file__).parent / 'templates'
-#: Nights that the grid has, the newest; runs of a sparkline.
+#: Sessions that the grid has, the newest; runs of a sparkline.
 SESSIONS, SPARK = 180, 90
 #: Letters of the grid's cells: results.ORDER, NO_RECORD, NOT_EXPECTED; and
 #: of what did not fail and is worse than it was.
@@ -44,12 +45,12 @@ FAILED = LETTERS[:len(results.FAILED)]
 #: colours sees these.
 CELLS = {**dict.fromkeys(FAILED + '-', (0, 1)), 'w': (.1, 1),
          'x': (.3, 1), 'i': (.3, 1), 'p': (.3, .8), 'r': (.45, .65)}
-#: What of a case may change from run to run, and what people call it.
+#: What of a test case may change from run to run, and what people call it.
 ENVIRONMENT = {
     'version': 'version', 'source': 'source', 'stack': 'stack',
     'spec': 'spec hash', 'reframe': 'ReFrame', 'suite': 'suite',
-    'commit': 'commit of the suite', 'machine': 'machine',
-    'binding': 'binding', 'num_nodes': 'number of nodes',
+    'commit': 'commit of the suite', 'machine': 'node facts',
+    'binding': 'CPU binding', 'num_nodes': 'number of nodes',
     'num_tasks': 'number of ranks', 'nodes': 'nodes',
     'speed': 'speed class'}
 #: Of these a change is news for everybody.
@@ -64,10 +65,10 @@ class Made(NamedTuple):
     """A page, not written yet."""
     #: Path -> content of what is new, index.html last.
     files: dict[str, bytes]
-    #: Figures that the page has, drawn now or before.
+    #: Plots that the page has, drawn now or before.
     plots: list[str]
-    #: Judged records of the newest run of each case by result; and cases
-    #: that are stale, judged, waiting for a reference, ...
+    #: Judged records of the newest run of each test case by result; and test
+    #: cases that are stale, judged, waiting for a reference, ...
     counts: dict[str, int]
 
 
@@ -77,7 +78,7 @@ class _Case(NamedTuple):
     #: Its newest record.
     row: Any
     name: str
-    #: Letters of all nights.
+    #: Letters of all sessions.
     cells: str
     #: Why it failed, or is inconclusive, if that is known.
     reason: str
@@ -93,7 +94,7 @@ class _Case(NamedTuple):
 
     @property
     def sessions(self) -> int:
-        """How many nights in a row it ended so, with those without a
+        """How many sessions in a row it ended so, with those without a
         record."""
         tail = self.cells[len(self.cells.rstrip(self.ended + '-.')):]
         return tail.count(self.ended) + tail.count('-')
@@ -107,10 +108,10 @@ class Page:
                  verdict: Verdict | None = None) -> None:
         """
         :param frame: as perflogs.read gives it, at least one record
-        :param partial: runs that left cases out on purpose
-        :param before: folder of an earlier page: figures that are still the
+        :param partial: runs that left test cases out on purpose
+        :param before: folder of an earlier page: plots that are still the
             same are taken from there
-        :param png: figures come as PNG too
+        :param png: plots come as PNG too
         :param verdict: what is worse than it was
         """
         data = tidy(frame)
@@ -139,7 +140,7 @@ class Page:
         self.places = len({_place(case.row) for case in self.cases})
 
     def _mark(self, one: Regression) -> None:
-        """Marks the nights in which cases are worse than they were."""
+        """Marks the sessions in which test cases are worse than they were."""
         since = next((n for n, runs in enumerate(self.past.sessions)
                       if one.since_run in runs), 0)
         there = {tuple(str(getattr(case.row, name)) for name in
@@ -155,7 +156,7 @@ class Page:
     # Names ------------------------------------------------------------
 
     def case_name(self, row: Any) -> str:
-        """What people call the case of a record: program and label."""
+        """What people call the test case of a record: program and label."""
         return str(self.names['name'][row.kind])
 
     def where(self, row: Any) -> str:
@@ -164,7 +165,7 @@ class Page:
             self.case_name(row), row.speed.strip('-'), _place(row)]))
 
     def session(self, number: int) -> str:
-        """What people call a night."""
+        """What people call a session."""
         runs = self.past.sessions[number]
         when = datetime.datetime.strptime(runs[0][:15], '%Y%m%dT%H%M%S') \
             if re.match(r'\d{8}T\d{6}', runs[0]) else None
@@ -202,12 +203,12 @@ class Page:
             row = worst.get(case.number, {})
             guard = str(case.row.guard).partition(':')[0] or row.get(
                 'guard', '').partition(':')[0]
-            why = ('known fault gone: take it out of the reference file'
+            why = ('known fault fixed: remove it from the reference file'
                    if case.ended == 'X' else
-                   'flaky: did not fail when measured again'
+                   'flaky: passed when it was measured again'
                    if case.ended == 'k' else
                    f'guard {guard}' if guard else
-                   f"{row.get('metric', 'a figure')} beyond its bound")
+                   f"{row.get('metric', 'a metric')} out of tolerance")
             text = case.reason if guard else ' '.join(filter(None, [
                 row.get('metric'), row.get('size') and f"at {row['size']}",
                 f"{row.get('value')} {row.get('unit')}, "
@@ -218,7 +219,7 @@ class Page:
                 'sessions': case.sessions})
         lost = [case for case in self.cases if case.cells[-1:] == '-']
         if lost:
-            groups['no record in the newest night'] = [{
+            groups['no record in the newest session'] = [{
                 'name': case.name, 'place': _place(case.row), 'text':
                 f'last ran {case.row.time:%Y-%m-%d %H:%M}',
                 'number': case.number, 'sessions': 0} for case in lost]
@@ -233,8 +234,8 @@ class Page:
                 for first, *rest in [telling.details(one)]]
 
     def news(self, rows: list[dict]) -> list[dict]:
-        """What is not as it was the night before: {what, lines, count}."""
-        found: dict[str, list[tuple[str, int]]] = {}
+        """What is not as it was the session before: {what, lines, count}."""
+        changed: dict[str, list[tuple[str, int]]] = {}
         this_session = len(self.past.sessions) - 1
         changes: Counter[str] = Counter()
         for case in self.cases:
@@ -245,16 +246,16 @@ class Page:
             if not this_session or now in '-.':
                 continue
             if not before:
-                found.setdefault('new cases', []).append(
+                changed.setdefault('new test cases', []).append(
                     (case.name, case.number))
             elif now in FAILED and before not in FAILED:
-                found.setdefault('failed, and did not before', []).append(
+                changed.setdefault('newly failed', []).append(
                     (case.name, case.number))
             elif before in FAILED and now not in FAILED:
-                found.setdefault('good again', []).append(
+                changed.setdefault('no longer failing', []).append(
                     (case.name, case.number))
             for name, past in self.history(case.number).items():
-                # What a case that never ran had is not known.
+                # What a test case that never ran had is not known.
                 if (
                     name in NEWS
                     and len(past) > 1
@@ -270,28 +271,29 @@ class Page:
         news = [{'what': what, 'count': len(cases),
                  'lines': cases[:MAX_LINES],
                  'more': len(cases) - MAX_LINES}
-                for what, cases in found.items()]
+                for what, cases in changed.items()]
         if improved:
-            news.append({'what': 'improved: propose again',
+            news.append({'what': 'improved: propose new references',
                          'count': len(improved),
                          'lines': improved[:MAX_LINES],
                          'more': len(improved) - MAX_LINES})
         if self.improved:
-            news.append({'what': 'better than it was',
+            news.append({'what': 'improved',
                          'count': len(self.improved), 'lines': [
                              (telling.regression(one)[0], None)
                              for one in self.improved[:MAX_LINES]],
                          'more': len(self.improved) - MAX_LINES})
         if changes:
             news.append({'what': 'changed environment', 'count': len(changes),
-                         'lines': [(f'{text} ({n} case{"s" * (n > 1)})', None)
+                         'lines': [(f'{text} ({n} test case{"s" * (n > 1)})',
+                                    None)
                                    for text, n in changes.most_common(
                                        MAX_LINES)],
                          'more': len(changes) - MAX_LINES})
         return news
 
     def grid(self) -> list[dict]:
-        """A row of cells for each case, those that failed first."""
+        """A row of cells for each test case, those that failed first."""
         first = max(len(self.past.sessions) - SESSIONS, 0)
         found = []
         for case in sorted(self.cases, key=lambda c: (
@@ -315,11 +317,11 @@ class Page:
                           for letter, parts in paths.items()]})
         return found
 
-    # Cases ------------------------------------------------------------
+    # Test cases ------------------------------------------------------------
 
     @functools.cached_property
     def _runs(self) -> pd.DataFrame:
-        """The first record of each case and night of the grid."""
+        """The first record of each test case and session of the grid."""
         data, past = self.data, self.past
         frame = data.frame
         _, column = results.sessions(frame)
@@ -341,7 +343,8 @@ class Page:
 
     @functools.cache                         # noqa: B019  (one page)
     def history(self, number: int) -> dict[str, list[tuple[int, str]]]:
-        """What a case ran with: field -> [(night from which on, value)]."""
+        """What a test case ran with: field -> [(night from which on,
+        value)]."""
         runs = self._histories.get(number)
         found: dict[str, list[tuple[int, str]]] = {}
         if runs is None:
@@ -357,7 +360,7 @@ class Page:
         return found
 
     def lookup(self) -> list[dict]:
-        """What the page can tell of each case, by number."""
+        """What the page can tell of each test case, by number."""
         first = max(len(self.past.sessions) - SESSIONS, 0)
         found = []
         for case in self.cases:
@@ -382,8 +385,8 @@ class Page:
         return found
 
     def verdicts(self) -> tuple[list[dict], dict[str, int]]:
-        """What is judged, and the figures shown first of what is not, of the
-        newest run of each case; failed ones first.
+        """What is judged, and the plots shown first of what is not, of the
+        newest run of each test case; failed ones first.
 
         :returns: rows for the table; number of records by result
         """
@@ -423,7 +426,7 @@ class Page:
             ['family', 'program', 'params', 'metric'])
 
     def _past(self, rows: pd.DataFrame) -> dict[tuple, np.ndarray]:
-        """Values of all runs of some figures of some cases."""
+        """Values of all runs of some plots of some test cases."""
         data = self.data
         metric = rows['metric'].cat.codes if len(rows) else []
         keys = set(zip(rows['number'], metric, rows['point'].fillna(
@@ -443,10 +446,10 @@ class Page:
 
     def _verdict(self, row: Any, past: dict[tuple, np.ndarray]) -> dict:
         sign = {'lower': '≤', 'higher': '≥'}
-        bounds = [f'{sign[side]} {charts.short(row.reference * (1 + part))}'
-                  for side, part in (('higher', row.lower),
-                                     ('lower', row.upper))
-                  if pd.notna(part) and pd.notna(row.reference)]
+        allowed = [f'{sign[side]} {charts.short(row.reference * (1 + part))}'
+                   for side, part in (('higher', row.lower),
+                                      ('lower', row.upper))
+                   if pd.notna(part) and pd.notna(row.reference)]
         ratio = row.value / row.reference if row.reference else float('nan')
         better = row.result == 'pass' and improved(
             row.better, row.value, row.reference, row.lower, row.upper)
@@ -454,11 +457,11 @@ class Page:
         values = past.get((row.number, codes.get_loc(row.metric),
                            -1.0 if pd.isna(row.point) else row.point))
         spark = '' if values is None else sparkline(values, row.reference)
-        if row.metric == 'completed':      # the guard says it all
+        if row.metric == 'completed':      # the guard is the result
             row = row._replace(
-                metric='figures kept' if row.kept else 'no figures',
+                metric='values kept' if row.kept else 'no values',
                 value=float('nan'), unit='', reference=float('nan'))
-            ratio, bounds, spark = float('nan'), [], ''
+            ratio, allowed, spark = float('nan'), [], ''
         name = self.names.loc[row.kind]
         return {
             'result': row.result, 'number': row.number,
@@ -470,14 +473,14 @@ class Page:
             'size': '' if pd.isna(row.point) else charts.human(row.point),
             'bytes': '' if pd.isna(row.point) else int(row.point),
             'value': '' if pd.isna(row.value)
-            else charts.short(row.value), 'unit': plots.shown(row.unit),
+            else charts.short(row.value), 'unit': display_unit(row.unit),
             'raw': '' if pd.isna(row.value) else float(row.value),
             'reference': '' if pd.isna(row.reference)
             else charts.short(row.reference),
-            'bound': ', '.join(bounds), 'guard': row.guard,
+            'allowed': ', '.join(allowed), 'guard': row.guard,
             'reason': reasons.of(row) if row.guard else '',
             'ratio': '' if pd.isna(ratio) else f'{ratio:.2f}\u2009×',
-            'note': 'improved: propose again' if better else '',
+            'note': 'improved: propose a new reference' if better else '',
             'spark': spark, 'run': row.run, 'where':
             f'{row.file}:{row.line}', 'emulated': row.emulated}
 
@@ -485,7 +488,7 @@ class Page:
 
     def records(self, name: str, over_time: list[plots.OverTime]
                 ) -> plots.Records:
-        """What figures of a family are made of."""
+        """What plots of a family are made of."""
         table = self.data.table
         table = table[table['family'] == name]
         drawn, points = self.data.drawn, self.data.points
@@ -581,7 +584,7 @@ class Page:
             'left': left,
             'kinds': [[*row] for row in zip(
                 table['family'], self.names['name'], places, strict=True)],
-            'metrics': [[name, plots.shown(known[name]['unit']),
+            'metrics': [[name, display_unit(known[name]['unit']),
                          known[name]['means']] for name in metrics],
             'rows': [[row.kind, row.speed.strip('-'), where[row.metric],
                       position(row.point),
@@ -591,7 +594,7 @@ class Page:
                      for row in points.itertuples()]}
 
     def draw(self, family: str, drawing: plots.Drawing) -> dict:
-        """Draws a figure into `files`; returns what the page shows of it."""
+        """Draws a plot into `files`; returns what the page shows of it."""
         stem = re.sub(r'[^\w.]+', '-', f'{family} {drawing.name}').strip('-')
         while f'plots/{stem}.svg' in self.plots:
             stem += '-'
@@ -601,7 +604,7 @@ class Page:
         if old is None:
             figure = drawing.chart(*drawing.args)
             old = charts.svg(figure, stem) + made_of
-            # The PNG first: only a figure that is whole is taken another
+            # The PNG first: only a plot that is whole is taken another
             # time.
             if self.png:
                 self.files[names[1]] = charts.png(figure)
@@ -628,13 +631,14 @@ def build(frame: pd.DataFrame, faults: list | None = None,
           before: Path | None = None, png: bool = False,
           verdict: Verdict | None = None,
           left: Sequence[Left] = ()) -> Made:
-    """The page and its figures; the parameters are those of `Page`, and
+    """The page and its plots; the parameters are those of `Page`, and
 
     :param faults: what was damaged, shown on the page; what is found to be
         is added
     :param runs: what is drawn over time
     :param ahead: `progress` of these records; None: it is asked
-    :param left: cases that budgets left to other nights (`outcomes.rotated`)
+    :param left: test cases that budgets left to other sessions
+        (`outcomes.rotated`)
     """
     page = Page(frame, partial, before, png, verdict)
     faults = [] if faults is None else faults
@@ -642,14 +646,14 @@ def build(frame: pd.DataFrame, faults: list | None = None,
     frame = page.data.frame
     stale = [f'{page.where(row)} · last ran {row.time:%Y-%m-%d %H:%M}'
              for row in outcomes.stale(frame, partial).itertuples()]
-    stands = outcomes.standing(frame, ahead)
-    turns = [str(one) for one in left if one.nightly_sessions]
-    never = [f'{one}, and the budget is {one.budget:g} a night' for one in left
-             if not one.nightly_sessions]
-    counts |= {'stale': len(stale), 'rotated': len(turns),
-               'never': len(never), 'judged': stands.judged,
-               'waiting': len(stands.waiting),
-               'no_reference': len(stands.no_reference),
+    standing = outcomes.standing(frame, ahead)
+    postponed = [str(case) for case in left if case.nightly_sessions]
+    never = [f'{case}; the budget is {case.budget:g} per nightly session'
+             for case in left if not case.nightly_sessions]
+    counts |= {'stale': len(stale), 'rotated': len(postponed),
+               'never': len(never), 'judged': standing.judged,
+               'waiting': len(standing.waiting),
+               'no_tolerance': len(standing.no_tolerance),
                'improved': sum(bool(row['note']) for row in rows)}
     counts |= page.counts
     series_of = over_time(page, runs.series if runs else [])
@@ -662,18 +666,18 @@ def build(frame: pd.DataFrame, faults: list | None = None,
     text = _templates().get_template('report.html').render(
         title=title or 'Plumbline · '
         + ', '.join(sorted(frame['system'].unique())),
-        made=f'{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M}',
+        written=f'{datetime.datetime.now(datetime.timezone.utc):%F %H:%M}',
         health=health(counts, len(faults)), counts=counts,
         worse=page.worse(), wrong=page.wrong(rows), news=page.news(rows),
         grid=page.grid(), failed=FAILED,
         sessions=sessions, older=first, facts=facts(frame), stale=stale,
-        turns=turns, never=never,
-        within=max((one.nightly_sessions for one in left), default=0),
+        postponed=postponed, never=never,
+        within=max((case.nightly_sessions for case in left), default=0),
         verdicts=rows, families=sections, sites=sites,
-        waiting=[f'{page.where(row)} · {words}'
-                 for row, words in stands.waiting],
-        no_reference=[f'{page.where(row)} · {figure} · {words}'
-                  for row, figure, words in stands.no_reference],
+        waiting=[f'{page.where(row)} · {reason}'
+                 for row, reason in standing.waiting],
+        no_tolerance=[f'{page.where(row)} · {metric} · {reason}'
+                      for row, metric, reason in standing.no_tolerance],
         faults=[str(fault) for fault in faults],
         emulated=sorted(frame.loc[frame['emulated'], 'program'].unique()),
         data=_json({'cases': page.lookup(), 'sessions': sessions,
@@ -697,25 +701,25 @@ def health(counts: dict[str, int], faults: int) -> dict[str, str]:
         (counts['cases_not_run'], 'not run'),
         (counts['cases_flaky'], 'flaky'),
         (counts['regressed'], 'regression(s)'),
-        (counts['cases_gone'], 'known fault(s) gone'),
+        (counts['cases_gone'], 'known fault(s) fixed'),
         (faults, 'damaged place(s) in the perflogs')) if number]
     also = [some(number, what) for number, what in (
         (counts['cases_inconclusive'], 'inconclusive'),
-        (counts['no_record'], 'without a record in the newest night'),
-        (counts['waiting'], 'not judged yet'),
+        (counts['no_record'], 'without a record in the newest session'),
+        (counts['waiting'], 'without a reference'),
         (counts['cases_known'], 'with a known fault')) if number]
     if bad:
         return {'state': 'bad', 'word': 'Not healthy',
                 'text': ', '.join(bad + also)}
     if not counts['judged']:
-        return {'state': 'open', 'word': 'Not judged yet', 'text': (
-            f"{some(cases, 'case(s)')} ran and nothing failed, but no bound "
-            'judges them')}
+        return {'state': 'open', 'word': 'Not compared yet', 'text': (
+            f"{some(cases, 'test case(s)')} ran and nothing failed, but no "
+            'value has a tolerance')}
     warn = counts['no_record'] or counts['cases_inconclusive']
     return {'state': 'warn' if warn else 'good', 'word': 'Healthy',
             'text': ', '.join([
-                f"{some(counts['judged'], 'judged case(s)')} good in the "
-                'newest run', *also])}
+                f"{some(counts['judged'], 'test case(s)')} within tolerance "
+                'in the newest session', *also])}
 
 
 def facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
@@ -744,16 +748,17 @@ def facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
         ('ReFrame', values('reframe')),
         ('Time (UTC)', f'{first:%Y-%m-%d %H:%M}' + (
             f' to {last:%Y-%m-%d %H:%M}' if last > first else '')),
-        ('Runs', f"{runs} run{'s' * (runs > 1)} of {len(cases)} "
-                 f"case{'s' * (len(cases) > 1)}"
+        ('Sessions', f"{runs} session{'s' * (runs > 1)} of {len(cases)} "
+                     f"test case{'s' * (len(cases) > 1)}"
                  f', {charts.short(len(frame))} records'),
-        ('Speed class', ', '.join(
+        ('CPU speed class', ', '.join(
             f"{'no speed probe' if s == '-' else s} ({n} "
-            f"run{'s' * (n > 1)})" for s, n in speeds.items() if n))] if text]
+            f"session{'s' * (n > 1)})" for s, n in speeds.items() if n))]
+        if text]
 
 
 def sparkline(values: np.ndarray, reference: float) -> str:
-    """A line of a figure over its runs, as SVG; '' of a single one."""
+    """A line of a plot over its runs, as SVG; '' of a single one."""
     if len(values) < 2:
         return ''
     low, high = float(values.min()), float(values.max())
@@ -770,7 +775,7 @@ def sparkline(values: np.ndarray, reference: float) -> str:
     level = (f'<path d="M0 {y(reference)}H100" class="level"/>'
              if reference == reference else '')
     return (f'<svg class="spark" viewBox="0 0 100 20" role="img" '
-            f'aria-label="{len(values)} runs, from {charts.short(low)} to '
+            f'aria-label="{len(values)} sessions, {charts.short(low)} to '
             f'{charts.short(high)}">{level}<polyline points="{line}"/>'
             f'<circle cx="98" cy="{y(values[-1])}" r="2"/></svg>')
 
@@ -818,7 +823,7 @@ def _list(names: list[str], maximum: int = 6) -> str:
 
 def _about(known: Family | None, programs: Iterable[str]
            ) -> list[tuple[str, str]]:
-    """What the figures of programs tell: (programs, text)."""
+    """What the plots of programs tell: (programs, text)."""
     texts: dict[str, list[str]] = {}
     for program in programs:
         if known and (text := known.tells(program)):
@@ -838,10 +843,10 @@ def over_time(page: Page, runs: list[series.Series]
         guards = sorted(set(frame.loc[mine, 'guard']) - {''})
         title = ', '.join(filter(None, [
             f'{row.program}: over time', page.names['label'][row.kind],
-            f'{row.time:%d %b %H:%M}', 'NOT VALID' * bool(guards)]))
+            f'{row.time:%d %b %H:%M} UTC', 'NOT VALID' * bool(guards)]))
         note = guards and (
             f"Not valid (guard: {', '.join(guards)}): "
-            + ('; '.join(run.reasons) or 'nothing says why'))
+            + ('; '.join(run.reasons) or 'no reason was recorded'))
         found.setdefault(row.family, []).append(plots.OverTime(
             run, row.program, f'{row.run} {row.case}', title,
             families()[row.family].bands_of(row.params), note or ''))
@@ -850,7 +855,7 @@ def over_time(page: Page, runs: list[series.Series]
 
 def _still(folder: Path | None, names: list[str], made_of: bytes
            ) -> bytes | None:
-    """The SVG of a figure that is still the same; None: draw it."""
+    """The SVG of a plot that is still the same; None: draw it."""
     if not folder or not all((folder / name).exists() for name in names):
         return None
     try:

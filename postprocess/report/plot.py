@@ -1,4 +1,4 @@
-"""`./plumb plot FILE`: people's own figures, asked for in a YAML file."""
+"""`./plumb plot FILE`: people's own plots, asked for in a YAML file."""
 from __future__ import annotations
 
 import dataclasses
@@ -81,9 +81,9 @@ def main(argv: list[str] | None = None) -> int:
                 drawn = drawings(records, entry, kind, options, args.file,
                                  title)
                 if not drawn:
-                    print(f'plumb plot: {args.file}:{_line(entry)}: figures: '
-                          f"{entry['kind']}: no record has what it shows; "
-                          'nothing is drawn', file=sys.stderr)
+                    print(f'plumb plot: {args.file}:{_line(entry)}: plots: '
+                          f"{entry['kind']}: no record matches; nothing is "
+                          'drawn', file=sys.stderr)
                 for drawing in drawn:
                     draw(files, drawing, args.png)
         write_all(args.output, files)
@@ -96,7 +96,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def load(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:
-    """The title, and (entry, module of its kind, options) of each figure.
+    """The title, and (entry, module of its kind, options) of each plot.
 
     :raises strict.Fault: file, line, key and what is allowed
     """
@@ -107,7 +107,7 @@ def load(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:
     for key in data:
         if key not in ('title', 'plots'):
             raise strict.Fault(file, data.lines[key], f'unknown key {key!r} '
-                               '(there are: title, plots)'
+                               '(allowed: title, plots)'
                                + plots.nearest(key, ('title', 'plots')))
     try:
         title = plots.words(data.get('title'))
@@ -128,8 +128,8 @@ def load(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:
         if name is not None and not (isinstance(name, str) and re.fullmatch(
                 r'[\w.-]+', name)):
             raise plots.PlotError(file, entry.lines['name'],
-                                      f'plots: name: {name!r} is no name '
-                                      'of a file')
+                                      f'plots: name: {name!r} is not the '
+                                      'name of a file')
         mine = strict.Mapping({key: value for key, value in entry.items()
                                if key not in OWN})
         mine.lines = entry.lines
@@ -155,7 +155,7 @@ def of_all(frame: pd.DataFrame) -> plots.Records:
 def drawings(records: plots.Records, entry: Any, kind: Any,
              options: Mapping[str, Any], file: Path, title: str
              ) -> list[plots.Drawing]:
-    """The figures of an entry.
+    """The plots of an entry.
 
     :raises PlotError: it names a field that no record has
     """
@@ -166,8 +166,8 @@ def drawings(records: plots.Records, entry: Any, kind: Any,
                     'params', 'valid')]
                 raise plots.PlotError(
                     file, entry.lines.get(key, _line(entry)), f'plots: '
-                    f"{entry['kind']}: {key}: no record has {name!r} (there "
-                    f"are: {', '.join(known)})"
+                    f"{entry['kind']}: {key}: no record has the field "
+                    f"{name!r} (fields: {', '.join(known)})"
                     + plots.nearest(name, known))
     base, of = options.get('base', ''), options.get('of', '')
     if base and base not in set(records.table[of]):
@@ -210,7 +210,7 @@ def _family(records: plots.Records, options: Mapping[str, Any]
 
 def draw(files: dict[str, bytes], drawing: plots.Drawing, png: bool
          ) -> None:
-    """Draws a figure into `files`, by a name of its own."""
+    """Draws a plot into `files`, by a name of its own."""
     stem = re.sub(r'[^\w.]+', '-', drawing.name).strip('-')
     while f'{stem}.svg' in files:
         stem += '-'

@@ -1,7 +1,7 @@
-"""Many runs in a few numbers: what figures and tables are made of.
+"""Many runs in a few numbers: what metrics and tables are made of.
 
 One pass over all records, whatever is drawn of them: sorted once, and
-quantiles looked up in place. pandas would sort again for each figure.
+quantiles looked up in place. pandas would sort again for each metric.
 """
 from __future__ import annotations
 

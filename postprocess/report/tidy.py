@@ -1,4 +1,4 @@
-"""Records made ready for figures and page: numbered once, for all uses."""
+"""Records made ready for metrics and page: numbered once, for all uses."""
 from __future__ import annotations
 
 import functools
@@ -10,7 +10,7 @@ import pandas as pd
 from .. import naming, perflogs
 from . import summary
 
-#: What figures are made of.
+#: What metrics are made of.
 DRAWN = ['kind', 'speed', 'run', 'time', 'metric', 'point', 'value',
          'reference', 'lower', 'upper', 'result', 'judged', 'sample']
 
@@ -20,7 +20,7 @@ class Tidy:
     """The records, and what they are of."""
     #: As perflogs.read gives them.
     frame: pd.DataFrame
-    #: The number of each record's case (perflogs.CASE).
+    #: The number of each record's test case (perflogs.CASE).
     case: np.ndarray
     #: The number of each record's kind: its row in `table`.
     kind: np.ndarray
@@ -34,7 +34,7 @@ class Tidy:
 
     @functools.cached_property
     def drawn(self) -> pd.DataFrame:
-        """DRAWN of each record that has a figure."""
+        """DRAWN of each record that has a metric."""
         some = (self.frame['metric'] != 'completed').to_numpy()
         frame = self.frame.loc[some, [c for c in DRAWN if c in self.frame]]
         return frame.assign(

@@ -1,4 +1,5 @@
-"""bench/faults.py: its nights, its faults, and the table made of findings."""
+"""bench/faults.py: its sessions, its faults, and the table made of
+findings."""
 from __future__ import annotations
 
 import datetime
@@ -53,7 +54,7 @@ def refused(guard, words):
     return {'failures': [{'guard': guard, 'metric': '', 'words': words}]}
 
 
-# The nights ---------------------------------------------------------------
+# The sessions ---------------------------------------------------------------
 
 def test_the_sessions_are_those_of_the_issue(faults):
     assert set(faults.FAULTS) == ASKED
@@ -173,7 +174,7 @@ def test_a_session_that_hangs_is_ended(faults, tmp_path):
 # The campaign ---------------------------------------------------------------
 
 class Campaign:
-    """A box whose nights are made up."""
+    """A box whose sessions are made up."""
 
     def __init__(self, folder, faults):
         self.folder = self.perflogs = folder
@@ -208,7 +209,7 @@ def test_a_cluster_that_breaks_down_costs_no_session(faults, campaign):
         faults.campaign(box, diary)
     assert [one['number'] for one in diary.sessions] == [1]
     faults.campaign(box, diary)                     # --resume
-    # The first night of what cannot be had says so, the second is not tried.
+    # The first session of what cannot be had says so, the second is not tried.
     assert box.seen == [1, 2, 2, 3, 5, 6, 7]
     assert [one['number'] for one in diary.sessions] == [1, 2, 5, 6, 7]
     assert len({one['began'] for one in diary.of('began')}) == 7
@@ -228,7 +229,7 @@ def test_a_resumed_campaign_tries_again_what_it_skipped(faults, campaign):
     assert box.seen == [3]
 
 
-# What a night says --------------------------------------------------------
+# What a session says --------------------------------------------------------
 
 def test_what_a_session_tells(faults):
     one = session(40, 'x', {

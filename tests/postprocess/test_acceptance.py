@@ -1,4 +1,4 @@
-"""Proposals beside what people accepted: shown as figures, taken on demand."""
+"""Proposals beside what people accepted: shown as metrics, taken on demand."""
 from __future__ import annotations
 
 import re
@@ -143,7 +143,7 @@ def test_what_people_wrote_stays(site, capsys):
     site.osu.write_text(mine)
     inter = site.entry(OTHER)
     capsys.readouterr()
-    # Only one of the two cases ran since.
+    # Only one of the two test cases ran since.
     site.propose(latencies(times(1.04)))
     assert 'set by hand: kept' not in capsys.readouterr().out
     assert site.accept() == 0

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.fixture
 def tree(tmp_path) -> Path:
-    """Perflogs of three checks and four nights."""
+    """Perflogs of three checks and four sessions."""
     sessions(tmp_path, range(4))
     return tmp_path
 

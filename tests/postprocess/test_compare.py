@@ -23,7 +23,7 @@ def read(tmp_path, records):
 
 
 def two(column, a, b, ratio, values=CALM, **more):
-    """The same case on two sides that differ in a column."""
+    """The same test case on two sides that differ in a column."""
     return [record for name, factor in ((a, 1.0), (b, ratio))
             for record in factory.latencies(
                 [v * factor for v in values], **{column: name, **more})]

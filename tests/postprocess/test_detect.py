@@ -1,4 +1,4 @@
-"""detect.py: alarms, change points, recovery, on made-up nights.
+"""detect.py: alarms, change points, recovery, on made-up sessions.
 
 Rates are measured by bench/detect.py; here stands what must hold at all.
 """

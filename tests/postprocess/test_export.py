@@ -27,7 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def tree(tmp_path) -> Path:
-    """Five nights of two cases; the last of one fails, and a hostile one."""
+    """Five sessions of two test cases; the last of one fails, and a hostile
+    one."""
     root = tmp_path / 'p'
     make.write(root, [
         make.record('latency', 1 + day / 10, size, day=day,
@@ -126,7 +127,7 @@ def expected(frame: pd.DataFrame, case: str, last: int) -> list[tuple]:
 
 @pytest.mark.parametrize('seed', range(3))
 def test_history_of_a_cache_that_grows(tmp_path, capsys, seed):
-    """Files that are gone, cases that were measured twice in
+    """Files that are gone, test cases that were measured twice in
     a run, repetitions: what history says is what the table has."""
     rng = random.Random(seed)
     day = 0

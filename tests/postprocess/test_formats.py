@@ -52,7 +52,7 @@ def test_stock_format(tmp_path):
     assert first['job'] == '77' and first['num_tasks'] == 4
     assert set(frame['format']) == {'reframe'}
     assert set(frame['run']) == {'2026-11-01', '2026-11-02'}
-    # A figure that was not measured is a failure, and no gap.
+    # A metric that was not measured is a failure, and no gap.
     bad = frame[frame['metric'] == 'completed'].iloc[0]
     assert (bad['value'], bad['result'], bad['guard']) == (
         0.0, 'fail', 'no_value')

@@ -1,4 +1,5 @@
-"""Outcomes: one source for page, table and exit codes; plans; stale cases."""
+"""Outcomes: one source for page, table and exit codes; plans; stale test
+cases."""
 from __future__ import annotations
 
 import json
@@ -131,7 +132,7 @@ def test_page_table_and_exit_codes_agree(tmp_path, monkeypatch):
             'build', 'setup', 'cancelled', 'nothing']
     seen: set[str] = set()
     shown: set[str] = set()
-    # A page takes its time: in five of them are two cases of each end.
+    # A page takes its time: in five of them are two test cases of each end.
     pages_of = [ends[start:start + 4] for start in (0, 4, 8, 2, 6)]
     pages_of[2] += ends[:2]
     for number in range(60):
@@ -171,7 +172,7 @@ def test_page_table_and_exit_codes_agree(tmp_path, monkeypatch):
 
 
 def left_out(sessions: list[str]) -> list[str]:
-    """Stale cases of made-up sessions; a letter is a case."""
+    """Stale test cases of made-up sessions; a letter is a test case."""
     frame = [case(name, day) for day, names in enumerate(sessions)
              for name in names]
     import tempfile

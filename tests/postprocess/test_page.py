@@ -38,7 +38,8 @@ def cells(found: page.Page) -> dict[str, str]:
 def test_a_session_that_lacks_a_case_stands_out(tmp_path):
     records = [case(name, day) for name in 'abc' for day in range(5)
                if (name, day) not in (('a', 2), ('a', 4))]
-    # Others ran beside it, half of them at least; a new case owes nothing.
+    # Others ran beside it, half of them at least; a new test case owes
+    # nothing.
     found = made(tmp_path, [*records, case('d', 4)])
     assert cells(found) == {'a': 'pp-p-', 'b': 'ppppp', 'c': 'ppppp',
                             'd': '....p'}
@@ -46,10 +47,10 @@ def test_a_session_that_lacks_a_case_stands_out(tmp_path):
     [group] = found.wrong([])
     assert group['why'] == 'no record in the newest night'
     assert [line['name'] for line in group['lines']] == ['a']
-    # A session that left cases out on purpose owes nothing.
+    # A session that left test cases out on purpose owes nothing.
     run = make.record(day=4)['run']
     assert cells(made(tmp_path / 'x', records, {run: None}))['a'] == 'pp-p.'
-    # Nor does one of a few cases.
+    # Nor does one of a few test cases.
     few = [case(name, day) for name in 'abcd' for day in range(3)
            if day < 2 or name == 'a']
     assert cells(made(tmp_path / 'y', few))['b'] == 'pp.'
@@ -108,7 +109,7 @@ def test_what_is_new_is_told(tmp_path):
         for name, _ in news[what] if name[0] != 'd'] == ['a', 'b', 'new']
     assert news['changed environment'] == [
         ('version: 7.5 \u2192 7.6 (3 cases)', None)]
-    # And can be looked up: from which night on it was so.
+    # And can be looked up: from which session on it was so.
     [one] = [one for one in found.lookup() if one['n'].startswith('c ')]
     assert one['h']['version'] == [(0, '7.5'), (2, '7.6')]
     assert one['c'] == 'ppp' and set(one['j']) == {0, 1, 2}

@@ -25,8 +25,8 @@ def small(tmp_path) -> Path:
 
 
 def measurements(*ends: str, day: int = 1, **columns) -> list[dict]:
-    """A case of one run, measured again an hour later each time: `retried:2`
-    is a latency of 2 us with the result `retried`."""
+    """A test case of one run, measured again an hour later each time:
+    `retried:2` is a latency of 2 us with the result `retried`."""
     found = []
     for hour, end in enumerate(ends):
         result, _, value = end.partition(':')
@@ -55,7 +55,7 @@ def measurements(*ends: str, day: int = 1, **columns) -> list[dict]:
     # Killed before it could be measured again.
     (['retried:2'], [('fail', 2, 1)]),
     (['retried:2', 'retried:3'], [('fail', 3, 2)]),
-    # --reruns: a round that failed fails the case.
+    # --reruns: a round that failed fails the test case.
     (['retried:2', 'retried:3', 'fail:4', 'pass:1'], [('fail', 4, 4)]),
 ])
 def test_one_try_of_a_run_counts(tmp_path, ends, expected):

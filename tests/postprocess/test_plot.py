@@ -1,4 +1,4 @@
-"""People's own figures, and what the kinds of figures say."""
+"""People's own metrics, and what the kinds of metrics say."""
 from __future__ import annotations
 
 from pathlib import Path

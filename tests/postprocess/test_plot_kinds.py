@@ -178,7 +178,7 @@ def test_plots_that_are_the_same_are_not_drawn_again(tmp_path, monkeypatch):
     assert len(drawn) == 2
     shown = re.findall(r'<figure>.*?</figure>', first, re.S)
     assert shown == re.findall(r'<figure>.*?</figure>', second, re.S)
-    # A new value, and a figure that somebody changed: these are drawn.
+    # A new value, and a metric that somebody changed: these are drawn.
     page(tmp_path, [make.record('latency', 2.0, 8, day=2, case='osu_bw',
                                 program='osu_bw', params='osu_bw')])
     assert len(drawn) == 3 and 'osu_bw' in drawn[-1]
@@ -186,7 +186,7 @@ def test_plots_that_are_the_same_are_not_drawn_again(tmp_path, monkeypatch):
     file.write_text(file.read_text()[:-40])
     page(tmp_path, [])
     assert len(drawn) == 4 and 'osu_latency' in drawn[-1]
-    # A figure that no page has any more goes; what is not ours stays.
+    # A metric that no page has any more goes; what is not ours stays.
     mine = file.with_name('mine.svg')
     mine.write_text('<svg/>')
     monkeypatch.setitem(FAMILIES, 'osu', family(
@@ -196,7 +196,7 @@ def test_plots_that_are_the_same_are_not_drawn_again(tmp_path, monkeypatch):
 
 
 def test_a_limit_of_the_devices_is_a_line_of_the_curve(tmp_path, monkeypatch):
-    """Only where a case has one, and in its own colour."""
+    """Only where a test case has one, and in its own colour."""
     from postprocess.report.plots import curve
     lines = []
     draw = curve.curve

@@ -1,4 +1,4 @@
-"""How far a case is from a reference: runs, needs and tolerances."""
+"""How far a test case is from a reference: runs, needs and tolerances."""
 from __future__ import annotations
 
 import math

@@ -37,14 +37,14 @@ def page(tmp_path, records, *options) -> tuple[int, str]:
 
 
 def visible(text: str) -> str:
-    """Words of a page, without tags, style, figures and data."""
+    """Words of a page, without tags, style, metrics and data."""
     text = re.sub(r'<(style|svg|script|noscript).*?</\1>', ' ', text,
                   flags=re.S)
     return ' '.join(html.unescape(re.sub(r'<[^>]*>', ' ', text)).split())
 
 
 def panels(tmp_path, records) -> list[plots.Panel]:
-    """What stands in a figure each, of the latencies of these records."""
+    """What stands in a metric each, of the latencies of these records."""
     make.write(tmp_path / 'perflogs', records)
     made = Page(perflogs.read(tmp_path / 'perflogs'))
     return list(plots.panels(made.records('osu', []), ('latency',)))
@@ -57,7 +57,7 @@ def data(text: str) -> dict:
 
 
 def boxes(tmp_path, records) -> list:
-    """The axes of the box figure of these records."""
+    """The axes of the box metric of these records."""
     [panel] = panels(tmp_path, records)
     return [axes for drawing in box.drawings(panel.records,
                                              metric=('latency',))
@@ -155,7 +155,7 @@ def test_only_the_newest_run_is_judged(tmp_path):
     assert page(tmp_path / 'a', records)[0] == 0
     assert page(tmp_path / 'b', records + [
         make.record('latency', 3.0, 8, day=3, **bad)])[0] == 1
-    # Another case keeps its own newest run.
+    # Another test case keeps its own newest run.
     assert page(tmp_path / 'c', records + [make.record(
         'latency', 3.0, 8, day=1, **{**bad, 'params': 'x=2'})])[0] == 1
 
@@ -182,7 +182,7 @@ def test_what_waits_for_a_reference_is_counted_and_says_how_long(
     records = [make.record('latency', 1.0, 8, case='aaa', **JUDGED),
                # Without a reference, seen once.
                *make.curve('bandwidth', float, sizes, **other),
-               # With one that has no bound.
+               # With one that has no tolerance.
                make.record('init_time', 300.0, reference='290.0', **noisy)]
     code, text = page(tmp_path, records)
     assert code == 0
@@ -198,7 +198,7 @@ def test_what_waits_for_a_reference_is_counted_and_says_how_long(
 
 
 def test_each_figure_says_how_many_runs_it_needs(tmp_path):
-    """What is hopeless of a case says nothing of the rest of it."""
+    """What is hopeless of a test case says nothing of the rest of it."""
     wild = [1.0, 1.5, 0.6, 1.4, 0.5] * 2
     records = []
     for day, value in enumerate(wild):

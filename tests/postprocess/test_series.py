@@ -80,7 +80,7 @@ def site(tmp_path: Path, record: dict, points: list[list]) -> Path:
 
 
 def page(tmp_path: Path) -> tuple[int, str]:
-    """Exit code of a report, and its words with those of its figures."""
+    """Exit code of a report, and its words with those of its metrics."""
     code = report.main(['--perflogs', str(tmp_path / 'perflogs'),
                         '--output', str(tmp_path / 'out')])
     text = re.sub(r'<(style|script).*?</\1>', ' ', shown(tmp_path),

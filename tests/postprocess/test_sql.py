@@ -17,7 +17,7 @@ TIMES = 'SELECT time, value, "case" FROM records ORDER BY time'
 
 @pytest.fixture(params=['text', 'cache'])
 def tree(tmp_path, request) -> Path:
-    """Two nights, read with and without a cache."""
+    """Two sessions, read with and without a cache."""
     root = tmp_path / 'p'
     [file] = make.write(root, [make.record('latency', 1.5, 8, day=day)
                                for day in (1, 2)])

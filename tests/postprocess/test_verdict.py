@@ -1,4 +1,4 @@
-"""plumb verdict: what it says of nights that were made up, and how."""
+"""plumb verdict: what it says of sessions that were made up, and how."""
 import datetime
 import json
 import random
@@ -23,7 +23,8 @@ SESSIONS, CASES = 40, 10
 def sessions(worse=lambda case, session: 1.0, cases=CASES, count=SESSIONS,
            metric='latency', noise=0.01, skip=lambda case, session: False,
            seed=1, **more):
-    """Records of some cases; values of `more` may depend on (case, night)."""
+    """Records of some test cases; values of `more` may depend on (case,
+    session)."""
     rng = random.Random(seed)
     lower = factory.METRICS[metric]['better'] == 'lower'
     found = []
@@ -249,7 +250,7 @@ def test_the_command_writes_text_json_and_junit(tmp_path, capsys):
 @pytest.mark.parametrize('count, skipped', [(3, CASES), (40, 0)])
 def test_what_nothing_has_judged_is_no_pass_in_junit(tmp_path, capsys, count,
                                                      skipped):
-    """Neither a reference nor, after few nights, its history."""
+    """Neither a reference nor, after few sessions, its history."""
     factory.write(tmp_path, sessions(count=count))
     code, said = run(capsys, '--perflogs', tmp_path, '--junit', '-')
     root = ET.fromstring(said.out)
@@ -281,7 +282,7 @@ def regressed(tmp_path, capsys):
     return words, json.loads(said.out)['regressions'][0]['id']
 
 
-#: A day after all nights here, and not over in any year.
+#: A day after all sessions here, and not over in any year.
 SOON = str(max(datetime.date.today(), datetime.date(2026, 12, 31))
            + datetime.timedelta(days=30))
 
@@ -467,7 +468,7 @@ def test_a_metric_is_told_with_its_nodes(judge, where, words):
     ({'binding': lambda c, n: f'n{n}:0-1' if n < SESSIONS - 1 else 'n1:0'},
      'CPUs of a rank 2 -> 1')])
 def test_a_changed_environment_is_told_once(judge, more, words):
-    """Though no figure changed with it; other nodes are no change."""
+    """Though no metric changed with it; other nodes are no change."""
     found = judge(sessions(nodes=lambda c, n: f'n{(c + n) % 5}', **more))
     change, = found.changed
     assert (change.what, change.system, len(change.cases)) == (
@@ -481,7 +482,7 @@ def test_a_changed_environment_is_told_once(judge, more, words):
 
 
 def judge_before(more):
-    """The night before the change."""
+    """The session before the change."""
     import tempfile
     with tempfile.TemporaryDirectory() as folder:
         factory.write(Path(folder), sessions(count=SESSIONS - 1, **more))

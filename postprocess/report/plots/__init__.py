@@ -1,6 +1,6 @@
 """Figures of the page: a module of this folder for each kind.
 
-A family says in its family.yaml which figures are drawn of it:
+A family says in its family.yaml which plots are drawn of it:
 
     plots:
       - {kind: curve, metric: latency}
@@ -10,7 +10,7 @@ A family says in its family.yaml which figures are drawn of it:
 the module names in OPTIONS, and every fault is told with file and line. A
 family that says nothing gets DEFAULT. How to add a kind: README.md.
 
-No module here imports matplotlib before it draws: a page without a figure
+No module here imports matplotlib before it draws: a page without a plot
 costs nothing of it.
 """
 from __future__ import annotations
@@ -36,6 +36,7 @@ from config.families import Family, families, shared_limits
 from config.sessions import judged
 
 from ... import naming, perflogs
+from ...units import display_unit
 from .. import charts, summary
 
 if TYPE_CHECKING:
@@ -52,17 +53,17 @@ DEFAULT: tuple[dict[str, Any], ...] = (
 
 
 class PlotError(strict.Fault):
-    """A fault of an entry of `figures`: `FILE:LINE: reason`."""
+    """A fault of an entry of `plots`: `FILE:LINE: reason`."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """One figure of the page, not drawn yet."""
+    """One plot of the page, not drawn yet."""
     #: Stem of its files; parts that are not alike in two drawings.
     name: str
     #: What it shows, for who cannot see it.
     about: str
-    #: Makes the figure of `args`.
+    #: Makes the plot of `args`.
     chart: Callable[..., Figure]
     args: tuple
     #: Where it stands on the page: with its program, or below a heading of
@@ -74,7 +75,7 @@ class Drawing:
     note: str = ''
 
     def made_of(self) -> str:
-        """The same for figures that look the same: a hash of the arguments,
+        """The same for plots that look the same: a hash of the arguments,
         and of all that draws them."""
         digest = hashlib.sha256(_drawers())
         digest.update(f'{self.chart.__module__} {self.chart.__name__}'
@@ -90,7 +91,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Records:
-    """What figures of one family are made of."""
+    """What plots of one family are made of."""
     #: '' where they are of several (`plumb plot`).
     family: str
     #: Columns: `drawn`. A record is the `judged` one of its run, or a
@@ -102,8 +103,8 @@ class Records:
     points: pd.DataFrame
     #: What runs left over time (postprocess/perflogs/series.py).
     over_time: list[OverTime] = field(default_factory=list)
-    #: Raw samples of the newest run of each case (samples.py),
-    #: read when a figure asks for them.
+    #: Raw samples of the newest run of each test case (samples.py),
+    #: read when a plot asks for them.
     samples: Callable[[], list[Raw]] = list
 
     @functools.cached_property
@@ -136,7 +137,7 @@ class OverTime(NamedTuple):
 
 @dataclass(frozen=True)
 class Panel:
-    """A metric, and what of its series fits in one figure."""
+    """A metric, and what of its series fits in one plot."""
     records: Records
     #: '' of several together.
     program: str
@@ -149,8 +150,8 @@ class Panel:
 
     @property
     def unit(self) -> str:
-        """'' of a plain number."""
-        return shown(perflogs.metrics()[self.metric]['unit'])
+        """The unit for people; '': dimensionless."""
+        return display_unit(perflogs.metrics()[self.metric]['unit'])
 
     @property
     def about(self) -> str:
@@ -162,7 +163,7 @@ class Panel:
         return self.of(self.records.points)
 
     def of(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """What is of this metric and these series, with labels; a figure
+        """What is of this metric and these series, with labels; a plot
         depends on the columns that it takes from it."""
         mine = frame[(frame['metric'] == self.metric)
                      & frame['kind'].isin(self.labels.index)]
@@ -175,7 +176,7 @@ class Panel:
     def drawing(self, kind: str, chart: Callable[..., Figure],
                 frame: pd.DataFrame, title: str, *more: Any,
                 about: str = '') -> Drawing:
-        """A figure of some of its records.
+        """A plot of some of its records.
 
         :param more: arguments of `chart` after the records and the title
         """
@@ -186,7 +187,7 @@ class Panel:
 
 @functools.cache
 def _drawers() -> bytes:
-    """What a figure depends on besides its arguments."""
+    """What a plot depends on besides its arguments."""
     folder = Path(__file__).parent
     return b''.join(
         [importlib.metadata.version('matplotlib').encode()]
@@ -208,7 +209,7 @@ def module(kind: str) -> ModuleType:
 
 def checked(family: Family | None
             ) -> list[tuple[ModuleType, dict[str, Any]]]:
-    """Kinds and options of a family's figures, all of them known and well.
+    """Kinds and options of a family's plots, all of them known and well.
 
     :param family: None, or without plots: DEFAULT
     :raises PlotError: file, line, key and what is allowed
@@ -239,7 +240,7 @@ def check(entry: Mapping[str, Any], family: Family | None, file: str
     for key in entry:
         if key != 'kind' and key not in options:
             allowed = ', '.join(options) or 'none'
-            raise fault(key, f'{kind} has no option {key!r} (it has: '
+            raise fault(key, f'{kind} has no option {key!r} (allowed: '
                         f'{allowed}){nearest(key, options)}')
     found = {}
     for key, parse in options.items():
@@ -265,11 +266,11 @@ def metrics(value: Any, family: Family | None = None
         return ()
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not names:
-        raise ValueError(f'{value!r} is no name of a metric, and no list of '
-                         'them')
+        raise ValueError(f'{value!r} is not the name of a metric or a list '
+                         'of names')
     for name in names:
         if name not in perflogs.metrics():
-            raise ValueError(f'{name!r} is no metric'
+            raise ValueError(f'{name!r} is not a metric'
                              + nearest(name, perflogs.metrics()))
     return tuple(names)
 
@@ -283,21 +284,21 @@ def where(value: Any, family: Family | None = None
     if value is None:
         return ()
     if not isinstance(value, Mapping):
-        raise ValueError(f'{value!r} is no mapping of fields to patterns, '
+        raise ValueError(f'{value!r} is not a mapping of fields to patterns, '
                          "such as {program: 'x_*', num_nodes: 2}")
     found = []
     for name, patterns in value.items():
         patterns = patterns if isinstance(patterns, list) else [patterns]
         if not patterns or any(isinstance(one, dict | list | None)
                                for one in patterns):
-            raise ValueError(f'{name}: {patterns!r} is no pattern')
+            raise ValueError(f'{name}: {patterns!r} is not a pattern')
         found.append((fields(name)[0], tuple(map(str, patterns))))
     return tuple(found)
 
 
 def fields(value: Any, family: Family | None = None) -> naming.Names:
     """Options `by` and `panel`: a field or a list of them; a field is a
-    parameter of cases, or one of naming.KNOWN.
+    parameter of test cases, or one of naming.KNOWN.
 
     :raises ValueError: what is wrong with it
     """
@@ -306,8 +307,10 @@ def fields(value: Any, family: Family | None = None) -> naming.Names:
     names = value if isinstance(value, list) else [value]
     for name in names:
         if not isinstance(name, str) or not name.isidentifier():
-            raise ValueError(f'{name!r} is no field: a parameter, or one of '
-                             + ', '.join(naming.KNOWN))
+            raise ValueError(
+                f'{name!r} is not a field: a parameter, or one of '
+                + ', '.join(naming.KNOWN)
+            )
     return tuple(names)
 
 
@@ -317,7 +320,7 @@ def words(value: Any, family: Family | None = None) -> str:
     :raises ValueError: it is none
     """
     if not isinstance(value, str | None):
-        raise ValueError(f'{value!r} is no text')
+        raise ValueError(f'{value!r} is not text')
     return value or ''
 
 
@@ -343,7 +346,7 @@ CHOICE = {'metric': metrics, 'where': where, 'by': fields, 'panel': fields,
 
 def without_curves(records: Records) -> Records:
     """The same with those points alone that are of the whole run, and of
-    cases with a single size."""
+    test cases with a single size."""
     points = records.points
     one = points.groupby(['kind', 'metric'], observed=True)[
         'point'].transform('nunique') < 2
@@ -409,9 +412,9 @@ def panels(records: Records, metric: tuple[str, ...] = (),
            ) -> Iterator[Panel]:
     """Each metric and panel; of each program, or with `by` of all together.
 
-    :param merge: fields that tell no series apart: cases that differ in
+    :param merge: fields that tell no series apart: test cases that differ in
         nothing else are points of one
-    :param most: series in a figure, where that is not what all have
+    :param most: series in a plot, where that is not what all have
     :param drop: of some kinds, fields that tell no series apart
     """
     table = chosen(records.table, where)
@@ -431,7 +434,7 @@ def panels(records: Records, metric: tuple[str, ...] = (),
             labels = naming.named(some.drop(columns=[field for field in (
                 *merge, *(drop(some) if drop else ())) if field in some]),
                 by, panel, maximum)
-            # Figures of a refused run, where they were kept, stand apart.
+            # Plots of a refused run, where they were kept, stand apart.
             labels['label'] = (labels['label'] + some['valid'].map(
                 {True: '', False: ', not valid'})).str.removeprefix(', ')
             head = ': '.join(filter(None, [title or program, name]))
@@ -461,16 +464,12 @@ def limits(panel: Panel) -> list[Mapping[str, Any]]:
         and all(re.search(row.get('when', ''), one) for one in params)]
 
 
-def shown(unit: str) -> str:
-    """A unit as it is shown: of a plain number, nothing."""
-    return '' if unit == '1' else unit
-
 
 def drawings(records: Records, family: Family | None
              ) -> tuple[list[Drawing], list[str]]:
-    """The figures of a family, in their order, and how to read them.
+    """The plots of a family, in their order, and how to read them.
 
-    :raises PlotError: an entry of its `figures` is wrong
+    :raises PlotError: an entry of its `plots` is wrong
     """
     found: list[Drawing] = []
     reading: dict[str, None] = {}
@@ -479,5 +478,5 @@ def drawings(records: Records, family: Family | None
         found += mine
         if mine:
             reading[kind.READING] = None
-    # Two entries may ask for the same figure.
+    # Two entries may ask for the same plot.
     return list({d.name: d for d in found}.values()), list(reading)

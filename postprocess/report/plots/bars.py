@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OPTIONS = {**CHOICE, 'at': sizes}
-READING = ('Bars: the newest run of each; a thin line from the least to the '
-           'most of all runs; a black mark at the reference, and a band as '
-           'far as a bound allows.')
+READING = ('Bars: the value of the newest session. A thin line goes from the '
+           'minimum to the maximum of all sessions. A black mark is the '
+           'reference, a band its tolerance.')
 COLUMNS = ['label', 'speed', 'group', 'runs', 'minimum', 'maximum', 'value',
            'reference', 'lower', 'upper']
-#: Bars in a figure.
+#: Bars in a plot.
 MAX_ROWS = 24
 
 
 def drawings(records: Records, by: naming.Names = (),
              at: tuple[Any, ...] = (), **choice: Any) -> Iterator[Drawing]:
-    """A figure for each metric and panel; without `by`, of what has no size
+    """A plot for each metric and panel; without `by`, of what has no size
     and of all programs together."""
     first = (by or ('program',))[0]
     if not by and not at:
@@ -51,7 +51,7 @@ def drawings(records: Records, by: naming.Names = (),
                  if by and first in records.table else '')
         yield panel.drawing('bars', bars, points.assign(group=group)[COLUMNS],
                             panel.title + at_words(points)
-                            + ', newest run', panel.unit)
+                            + ', newest session', panel.unit)
 
 
 def bars(frame: pd.DataFrame, title: str, unit: str) -> Figure:
@@ -100,5 +100,5 @@ def bars(frame: pd.DataFrame, title: str, unit: str) -> Figure:
         axes.set_xlim(0, top * 1.28)
     charts.few_ticks(axes.xaxis, wide)
     charts.named_rows(axes, names)
-    axes.set_xlabel(unit or 'a plain number')
+    axes.set_xlabel(unit or 'dimensionless')
     return figure

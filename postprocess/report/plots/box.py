@@ -16,16 +16,17 @@ if TYPE_CHECKING:
 
 OPTIONS = CHOICE
 READING = (
-    'Boxes: quartiles, whiskers to 1.5 times their distance, and the '
-    'farthest beyond, over all runs and repetitions, against their median; '
-    'what has fewer than three samples has no spread, and no figure.'
+    'Boxes: quartiles of all sessions and repetitions, relative to the '
+    'median. Whiskers reach to 1.5 times the distance of the quartiles; '
+    'points are the farthest values beyond. Fewer than three samples have no '
+    'box.'
 )
 COLUMNS = ['label', 'speed', 'point', 'count', 'q1', 'q2', 'q3', 'low',
            'high', 'minimum', 'maximum']
 
 
 def drawings(records: Records, **choice: Any) -> Iterator[Drawing]:
-    """A figure for each metric and panel with several samples of a point."""
+    """A plot for each metric and panel with several samples of a point."""
     table, beyond = records.spreads
     ends = beyond.groupby('row')['value'].agg(['min', 'max'])
     table = table[(table['count'] >= charts.FEWEST_FOR_BOX)
@@ -72,7 +73,7 @@ def spread(frame: pd.DataFrame, title: str) -> Figure:
                      middle + mine[numbers].clip(-far, far) / far, colour,
                      width)
         name = (f'{charts.name(label, speed)} '
-                f"({'–'.join(map(str, counts))} samples a size)")
+                f"({'–'.join(map(str, counts))} samples per size)")
         axes.text(0.01, middle + 1.06, textwrap.shorten(
             name, 68, placeholder='…'), transform=axes.get_yaxis_transform(),
             color=colour, fontsize=7.5, va='bottom')

@@ -30,11 +30,11 @@ def ceiling(value: Any, family: Family | None = None) -> str:
 
 
 OPTIONS = CHOICE | {'limit': ceiling}
-READING = ('Curves: the newest run strong; the median of all runs thin, and '
-           'shaded where eight of ten of them are; the reference dotted, what '
-           'a bound allows as a thick bar; grey, hatched: what physics '
-           'forbids; dashed and dotted: what the devices of the site allow '
-           'this case.')
+READING = ('Curves: the thick line is the newest session, the thin line the '
+           'median of all sessions, with eight of ten sessions in the shaded '
+           'band. The reference is dotted, and a thick bar shows its '
+           'tolerance. A hatched area is beyond a physical limit. A line of '
+           'dashes and dots is the limit of the devices of the site.')
 COLUMNS = ['label', 'speed', 'point', 'runs', 'low', 'median', 'high', 'value',
            'reference', 'lower', 'upper']
 #: A limit farther than this from what was measured is not drawn.
@@ -43,7 +43,7 @@ FAR = 4
 
 def drawings(records: Records, limit: str = '', **choice: Any
              ) -> Iterator[Drawing]:
-    """A figure for each metric and panel that has sizes."""
+    """A plot for each metric and panel that has sizes."""
     bounds = records.points[records.points['metric'] == limit]
     bounds = bounds.drop_duplicates(['kind', 'point'], keep='last').set_index(
         ['kind', 'point'])['value'].rename('limit')
@@ -62,7 +62,7 @@ def drawings(records: Records, limit: str = '', **choice: Any
 
 def curve(frame: pd.DataFrame, title: str, unit: str,
           limits: list[Mapping[str, Any]] = []) -> Figure:
-    """A figure over size.
+    """A plot over size.
 
     :param frame: COLUMNS, a row a series and size; `limit` where it has one
     :param limits: rows of config/limits.yaml and the like

@@ -15,16 +15,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OPTIONS = CHOICE
-READING = ('Heat maps: the newest run against the median of all runs at each '
-           'size; blue is better, orange worse, pale the same.')
+READING = ('Heat maps: the newest session compared with the median of all '
+           'sessions, at each size. Blue is better, orange is worse, pale is '
+           'the same.')
 COLUMNS = ['label', 'speed', 'point', 'value', 'median']
-#: Rows of a figure, runs it takes, and where the colours end: a factor.
+#: Rows of a plot, runs it takes, and where the colours end: a factor.
 MAX_ROWS, FEWEST_RUNS, FAR = 32, 3, 1.3
 
 
 def drawings(records: Records, by: naming.Names = (), **choice: Any
              ) -> Iterator[Drawing]:
-    """A figure for each metric and panel with sizes and several runs."""
+    """A plot for each metric and panel with sizes and several runs."""
     for panel in panels(records, by=by or ('program',), maximum=MAX_ROWS,
                         **choice):
         points = panel.points
@@ -35,7 +36,7 @@ def drawings(records: Records, by: naming.Names = (), **choice: Any
         if len(points):
             yield panel.drawing(
                 'heat', heat, points,
-                f'{panel.title}, newest run against the median', better)
+                f'{panel.title}, newest session / median', better)
 
 
 def heat(frame: pd.DataFrame, title: str, better: str) -> Figure:

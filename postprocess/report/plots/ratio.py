@@ -23,26 +23,27 @@ def of(value: Any, family: Family | None = None) -> str:
     """
     found = fields(value, family) or ('system',)
     if len(found) > 1:
-        raise ValueError(f'{value!r}: one field')
+        raise ValueError(f'{value!r} is not one field')
     return found[0]
 
 
 OPTIONS = {name: check for name, check in CHOICE.items() if name not in (
     'by', 'panel', 'merge')} | {'of': of, 'base': words}
-READING = ('Ratios: the median of all runs of the one over that of the other, '
-           'case by case; the shaded side is better.')
+READING = ('Ratios: the median of all sessions of the first, divided by the '
+           'median of the second, for each test case. The shaded side is '
+           'better.')
 COLUMNS = ['label', 'speed', 'point', 'ratio']
-#: What must be the same of two cases besides program, check and parameters,
-#: where both sides have it in common at all.
+#: What must be the same of two test cases besides program, check and
+#: parameters, where both sides have it in common at all.
 ALIKE = ('environ', 'partition', 'source', 'system', 'num_nodes',
          'tasks_per_node')
-#: Curves in a figure.
+#: Curves in a plot.
 MAXIMUM = 6
 
 
 def drawings(records: Records, of: str, base: str, metric: tuple[str, ...],
              where: tuple, title: str) -> Iterator[Drawing]:
-    """A figure for each metric with sizes and each value but the base."""
+    """A plot for each metric with sizes and each value but the base."""
     table = chosen(records.table, where)
     if of not in table:
         return
@@ -58,12 +59,12 @@ def drawings(records: Records, of: str, base: str, metric: tuple[str, ...],
                     labels[n * len(labels) // parts:
                            (n + 1) * len(labels) // parts])]
                 text = ', '.join(filter(None, [
-                    f'{title or name}: {other} over {first}',
+                    f'{title or name}: {other} / {first}',
                     f'{n + 1} of {parts}' * (parts > 1)]))
                 yield Drawing(
                     f'ratio {of} {other} {name} {n}', text, ratios,
                     (some[COLUMNS], text, perflogs.metrics()[name]['better']),
-                    section=f'{of.capitalize()} against {of}')
+                    section=f'Comparison by {of}')
 
 
 def compared(records: Records, table: pd.DataFrame, of: str, base: str = ''
@@ -71,7 +72,7 @@ def compared(records: Records, table: pd.DataFrame, of: str, base: str = ''
     """What two values of a field have in common: the other one, the base,
     and their records.points side by side, with `label` and `ratio`.
 
-    :param base: what others are compared with; '': what most cases are of
+    :param base: what others are compared with; '': what most test cases are of
     """
     counts = table[of][table[of] != ''].value_counts()
     first = base if base in counts.index else next(iter(counts.index), '')
@@ -93,7 +94,7 @@ def compared(records: Records, table: pd.DataFrame, of: str, base: str = ''
             on=['kind_base', 'speed', 'metric', 'point'],
             suffixes=('', '_base'))
         both = both[(both['median_base'] > 0)]
-        # All that tells them apart: they are split into figures above.
+        # All that tells them apart: they are split into plots above.
         labels = naming.named(one.loc[pairs['kind'].unique()], ('program',),
                               maximum=len(pairs))['label']
         yield other, first, both.assign(

@@ -1,4 +1,4 @@
-"""A figure over runs: what is taken of the whole run, or at one size."""
+"""A plot over runs: what is taken of the whole run, or at one size."""
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OPTIONS = {**CHOICE, 'at': sizes}
-READING = ('Over runs: the line through what counts of each run, a point a '
-           'run where they are few; the reference dotted, what a bound allows '
-           'shaded. One run has bars instead.')
+READING = ('Over sessions: a line through the value of each session, with one '
+           'point per session if they are few. The reference is dotted, its '
+           'tolerance shaded. A single session has bars instead.')
 COLUMNS = ['label', 'speed', 'run', 'time', 'value', 'reference', 'lower',
            'upper']
 #: Runs that are drawn as points too, and one by one at all.
@@ -34,7 +34,7 @@ POINTS, MAXIMUM = 40, 240
 
 def drawings(records: Records, at: tuple[Any, ...] = (), **choice: Any
              ) -> Iterator[Drawing]:
-    """A figure for each metric and panel with several runs."""
+    """A plot for each metric and panel with several runs."""
     if not at:
         records = without_curves(records)
     judged = records.frame[records.frame['judged']]
@@ -90,6 +90,6 @@ def over_runs(frame: pd.DataFrame, title: str, unit: str) -> Figure:
     axes.set_xticks(list(ticks), [runs.iloc[n].strftime(form)
                                   for n in ticks])
     axes.set_xlim(-0.5, len(runs) - 0.5)
-    axes.set_xlabel('run (UTC)')
+    axes.set_xlabel('session (UTC)')
     charts.value_axis(axes, frame['value'], unit)
     return figure

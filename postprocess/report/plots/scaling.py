@@ -42,7 +42,7 @@ def over(value: Any, family: Family | None = None) -> str:
     """
     found = fields(value, family) or ('num_nodes',)
     if len(found) > 1:
-        raise ValueError(f'{value!r}: one field')
+        raise ValueError(f'{value!r} is not one field')
     return found[0]
 
 
@@ -57,10 +57,10 @@ def fit(value: Any, family: Family | None = None) -> str:
 
 
 OPTIONS = {**CHOICE, 'over': over, 'fit': fit, 'at': sizes}
-READING = ('Scaling: the newest run as points, the median of all runs as a '
-           'line; dashed what is expected, fitted to the medians so that one '
-           'point cannot bend it. A point that departs has a ring, and how '
-           'far it is.')
+READING = ('Scaling: points are the newest session, the line is the median of '
+           'all sessions. The dashed line is a fit to the medians that one '
+           'point cannot bend. A point far from the fit has a ring and its '
+           'distance.')
 #: What the axis is called.
 LABELS = {'num_nodes': 'number of nodes', 'num_tasks': 'number of ranks'}
 COLUMNS = ['label', 'speed', 'x', 'runs', 'low', 'median', 'high', 'value']
@@ -68,7 +68,7 @@ COLUMNS = ['label', 'speed', 'x', 'runs', 'low', 'median', 'high', 'value']
 
 def drawings(records: Records, over: str, fit: str, at: tuple[Any, ...],
              by: naming.Names = (), **choice: Any) -> Iterator[Drawing]:
-    """A figure for each metric and panel with several numbers of nodes."""
+    """A plot for each metric and panel with several numbers of nodes."""
     def drop(table: pd.DataFrame) -> list[str]:
         # What has each of its values at one x only (of a series) says the
         # same as x.
@@ -143,7 +143,7 @@ def scaling(frame: pd.DataFrame, title: str, unit: str, over: str, fit: str
     parts = [(colour, line, marker, mine, *departs(mine, fit)) for
              _, _, colour, line, marker, mine in charts.series(frame)]
     if any(line is not None for *_, line, _ in parts):
-        names.append((f'expected: {FITS[fit]}', charts.INK, '--', ''))
+        names.append((f'fit: {FITS[fit]}', charts.INK, '--', ''))
     figure, axes = charts.figure(title, names)
     for colour, line, marker, mine, wanted, off in parts:
         x = np.log2(mine['x'].to_numpy())

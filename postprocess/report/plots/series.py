@@ -5,7 +5,7 @@ The panels are the family's, in its family.yaml:
     - kind: series
       panels:
         - {of: server, metric: total_qps, beside: slow_qps,
-           says: 'requests a second; thin: those that missed'}
+           says: 'requests/s; thin: requests that missed'}
         - {of: server, metric: hit_rate, share_of: total_qps,
            says: 'hit ratio, valid: {hit_rate}'}
         - {of: cpu, metric: cpu_total, beside: cpu_user,
@@ -26,6 +26,7 @@ import pandas as pd
 
 from config.families import Family
 
+from ...units import display_unit
 from .. import charts
 from . import Drawing, Records, nearest
 
@@ -36,10 +37,11 @@ if TYPE_CHECKING:
 Bands = Mapping[str, list[float]]
 Panel = dict[str, str]
 
-READING = ('Over time: the newest run of each case. Shaded is what is not '
-           'the test. Filled points count, hollow ones do not; close ones '
-           'that are alike are drawn as their mean. A green band is where a '
-           'valid run is; what is far below it in the warm-up is cut off.')
+READING = ('Over time: the newest session of each test case. Phases other '
+           'than the test are shaded. Filled points count, hollow points do '
+           'not. Neighbouring points of the same kind are drawn as their '
+           'mean. The values of a valid session lie in the green band; values '
+           'of the warm-up that are far below the band are cut off.')
 MUST, MAY = ('of', 'metric', 'says'), ('beside', 'share_of')
 
 
@@ -53,7 +55,7 @@ def panels(value: Any, family: Family | None) -> list[Panel]:
         return [{'of': kind, 'metric': metric, 'says': f'{metric} ({kind})'}
                 for kind, units in known.items() for metric in units]
     if not isinstance(value, list) or not value:
-        raise ValueError(f'{value!r} is no list of {{{", ".join(MUST)}}}')
+        raise ValueError(f'{value!r} is not a list of {{{", ".join(MUST)}}}')
     for number, row in enumerate(value, 1):
         try:
             _check(row, known)
@@ -65,7 +67,7 @@ def panels(value: Any, family: Family | None) -> list[Panel]:
 def _check(row: Any, known: dict[str, dict[str, str]]) -> None:
     if not isinstance(row, dict) or any(
             not isinstance(text, str) for text in row.values()):
-        raise ValueError(f'{row!r} is no mapping of texts')
+        raise ValueError(f'{row!r} is not a mapping with only texts')
     for key in row:
         if key not in (*MUST, *MAY):
             raise ValueError(f'{key!r} is not one of '
@@ -76,7 +78,8 @@ def _check(row: Any, known: dict[str, dict[str, str]]) -> None:
             raise ValueError(f'{key} is missing')
     if row['of'] not in known:
         raise ValueError(f"of: {row['of']!r} is not one of "
-                         f"{', '.join(known) or 'no series'} (`series`)")
+                         f"{', '.join(known) or '(none)'}: the kinds of "
+                         '`series` in family.yaml')
     units = known[row['of']]
     for key in ('metric', 'beside', 'share_of'):
         if key in row and row[key] not in units:
@@ -89,7 +92,7 @@ OPTIONS = {'panels': panels}
 
 
 def drawings(records: Records, panels: list[Panel]) -> Iterator[Drawing]:
-    """A figure for each run that left series which a panel shows."""
+    """A plot for each run that left series which a panel shows."""
     for run in records.over_time:
         if not set(run.series.kinds) & {panel['of'] for panel in panels}:
             continue
@@ -218,7 +221,7 @@ def _scale(axes: Axes, points: pd.DataFrame, panel: Panel, bands: Bands
     else:
         # Room for the names of the phases.
         axes.set_ylim(0, 1.2 * max([*mine['value'], 1]))
-        axes.set_ylabel(unit if unit != '1' else '', labelpad=2)
+        axes.set_ylabel(display_unit(unit), labelpad=2)
 
     def band(found: re.Match) -> str:
         if found[1] not in bands:
@@ -226,7 +229,7 @@ def _scale(axes: Axes, points: pd.DataFrame, panel: Panel, bands: Bands
         low, high = bands[found[1]]
         return (f'{low:.0f} to {high:.0f} %' if unit == '%'
                 else f'{low:.2f} to {high:.2f}')
-    charts.says(axes, re.sub(r'\{(\w+)\}', band, panel['says']))
+    charts.row_title(axes, re.sub(r'\{(\w+)\}', band, panel['says']))
 
 
 def _phases(rows: np.ndarray, points: pd.DataFrame) -> None:

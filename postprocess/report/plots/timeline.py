@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 OPTIONS = {'call': calls, 'where': where, 'by': fields, 'panel': fields,
            'title': words, 'rows': words}
-READING = ('Timelines: a row a rank (or what stands at the '
-           'axis) of the newest run, a colour a call; a '
-           'mark without a length is an event.')
-#: Ranks and calls in a figure; of more, the first ranks and the time until
+READING = ('Timelines of the newest session: one row per rank (or as the axis '
+           'says), one colour per call. A mark without a length is an event.')
+#: Ranks and calls in a plot; of more, the first ranks and the time until
 #: that many calls.
 MAX_RANKS, MAX_SPANS = 32, 4000
 
@@ -29,7 +28,7 @@ MAX_RANKS, MAX_SPANS = 32, 4000
 def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
              panel: naming.Names, title: str, where: tuple = (),
              rows: str = '') -> Iterator[Drawing]:
-    """A figure for each run whose samples say when they began.
+    """A plot for each run whose samples say when they began.
 
     :param rows: what a row is, where it is no rank
     """

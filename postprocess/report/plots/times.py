@@ -1,4 +1,4 @@
-"""Wall, user and system time of whole programs, all programs in a figure."""
+"""Wall, user and system time of whole programs, all programs in a plot."""
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -14,11 +14,12 @@ from . import TIMES, Drawing, Records
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Programs in one figure.
+#: Programs in one plot.
 MAX_ROWS = 30
 OPTIONS: dict = {}
-READING = ('Times of whole programs: a bar as long as the median of all runs, '
-           'a colour a node count, and a line from the least to the most.')
+READING = ('Times of whole programs: a bar is the median of all sessions, '
+           'with one colour per number of nodes. A line goes from the minimum '
+           'to the maximum.')
 #: Heading on the page.
 SECTION = 'Time of whole programs'
 COLUMNS = ['row', 'label', 'speed', 'metric', 'runs', 'median', 'minimum',
@@ -26,7 +27,7 @@ COLUMNS = ['row', 'label', 'speed', 'metric', 'runs', 'median', 'minimum',
 
 
 def drawings(records: Records) -> Iterator[Drawing]:
-    """A figure for each partition and environment, and MOST_ROWS programs."""
+    """A plot for each partition and environment, and MOST_ROWS programs."""
     spent = records.points[records.points['metric'].isin(TIMES)]
     table = records.table[records.table.index.isin(spent['kind'])]
     for place, mine in table.groupby(['system', 'partition', 'environ']):

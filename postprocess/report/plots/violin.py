@@ -34,15 +34,15 @@ def calls(value: Any, family: Family | None = None) -> tuple[str, ...]:
     """
     patterns = value if isinstance(value, list) else [value or '*']
     if not patterns or any(not isinstance(one, str) for one in patterns):
-        raise ValueError(f'{value!r} is no name of a call')
+        raise ValueError(f'{value!r} is not the name of a call')
     return tuple(patterns)
 
 
 OPTIONS = {'call': calls, 'where': where, 'by': fields, 'panel': fields,
            'title': words}
-READING = ('Violins: how all calls of the newest run are distributed, as wide '
-           'as there are many; a line at the mean, its number beside; ends at '
-           'the fastest and the slowest.')
+READING = ('Violins: the distribution of all calls of the newest session. A '
+           'line marks the mean, whose value is beside it. The ends are the '
+           'fastest and the slowest call.')
 #: Calls that a violin is made of: quantiles of more look the same.
 MAX_CALLS = 600
 
@@ -50,7 +50,7 @@ MAX_CALLS = 600
 def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
              panel: naming.Names, title: str, where: tuple = ()
              ) -> Iterator[Drawing]:
-    """A figure for each call and panel."""
+    """A plot for each call and panel."""
     for split, head, mine in grouped(records, by, panel, title, where):
         every = sorted({name for _, run in mine
                         for name in run.calls['call'].unique()})
@@ -61,7 +61,8 @@ def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
                 run.calls['call'] == name, 'seconds']) for label, run in mine}
             parts = {label: part for label, part in parts.items()
                      if len(part)}
-            text = ', '.join(filter(None, [f'{head}: {said(name)}', split]))
+            text = ', '.join(filter(None, [
+                f'{head}: {call_label(name)}', split]))
             yield Drawing(
                 f'{head} {name} {split} violin', f'{text}: all calls',
                 violins, (pd.DataFrame(
@@ -73,7 +74,7 @@ def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
 def grouped(records: Records, by: naming.Names, panel: naming.Names,
             title: str, where: tuple
             ) -> Iterator[tuple[str, str, list[tuple[str, Raw]]]]:
-    """Raw samples of what stands in one figure: panel, heading, and the runs
+    """Raw samples of what stands in one plot: panel, heading, and the runs
     with their labels; of each program, or with `by` of all together."""
     table = chosen(records.table, where)
     runs = {run.kind: run for run in records.samples()
@@ -92,8 +93,8 @@ def grouped(records: Records, by: naming.Names, panel: naming.Names,
                 part['label'].items()]
 
 
-def said(call: str) -> str:
-    """A call as people say it; those of one size end with `/BYTESB`."""
+def call_label(call: str) -> str:
+    """The name of a call, and its size if the call ends with `/BYTESB`."""
     name, _, size = call.partition('/')
     return f'{name} of {charts.human(int(size[:-1]))}' \
         if size[:-1].isdecimal() else call
@@ -145,7 +146,7 @@ def violins(frame: pd.DataFrame, title: str) -> Figure:
             lambda v, _: charts.tick(10 ** v)))
     else:
         charts.few_ticks(axes.xaxis, False)
-    axes.set_xlabel(f'{unit}; in brackets: calls')
+    axes.set_xlabel(f'{unit} (in brackets: number of calls)')
     charts.named_rows(axes, names)
     return figure
 
@@ -161,8 +162,8 @@ def _violin(axes, at: int, values: np.ndarray, colour: str) -> None:
 
 
 def _unit(seconds: float) -> tuple[str, float]:
-    """A unit that times of this size are told in, and how many a second."""
-    for unit, scale in (('s', 1.0), ('ms', 1e3), ('us', 1e6)):
+    """A unit that suits times of this size, and its number per second."""
+    for unit, scale in (('s', 1.0), ('ms', 1e3), ('µs', 1e6)):
         if seconds * scale >= 0.5:
             return unit, scale
     return 'ns', 1e9

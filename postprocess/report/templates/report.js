@@ -1,16 +1,16 @@
 'use strict';
-// Sorting, filtering, CSV, and the look-up of a case. The page says all that
-// matters without it.
+// Sorting, filtering, CSV, and the details of a test case. The page shows all
+// results without this script.
 (() => {
 const data = JSON.parse(document.getElementById('data').textContent);
 const el = (name, text = '', more = {}) => {
-  const made = Object.assign(document.createElement(name), more);
-  made.textContent = text;
-  return made;
+  const element = Object.assign(document.createElement(name), more);
+  element.textContent = text;
+  return element;
 };
-const words = {f: 'failed', n: 'not run', k: 'flaky', X: 'known fault gone', x: 'known fault',
-  p: 'passed', w: 'worse than it was', i: 'inconclusive', r: 'no reference', '-': 'no record', '.': 'not planned'};
-const look = (letter) => letter === '-' ? 'none' : letter;
+const results = {f: 'failed', n: 'not run', k: 'flaky', X: 'known fault fixed', x: 'known fault',
+  p: 'passed', w: 'regressed', i: 'inconclusive', r: 'no reference', '-': 'no record', '.': 'not planned'};
+const colour = (letter) => letter === '-' ? 'none' : letter;
 
 // Tables ------------------------------------------------------------------
 const cell = (td) => td.dataset.v ?? td.textContent.trim();
@@ -23,22 +23,22 @@ const order = (a, b) => {
   return x - y;
 };
 const csv = (rows) => rows.map((row) => row.map((text) => {
-  const one = String(text ?? '').replace(/\s+/g, ' ').trim();
-  return /[",\n]/.test(one) ? '"' + one.replace(/"/g, '""') + '"' : one;
+  const plain = String(text ?? '').replace(/\s+/g, ' ').trim();
+  return /[",\n]/.test(plain) ? '"' + plain.replace(/"/g, '""') + '"' : plain;
 }).join(',')).join('\n') + '\n';
 const copy = (button, text) => {
-  const done = (word) => {
-    button.textContent = word;
+  const done = (message) => {
+    button.textContent = message;
     setTimeout(() => { button.textContent = 'copy as CSV'; }, 1500);
   };
-  // A page opened as a file may not write to the clipboard by itself.
+  // A page that is opened as a file must not use navigator.clipboard.
   const old = () => {
     const area = el('textarea', text);
     document.body.append(area);
     area.select();
     const good = document.execCommand('copy');
     area.remove();
-    done(good ? 'copied' : 'not allowed here');
+    done(good ? 'copied' : 'refused by the browser');
   };
   if (navigator.clipboard) {
     navigator.clipboard.writeText(text).then(() => done('copied'), old);
@@ -49,7 +49,7 @@ const sorters = (heads, sort) => heads.forEach((th, n) => {
   th.replaceChildren(button);
   button.onclick = () => {
     const up = th.getAttribute('aria-sort') !== 'ascending';
-    heads.forEach((one) => one.removeAttribute('aria-sort'));
+    heads.forEach((head) => head.removeAttribute('aria-sort'));
     th.setAttribute('aria-sort', up ? 'ascending' : 'descending');
     sort(n, up);
   };
@@ -57,14 +57,14 @@ const sorters = (heads, sort) => heads.forEach((th, n) => {
 const tools = (before, filter, rows) => {
   const bar = el('div', '', {className: 'tools'});
   const input = el('input', '', {type: 'search',
-    placeholder: 'filter: words that a row must have', ariaLabel: 'filter'});
+    placeholder: 'filter: words in a row', ariaLabel: 'filter'});
   const button = el('button', 'copy as CSV');
-  const said = el('span', '', {className: 'soft'});
+  const count = el('span', '', {className: 'soft'});
   input.oninput = () => filter(input.value.toLowerCase().split(/\s+/));
   button.onclick = () => copy(button, csv(rows()));
-  bar.append(input, button, said);
+  bar.append(input, button, count);
   before.before(bar);
-  return said;
+  return count;
 };
 for (const table of document.querySelectorAll('table.sortable')) {
   const body = table.tBodies[0];
@@ -86,7 +86,7 @@ for (const table of document.querySelectorAll('table.sortable')) {
   }
 }
 
-// Numbers -----------------------------------------------------------------
+// All values --------------------------------------------------------------
 const human = (size) => {
   if (size === null) { return ''; }
   let unit = 0;
@@ -95,8 +95,8 @@ const human = (size) => {
 };
 const numbers = () => {
   const {kinds, metrics, rows, left} = data.numbers;
-  const titles = ['family', 'case', 'where', 'speed', 'metric', 'size',
-    'unit', 'newest', 'median', 'min', 'max', 'runs', 'reference'];
+  const titles = ['family', 'test case', 'place', 'speed class', 'metric', 'size',
+    'unit', 'newest', 'median', 'min', 'max', 'sessions', 'reference'];
   let all = rows.map((row) => {
     const [family, name, place] = kinds[row[0]];
     const [metric, unit] = metrics[row[2]];
@@ -119,15 +119,15 @@ const numbers = () => {
         : value ?? '', {className: n > 6 || n === 5 ? 'n' : ''})));
       return tr;
     }));
-    said.textContent = `${shown.length} rows`
-      + (left ? `; ${left} more are in the perflogs only` : '');
+    count.textContent = `${shown.length} rows`
+      + (left ? `; the perflogs have ${left} more` : '');
     more.textContent = `show all ${shown.length}`;
     more.hidden = shown.length <= limit;
   };
   more.onclick = () => { limit = Infinity; draw(); };
   scroll.append(table);
   box.replaceChildren(scroll);
-  const said = tools(scroll, (parts) => {
+  const count = tools(scroll, (parts) => {
     shown = all.filter((row) => {
       const text = row.join(' ').toLowerCase() + ' ' + human(row[5]);
       return parts.every((part) => text.toLowerCase().includes(part));
@@ -135,7 +135,7 @@ const numbers = () => {
     draw();
   }, () => [titles.map((title) => title === 'size' ? 'size (B)' : title),
     ...shown]);
-  said.after(more);
+  count.after(more);
   sorters([...head.cells], (n, up) => {
     const by = (a, b) => typeof a[n] === 'number' && typeof b[n] === 'number'
       ? a[n] - b[n] : order(String(a[n] ?? ''), String(b[n] ?? ''));
@@ -144,11 +144,11 @@ const numbers = () => {
   });
   draw();
 };
-// Nobody waits for what is far below.
+// The table is far below, and it is filled when it comes near the screen.
 const later = document.getElementById('numbers');
 if ('IntersectionObserver' in window) {
-  const watch = new IntersectionObserver((seen) => {
-    if (seen.some((one) => one.isIntersecting)) {
+  const watch = new IntersectionObserver((entries) => {
+    if (entries.some((entry) => entry.isIntersecting)) {
       watch.disconnect();
       numbers();
     }
@@ -156,13 +156,13 @@ if ('IntersectionObserver' in window) {
   watch.observe(later);
 } else { numbers(); }
 
-// A case ------------------------------------------------------------------
+// A test case -------------------------------------------------------------
 const dialog = document.getElementById('case');
 const sessions = data.sessions;
 const at = (past, session) => {
-  let found = null;
-  for (const [from, value] of past) { if (from <= session) { found = value; } }
-  return found;
+  let latest = null;
+  for (const [from, value] of past) { if (from <= session) { latest = value; } }
+  return latest;
 };
 const newest = (cells) => {
   const all = [...cells];
@@ -173,16 +173,16 @@ const newest = (cells) => {
 };
 let now = null;
 const show = (number, session) => {
-  const one = data.cases[number];
-  if (!one) { return; }
+  const testCase = data.cases[number];
+  if (!testCase) { return; }
   session = Math.max(0, Math.min(sessions.length - 1,
-    session ?? newest(one.c)));
+    session ?? newest(testCase.c)));
   now = {number, session};
-  const letter = one.c[session];
-  const title = el('h2', one.n);
-  const mark = el('span', words[letter], {className: `mark m-${look(letter)}`});
+  const letter = testCase.c[session];
+  const title = el('h2', testCase.n);
+  const mark = el('span', results[letter], {className: `mark m-${colour(letter)}`});
   const move = el('div', '', {className: 'move'});
-  const [back, next, close] = ['← session before', 'session after →', 'close']
+  const [back, next, close] = ['← earlier', 'later →', 'close']
     .map((text) => el('button', text));
   back.onclick = () => show(number, session - 1);
   next.onclick = () => show(number, session + 1);
@@ -196,33 +196,33 @@ const show = (number, session) => {
     const row = table.insertRow();
     row.append(el('th', name), el('td', text || '-'));
     if (was !== undefined) {
-      row.append(el('td', `changed: ${was || '-'} before`,
+      row.append(el('td', `changed; before: ${was || '-'}`,
         {className: 'xfail'}));
     }
   };
-  if (session === newest(one.c)) {
-    add('why', one.r);
-    add('guard', one.g);
-    add('record', one.f);
+  if (session === newest(testCase.c)) {
+    add('reason', testCase.r);
+    add('guard', testCase.g);
+    add('record', testCase.f);
   }
-  add('job', one.j[session]);
+  add('job', testCase.j[session]);
   for (const [name, title] of Object.entries(data.fields)) {
-    const past = one.h[name] ?? [];
+    const past = testCase.h[name] ?? [];
     const turn = past.findIndex(([from]) => from === session);
     add(title, at(past, session), turn > 0 ? past[turn - 1][1] : undefined);
   }
-  add('check', one.k);
-  add('parameters', one.a);
-  add('hash of the case', one.i);
-  const past = [...one.c].map((c, n) => [c, n]).filter(([c]) => c !== '.');
+  add('check', testCase.k);
+  add('parameters', testCase.a);
+  add('hash of the test case', testCase.i);
+  const past = [...testCase.c].map((c, n) => [c, n]).filter(([c]) => c !== '.');
   const bad = past.filter(([c]) => 'fnk-Xw'.includes(c)).length;
-  dialog.replaceChildren(title, el('p', one.p, {className: 'soft'}), move,
-    cells(one, session), el('p', `${bad} of ${past.length} sessions failed, are worse `
-      + 'than it was, or have no record.', {className: 'soft'}), table);
+  dialog.replaceChildren(title, el('p', testCase.p, {className: 'soft'}), move,
+    cells(testCase, session), el('p', `It failed, regressed or has no record in ${bad} `
+      + `of ${past.length} sessions.`, {className: 'soft'}), table);
   if (!dialog.open) { dialog.showModal(); }
 };
-const cells = (one, session) => {
-  const row = document.querySelector(`.row[data-case="${data.cases.indexOf(one)}"] .cells`);
+const cells = (testCase, session) => {
+  const row = document.querySelector(`.row[data-case="${data.cases.indexOf(testCase)}"] .cells`);
   const copy = row.cloneNode(true);
   copy.style.setProperty('--n', sessions.length);
   const here = el('span');
@@ -254,11 +254,11 @@ dialog.addEventListener('click', (event) => {
 for (const row of document.querySelectorAll('.row')) {
   row.onmousemove = (event) => {
     const box = event.target.closest('.cells');
-    const one = data.cases[+row.dataset.case];
+    const testCase = data.cases[+row.dataset.case];
     const session = box && place(box, event);
-    row.title = box && one.c[session]
-      ? `${one.n}: ${words[one.c[session]]}, ${sessions[session]} UTC`
-      : `${one.n}, ${one.p}`;
+    row.title = box && testCase.c[session]
+      ? `${testCase.n}: ${results[testCase.c[session]]}, ${sessions[session]} UTC`
+      : `${testCase.n}, ${testCase.p}`;
   };
 }
 })();

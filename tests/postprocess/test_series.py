@@ -146,7 +146,7 @@ def test_a_run_is_drawn_over_time(tmp_path):
     site(tmp_path, tao_record(), rows())
     code, words = page(tmp_path)
     assert code == 0
-    for part in ('tao_server: over time, ', 'requests a second; thin',
+    for part in ('tao_server: over time, ', 'requests per second; thin',
                  'hit ratio, valid: 0.88 to 0.90', 'warm-up', 'server 0',
                  'all (valid: 70 to 80 %); user, dashed (valid: 15 to 30 %)',
                  'time since the first server started (s)'):

@@ -50,7 +50,7 @@ def test_a_store_is_measured(suite, store):
             'evictions', 'client_cpu_share', 'hit_ratio'} <= set(records)
     one = records['operations']
     assert one['program'] == store.name and one['version']
-    assert one['source'] in ('wheel', 'system') and one['scenario'] == '64 B'
+    assert one['source'] in ('wheel', 'system') and one['point'] == '64 B'
     assert 'operation=get payload=64 pipeline=1' in one['params']
     assert float(one['value']) > 100
     assert float(records['memory_ratio']['value']) > 1

@@ -124,13 +124,13 @@ def read(kind: str, given: Mapping[str, str]) -> Options:
 
 def _number(name: str, text: str, minimum: int) -> int:
     if not text.isdigit() or int(text) < minimum:
-        raise SettingError(f'{name}: expected a whole number from {minimum} '
-                           f'on, got {text!r}')
+        raise SettingError(f'{name}: expected a whole number of at least '
+                           f'{minimum}, got {text!r}')
     return int(text)
 
 
 def _duration(text: str) -> str:
-    """05:00:00 as ReFrame writes it."""
+    """A duration such as 05/00/00 in ReFrame's format."""
     parts = text.split('/')
     if len(parts) != 3 or not all(part.isdigit() for part in parts):
         raise SettingError('wall_time: expected HH/MM/SS, for example '

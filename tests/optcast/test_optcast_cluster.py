@@ -21,7 +21,7 @@ def ran(suite, cluster, partition, case):
         case, QUICK).communicate()
     assert 'Ran 2/2 test case(s)' in text and 'PASSED' in text, text
     assert left(cluster, before, suite.tmp) == []
-    return {(r['metric'], r['scenario']): r for r in suite.records}
+    return {(r['metric'], r['point']): r for r in suite.records}
 
 
 @pytest.mark.cluster

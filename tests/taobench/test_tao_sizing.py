@@ -340,7 +340,7 @@ def test_plans_without_cpus_or_with_too_few_client_machines():
 
 def test_what_the_original_would_not_take_is_told():
     custom = jobs.job('custom')
-    assert jobs.beyond(custom, 'client', {
+    assert jobs.unexposed(custom, 'client', {
         'test_time': 5, 'target_hit_ratio': 0.5}) == ['target_hit_ratio']
     assert jobs.settings(custom, 'client', {'target_hit_ratio': '0.5'})[
         'target_hit_ratio'] == 0.5

@@ -1,7 +1,7 @@
 """The arrangements of ranks and database that are measured, and their modes.
 
-The original combines all values of its lists. Here each test case is a database
-and an arrangement; the sizes of tensors are the points of its curve.
+The original combines all values of its lists. Here each test case is a
+database and an arrangement; the sizes of tensors are the points of its curve.
 """
 from __future__ import annotations
 

@@ -78,8 +78,8 @@ def client(program: str, one: Client, prefix: str, seconds: int,
     :param interval: time between two rows of its series. Unit: s
     :param seed: seed of its keys
     :param sizes: file with the sizes of values that it stores
-    :param requests: number of requests that ends the phase early, if the client
-        can count them; 0: no limit
+    :param requests: number of requests that ends the phase early, if the
+        client can count them; 0: no limit
     """
     if program == 'tao_bench_server':
         words = client_command(

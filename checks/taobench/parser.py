@@ -62,8 +62,8 @@ _LINE_END = re.compile('\r\n|\n|\r')
 #: least the second value, in s), and the first value, because the rate has
 #: three digits and the counters are read one after the other.
 _HIT_RATE_ERROR, _SHORTEST = 0.02, 0.1
-#: A good line of the newest build, which is most common; other lines are parsed
-#: field by field, which takes four times as long.
+#: A good line of the newest build, which is most common; other lines are
+#: parsed field by field, which takes four times as long.
 _USUAL = re.compile(', '.join(
     f'{name} = ?{" ?" * (name == "slow_qps_oom")}'
     rf'(?P<{name}>[0-9]{{1,12}}\.?[0-9]{{0,9}}){"M" * (name == "curr_it")}'
@@ -158,8 +158,8 @@ def expected_points(window: float = WINDOW, interval: float = INTERVAL,
     """Number of points that a server's log needs in a window.
 
     Of the 72 points in 360 s, every 5 s, the original's code needs 62 and its
-    guide 58.  Longer windows may lack the same number, shorter windows the same
-    share.
+    guide 58.  Longer windows may lack the same number, shorter windows the
+    same share.
 
     :param window: unit: s
     :param interval: between two lines. Unit: s

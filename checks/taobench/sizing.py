@@ -128,8 +128,8 @@ def instances_for(cpus: int) -> int:
 def distribute(cpus: Sequence[Cpu], parts: int) -> list[list[int]]:
     """CPUs of each part: whole cores; the first parts have one more.
 
-    A part has the first threads of its cores, then their siblings. The original
-    does the same if the kernel numbers all first threads first.
+    A part has the first threads of its cores, then their siblings. The
+    original does the same if the kernel numbers all first threads first.
     """
     try:
         return divide(cpus, parts)
@@ -316,8 +316,10 @@ def _instance(index: int, cpus: Sequence[int], machine: Machine,
 
     memory = cache_mb(memsize)
     if memory < 1:
-        raise ValueError(f'memsize: {memsize:g} GB per server are too few: the '
-                         'cache would have less than 1 MB')
+        raise ValueError(
+            f'memsize: {memsize:g} GB per server are too few: the '
+            'cache would have less than 1 MB'
+        )
     fast = max(share(len(cpus), 'fast_threads_ratio'), 1)
     dispatchers = max(share(fast, 'dispatcher_to_fast_ratio'), 1)
     slow = max(share(fast, 'slow_to_fast_ratio'), 1)

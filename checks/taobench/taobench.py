@@ -394,9 +394,14 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         job = sized.job
         single = '' not in job.roles
         servers, clients = self.given
-        unexposed = jobs.unexposed(job, 'server' if single else '', servers) + [
-            f'client.{name}' for name in jobs.unexposed(
-                job if single else jobs.job('custom'), 'client', clients)]
+        unexposed = jobs.unexposed(
+            job, 'server' if single else '', servers
+        ) + [
+            f'client.{name}'
+            for name in jobs.unexposed(
+                job if single else jobs.job('custom'), 'client', clients
+            )
+        ]
         metrics = (report.server_metrics(summary[0]) if single and summary[0]
                    else combined)
         document = report.document(

@@ -142,9 +142,14 @@ def _server(index: int, one: Summary, expected: Expected) -> list[Reason]:
             'of statistics', 'killed'))
     wanted, window = expected.points, _window(one, expected)
     if one.num_data_points < wanted:
-        reasons.append(Reason(
-            'points', f'server {index} has {one.num_data_points} of {wanted} '
-            f'data points (by the {expected.rule} of the original)', 'killed' if reasons else _lacking(one, window, expected)))
+        reasons.append(
+            Reason(
+                'points',
+                f'server {index} has {one.num_data_points} of {wanted} '
+                f'data points (by the {expected.rule} of the original)',
+                'killed' if reasons else _lacking(one, window, expected),
+            )
+        )
     dip = _dip(one)
     good = sum(point.counts for point in window)
     if not reasons and good < wanted - WINDOW_TOLERANCE:

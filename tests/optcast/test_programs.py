@@ -166,7 +166,9 @@ def test_a_small_all_reduce_goes_in_small_parts(run):
     assert log.count(' of 6144 B') == 2 * 2 * 2
     result = logs.server(log)
     assert {span.kind for span in result.spans} == {'recv', 'reduce', 'send'}
-    with pytest.raises(ParseError, match='the message has 96384 B; the maximum is'):
+    with pytest.raises(
+        ParseError, match='the message has 96384 B; the maximum is'
+    ):
         logs.server(log.replace(' of 16384 B', ' of 96384 B', 1))
     with pytest.raises(ParseError, match='Gb/s'):
         logs.server(log.replace(' of 16384 B', ' of 1684 B'))

@@ -3,8 +3,8 @@
     python judge.py FOLDER_OF_A_SITE FOLDER < runs.json
 
 A separate process, because a check reads its parameters from the system during
-its import. A run has the `check`, the text of each of its programs for each size
-(`texts`: the end of a file's name -> text), what the servers counted
+its import. A run has the `check`, the text of each of its programs for each
+size (`texts`: the end of a file's name -> text), what the servers counted
 (`commands`, `evicted`) and the facts of the nodes; `scenario` and `options`
 are fields of the check that differ from its plain test case. Nothing is run.
 """

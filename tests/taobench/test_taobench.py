@@ -64,7 +64,7 @@ def test_the_share_of_a_time():
     assert busy.between(10, 12) == (75.0, 20.0)
     assert busy.between(12.5, 13.5) is None
     assert [share.total for _, share in busy.over_time()] == [70, 80, 0]
-    with pytest.raises(ParseError, match='not a note'):
+    with pytest.raises(ParseError, match='not a sample of the CPU use'):
         results.Busy('at,user,system,idle,steal\n10.0,1,2\n')
 
 
@@ -75,7 +75,7 @@ def test_points_of_a_server_that_prints_none():
     assert [p.values['fast_qps'] for p in log.scenarios] == [400, 400]
     assert [p.values['slow_qps'] for p in log.scenarios] == [40, 0]
     assert log.scenarios[0].values['hit_rate'] == pytest.approx(200 / 220)
-    with pytest.raises(ParseError, match='no row of a series'):
+    with pytest.raises(ParseError, match='not a row of plumbload --series'):
         results.of_clients(['time_s,operations\n0.5,1\n'], 0.5)
     log = results.joined([log, results.idle(2), log])
     assert [p.values['fast_qps'] for p in log.scenarios] == [
@@ -305,7 +305,7 @@ def test_memory_that_must_be_bound_needs_numactl(monkeypatch):
 
 
 def test_memory_that_is_too_small_for_a_cache():
-    with pytest.raises(ValueError, match='leave its cache no MB'):
+    with pytest.raises(ValueError, match='less than 1 MB'):
         sizing.plan(jobs.job('autoscale'), sizing.Machine(
             [Cpu(0, 0, 0, 0)], 1.0), {'memsize': 0.001})
 
@@ -504,4 +504,4 @@ def test_a_job_that_is_deprecated_says_so(suite):
 
 def test_unknown_parameters_are_named(suite):
     done = suite.reframe(*run(suite, memsizes=1))
-    assert "no parameter 'memsizes'; did you mean memsize?" in done.stdout
+    assert "unknown parameter 'memsizes'; did you mean memsize?" in done.stdout

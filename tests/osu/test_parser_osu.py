@@ -510,7 +510,7 @@ def test_add_a_line(sample, line):
 
 
 @pytest.mark.parametrize('text, line, reason', [
-    ('', 1, 'is empty'), ('\n \n', 1, 'is empty'), 
+    ('', 1, 'is empty'), ('\n \n', 1, 'is empty'),
     ('hello\n', 1, 'has no title'),
     ('Usage: osu_bw [options]\n', 1, 'usage'),
     ('# OSU MPI Latency Test v5.8\n', 1, 'but no result'),

@@ -249,7 +249,8 @@ def test_what_cannot_start_says_why(program, start, tmp_path):
            'has this port')
     failed(run('-p', free_port(), '-l', '192.0.2.1'),
            r'192\.0\.2\.1:\d+: .*not an address of this machine')
-    failed(run('-p', free_port(), '-u', 'no-such-user'), 'the user does not exist')
+    failed(run('-p', free_port(), '-u', 'no-such-user'),
+           'the user does not exist')
     failed(run('-p', free_port(), '-c', 1000, preexec_fn=lambda:
                resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))),
            r'open files limit 128 \(ulimit -Hn\) is too low for 1000')

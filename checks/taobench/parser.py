@@ -33,9 +33,9 @@ KEYS = ('fast_qps', 'hit_rate', 'slow_qps', 'slow_qps_oom',
 LAST = ('slow_resp', 'nanosleeps_per_sec')
 #: Smallest hit rate of a point that counts.
 MIN_HIT_RATE = 0.88
-#: Requests a second that give a score of 1.
+#: Requests/s that give a score of 1.
 BASELINE = 683000.0
-#: Unit of each figure of a summary.
+#: Unit of each value of a summary.
 UNITS = {'fast_qps': '1/s', 'slow_qps': '1/s', 'total_qps': '1/s',
          'hit_ratio': '1', 'num_data_points': '1', 'score': '1'}
 #: Length of the window, and between two lines, in the original. Unit: s.
@@ -139,7 +139,7 @@ class Summary:
     num_data_points: int
     score: float
     #: Maximum number of points that the original uses.
-    wanted: int
+    max_points: int
     log: Log = field(repr=False)
     counted: tuple[Point, ...] = field(repr=False)
     #: Lines that are not counted, with the reason, in order.
@@ -182,11 +182,11 @@ def parse(text: str) -> tuple[Record, ...]:
     logs = servers(text)
     results = []
     for number, log in enumerate(logs, 1):
-        one = summary(log)
+        values = summary(log)
         suffix = f'[server={number}]' if len(logs) > 1 else ''
-        line = (one.counted or log.points)[-1].line
+        line = (values.counted or log.points)[-1].line
         results += [Record(log.program, log.version, None, name + suffix,
-                         float(getattr(one, name)), unit, line)
+                         float(getattr(values, name)), unit, line)
                   for name, unit in UNITS.items()]
     return tuple(results)
 
@@ -197,13 +197,13 @@ def remarks(text: str) -> Iterator[Remark]:
         return
     logs = servers(text)
     for number, log in enumerate(logs, 1):
-        one = summary(log)
+        values = summary(log)
         if len(logs) > 1:
             yield Remark(log.points[0].line, log.points[-1].line,
                          f'server {number} of {len(logs)} in this file')
-        yield from one.left_out
-        yield from one.notes
-        if not one.counted:
+        yield from values.left_out
+        yield from values.notes
+        if not values.counted:
             yield Remark(log.points[0].line, log.points[-1].line,
                          'no line is counted, so all values are 0',
                          serious=True)

@@ -163,7 +163,7 @@ def series(summary: Sequence[Summary | None], starts: Sequence[float],
     return out.getvalue()
 
 
-def _why(one: Summary, point: Point) -> str:
+def _why(summary: Summary, point: Point) -> str:
     """Reason why a point was left out."""
-    return next((remark.reason for remark in one.left_out
+    return next((remark.reason for remark in summary.left_out
                  if remark.first <= point.line <= remark.last), 'left out')

@@ -140,19 +140,19 @@ def _server(index: int, one: Summary, expected: Expected) -> list[Reason]:
         reasons.append(Reason(
             'ended', f'server {index} has {len(lines)} of {minimum:.0f} lines '
             'of statistics', 'killed'))
-    wanted, window = expected.points, _window(one, expected)
-    if one.num_data_points < wanted:
+    required, window = expected.points, _window(one, expected)
+    if one.num_data_points < required:
         reasons.append(
             Reason(
                 'points',
-                f'server {index} has {one.num_data_points} of {wanted} '
+                f'server {index} has {one.num_data_points} of {required} '
                 f'data points (by the {expected.rule} of the original)',
                 'killed' if reasons else _lacking(one, window, expected),
             )
         )
     dip = _dip(one)
     good = sum(point.counts for point in window)
-    if not reasons and good < wanted - WINDOW_TOLERANCE:
+    if not reasons and good < required - WINDOW_TOLERANCE:
         # The original continues into the warm-up until it has enough points.
         reasons.append(Reason(
             'points', f'server {index} has {good} valid points of '
@@ -165,11 +165,11 @@ def _server(index: int, one: Summary, expected: Expected) -> list[Reason]:
     if expected.connections:
         opened = [point.values['crnt_conn'] for point in window
                   if point.busy and 'crnt_conn' in point.values]
-        wanted = expected.connections[index - 1]
-        if opened and statistics.median(opened) < 0.95 * wanted:
+        required = expected.connections[index - 1]
+        if opened and statistics.median(opened) < 0.95 * required:
             reasons.append(Reason(
                 'connections', f'server {index} had '
-                f'{statistics.median(opened):.0f} of {wanted} connections',
+                f'{statistics.median(opened):.0f} of {required} connections',
                 'starved'))
     return reasons
 
@@ -193,7 +193,7 @@ def _dip(one: Summary) -> list[Point]:
     dip = [point for point in one.log.points if taken and not point.counts
            and taken[0].line < point.line < taken[-1].line
            and not point.out_of_memory]
-    return dip if len(dip) > max(one.wanted / 20, 1) else []
+    return dip if len(dip) > max(one.max_points / 20, 1) else []
 
 
 def _lacking(one: Summary, points: Sequence[Point], expected: Expected

@@ -126,7 +126,7 @@ def test_expected_points(window, interval, code, guide):
 def test_a_short_window_takes_fewer_points():
     assert tao.window_of(720) == 360 and tao.window_of(20) == 20
     one = tao.summary(LOG, 100, 5)
-    assert one.num_data_points == one.wanted == 18
+    assert one.num_data_points == one.max_points == 18
     assert one.counted[-1].line == 192
 
 

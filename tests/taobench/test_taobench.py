@@ -96,7 +96,8 @@ def test_points_over_time_have_a_phase_and_a_reason():
     assert [row['phase'] for row in fast] == [
         'warmup', 'warmup', 'test', 'test', 'test', 'after']
     assert [row['counts'] for row in fast] == list('001011')
-    assert 'between points that are counted' in fast[3]['why'] and not fast[2]['why']
+    assert 'between points that are counted' in fast[3]['why']
+    assert not fast[2]['why']
     assert [(row['series'], row['value']) for row in rows
             if row['metric'].startswith('cpu')] == [
         ('cpu n1', '70.0'), ('cpu n1', '10.0')]
@@ -487,7 +488,8 @@ def test_a_later_repetition_does_not_hide_one_that_is_not_valid(suite):
         # be cold, and then no point has a hit ratio.
         warmup_time=None))
     output = why(done)
-    assert 'run.1: the hit ratio' in output and 'run.2: the hit ratio' in output
+    assert 'run.1: the hit ratio' in output
+    assert 'run.2: the hit ratio' in output
     assert 'too few keys' in output
     assert_kept_and_no_reference(suite)
     assert attached(suite, 'iter_2/series.csv')

@@ -15,18 +15,10 @@ ODD = "R&D [old] #1; (a user's) 100% !=~+@^ \xe9|<>*?"
 #: One test case of a program under mpirun, one of a server and its clients.
 OSU_CASE = [*OSU, '-E', 'program == "osu_latency"', '--tag', 'quick',
             '-SOsuPt2pt.max_size=1024', '-SOsuPt2pt.options=-i 200 -x 20']
-STORE_CASE = [
-    *of_family('keyvalue'),
-    '-n',
-    'StoreServes',
-    '--tag',
-    'quick',
-    '-p',
-    'valkey-wheel',
-    '-E',
-    'scenario.operation == "get"',
-    '-SStoreServes.duration=0.5',
-]
+STORE_CASE = [*of_family('keyvalue'), '-n', 'StoreServes', '--tag', 'quick',
+              '-p', 'valkey-wheel',
+              '-E', 'scenario.operation == "get"',
+              '-SStoreServes.duration=0.5']
 #: What a path may not have; the last is a byte that is no UTF-8.
 REFUSED = ['$HOME', '`id`', ':', ',', '"', '\\', '{x}', '\n', '\t', '\udcff']
 

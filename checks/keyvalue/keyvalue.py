@@ -237,8 +237,8 @@ class StoreServes(StoreBenchmark):
                 'resp2' if scenario.store in RESP else 'binary',
                 '--value-size', str(scenario.payload)]
         keys = ['--keys', str(self.keys)]
-        # Lists and streams are not strings: they have separate keys, and few of
-        # them, so that they grow.
+        # Lists and streams are not strings: they have separate keys, and few
+        # of them, so that they grow.
         how = (['--requests', str(self.requests // clients.nodes),
                 '--key-prefix', f'{scenario.operation}:', '--keys', '100']
                if self.counted else

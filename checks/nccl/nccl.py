@@ -1,4 +1,5 @@
-"""Checks of NCCL and RCCL: collectives of GPUs, on a node and between nodes."""
+"""Checks of NCCL and RCCL: collectives of GPUs, on a node and between
+nodes."""
 from __future__ import annotations
 
 import re
@@ -153,7 +154,8 @@ class NcclPrograms(Programs):
 
 
 class NcclBenchmark(Benchmark, special=True):
-    """One program of nccl-tests or rccl-tests, with its whole table as records.
+    """One program of nccl-tests or rccl-tests, with its whole table as
+    records.
 
     A variable that is set makes another test case, except those in FREE.
     """
@@ -395,7 +397,8 @@ class NcclBenchmark(Benchmark, special=True):
         return values
 
     def claimed_seconds(self, values: dict[str, float]) -> float:
-        """Seconds of the timed iterations, each with all calls of its group."""
+        """Seconds of the timed iterations, each with all calls of its
+        group."""
         calls = self.iterations * self.aggregated
         return sum(value * calls / 1e6 for metric, value in values.items()
                    if re.match('time(_in_place)?@', metric))
@@ -448,9 +451,12 @@ class NcclBenchmark(Benchmark, special=True):
         choice = self.evidence()
         if choice and not any(re.search(choice[1], channel)
                               for channel in nccl.channels):
-            guards.refuse('transport', f'{run.name}: {choice[0]} was '
-                          'requested, but no channel of NCCL uses it; channels '
-                          f'in the log: {", ".join(nccl.channels) or "none"}')
+            guards.refuse(
+                'transport',
+                f'{run.name}: {choice[0]} was '
+                'requested, but no channel of NCCL uses it; channels '
+                f'in the log: {", ".join(nccl.channels) or "none"}',
+            )
         for name in ('P2P', 'SHM'):
             if (self.environment().get(f'NCCL_{name}_DISABLE') == '1'
                     and name in nccl.channels):

@@ -8,8 +8,9 @@ wider than its column moves the fields after it, as printf does. rccl-tests
 write another format into a file (-x), see rccl.py.
 
 A text gives values only if it is complete and consistent: one table, all sizes
-from the smallest to the largest requested one, data checked and correct, and in
-each row algbw = size / time and busbw = factor x algbw to the printed digits.
+from the smallest to the largest requested one, data checked and correct, and
+in each row algbw = size / time and busbw = factor x algbw to the printed
+digits.
 """
 from __future__ import annotations
 
@@ -653,8 +654,10 @@ def _json_row(row: dict[str, Any], refuse: Any) -> Row:
             continue
         wrong = body['nwrong']
         if wrong:
-            refuse(f'the data arrived wrong at {row["size"]} B: {wrong:g} wrong '
-                   'element(s)')
+            refuse(
+                f'the data arrived wrong at {row["size"]} B: {wrong:g} wrong '
+                'element(s)'
+            )
         halves[half] = Half(
             exactly(body['time']) if 'time' in body else None,
             exactly(body['alg_bw']), exactly(body['bus_bw']),

@@ -1,7 +1,8 @@
 """Reader of the file that rccl-tests write (-x), as JSON or as CSV (-Z).
 
 It has an entry for each half of a row, without root, count and average, and
-without the requested sizes (`Reporter` of common.cu and common.cpp since 2024):
+without the requested sizes (`Reporter` of common.cu and common.cpp since
+2024):
 
     {"numCycle":0, "name":"AllReduce", "nodes":1, "ranks":8, "ranksPerNode":8,
      "gpusPerRank":1, "size":1024, "type":"float", "redop":"sum", "inPlace":0,

@@ -372,8 +372,10 @@ class _Reader:
         due = math.prod(self.results[0]) if self.results else traced
         # Without a trace the log has only the result.
         if traced and traced != due and not ring:
-            self.refuse(f'the log has {traced} of {due} requested parts: lines '
-                        'are missing')
+            self.refuse(
+                f'the log has {traced} of {due} requested parts: lines '
+                'are missing'
+            )
 
     def assert_equal_rounds(self) -> None:
         """Refuse a log whose threads have different numbers of rounds, apart

@@ -105,7 +105,8 @@ class OsuPrograms(Programs):
 
 
 class OsuBenchmark(Benchmark, special=True):
-    """One program of OMB or an embedded one, with its whole table as records."""
+    """One program of OMB or an embedded one, with its whole table as
+    records."""
 
     family = 'osu'
 

@@ -186,7 +186,8 @@ def program_of(what: str, version: str, topology: bool = False) -> str:
     :arg topology: lines about a topology came before the title.  Only they
         distinguish osu_neighbor_alltoallw from osu_alltoallw.
     """
-    # Remove the place of the buffers: MPI-CUDA, MPI_Put-ROCM, MPI-CUDA MANAGED.
+    # Remove the place of the buffers: MPI-CUDA, MPI_Put-ROCM, MPI-CUDA
+    # MANAGED.
     title = re.sub(r'-[A-Z]{3,}(?: MANAGED)?(?= )', '', what).lower()
     title, persistent = re.subn(' persistent(?= |$)', '', title)
     after = '_persistent' if persistent else ''

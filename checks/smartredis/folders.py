@@ -1,11 +1,11 @@
-"""Result folders of SmartSim-Scaling: what a session has measured.
+"""Reader of the result folders of SmartSim-Scaling.
 
-A session's folder has a `run.cfg` ([run] and [attributes]) and, of each rank,
-a `rank_N_timing.csv` without a header: rank, function, seconds. tensorload
-writes such files, too (`--folder`), without a run.cfg.
+The folder of a session has a `run.cfg` ([run] and [attributes]) and, for each
+rank, a `rank_N_timing.csv` without a header: rank, function, seconds. The
+program tensorload writes such files, too (`--folder`), without a run.cfg.
 
-The original's own evaluation drops the first row of every file; here all
-rows count.
+The original's own evaluation drops the first row of every file; this module
+counts all rows.
 """
 from __future__ import annotations
 
@@ -21,31 +21,32 @@ from ..core.parsers import ParseError, Record
 from .functions import METRICS, UNITS
 
 _FILE = re.compile(r'rank_(\d+)_timing\.csv$')
-#: Part of a session's name with the size of its tensors.
+#: Size of the tensors in the name of a session.
 _SIZE = re.compile(r'-TB(\d+)(?:-|$)')
-#: Function that only sessions of one kind have -> the kind.
+#: Function that only sessions of one kind have -> that kind.
 _KINDS = {'run_model': 'inference', 'get_list': 'consumer',
           'put_tensor': 'throughput', 'append_to_list': 'producer'}
 
 
 def sessions(folder: Path) -> Iterator[tuple[Path, tuple[Record, ...]]]:
-    """Every session in a folder, in the order of their names.
+    """Folder and records of every session below a folder, in order of names.
 
-    :raises ParseError: there is none, or a file of one cannot be trusted.
+    :raises ParseError: there is no session, or a file cannot be trusted.
     """
-    match = sorted({path.parent for path in folder.rglob('rank_*_timing.csv')
-                    if _FILE.search(path.name)})
-    if not match:
-        raise ParseError(1, '', 'no rank_N_timing.csv in this folder or '
-                         'below it')
-    for session in match:
+    folders = sorted({path.parent
+                      for path in folder.rglob('rank_*_timing.csv')
+                      if _FILE.search(path.name)})
+    if not folders:
+        raise ParseError(1, '', 'the folder and its subfolders have no '
+                         'rank_N_timing.csv')
+    for session in folders:
         yield session, records(session)
 
 
 def records(session: Path) -> tuple[Record, ...]:
-    """The figures of a session; `bandwidth` where it says its size.
+    """The records of a session, with `bandwidth` if its size is known.
 
-    :raises ParseError: as `sessions`; the message names the file.
+    :raises ParseError: a file cannot be trusted; the message names it.
     """
     attributes = _attributes(session)
     times: dict[str, list[float]] = {}
@@ -63,8 +64,8 @@ def records(session: Path) -> tuple[Record, ...]:
             calls[rank] = calls.get(rank, 0) + (function == 'put_tensor')
     kind = next((kind for name, kind in _KINDS.items() if name in times), '')
     if not kind:
-        raise ParseError(1, '', f'{session.name}: none of the functions '
-                         f'{", ".join(_KINDS)} was timed')
+        raise ParseError(1, '', f'{session.name}: the files have times of '
+                         f'none of the functions {", ".join(_KINDS)}')
     name = _SIZE.search(session.name)
     text = attributes.get('tensor_bytes') or (name[1] if name else '')
     size = int(text) if text.isdigit() else None
@@ -114,7 +115,7 @@ def _rows(path: Path, rank: int) -> Iterator[tuple[str, float]]:
                 seconds = math.nan
             if not 0 <= seconds < math.inf:
                 raise ParseError(number, ','.join(row),
-                                 f'{where}: {row[2]!r} is no time')
+                                 f'{where}: {row[2]!r} is not a time')
             yield row[1], seconds
 
 

@@ -1,5 +1,4 @@
-"""What each timed function of the driver, and of the original, is called in
-the records."""
+"""Metrics of the timed functions of tensorload and of SmartSim-Scaling."""
 from __future__ import annotations
 
 #: Mode -> function -> metrics: name, column, factor from seconds.

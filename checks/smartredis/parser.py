@@ -1,4 +1,4 @@
-"""Output of tensorload, and result folders of SmartSim-Scaling.
+"""Parser of the output of tensorload and of SmartSim-Scaling's folders.
 
 tensorload (src/main.c) prints, for each size of a tensor::
 
@@ -12,9 +12,9 @@ tensorload (src/main.c) prints, for each size of a tensor::
     # verified 400
     # end
 
-Times are seconds over all ranks and iterations. `moved` is the sum over the
-ranks of what each has moved, there and back, over its `loop_time`; `loops`
-likewise of its iterations.
+Times are in seconds, over all ranks and iterations. `moved` is the sum over
+the ranks of the bytes in both directions, divided by the `loop_time` of the
+rank; `loops` is the same for iterations.
 """
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ROW = re.compile(r'([a-z_]+(?:\(\))?) +(\d+)((?: +\d{1,9}\.\d{9}){6})$')
 
 @dataclass(frozen=True)
 class Times:
-    """Calls of one function. Unit: seconds."""
+    """Statistics of the calls of one function. Unit: seconds."""
     calls: int
     min: float
     mean: float
@@ -56,19 +56,19 @@ class Times:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of tensorload."""
+    """Output of one run of tensorload."""
     version: str
     mode: str
     client: str
     commands: str
     ranks: int
     iterations: int
-    #: Of a tensor.
+    #: Size of a tensor.
     bytes: int
     functions: Mapping[str, Times]
-    #: MB/s, there and back.
+    #: MB/s, in both directions.
     moved: float
-    #: Iterations a second of all ranks.
+    #: Iterations per second of all ranks.
     loops: float
     verified: int
     #: Line of `moved`.
@@ -76,19 +76,26 @@ class Run:
 
 
 class _Lines:
+    """The lines of a text, and the number of the next line."""
+
     def __init__(self, text: str) -> None:
         self.lines = text.splitlines()
         self.at = 0
 
-    def fault(self, why: str) -> ParseError:
+    def error(self, reason: str) -> ParseError:
+        """The error for the current line."""
         text = self.lines[self.at] if self.at < len(self.lines) else ''
-        return ParseError(self.at + 1, text, why)
+        return ParseError(self.at + 1, text, reason)
 
-    def want(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
+    def expect(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
+        """Match the current line and go to the next one.
+
+        :raises ParseError: the line does not match.
+        """
         match = (pattern.match(self.lines[self.at])
                  if self.at < len(self.lines) else None)
         if not match:
-            raise self.fault(f'expected {what}')
+            raise self.error(f'expected {what}')
         self.at += 1
         return match
 
@@ -96,7 +103,7 @@ class _Lines:
 def read(text: str) -> tuple[Run, ...]:
     """The runs in a text.
 
-    :raises ParseError: any line of it is not tensorload's, or it is cut.
+    :raises ParseError: a line is not from tensorload, or the text is cut.
     """
     lines = _Lines(text)
     results = []
@@ -106,45 +113,46 @@ def read(text: str) -> tuple[Run, ...]:
             continue
         results.append(_run(lines))
     if not results:
-        raise ParseError(1, '', 'no output of tensorload')
+        raise ParseError(1, '', 'the text has no output of tensorload')
     return tuple(results)
 
 
 def _run(lines: _Lines) -> Run:
-    version, mode = lines.want(_FIRST, 'a line "# tensorload ..."').groups()
-    client, commands = lines.want(_CLIENT, 'a line "# client ..."').groups()
-    ranks, iterations, size = map(int, lines.want(
+    version, mode = lines.expect(_FIRST, 'a line "# tensorload ..."').groups()
+    client, commands = lines.expect(_CLIENT, 'a line "# client ..."').groups()
+    ranks, iterations, size = map(int, lines.expect(
         _SHAPE, 'a line "# ranks ..."').groups())
-    lines.want(_HEAD, 'the heads of the columns')
+    lines.expect(_HEAD, 'the heads of the columns')
     functions: dict[str, Times] = {}
     while row := (_ROW.match(lines.lines[lines.at])
                   if lines.at < len(lines.lines) else None):
         name, calls, values = row.groups()
         times = [float(value) for value in values.split()]
         if name in functions:
-            raise lines.fault(f'{name} stands twice')
+            raise lines.error(f'{name} occurs twice')
         low, mean, p50, p95, p99, top = times
-        # Rounded to ns; a mean of equal times may differ in the last digit.
+        # Times are rounded to ns, so a mean may differ in the last digit.
         if sorted(times[2:]) != times[2:] or not (
                 low - 2e-9 <= mean <= top + 2e-9) or low > p50:
-            raise lines.fault(f'{name}: the times are not in order')
+            raise lines.error(f'{name}: min, p50, p95, p99 and max are not in '
+                              'ascending order, or exclude the mean')
         functions[name] = Times(int(calls), low, mean, p50, p95, p99, top,
                                 lines.at + 1)
         lines.at += 1
     expected = set(METRICS[mode]) | {'main()'}
     if missing := sorted(expected - set(functions)):
-        raise lines.fault(f'no times of {", ".join(missing)}')
+        raise lines.error(f'the times of {", ".join(missing)} are missing')
     line = lines.at + 1
-    moved = float(lines.want(_MOVED, 'a line "# moved ..."')[1])
-    loops = float(lines.want(_LOOPS, 'a line "# loops ..."')[1])
-    verified = int(lines.want(_VERIFIED, 'a line "# verified ..."')[1])
-    lines.want(re.compile('# end$'), 'a line "# end"')
+    moved = float(lines.expect(_MOVED, 'a line "# moved ..."')[1])
+    loops = float(lines.expect(_LOOPS, 'a line "# loops ..."')[1])
+    verified = int(lines.expect(_VERIFIED, 'a line "# verified ..."')[1])
+    lines.expect(re.compile('# end$'), 'a line "# end"')
     return Run(version, mode, client, commands, ranks, iterations, size,
                functions, moved, loops, verified, line)
 
 
 def records(run: Run) -> tuple[Record, ...]:
-    """The figures of a run."""
+    """The records of a run."""
     def record(metric: str, value: float, unit: str, line: int) -> Record:
         return Record('tensorload', run.version, run.bytes, metric, value,
                       unit, line)
@@ -166,27 +174,27 @@ def records(run: Run) -> tuple[Record, ...]:
 
 
 def parse(text: str) -> tuple[Record, ...]:
-    """The figures of all runs in a text.
+    """The records of all runs in a text.
 
-    :raises ParseError: where any of it cannot be trusted.
+    :raises ParseError: a part of the text cannot be trusted.
     """
     return tuple(record for run in read(text) for record in records(run))
 
 
 def parse_folder(folder: Path, options: argparse.Namespace | None = None
                  ) -> tuple[list[tuple[Path, tuple[Record, ...]]], str]:
-    """The sessions in a result folder of SmartSim-Scaling, with figures."""
+    """The sessions in a result folder of SmartSim-Scaling, with records."""
     return list(sessions(folder)), ''
 
 
 def dip(bandwidths: Mapping[int, float]) -> float | None:
-    """How much less is moved at 64 to 128 KiB than at the sizes around.
+    """Ratio of the bandwidth at 64 to 128 KiB to that of neighbouring sizes.
 
-    The smallest ratio of the bandwidth at a size from 64 KiB (65536 B) to
-    128 KiB (131072 B) to what its neighbours let expect: the value at its
-    size on the straight line between them, both axes logarithmic.
+    It is the smallest ratio at a size from 64 KiB (65536 B) to 128 KiB
+    (131072 B). The expected value is interpolated between the two neighbouring
+    sizes, with both axes logarithmic. None: there are too few sizes.
 
-    :arg bandwidths: size in bytes -> bandwidth; None: too few sizes.
+    :arg bandwidths: size in bytes -> bandwidth.
     """
     sizes = sorted(bandwidths)
     ratios = []

@@ -1,7 +1,7 @@
-"""Which arrangement of ranks and database is measured, and in which mode.
+"""The arrangements of ranks and database that are measured, and their modes.
 
-The original crosses all its lists. Here each case is a database and an
-arrangement; the sizes of tensors are the points of its curve.
+The original combines all values of its lists. Here each test case is a
+database and an arrangement; the sizes of tensors are the points of its curve.
 """
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 from config.records.scenarios import modes_from, unusual
 
-#: Sizes of a tensor in the original, at its last state. Unit: bytes.
+#: Sizes of a tensor in the last version of the original. Unit: bytes.
 SIZES = (1024, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1024000,
          2048000, 4096000)
 
-#: Those of a short run.
+#: Sizes of a tensor in a short test case.
 FEW = (1024, 65536, 1024000)
 
 #: Databases: a store -> the feature of an environment that has it and an MPI.
@@ -28,14 +28,14 @@ class Scenario:
     """One arrangement; the names are the original's."""
 
     db: str
-    #: standard: the database for itself; colocated: one on each node of
-    #: clients, for the clients there, over a Unix socket.
+    #: standard: one database on separate nodes; colocated: a database on each
+    #: node of clients, for the clients there, over a Unix socket.
     deployment: str = 'standard'
     #: Servers of the database; more than one form a cluster.
     db_nodes: int = 1
-    #: CPUs of each of them.
+    #: CPUs of each server.
     db_cpus: int = 1
-    #: Nodes of the clients; 0: all on one node, the database too.
+    #: Nodes of the clients; 0: clients and database share one node.
     client_nodes: int = 0
     clients_per_node: int = 4
     iterations: int = 100
@@ -43,16 +43,16 @@ class Scenario:
     client_threads: int = 1
     #: Tensors of a dataset (aggregation).
     tensors_per_dataset: int = 1
-    #: embedded: the suite's own client of the database. Aggregation also has
-    #: files: datasets are files in a shared folder, the database is idle.
+    #: embedded: tensorload's client of the database. Aggregation also has
+    #: files: datasets are files in a shared folder, and the database is idle.
     client: str = 'embedded'
     #: few or all sizes of tensors.
     sizes: str = 'few'
     #: AI: tensors as RedisAI's module keeps them; plain: strings of a
     #: database without a module.
     commands: str = 'AI'
-    #: Threads of each of the module's devices, and what they run: a network
-    #: of its own, or with `.pt` the same as TorchScript, by libtorch.
+    #: Threads of each device of the module, and their network: a built-in
+    #: one, or with `.pt` the same as TorchScript, run by libtorch.
     db_tpq: int = 1
     network: str = ''
     batch_size: int = 1
@@ -61,23 +61,23 @@ class Scenario:
 
     @property
     def in_files(self) -> bool:
-        """Datasets are files, and not in the database."""
+        """Whether datasets are files instead of being in the database."""
         return self.client == 'files'
 
     @property
     def torchscript(self) -> bool:
-        """Model and script are TorchScript."""
+        """Whether model and script are TorchScript."""
         return self.network.endswith('.pt')
 
     @property
     def ranks(self) -> int:
-        """Clients in all (of an aggregation: producers)."""
+        """Total number of clients (of an aggregation: producers)."""
         return max(1, self.client_nodes) * self.clients_per_node
 
     def nodes(self, consumers: int = 0) -> int:
         """Nodes of the job.
 
-        :arg consumers: nodes of a consumer, where nodes have roles.
+        :arg consumers: nodes of a consumer, if nodes have roles.
         """
         if not self.client_nodes:
             return 1
@@ -87,19 +87,19 @@ class Scenario:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Features of an environment."""
+        """Required features of an environment."""
         return (DATABASES[self.db],
                 *(['libtorch'] if self.torchscript else []))
 
     def __str__(self) -> str:
-        """The database, and what is not as usual."""
+        """The database, and all other fields with unusual values."""
         return ' '.join([self.db, *unusual(self, 'db')])
 
 
-#: Kind -> mode -> arrangements that this mode adds. With one client there is
-#: something to see on two CPUs, too; the original's number of iterations would
-#: take it 15 ms, and be a matter of luck. The last ones have the original's
-#: size: 48 clients a node, 4 to 16 databases, 4 to 128 nodes.
+#: Kind -> mode -> arrangements that this mode adds. An arrangement with one
+#: client can also run on two CPUs; with the original's number of iterations it
+#: would take only 15 ms, and its values would vary. Mode full has the
+#: original's numbers: 48 clients per node, 4 to 16 databases, 4 to 128 nodes.
 ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
     'throughput': {
         'quick': ({}, {'clients_per_node': 1, 'iterations': 1000}),
@@ -122,14 +122,14 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
             {'network': 'small', 'client_nodes': 2},
             {'network': 'small', 'db_nodes': 3},
             {'network': 'small', 'db_cpus': 2, 'db_tpq': 2},
-            # 8 GFLOP an image: seconds of a CPU.
+            # 8 GFLOP per image take seconds on a CPU.
             {'network': 'resnet50', 'iterations': 5, 'db_cpus': 4,
              'db_tpq': 4},
             {'network': 'small.pt'},
             {'network': 'resnet50.pt', 'iterations': 20, 'db_cpus': 4,
              'db_tpq': 4}),
-        # Eight nodes of ranks for a database at the most: with more the
-        # images take longer than a step may.
+        # At most eight nodes of ranks per database: with more nodes the images
+        # take longer than the limit of a step.
         'full': tuple({'network': 'small', 'db_nodes': db,
                        'client_nodes': nodes, 'clients_per_node': 18,
                        'db_cpus': 8, 'db_tpq': 8, 'batch_size': 1000}
@@ -154,7 +154,7 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
 
 
 def scenarios(kind: str) -> Iterator[tuple[Scenario, str]]:
-    """Every arrangement of a kind, and the first mode that it belongs to."""
+    """Every arrangement of a kind, and its first mode."""
     for db in DATABASES:
         for mode, arrangements in ARRANGEMENTS[kind].items():
             for arrangement in arrangements:
@@ -162,5 +162,5 @@ def scenarios(kind: str) -> Iterator[tuple[Scenario, str]]:
 
 
 def modes_of(kind: str, scenario: Scenario) -> set[str]:
-    """The modes that an arrangement belongs to."""
+    """The modes of an arrangement."""
     return modes_from(dict(scenarios(kind)).get(scenario, 'full'))

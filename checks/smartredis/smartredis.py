@@ -1,4 +1,4 @@
-"""Tensors of a simulation in an in-memory store: SmartSim-Scaling's tests."""
+"""Checks of SmartRedis: tensors of a simulation in an in-memory store."""
 from __future__ import annotations
 
 import csv
@@ -32,7 +32,7 @@ from .scenarios import FEW, SIZES, Scenario, modes_of, scenarios
 
 SRC = Path(__file__).resolve().parent / 'src'
 
-#: What a Redis listens with unless it is told otherwise (tcp-backlog).
+#: Default of Redis' tcp-backlog.
 TCP_BACKLOG = 511
 
 
@@ -70,9 +70,9 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     family = 'smartredis'
     program = 'tensorload'
 
-    #: The test, for the points of which there are modes.
+    #: Kind of the check: throughput, inference or aggregation.
     kind: ClassVar[str]
-    #: Nodes of its consumer.
+    #: Nodes of the consumer.
     consumers: ClassVar[int] = 0
 
     #: The arrangement; a check makes it a parameter.
@@ -80,30 +80,30 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     programs = fixture(TensorPrograms, scope='environment')
 
-    #: Parameters under the original's names; several sizes with a plus:
+    #: Options under the original's names; separate several sizes with a plus:
     #: -S SmartRedisThroughput.settings=tensor_bytes:1024+65536,iterations:10
     settings = variable(typ.Dict[str, str], value={})
 
-    #: For one size of tensors. Unit: s.
+    #: Time limit for one size of tensors. Unit: s.
     step_limit = variable(float, value=120.0)
 
     @run_after('init')
     def set_requirements(self) -> None:
         #: The times of each call of each rank.
         self.calls: list[samples.Sample] = []
-        self.asked = settings.read(self.kind, self.settings)
-        self.scenario = replace(self.scenario, **self.asked.scenario)
+        self.options = settings.read(self.kind, self.settings)
+        self.scenario = replace(self.scenario, **self.options.scenario)
         self.descr = f'SmartRedis {self.kind}: {self.scenario}'
         self.valid_systems = [
             f'+{nodes_feature(self.scenario.nodes(self.consumers))}']
         self.valid_prog_environs = [' '.join(
             f'+{need}' for need in self.scenario.needs)]
-        # With one client it shows on any machine that the path works, even
-        # where nothing of it can be judged.
-        alone = self.scenario.clients_per_node == 1
+        # With one client the check runs on any machine, although its result
+        # may be inconclusive.
+        single_client = self.scenario.clients_per_node == 1
         self.set_modes(modes_of(self.kind, self.scenario),
-                       1 if alone else self.cpus_of_a_node())
-        self.time_limit = self.asked.wall_time or self.time_limit
+                       1 if single_client else self.cpus_of_a_node())
+        self.time_limit = self.options.wall_time or self.time_limit
 
     @run_after('setup')
     def let_waiting_ranks_yield(self) -> None:
@@ -115,7 +115,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         return dict(self.settings)
 
     def cpus_of_a_node(self) -> int:
-        """CPUs for all that shares the node with the most ranks."""
+        """CPUs that all programs on the node with the most ranks need."""
         scenario = self.scenario
         if self.colocated:
             return scenario.clients_per_node + scenario.db_cpus
@@ -132,7 +132,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     @property
     def sizes(self) -> tuple[int, ...]:
         """Sizes of a tensor. Unit: bytes."""
-        return self.asked.tensor_bytes or (
+        return self.options.tensor_bytes or (
             SIZES if self.scenario.sizes == 'all' else FEW)
 
     @property
@@ -140,11 +140,11 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         return self.scenario.deployment == 'colocated'
 
     def tensors(self) -> int:
-        """Tensors that a rank has in the database at once."""
+        """Number of tensors that a rank has in the database at once."""
         return 1
 
     def connections(self) -> int:
-        """Connections of all clients to a server, at the most."""
+        """Maximum number of connections of all clients to a server."""
         return (self.scenario.clients_per_node if self.colocated
                 else self.scenario.ranks)
 
@@ -158,28 +158,28 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                  else scenario.db_nodes if apart else 1)
         return server(
             scenario.db, prefix,
-            # A model of TorchScript: up to 102 MB, sent and kept.
+            # A model of TorchScript has up to 102 MB, sent and kept.
             Needs(scenario.db_cpus, (320 if scenario.torchscript else 96)
                   + (3 * data >> 20),
                   2 * self.connections() + 16,
                   cluster=scenario.db_nodes > 1, socket=self.uds,
                   modules=self.loaded()),
-            nodes=nodes, beside=not apart, port=self.asked.db_port,
+            nodes=nodes, beside=not apart, port=self.options.db_port,
             instances=1 if apart or self.colocated else scenario.db_nodes)
 
     def loaded(self) -> tuple[str, ...]:
-        """What the servers load."""
+        """Lines of the servers' configuration that load the module."""
         if self.scenario.commands == 'plain':
             return ()
         name = 'ai_torch.so' if self.scenario.torchscript else 'ai.so'
         return (aimodule.load_line(f'"{self.programs.stagedir}/{name}"',
                                    threads=self.scenario.db_tpq,
-                                   intra=self.asked.intra_op_threads),)
+                                   intra=self.options.intra_op_threads),)
 
     @property
     def uds(self) -> bool:
-        """The clients use a Unix socket."""
-        return self.colocated and self.asked.net_type == 'uds'
+        """Whether the clients use a Unix socket."""
+        return self.colocated and self.options.net_type == 'uds'
 
     def load(self, mode: str, size: int, *more: str) -> tuple[str, ...]:
         """The command of tensorload."""
@@ -199,7 +199,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         )
 
     def programs_of(self, size: int) -> tuple[Program, ...]:
-        """What runs at once for one size of tensors."""
+        """Programs that run at the same time for one size of tensors."""
         raise NotImplementedError
 
     def plan(self) -> Plan:
@@ -207,12 +207,12 @@ class TensorBenchmark(ServiceBenchmark, special=True):
             self.database(), self.roles(), tuple(
                 Step(f'size{size}', self.programs_of(size), self.step_limit)
                 for size in self.sizes),
-            interface=self.asked.net_ifname)
+            interface=self.options.net_ifname)
 
-    # The figures ---------------------------------------------------------
+    # Values --------------------------------------------------------------
 
     def outputs(self, run: guards.Run, size: int) -> list[parser.Run]:
-        """What the programs of a step said."""
+        """Parsed output of the programs of a step."""
         results: list[parser.Run] = []
         for number, _ in enumerate(self.programs_of(size)):
             name = f'{run.name}.size{size}.{number}.out'
@@ -224,26 +224,26 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         return results
 
     def check_output(self, out: parser.Run, where: str) -> None:
-        """Refuses a run that did not do what it should have done."""
+        """Refuse other numbers of ranks, iterations or values than planned."""
         expected = (self.ranks_of(out.mode), self.scenario.iterations)
         if (out.ranks, out.iterations) != expected:
-            guards.refuse('ranks', f'{where}: {out.mode}: {expected[0]} ranks '
-                          f'and {expected[1]} iterations asked for, '
-                          f'{out.ranks} and {out.iterations} ran')
+            guards.refuse('ranks', f'{where}: {out.mode} ran {out.ranks} '
+                          f'ranks and {out.iterations} iterations; requested: '
+                          f'{expected[0]} and {expected[1]}')
         if out.verified != self.value_count(out.mode):
-            guards.refuse('verify', f'{where}: {out.mode}: '
-                          f'{self.value_count(out.mode)} values were to be '
-                          f'compared, {out.verified} were')
+            guards.refuse('verify', f'{where}: {out.mode} compared '
+                          f'{out.verified} of {self.value_count(out.mode)} '
+                          'values')
 
     def ranks_of(self, mode: str) -> int:
         return self.scenario.ranks
 
     def value_count(self, mode: str) -> int:
-        """Values that ranks read and compare."""
+        """Number of values that ranks read and compare."""
         raise NotImplementedError
 
     def commands_of(self) -> int:
-        """Commands of one size of tensors, at the least."""
+        """Minimum number of commands for one size of tensors."""
         raise NotImplementedError
 
     def values_of_services(self, services: Services, output: str,
@@ -255,17 +255,18 @@ class TensorBenchmark(ServiceBenchmark, special=True):
             served = services.steps[f'size{size}'].grown('commands')
             if served < self.commands_of():
                 guards.refuse('calls', f'{run.name}: {size} B: '
-                              f'{self.commands_of()} commands were to come, '
-                              f'{self.scenario.db} counted {served:g}')
+                              f'{self.scenario.db} counted only {served:g} of '
+                              f'at least {self.commands_of()} commands')
             evicted = services.steps[f'size{size}'].grown('evicted')
             if evicted:
                 guards.refuse('evicted', f'{run.name}: {size} B: '
-                              f'{self.scenario.db} evicted {evicted:g} keys')
+                              f'{self.scenario.db} evicted {evicted:g} keys, '
+                              'because its memory limit is below the data')
             for number, out in enumerate(self.outputs(run, size)):
                 self.check_output(out, f'{run.name}.size{size}')
                 values |= {metrics.key(r.metric, r.size): r.value
                             for r in parser.records(out)}
-                # Ranks of a second program are counted on from the first's.
+                # Ranks of a second program continue the numbers of the first.
                 self.calls += calls(Path(
                     self.stagedir, f'{run.name}.size{size}.{number}.ranks'),
                     size, number * self.scenario.ranks)
@@ -278,8 +279,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     @property
     def attached(self) -> dict[str, str]:
-        """The times of each call of each rank; none of a run that was ended
-        before it had any."""
+        """Times of each call of each rank, unless the run ended before any."""
         return {samples.FILE: samples.text(self.calls)} if self.calls else {}
 
     def planned(self) -> tuple[str, ...]:
@@ -302,26 +302,26 @@ class TensorBenchmark(ServiceBenchmark, special=True):
             self.no_reference, *self.backlogs())))
 
     def backlogs(self) -> list[str]:
-        """Limits of the nodes on connections that are being made at once,
-        where they are below what this case makes."""
+        """Notes on limits for pending connections that are below the number
+        of clients."""
         nodes = [json.loads(text) for text in self.facts_files.values()]
-        # The fewest count: the server may be on that node. 0: not known.
-        limits = {name: min((has for facts in nodes
-                             if (has := int(facts.get(name) or 0))),
+        # The smallest limit: the server may be on that node. 0: not known.
+        limits = {name: min((limit for facts in nodes
+                             if (limit := int(facts.get(name) or 0))),
                             default=0)
                   for name in ('somaxconn', 'tcp_max_syn_backlog')}
-        return [f'{self.connections()} clients connect to a server at once, '
-                f'{name} of its node is {value}: the others wait for a '
-                'second try of the kernel (client_time)'
-                for name, value in {**limits, 'the tcp-backlog': TCP_BACKLOG
+        return [f'client_time may be too long: {self.connections()} clients '
+                f'connect to a server at once, but {name} is {value}, and the '
+                'other clients wait for a retry of the kernel'
+                for name, value in {**limits, 'tcp-backlog': TCP_BACKLOG
                                     }.items()
                 if not self.uds and 0 < value < self.connections()]
 
 
 def calls(folder: Path, size: int, first: int = 0) -> list[samples.Sample]:
-    """The rows of rank_N_timing.csv of all ranks of a program.
+    """Samples from the rows of rank_N_timing.csv of all ranks of a program.
 
-    :arg first: the number of its rank 0.
+    :arg first: number of its rank 0 in the samples.
     """
     results = []
     for path in folder.glob('rank_*_timing.csv'):
@@ -367,8 +367,8 @@ class SmartRedisThroughput(TensorBenchmark):
 
 
 class SmartRedisInference(TensorBenchmark):
-    """Each rank has an image classified by a model in the database: put,
-    pre-processed, run, read."""
+    """A model in the database classifies an image of each rank: put,
+    pre-process, run, read."""
 
     kind = 'inference'
     scenario = parameter(
@@ -394,7 +394,7 @@ class SmartRedisInference(TensorBenchmark):
         return (3 * height * width * 4,)
 
     def tensors(self) -> int:
-        # Image and what is made of it; and the next rank's in the queue.
+        # The image, its results, and the image of the next rank in the queue.
         return 4
 
     def programs_of(self, size: int) -> tuple[Program, ...]:
@@ -436,8 +436,8 @@ class SmartRedisInference(TensorBenchmark):
 
 
 class SmartRedisAggregation(TensorBenchmark):
-    """Ranks of a producer append datasets to a list, and a consumer reads
-    all of them, at the same time."""
+    """Ranks of a producer append datasets to a list; at the same time a
+    consumer reads them."""
 
     kind = 'aggregation'
     consumers = 1
@@ -485,7 +485,7 @@ class SmartRedisAggregation(TensorBenchmark):
                 if mode == 'consumer' else 0)
 
     def commands_of(self) -> int:
-        # Of each dataset: appended; its hash and its tensors.
+        # Per dataset: append to the list, read its hash, read its tensors.
         return 0 if self.scenario.in_files else (
             self.value_count('consumer') * (2 + self.tensors()))
 

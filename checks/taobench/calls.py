@@ -1,7 +1,6 @@
-"""Command lines of a run's programs, as templates for a plan of services.
+"""Commands of the programs of a run, as templates for a plan of services.
 
-Pure. What differs from the original's command lines, and why, is in
-README.md.
+README.md explains the differences from the original's commands.
 """
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from .sizing import (
 )
 from .sizing import instructions as original
 
-#: Constant prefix of every key; which bytes it has does not matter.
+#: Constant prefix of every key, with arbitrary bytes.
 PREFIX = ('the_associations_of_an_object_' * 8)[:KEY_BYTES - 1]
 
 #: Sizes of values that a look-aside client stores, with their weights: the
@@ -27,12 +26,12 @@ STORED = ((31, 52, 5), (53, 71, 5), (72, 110, 10), (111, 134, 5),
           (135, 156, 5), (157, 203, 10), (204, 243, 10), (244, 266, 25),
           (267, 267, 15), (268, 273, 9), (274, 521, 1))
 
-#: File that clients outside the job keep the servers' certificate in.
+#: File with the servers' certificate, for clients outside the job.
 CERTIFICATE = 'tao_server.crt'
 
 _CERTIFICATES = '{cert}', '{key}'
 
-#: What it reads our server has made, whose full queue is a plain miss.
+#: Options for tao_server, which creates the values; a full queue is a miss.
 _BY_SERVER = '--verify', 'none', '--on-miss', 'count'
 #: Options of the original that the embedded server does not have.
 _OTHERS = ('lru_crawler',)
@@ -42,16 +41,16 @@ def server(program: str, instance: Instance, prefix: str,
            connections: int, libraries: str = '') -> tuple[str, ...]:
     """The command of one server.
 
-    Its CPUs are given to it by who starts it, and so is its port.
+    The agent that starts it sets its CPUs and its port.
 
     :param prefix: folder of the program
-    :param connections: that it must be able to take
-    :param libraries: folder of what it was built with, where that is not
-        found otherwise
+    :param connections: maximum number of connections
+    :param libraries: folder of libraries for LD_LIBRARY_PATH, or ''
     """
     options = {**instance.options, 'p': '{port}', 'u': '{user}'}
     if program == 'tao_bench_server':
-        # The original's 180 000 need as many open files, which only root gets.
+        # The original's 180 000 connections need as many open files, which
+        # only root may have.
         options['c'] = connections
         return with_variables(
             {'LD_LIBRARY_PATH': libraries} if libraries else {},
@@ -77,11 +76,11 @@ def client(program: str, one: Client, prefix: str, seconds: int,
     """The command of one client for one phase.
 
     :param prefix: folder of the program
-    :param interval: between two rows of its figures over time. Unit: s
-    :param seed: of its keys
-    :param sizes: file of sizes for what it stores
-    :param requests: that end the phase before its time, where the client can
-        count them; 0: none do
+    :param interval: time between two rows of its series. Unit: s
+    :param seed: seed of its keys
+    :param sizes: file with the sizes of values that it stores
+    :param requests: number of requests that ends the phase early, if the
+        client can count them; 0: no limit
     """
     if program == 'tao_bench_server':
         words = client_command(
@@ -96,7 +95,7 @@ def client(program: str, one: Client, prefix: str, seconds: int,
              *_load(one, seconds, seed),
              *(['--requests', str(requests)] if requests else [])]
     if program == 'memcached':
-        # Other keys in each phase, but always the same values.
+        # Each phase has other keys, but the same values.
         words += ['--on-miss', 'set', '--value-size', f'@{sizes}',
                   '--value-seed', '1', '--series', '{output}.csv',
                   '--interval', f'{interval:g}']
@@ -106,7 +105,7 @@ def client(program: str, one: Client, prefix: str, seconds: int,
 
 
 def _load(one: Client, seconds: int, seed: int) -> list[str]:
-    """plumbload's options for a client's load."""
+    """Options of plumbload for the load of a client."""
     return ['--protocol', 'binary', '--operation', 'get', '--threads',
             str(one.threads), '--connections',
             str(one.threads * one.connections), '--key-prefix', PREFIX,
@@ -117,19 +116,19 @@ def _load(one: Client, seconds: int, seed: int) -> list[str]:
 def instructions(program: str, of: Plan) -> str:
     """Instructions for people who start clients outside the job.
 
-    `{host}` and `{pem}`, the servers' certificate, are for who knows them.
+    The caller replaces `{host}` and `{pem}`, the servers' certificate.
 
-    :raises ValueError: only its clients know what a server has done
+    :raises ValueError: the program prints no statistics
     """
     if program == 'tao_bench_server':
         return original(of)
     if program == 'memcached':
-        raise ValueError('outside: memcached tells nothing over time, its '
-                         'clients do: they must be part of the job')
-    lines = ['Run these commands on the client machines, all at once '
+        raise ValueError('outside: not possible with memcached, because only '
+                         'clients inside the job record values over time')
+    lines = ['Run these commands on the client machines at the same time '
              '(plumbload: checks/loadgen/src).', '']
     if not of.clients[0].arguments['disable_tls']:
-        lines += ["On each, first keep the servers' certificate:", '',
+        lines += ["On each machine, first save the servers' certificate:", '',
                   f"cat >{CERTIFICATE} <<'EOF'", '{pem}', 'EOF', '']
     for number, one in enumerate(of.clients):
         where = ['plumbload', '--server', f'{{host}}:{one.port}', '--share',
@@ -146,8 +145,8 @@ def instructions(program: str, of: Plan) -> str:
 
 
 def sizes_file() -> str:
-    """The text of a file for plumbload's --value-size: each size of a range
-    with its share of the weight."""
+    """Text of a file for plumbload's --value-size: each size of a range with
+    its share of the weight."""
     return ''.join(f'{size} {weight / (last - first + 1):.6g}\n'
                    for first, last, weight in STORED
                    for size in range(first, last + 1))

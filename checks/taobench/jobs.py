@@ -1,8 +1,8 @@
-"""The jobs of TaoBench: their parameters, names and defaults of the original.
+"""The jobs of TaoBench: parameters with the original's names and defaults.
 
-From DCPerf (benchpress/config/jobs.yml and the arguments of
-packages/tao_bench/run*.py, 2025-06).  A job opens some of its script's
-arguments; all others can be given here too, which `beyond` tells.
+They are from DCPerf (benchpress/config/jobs.yml and the arguments of
+packages/tao_bench/run*.py, 2025-06).  A job exposes some arguments of its
+script; here the others can be set, too, and `unexposed` lists them.
 """
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Value = int | float | str
 
 #: Arguments of `run.py server`.
 SERVER: dict[str, Value] = {
-    # GB of the machine's memory; the cache has three quarters of it.
+    # Memory of the machine in GB; the cache has three quarters of it.
     'memsize': 0.0,
     'nic_channel_ratio': 0.5, 'fast_threads_ratio': 0.75,
     'dispatcher_to_fast_ratio': 0.25, 'slow_to_fast_ratio': 3.0,
     'slow_threads_use_semaphore': 0, 'pin_threads': 0,
     'interface_name': 'eth0', 'hard_binding': 0,
-    # Unit: ms; all times besides: s.
+    # Unit: ms; all other times: s.
     'stats_interval': 5000,
     'timeout_buffer': 120, 'warmup_time': 1200, 'test_time': 360,
     'disable_tls': 0, 'smart_nanosleep': 0}
 
-#: Arguments of `run.py client`; 380 connections a thread are what 0 means.
+#: Arguments of `run.py client`; 0 connections per thread mean 380.
 CLIENT: dict[str, Value] = {
     'server_hostname': '', 'server_memsize': 64.0, 'num_threads': 0,
     'target_hit_ratio': 0.9, 'tunning_factor': 0.807,
@@ -35,7 +35,7 @@ CLIENT: dict[str, Value] = {
     'wait_after_warmup': 5, 'warmup_time': 1200, 'test_time': 360,
     'disable_tls': 0}
 
-#: Arguments of `run_autoscale.py` besides; 0: from the machine.
+#: Further arguments of `run_autoscale.py`; 0: from the machine.
 AUTOSCALE: dict[str, Value] = {
     'num_servers': 0, 'port_number_start': 11211, 'server_hostname': '',
     'num_clients': 2, 'clients_per_thread': 0, 'client_cores': 0,
@@ -53,22 +53,22 @@ _AUTOSCALE = (*_SHARED, 'interface_name', 'server_hostname')
 
 @dataclass(frozen=True)
 class Role:
-    """Arguments with their defaults, and those that the job opens."""
+    """Arguments with their defaults, and those that the job exposes."""
     arguments: Mapping[str, Value]
     opened: frozenset[str]
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job of the original; one without roles has the role ''."""
+    """A job of the original; a job without roles has the role ''."""
     name: str
     description: str
     roles: Mapping[str, Role]
-    #: Of the machine's memory, where no memsize is given.
+    #: Share of the machine's memory if no memsize is given.
     memory_share: float = 1.0
-    #: What to use instead of a job that is not recommended any more.
+    #: Replacement of a deprecated job.
     deprecated: str = ''
-    #: The hooks of its report, as the original writes them down.
+    #: Hooks in its report, in the original's format.
     hooks: tuple[str, ...] = ()
 
 
@@ -130,7 +130,7 @@ JOBS: dict[str, Job] = {job.name: job for job in (
 )}
 
 #: Smallest and largest value; arguments not listed must be 0 or more.
-_BOUNDS: dict[str, tuple[float, float]] = {
+_RANGES: dict[str, tuple[float, float]] = {
     'num_clients': (1, math.inf), 'client_wait_after_warmup': (-1, math.inf),
     'test_time': (1, math.inf), 'stats_interval': (1, math.inf),
     'server_memsize': (1e-3, math.inf),
@@ -152,17 +152,16 @@ def job(name: str) -> Job:
 def role(of: Job, name: str) -> Role:
     """The job's role of that name."""
     if name not in of.roles:
-        raise ValueError(f'{of.name} has no role {name!r}: there are '
+        raise ValueError(f'{of.name} has no role {name!r}; known roles: '
                          f'{", ".join(map(repr, of.roles))}')
     return of.roles[name]
 
 
 def settings(of: Job, name: str = '',
              given: Mapping[str, Value] | None = None) -> dict[str, Value]:
-    """All arguments of a role: those given, and the defaults of the rest.
+    """All arguments of a role: the given ones, and defaults of the others.
 
-    :raises ValueError: an argument that there is not, or a value that it
-        cannot have
+    :raises ValueError: an argument is unknown, or its value is invalid
     """
     known = role(of, name).arguments
     result = dict(known)
@@ -172,13 +171,13 @@ def settings(of: Job, name: str = '',
         result[key] = _checked(of.name, key, value, known[key])
     if float(result.get('data_size_min', 0)) > float(
             result.get('data_size_max', 0)):
-        raise ValueError(f'{of.name}: data_size_min is above data_size_max')
+        raise ValueError(f'{of.name}: data_size_min exceeds data_size_max')
     return result
 
 
-def beyond(of: Job, name: str = '',
-           given: Mapping[str, Value] | None = None) -> list[str]:
-    """Arguments given that the original's job does not have."""
+def unexposed(of: Job, name: str = '',
+              given: Mapping[str, Value] | None = None) -> list[str]:
+    """Given arguments that the original's job does not expose."""
     return sorted(set(given or {}) - role(of, name).opened)
 
 
@@ -186,12 +185,12 @@ def _unknown(what: str, name: str, known: Mapping[str, object], where: str
              ) -> str:
     near = difflib.get_close_matches(name, known, 1)
     hint = (f'did you mean {near[0]}?' if near
-            else f'there are {", ".join(sorted(known))}')
-    return f'{where}: no {what} {name!r}; {hint}'
+            else f'known: {", ".join(sorted(known))}')
+    return f'{where}: unknown {what} {name!r}; {hint}'
 
 
 def _checked(where: str, key: str, value: Value, default: Value) -> Value:
-    """The value in the type of its default, within its bounds."""
+    """The value in the type of its default, within its limits."""
     if isinstance(default, str):
         return str(value)
     whole = isinstance(default, int)
@@ -200,11 +199,11 @@ def _checked(where: str, key: str, value: Value, default: Value) -> Value:
         if whole and number % 1:
             raise ValueError
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f'{where}: {key} = {value!r} is no '
+        raise ValueError(f'{where}: {key} = {value!r} is not a '
                          f'{"whole " if whole else ""}number') from None
-    low, high = _BOUNDS.get(key, (0, math.inf))
+    low, high = _RANGES.get(key, (0, math.inf))
     if not low <= number <= high or math.isinf(number):
-        bounds = (f'at least {low:g}' if high == math.inf
-                  else f'from {low:g} to {high:g}')
-        raise ValueError(f'{where}: {key} = {value!r}: it is {bounds}')
+        expected = (f'at least {low:g}' if high == math.inf
+                    else f'from {low:g} to {high:g}')
+        raise ValueError(f'{where}: {key} = {value!r} must be {expected}')
     return int(number) if whole else number

@@ -1,6 +1,7 @@
-"""Prints the machine's part of the original's report, as JSON.
+"""Script that prints the machine's part of the original's report, as JSON.
 
-Run on the server's node: `python3 machine.py`; the standard library alone.
+Run it on the server's node: `python3 machine.py`. It needs only the standard
+library.
 """
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ CACHES = ('L1d cache', 'L1i cache', 'L2 cache', 'L3 cache')
 
 def describe(node: str, kernel: str, architecture: str, lscpu: str,
              release: str, meminfo: str) -> dict[str, dict[str, str]]:
-    """Machine and metadata, under the names of the original; '' is unknown.
+    """Machine and metadata under the original's names; '' means unknown.
 
     :param lscpu: output of lscpu
     :param release: text of /etc/os-release
@@ -24,7 +25,7 @@ def describe(node: str, kernel: str, architecture: str, lscpu: str,
     """
     cpu = dict(_pairs(lscpu, ':'))
     system = dict(_pairs(release, '='))
-    # kB of the kernel are 1024 bytes.
+    # The kernel's kB has 1024 bytes.
     memory = dict(_pairs(meminfo, ':')).get('MemTotal', '')
     return {
         'machine': {
@@ -47,7 +48,7 @@ def _pairs(text: str, sign: str) -> Iterator[tuple[str, str]]:
 
 
 def _plain(value: str) -> str:
-    """The value of a shell assignment, without quotes."""
+    """Value of a shell assignment without quotes."""
     try:
         return ' '.join(shlex.split(value))
     except ValueError:
@@ -63,7 +64,7 @@ def _read(path: str) -> str:
 
 
 def here() -> dict[str, dict[str, str]]:
-    """This machine."""
+    """Description of this machine."""
     try:
         lscpu = subprocess.run(
             ['lscpu'], capture_output=True, text=True, check=False,

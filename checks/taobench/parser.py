@@ -1,18 +1,18 @@
-"""Logs of TaoBench: a server's statistics, and what its clients printed.
+"""Parser of TaoBench's logs: statistics of a server, and output of clients.
 
 The server prints a line every few seconds (DCPerf, packages/tao_bench, the
-patches of memcached); stderr is in the same log, and the file's buffer cuts
-lines anywhere.  The figures are those of the original's parser, which takes
-a line only if it has all of KEYS, walks from the end, and counts the lines
-under load whose hit rate is good until it has enough.  It says nothing of
-all others; `Summary.left_out` does.
+patches of memcached).  The same log contains stderr, and the file's buffer
+cuts lines anywhere.  The values are those of the original's parser.  It uses a
+line only if it has all of KEYS.  From the end of the log it counts lines under
+load with a good hit rate until it has enough.  `Summary.left_out` lists the
+other lines, which the original drops without a message.
 
-Refused, where the original reads on: a number with a comma in it, of which
-it takes a part; a line that is there twice; more answers of the slow path
-than the hit rate leaves misses.  Not as the original: a line with a number
-that no server prints (nan, below zero, a counter that ran backwards) does not
-count, nor one that has a field twice, since a part of another went missing;
-and the logs of several servers in one file are not mixed.
+Three kinds of logs are refused that the original accepts: a number that
+contains a comma, of which the original reads a part; a line that occurs twice;
+more slow answers than the hit rate has misses.  Unlike the original, this
+parser does not count a line with an impossible number (nan, negative, a
+counter that ran backwards) or with a field twice, because a part of another
+line was lost.  It keeps the logs of several servers in one file apart.
 """
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ KEYS = ('fast_qps', 'hit_rate', 'slow_qps', 'slow_qps_oom',
 LAST = ('slow_resp', 'nanosleeps_per_sec')
 #: Smallest hit rate of a point that counts.
 MIN_HIT_RATE = 0.88
-#: Requests a second that give a score of 1.
+#: Requests/s that give a score of 1.
 BASELINE = 683000.0
-#: Unit of each figure of a summary.
+#: Unit of each value of a summary.
 UNITS = {'fast_qps': '1/s', 'slow_qps': '1/s', 'total_qps': '1/s',
          'hit_ratio': '1', 'num_data_points': '1', 'score': '1'}
 #: Length of the window, and between two lines, in the original. Unit: s.
@@ -48,8 +48,8 @@ _CUT = 'the file ends within the line'
 #: First lines of a server: of the original, and of the embedded one.
 _BANNER = re.compile(r'Initialized item generators\.'
                      r'|(?P<program>tao_server) (?P<version>\S+) \(embedded\)')
-#: From how many items on a fall of their number is another server's, in
-#: millions; by so much they fall for sure.
+#: A server restarted if the number of items was at least the first value, in
+#: millions, and falls below this share of it.
 _FULL, _FALL = 0.1, 0.5
 #: Smaller differences may be rounding.
 _WOBBLE = 0.015
@@ -57,13 +57,13 @@ _NUMBER = re.compile(r'[0-9]+\.?[0-9]*')
 #: The rest of a number after a comma: 675,943.1 must not be read as 675.
 _AFTER_COMMA = re.compile(r'[0-9][0-9.]*M?')
 _LINE_END = re.compile('\r\n|\n|\r')
-#: fast / (fast + slow) is the hit rate, but for what was in flight at the
-#: ends of an interval (one request a connection, and no interval is shorter
-#: than this, in s) and for this much: the rate has three digits, and the
-#: counters are read one after the other.
+#: fast / (fast + slow) equals the hit rate apart from two errors: requests in
+#: flight at the ends of an interval (one per connection; an interval has at
+#: least the second value, in s), and the first value, because the rate has
+#: three digits and the counters are read one after the other.
 _HIT_RATE_ERROR, _SHORTEST = 0.02, 0.1
-#: A good line of the newest build, the usual case; others are parsed field by
-#: field, which takes four times as long.
+#: A good line of the newest build, which is most common; other lines are
+#: parsed field by field, which takes four times as long.
 _USUAL = re.compile(', '.join(
     f'{name} = ?{" ?" * (name == "slow_qps_oom")}'
     rf'(?P<{name}>[0-9]{{1,12}}\.?[0-9]{{0,9}}){"M" * (name == "curr_it")}'
@@ -73,10 +73,10 @@ _USUAL = re.compile(', '.join(
 _PIECE = re.compile(r'\b(?:fast_qps|hit_rate|slow_qps|wh_qps|curr_it|'
                     r'slow_qps_oom|crnt_conn|slow_th|slow_reqs|slow_resp|'
                     r'nanosleeps_per_sec) =')
-# Of the differences of two 64-bit counters that ran backwards none is less.
+# Smaller than the difference of two 64-bit counters that ran backwards.
 _MAXIMUM = 1e12
-# A client's words around those of memtier: phases, command lines, threads,
-# and iperf3 before them.
+# Lines of a client besides those of memtier: phases, command lines, threads,
+# and the output of iperf3.
 _WRAPPER = re.compile(
     r'(?:warm up|execution) phase \.\.\.$|\S*tao_bench_client -s '
     r'|thread create: |Connecting to host |\[ *(?:[0-9]+|SUM|ID)\] '
@@ -89,19 +89,19 @@ class Point:
     line: int
     #: Name -> value, of the fields that could be read; curr_it in millions.
     values: Mapping[str, float]
-    #: Why it must not count, whatever its rates; '' for a good line.
+    #: Reason why it must not be counted, whatever its rates; '' for none.
     fault: str = ''
     out_of_memory: bool = False
 
     @property
     def counts(self) -> bool:
-        """Whether it counts: under load, with a warm cache."""
+        """Whether it is counted: under load, with a warm cache."""
         return (not self.fault and self.values['fast_qps'] > 1
                 and self.values['hit_rate'] >= MIN_HIT_RATE)
 
     @property
     def rates(self) -> bool:
-        """Whether it has rates; also of an older build."""
+        """Whether it has rates, also in the format of an older build."""
         return {'fast_qps', 'hit_rate', 'slow_qps'} <= set(self.values)
 
     @property
@@ -120,7 +120,7 @@ class Point:
 class Log:
     """The log of one server."""
     points: tuple[Point, ...]
-    #: Fragments of lines that should be part of a point.
+    #: Fragments of lines of statistics.
     pieces: tuple[Remark, ...] = ()
     #: Whether the last line is incomplete.
     cut: bool = False
@@ -131,34 +131,35 @@ class Log:
 
 @dataclass(frozen=True)
 class Summary:
-    """The figures of one server by the original's rule."""
+    """Values of one server by the original's rule."""
     fast_qps: float
     slow_qps: float
     total_qps: float
     hit_ratio: float
     num_data_points: int
     score: float
-    #: Most points that the original would use.
-    wanted: int
+    #: Maximum number of points that the original uses.
+    max_points: int
     log: Log = field(repr=False)
     counted: tuple[Point, ...] = field(repr=False)
-    #: Lines that do not count, with the reason, in order.
+    #: Lines that are not counted, with the reason, in order.
     left_out: tuple[Remark, ...] = field(repr=False)
     #: Further remarks.
     notes: tuple[Remark, ...] = field(repr=False)
 
 
 def window_of(test_time: float) -> float:
-    """Length of the window at the end of a test that counts. Unit: s."""
+    """Length of the counted window at the end of a test. Unit: s."""
     return min(test_time, WINDOW)
 
 
 def expected_points(window: float = WINDOW, interval: float = INTERVAL,
                     rule: str = 'code') -> int:
-    """Points that a server's log should have in a window.
+    """Number of points that a server's log needs in a window.
 
-    Of the 72 of 360 s at 5 s the original's code takes 62, its guide wants
-    58.  Longer windows lack as many, shorter ones the same share.
+    Of the 72 points in 360 s, every 5 s, the original's code needs 62 and its
+    guide 58.  Longer windows may lack the same number, shorter windows the
+    same share.
 
     :param window: unit: s
     :param interval: between two lines. Unit: s
@@ -170,50 +171,51 @@ def expected_points(window: float = WINDOW, interval: float = INTERVAL,
 
 
 def parse(text: str) -> tuple[Record, ...]:
-    """The figures of a server's log or of a client's.
+    """The records of a server's or a client's log.
 
-    Those of several servers in one file are `total_qps[server=2]`.
+    With several servers in one file the metrics are `total_qps[server=2]`.
 
-    :raises ParseError: there is nothing in it that can be trusted
+    :raises ParseError: nothing in the text can be trusted
     """
     if _is_client(text):
         return client(text)
     logs = servers(text)
     results = []
     for number, log in enumerate(logs, 1):
-        one = summary(log)
+        values = summary(log)
         suffix = f'[server={number}]' if len(logs) > 1 else ''
-        line = (one.counted or log.points)[-1].line
+        line = (values.counted or log.points)[-1].line
         results += [Record(log.program, log.version, None, name + suffix,
-                         float(getattr(one, name)), unit, line)
+                         float(getattr(values, name)), unit, line)
                   for name, unit in UNITS.items()]
     return tuple(results)
 
 
 def remarks(text: str) -> Iterator[Remark]:
-    """The lines of a parsable log that do not count, and why."""
+    """The lines of a valid log that are not counted, with the reasons."""
     if _is_client(text):
         return
     logs = servers(text)
     for number, log in enumerate(logs, 1):
-        one = summary(log)
+        values = summary(log)
         if len(logs) > 1:
             yield Remark(log.points[0].line, log.points[-1].line,
                          f'server {number} of {len(logs)} in this file')
-        yield from one.left_out
-        yield from one.notes
-        if not one.counted:
+        yield from values.left_out
+        yield from values.notes
+        if not values.counted:
             yield Remark(log.points[0].line, log.points[-1].line,
-                         'no line counts: all figures are 0', serious=True)
+                         'no line is counted, so all values are 0',
+                         serious=True)
 
 
 # A server's log ------------------------------------------------------------
 
 def servers(text: str, several: bool = True) -> list[Log]:
-    """The logs in a file: one, or as many as servers have started.
+    """The logs in a file, one per start of a server.
 
-    :param several: False: it is known to be of one server
-    :raises ParseError: no statistics, or none that can be trusted
+    :param several: False: the file is known to be of one server
+    :raises ParseError: there are no statistics that can be trusted
     """
     lines = _LINE_END.split(text)
     points: list[Point] = []
@@ -229,12 +231,12 @@ def servers(text: str, several: bool = True) -> list[Log]:
             point = _point(number, words)
             points.append(point)
             if point.busy and seen.setdefault(words, number) != number:
-                raise ParseError(number, line, 'the same statistics as in '
-                                 f'line {seen[words]}: two copies of one '
-                                 'report')
+                raise ParseError(number, line, 'the line is the same as line '
+                                 f'{seen[words]}: the file has two copies of '
+                                 'the statistics')
         elif _PIECE.search(words) or _OOM in words:
-            pieces.append(Remark(number, number, 'a piece of a line of '
-                                 'statistics'))
+            pieces.append(Remark(number, number, 'this is only a part of a '
+                                 'line of statistics'))
         elif words and number == len(lines) and any(
                 whole.startswith(words) for whole in (_START, _OOM)):
             pieces.append(Remark(number, number, _CUT))
@@ -245,24 +247,23 @@ def servers(text: str, several: bool = True) -> list[Log]:
     results = []
     places = [point.line for point in points]
     pieces_at = [piece.first for piece in pieces]
-    spoken = [*banners.values()], [*banners]
     for first, end in zip(starts, [*starts[1:], len(lines) + 1], strict=True):
-        subset = _within(points, places, first, end)
-        if not subset:
+        own = _within(points, places, first, end)
+        if not own:
             continue
-        messages = [one for one in _within(*spoken, first, end)
-                if one['program']]
-        cut = lines[-1] != '' and subset[-1].line == len(lines)
-        if cut and subset[-1].older and not all(one.older for one in subset):
-            subset = (*subset[:-1], replace(subset[-1], fault=_CUT))
-        log = Log(subset, _within(pieces, pieces_at, first, end), cut)
+        named = [banner for banner in _within(
+            [*banners.values()], [*banners], first, end) if banner['program']]
+        cut = lines[-1] != '' and own[-1].line == len(lines)
+        if cut and own[-1].older and not all(point.older for point in own):
+            own = (*own[:-1], replace(own[-1], fault=_CUT))
+        log = Log(own, _within(pieces, pieces_at, first, end), cut)
         results.append(
             replace(
                 log,
-                program=messages[0]['program'],
-                version=messages[0]['version'],
+                program=named[0]['program'],
+                version=named[0]['version'],
             )
-            if messages
+            if named
             else log
         )
     return results
@@ -270,13 +271,13 @@ def servers(text: str, several: bool = True) -> list[Log]:
 
 def _within(values: Sequence[_T], places: Sequence[int], first: int,
             end: int) -> tuple[_T, ...]:
-    """The part of a log from line `first` to before line `end`."""
+    """The values at places from line `first` to before line `end`."""
     return tuple(values[bisect.bisect_left(places, first):
                         bisect.bisect_left(places, end)])
 
 
 def _restarts(points: Sequence[Point]) -> Iterator[int]:
-    """Lines at which the number of items drops for good: a new server."""
+    """Lines at which the number of items stays lower: a new server."""
     items = _items(points)
     for before, now, after in zip(items, items[1:], items[2:], strict=False):
         if before[1] >= _FULL and max(now[1], after[1]) < _FALL * before[1]:
@@ -290,22 +291,26 @@ def _items(points: Sequence[Point]) -> list[tuple[int, float]]:
 
 
 def _refuse(points: Sequence[Point], lines: Sequence[str]) -> None:
-    """Raises the error for a text without a usable line."""
+    """Raise the error for a text without a usable line."""
     if points:
         raise ParseError(points[0].line, lines[points[0].line - 1],
-                         'no line of statistics is whole: '
+                         'no line of statistics is complete; the first one: '
                          f'{points[0].fault}')
     for number, line in enumerate(lines, 1):
         if _START in line:
-            raise ParseError(number, line, 'statistics that do not stand at '
-                             'the start of their lines: remove the labels')
-    raise ParseError(1, lines[0], f'no statistics ({_START} ...): not the '
-                     'log of a server or a client of TaoBench'
-                     if ''.join(lines).strip() else 'empty output')
+            raise ParseError(number, line, 'the statistics do not begin at '
+                             'the start of the line: remove the labels')
+    raise ParseError(1, lines[0], f'the text has no statistics ({_START} '
+                     '...): it is not the log of a server or a client of '
+                     'TaoBench'
+                     if ''.join(lines).strip() else 'the output is empty')
 
 
 def _point(number: int, line: str) -> Point:
-    """The point of a line, with its fault if it has one."""
+    """The point of a line, with its fault if it has one.
+
+    :raises ParseError: the line contradicts itself
+    """
     if line.startswith(_OOM):
         return Point(number, {}, 'out of memory: an item had no room', True)
     usual = _USUAL.fullmatch(line)
@@ -318,25 +323,25 @@ def _point(number: int, line: str) -> Point:
     point = Point(number, values, fault)
     if (not fault or point.older) and point.busy and _surplus(values) > 0:
         raise ParseError(
-            number, line, f'slow_qps = {values["slow_qps"]:.1f} answers to '
-            f'the misses of fast_qps = {values["fast_qps"]:.1f} at hit_rate '
-            f'= {values["hit_rate"]:.3f}: there cannot be as many')
+            number, line, f'slow_qps = {values["slow_qps"]:.1f} exceeds the '
+            f'misses of fast_qps = {values["fast_qps"]:.1f} at hit_rate = '
+            f'{values["hit_rate"]:.3f}')
     return point
 
 
 def _fields(number: int, line: str) -> tuple[dict[str, float], str]:
-    """The values of a line, and why it cannot count, or ''."""
+    """The values of a line, and the reason why it is not counted, or ''."""
     values: dict[str, float] = {}
     fault = ''
     for part in line.split(','):
         name, equals, text = map(str.strip, part.partition('='))
         if not equals and _AFTER_COMMA.fullmatch(name):
-            raise ParseError(number, line, 'a number with a comma in it: '
+            raise ParseError(number, line, 'a number contains a comma: '
                              f'...,{name[:24]}')
         if not equals or not text:
             continue
         if name in values:
-            fault = fault or f'{name} twice: two lines in one'
+            fault = fault or f'{name} occurs twice: two lines were joined'
         # Only curr_it has a unit; without it the line was cut.
         digits = text.removesuffix('M') if name == 'curr_it' else text
         if (_NUMBER.fullmatch(digits) and math.isfinite(float(digits))
@@ -344,24 +349,25 @@ def _fields(number: int, line: str) -> tuple[dict[str, float], str]:
             values[name] = float(digits)
             if name in KEYS and values[name] > (
                     1 if name == 'hit_rate' else _MAXIMUM):
-                fault = fault or f'{name} = {text[:24]} cannot be'
+                fault = fault or f'{name} = {text[:24]} is impossible'
         elif name in KEYS:
-            fault = fault or (f'{name} = {text[:24]!r} is no number of a '
-                              'server')
+            fault = fault or (f'{name} = {text[:24]!r} is not a number that '
+                              'a server prints')
     absent = [name for name in KEYS if name not in values]
     if _OOM in line:
-        fault = f'cut in two by {_OOM}'
+        fault = f'the line is cut in two by {_OOM}'
     elif absent and not fault:
         whole = line.rpartition(',')[2].partition('=')[0].strip() in LAST
-        fault = (f'{" and ".join(absent)} missing: an older build' if whole
+        fault = (f'{" and ".join(absent)} missing: an older build wrote it'
+                 if whole
                  and not {'fast_qps', 'hit_rate', 'slow_qps'} & set(absent)
-                 else f'cut short or damaged: no {absent[0]}')
+                 else f'the line is cut or damaged: it has no {absent[0]}')
     return values, fault
 
 
 def _surplus(values: Mapping[str, float], sign: int = 1) -> float:
-    """By how much the hit rate is above the share of fast answers (or, with
-    sign -1, below it), beyond what can be."""
+    """Excess of the hit rate over the share of fast answers (with sign -1:
+    of the share over the hit rate), in excess of the possible error."""
     total = values['fast_qps'] + values['slow_qps']
     error = (_HIT_RATE_ERROR
              + values.get('crnt_conn', 0.0) / _SHORTEST / total)
@@ -370,18 +376,18 @@ def _surplus(values: Mapping[str, float], sign: int = 1) -> float:
 
 def summary(log: Log | str, window: float = WINDOW,
             interval: float = INTERVAL) -> Summary:
-    """The figures of one server.
+    """The values of one server.
 
-    :param log: or its text
-    :param window: seconds that are summed up
+    :param log: the log, or its text
+    :param window: seconds that are averaged
     :param interval: seconds between two lines
-    :raises ParseError: there are several servers' in it, or none
+    :raises ParseError: the text has the logs of several servers, or none
     """
     if isinstance(log, str):
         log, *more = servers(log)
         if more:
             raise ParseError(more[0].points[0].line, '', 'another server '
-                             'starts here: parse its log by itself')
+                             'starts here: parse its log separately')
     expected = expected_points(window, interval)
     backwards = [point for point in reversed(log.points) if point.counts]
     del backwards[expected:]
@@ -398,7 +404,8 @@ def summary(log: Log | str, window: float = WINDOW,
 
 def _left_out(log: Log, counted: Sequence[Point], expected: int
               ) -> Iterator[Remark]:
-    """Consecutive lines left out for the same reason, as one remark."""
+    """Remarks on lines that are not counted, one for consecutive lines with
+    the same reason."""
     taken = {point.line for point in counted}
     results = sorted([*log.pieces, *(
         Remark(point.line, point.line, _reason(point, counted, expected))
@@ -420,71 +427,73 @@ def _left_out(log: Log, counted: Sequence[Point], expected: int
 
 
 def _reason(point: Point, counted: Sequence[Point], expected: int) -> str:
-    """Why a point does not count."""
+    """Reason why a point is not counted."""
     if point.fault:
         return point.fault
     if point.counts:
-        return f'before the last {expected} points'
+        return f'the point is before the last {expected} points'
     if point.values['fast_qps'] <= 1:
         return 'no load: fast_qps is not above 1'
-    low = f'hit_rate below {MIN_HIT_RATE}'
+    low = f'hit_rate is below {MIN_HIT_RATE}'
     if counted and counted[0].line < point.line < counted[-1].line:
-        return f'{low}: a dip in the window'
+        return f'{low} between points that are counted'
     if counted and len(counted) < expected and point.line < counted[0].line:
-        return f'{low}: the cache is not warm, and the window is not full'
+        return f'{low}: the cache was not warm, so points are missing'
     return low
 
 
 def _notes(log: Log, counted: Sequence[Point], expected: int
            ) -> Iterator[Remark]:
-    """Remarks on points that count."""
+    """Remarks on points that are counted."""
     short = [p for p in counted if p.values['slow_qps_oom'] > 0]
     if short:
         yield Remark(short[0].line, short[-1].line, f'{len(short)} points '
-                     'count although items had no room (slow_qps_oom)')
+                     'are counted, although items had no room (slow_qps_oom)')
     lost = [p for p in counted if _surplus(p.values, -1) > 0]
     if lost:
         yield Remark(lost[0].line, lost[-1].line, f'{len(lost)} points '
-                     'count although slow_qps is less than the misses of '
-                     'hit_rate: some were not answered')
+                     'are counted, although slow_qps is below the misses of '
+                     'hit_rate: some misses were not answered')
     if counted and len(counted) < expected:
         yield Remark(counted[0].line, counted[-1].line,
-                     f'{len(counted)} data points of {expected}')
+                     f'only {len(counted)} of {expected} data points')
     if log.cut and counted and counted[-1] is log.points[-1]:
         yield Remark(counted[-1].line, counted[-1].line,
-                     f'counts, but {_CUT}')
+                     f'the point is counted, although {_CUT}')
     items = _items(log.points)
     falls = [now[0] for before, now in zip(items, items[1:], strict=False)
              if now[1] < min(0.9 * before[1], before[1] - _WOBBLE)]
     if falls:
         yield Remark(falls[0], falls[-1], 'the cache has lost items '
-                     '(curr_it): is another server\'s log in this file?')
+                     "(curr_it): does the file have another server's log?")
 
 
-def combine(found: Sequence[Summary | None]) -> dict[str, float | int | str]:
-    """All servers' figures under the names of the original's report.
+def combine(summaries: Sequence[Summary | None]
+            ) -> dict[str, float | int | str]:
+    """Values of all servers under the names of the original's report.
 
-    :param found: of each server that was started; None: it left no figures
+    :param summaries: one per server that was started; None: it has no values
     """
-    good = [one for one in found if one]
-    total = sum(one.total_qps for one in good)
+    good = [summary for summary in summaries if summary]
+    total = sum(summary.total_qps for summary in good)
     return {
-        'spawned_instances': len(found), 'successful_instances': len(good),
-        'role': 'server',
-        'fast_qps': sum(one.fast_qps for one in good),
-        'slow_qps': sum(one.slow_qps for one in good),
-        'hit_ratio': sum(one.hit_ratio for one in good) / max(len(good), 1),
+        'spawned_instances': len(summaries),
+        'successful_instances': len(good), 'role': 'server',
+        'fast_qps': sum(summary.fast_qps for summary in good),
+        'slow_qps': sum(summary.slow_qps for summary in good),
+        'hit_ratio': sum(summary.hit_ratio for summary in good)
+        / max(len(good), 1),
         'total_qps': total,
-        'num_data_points': sum(one.num_data_points for one in good),
+        'num_data_points': sum(summary.num_data_points for summary in good),
         'score': total / BASELINE}
 
 
 # A client's log ------------------------------------------------------------
 
 def _is_client(text: str) -> bool:
-    """memtier's table, and no statistics of a server.
+    """Whether the text has memtier's table and no statistics of a server.
 
-    :raises ParseError: both are there
+    :raises ParseError: it has both
     """
     client_at = server_at = 0
     for number, line in enumerate(_LINE_END.split(text), 1):
@@ -493,28 +502,29 @@ def _is_client(text: str) -> bool:
         if not server_at and line.strip().startswith(_START):
             server_at = number
     if client_at and server_at:
-        raise ParseError(max(client_at, server_at), '', 'the logs of a '
-                         'server and of a client in one file: parse each by '
-                         'itself')
+        raise ParseError(max(client_at, server_at), '', 'the file has the '
+                         'logs of a server and of a client: parse them '
+                         'separately')
     return client_at > 0
 
 
 def client(text: str) -> tuple[Record, ...]:
-    """The figures of the test, the second of a client's two runs.
+    """The records of the test, the second of a client's two runs.
 
-    :raises ParseError: there are not two, or one of them cannot be trusted
+    :raises ParseError: there are not two runs, or one cannot be trusted
     """
     lines = text.split('\n')
-    match = memtier.parse('\n'.join(
+    records = memtier.parse('\n'.join(
         '' if _WRAPPER.match(line.rstrip()) else line for line in lines))
     runs = sum(line.strip().startswith('ALL STATS') for line in lines)
     if runs != 2:
         raise ParseError(
-            len(lines), lines[-1], 'one run of two: the test did not end'
-            if runs == 1 else f'{runs} runs: a client has a warm-up and a '
-            'test; parse each client by itself')
+            len(lines), lines[-1], 'the file has only one of two runs: the '
+            'test did not end' if runs == 1 else f'the file has {runs} runs, '
+            'but a client has two, warm-up and test: parse each client '
+            'separately')
     test = [(record, re.fullmatch(r'(\w+)\[run=2(?:,(.+))?\]',
-                                  record.metric)) for record in match]
+                                  record.metric)) for record in records]
     return tuple(Record('tao_bench_client', record.version, record.size,
                         name[1] + (f'[{name[2]}]' if name[2] else ''),
                         record.value, record.unit, record.line)

@@ -1,10 +1,10 @@
-"""What TaoBench's programs are called among the features."""
+"""Features of the programs of TaoBench."""
 from __future__ import annotations
 
-#: What the suite's own program is.
+#: Features of the embedded program.
 EMBEDDED = ('tao_server',)
 
 
 def offered(source: str) -> tuple[str, ...]:
-    """Features of an environment, by where its programs come from."""
+    """Features of an environment, by the source of its programs."""
     return EMBEDDED if source == 'embedded' else ()

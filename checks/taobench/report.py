@@ -1,7 +1,7 @@
-"""The original's report of a run: one JSON, and a table for each server.
+"""Report of a run in the original's format: JSON, and a table per server.
 
 Names, keys and columns are those of DCPerf (benchpress/cli/commands/run.py,
-packages/tao_bench/parser.py), so that its readers can read ours.
+packages/tao_bench/parser.py), so that its tools can read the report.
 """
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ SINGLE = ('fast_qps', 'slow_qps', 'total_qps', 'hit_ratio',
 
 
 def time_series(log: Log) -> str:
-    """A server's points as CSV, one row for each of its lines.
+    """A server's points as CSV, one row per line of its log.
 
-    What a line does not have is left empty; the original says 0.
+    A missing field is empty; the original writes 0.
     """
     rows = [','.join(COLUMNS)]
     for number, point in enumerate(log.points):
@@ -45,7 +45,7 @@ def server_metrics(summary: Summary) -> dict[str, float | int | str]:
 
 
 def client_metrics(records: Sequence[Record]) -> dict[str, float | str]:
-    """The metrics of a client, role `client`: operations a second."""
+    """The metrics of a client, role `client`: operations per second."""
     rates = {record.metric: record.value for record in records}
     return {'role': 'client', **{
         name: rates[metric] for name, metric in (
@@ -59,19 +59,19 @@ def document(job: Job, machines: Sequence[Mapping[str, Mapping[str, str]]],
              more: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The report of one run.
 
-    :param machines: what machine.py says, the server's first: the caches of
-        the report are its own
-    :param arguments: as the program was called
-    :param timestamp: when the run began. Unit: s since 1970
-    :param more: metadata that the original does not have: of its own program
-        all else is known
-    :raises ValueError: a figure that JSON does not have
+    :param machines: output of machine.py; the report has the caches of the
+        first machine, the server's
+    :param arguments: arguments of the program
+    :param timestamp: start of the run. Unit: s since 1970
+    :param more: metadata that the original does not have
+    :raises ValueError: a value is nan or infinite
     """
     for name, value in metrics.items():
         if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f'{name} = {value} is no figure for a report')
+            raise ValueError(f'{name} = {value} cannot be part of a report, '
+                             'because it is not finite')
     return {
-        'machines': [dict(one['machine']) for one in machines],
+        'machines': [dict(machine['machine']) for machine in machines],
         'metadata': {**(machines[0]['metadata'] if machines else {}),
                      **(more or {})},
         'run_id': run_id, 'timestamp': int(timestamp),
@@ -84,7 +84,7 @@ def files(report: Mapping[str, Any], logs: Sequence[Log | None],
           iteration: int = 1) -> dict[str, str]:
     """All files of a report: path under the results -> text.
 
-    :param logs: of each server; None: it has left none
+    :param logs: log of each server; None: it has no log
     """
     folder = f'benchmark_metrics_{report["run_id"]}'
     name = (f'{report["benchmark_name"]}_metrics_{report["timestamp"]}'

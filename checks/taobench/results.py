@@ -1,6 +1,6 @@
-"""Reads a run's files: points over time, CPU usage, logs.
+"""Points over time from the files of a run: logs and CPU use.
 
-Pure.  `series` is what `plumb report` draws, see perflogs/README.md.
+`plumb report` plots `series`, see perflogs/README.md.
 """
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Phases = Mapping[str, tuple[float, float]]
 
 
 class Busy:
-    """CPU usage of a node over time, as recorded by serving/usage.py.
+    """CPU use of a node over time, recorded by services/usage.py.
 
-    :raises ParseError: they are damaged
+    :raises ParseError: a line is damaged
     """
 
     def __init__(self, text: str) -> None:
@@ -33,17 +33,18 @@ class Busy:
                 if len(ticks) != 4:
                     raise ValueError
             except ValueError:
-                raise ParseError(number, line, 'not a note of the CPU'
-                                 ) from None
+                raise ParseError(number, line, 'the line is not a sample of '
+                                 'the CPU use') from None
             self.notes.append((at, *ticks))
 
     def between(self, first: float, last: float) -> Cpu | None:
-        """The shares in an interval; None: fewer than two rows are in it."""
+        """CPU use in an interval; None: it has fewer than two samples."""
         inside = [note for note in self.notes if first <= note[0] <= last]
         return _share(inside[0], inside[-1]) if len(inside) > 1 else None
 
     def over_time(self) -> Iterator[tuple[float, Cpu]]:
-        """The share since the previous row, for each row but the first."""
+        """Time and CPU use since the previous sample, for each sample but the
+        first."""
         for before, now in zip(self.notes, self.notes[1:], strict=False):
             share = _share(before, now)
             if share:
@@ -60,12 +61,12 @@ def _share(before: Sequence[float], now: Sequence[float]) -> Cpu | None:
 
 
 def of_clients(texts: Sequence[str], interval: float) -> Log:
-    """The points of a server that prints none, from its clients' rows.
+    """The points of a server without statistics, from the rows of its clients.
 
-    A read that missed was followed by a write: `slow`.
+    A read that missed was followed by a write and is counted as `slow`.
 
-    :param texts: CSV of plumbload --series, of one phase, one a client
-    :raises ParseError: one of them is damaged
+    :param texts: CSV of plumbload --series of one phase, one per client
+    :raises ParseError: a text is damaged
     """
     results: list[tuple[float, float]] = []
     for text in texts:
@@ -75,17 +76,17 @@ def of_clients(texts: Sequence[str], interval: float) -> Log:
                 time, operations, misses = (float(row[name]) for name in (
                     'time_s', 'operations', 'misses'))
             except (KeyError, TypeError, ValueError):
-                raise ParseError(number + 2, str(row), 'no row of a series '
-                                 'of plumbload') from None
+                raise ParseError(number + 2, str(row), 'this is not a row of '
+                                 'plumbload --series') from None
             if time - last < interval / 2:
-                # Rows after the end are for answers still in flight.
+                # Rows after the end have answers that were still in flight.
                 break
             last = time
             if number == len(results):
                 results.append((0.0, 0.0))
-            have = results[number]
-            results[number] = (have[0] + max(operations - 2 * misses, 0),
-                             have[1] + misses)
+            hits, missed = results[number]
+            results[number] = (hits + max(operations - 2 * misses, 0),
+                               missed + misses)
     return _log(results, interval)
 
 
@@ -112,11 +113,11 @@ def joined(logs: Sequence[Log]) -> Log:
 
 def series(summary: Sequence[Summary | None], starts: Sequence[float],
            interval: float, busy: Mapping[str, Busy], phases: Phases) -> str:
-    """All points of a run, of its servers and of their machines, as CSV.
+    """All points of the servers of a run and of their nodes, as CSV.
 
-    :param starts: when each server began to count. Unit: s since 1970
-    :param interval: between two points. Unit: s
-    :param busy: name of a node -> its CPU
+    :param starts: time when each server began to count. Unit: s since 1970
+    :param interval: time between two points. Unit: s
+    :param busy: name of a node -> its CPU use
     """
     first = min(starts)
     out = io.StringIO()
@@ -125,7 +126,7 @@ def series(summary: Sequence[Summary | None], starts: Sequence[float],
 
     def phase(at: float) -> str:
         for name, (begin, end) in phases.items():
-            # A point describes the interval that ends at its time.
+            # A point belongs to the interval that ends at its time.
             if begin < at <= end + interval / 2:
                 return name
         return 'after' if at > phases['test'][1] else (
@@ -141,7 +142,7 @@ def series(summary: Sequence[Summary | None], starts: Sequence[float],
         if not one:
             continue
         counted = {point.line for point in one.counted}
-        # A damaged line stands for an interval, too.
+        # A damaged line belongs to an interval, too.
         for number, point in enumerate(
                 [p for p in one.log.points if not p.out_of_memory], 1):
             if not point.rates:
@@ -162,7 +163,7 @@ def series(summary: Sequence[Summary | None], starts: Sequence[float],
     return out.getvalue()
 
 
-def _why(one: Summary, point: Point) -> str:
-    """Why a point was left out."""
-    return next((remark.reason for remark in one.left_out
+def _why(summary: Summary, point: Point) -> str:
+    """Reason why a point was left out."""
+    return next((remark.reason for remark in summary.left_out
                  if remark.first <= point.line <= remark.last), 'left out')

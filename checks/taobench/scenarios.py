@@ -1,8 +1,8 @@
-"""The runs of TaoBench that are measured, by mode.
+"""The scenarios of TaoBench, and their modes.
 
-At the original's size a run takes half an hour and the whole memory of a
-machine. A small one has the same threads, keys for the same hit ratio and
-the same rules, and takes half a minute: it watches the path, not the machine.
+At the original scale a run takes half an hour and the whole memory of a
+machine. At the small scale it takes half a minute, with the same threads, hit
+ratio and rules: it tests the software and the network, not the whole machine.
 """
 from __future__ import annotations
 
@@ -14,42 +14,41 @@ from config.records.scenarios import modes_from
 from .jobs import Value
 from .sizing import cache_mb, instances_for
 
-#: What each program is called -> feature of the environment that has it.
+#: Program -> feature of an environment that has it.
 PROGRAMS = {'tao_server': 'tao_server', 'tao_bench_server': 'tao_bench',
             'memcached': 'memcached'}
 
-#: Parameters of the servers, and of the clients, instead of the defaults.
+#: Scale -> parameters of the servers and of the clients that replace defaults.
 SCALES: dict[str, tuple[Mapping[str, Value], Mapping[str, Value]]] = {
-    # One second has enough reads for a hit rate.
+    # One second has enough reads for the hit rate.
     'small': ({'test_time': 12, 'stats_interval': 1000, 'timeout_buffer': 0},
               {'clients_per_thread': 20, 'wait_after_warmup': 1}),
     'original': ({}, {}),
 }
 
-#: Memory of a small point for each CPU of the servers (GB), and its longest
-#: warm-up (s). It ends as soon as each key was requested WARM_UP_PASSES times,
-#: on two CPUs after 7 s, when the hit ratio is that of the test; 4 300
-#: requests a second and CPU are enough. Where it is not there in time the run
-#: is not valid, and fails.
+#: At the small scale: memory per CPU of the servers (GB), maximum warm-up (s),
+#: and requests per key that end it. Then the hit ratio is that of the test. On
+#: two CPUs the warm-up takes 7 s; 4 300 requests/s per CPU are sufficient. If
+#: the warm-up is too slow, the run is invalid and fails.
 SMALL_MEMORY, WARM_UP, WARM_UP_PASSES = 0.008, 15, 5
 
-#: Smallest memory. memcached refuses items of 16 MB, which the original needs,
-#: in a cache of less than 32 MB. Unit: GB.
+#: Minimum memory. memcached refuses items of 16 MB, which the original needs,
+#: if the cache has less than 32 MB. Unit: GB.
 MIN_MEMORY = {'tao_server': 0.0, 'tao_bench_server': 0.064,
                 'memcached': 0.064}
 
-#: tunning_factor of a small point for a hit ratio of 0.89, by trial: that of
-#: a large cache, and how much less it is in one of 1 MB, of which more is
-#: lost to pages that are half used. Seen with 12 and 48 MB, and ours with
-#: 192; the original's server, not seen, is taken to have its own default in a
-#: large cache and to lose as much as memcached.
+#: tunning_factor at the small scale for a hit ratio of 0.89, found by trial:
+#: the value of a large cache, and its reduction for a cache of 1 MB, which
+#: loses more memory to half-used pages. It was measured with 12 and 48 MB, for
+#: tao_server also with 192 MB. The values of the original's server are not
+#: measured: its default, and the reduction of memcached.
 TUNING = {'tao_server': (0.8125, 0.126), 'tao_bench_server': (0.807, 1.2),
           'memcached': (0.82, 1.2)}
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One job, with one program, on so many machines."""
+    """One job, with one program, on a number of machines."""
     #: The original's name without tao_bench_.
     job: str
     program: str = 'tao_server'
@@ -59,8 +58,10 @@ class Scenario:
     client_nodes: int = 0
 
     def given(self, cpus: int) -> tuple[dict[str, Value], dict[str, Value]]:
-        """Parameters of the servers, which have so many CPUs, and of the
-        clients."""
+        """Parameters of the servers and of the clients that are not defaults.
+
+        :arg cpus: CPUs of the servers.
+        """
         servers, clients = SCALES[self.scale]
         if self.scale == 'original':
             return {**servers}, {**clients}
@@ -74,8 +75,8 @@ class Scenario:
 
     @property
     def passes(self) -> int:
-        """Requests for each key that end the warm-up; 0: it ends by time,
-        as the original's."""
+        """Requests per key that end the warm-up; 0: it ends by time, as in
+        the original."""
         return WARM_UP_PASSES * (self.scale == 'small')
 
     @property
@@ -90,7 +91,7 @@ class Scenario:
 
 
 def scenarios() -> Iterator[tuple[Scenario, str]]:
-    """Every point, and the first mode that it belongs to."""
+    """Every scenario, and its first mode."""
     yield Scenario('standalone'), 'quick'
     jobs = ('autoscale', 'autoscale_v2_beta', 'custom', '64g')
     for job in jobs:
@@ -108,5 +109,5 @@ def scenarios() -> Iterator[tuple[Scenario, str]]:
 
 
 def modes_of(scenario: Scenario) -> set[str]:
-    """The modes that a point belongs to."""
+    """The modes of a scenario."""
     return modes_from(dict(scenarios())[scenario])

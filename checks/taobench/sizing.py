@@ -1,7 +1,7 @@
-"""What TaoBench runs on a machine: instances, threads, memory, keys, clients.
+"""Sizes of TaoBench on a machine: servers, threads, memory, keys, clients.
 
-Pure: the rules are those of the original's code (DCPerf, packages/tao_bench,
-2025-06), where its guide is older.  README.md says where we differ.
+The rules are those of the original's code (DCPerf, packages/tao_bench,
+2025-06); its guide is older.  README.md lists the differences.
 """
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from checks.taobench.jobs import Job, Value
 
 #: CPUs that one server can use well.
 CPUS_PER_SERVER = 72
-#: The cache's share of the memory; the rest is for memory it does not count.
+#: Share of the cache in the memory; the cache does not count the rest.
 MEMORY_USE = 0.75
 #: Mean size of an item. Unit: bytes.
 ITEM = 434
-#: Most connections of a client.
+#: Maximum number of connections of a client.
 CONNECTIONS = 32768
 #: CPUs that a client does not use.
 SPARE_CPUS = 6
-#: Prefix of every key with its index; the seed of the prefix is fixed.
+#: Length of a key: a constant prefix and the index.
 KEY_BYTES = 220
 PORT = 11211
-#: For clients to start; slack of a phase; slack of the servers after their
-#: lifetime. Unit: seconds.
+#: Time limit for the start of clients; additional time of a phase, and of the
+#: servers after their lifetime. Unit: seconds.
 START_TIMEOUT, PHASE_MARGIN, SERVER_MARGIN = 60, 30, 60
 
 
@@ -38,7 +38,7 @@ class Machine:
     cpus: Sequence[Cpu]
     #: Unit: GB of 2^30 bytes.
     memory: float
-    #: Number of NUMA nodes, with those that have no CPUs; 0: as many as have.
+    #: Number of NUMA nodes, also of those without CPUs; 0: those of the CPUs.
     numa_nodes: int = 0
 
     @property
@@ -53,39 +53,39 @@ class Instance:
     port: int
     #: The first threads of its cores, then their siblings.
     cpus: tuple[int, ...]
-    #: NUMA nodes that these CPUs lie in.
+    #: NUMA nodes of these CPUs.
     numa: tuple[int, ...]
     #: numactl and taskset before the command; empty: the whole machine.
     bind: tuple[str, ...]
-    #: The value given to the clients. Unit: GB.
+    #: Memory that the clients receive as server_memsize. Unit: GB.
     memsize: float
-    #: The cache's. Unit: MB of 2^20 bytes.
+    #: Memory of the cache. Unit: MB of 2^20 bytes.
     memory: int
     fast_threads: int
     dispatchers: int
     slow_threads: int
     nic_channels: int
-    #: Options of the server, letters and `-o` names, as the original says
-    #: them; None: the name alone.  Paths of files are not among them.
+    #: Options of the server, letters and `-o` names of the original; None: no
+    #: value.  Paths of files are not among them.
     options: Mapping[str, Value | None]
 
 
 @dataclass(frozen=True)
 class Client:
     """One client process."""
-    #: Index of its machine, and of the instance that it loads.
+    #: Index of its machine, and of its server.
     machine: int
     server: int
     port: int
     threads: int
     #: Connections of each thread.
     connections: int
-    #: Keys are 1 to this.
+    #: Largest key; the smallest is 1.
     keys: int
     #: The arguments of `run.py client`.
     arguments: Mapping[str, Value]
     #: The client's options in the original's instructions, in their order.
-    told: Mapping[str, Value]
+    instruction_options: Mapping[str, Value]
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,10 @@ class Plan:
     memsize: float
     warmup_time: int
     test_time: int
-    #: From the start of a server to its end, and to when it is killed.
+    #: Time from the start of a server to its end, and to its kill.
     lifetime: int
     kill_after: int
-    #: The name of the server's machine that clients are given.
+    #: Name of the server's machine for the clients.
     hostname: str
 
     def connections(self, server: int) -> int:
@@ -110,26 +110,26 @@ class Plan:
                    for client in self.clients if client.server == server)
 
     def keys_of(self, client: Client) -> int:
-        """A client's part of the keys that its server is asked for."""
-        peers = sum(one.server == client.server for one in self.clients)
+        """Number of keys of a client, its part of the keys of its server."""
+        peers = sum(peer.server == client.server for peer in self.clients)
         return -(-client.keys // peers)
 
     def client_connections(self, machine: int) -> int:
-        """Connections that one client machine opens: its open files."""
+        """Connections, and so open files, of one client machine."""
         return sum(client.threads * client.connections
                    for client in self.clients if client.machine == machine)
 
 
 def instances_for(cpus: int) -> int:
-    """Servers that this many CPUs get."""
+    """Number of servers for this number of CPUs."""
     return -(-cpus // CPUS_PER_SERVER)
 
 
 def distribute(cpus: Sequence[Cpu], parts: int) -> list[list[int]]:
-    """CPUs of each part: whole cores, the first parts get one more.
+    """CPUs of each part: whole cores; the first parts have one more.
 
-    A part has the first threads of its cores, then their siblings: where the
-    kernel counts all first threads first, what the original does.
+    A part has the first threads of its cores, then their siblings. The
+    original does the same if the kernel numbers all first threads first.
     """
     try:
         return divide(cpus, parts)
@@ -138,7 +138,7 @@ def distribute(cpus: Sequence[Cpu], parts: int) -> list[list[int]]:
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """CPUs in their order as taskset takes them: 0-3,8-8."""
+    """CPUs in the format of taskset, in their order: 0-3,8-8."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number - runs[-1][1] == 1:
@@ -149,35 +149,36 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def warmup(memsize: float) -> int:
-    """Length of the warm-up that fills so many GB. Unit: s."""
+    """Length of the warm-up that fills this memory in GB. Unit: s."""
     return max(int(5 * memsize), 1200)
 
 
 def key_count(memsize: float, hit_ratio: float = 0.9,
               tuning: float = 0.807) -> int:
-    """Keys that a cache of a machine of so many GB is asked for.
+    """Number of keys for a machine with this memory in GB.
 
-    :param hit_ratio: the share of them that it shall hold
-    :param tuning: of the number that this takes, found by trial
+    :param hit_ratio: share of the keys that the cache holds
+    :param tuning: factor for the number of keys, found by trial
     """
     held = int(cache_mb(memsize) * 2 ** 20 / ITEM)
     return int(int(held / hit_ratio) * tuning)
 
 
 def cache_mb(memsize: float) -> int:
-    """MB of the cache in so many GB."""
+    """Size of the cache in MB for this memory in GB."""
     return int(memsize * 1024 * MEMORY_USE)
 
 
 def client_threads(cpus: int, expected: int = 0) -> int:
-    """Threads of a client on so many CPUs."""
+    """Number of threads of a client on this number of CPUs."""
     if expected > 0:
         return expected
     return cpus - SPARE_CPUS if cpus > SPARE_CPUS else max(int(cpus * 0.8), 1)
 
 
 def connections_per_thread(cpus: int, expected: int = 0) -> int:
-    """Connections of a client's thread, capped; 0 wants 380."""
+    """Number of connections per thread of a client, limited by the CPUs; 0
+    requests 380."""
     return min(expected or 380, max(CONNECTIONS // cpus, 1))
 
 
@@ -186,15 +187,15 @@ def plan(of: Job, machine: Machine,
          client_given: Mapping[str, Value] | None = None,
          client_cpus: Sequence[int] = (),
          hostname: str = '') -> Plan:
-    """All processes that one run of a job starts.
+    """Plan of all processes that one run of a job starts.
 
     :param given: parameters of the job, or of its role `server`
-    :param client_given: of its role `client`, or of the clients that a job
-        without roles starts, beyond what it tells them
-    :param client_cpus: CPUs of each client machine; none: as the job's
-        parameters say
-    :param hostname: of the server, where the parameters have none
-    :raises ValueError: what cannot be, with the parameter's name
+    :param client_given: parameters of its role `client`, or further parameters
+        of the clients that a job without roles starts
+    :param client_cpus: CPUs of each client machine; empty: from the job's
+        parameters
+    :param hostname: name of the server, if the parameters have none
+    :raises ValueError: a parameter is invalid; the message names it
     """
     if not machine.cpus:
         raise ValueError('the server machine has no CPUs')
@@ -207,30 +208,31 @@ def plan(of: Job, machine: Machine,
 def _single(of: Job, machine: Machine, given: Mapping[str, Value] | None,
             client_given: Mapping[str, Value] | None,
             client_cpus: Sequence[int], hostname: str) -> Plan:
-    """One server on the whole machine; every client is told by itself."""
+    """Plan with one server on the whole machine, for jobs with roles."""
     values = jobs.settings(of, 'server', given)
     memsize = _number(values, 'memsize')
     port = int(_number(values, 'port_number')) or PORT
     # Both sides must agree: arguments not given to a client are the server's.
-    answer = {'server_hostname': hostname, 'server_memsize': memsize,
-            'warmup_time': values['warmup_time'],
-            'test_time': values['test_time'], 'server_port_number': port,
-            'disable_tls': values['disable_tls'], **(client_given or {})}
-    message = jobs.settings(of, 'client', answer)
+    options = {'server_hostname': hostname, 'server_memsize': memsize,
+               'warmup_time': values['warmup_time'],
+               'test_time': values['test_time'], 'server_port_number': port,
+               'disable_tls': values['disable_tls'], **(client_given or {})}
+    client_values = jobs.settings(of, 'client', options)
     cpus = distribute(machine.cpus, 1)[0]
     server = _instance(0, cpus, machine, values, memsize, port, ())
     count = len(machine.cpus)
-    clients = tuple(_client(index, 0, own, message, answer)
+    clients = tuple(_client(index, 0, own, client_values, options)
                     for index, own in enumerate(client_cpus or [count] * 2))
     return _plan(of, values, (server,), clients, memsize,
                  int(_number(values, 'warmup_time')), 0,
-                 str(message['server_hostname']))
+                 str(client_values['server_hostname']))
 
 
 def _autoscale(of: Job, machine: Machine, given: Mapping[str, Value] | None,
                client_given: Mapping[str, Value] | None,
                client_cpus: Sequence[int], hostname: str) -> Plan:
-    """As many servers as the machine has room for; clients are told all."""
+    """Plan with as many servers as suit the machine, for jobs without roles.
+    """
     values = jobs.settings(of, '', given)
 
     def whole(name: str) -> int:
@@ -264,37 +266,38 @@ def _autoscale(of: Job, machine: Machine, given: Mapping[str, Value] | None,
     own = list(client_cpus) or [whole('client_cores')
                                 or len(machine.cpus)] * machines
     if len(own) != machines:
-        raise ValueError(f'num_clients = {machines}, but CPUs of {len(own)} '
-                         'client machines are given')
-    message = _told(values, len(machine.cpus))
+        raise ValueError(f'num_clients = {machines} does not match the number '
+                         f'of client machines, {len(own)}')
+    connections = _client_connections(values, len(machine.cpus))
     client_job = jobs.JOBS['tao_bench_custom']
     clients = []
     # More servers than machines: each server has one client; otherwise
     # each machine has one.
     for index in range(max(count, machines)):
         server, place = index % count, index % machines
-        words = {'server_hostname': values['server_hostname'],
-                 'server_memsize': memsize / count,
-                 'warmup_time': values['warmup_time'],
-                 'test_time': values['test_time'],
-                 'server_port_number': first + server, **message}
+        options = {'server_hostname': values['server_hostname'],
+                   'server_memsize': memsize / count,
+                   'warmup_time': values['warmup_time'],
+                   'test_time': values['test_time'],
+                   'server_port_number': first + server, **connections}
         if whole('sanity') and index == 0:
-            words['sanity'] = values['sanity']
+            options['sanity'] = values['sanity']
         if whole('client_wait_after_warmup') >= 0:
-            words['wait_after_warmup'] = values['client_wait_after_warmup']
+            options['wait_after_warmup'] = values['client_wait_after_warmup']
         if whole('disable_tls'):
-            words['disable_tls'] = 1
-        request = {**words, **(client_given or {})}
+            options['disable_tls'] = 1
+        options |= client_given or {}
         clients.append(_client(
             place, server, own[place],
-            jobs.settings(client_job, 'client', request), request))
+            jobs.settings(client_job, 'client', options), options))
     return _plan(of, values, tuple(instances), tuple(clients), memsize,
                  whole('warmup_time'), SERVER_MARGIN,
                  str(values['server_hostname']))
 
 
-def _told(values: Mapping[str, Value], cpus: int) -> dict[str, Value]:
-    """Connections a thread that the clients are told of, if at all."""
+def _client_connections(values: Mapping[str, Value], cpus: int
+                        ) -> dict[str, Value]:
+    """The clients' option for connections per thread; empty: the default."""
     expected = int(_number(values, 'clients_per_thread'))
     per_cpu = int(_number(values, 'conns_per_server_core'))
     if not expected and per_cpu:
@@ -313,8 +316,10 @@ def _instance(index: int, cpus: Sequence[int], machine: Machine,
 
     memory = cache_mb(memsize)
     if memory < 1:
-        raise ValueError(f'memsize: {memsize:g} GB for a server leave its '
-                         'cache no MB')
+        raise ValueError(
+            f'memsize: {memsize:g} GB per server are too few: the '
+            'cache would have less than 1 MB'
+        )
     fast = max(share(len(cpus), 'fast_threads_ratio'), 1)
     dispatchers = max(share(fast, 'dispatcher_to_fast_ratio'), 1)
     slow = max(share(fast, 'slow_to_fast_ratio'), 1)
@@ -341,7 +346,7 @@ def _instance(index: int, cpus: Sequence[int], machine: Machine,
 
 
 def _client(machine: int, server: int, cpus: int,
-            values: Mapping[str, Value], reported: Mapping[str, Value]
+            values: Mapping[str, Value], options: Mapping[str, Value]
             ) -> Client:
     if cpus < 1:
         raise ValueError(f'client machine {machine + 1} has no CPUs')
@@ -354,7 +359,7 @@ def _client(machine: int, server: int, cpus: int,
         max(key_count(_number(values, 'server_memsize'),
                       _number(values, 'target_hit_ratio'),
                       _number(values, 'tunning_factor')), 1),
-        values, reported)
+        values, options)
 
 
 def _plan(of: Job, values: Mapping[str, Value],
@@ -377,18 +382,18 @@ def _number(values: Mapping[str, Value], name: str) -> float:
 # Command lines of the original's programs ----------------------------------
 
 def certificates_of(prefix: str) -> tuple[str, str]:
-    """Certificate and key that belong to the original's installation."""
+    """Certificate and key of the original's installation."""
     return f'{prefix}/certs/example.crt', f'{prefix}/certs/example.key'
 
 
 def server_command(server: Instance, prefix: str, address: str = '',
                    certificates: tuple[str, str] | None = None) -> list[str]:
-    """tao_bench_server, bound to its CPUs.
+    """Command of tao_bench_server, bound to its CPUs.
 
-    :param prefix: where the original has been built: its program, the sizes
+    :param prefix: folder of the original's build, with its program, the sizes
         of items and the certificates
-    :param address: to listen on; the original listens on all
-    :param certificates: others than its own
+    :param address: address on which it listens; '': all, as in the original
+    :param certificates: certificate and key; None: the original's
     """
     cert, key = certificates or certificates_of(prefix)
     words = [*server.bind, f'{prefix}/tao_bench_server']
@@ -407,15 +412,15 @@ def server_command(server: Instance, prefix: str, address: str = '',
 
 def client_command(client: Client, prefix: str, seconds: int,
                    certificates: tuple[str, str] | None = None) -> list[str]:
-    """tao_bench_client for one phase, the warm-up or the test.
+    """Command of tao_bench_client for one phase, the warm-up or the test.
 
-    :param certificates: others than the original's own
+    :param certificates: certificate and key; None: the original's
     """
     values = client.arguments
     cert, key = certificates or certificates_of(prefix)
     if not values['server_hostname']:
-        raise ValueError('server_hostname: the clients need the name or '
-                         'address of the server')
+        raise ValueError('server_hostname is missing: the clients need the '
+                         'name or address of the server')
     words = [
         f'{prefix}/tao_bench_client', '-s', str(values['server_hostname']),
         '-p', str(client.port), '-P', 'memcache_binary',
@@ -449,9 +454,9 @@ def nic_commands(server: Instance, values: Mapping[str, Value],
 
 
 def instructions(of: Plan, program: str = './benchpress_cli.py') -> str:
-    """What a person is to run on each client machine, as the original says.
+    """The original's instructions for the client machines.
 
-    :param program: DCPerf's command there
+    :param program: DCPerf's command on these machines
     """
     lines = ['Please run the following commands **simultaneously** on all '
              'the client machines.']
@@ -460,7 +465,7 @@ def instructions(of: Plan, program: str = './benchpress_cli.py') -> str:
         lines.append(f'Client {machine + 1}:')
         lines += [' '.join([
             program, 'run', 'tao_bench_custom', '-r', 'client', '-i',
-            shlex.quote(json.dumps(dict(client.told)))])
+            shlex.quote(json.dumps(dict(client.instruction_options)))])
             for client in of.clients if client.machine == machine]
         lines.append('')
     return '\n'.join(lines) + '\n'

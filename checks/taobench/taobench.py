@@ -1,4 +1,4 @@
-"""TaoBench: a caching server under the read load of a social graph."""
+"""Checks of TaoBench: a caching server under the load of a social graph."""
 from __future__ import annotations
 
 import json
@@ -31,13 +31,13 @@ from . import parser as tao
 from .scenarios import PROGRAMS, Scenario, modes_of, scenarios
 
 HERE = Path(__file__).resolve().parent
-#: The guide wants 10 to 50 Gb/s. Unit: Mb/s.
+#: Minimum bandwidth of the guide, which has 10 to 50 Gb/s. Unit: Mb/s.
 LINK = 10_000
 
 
-def offered(*wanted: str) -> list[Scenario]:
-    """The points of these programs that some environment and partition of
-    this system can run."""
+def offered(*names: str) -> list[Scenario]:
+    """Scenarios of these programs that some environment and partition of this
+    system can run."""
     parts = rt.runtime().system.partitions
     features = {f for part in parts for env in part.environs
                 for f in env.features}
@@ -45,14 +45,14 @@ def offered(*wanted: str) -> list[Scenario]:
     return [
         scenario
         for scenario, _ in scenarios()
-        if scenario.program in wanted
+        if scenario.program in names
         and PROGRAMS[scenario.program] in features
         and nodes_feature(scenario.nodes) in sizes
     ]
 
 
 class TaoPrograms(base.Programs):
-    """The suite's own server and load generator, or the original's."""
+    """The embedded server and load generator, or the original's."""
 
     family = 'taobench'
 
@@ -68,7 +68,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     family = 'taobench'
 
-    #: Job, program, size, and where the clients are; a check makes it a
+    #: Job, program, scale and place of the clients; each check makes it a
     #: parameter.
     scenario: Scenario
 
@@ -76,18 +76,18 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     #: the original's names: -S TaoBench.settings=memsize:1,test_time:60
     settings = variable(typ.Dict[str, str], value={})
 
-    #: Parameters of the clients likewise.
+    #: Parameters of the clients under the original's names.
     client_settings = variable(typ.Dict[str, str], value={})
 
-    #: People start the clients, on machines outside the job; the job says
-    #: how in run.1.clients.txt and waits for them.
+    #: Users start the clients on machines outside the job; run.1.clients.txt
+    #: has the commands, and the job waits for them.
     outside = variable(bool, value=False)
 
-    #: For the clients to connect. Unit: s. Default: ten times the original's.
+    #: Time limit for the clients to connect. Unit: s. Default: ten times the
+    #: original's.
     come_limit = variable(float, value=10.0 * sizing.START_TIMEOUT)
 
-    #: How many data points are wanted: as the original's code has it, or its
-    #: guide.
+    #: Rule for the number of data points: the original's code, or its guide.
     rule = variable(typ.Str[r'code|guide'], value='code')
 
     @run_after('init')
@@ -101,10 +101,10 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         if instead:
             self.descr += f' (deprecated: use {instead})'
         if self.outside:
-            # People start the clients only once.
+            # Users start the clients only once.
             self.repetitions = 1
         if self.scenario.scale == 'original':
-            # Half an hour each: its median is over its data points.
+            # A run takes half an hour and already has many data points.
             self.repetitions = 1
 
     @run_after('setup')
@@ -115,8 +115,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 f'{self.scenario.job} is deprecated: use {instead}'
             )
         if (self.current_partition.processor.num_cpus_per_core or 1) > 1:
-            # Servers take whole cores: a site's --hint=nomultithread would
-            # leave a job that asks for more CPUs than there are.
+            # Servers use whole cores: with a site's --hint=nomultithread the
+            # job would request more CPUs than exist.
             self.use_multithreading = True
         self.time_limit = max(self.time_limit or 0, self.seconds_needed())
 
@@ -133,32 +133,35 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                            'run.*.csv', 'run.*.txt']
 
     def run_complete(self) -> bool:
-        """Polled while the job runs; prints the instructions for people."""
-        message = Path(self.stagedir, 'run.1.clients.txt')
-        if self.outside and not self.told and message.exists():
-            self.told = True
-            self.logger.info(message.read_text())
+        """Poll the job; print the instructions for users when they exist."""
+        instructions = Path(self.stagedir, 'run.1.clients.txt')
+        if (self.outside and not self.instructions_printed
+                and instructions.exists()):
+            self.instructions_printed = True
+            self.logger.info(instructions.read_text())
         return super().run_complete()
 
     #: Whether the instructions were printed.
-    told = False
+    instructions_printed = False
 
     # The plan ------------------------------------------------------------
 
     @property
     def tls(self) -> bool:
-        """Connections are encrypted: where the programs can."""
+        """Whether connections are encrypted, which the programs must support.
+        """
         return (bool({'tao_tls', 'store_tls'}
                      & set(self.current_environ.features))
                 or self.program == 'tao_bench_server')
 
     @property
     def machine(self) -> sizing.Machine:
-        """The server's: as many CPUs as the site says."""
-        has = self.current_partition.processor
-        count, threads = has.num_cpus or 1, has.num_cpus_per_core or 1
+        """The server's machine, with the CPUs that the site declares."""
+        processor = self.current_partition.processor
+        count = processor.num_cpus or 1
+        threads = processor.num_cpus_per_core or 1
         cores = -(-count // threads)
-        numa = has.num_numa_nodes or 1
+        numa = processor.num_numa_nodes or 1
         return sizing.Machine(
             [Cpu(core * numa // cores, 0, core, number)
              for number in range(count) for core in [number % cores]],
@@ -172,12 +175,12 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         both = {'warmup_time', 'test_time', 'server_port_number',
                 'disable_tls'} & set(self.client_settings)
         if both:
-            raise ValueError(f'client_settings: {", ".join(sorted(both))}: '
-                             'servers and clients must agree: give it in '
-                             'settings')
+            raise ValueError(f'client_settings: {", ".join(sorted(both))} '
+                             'must be the same for servers and clients: set '
+                             'it in settings')
         if int({**self.settings, **self.client_settings}.get('sanity', 0)):
-            raise ValueError('sanity: iperf3 and ping are not run here: the '
-                             'MPI benchmarks measure the network')
+            raise ValueError('settings: remove sanity (iperf3, ping): the '
+                             'checks of MPI measure the network')
         return ({**job, **plain, **self.settings},
                 {**clients, **self.client_settings})
 
@@ -189,7 +192,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         if '' in of.roles and not (machine.memory or job.get('memsize')):
             raise ValueError(
                 f'{of.name}: the memory of a node is not known: set '
-                "node_memory in the site's partition, or settings=memsize:")
+                'node_memory (GB) in the partition of the site, or '
+                f'-S {type(self).variant_name()}.settings=memsize:GB')
         cpus = [len(machine.cpus)] * self.scenario.client_nodes
         return sizing.plan(of, machine, job, clients, cpus, '{host}')
 
@@ -216,8 +220,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             memory=first.memory, connections=connections, password=False,
             tls=bool(first.options.keys() & {'Z'}),
             beside=not self.scenario.client_nodes,
-            # Free ports (two runs may share a machine), unless people must
-            # know them.
+            # Free ports, because two runs may share a machine, unless users
+            # must know them.
             port=first.port if self.outside or any(
                 int(given.get(name, 0)) for name in (
                     'port_number', 'port_number_start')) else 0)
@@ -228,7 +232,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 one.threads * one.connections for one in sized.clients))
         interval = self.interval
 
-        # Who gives its time wants all of it.
+        # If the user sets the time of the warm-up, it must not end early.
         passes = 0 if 'warmup_time' in self.settings else self.scenario.passes
 
         def step(name: str, seconds: int, seed: int, rest: float,
@@ -270,19 +274,19 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     @property
     def libraries(self) -> str:
-        """LD_LIBRARY_PATH for the original's server, which on some systems
-        would otherwise load the system's OpenSSL."""
+        """LD_LIBRARY_PATH of the original's server, which would load the
+        system's OpenSSL otherwise on some systems."""
         built = Path(self.prefix, 'build-deps', 'lib')
         return str(built) if built.is_dir() else ''
 
     @property
     def interval(self) -> float:
-        """Between two lines of statistics. Unit: s."""
+        """Time between two lines of statistics. Unit: s."""
         return float(self.sized.settings['stats_interval']) / 1e3
 
     @property
     def rest(self) -> float:
-        """Between warm-up and test. Unit: s."""
+        """Time between warm-up and test. Unit: s."""
         return float(self.sized.clients[0].arguments['wait_after_warmup'])
 
     def more_params(self) -> dict[str, Any]:
@@ -299,7 +303,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     def logs(self, services: Services, run: guards.Run
              ) -> list[tao.Log | None]:
-        """The statistics of each server; None: it left none."""
+        """The log of each server; None: it has no valid statistics."""
         rows: list[tao.Log | None] = []
         for server in services.servers:
             path = Path(self.stagedir, f'{run.name}.server{server.index}.log')
@@ -317,7 +321,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         self.version = services.servers[0].version
         phases = {name: (step.at, step.at + step.seconds)
                   for name, step in services.steps.items()}
-        # Enough requests end it before its time.
+        # Enough requests end the warm-up before its time.
         expected = replace(self.expected, warmup_time=min(
             sized.warmup_time, services.steps['warmup'].seconds))
         rows = [tao.summary(log, tao.window_of(sized.test_time), interval)
@@ -346,8 +350,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     @property
     def judges_cpu(self) -> bool:
-        """The guide's shares are those of a machine of its own, under the
-        original's load."""
+        """Whether the CPU use is checked: the guide's limits require separate
+        machines and the original's load."""
         return (self.scenario.scale == 'original'
                 and self.scenario.job != 'standalone')
 
@@ -362,8 +366,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     def client_values(self, output: str, run: guards.Run
                        ) -> tuple[dict[str, float], list[str]]:
-        """Latencies seen by the clients, and the names of clients that were
-        at their limit; `clients` are their own figures."""
+        """Latencies that the clients measured, and names of clients that were
+        the limit. Set `clients`, the values of each client."""
         self.clients: list[dict[str, float | str]] = []
         if self.outside:
             return {}, []
@@ -385,14 +389,19 @@ class TaoBenchmark(ServiceBenchmark, special=True):
              summary: list[tao.Summary | None], busy: dict[str, results.Busy],
              phases: results.Phases, combined: dict[str, Any],
              client: dict[str, float]) -> None:
-        """The original's report, and the points over time."""
+        """Attach the original's report, and the points over time."""
         sized, expected = self.sized, self.expected
         job = sized.job
         single = '' not in job.roles
         servers, clients = self.given
-        beyond = jobs.beyond(job, 'server' if single else '', servers) + [
-            f'client.{name}' for name in jobs.beyond(
-                job if single else jobs.job('custom'), 'client', clients)]
+        unexposed = jobs.unexposed(
+            job, 'server' if single else '', servers
+        ) + [
+            f'client.{name}'
+            for name in jobs.unexposed(
+                job if single else jobs.job('custom'), 'client', clients
+            )
+        ]
         metrics = (report.server_metrics(summary[0]) if single and summary[0]
                    else combined)
         document = report.document(
@@ -412,11 +421,11 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 [one.log if one else None for one in summary],
                 run.repetition,
             ),
-            'rule.txt': f'{expected.points} data points a server, by the '
-            f'{expected.rule} of the original: '
-            f'{tao.window_of(sized.test_time):g} s at '
-            f"{expected.interval:g} s\nparameters that the original's job "
-            f'does not take: {", ".join(beyond) or "none"}\n{self.nic(sized)}',
+            'rule.txt': f'{expected.points} data points per server in '
+            f'{tao.window_of(sized.test_time):g} s, one every '
+            f'{expected.interval:g} s, by the {expected.rule} of the '
+            "original\nparameters that the original's job does not accept: "
+            f'{", ".join(unexposed) or "none"}\n{self.nic(sized)}',
             **(
                 {
                     f'iter_{run.repetition}/{name}': text
@@ -425,20 +434,20 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 if self.repetitions > 1
                 else {}
             ),
-            # Keeps the first invalid run, else the last run.
+            # Keep the first invalid repetition, or else the last one.
             **({} if 'invalid.txt' in self.files else own),
         }
         if self.invalid:
             self.files['invalid.txt'] = self.invalid.replace('; ', '\n')
 
     def machines(self, services: Services) -> list[dict[str, Any]]:
-        """The servers' machine, for the report."""
+        """Description of the servers' machine, for the report."""
         seen = json.loads(Path(self.stagedir, 'machine.json').read_text())
         node = services.servers[0].node
         if seen['machine']['hostname'].partition('.')[0] \
                 != node.partition('.')[0]:
-            self.logger.warning(f'the report says nothing of {node}: the '
-                                'batch script ran on another node')
+            self.logger.warning(f'the report does not describe {node}, '
+                                'because the batch script ran on another node')
             return []
         return [seen]
 
@@ -449,11 +458,11 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                         one, sized.settings, '.')]
         if not commands or not self.judges_cpu:
             return ''
-        return '\n'.join(['not done, for it needs root and changes the '
-                          'machine:', *commands, ''])
+        return '\n'.join(['commands that were not run, because they need root '
+                          'and change the machine:', *commands, ''])
 
     def starts(self, services: Services) -> list[float]:
-        """When each server was started. Unit: s since 1970."""
+        """Start time of each server. Unit: s since 1970."""
         return [server.at for server in services.servers]
 
     #: Files of the run: path -> text.
@@ -465,9 +474,9 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
 
 class TaoBench(TaoBenchmark):
-    """A job of TaoBench: the original's programs, or the embedded ones."""
+    """A job of TaoBench with the original's programs or the embedded ones."""
 
-    #: Job, program, size, and where the clients are.
+    #: Job, program, scale and place of the clients.
     scenario = parameter(offered('tao_server', 'tao_bench_server'),
                       fmt=lambda scenario: str(scenario))
 
@@ -475,7 +484,7 @@ class TaoBench(TaoBenchmark):
 
 
 class TaoStorePrograms(TaoPrograms):
-    """A memcached that is installed, and the suite's load generator."""
+    """An installed memcached, and the embedded load generator."""
 
     def build_commands(self) -> list[str]:
         return []
@@ -485,9 +494,9 @@ class TaoStorePrograms(TaoPrograms):
 
 
 class TaoLookAside(TaoBenchmark):
-    """The same load on stock memcached; clients SET keys that they miss."""
+    """The same load on memcached without patches; clients SET missed keys."""
 
-    #: Job, program, size, and where the clients are.
+    #: Job, program, scale and place of the clients.
     scenario = parameter(
         offered('memcached'), fmt=lambda scenario: str(scenario)
     )

@@ -293,7 +293,7 @@ def test_a_transport_says_where_it_is_from():
 #: first word is the check: plain, or with a choice.
 JUDGED = {
     'plain good': ({}, None),
-    'plain wrong': ({'fault': 'wrong'}, 'the data arrived wrong: 1 wrong element'),
+    'plain wrong': ({'fault': 'wrong'}, 'arrived wrong: 1 wrong element'),
     'plain type': ({'fault': 'type'}, 'the data type in the table: int32; '
                    'requested: float'),
     'plain size': ({'fault': 'size'}, 'largest size in the table: 536870912;'),
@@ -305,8 +305,8 @@ JUDGED = {
                  'requested: sum'),
     'plain silent': ({'fault': 'silent'}, '0 of 16 processes left a log of '
                      'NCCL'),
-    'plain socket': ({'fault': 'socket'}, 'NCCL used TCP (NET/Socket), although '
-                     'the node has infiniband'),
+    'plain socket': ({'fault': 'socket'}, 'NCCL used TCP (NET/Socket), '
+                     'although the node has infiniband'),
     'plain fast': ({'rate': '3000'}, 'exceeds the physical limit of'),
     'sharp=on no': ({}, 'sharp=on was requested, but no channel of NCCL '
                     'uses it; channels in the log: NET/STANDIN'),

@@ -235,7 +235,7 @@ def test_a_run_on_the_services(started, type, more):
 @pytest.mark.parametrize('victim, number, why', [
     ('--port', signal.SIGKILL, r'optcast \(server 0 .*killed by signal 9'),
     ('--client', signal.SIGKILL, r'client \d on .* was killed by signal 9|'
-     r'optcast \(server \d .* rank \d .* is gone before its end'),
+     r'optcast \(server \d .* rank \d .* closed its connection before'),
     ('--port', signal.SIGSTOP, 'it hangs, or its link is down')])
 def test_a_fault_is_one_line(started, victim, number, why):
     _, job = started('optcast', {'nccl_test_options': '-n 100000 -w 0'},

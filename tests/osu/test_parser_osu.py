@@ -288,7 +288,8 @@ def test_barriers_of_7_1_have_no_header(title, row, count):
     records = osu.parse(text)
     assert len(records) == count
     assert {r.size for r in records} == {None}
-    assert refused(text + f'{row}\n').reason.startswith('the table has no sizes')
+    assert refused(text + f'{row}\n').reason.startswith(
+        'the table has no sizes')
     assert refused(text.replace('v7.1', 'v7.0')).line == 3
     refused(text.replace(row, row + f'{"1.00":>18}'))
 
@@ -509,7 +510,8 @@ def test_add_a_line(sample, line):
 
 
 @pytest.mark.parametrize('text, line, reason', [
-    ('', 1, 'is empty'), ('\n \n', 1, 'is empty'), ('hello\n', 1, 'has no title'),
+    ('', 1, 'is empty'), ('\n \n', 1, 'is empty'),
+    ('hello\n', 1, 'has no title'),
     ('Usage: osu_bw [options]\n', 1, 'usage'),
     ('# OSU MPI Latency Test v5.8\n', 1, 'but no result'),
     ('# OSU MPI Latency Test\n', 1, 'no name or no version'),

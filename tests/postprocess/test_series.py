@@ -146,9 +146,10 @@ def test_a_run_is_drawn_over_time(tmp_path):
     site(tmp_path, tao_record(), rows())
     code, words = page(tmp_path)
     assert code == 0
-    for part in ('tao_server: over time, ', 'requests a second; thin',
+    for part in ('tao_server: over time, ', 'requests per second; thin',
                  'hit ratio, valid: 0.88 to 0.90', 'warm-up', 'server 0',
-                 'all (valid: 70 to 80 %); user, dashed (valid: 15 to 30 %)',
+                 'total (valid: 70 to 80 %)',
+                 'dashed: user mode (valid: 15 to 30 %)',
                  'time since the first server started (s)'):
         assert part in words
     assert 'not valid' not in words.lower()
@@ -330,7 +331,7 @@ def test_an_invalid_run_says_what_made_it_so(tmp_path, reasons):
 
 def test_version_2_has_its_own_bands(tmp_path):
     site(tmp_path, tao_record(params='job=autoscale_v2_beta'), rows())
-    assert 'all (valid: 75 to 80 %); user, dashed (valid: 25 to 30 %)' in (
+    assert '(valid: 75 to 80 %); dashed: user mode (valid: 25 to 30 %)' in (
         page(tmp_path)[1])
 
 

@@ -1,12 +1,12 @@
-"""What the checks make of runs, as JSON: name -> figures, or why refused.
+"""Print the values that the checks read from runs, or their refusals, as JSON.
 
     python judge.py FOLDER_OF_A_SITE FOLDER < runs.json
 
-A process of its own: a check asks the system for its parameters while it is
-imported. A run has the `check`, the text of each of its programs for each size
-(`texts`: the end of a file's name -> text), what the servers counted
-(`commands`, `evicted`) and the facts of the nodes; `point` and `asked` are
-fields of the check's that are not those of its plain case. Nothing is run.
+A separate process, because a check reads its parameters from the system during
+its import. A run has the `check`, the text of each of its programs for each
+size (`texts`: the end of a file's name -> text), what the servers counted
+(`commands`, `evicted`) and the facts of the nodes; `scenario` and `options`
+are fields of the check that differ from its plain test case. Nothing is run.
 """
 import json
 import sys
@@ -32,30 +32,30 @@ for check, partition, environ in generate_testcases(loader.load_all()):
     # The plain case of the quick mode is the first.
     if not check.is_fixture():
         checks.setdefault(type(check).__name__.partition('_')[0], check)
-found = {}
-for name, told in json.load(sys.stdin).items():
-    check = checks[told['check']]
+results = {}
+for name, run in json.load(sys.stdin).items():
+    check = checks[run['check']]
     check.scenario = replace(check.scenario, iterations=100,
-                          **told.get('scenario', {}))
-    check.asked = replace(check.asked, **told.get('asked', {}))
+                          **run.get('scenario', {}))
+    check.options = replace(check.options, **run.get('options', {}))
     folder = Path(sys.argv[2], name)
     folder.mkdir(parents=True)
-    for end, text in told['texts'].items():
+    for end, text in run['texts'].items():
         (folder / f'run.1.{end}.out').write_text(text)
     check._stagedir = str(folder)
     check.programs = SimpleNamespace(stagedir='', origin=lambda *_: {})
-    check.facts_files = told.get('facts', {})
-    grown = replace(NONE, commands=told['commands'],
-                    evicted=told.get('evicted', 0))
+    check.facts_files = run.get('facts', {})
+    grown = replace(NONE, commands=run['commands'],
+                    evicted=run.get('evicted', 0))
     services = SimpleNamespace(
         servers=[SimpleNamespace(version='7.0.15')],
         steps={f'size{size}': Step(1.0, 0.0, NONE, grown)
                for size in check.sizes})
     try:
-        found[name] = {
+        results[name] = {
             **check.values_of_services(services, '', Run(
                 1, 0, 1e3, 0, 0, 0, 0, '', '', 'run.1')),
             'limits': check.backlogs()}
     except Exception as error:  # ReFrame's copies of our classes
-        found[name] = str(error)
-json.dump(found, sys.stdout)
+        results[name] = str(error)
+json.dump(results, sys.stdout)

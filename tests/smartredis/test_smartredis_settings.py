@@ -14,30 +14,30 @@ from checks.smartredis.scenarios import (
 
 
 def test_options_under_their_own_names():
-    request = settings.read('throughput', {
+    options = settings.read('throughput', {
         'tensor_bytes': '1024+65536', 'iterations': '10', 'db_nodes': '3',
         'client_nodes': '2', 'net_ifname': 'eth0', 'wall_time': '05/00/10'})
-    assert request.tensor_bytes == (1024, 65536)
-    assert request.scenario == {
+    assert options.tensor_bytes == (1024, 65536)
+    assert options.scenario == {
         'db_nodes': 3,
         'client_nodes': 2,
         'iterations': 10,
     }
-    assert request.net_ifname == 'eth0' and request.wall_time == '5h0m10s'
-    assert settings.read('throughput', {}) == settings.Asked()
+    assert options.net_ifname == 'eth0' and options.wall_time == '5h0m10s'
+    assert settings.read('throughput', {}) == settings.Options()
 
 
 @pytest.mark.parametrize('given, words', [
     ({'tensor_byte': '1'}, 'did you mean tensor_bytes'),
-    ({'iterations': '0'}, 'a whole number from 1 on'),
+    ({'iterations': '0'}, 'a whole number of at least 1'),
     ({'tensor_bytes': '1024+x'}, "got 'x'"),
-    ({'tensor_bytes': '8+8'}, 'stands twice'),
-    ({'client_threads': '2'}, 'client_threads: unknown'),
-    ({'net_type': 'ib'}, 'uds or tcp'),
-    ({'wall_time': '5h'}, 'write 05/00/00'),
+    ({'tensor_bytes': '8+8'}, 'occurs twice'),
+    ({'client_threads': '2'}, "unknown option 'client_threads'"),
+    ({'net_type': 'ib'}, 'must be uds or tcp'),
+    ({'wall_time': '5h'}, 'expected HH/MM/SS'),
     ({'db_hosts': 'n1'}, 'first nodes of the job'),
-    ({'intra_op_threads': '2'}, 'intra_op_threads: unknown'),
-    ({'languages': 'python'}, 'the driver is in C'),
+    ({'intra_op_threads': '2'}, "unknown option 'intra_op_threads'"),
+    ({'languages': 'python'}, 'the program is in C'),
     ({'run_db_as_batch': 'True'}, 'part of the job')])
 def test_what_is_refused(given, words):
     with pytest.raises(settings.SettingError, match=words):
@@ -45,23 +45,23 @@ def test_what_is_refused(given, words):
 
 
 def test_aggregation_has_options_of_its_own():
-    request = settings.read('aggregation', {'client_threads': '2',
+    options = settings.read('aggregation', {'client_threads': '2',
                                           'tensors_per_dataset': '4'})
-    assert request.scenario == {'client_threads': 2, 'tensors_per_dataset': 4}
+    assert options.scenario == {'client_threads': 2, 'tensors_per_dataset': 4}
 
 
 def test_inference_has_threads_and_a_device():
-    request = settings.read('inference', {
+    options = settings.read('inference', {
         'intra_op_threads': '2', 'db_tpq': '4', 'num_devices': '2',
         'batch_size': '96', 'device': 'CPU'})
-    assert request.intra_op_threads == 2
-    assert request.scenario == {
+    assert options.intra_op_threads == 2
+    assert options.scenario == {
         'db_tpq': 4,
         'num_devices': 2,
         'batch_size': 96,
     }
-    for given, words in (({'device': 'GPU'}, 'CPU alone'),
-                         ({'inter_op_threads': '2'}, 'follow each other'),
+    for given, words in (({'device': 'GPU'}, 'must be CPU'),
+                         ({'inter_op_threads': '2'}, 'one after the other'),
                          ({'intra_op_thread': '2'}, 'intra_op_threads?')):
         with pytest.raises(settings.SettingError, match=words):
             settings.read('inference', given)
@@ -96,7 +96,7 @@ def test_arrangements_and_their_modes(kind):
                for scenario, _ in results)
 
 
-def test_torchscript_wants_a_libtorch():
+def test_torchscript_needs_a_libtorch():
     results = [scenario for scenario, mode in scenarios('inference')
              if scenario.torchscript and mode == 'nightly']
     assert {scenario.network for scenario in results} == {

@@ -233,8 +233,8 @@ VALUES[-1] = 1
 @pytest.mark.parametrize('change, words', [
     (lambda data: data, ''),
     (lambda data: data[:4000] + b'\0\0\x80?' + data[4004:],
-     'is 1, written was 1000'),
-    (lambda data: data[:-1], '16384 bytes were due, it has 16383')])
+     'is 1 instead of 1000'),
+    (lambda data: data[:-1], 'has 16383 bytes instead of 16384')])
 def test_files_that_are_not_what_was_written(tmp_path, tools, change, words):
     folder = tmp_path / 'iteration_0'
     folder.mkdir()
@@ -259,7 +259,7 @@ def test_what_a_client_cannot_do(tools, tmp_path):
         [tools / 'tensorload', 'throughput', '--files', tmp_path], text=True,
         capture_output=True, env={**os.environ, **MPI})
     assert done.returncode == 1
-    assert "the client 'files' cannot do throughput" in done.stderr
+    assert "the client 'files' does not support throughput" in done.stderr
 
 
 def test_producers_without_a_consumer_end_in_their_limit(tools, store, start):

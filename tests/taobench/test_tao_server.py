@@ -202,7 +202,7 @@ def payload(size: int) -> bytes:
 @pytest.mark.parametrize('args, words', [
     (['-x'], 'unknown option -x: see -h'),
     (['server'], 'unknown word server'),
-    (['-p'], '-p wants a value'),
+    (['-p'], '-p needs a value'),
     (['-p', '0'], 'expected a port from 1 to 65535'),
     (['-p', '11211x'], 'expected a port'),
     (['-t', '0'], '-t 0: expected a whole number from 1'),
@@ -212,11 +212,11 @@ def payload(size: int) -> bytes:
     (['-o', 'tao_max_slow_req=1'], '-o tao_max_slow_req: unknown'),
     (['-o', '-t=1'], '-o -t: unknown'),
     (['-o', 'tao_max_slow_reqs'],
-     'wants a value: tao_max_slow_reqs=N'),
+     'needs a value: tao_max_slow_reqs=N'),
     (['-o', 'tao_slow_use_semaphore=2'], 'from 0 to 1'),
     (['-o', 'tao_stats_sleep_ms=0'], 'from 10 to'),
     (['-Z'], 'ssl_chain_cert=FILE,ssl_key=FILE|without TLS'),
-    (['-o', 'ssl_key=x'], 'without -Z nothing is encrypted'),
+    (['-o', 'ssl_key=x'], 'nothing is encrypted without it'),
 ])
 def test_usage(program, args, words):
     done = subprocess.run([program, *args], capture_output=True, text=True)
@@ -249,7 +249,8 @@ def test_what_cannot_start_says_why(program, start, tmp_path):
            'has this port')
     failed(run('-p', free_port(), '-l', '192.0.2.1'),
            r'192\.0\.2\.1:\d+: .*not an address of this machine')
-    failed(run('-p', free_port(), '-u', 'no-such-user'), 'no such user')
+    failed(run('-p', free_port(), '-u', 'no-such-user'),
+           'the user does not exist')
     failed(run('-p', free_port(), '-c', 1000, preexec_fn=lambda:
                resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))),
            r'open files limit 128 \(ulimit -Hn\) is too low for 1000')

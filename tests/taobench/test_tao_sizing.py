@@ -301,15 +301,15 @@ def test_defaults(job, role, defaults):
     ('autoscael', '', {}, 'did you mean tao_bench_autoscale'),
     ('autoscale', 'server', {}, 'no role'),
     ('autoscale', '', {'mem_size': 1}, 'did you mean memsize'),
-    ('autoscale', '', {'memsize': -1}, 'memsize = -1: it is at least 0'),
+    ('autoscale', '', {'memsize': -1}, 'memsize = -1 must be at least 0'),
     ('autoscale', '', {'memsize': float('nan')}, 'memsize = nan'),
-    ('autoscale', '', {'memsize': 'much'}, "'much' is no number"),
+    ('autoscale', '', {'memsize': 'much'}, "'much' is not a number"),
     ('autoscale', '', {'memsize': float('inf')}, 'memsize = inf'),
     ('autoscale', '', {'num_clients': 0}, 'at least 1'),
-    ('autoscale', '', {'num_servers': 1.5}, 'no whole number'),
+    ('autoscale', '', {'num_servers': 1.5}, 'not a whole number'),
     ('custom', 'server', {'port_number': 70000}, 'from 0 to 65535'),
     ('custom', 'client', {'target_hit_ratio': 1.1}, 'from 0.001 to 1'),
-    ('custom', 'client', {'data_size_min': 9000}, 'above data_size_max'),
+    ('custom', 'client', {'data_size_min': 9000}, 'exceeds data_size_max'),
 ])
 def test_bad_parameters_are_named(job, role, given, words):
     with pytest.raises(ValueError, match=words):
@@ -319,7 +319,7 @@ def test_bad_parameters_are_named(job, role, given, words):
 @pytest.mark.parametrize('given, words', [
     ({'port_number_start': 65535, 'num_servers': 2}, 'ports above'),
     ({'num_servers': 99}, 'num_servers = 99'),
-    ({'memsize': 0.0001}, 'leave its cache no MB'),
+    ({'memsize': 0.0001}, 'less than 1 MB'),
 ])
 def test_plans_that_cannot_be(given, words):
     with pytest.raises(ValueError, match=words):
@@ -340,7 +340,7 @@ def test_plans_without_cpus_or_with_too_few_client_machines():
 
 def test_what_the_original_would_not_take_is_told():
     custom = jobs.job('custom')
-    assert jobs.beyond(custom, 'client', {
+    assert jobs.unexposed(custom, 'client', {
         'test_time': 5, 'target_hit_ratio': 0.5}) == ['target_hit_ratio']
     assert jobs.settings(custom, 'client', {'target_hit_ratio': '0.5'})[
         'target_hit_ratio'] == 0.5

@@ -1,4 +1,4 @@
-"""Is a run of TaoBench judged invalid for the right reason, and its report."""
+"""Validity of runs of TaoBench, with the reasons, and the report of a run."""
 from __future__ import annotations
 
 import json
@@ -76,18 +76,18 @@ def test_the_golden_run_is_valid_by_code_and_by_guide():
 
 @pytest.mark.parametrize('texts, expected', [
     ([log(warm=0.99)], [('hit_ratio', 'few_keys')]),
-    ([log(warm=0.80)], [('scenarios', 'many_keys')]),
-    ([log(fill=60)], [('scenarios', 'cold')]),
-    ([log(fill=400)], [('scenarios', 'cold')]),
-    ([log(test=20, end=24)], [('scenarios', 'starved')]),
+    ([log(warm=0.80)], [('points', 'many_keys')]),
+    ([log(fill=60)], [('points', 'cold')]),
+    ([log(fill=400)], [('points', 'cold')]),
+    ([log(test=20, end=24)], [('points', 'starved')]),
     ([log(), None], [('instances', 'killed')]),
     ([log(), ''.join(log().splitlines(True)[:50])],
-     [('ended', 'killed'), ('scenarios', 'killed')]),
+     [('ended', 'killed'), ('points', 'killed')]),
     ([log(), log(), log(rate=200)], [('balance', 'starved')]),
-    ([log(warm=0.8, oom=3.0)], [('scenarios', 'memory')]),
+    ([log(warm=0.8, oom=3.0)], [('points', 'memory')]),
     ([log().replace(', nanosleeps_per_sec = 9.00', '')],
-     [('scenarios', 'build')]),
-    ([''.join(IDLE for _ in range(76))], [('scenarios', 'starved')]),
+     [('points', 'build')]),
+    ([''.join(IDLE for _ in range(76))], [('points', 'starved')]),
 ])
 def test_invalid_for_the_right_reason(texts, expected):
     assert causes(*texts) == expected
@@ -97,21 +97,22 @@ def test_invalid_for_the_right_reason(texts, expected):
     ([7000] * 4, [0.420, 0.430, 0.432, 0.443], 'many_keys'),
     ([1e6] * 4, [0.410, 0.420, 0.432, 0.443], 'cold'),
     ([450, 6200, 6600, 6500], [0.076, 0.081, 0.102, 0.131], 'cold')])
-def test_growth_is_told_from_the_chance_of_few_reads(reads, rates, cause):
+def test_growth_differs_from_the_chance_of_few_reads(reads, rates, cause):
     """Points of half a second, as seen in runs of 2 s."""
     text = ''.join(map(line, [7000] * 9 + reads, [rates[0]] * 9 + rates))
     of = Expected(1, warmup_time=4.5, test_time=2, interval=0.5)
-    assert causes(text, expected=of) == [('scenarios', cause)]
+    assert causes(text, expected=of) == [('points', cause)]
 
 
-def test_a_dip_is_not_passed_over():
+def test_a_dip_is_not_ignored():
     """The original takes points from before it instead."""
     lines = log().splitlines(True)
     lines[50:54] = [line(1000, 0.5)] * 4
     reason, = judged(''.join(lines), expected=Expected(
         **{**vars(RUN), 'test_time': 30, 'warmup_time': 40}))
     assert (
-        reason.rule == 'scenarios' and '4 points of the window' in reason.text
+        reason.rule == 'points'
+        and '4 invalid points in the window' in reason.text
     )
     lines[51:54] = lines[55:58]
     assert not judged(''.join(lines), expected=Expected(
@@ -128,21 +129,21 @@ def test_a_warm_up_is_no_test(test, cause):
     run = Expected(2, warmup_time=30, test_time=12, interval=1)
     good = ''.join([line(1000, 0.89)] * 42)
     bad = ''.join([line(1000, 0.89)] * 30 + test)
-    assert tao.summary(numbered(bad), 12, 1).num_data_points == run.scenarios
+    assert tao.summary(numbered(bad), 12, 1).num_data_points == run.points
     result = causes(good, bad, expected=run, cpu=None)
-    assert result == ([('scenarios', cause)] if cause else [])
+    assert result == ([('points', cause)] if cause else [])
 
 
-def test_the_rule_for_points_is_told():
+def test_the_rule_for_points_is_in_the_reason():
     text = log(fill=37)
     reason, = judged(text)
-    assert f'not {RUN.scenarios} (by the code of the original)' in str(reason)
+    assert f' of {RUN.points} data points (by the code of' in str(reason)
     by_guide = Expected(**{**vars(RUN), 'rule': 'guide'})
-    assert by_guide.scenarios < RUN.scenarios
+    assert by_guide.points < RUN.points
     assert not judged(text, expected=by_guide)
 
 
-@pytest.mark.parametrize('cpu, v2, wanted', [
+@pytest.mark.parametrize('cpu, v2, expected_causes', [
     (Cpu(70, 15), False, []), (Cpu(80, 30), False, []), (None, False, []),
     (Cpu(40, 20), False, [('cpu_total', 'starved')]),
     (Cpu(97, 20), False, [('cpu_total', 'busy')]),
@@ -151,20 +152,22 @@ def test_the_rule_for_points_is_told():
     (Cpu(75, 20), True, [('cpu_user', 'kernel')]),
     (Cpu(72, 26), True, [('cpu_total', 'starved')]),
 ])
-def test_cpu(cpu, v2, wanted):
+def test_cpu(cpu, v2, expected_causes):
     expected = Expected(**{**vars(RUN), 'v2': v2})
-    assert causes(log(), expected=expected, cpu=cpu) == wanted
+    assert causes(log(), expected=expected, cpu=cpu) == expected_causes
 
 
 def test_clients_that_are_missing_or_slow():
     expected = Expected(**{**vars(RUN), 'connections': [800]})
     reason, = judged(log(), expected=expected)
     assert (reason.rule, reason.cause) == ('connections', 'starved')
-    assert '400 connections, not 800' in str(reason)
+    assert '400 of 800 connections' in str(reason)
     assert not judged(log(), expected=Expected(
         **{**vars(RUN), 'connections': [400]}))
     reason, = judged(log(), limited=['client 2'])
-    assert str(reason).startswith('client 2 could not ask faster: a starved')
+    assert str(reason).startswith(
+        'client 2 could not send requests faster: a client'
+    )
 
 
 def test_every_cause_is_explained():
@@ -192,7 +195,7 @@ def facts():
         'MemTotal:       393216 kB\nMemFree: 1 kB\n')
 
 
-def test_a_machine_is_said_as_the_original_says_it():
+def test_a_machine_is_described_like_in_the_original():
     assert facts() == {
         'machine': {
             'hostname': 'node1', 'os_release_name': 'CentOS Stream 9',

@@ -108,11 +108,11 @@ static void gate(void)
     char word[8] = "";
     size_t got = 0;
     if (!write_whole(0, "ready\n", 6))
-        fail("no gate on standard input");
+        fail("standard input has no gate");
     while (got < 3) {
         ssize_t n = read(0, word + got, 3 - got);
         if (n <= 0)
-            fail("the gate was closed before the start");
+            fail("standard input was closed before the start");
         got += n;
     }
 }

@@ -9,16 +9,17 @@
 #include <unistd.h>
 
 static const char HELP[] =
-"usage: optcast [OPTION]...            a reduction server\n"
-"       optcast --client [OPTION]...   all-reduces through servers\n"
-"       optcast --client --ring ...    all-reduces in a ring\n"
+"usage: optcast [OPTION]...            start a reduction server\n"
+"       optcast --client [OPTION]...   all-reduce through servers\n"
+"       optcast --client --ring ...    all-reduce in a ring\n"
 "\n"
-"Example, each in a shell of its own:\n"
+"Example, each command in a separate shell:\n"
 "  echo 'password x' | optcast --port 8918 --nrank 2 --count 131072\n"
 "  printf 'server 127.0.0.1 8918\\npassword x\\n' >f\n"
 "  optcast --client --rank 0 --nrank 2 --service f --size 64M\n"
 "  optcast --client --rank 1 --nrank 2 --service f --size 64M\n"
-"Exit codes: 0 good, 1 a line says why, 2 usage, 7 wrong results.";
+"Exit codes: 0 success, 1 failure (see the last line), 2 usage, 7 wrong\n"
+"results.";
 
 static const char *const type_names[] = {"f32", "f16", "bf16", NULL};
 
@@ -34,58 +35,65 @@ static void add_sizes(const char *text)
         uint64_t size = bytes_from(word, &end);
         if (!size || *end || size > 1ull << 50)
             usage("--size %s: expected sizes in bytes (K, M, G: powers of "
-                  "1024) with commas between them", text);
+                  "1024), separated by commas", text);
         if (o.sizes == 64)
-            usage("--size %s: at most 64 sizes", text);
+            usage("--size %s: more than 64 sizes", text);
         o.size[o.sizes++] = size;
     }
 }
 
 static const struct setting rows[] = {
     {"servers and clients", .type = TITLE},
-    {"nrank", "N", "clients (1)", COUNT, &o.nrank, 1, .high = MAX_RANKS},
-    {"data-type", NULL, "of the elements (f32)", CHOICE, &o.type,
+    {"nrank", "N", "number of clients "
+     "(1)", COUNT, &o.nrank, 1, .high = MAX_RANKS},
+    {"data-type", NULL, "type of the elements (f32)", CHOICE, &o.type,
      .choices = type_names},
-    {"timeout", "S", "for a peer that falls silent, seconds (60)", COUNT,
+    {"timeout", "S", "timeout for a silent peer, seconds (60)", COUNT,
      &o.timeout, 1, .high = 86400},
-    {"trace", "FILE", "for log lines as the original writes them; -: "
+    {"trace", "FILE", "write log lines in the original's format; -: "
      "standard output", WORD, .target = &o.trace},
-    {"host", "NAME", "in the trace (this machine's)", WORD,
+    {"host", "NAME", "host name in the trace (this machine's)", WORD,
      .target = &o.host},
-    {"help", NULL, "this", .type = FLAG},
+    {"help", NULL, "print this help", .type = FLAG},
 
     {"servers; a line 'password WORD' is read from standard input",
      .type = TITLE},
-    {"address", "A", "where it listens (127.0.0.1)", WORD,
+    {"address", "A", "address on which it listens (127.0.0.1)", WORD,
      .target = &o.address},
-    {"port", "P", "on which it listens", COUNT, &o.port, 1, .high = 65535},
-    {"count", "N", "elements of a message; clients of a ring only meet at a "
-     "server, and have their own", LONG, &o.count, 1, .high = 1u << 30},
+    {"port", "P", "port on which it "
+     "listens", COUNT, &o.port, 1, .high = 65535},
+    {"count", "N", "elements of a message; not used by clients of a "
+     "ring", LONG, &o.count, 1, .high = 1u << 30},
     {"reduce-jobs", "N", "sets of buffers (2)", COUNT, &o.jobs, 1,
      .high = MAX_JOBS},
-    {"reduce-threads", "N", "that add up a job (2)", COUNT, &o.threads, 1,
+    {"reduce-threads", "N", "threads that add up a job "
+     "(2)", COUNT, &o.threads, 1,
      .high = MAX_THREADS},
-    {"recv-threads", "N", "0: nrank", COUNT, &o.recvs, 0, .high = MAX_RANKS},
-    {"send-threads", "N", "0: nrank", COUNT, &o.sends, 0, .high = MAX_RANKS},
+    {"recv-threads", "N", "receive threads; 0: "
+     "nrank", COUNT, &o.recvs, 0, .high = MAX_RANKS},
+    {"send-threads", "N", "send threads; 0: "
+     "nrank", COUNT, &o.sends, 0, .high = MAX_RANKS},
 
     {"clients", .type = TITLE},
     {"client", NULL, "this is a client", FLAG, .target = &o.client},
-    {"ring", NULL, "all-reduces in a ring", FLAG, .target = &o.ring},
-    {"rank", "R", "of this client, from 0", COUNT, &o.rank, 0,
+    {"ring", NULL, "all-reduce in a ring", FLAG, .target = &o.ring},
+    {"rank", "R", "number of this client, from 0", COUNT, &o.rank, 0,
      .high = MAX_RANKS - 1},
-    {"service", "FILE", "lines 'server HOST PORT', 'password WORD', 'gate' "
+    {"service", "FILE", "file with lines 'server HOST PORT', 'password "
+     "WORD', 'gate' "
      "(standard input)", WORD, .target = &o.service_file},
-    {"size", "SIZE,...", "of the arrays, in bytes with K, M or G (512M)",
+    {"size", "SIZE,...", "sizes of the arrays, in bytes with K, M or G (512M)",
      CALL, .call = add_sizes},
-    {"chunksize", "SIZE", "of the parts of an array (512K)", SIZE, &o.chunk,
+    {"chunksize", "SIZE", "size of the parts of an array "
+     "(512K)", SIZE, &o.chunk,
      1, .high = 1ull << 50},
-    {"nsplit", "N", "parts of a chunk, each to another server (1)", COUNT,
+    {"nsplit", "N", "parts of a chunk, each for another server (1)", COUNT,
      &o.nsplit, 1, .high = MAX_SERVERS},
-    {"nreq", "N", "chunks under way; 0: 4 for each server", COUNT, &o.nreq,
+    {"nreq", "N", "chunks in flight; 0: 4 per server", COUNT, &o.nreq,
      0, .high = 1 << 16},
-    {"-n", "N", "all-reduces of each size that are measured (1)", COUNT,
+    {"-n", "N", "measured all-reduces of each size (1)", COUNT,
      &o.iterations, 1, .high = 1e6},
-    {"-w", "N", "all-reduces before that (1)", COUNT, &o.warmup, 0,
+    {"-w", "N", "all-reduces of the warm-up (1)", COUNT, &o.warmup, 0,
      .high = 1e6},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -105,8 +113,8 @@ static void read_options(int argc, char **argv)
     else
         read_service(&o.service, stdin, "standard input");
     if (!o.service.password)
-        fail("%s: no line 'password WORD': nobody without the run's secret "
-             "is served", o.service_file ? o.service_file
+        fail("%s has no line 'password WORD' with the secret of the "
+             "run", o.service_file ? o.service_file
              : "standard input");
 }
 
@@ -117,16 +125,17 @@ static void check_client(void)
         fail("%s names no server",
              o.service_file ? o.service_file : "standard input");
     if (o.rank >= o.nrank)
-        fail("--rank %u: there are %u ranks", o.rank, o.nrank);
+        fail("--rank %u must be below --nrank %u", o.rank, o.nrank);
     if (o.ring && o.nrank < 2)
-        fail("a ring has two ranks at the least");
+        fail("a ring needs at least two ranks");
     if (o.ring)
         o.nsplit = 1;
     if (o.nsplit > (uint32_t)o.service.count)
-        fail("--nsplit %u: there are %d servers", o.nsplit, o.service.count);
+        fail("--nsplit %u exceeds the number of servers, "
+             "%d", o.nsplit, o.service.count);
     if (o.chunk > 1u << 30 || o.chunk % (each * o.nsplit))
-        fail("--chunksize %llu is no multiple of nsplit (%u) elements, or "
-             "above 1G", (unsigned long long)o.chunk, o.nsplit);
+        fail("--chunksize %llu is not a multiple of nsplit (%u) elements, or "
+             "exceeds 1G", (unsigned long long)o.chunk, o.nsplit);
     o.count = o.chunk / each / o.nsplit;
     if (!o.nreq)
         o.nreq = 4 * o.service.count;
@@ -134,7 +143,7 @@ static void check_client(void)
         o.size[o.sizes++] = 512u << 20;
     for (int i = 0; i < o.sizes; i++)
         if (o.size[i] < each)
-            fail("a size below one element");
+            fail("a size is smaller than one element");
 }
 
 static void check_server(void)

@@ -29,7 +29,8 @@ int connect_to(const char *where, uint32_t timeout)
             return fd;
         /* The original's plugin does not try again. */
         if (errno != ECONNREFUSED || now() > until)
-            fail("%s: %s: no server there", where, strerror(errno));
+            fail("cannot connect to the server %s: "
+                 "%s", where, strerror(errno));
         usleep(20000);
     }
 }
@@ -210,18 +211,18 @@ void join_server(int fd, const struct options *o, const char *where,
     set_timeout(fd, o->timeout);
     if (!read_whole(fd, &hello, sizeof hello) || hello.magic != MAGIC
             || hello.version != 1)
-        fail("%s: no reduction server of this version answers there", where);
+        fail("%s is not a reduction server of this version", where);
     draw(join.nonce, NONCE);
     prove_client(o, &hello, &join, join.mac);
     if (!write_whole(fd, &join, sizeof join)
             || !read_whole(fd, &answer, sizeof answer))
-        fail("%s: the server closed the connection: has it the secret of "
-             "this run?", where);
+        fail("%s: the server closed the connection: does it have the secret "
+             "of this run?", where);
     answer.why[sizeof answer.why - 1] = 0;
     prove_server(o, &hello, &join, &answer, mac);
     if (answer.magic != MAGIC || !same(mac, answer.mac, MAC))
-        fail("%s: who answers there does not know this run's secret: another "
-             "program has the server's port", where);
+        fail("%s does not know the secret of this run: another program uses "
+             "the server's port", where);
     if (answer.refused)
-        fail("%s refuses: %s", where, answer.why);
+        fail("%s refuses the connection: %s", where, answer.why);
 }

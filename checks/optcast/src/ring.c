@@ -42,7 +42,7 @@ static void place(const struct ring *r, uint64_t k, bool sends,
 static void gone(const struct ring *r, bool next, ssize_t n)
 {
     uint32_t of = (r->o->rank + (next ? 1 : r->o->nrank - 1)) % r->o->nrank;
-    fail("rank %u: its neighbour, rank %u, %s: its own message says why",
+    fail("rank %u: its neighbour, rank %u, %s: see the message of that rank",
          r->o->rank, of, n == 0 || errno == ECONNRESET || errno == EPIPE
          ? "closed the connection" : strerror(errno));
 }
@@ -113,7 +113,7 @@ static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
                         || got.seq != (uint32_t)taken
                         || got.bytes != length))
                     fail("rank %u: its neighbour sent another message than "
-                         "the one that was due", r->o->rank);
+                         "expected", r->o->rank);
             }
             if (in_done < head || in_done < head + length)
                 continue;
@@ -150,14 +150,14 @@ static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
              ? POLLOUT : 0, 0},
             {r->meeting, POLLIN, 0}};
         if (poll(polled, 3, r->o->timeout * 1000) == 0)
-            fail("rank %u: nothing came from its neighbour, rank %u, for %u "
-                 "s: it hangs, or its link is down", r->o->rank,
+            fail("rank %u: its neighbour, rank %u, sent nothing for %u s: "
+                 "it hangs, or its link is down", r->o->rank,
                  (uint32_t)((r->o->rank + n - 1) % n), r->o->timeout);
         if (polled[1].revents & (POLLERR | POLLHUP))
             gone(r, true, 0);
         /* It only speaks in a barrier. */
         if (polled[2].revents)
-            fail("rank %u: the server where the ranks have met is gone",
+            fail("rank %u: the server of the ring has ended",
                  r->o->rank);
     }
 }
@@ -169,8 +169,8 @@ static void barrier(void *self)
     if (!write_whole(r->meeting, &head, sizeof head)
             || !read_whole(r->meeting, &head, sizeof head)
             || head.magic != BARRIER)
-        fail("rank %u: the server that keeps the barrier is gone, or another "
-             "rank is", r->o->rank);
+        fail("rank %u: the server of the ring or another rank ended during a "
+             "barrier", r->o->rank);
 }
 
 static void end(void *self)
@@ -201,7 +201,8 @@ static int accept_before(const struct options *o, int listener)
         if (fd >= 0)
             close(fd);
     }
-    fail("rank %u: its neighbour, rank %u, has not come in %u s", o->rank, due,
+    fail("rank %u: its neighbour, rank %u, did not connect within %u "
+         "s", o->rank, due,
          o->timeout);
 }
 
@@ -224,8 +225,8 @@ void *ring_way(const struct options *o, struct way *way)
     join_server(r->meeting, o, meeting, own.sin_addr.s_addr,
                 ntohs(own.sin_port));
     if (!read_whole(r->meeting, &next, sizeof next) || next.magic != MAGIC)
-        fail("rank %u: %s did not tell who comes next: have all %u ranks been "
-             "started?", o->rank, meeting, o->nrank);
+        fail("rank %u: %s did not send the address of the next rank: were all "
+             "%u ranks started?", o->rank, meeting, o->nrank);
     inet_ntop(AF_INET, &(struct in_addr){next.address}, here, sizeof here);
     snprintf(where, sizeof where, "%s:%u", here, next.port);
     snprintf(name, sizeof name, "%s (rank %u)", where,

@@ -143,8 +143,8 @@ static void lost(uint32_t rank, const char *what)
     if (errno == EAGAIN || errno == EWOULDBLOCK)
         fail("rank %u (%s) %s for %u s: it hangs, or its link is down", rank,
              name, what, o->timeout);
-    fail("rank %u (%s) is gone before its end: its connection was closed; its "
-         "own message says why", rank, name);
+    fail("rank %u (%s) closed its connection before its end: see the message "
+         "of that rank", rank, name);
 }
 
 /* Receiving and sending for one or several ranks at once. */
@@ -166,14 +166,14 @@ static void check(const struct transfer *t, uint32_t seq)
 {
     const struct header *head = t->head;
     if (head->magic != DATA && head->magic != BARRIER && head->magic != BYE)
-        fail("rank %u sent what is no message", t->rank);
+        fail("rank %u sent an invalid message", t->rank);
     if (head->seq != seq)
-        fail("rank %u sent message %u where %u was due", t->rank, head->seq,
+        fail("rank %u sent message %u instead of %u", t->rank, head->seq,
              seq);
     if (head->bytes > room || head->bytes % size_of(o->type)
             || (head->bytes && (head->magic == BYE || peers.ring)))
-        fail("rank %u announced %llu bytes, a message has at most %zu: are "
-             "chunksize and nsplit the same?", t->rank,
+        fail("rank %u announced %llu bytes, but a message has at most %zu: "
+             "are chunksize and nsplit the same?", t->rank,
              (unsigned long long)head->bytes, room);
 }
 
@@ -280,8 +280,8 @@ static void agree(const struct job *job)
     for (uint32_t r = 1; r < o->nrank; r++)
         if (job->head[r].magic != job->head[0].magic
                 || job->head[r].bytes != job->head[0].bytes)
-            fail("rank %u sent %llu bytes, rank 0 %llu: their size or "
-                 "chunksize differ", r,
+            fail("rank %u sent %llu bytes, but rank 0 sent %llu: their size "
+                 "or chunksize differ", r,
                  (unsigned long long)job->head[r].bytes,
                  (unsigned long long)job->head[0].bytes);
 }
@@ -367,7 +367,8 @@ static void *reducer(void *arg)
             reduce(o->type, job->out + from * each, in, o->nrank, to - from);
             if (head.magic == DATA)
                 trace_rust("TRACE", "server", "rank(%u)/job(%u) reduce "
-                           "latency: %uus", i, j, (unsigned)microseconds(start));
+                           "latency: "
+                            "%uus", i, j, (unsigned)microseconds(start));
             pthread_mutex_lock(&job->lock);
             if (finish(&job->reduced, o->threads))
                 job->sum = head;

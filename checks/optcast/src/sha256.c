@@ -124,5 +124,5 @@ bool same(const uint8_t *a, const uint8_t *b, size_t size)
 void draw(uint8_t *out, size_t size)
 {
     if (getrandom(out, size, 0) != (ssize_t)size)
-        fail("no random bytes");
+        fail("the system gives no random bytes");
 }

@@ -14,7 +14,7 @@ void *get(size_t bytes)
     void *memory;
     if (posix_memalign(&memory, bytes < huge ? 4096 : huge,
                        bytes ? bytes : 1))
-        fail("no memory for %zu bytes", bytes);
+        fail("cannot allocate %zu bytes", bytes);
     /* The kernel copies all of it: fewer pages, fewer misses of the TLB. */
     if (bytes >= huge)
         madvise(memory, bytes, MADV_HUGEPAGE);

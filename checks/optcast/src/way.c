@@ -84,7 +84,7 @@ static void gone(const struct way_state *w, const struct channel *link,
                  ssize_t n)
 {
     fail("rank %u: the server %s %s in the middle of an all-reduce of %llu B: "
-         "its own message says why", w->o->rank, link->name,
+         "see the message of that server", w->o->rank, link->name,
          n == 0 || errno == ECONNRESET || errno == EPIPE
          ? "closed the connection" : strerror(errno),
          (unsigned long long)w->bytes);
@@ -141,8 +141,8 @@ static bool take_parts(struct way_state *w, struct channel *link)
         if (header && link->in_done >= head
                 && (link->in.magic != w->magic || link->in.seq != link->got
                     || link->in.bytes != size))
-            fail("rank %u: the server %s sent another message than the one "
-                 "that was due", w->o->rank, link->name);
+            fail("rank %u: the server %s sent another message than "
+                 "expected", w->o->rank, link->name);
         if (link->in_done == head + size) {
             struct slot *slot = slot_of(w, link->next_in);
             link->in_done = 0;
@@ -201,8 +201,8 @@ static void transfer(struct way_state *w)
             }
         }
         if (poll(polled, open, w->o->timeout * 1000) == 0)
-            fail("rank %u: nothing came from the server %s for %u s: it "
-                 "hangs, or its link is down", w->o->rank,
+            fail("rank %u: the server %s sent nothing for %u s: it hangs, or "
+                 "its link is down", w->o->rank,
                  w->links[of[0]].name, w->o->timeout);
         for (int i = 0; i < open; i++)
             /* Nothing is due from it, and yet it speaks: it has closed. */

@@ -393,7 +393,7 @@ static int make_links(const char *dir)
                            benches[i].name);
 
         if (len < 0 || (size_t)len >= sizeof path) {
-            fprintf(stderr, "osu_embedded: path too long: %s\n", dir);
+            fprintf(stderr, "osu_embedded: the path is too long: %s\n", dir);
             return 1;
         }
         if (unlink(path) && errno != ENOENT) {
@@ -429,7 +429,8 @@ static int not_a_bench(int argc, char **argv)
     if (argc == 2 && strcmp(argv[1], "--help") == 0)
         return no_bench(stdout);
     if (argc > 1)
-        fprintf(stderr, "osu_embedded: no benchmark called %s\n", argv[1]);
+        fprintf(stderr, "osu_embedded: the benchmark %s does not "
+         "exist\n", argv[1]);
     return no_bench(stderr);
 }
 

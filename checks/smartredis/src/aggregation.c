@@ -37,7 +37,8 @@ void produce(void)
     double loop = 0;
 
     if (!data)
-        fail("no memory for %d tensors of %zu bytes", arg.tensors, arg.bytes);
+        fail("cannot allocate %d tensors of %zu "
+             "bytes", arg.tensors, arg.bytes);
     fill(data, all, (unsigned)(rank + 1));
     snprintf(name, sizeof name, "aggregation_rank_%d", rank);
     double before_put = now();
@@ -73,7 +74,7 @@ void consume_lists(void)
     double loop = 0;
 
     if (!data || !who)
-        fail("no memory for %zu datasets of %zu bytes", datasets,
+        fail("cannot allocate %zu datasets of %zu bytes", datasets,
              each * sizeof *data);
     for (int i = 0; i < arg.iterations; i++) {
         snprintf(list, sizeof list, "%s_%d", arg.list_name, i);

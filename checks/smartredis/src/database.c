@@ -25,7 +25,7 @@ static void open_wires(struct wires *to)
 {
     to->of = calloc((size_t)service.count, sizeof *to->of);
     if (!to->of)
-        fail("no memory for connections");
+        fail("cannot allocate connections");
     for (int i = 0; i < service.count; i++) {
         wire_open(&to->of[i], &service.servers[i], arg.limit);
         resp_greet(&to->of[i], service.user, service.password);
@@ -78,7 +78,7 @@ static void find_cluster(void)
     struct wire w;
 
     if (!all)
-        fail("no memory for %d servers", MAX_SERVERS);
+        fail("cannot allocate %d servers", MAX_SERVERS);
     wire_open(&w, service.servers, arg.limit);
     resp_greet(&w, service.user, service.password);
     service.count = resp_slots(&w, all);
@@ -90,9 +90,9 @@ static void open_client(void)
 {
     open_service(&service, arg.service);
     if (!service.count)
-        usage("%s: no server", arg.service);
+        usage("%s names no server", arg.service);
     if (service.tls && !service.ca)
-        usage("%s: TLS wants a line 'ca FILE'", arg.service);
+        usage("%s needs a line 'ca FILE' for TLS", arg.service);
     if (service.tls)
         prepare_tls(false, service.ca, service.cert, service.key);
     if (arg.colocated)
@@ -145,14 +145,14 @@ static int take_shape(struct wire *w, const char *key, char *type,
     const char *line = resp_head(w, &h);
 
     if (h.type != '*' || h.n != 6)
-        fail("%s: %s: no tensor: '%.40s'", w->server->name, key,
+        fail("%s: %s is not a tensor: '%.40s'", w->server->name, key,
              printable(line));
     resp_text(w, word, TYPE);                  /* dtype                   */
     resp_text(w, type, TYPE);
     resp_text(w, word, TYPE);                  /* shape                   */
     line = resp_head(w, &h);
     if (h.type != '*' || h.n < 0 || h.n > DIMS)
-        fail("%s: %s: no shape: '%.40s'", w->server->name, key,
+        fail("%s: %s has no shape: '%.40s'", w->server->name, key,
              printable(line));
     int count = (int)h.n;
     for (int i = 0; i < count; i++)
@@ -168,10 +168,10 @@ static size_t take_size(struct wire *w, const char *key)
     const char *line = resp_head(w, &h);
 
     if (h.type != '$')
-        fail("%s: %s: no bytes: '%.40s'", w->server->name, key,
+        fail("%s: %s has no bytes: '%.40s'", w->server->name, key,
              printable(line));
     if (h.n < 0)
-        fail("%s: %s is not there: was it evicted?", w->server->name, key);
+        fail("%s: %s does not exist: was it evicted?", w->server->name, key);
     return (size_t)h.n;
 }
 
@@ -185,17 +185,20 @@ static void take_tensor(struct wires *from, const char *key, float *data,
         long long dims[DIMS], elements = 1;
         int count = take_shape(w, key, type, dims);
         if (strcmp(type, "FLOAT"))
-            fail("%s: %s: FLOAT was written, %s came back", w->server->name,
+            fail("%s: %s was written as FLOAT, but read as "
+                 "%s", w->server->name,
                  key, type);
         for (int i = 0; i < count; i++)
             elements *= dims[i];
         if (elements != (long long)n)
-            fail("%s: %s: %zu elements were due, %lld came", w->server->name,
+            fail("%s: %s was written with %zu elements, but read with "
+                 "%lld", w->server->name,
                  key, n, elements);
     }
     size_t size = take_size(w, key);
     if (size != n * sizeof *data)
-        fail("%s: %s: %zu bytes were due, %zu came", w->server->name, key,
+        fail("%s: %s was written with %zu bytes, but read with "
+             "%zu", w->server->name, key,
              n * sizeof *data, size);
     wire_take(w, (char *)data, size);
     wire_take(w, NULL, 2);
@@ -282,7 +285,7 @@ static void *read_share(void *argument)
         resp_ask(w, (struct word[]){TEXT("HGETALL"), TEXT(key)}, 2);
         resp_head(w, &h);
         if (h.type != '*' || h.n != 4)
-            fail("%s: the dataset %s is not whole", w->server->name,
+            fail("%s: the dataset %s is incomplete", w->server->name,
                  s->names[d]);
         resp_skip(w, 4);
         for (int begin = 0; begin < s->count; begin += WINDOW) {
@@ -315,19 +318,19 @@ static void get_list(const char *list, float *data, long *who,
     if (!pool) {
         pool = calloc((size_t)threads, sizeof *pool);
         if (!pool)
-            fail("no memory for %d threads", threads);
+            fail("cannot allocate %d threads", threads);
         pool_size = threads;
         for (int i = 1; i < threads; i++)
             open_wires(&pool[i].wires);
         pool->wires = mine;
     }
     if (!names)
-        fail("no memory for %zu names", datasets);
+        fail("cannot allocate %zu names", datasets);
     resp_ask(w, (struct word[]){TEXT("LRANGE"), TEXT(list), TEXT("0"),
                            TEXT("-1")}, 4);
     resp_head(w, &h);
     if (h.type != '*' || (size_t)h.n != datasets)
-        fail("%s: %s has %lld datasets, %zu were due", w->server->name, list,
+        fail("%s: %s has %lld datasets instead of %zu", w->server->name, list,
              h.n, datasets);
     for (size_t d = 0; d < datasets; d++)
         resp_text(w, names[d], sizeof names[d]);
@@ -378,7 +381,7 @@ static const char *key_on(char *out, int server, const char *name)
     if (!service.cluster)
         return key_of(out, NAME, "%s", name);
     if (!tags && !(tags = calloc((size_t)service.count, sizeof *tags)))
-        fail("no memory for the tags of %d servers", service.count);
+        fail("cannot allocate the tags of %d servers", service.count);
     for (unsigned i = 0; !*tags[server]; i++) {
         sprintf(tag, "%u", i);
         int node = slot_server[slot_of_text(tag, strlen(tag))];
@@ -445,7 +448,7 @@ static void copy_tensor(const char *from, const char *to)
     int dim_count = take_shape(w, from, type, dims);
     size_t size = take_size(w, from);
     if (size > room && !(bytes = realloc(bytes, room = size)))
-        fail("no memory for a tensor of %zu bytes", size);
+        fail("cannot allocate a tensor of %zu bytes", size);
     wire_take(w, bytes, size);
     wire_take(w, NULL, 2);
     struct word words[5 + DIMS] = {TEXT("AI.TENSORSET"), TEXT(to),

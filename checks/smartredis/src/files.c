@@ -124,14 +124,14 @@ static void *read_share(void *argument)
         if (file < 0 || fstat(file, &has))
             broken(path);
         if ((size_t)has.st_size != s->size)
-            fail("%s: %zu bytes were due, it has %lld", path, s->size,
-                 (long long)has.st_size);
+            fail("%s has %lld bytes instead of %zu", path,
+                 (long long)has.st_size, s->size);
         while (left) {
             ssize_t got = read(file, to, left);
             if (got < 0)
                 broken(path);
             if (!got)
-                fail("%s: it ends %zu bytes early", path, left);
+                fail("%s ends %zu bytes too early", path, left);
             to += got, left -= (size_t)got;
         }
         close(file);
@@ -151,9 +151,9 @@ static void get_list(const char *list, float *data, long *who,
     if (found < 0)
         broken(path);
     if ((size_t)found != datasets)
-        fail("%s has %d datasets, %zu were due", path, found, datasets);
+        fail("%s has %d datasets instead of %zu", path, found, datasets);
     if (!shares)
-        fail("no memory for %d threads", threads);
+        fail("cannot allocate %d threads", threads);
     for (size_t d = 0; d < datasets; d++)
         who[d] = producer_of(names[d]->d_name);
     for (int i = 0; i < threads; i++)

@@ -25,7 +25,7 @@ static char *whole_file(const char *path, size_t *size)
     rewind(file);
     text = malloc((size_t)n + 1);
     if (!text || fread(text, 1, (size_t)n, file) != (size_t)n)
-        fail("%s: cannot be read", path);
+        fail("cannot read %s", path);
     fclose(file);
     *size = (size_t)n;
     return text;
@@ -88,9 +88,9 @@ void inference(void)
     double loop = 0;
 
     if (arg.plain)
-        fail("inference wants a server with the module (AI.*)");
+        fail("inference needs a server with the module (AI.*)");
     if (!image || !result || !due)
-        fail("no memory for an image of %zu bytes", n * sizeof *image);
+        fail("cannot allocate an image of %zu bytes", n * sizeof *image);
     arg.bytes = n * sizeof *image;
     if (rank == 0)
         store();
@@ -121,7 +121,7 @@ void inference(void)
             add_time("warmup", t4 - t0);
             for (size_t c = 0; c < classes; c++)
                 if (!isfinite(result[c]))
-                    fail("%s: value %zu is no number", out, c);
+                    fail("%s: value %zu is not a number", out, c);
             memcpy(due, result, classes * sizeof *due);
             MPI_Bcast(due, arg.classes, MPI_FLOAT, 0, MPI_COMM_WORLD);
         } else {
@@ -133,7 +133,8 @@ void inference(void)
         }
         for (size_t c = 0; c < classes; c++)
             if (fabsf(result[c] - due[c]) > 1e-4f * fmaxf(1, fabsf(due[c])))
-                fail("%s: value %zu is %g, of the first inference %g", out, c,
+                fail("%s: value %zu is %g, but %g in the first "
+                     "inference", out, c,
                      (double)result[c], (double)due[c]);
         verified++;
         /* Kept, they would fill the memory. */

@@ -65,7 +65,7 @@ static void read_options(int argc, char **argv)
     read_arguments(&settings, argc, argv);
     arg.bytes -= arg.bytes % sizeof(float);
     if (!arg.service && !arg.files)
-        usage("no server: give --service FILE (or --files DIR)");
+        usage("the server is missing: set --service FILE (or --files DIR)");
 }
 
 int main(int argc, char **argv)
@@ -94,7 +94,8 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     client = arg.files ? &files : &embedded;
     if (modes[m].lists ? !client->get_list : !client->put_tensor)
-        fail("the client '%s' cannot do %s", client->name, modes[m].mode);
+        fail("the client '%s' does not support "
+             "%s", client->name, modes[m].mode);
     double opening = now();
     client->open();
     add_time("client()", now() - opening);

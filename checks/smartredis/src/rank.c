@@ -48,7 +48,7 @@ void add_time(const char *function, double seconds)
         s->room = s->room ? 2 * s->room : 128;
         if (!(s->seconds = realloc(s->seconds,
                                    s->room * sizeof *s->seconds)))
-            fail("no memory for times");
+            fail("cannot allocate times");
     }
     s->seconds[s->count++] = seconds;
 }
@@ -80,8 +80,8 @@ void check_values(const float *data, size_t n, unsigned stamp,
         float due = (float)((i % STRIDE == 0 || i == n - 1 ? stamp : i)
                             & 0xffffff);
         if (data[i] != due)
-            fail("%s: element %zu of %zu is %g, written was %g: the store "
-                 "gave back another value", key, i, n, (double)data[i],
+            fail("%s: element %zu of %zu is %g instead of %g: the store "
+                 "returned another value", key, i, n, (double)data[i],
                  (double)due);
     }
     verified++;
@@ -117,12 +117,12 @@ void in_threads(int count, void *(*run)(void *), void *shares, size_t size)
     char *share = shares;
 
     if (!ids)
-        fail("no memory for %d threads", count);
+        fail("cannot allocate %d threads", count);
     for (int i = 1; i < count; i++) {
         int code = pthread_create(&ids[i], NULL, run,
                                   share + (size_t)i * size);
         if (code)
-            fail("no %d threads: %s", count, strerror(code));
+            fail("cannot start %d threads: %s", count, strerror(code));
     }
     run(share);
     for (int i = 1; i < count; i++)
@@ -166,7 +166,7 @@ static size_t gathered(const struct series *s, double **all)
     size_t total = 0;
 
     if (!counts || !places)
-        fail("no memory for the report");
+        fail("cannot allocate the report");
     MPI_Gather(&own, 1, MPI_INT, counts, 1, MPI_INT, 0, MPI_COMM_WORLD);
     for (int r = 0; r < ranks; r++) {
         places[r] = (int)total;
@@ -174,7 +174,7 @@ static size_t gathered(const struct series *s, double **all)
     }
     *all = malloc((total ? total : 1) * sizeof **all);
     if (!*all)
-        fail("no memory for the report");
+        fail("cannot allocate the report");
     MPI_Gatherv(s->seconds, own, MPI_DOUBLE, *all, counts, places,
                 MPI_DOUBLE, 0, MPI_COMM_WORLD);
     free(counts);

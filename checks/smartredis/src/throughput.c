@@ -14,7 +14,7 @@ void throughput(void)
     char key[64];
 
     if (!array || !result)
-        fail("no memory for a tensor of %zu bytes", arg.bytes);
+        fail("cannot allocate a tensor of %zu bytes", arg.bytes);
     /* One key a rank, overwritten, as the original has it. */
     snprintf(key, sizeof key, "throughput_rank_%d", rank);
     MPI_Barrier(MPI_COMM_WORLD);

@@ -69,7 +69,7 @@ void prepare_cache(void)
     buckets = calloc(count, sizeof *buckets);
     stripes = malloc(STRIPES * sizeof *stripes);
     if (!buckets || !stripes)
-        fail("no memory for a hash table of %u MB: less with -m?",
+        fail("cannot allocate a hash table of %u MB: reduce -m",
              opt.memory);
     for (unsigned i = 0; i < STRIPES; i++)
         pthread_mutex_init(&stripes[i], NULL);

@@ -54,7 +54,7 @@ static void drop_privileges(const char *user)
     struct passwd *p = getpwnam(user);
 
     if (!p)
-        fail("-u %s: no such user", user);
+        fail("-u %s: the user does not exist", user);
     if (geteuid() == 0 && (setgroups(0, NULL) || setgid(p->pw_gid)
                            || setuid(p->pw_uid)))
         fail("-u %s: %s", user, strerror(errno));
@@ -67,7 +67,7 @@ static _Noreturn void print_sizes(unsigned count)
     char *out = malloc(value_bound(opt.max_item_size));
 
     if (!raw || !out)
-        fail("no memory for values of %u bytes", opt.max_item_size);
+        fail("cannot allocate values of %u bytes", opt.max_item_size);
     for (; count; count--) {
         size_t size = draw_size();
         printf("%zu %zu\n", size, make_value(out, raw, size));

@@ -19,8 +19,9 @@ struct options opt = {
 };
 
 static const struct setting rows[] = {
-    {"-p", "PORT", "where it listens (11211)", WORD, .target = &opt.port},
-    {"-l", "ADDRESS", "and only there; may be a list a,b (127.0.0.1)",
+    {"-p", "PORT", "port on which it listens "
+     "(11211)", WORD, .target = &opt.port},
+    {"-l", "ADDRESS", "address on which it listens, or a list a,b (127.0.0.1)",
      WORD, .target = &opt.address},
     {"-t", "N", "fast threads (4)", COUNT, &opt.threads, 1, .high = 4096},
     {"-m", "MB", "memory for items (64)", COUNT, &opt.memory, 1,
@@ -29,7 +30,7 @@ static const struct setting rows[] = {
      .high = 1 << 20},
     {"-I", "SIZE", "largest item, with k or m; at most 1m (1m)",
      SIZE, &opt.item_limit, 1024, .high = MIB},
-    {"-u", "USER", "who it becomes, if started by root", WORD,
+    {"-u", "USER", "user that it becomes if root starts it", WORD,
      .target = &opt.user},
     {"-Z", NULL, "TLS; with -o ssl_chain_cert and ssl_key", .type = FLAG},
     {"-v", NULL, "report each time that memory runs out, not only the first",
@@ -37,7 +38,7 @@ static const struct setting rows[] = {
     {"-S", "N", "print the sizes of N values, made and stored, and end",
      COUNT, &opt.print_sizes, 1, .high = 1u << 30},
     {"-V", NULL, "print the version", .type = FLAG},
-    {"-h", NULL, "this", .type = FLAG},
+    {"-h", NULL, "print this help", .type = FLAG},
     {"tao_slow_dispatchers", "N", "dispatchers (a quarter of -t)",
      COUNT, &opt.dispatchers, 1, .high = 4096},
     {"tao_num_slow_threads", "N", "slow threads (three times -t)",
@@ -96,9 +97,9 @@ static void read_list(char *list)
         const struct setting *row = *pair == '-' ? NULL : find_setting(
             &settings, pair, strlen(pair));
         if (!row)
-            usage("-o %s: unknown; see -h", pair);
+            usage("-o %s: unknown option; see -h", pair);
         if (!value || !*value)
-            usage("-o %s: wants a value: %s=%s", pair, pair, row->value);
+            usage("-o %s needs a value: %s=%s", pair, pair, row->value);
         set_value(&settings, row, value);
     }
 }
@@ -112,7 +113,7 @@ void read_options(int argc, char **argv)
         name[1] = (char)c;
         switch (c) {
         case ':':
-            usage("-%c wants a value", optopt);
+            usage("-%c needs a value", optopt);
         case '?':
             usage("unknown option -%c: see -h", optopt);
         case 'o':
@@ -140,11 +141,11 @@ void read_options(int argc, char **argv)
     if (*end || port < 1 || port > 65535)
         usage("-p %s: expected a port from 1 to 65535", opt.port);
     if (opt.tls && !with_tls)
-        usage("-Z: built without TLS: OpenSSL was not found");
+        usage("-Z: this program was built without TLS (without OpenSSL)");
     if (opt.tls && (!opt.cert || !opt.key))
-        usage("-Z wants -o ssl_chain_cert=FILE,ssl_key=FILE");
+        usage("-Z needs -o ssl_chain_cert=FILE,ssl_key=FILE");
     if (!opt.tls && (opt.cert || opt.key || opt.ca))
-        usage("-o ssl_...: without -Z nothing is encrypted");
+        usage("-o ssl_... needs -Z, because nothing is encrypted without it");
     if (!opt.dispatchers)
         opt.dispatchers = opt.threads / 4 ? opt.threads / 4 : 1;
     if (!opt.slow_threads)

@@ -540,10 +540,10 @@ void prepare_serving(void)
     char list[1024];
 
     if (snprintf(list, sizeof list, "%s", opt.address) >= (int)sizeof list)
-        usage("-l: too long");
+        usage("-l: the list of addresses is too long");
     for (char *at = list, *one; (one = strsep(&at, ","));) {
         if (connections.listeners == LISTENERS)
-            usage("-l: at most %d addresses", LISTENERS);
+            usage("-l: more than %d addresses", LISTENERS);
         listeners[connections.listeners++] = listen_at(
             one, opt.port, SOCK_NONBLOCK);
     }
@@ -556,7 +556,7 @@ void start_serving(void)
 
     fasts = aligned_alloc(64, opt.threads * sizeof *fasts);
     if (!fasts)
-        fail("no memory for %u threads", opt.threads);
+        fail("cannot allocate %u threads", opt.threads);
     memset(fasts, 0, opt.threads * sizeof *fasts);
     for (unsigned i = 0; i < opt.threads; i++) {
         struct fast *f = &fasts[i];

@@ -42,10 +42,10 @@ static struct queue *new_queues(unsigned n)
         q->first = 0;
         q->count = 0;
         if (!q->ring)
-            fail("no memory for the queues of %u threads", n);
+            fail("cannot allocate the queues of %u threads", n);
     }
     if (!queues)
-        fail("no memory for the queues of %u threads", n);
+        fail("cannot allocate the queues of %u threads", n);
     return queues;
 }
 
@@ -164,7 +164,7 @@ static void *slow_thread(void *argument)
     bool again = false;
 
     if (!raw)
-        fail("no memory for values of %u bytes", opt.max_item_size);
+        fail("cannot allocate values of %u bytes", opt.max_item_size);
     running++;
     for (;;) {
         if (opt.semaphore)

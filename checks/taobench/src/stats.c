@@ -19,7 +19,7 @@ void start_stats(void)
     started_ns = clock_ns();
     counters = aligned_alloc(64, opt.threads * sizeof *counters);
     if (!counters)
-        fail("no memory for %u threads", opt.threads);
+        fail("cannot allocate %u threads", opt.threads);
     memset(counters, 0, opt.threads * sizeof *counters);
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Kills parts of a run at random moments: is all cleaned up afterwards?
+"""Kills parts of a job at random moments, and checks that all is cleaned up.
 
     P=.plumbline/venv/bin/python          # ./plumb env --site devcluster
     $P bench/kill_rounds.py service --rounds 100
@@ -76,22 +76,22 @@ def service_table(rounds: list[services.Round]) -> None:
          'data', 'faults')
     for victim in services.VICTIMS:
         for launcher in services.LAUNCHERS:
-            some = [r for r in rounds
+            group = [r for r in rounds
                     if (r.victim, r.launcher) == (victim, launcher)]
-            if not some:
+            if not group:
                 continue
-            ended, clean = ([getattr(r, name) for r in some]
+            ended, clean = ([getattr(r, name) for r in group]
                             for name in ('ended', 'clean'))
-            named = sum(bool(r.lines) for r in some)
-            passed = sum(not r.verdict for r in some)
-            row(victim, launcher, len(some),
-                f'{min(r.at for r in some):.1f} to '
-                f'{max(r.at for r in some):.1f}',
+            named = sum(bool(r.lines) for r in group)
+            passed = sum(not r.verdict for r in group)
+            row(victim, launcher, len(group),
+                f'{min(r.at for r in group):.1f} to '
+                f'{max(r.at for r in group):.1f}',
                 f'{statistics.median(ended):.1f}, {max(ended):.1f}',
                 f'{statistics.median(clean):.1f}, {max(clean):.1f}',
-                named, len(some) - named - passed, passed,
-                sum(bool(r.data) for r in some),
-                sum(bool(r.faults) for r in some))
+                named, len(group) - named - passed, passed,
+                sum(bool(r.data) for r in group),
+                sum(bool(r.faults) for r in group))
 
 
 def service(args: argparse.Namespace) -> bool:
@@ -214,10 +214,10 @@ def impostors(args: argparse.Namespace) -> bool:
               f'{one.said}', *one.left, flush=True)
     head('attack', 'rounds', 'had the port', 'met an agent', 'obeyed', 'left')
     for attack in attacks:
-        some = [r for r in rounds if r.attack == attack]
-        row(attack, len(some), sum(r.taken for r in some),
-            sum(r.met for r in some), sum(r.obeyed for r in some),
-            sum(bool(r.left) for r in some))
+        group = [r for r in rounds if r.attack == attack]
+        row(attack, len(group), sum(r.taken for r in group),
+            sum(r.met for r in group), sum(r.obeyed for r in group),
+            sum(bool(r.left) for r in group))
     return not any(one.obeyed or one.left for one in rounds)
 
 
@@ -243,8 +243,13 @@ def main() -> bool:
                      action='append', help='default: all, in turn')
     one.add_argument('--victim', choices=list(services.VICTIMS),
                      action='append', help='default: all, in turn')
-    one.add_argument('--load', type=float, default=3, metavar='S',
-                     help='how long the clients ask (default: 3)')
+    one.add_argument(
+        '--load',
+        type=float,
+        default=3,
+        metavar='S',
+        help='seconds of the workload of the clients (default: 3)',
+    )
     one = options['impostor']
     one.add_argument('--attack', choices=list(impostor.ATTACKS),
                      action='append', help='default: all, in turn')

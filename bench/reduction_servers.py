@@ -8,8 +8,8 @@ As root, on a cluster in a box (tests/cluster) of 8 nodes whose links all have
 the same rate: 4 clients and 1, 2, 4 servers, each on a node of its own, and a
 ring of the same clients. The ratio is busbw of the servers over busbw of the
 ring. The model is min(1, m/n) 2(n-1)/n for n clients and m servers: 0.375,
-0.75 and 1.5. Goal: every ratio at 4 MiB and above reaches --least (0.9) of the
-model; otherwise the class of threads that limits it is printed.
+0.75 and 1.5. Goal: every ratio at 4 MiB and above reaches --minimum (0.9) of
+the model; otherwise the class of threads that limits it is printed.
 """
 from __future__ import annotations
 
@@ -124,7 +124,9 @@ def curve(runs: list[parser.Analysis]) -> dict[int, float]:
         assert isinstance(one.table, table.Table)
         for line in one.table.rows:
             rows.setdefault(line.size, []).append(line.busbw)
-    return {size: statistics.median(found) for size, found in rows.items()}
+    return {
+        size: statistics.median(analyses) for size, analyses in rows.items()
+    }
 
 
 def measure_all(box: Box, sizes: list[str], rounds: int,
@@ -133,15 +135,15 @@ def measure_all(box: Box, sizes: list[str], rounds: int,
     """Servers (0: ring) -> runs; ring and servers in turn."""
     small = [one for one in sizes if settings.size(one) < 8 << 20]
     large = [one for one in sizes if one not in small]
-    found: dict[int, list[parser.Analysis]] = {}
+    analyses: dict[int, list[parser.Analysis]] = {}
     for _ in range(rounds):
         for servers in (0, *numbers):
             for some, n, w in ((small, 5, 1), (large, 1, 1)):
                 if some:
-                    found.setdefault(servers, []).append(box.measure(
+                    analyses.setdefault(servers, []).append(box.measure(
                         'optcast' if servers else 'ring', servers or 1,
                         ','.join(some), n, w))
-    return found
+    return analyses
 
 
 def main() -> bool:

@@ -77,7 +77,7 @@ def pairs(args: argparse.Namespace) -> list[tuple[str, Path]]:
     """Stacks and folders of sites: those asked for, or that sites name."""
     sites = args.site or sorted(p.parent.name for p in SITES.glob('*/spack')
                                 if p.parent.name != 'local')
-    found = []
+    pairs_ = []
     for site in sites:
         path = Path(site) if '/' in site else SITES / site
         if not (path / 'system.py').is_file():
@@ -85,11 +85,11 @@ def pairs(args: argparse.Namespace) -> list[tuple[str, Path]]:
         named = of_site(runpy.run_path(str(path / 'system.py'))[
             'site_configuration'])
         # A stack that a site does not name is tried only if both are given.
-        found += [(stack, path.resolve()) for stack in args.stack or named
+        pairs_ += [(stack, path.resolve()) for stack in args.stack or named
                   if args.site or stack in named]
-    if not found:
-        raise Missing('no site names such a stack')
-    return found
+    if not pairs_:
+        raise Missing('no site uses such a stack')
+    return pairs_
 
 
 def solved(stack: Stack) -> bool:

@@ -117,9 +117,9 @@ def _all(args: argparse.Namespace, con: duckdb.DuckDBPyConnection,
                 written(args.openmetrics, functools.partial(
                     _text, '\n'.join(openmetrics(newest(frame))) + '\n'))
             if args.junit:
-                found = verdict.of_records(frame, [str(args.perflogs)])
+                judged = verdict.of_records(frame, [str(args.perflogs)])
                 written(args.junit, functools.partial(
-                    _text, telling.junit(found)))
+                    _text, telling.junit(judged)))
     except BrokenPipeError:             # `| head`
         raise
     except OSError as err:
@@ -199,12 +199,12 @@ def newest(frame: Any) -> list[tuple[Any, str, Any]]:
     """
     from . import results
     judged = results.newest(frame)
-    found = []
+    test_cases = []
     for _, rows in judged.groupby(results.CASE, observed=True, sort=True):
         rank = rows['result'].map(results.ORDER.index)
         first = rows.loc[rank.idxmin()]
-        found.append((first, str(first['result']), rows))
-    return found
+        test_cases.append((first, str(first['result']), rows))
+    return test_cases
 
 
 def openmetrics(cases: list[tuple[Any, str, Any]]) -> Iterator[str]:

@@ -162,18 +162,18 @@ def main(argv: list[str] | None = None) -> int:
         known = set() if test_cases else {name for name, in con.execute(
             'SELECT DISTINCT metric FROM records').fetchall()}
         many = test_cases > TABLES and not args.csv and not args.json
-        found: list[Any] = con.execute(
+        answer: list[Any] = con.execute(
             _CHANGES).fetchall() if many else rows(con)
     for fault in faults:
         print(f'plumb history: {fault}', file=sys.stderr)
-    if not found:
+    if not answer:
         print(f'plumb history: {_nothing(args, known)}', file=sys.stderr)
         return 2
     try:
         options.put(args.json, json.dumps(
-            [row._asdict() for row in found], indent=1) + '\n'
+            [row._asdict() for row in answer], indent=1) + '\n'
             if args.json else '')
-        options.put(args.csv, _csv(found) if args.csv else '')
+        options.put(args.csv, _csv(answer) if args.csv else '')
     except OSError as err:
         print(f'plumb history: {err.filename}: cannot be written '
               f'({err.strerror})', file=sys.stderr)
@@ -181,18 +181,18 @@ def main(argv: list[str] | None = None) -> int:
     if args.json or args.csv:
         pass
     elif many:
-        changes(found)
+        changes(answer)
     else:
-        tables(found)
+        tables(answer)
     return 1 if faults else 0
 
 
-def _csv(found: Iterable[Row]) -> str:
+def _csv(records: Iterable[Row]) -> str:
     import csv
     text = io.StringIO()
     out = csv.writer(text, lineterminator='\n')
     out.writerow(COLUMNS)
-    out.writerows(found)
+    out.writerows(records)
     return text.getvalue()
 
 
@@ -238,33 +238,33 @@ def rows(con: duckdb.DuckDBPyConnection) -> list[Row]:
                 'point NULLS FIRST, day, run').fetchall()]
 
 
-def changes(found: Iterable[tuple]) -> None:
+def changes(cells: Iterable[tuple]) -> None:
     """Prints one row per test case, from the rows of `_CHANGES`."""
     console.show(
         [(result, '' if change is None else f'{change:+.1%}', points,
           display_unit(unit), better, name)
-         for result, change, points, unit, better, name in found],
+         for result, change, points, unit, better, name in cells],
         ('', 'change', 'points', 'unit', 'better', 'test case'), right=(1, 2))
     print('\nTo see the values of a test case, give its name as CASE.')
 
 
-def tables(found: Iterable[Row]) -> None:
+def tables(records: Iterable[Row]) -> None:
     """Prints one table per test case and unit, one column per session."""
-    for title, group in itertools.groupby(found, lambda row: row.title):
+    for title, group in itertools.groupby(records, lambda row: row.title):
         print(title)
         _table([*group])
         print()
     print('! failed')
 
 
-def _table(found: Sequence[Row]) -> None:
+def _table(records: Sequence[Row]) -> None:
     sessions: dict[str, str] = {}
     # Sorted again, because the rows of one point stand together.
-    for row in sorted(found, key=lambda row: (
+    for row in sorted(records, key=lambda row: (
             row.run.replace('-', '')[:8], row.run, row.time)):
         sessions[row.run] = row.time[5:16].replace('T', ' ')
     lines = []
-    for at, line in itertools.groupby(found, lambda row: row.point):
+    for at, line in itertools.groupby(records, lambda row: row.point):
         values = {row.run: row for row in line}
         lines.append([at or 'all', *(str(values.get(run, '-'))
                                         for run in sessions),

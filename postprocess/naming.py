@@ -38,8 +38,8 @@ def number(frame: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:
         if isinstance(column.dtype, pd.CategoricalDtype):
             codes, many = column.cat.codes, len(column.cat.categories)
         else:
-            codes, found = pd.factorize(column)
-            many = len(found)
+            codes, categories = pd.factorize(column)
+            many = len(categories)
         if size * (many + 1) >= 1 << 62:
             key, there = pd.factorize(key)  # room for the next column
             size = len(there)
@@ -153,7 +153,7 @@ def _telling(cases: list[tuple], fields: list[str]) -> Iterator[str]:
     from others before them."""
     group: list[tuple] = [()] * len(cases)
     for n, name in enumerate(fields):
-        finer = [(*mine, case[n]) for mine, case in zip(group, cases,
+        finer = [(*key, case[n]) for key, case in zip(group, cases,
                                                         strict=True)]
         if len(set(finer)) > len(set(group)):
             group = finer

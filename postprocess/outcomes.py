@@ -37,27 +37,27 @@ def needs(frame: pd.DataFrame, run: str | None = None,
     :returns: (partition, environment, hash) -> number; 0: there are enough,
         None: no number would do
     """
-    mine = frame[frame['run'] == run] if run else newest(frame)
+    records = frame[frame['run'] == run] if run else newest(frame)
     return {key: p.needs for key, p in _progress_of(
-        mine, progress(frame) if ahead is None else ahead).items()}
+        records, progress(frame) if ahead is None else ahead).items()}
 
 
-def _progress_of(mine: pd.DataFrame, ahead: list[Progress]
+def _progress_of(records: pd.DataFrame, ahead: list[Progress]
                  ) -> dict[tuple[str, str, str], Progress]:
     """How far the test cases of these records are, as `needs`."""
     keys = ['system', 'check', 'partition', 'environ', 'source', 'speed',
             'params']
     known = {(*(str(getattr(p, key)) for key in keys), p.edition): p
              for p in ahead}
-    found = {}
-    for row in mine.drop_duplicates(
+    progress_of_case = {}
+    for row in records.drop_duplicates(
             ['run', *keys, 'version', 'case']).itertuples():
         place = tuple(str(getattr(row, name)) for name in keys)
         for edition in ('', str(row.version)):
             if place + (edition,) in known:
-                found[str(row.partition), str(row.environ),
+                progress_of_case[str(row.partition), str(row.environ),
                       str(row.case)] = known[place + (edition,)]
-    return found
+    return progress_of_case
 
 
 @dataclass
@@ -79,19 +79,19 @@ def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
     :param frame: as perflogs.read gives it
     :param ahead: as `needs` has it
     """
-    found, mine = Standing(), newest(frame)
-    far = _progress_of(mine, progress(frame) if ahead is None else ahead)
-    mine = mine[mine['metric'] != 'completed']
-    case = naming.number(mine, CASE)
-    tolerances = mine[['lower', 'upper']].notna().any(axis=1).to_numpy()
-    inconclusive = mine['result'].eq('inconclusive').to_numpy()
+    standing_, records = Standing(), newest(frame)
+    far = _progress_of(records, progress(frame) if ahead is None else ahead)
+    records = records[records['metric'] != 'completed']
+    case = naming.number(records, CASE)
+    tolerances = records[['lower', 'upper']].notna().any(axis=1).to_numpy()
+    inconclusive = records['result'].eq('inconclusive').to_numpy()
     order = np.argsort(case, kind='stable')
     for at in np.split(order, np.flatnonzero(np.diff(case[order])) + 1):
         if not len(at) or inconclusive[at].any():
             continue
-        rows, has_tolerance = mine.iloc[at], tolerances[at]
+        rows, has_tolerance = records.iloc[at], tolerances[at]
         first = next(rows[:1].itertuples())
-        found.judged += bool(has_tolerance.any())
+        standing_.judged += bool(has_tolerance.any())
         key = str(first.partition), str(first.environ), str(first.case)
         without_tolerance = _without_tolerance(
             str(first.family), rows, has_tolerance
@@ -100,25 +100,25 @@ def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
             continue
         ahead_of = far.get(key)
         if rows['reference'].notna().any():
-            found.no_tolerance += [
+            standing_.no_tolerance += [
                 (first, metric, _no_tolerance(metric, ahead_of))
                 for metric in without_tolerance
             ]
         elif (
             not has_tolerance.any() and rows['result'].eq('no_reference').all()
         ):
-            found.waiting.append(
+            standing_.waiting.append(
                 (first, words(ahead_of.needs if ahead_of else 0)))
-    return found
+    return standing_
 
 
-def _no_tolerance(metric: str, mine: Progress | None) -> str:
+def _no_tolerance(metric: str, case: Progress | None) -> str:
     """What a metric without a tolerance waits for: each for its own runs."""
-    of = mine.needs_of if mine else {}
+    of = case.needs_of if case else {}
     # What is judged instead stands in its place.
-    other = judged.instead(mine.family, metric) if mine else None
+    other = judged.instead(case.family, metric) if case else None
     runs = of[metric] if metric in of else of.get(
-        other or '', mine.needs if mine else 0)
+        other or '', case.needs if case else 0)
     return ('propose references again' if runs == 0
             else f'no tolerance yet: {more_runs(runs)}')
 
@@ -192,16 +192,16 @@ def stale(frame: pd.DataFrame, partial: Partial = {}) -> pd.DataFrame:
         numbers = dict(zip(
             frame.iloc[ends[[*last.values()]]][CASE].astype(str).itertuples(
                 index=False, name=None), last, strict=True))
-        left = {run: None if some is None else
-                {numbers[key] for key in some if key in numbers}
-                for run, some in partial.items()}
+        left = {run: None if left_out is None else
+                {numbers[key] for key in left_out if key in numbers}
+                for run, left_out in partial.items()}
         names = sorted(sessions)
-        found = {*_left_out([sessions[name] for name in names],
+        stale_cases = {*_left_out([sessions[name] for name in names],
                             [left.get(name, set()) for name in names]),
                  *_beyond_their_turn(
                      {number: runs[at] for number, at in last.items()},
                      numbers, partial)}
-        lost += [int(ends[last[number]]) for number in found]
+        lost += [int(ends[last[number]]) for number in stale_cases]
     return frame.iloc[sorted(lost)]
 
 
@@ -214,8 +214,8 @@ def _beyond_their_turn(last: Mapping[int, str],
     :param numbers: key of a test case -> its number
     """
     for key, number in numbers.items():
-        waits = [some[key] for run, some in sorted(partial.items())
-                 if some and key in some and run > last[number]]
+        waits = [left_out[key] for run, left_out in sorted(partial.items())
+                 if left_out and key in left_out and run > last[number]]
         if waits and 0 < waits[-1] < len(waits):
             yield number
 
@@ -226,17 +226,17 @@ def rotated(frame: pd.DataFrame, plans: Iterable[Plan]) -> list[Left]:
 
     :param plans: of each system the newest one under a budget
     """
-    found = []
+    waiting = []
     for plan in plans:
         later = frame[(frame['system'] == plan.head['system'])
                       & (frame['run'].astype(str) > plan.run)]
         since = {tuple(map(str, key)) for key in later[
             ['partition', 'environ', 'case']].drop_duplicates().itertuples(
                 index=False)}
-        found += [one for one in plan.left if tuple(
+        waiting += [one for one in plan.left if tuple(
             one.case[name] for name in ('partition', 'environ', 'case')
             ) not in since]
-    return sorted(found, key=lambda one: one.last)
+    return sorted(waiting, key=lambda one: one.last)
 
 
 def _left_out(sessions: list[set[int]], left: list[set[int] | None]
@@ -257,8 +257,8 @@ def _left_out(sessions: list[set[int]], left: list[set[int] | None]
     for case, at in last.items():
         near = beside.get(case, set())
         later = zip(sessions[at + 1:], left[at + 1:], strict=True)
-        without = [cases for cases, some in later
-                   if near and some is not None and case not in some
-                   and len((cases | some) & near) >= BESIDE * len(near)]
+        without = [cases for cases, skipped in later
+                   if near and skipped is not None and case not in skipped
+                   and len((cases | skipped) & near) >= BESIDE * len(near)]
         if len(without) >= SESSIONS:
             yield case

@@ -290,28 +290,28 @@ class Cache:
     def faults(self) -> Iterator[tuple[Path, int, str]]:
         """File, line and reason of all that is wrong with the perflogs."""
         yield from self._broken
-        found = [(self._root + name, line, reason)
+        faults_ = [(self._root + name, line, reason)
                  for month in self.months.values()
                  for name, source in month.sources.items()
                  for line, reason in source.faults]
-        found += [(file, line, f'{formats.reason(fault)}; {formats.REPAIR}'
+        faults_ += [(file, line, f'{formats.reason(fault)}; {formats.REPAIR}'
                    + f' (and {count - 1} more)' * (count > 1))
                   for file, fault, line, count in self.con.execute(
                       'SELECT file, fault, min(line), count(*) FROM parts '
                       f"WHERE fault <> '{formats.TORN}' GROUP BY ALL"
                       ).fetchall()]
-        for file, line, reason in sorted(found):
+        for file, line, reason in sorted(faults_):
             yield Path(file), line, reason
 
 
 def _key() -> str:
     """What the records depend on besides the perflogs: their columns, and
     the metrics. To parse the files takes longer than a question."""
-    found = hashlib.sha256(f'{VERSION} {formats.types()}'.encode())
+    digest = hashlib.sha256(f'{VERSION} {formats.types()}'.encode())
     for path in sorted([*ROOT.glob('config/*.yaml'),
                         *ROOT.glob('checks/*/family.yaml')]):
-        found.update(path.read_bytes())
-    return found.hexdigest()[:16]
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _month(name: str, file: Path) -> str:
@@ -341,10 +341,10 @@ def _begun(known: Source | None, file: Path) -> Source:
 def _stat(file: Path) -> list[int]:
     """Inode, size and time of change; zeros: it is not there."""
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:
         return [0, 0, 0]
-    return [found.st_ino, found.st_size, found.st_ctime_ns]
+    return [status.st_ino, status.st_size, status.st_ctime_ns]
 
 
 def _hash(file: Path, offset: int) -> str:

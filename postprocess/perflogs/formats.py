@@ -132,7 +132,7 @@ def queries(lines: Iterable[Any]) -> list[str]:
     layouts: dict[Layout, list[Any]] = {}
     for one in lines:
         layouts.setdefault(one.layout, []).append(one)
-    return [layout.query(found) for layout, found in layouts.items()]
+    return [layout.query(group) for layout, group in layouts.items()]
 
 
 def ours() -> Layout:
@@ -146,9 +146,9 @@ def foreign(header: str) -> Layout:
     :raises ValueError: it is not a header of a perflog, and why
     """
     # The separator is what follows or precedes the name of the time.
-    found = re.search(r'job_completion_time([^\w]+)\w', header) \
+    match = re.search(r'job_completion_time([^\w]+)\w', header) \
         or re.search(r'\w([^\w]+)(?:check_)?job_completion_time$', header)
-    between = found[1] if found else '|'
+    between = match[1] if match else '|'
     names = tuple(name.strip().removeprefix('check_')
                   for name in header.split(between))
     if len(set(names)) < len(names):

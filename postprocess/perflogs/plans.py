@@ -122,7 +122,7 @@ def partial(folders: Iterable[Path | str]
 
     :param folders: perflogs, or those of one system
     """
-    found: dict[str, dict[tuple[str, ...], int] | None] = {}
+    sessions: dict[str, dict[tuple[str, ...], int] | None] = {}
     for folder in map(Path, folders):
         for path in {*folder.glob(f'*/{FOLDER}/*.json'),
                      *folder.glob(f'{FOLDER}/*.json')}:
@@ -131,8 +131,8 @@ def partial(folders: Iterable[Path | str]
                 # The first line is the head, all else are test cases.
                 head = handle.readline().decode() if is_plan(path) else ''
                 if '"partial": true' in head:
-                    found[path.stem] = _left_of(head)
-    return found
+                    sessions[path.stem] = _left_of(head)
+    return sessions
 
 
 def _left_of(head: str) -> dict[tuple[str, ...], int] | None:
@@ -164,8 +164,8 @@ def rotated(folders: Iterable[Path | str]) -> list[Plan]:
                 if b'"left": [' in handle.readline():
                     newest[path.parent] = path
     # What is damaged is told where its records are read.
-    found = (read(path, lambda *_: None) for path in newest.values())
-    return [plan for plan in found if plan]
+    plans_ = (read(path, lambda *_: None) for path in newest.values())
+    return [plan for plan in plans_ if plan]
 
 
 def read(path: Path, report: Callable[[Path, int, str], None]

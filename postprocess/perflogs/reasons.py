@@ -53,7 +53,7 @@ def words(guard: str, text: str) -> str:
 @functools.lru_cache(maxsize=4096)
 def _told(file: str, run: str) -> dict[tuple[str, str, str], str]:
     """Reasons of a run, found from one of its records' files."""
-    found: dict[tuple[str, str, str], str] = {}
+    reasons: dict[tuple[str, str, str], str] = {}
     for folder in list(Path(file).parents)[:3]:
         path = folder.joinpath(plans.FOLDER, run + SUFFIX)
         with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -61,7 +61,7 @@ def _told(file: str, run: str) -> dict[tuple[str, str, str], str]:
                 # A session that was killed leaves half a line.
                 with contextlib.suppress(ValueError, KeyError, TypeError):
                     one = json.loads(line)
-                    found[one['partition'], one['environ'], one['case']] = \
+                    reasons[one['partition'], one['environ'], one['case']] = \
                         str(one['reason'])
             break
-    return found
+    return reasons

@@ -77,9 +77,11 @@ def newest(frame: pd.DataFrame) -> Newest:
         if file := attached.path(row, FILE):
             files.setdefault(file, (row.Index, units))
     faults: attached.Faults = []
-    found = [Series(index, read(file, units, faults), _reasons(file.parent))
-             for file, (index, units) in list(files.items())[:MAX_RUNS]]
-    return Newest([one for one in found if len(one.points)], faults,
+    series_of_runs = [
+        Series(index, read(file, units, faults), _reasons(file.parent))
+        for file, (index, units) in list(files.items())[:MAX_RUNS]
+    ]
+    return Newest([one for one in series_of_runs if len(one.points)], faults,
                   max(len(files) - MAX_RUNS, 0))
 
 

@@ -66,13 +66,13 @@ def proposals(folder: Path) -> dict[str, CommentedMap]:
 
 
 def accept(folder: Path, proposed: Mapping[str, CommentedMap],
-           wanted: Callable[[tuple], bool] = lambda keys: True,
+           is_chosen: Callable[[tuple], bool] = lambda keys: True,
            reason: str = '') -> tuple[list[str], list[str]]:
     """Takes proposals into the accepted files; all of them, or none. What is
     not taken stays in the files of the proposals.
 
     :param proposed: family -> proposal, as it is in the folder
-    :param wanted: which entries, by check and keys
+    :param is_chosen: whether to take the entry with these check and keys
     :param reason: why values are at a new, worse level
     :returns: lines on what was done, and on what was refused
     :raises Refused: no entry is wanted
@@ -91,7 +91,7 @@ def accept(folder: Path, proposed: Mapping[str, CommentedMap],
         before = dict(leaves(accepted))
         taken = 0
         for keys, entry in list(leaves(proposal)):
-            if not wanted(keys):
+            if not is_chosen(keys):
                 continue
             try:
                 kept = _take(accepted, before.get(keys), keys, entry,
@@ -163,7 +163,7 @@ def by_hand(entry: Mapping) -> set[str]:
     differs from `$from`; without it all."""
     known = entry.get('$from')
     tolerances = (known or {}).get('tolerances') or {}
-    found = set()
+    metrics = set()
     for metric, line in entry.items():
         if metric.startswith('$'):
             continue
@@ -173,14 +173,14 @@ def by_hand(entry: Mapping) -> set[str]:
                 tolerance is not None if written is None else
                 tolerance is None or not math.isclose(line[0], written[0])
                 or not math.isclose(abs(tolerance), written[1])):
-            found.add(metric)
-    return found
+            metrics.add(metric)
+    return metrics
 
 
 def new_level(before: Mapping, entry: Mapping, kept: set[str]) -> list[str]:
     """Figures whose centre moved to the worse side by more than their old
     tolerance; what is kept as set by hand does not move."""
-    found = []
+    metrics = []
     for metric, line in before.items():
         if metric.startswith('$') or metric in kept or metric not in entry:
             continue
@@ -189,8 +189,8 @@ def new_level(before: Mapping, entry: Mapping, kept: set[str]) -> list[str]:
             continue
         worse = entry[metric][0] / line[0] - 1
         if (worse if better(metric) == 'lower' else -worse) > abs(tolerance):
-            found.append(metric)
-    return found
+            metrics.append(metric)
+    return metrics
 
 
 def _merge(old: CommentedMap, new: Mapping, kept: set[str]) -> list[str]:

@@ -101,10 +101,10 @@ def progress(frame: pd.DataFrame, floors: Mapping[str, float] = {}
         if len(some.drop_duplicates()) > 1}
     for *names, run in shapes[[*KEYS, 'run']].itertuples(index=False):
         cases[tuple(map(str, names))][0].add(run)
-    wanted = {name for family, rules in judged.table().items()
+    metrics = {name for family, rules in judged.table().items()
               for rule in rules for name in (
                   rule['metric'], judged.instead(family, rule['metric']))}
-    good = good[good['metric'].isin(list(wanted - {'worst_ratio', None}))]
+    good = good[good['metric'].isin(list(metrics - {'worst_ratio', None}))]
     table = medians(good, KEYS)
     group = table.groupby([*KEYS, 'metric', 'point'], observed=True,
                            dropna=False, sort=False).ngroup().to_numpy()
@@ -125,22 +125,23 @@ def progress(frame: pd.DataFrame, floors: Mapping[str, float] = {}
                 cases.items(), key=lambda case: case[0])]
 
 
-def _of_case(key: tuple, runs: int, found: list[Judgement], mixed: bool
+def _of_case(key: tuple, runs: int, of_metrics: list[Judgement], mixed: bool
              ) -> Progress:
     needs: int | None = 0 if runs else FEWEST_RUNS
-    if mixed or any(j.needs is None for j in found):
+    if mixed or any(j.needs is None for j in of_metrics):
         needs = None
-    elif found:
-        needs = max(j.needs or 0 for j in found)
+    elif of_metrics:
+        needs = max(j.needs or 0 for j in of_metrics)
     row = dict(zip(KEYS, key, strict=True))
     return Progress(
         **row,
         runs=runs,
         needs=needs,
         tolerances={
-            j.metric: (j.centre, j.tolerance, j.max_tolerance) for j in found
+            j.metric: (j.centre, j.tolerance, j.max_tolerance)
+            for j in of_metrics
         },
-        needs_of={j.metric: j.needs for j in found},
+        needs_of={j.metric: j.needs for j in of_metrics},
     )
 
 
@@ -156,40 +157,42 @@ def judgements(family: str, curves: Metrics,
     enough = {point: runs for point, runs in curves.items()
               if len(runs) >= FEWEST_RUNS} or curves
     names = judged.judged(family, enough)
-    found = []
+    judgements_ = []
     for (metric, size), runs in enough.items():
         name = judged.key(metric, size)
         if name not in names or rows[metric]['better'] == 'none':
             continue
-        mine = _of_metric(family, name, metric, list(runs.values()), floors)
+        judgement = _of_metric(
+            family, name, metric, list(runs.values()), floors
+        )
         other = judged.instead(family, name)
         numbers = enough.get((other, None)) if other else None
-        if mine.tolerance > mine.max_tolerance and other and numbers:
+        if judgement.tolerance > judgement.max_tolerance and other and numbers:
             derived = _of_metric(family, other, other, list(numbers.values()),
                                  floors)
             if derived.needs == 0:
-                mine = derived
+                judgement = derived
             else:
-                mine = Judgement(
+                judgement = Judgement(
                     name,
-                    mine.centre,
-                    mine.tolerance,
-                    mine.max_tolerance,
+                    judgement.centre,
+                    judgement.tolerance,
+                    judgement.max_tolerance,
                     min(
                         (
                             n
-                            for n in (mine.needs, derived.needs)
+                            for n in (judgement.needs, derived.needs)
                             if n is not None
                         ),
                         default=None,
                     ),
                 )
-        found.append(mine)
+        judgements_.append(judgement)
     ratios = worst_ratios(family, enough)
     if ratios and 'worst_ratio' in judged.judged_metrics(family):
         floor = floors['worst_ratio']
         max_tolerance = max(judged.max_tolerance(family, 'worst_ratio'), floor)
-        found.append(
+        judgements_.append(
             Judgement(
                 'worst_ratio',
                 1.0,
@@ -198,7 +201,7 @@ def judgements(family: str, curves: Metrics,
                 spread.worst_runs_needed(ratios, max_tolerance, floor),
             )
         )
-    return found
+    return judgements_
 
 
 def _of_metric(family: str, name: str, metric: str, values: list[float],

@@ -36,7 +36,7 @@ def differences(before: pd.DataFrame, after: pd.DataFrame,
 
     :param before: rows of History.ran, the oldest first
     """
-    found = []
+    texts = []
     for column in columns:
         old, new = (rows[column].astype(str) for rows in (before, after))
         if column == 'binding':
@@ -48,13 +48,13 @@ def differences(before: pd.DataFrame, after: pd.DataFrame,
         if column == 'nodes' and old.nunique() > 1:
             continue                        # other nodes every session
         if column == 'machine':
-            found += _facts(before, after) or ['node facts changed']
+            texts += _facts(before, after) or ['node facts changed']
             continue
         was = list(dict.fromkeys(old[::-1]))[:3]
         now = list(dict.fromkeys(new))[:3]
-        found.append(f'{NAMES.get(column, column)} '
+        texts.append(f'{NAMES.get(column, column)} '
                      f"{', '.join(was) or '-'} -> {', '.join(now) or '-'}")
-    return found
+    return texts
 
 
 def changed(hist: History, this_session: Iterable[str]) -> list[Changed]:
@@ -79,20 +79,22 @@ def changed(hist: History, this_session: Iterable[str]) -> list[Changed]:
         value = ran[column].astype(str).to_numpy()
         suspects |= set(name[1:][(value[1:] != value[:-1]) & now[1:]
                                  & (name[1:] == name[:-1])])
-    found: dict[tuple[str, str], list[pd.Series]] = {}
+    heads_of_change: dict[tuple[str, str], list[pd.Series]] = {}
     for one in sorted(suspects):
-        mine = ran[name == one]
-        after = mine[now[name == one]].tail(1)
-        before = mine[mine['session'] < after['session'].iloc[0]]
+        rows = ran[name == one]
+        after = rows[now[name == one]].tail(1)
+        before = rows[rows['session'] < after['session'].iloc[0]]
         columns = [c for c in ENVIRONMENT if c != 'machine'
                    or _are_new(before, after)]
         head = heads.loc[after['of'].iloc[0]]
         for text in differences(before.tail(BEFORE), after, columns):
-            found.setdefault((str(head['system']), text), []).append(head)
-    return [Changed(system, text, [str(head['case']) for head in mine],
+            heads_of_change.setdefault((str(head['system']), text), []).append(
+                head
+            )
+    return [Changed(system, text, [str(head['case']) for head in rows],
                     list(dict.fromkeys(f"{head['partition']} "
-                                       f"{head['environ']}" for head in mine)))
-            for (system, text), mine in found.items()]
+                                       f"{head['environ']}" for head in rows)))
+            for (system, text), rows in heads_of_change.items()]
 
 
 def _are_new(before: pd.DataFrame, after: pd.DataFrame) -> bool:

@@ -173,7 +173,7 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
     floor = np.broadcast_to(np.asarray(floor, float), series)
     minimum = np.broadcast_to(np.asarray(minimum, float), series)
     held = np.zeros((series, sessions), bool)     # in the baseline
-    gone = np.arange(sessions) < begin[:, None]
+    unusable = np.arange(sessions) < begin[:, None]
     mode, start = np.zeros(series, int), np.zeros(series, int)
     level, back = np.zeros(series), np.zeros(series)
     states = np.zeros((series, sessions), np.int8)
@@ -191,13 +191,13 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
         z = np.clip(far, -CLIP, CLIP)
         for row in _recover(mode, level, back, begin, start, z[:, -1], t,
                             live):
-            gone[row, start[row]:t] = True
+            unusable[row, start[row]:t] = True
         follow = live & (mode == BETTER) & (t + 1 - start >= FOLLOW)
         for row in np.flatnonzero(follow):
             held[row] = False
             held[row, start[row]:start[row] + FOLLOWED] = True
             begin[row], mode[row] = start[row], NORMAL
-            gone[row, :start[row]] = True
+            unusable[row, :start[row]] = True
         judged = live & (mode == NORMAL) & (now.sessions >= FEWEST) & ~follow
         beyond = recent[:, -1] - now.centre
         this_session = _alone(beyond, spread, now, t, runs, within, caution)
@@ -220,7 +220,7 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
     spread = np.maximum(now.spread, floor)
     z = (x - now.centre[:, None]) / spread[:, None]
     return Walk(states, z, start, now.centre, spread, now.phi, now.sessions,
-                now.df, suspect & (mode == NORMAL), ~gone & np.isfinite(x))
+                now.df, suspect & (mode == NORMAL), ~unusable & np.isfinite(x))
 
 
 def change(x: np.ndarray, centre: float, spread: float, phi: float,
@@ -253,9 +253,9 @@ def _grow(x: np.ndarray, held: np.ndarray, begin: np.ndarray,
     rows = np.flatnonzero(grows)
     for k in range(max(until - 2, 0), until + 1):
         held[rows, k] |= begin[rows] <= k
-    found = _stats(x[rows, :until + 1], held[rows, :until + 1],
+    stats = _stats(x[rows, :until + 1], held[rows, :until + 1],
                    None if pool is None else pool[rows])
-    for old, new in zip(now, found, strict=True):
+    for old, new in zip(now, stats, strict=True):
         old[rows] = new
 
 
@@ -263,7 +263,7 @@ def _stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
            ) -> _Stats:
     """Centre, spread and autocorrelation of each baseline."""
     n = held.sum(1)
-    some = np.maximum(n, 2)
+    number = np.maximum(n, 2)
     kept = np.where(held, x, 0.0)
     ordered = np.sort(np.where(held, x, np.inf), 1)
     ends, rows = n // 8, np.arange(len(x))
@@ -273,12 +273,12 @@ def _stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
 
     def moments(low, high):
         inner = np.where(held, np.clip(kept, low[:, None], high[:, None]), 0)
-        mean = inner.sum(1) / some
+        mean = inner.sum(1) / number
         off = np.where(held, inner - mean[:, None], 0.0)
-        return mean, off, (off ** 2).sum(1) / (some - 1)
+        return mean, off, (off ** 2).sum(1) / (number - 1)
 
     centre, off, var = moments(low, high)
-    spread = np.sqrt(var) / (1 - 2 * ends / some)
+    spread = np.sqrt(var) / (1 - 2 * ends / number)
     for _ in range(3):
         centre, off, var = moments(centre - HUBER * spread,
                                    centre + HUBER * spread)
@@ -286,13 +286,13 @@ def _stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
     off, left = _without_drift(off, held, n)
     spread = spread * left
     pairs = held[:, 1:] & held[:, :-1]
-    power = (off ** 2).sum(1) * np.maximum(pairs.sum(1), 1) / some
+    power = (off ** 2).sum(1) * np.maximum(pairs.sum(1), 1) / number
     lagged = np.where(pairs, off[:, 1:] * off[:, :-1], 0.0).sum(1)
-    some = np.maximum(n, FEWEST)
+    number = np.maximum(n, FEWEST)
     phi = np.divide(lagged, power, out=np.zeros(len(x)), where=power > 0)
-    phi = (phi + 1 / some) / (1 - 3 / np.maximum(some, 6))
-    phi, spread, more = _pooled(phi, spread, some, n >= FEWEST, pool)
-    share = 1 - (variance_of_mean(some, phi) - 1 / some)
+    phi = (phi + 1 / number) / (1 - 3 / np.maximum(number, 6))
+    phi, spread, more = _pooled(phi, spread, number, n >= FEWEST, pool)
+    share = 1 - (variance_of_mean(number, phi) - 1 / number)
     return _Stats(centre, spread / np.sqrt(np.maximum(share, 0.3)), phi, n,
                   _freedom(n, phi) + more)
 
@@ -333,16 +333,16 @@ def _pooled(phi: np.ndarray, spread: np.ndarray, n: np.ndarray,
     good = good & (spread > 0)
     size = int(pool.max(initial=0)) + 1
     count = np.bincount(pool, good, size)
-    some = np.maximum(count, 1)
+    number = np.maximum(count, 1)
     enough = count >= FEWEST_SERIES
 
     def mean(values):
-        return np.bincount(pool, np.where(good, values, 0.0), size) / some
+        return np.bincount(pool, np.where(good, values, 0.0), size) / number
 
-    def excess(values, mine, expected):
+    def excess(values, centres, expected):
         """Variance between series beyond that of their estimates."""
-        return (mean((values - mine[pool]) ** 2) * some
-                / np.maximum(some - 1, 1) - expected)
+        return (mean((values - centres[pool]) ** 2) * number
+                / np.maximum(number - 1, 1) - expected)
 
     common = mean(phi)
     left = 1 - np.minimum(common, 0.9) ** 2
@@ -351,7 +351,7 @@ def _pooled(phi: np.ndarray, spread: np.ndarray, n: np.ndarray,
                       PHI_SESSIONS)[pool]
     # Half of what the mean itself is sure to: too little alarms too often.
     common = np.where(enough, common + 0.5 / np.sqrt(
-        some * np.maximum(mean(n), FEWEST)), PHI)[pool]
+        number * np.maximum(mean(n), FEWEST)), PHI)[pool]
     phi = np.clip((n * phi + weight * common) / (n + weight), 0, PHI_MAX)
     df = _freedom(n, phi)
     logs = 2 * np.log(np.where(spread > 0, spread, 1.0)) + 1 / df

@@ -155,9 +155,9 @@ class Verdict:
 
     def data(self) -> dict[str, Any]:
         """As JSON has it: all but the results, which are no news."""
-        found = dataclasses.asdict(dataclasses.replace(self, results=[]))
-        del found['results']
-        return found
+        fields = dataclasses.asdict(dataclasses.replace(self, results=[]))
+        del fields['results']
+        return fields
 
     def json(self) -> str:
         """One JSON object; no NaN, which JSON does not know."""

@@ -117,14 +117,14 @@ def round_robin(nodes: Sequence[str]) -> list[list[Pair]]:
     for place in range(len(order) // 2):
         seats[place] = order[2 * place]
         seats[last - place] = order[2 * place + 1]
-    found = []
+    rounds = []
     for turn in range(last):
         pairs = [(seats[turn], seats[last])]
         pairs += [(seats[(turn + i) % last], seats[(turn - i) % last])
                   for i in range(1, len(order) // 2)]
-        found.append([(a, b) for a, b in pairs
+        rounds.append([(a, b) for a, b in pairs
                       if a is not None and b is not None])
-    return found
+    return rounds
 
 
 @dataclass(frozen=True)
@@ -325,35 +325,35 @@ class Search:
         time. Empty: it is over."""
         if self._first is None:
             self._first = self._beginning()
-            found = self._first
+            rounds = self._first
         elif self.rounds >= len(self._first) + self.maximum \
                 or len(self.nodes) == 2 or not self._x:
-            found = []
+            rounds = []
         elif self._turns and self.jobs < ENOUGH \
                 and self._fit().sigma > self.d / DISTINCT:
-            found = [self._turns.pop(0)]
+            rounds = [self._turns.pop(0)]
         else:
-            found = [pairs] if (pairs := self._follow_up()) else []
-        self.rounds += len(found)
-        return found
+            rounds = [pairs] if (pairs := self._follow_up()) else []
+        self.rounds += len(rounds)
+        return rounds
 
     def _beginning(self) -> list[list[Pair]]:
         turns = round_robin(self.nodes)
         if len(self.nodes) == 2:
             return turns * FEW
-        wanted = min(math.ceil(BEGIN / len(turns[0])), FEW * len(turns))
+        number = min(math.ceil(BEGIN / len(turns[0])), FEW * len(turns))
         if len({self.climbs(*pair) for turn in turns[:8]
                 for pair in turn}) > 1:
-            wanted = max(wanted, 2)
+            number = max(number, 2)
         if self.every:
-            wanted = max(wanted, len(turns))
+            number = max(number, len(turns))
         # Neighbours first, and then those that are far from each other.
         step = max(round(len(turns) / 4), 1)
         while math.gcd(step, len(turns)) > 1:
             step += 1
         order = [turns[at * step % len(turns)] for at in range(len(turns))]
-        self._turns = order[wanted:]
-        return (order * FEW)[:wanted]
+        self._turns = order[number:]
+        return (order * FEW)[:number]
 
     def _follow_up(self) -> list[Pair]:
         """A round of disjoint pairs for what is not decided yet."""
@@ -371,17 +371,22 @@ class Search:
 
         def tells(a: str, b: str, of: Iterable[Part]) -> bool:
             """Whether another job of the pair would say something."""
-            asked = {self._number.get(part) for part in of}
+            numbers = {self._number.get(part) for part in of}
             return self.climbs(a, b) in fit.levels and not any(
-                number in fit.chosen and number not in asked
+                number in fit.chosen and number not in numbers
                 for part in self.parts(a, b)
                 if (number := self._number.get(part)) is not None)
 
         def partner(node: str, among: Sequence[str]) -> str | None:
             """The one that says most of a node."""
-            some = [one for one in among if one != node and one not in busy
-                    and tells(node, one, [('node', node)])]
-            return min(some, default=None, key=lambda one: (
+            candidates = [
+                one
+                for one in among
+                if one != node
+                and one not in busy
+                and tells(node, one, [('node', node)])
+            ]
+            return min(candidates, default=None, key=lambda one: (
                 self._times[self._ordered(node, one)],
                 self._times[node, self.climbs(node, one), ''],
                 self._times[one], evidence(('node', one)),
@@ -508,13 +513,13 @@ class Search:
         climbs, x = climbs[np.unique(of)], once
         levels, widths = {}, []
         for kind in map(int, np.unique(climbs)):
-            some = np.sort(x[(climbs == kind) & ~np.isnan(x)])
-            if len(some) < FEW:
+            values = np.sort(x[(climbs == kind) & ~np.isnan(x)])
+            if len(values) < FEW:
                 continue
-            held = max(math.ceil(share * len(some)), 2)
-            width = some[held - 1:] - some[:len(some) - held + 1]
+            held = max(math.ceil(share * len(values)), 2)
+            width = values[held - 1:] - values[:len(values) - held + 1]
             at = int(np.argmax(width <= max(1.5 * width.min(), self.d / 2)))
-            levels[kind] = float(some[at] + some[at + held - 1]) / 2
+            levels[kind] = float(values[at] + values[at + held - 1]) / 2
             widths.append(float(width[at]) / WINDOWS[share])
         return levels, max([FINEST * self.d, float(np.median(widths))]
                            if widths else [self.d])
@@ -529,10 +534,10 @@ class Search:
         levels, rests = dict(before), []
         free = (covers == 0) & ~np.isnan(x)
         for kind in before:
-            some = x[free & (climbs == kind)]
-            if len(some) >= FEW:
-                levels[kind] = float(np.median(some))
-                rests.append(some - levels[kind])
+            values = x[free & (climbs == kind)]
+            if len(values) >= FEW:
+                levels[kind] = float(np.median(values))
+                rests.append(values - levels[kind])
         alike: dict[Any, list[int]] = defaultdict(list)
         why: dict[int, list[int]] = defaultdict(list)
         for number in sorted(chosen):
@@ -690,11 +695,17 @@ class Search:
         if self._is_good(fit, part):
             return 'as good as other nodes, but all of them differ too much'
         if all(fit.covers[at] > (number in fit.chosen) for at in rows):
-            mine = set(rows)
+            own_pairs = set(rows)
             names = dict.fromkeys(
-                ' '.join(other) for other, one in self._number.items()
-                if one in fit.chosen and one != number and any(
-                    which == one and at in mine for which, at in self._rows))
+                ' '.join(other)
+                for other, one in self._number.items()
+                if one in fit.chosen
+                and one != number
+                and any(
+                    which == one and at in own_pairs
+                    for which, at in self._rows
+                )
+            )
             return (f'{", ".join(names)} may explain all its slow pairs, and '
                     'no pair avoids this')
         if all(kind not in fit.levels for kind in
@@ -764,8 +775,8 @@ def _score(known: _Incidence, weight: np.ndarray, chosen: Iterable[int],
 def _alone(known: _Incidence, weight: np.ndarray, covers: np.ndarray,
            number: int) -> float:
     """What would be lost without a part that is chosen."""
-    mine = known.members[number]
-    return float(weight[mine][covers[mine] == 1].sum()
+    pairs = known.members[number]
+    return float(weight[pairs][covers[pairs] == 1].sum()
                  - known.prior[number])
 
 
@@ -775,18 +786,18 @@ def _evidence(known: _Incidence, weight: np.ndarray,
     with it over the best one without it."""
     score = _score(known, weight, chosen, covers)
     open_ = np.where(covers == 0, weight, 0.0)
-    found = np.bincount(known.part, open_[known.pair], len(known.prior))
+    evidence = np.bincount(known.part, open_[known.pair], len(known.prior))
     # Where no pair is slow, nothing else could take a part's place.
     hot = np.unique(known.part[weight[known.pair] > 0])
     for number in map(int, hot):
         one = frozenset([number])
         if number in chosen:
             without = _best(known, weight, forbidden=one)[1]
-            found[number] = score - without + known.prior[number]
+            evidence[number] = score - without + known.prior[number]
         else:
             having = _best(known, weight, forced=one)[1]
-            found[number] = having - score + known.prior[number]
-    return found
+            evidence[number] = having - score + known.prior[number]
+    return evidence
 
 
 # In words ------------------------------------------------------------------

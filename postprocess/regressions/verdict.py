@@ -152,13 +152,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = (decision_parser(action).parse_args(words[1:]) if action
             else parser().parse_args(words))
     try:
-        found, faults = of_perflogs(args.perflogs, args.session,
+        verdict, faults = of_perflogs(args.perflogs, args.session,
                                     args.references, args.site)
         for fault in faults:
             print(f'plumb verdict: {fault}', file=sys.stderr)
         if action:
-            return _decide(action, args, found)
-        return _show(args, found, len(faults))
+            return _decide(action, args, verdict)
+        return _show(args, verdict, len(faults))
     except (OSError, ValueError) as err:
         print(f'plumb verdict: {err}', file=sys.stderr)
         return 2
@@ -210,27 +210,27 @@ def _switches(system: str) -> dict[str, list[str]]:
         raise ValueError(str(err)) from None
 
 
-def _show(args: argparse.Namespace, found: Verdict, faults: int) -> int:
+def _show(args: argparse.Namespace, verdict: Verdict, faults: int) -> int:
     """Prints and writes what was asked for."""
     if args.json:
-        options.put(args.json, found.json())
+        options.put(args.json, verdict.json())
     if args.junit:
-        options.put(args.junit, telling.junit(found))
+        options.put(args.junit, telling.junit(verdict))
     if args.print_rerun_options:
         print(*(f'-n /{case}' for case in dict.fromkeys(
-            one.case for one in found.rerun)))
+            one.case for one in verdict.rerun)))
         return 0
     if '-' not in (args.json, args.junit):
-        print(*telling.lines(found), sep='\n')
-    return found.code or (1 if faults else 0)
+        print(*telling.lines(verdict), sep='\n')
+    return verdict.code or (1 if faults else 0)
 
 
-def _decide(action: str, args: argparse.Namespace, found: Verdict) -> int:
+def _decide(action: str, args: argparse.Namespace, verdict: Verdict) -> int:
     """Accepts or mutes a regression; the exit code.
 
     :raises ValueError: unknown ID, or a date that is too early
     """
-    line = _named(args.id, [*found.regressions, *found.muted])
+    line = _named(args.id, [*verdict.regressions, *verdict.muted])
     today = datetime.datetime.now(datetime.timezone.utc).date()
     until = getattr(args, 'until', None)
     if until and until < today:

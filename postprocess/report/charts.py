@@ -61,11 +61,11 @@ def series(frame: pd.DataFrame) -> Iterator[tuple]:
     """(label, speed, colour, line style, marker, records) of each series."""
     order = list(dict.fromkeys(frame['label']))
     for label in order:
-        mine = frame[frame['label'] == label]
-        for speed in sorted(mine['speed'].unique()):
+        rows = frame[frame['label'] == label]
+        for speed in sorted(rows['speed'].unique()):
             line, marker = STYLES.get(speed, STYLES['mixed'])
             yield (label, speed, COLOURS[order.index(label) % len(COLOURS)],
-                   line, marker, mine[mine['speed'] == speed])
+                   line, marker, rows[rows['speed'] == speed])
 
 
 @contextlib.contextmanager
@@ -121,8 +121,8 @@ def inline(svg: bytes, about: str) -> str:
     for n, colour in enumerate(COLOURS):
         text = text.replace(colour, f'var(--c{n})')
     used = set(re.findall(r'(?:url\(|href=")#([^")]+)', text))
-    text = re.sub(r' id="([^"]*)"', lambda found: found[0]
-                  if found[1] in used else '', text)
+    text = re.sub(r' id="([^"]*)"', lambda match: match[0]
+                  if match[1] in used else '', text)
     text = re.sub(r'\n\s*', '\n', text)
     return text.replace(
         '<svg', f'<svg role="img" aria-label="{html.escape(about)}"', 1)
@@ -217,13 +217,13 @@ def names(frame: pd.DataFrame, runs: bool = True) -> list[tuple]:
 
     :param frame: with a column `runs`: how many there are
     """
-    found = []
-    for label, speed, colour, line, marker, mine in series(frame):
-        many = int(mine['runs'].max()) if runs else 0
-        found.append((name(label, speed)
+    entries = []
+    for label, speed, colour, line, marker, rows in series(frame):
+        many = int(rows['runs'].max()) if runs else 0
+        entries.append((name(label, speed)
                       + f" ({many} session{'s' * (many > 1)})"
                       * runs, colour, line, marker))
-    return found
+    return entries
 
 
 def sizes(frame: pd.DataFrame) -> list[int]:

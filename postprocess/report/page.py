@@ -295,7 +295,7 @@ class Page:
     def grid(self) -> list[dict]:
         """A row of cells for each test case, those that failed first."""
         first = max(len(self.past.sessions) - SESSIONS, 0)
-        found = []
+        rows = []
         for case in sorted(self.cases, key=lambda c: (
                 c.cells[-1:] != '-' and c.ended not in FAILED + WORSE,
                 str(c.row.family), plots.natural(c.name), _place(c.row))):
@@ -309,13 +309,13 @@ class Page:
                     paths.setdefault(letter, []).append(
                         f'M{match.start()} {top}h{wide}v{bottom - top:.2g}'
                         f'h-{wide}z')
-            found.append({
+            rows.append({
                 'number': case.number, 'name': case.name,
                 'place': _place(case.row) if self.places > 1 else '',
                 'ended': '-' if cells.endswith('-') else case.ended,
                 'paths': [(letter, ''.join(parts))
                           for letter, parts in paths.items()]})
-        return found
+        return rows
 
     # Test cases ------------------------------------------------------------
 
@@ -327,9 +327,9 @@ class Page:
         _, column = results.sessions(frame)
         first = max(len(past.sessions) - SESSIONS, 0)
         key = data.case * len(past.sessions) + column
-        some = column >= first
-        _, at = np.unique(key[some], return_index=True)
-        at = np.flatnonzero(some)[at]
+        shown = column >= first
+        _, at = np.unique(key[shown], return_index=True)
+        at = np.flatnonzero(shown)[at]
         return frame.iloc[at].assign(number=data.case[at], session=column[at])
 
     @functools.cached_property
@@ -346,30 +346,30 @@ class Page:
         """What a test case ran with: field -> [(night from which on,
         value)]."""
         runs = self._histories.get(number)
-        found: dict[str, list[tuple[int, str]]] = {}
+        changes: dict[str, list[tuple[int, str]]] = {}
         if runs is None:
-            return found
+            return changes
         sessions = runs['session'].tolist()
         for name in ENVIRONMENT:
             before = None
             for session, value in zip(sessions, runs[name].tolist(),
                                     strict=True):
                 if value != before:
-                    found.setdefault(name, []).append((session, value))
+                    changes.setdefault(name, []).append((session, value))
                     before = value
-        return found
+        return changes
 
     def lookup(self) -> list[dict]:
         """What the page can tell of each test case, by number."""
         first = max(len(self.past.sessions) - SESSIONS, 0)
-        found = []
+        entries = []
         for case in self.cases:
             runs = self._histories.get(case.number)
             files = {} if runs is None else {
                 session: f'{file}:{line}' for session, file, line in runs[
                     ['session', 'file', 'line']].itertuples(index=False)}
             newest = max(files, default=None)
-            found.append({
+            entries.append({
                 'n': case.name, 'p': _place(case.row),
                 'a': str(case.row.params), 'c': case.cells[first:],
                 'k': str(case.row.check), 'i': str(case.row.case),
@@ -382,7 +382,7 @@ class Page:
                              for session, value in past]
                       for name, past in self.history(case.number).items()
                       if past != [(past[0][0], '')]}})
-        return found
+        return entries
 
     def verdicts(self) -> tuple[list[dict], dict[str, int]]:
         """What is judged, and the plots shown first of what is not, of the
@@ -413,16 +413,16 @@ class Page:
         parts = []
         there = set(zip(judged['number'], judged['metric'].astype(str),
                         strict=True))
-        for (family, number), mine in frame.groupby(
+        for (family, number), records in frame.groupby(
                 ['family', 'number'], observed=True):
             for metric in plots.main_metrics(str(family), set(
-                    mine['metric'])):
+                    records['metric'])):
                 if (number, metric) not in there:
-                    some = mine[mine['metric'] == metric]
-                    parts.append(plots.at_size(some, str(family), metric,
+                    of_metric = records[records['metric'] == metric]
+                    parts.append(plots.at_size(of_metric, str(family), metric,
                                                  ()).tail(1).index)
-        wanted = [index for part in parts for index in part]
-        return frame.loc[wanted].assign(kept=True, rank=9).sort_values(
+        shown = [index for part in parts for index in part]
+        return frame.loc[shown].assign(kept=True, rank=9).sort_values(
             ['family', 'program', 'params', 'metric'])
 
     def _past(self, rows: pd.DataFrame) -> dict[tuple, np.ndarray]:
@@ -432,15 +432,19 @@ class Page:
         keys = set(zip(rows['number'], metric, rows['point'].fillna(
             -1), strict=True))
         drawn = data.drawn
-        some = drawn['judged'] & drawn['metric'].isin(
+        chosen = drawn['judged'] & drawn['metric'].isin(
             list(rows['metric'].unique())) & drawn['point'].isin(
                 [*rows['point'].unique(), np.nan])
-        mine = drawn.loc[some]
-        number = pd.Series(data.case, data.frame.index)[mine.index]
-        frame = pd.DataFrame({
-            'number': number.to_numpy(), 'metric': mine[
-                'metric'].cat.codes.to_numpy(), 'point': mine['point'].fillna(
-                    -1).to_numpy(), 'value': mine['value'].to_numpy()})
+        records = drawn.loc[chosen]
+        number = pd.Series(data.case, data.frame.index)[records.index]
+        frame = pd.DataFrame(
+            {
+                'number': number.to_numpy(),
+                'metric': records['metric'].cat.codes.to_numpy(),
+                'point': records['point'].fillna(-1).to_numpy(),
+                'value': records['value'].to_numpy(),
+            }
+        )
         return {key: part.to_numpy()[-SPARK:] for key, part in frame.groupby(
             ['number', 'metric', 'point'])['value'] if key in keys}
 
@@ -501,26 +505,28 @@ class Page:
     def samples(self, table: pd.DataFrame) -> list[plots.Raw]:
         """Raw samples of the newest run of each kind of a table."""
         frame = self.data.frame
-        mine = frame[frame['kind'].isin(table.index)].drop_duplicates(
+        records = frame[frame['kind'].isin(table.index)].drop_duplicates(
             'kind', keep='last').sort_values('time', kind='stable')
-        found = []
-        for row in mine[::-1].itertuples():
+        raw_samples = []
+        for row in records[::-1].itertuples():
             calls = samples.of_run(row, self.faults)
             if calls is not None and len(calls):
-                found.append(plots.Raw(int(row.kind), str(row.run), calls))
-            if len(found) == MAX_SAMPLES:
+                raw_samples.append(
+                    plots.Raw(int(row.kind), str(row.run), calls)
+                )
+            if len(raw_samples) == MAX_SAMPLES:
                 break
-        return found
+        return raw_samples
 
     def family(self, name: str, over_time: list[plots.OverTime],
                rows: list[dict]) -> dict:
         """The section of a family."""
         known = families().get(name)
-        found, reading = plots.drawings(
+        drawings, reading = plots.drawings(
             self.records(name, over_time), known)
-        plain = [self.draw(name, one) for one in found if not one.section]
+        plain = [self.draw(name, one) for one in drawings if not one.section]
         sections: dict[str, list[dict]] = {}
-        for one in found:
+        for one in drawings:
             if one.section:
                 sections.setdefault(one.section, []).append(
                     self.draw(name, one))
@@ -540,17 +546,17 @@ class Page:
             return None
         drawn, rows = [], []
         for name in sorted(self.data.table['family'].unique()):
-            mine = self.records(name, [])
-            for one in ratio.drawings(mine, of='system', base='', metric=(),
+            records = self.records(name, [])
+            for one in ratio.drawings(records, of='system', base='', metric=(),
                                       where=(), title=''):
                 drawn.append(self.draw(name, one))
-            for other, base, pairs in ratio.compared(mine, mine.table,
+            for other, base, pairs in ratio.compared(records, records.table,
                                                      'system'):
                 main = plots.main_metrics(name, set(pairs['metric']))
-                for (label, metric), some in pairs[
+                for (label, metric), group in pairs[
                         pairs['metric'].isin(main)].groupby(
                             ['label', 'metric'], observed=True):
-                    good = some['ratio'][some['ratio'] > 0]
+                    good = group['ratio'][group['ratio'] > 0]
                     if len(good):
                         rows.append({
                             'what': label, 'family': name, 'metric': metric,
@@ -559,7 +565,7 @@ class Page:
                             'mean': float(np.exp(np.log(good).mean())),
                             'minimum': float(good.min()),
                             'maximum': float(good.max()), 'n': len(good),
-                            'runs': int(some[['runs', 'runs_base']].min(
+                            'runs': int(group[['runs', 'runs_base']].min(
                                 axis=None))})
         return {'plots': drawn, 'rows': rows} if rows else None
 
@@ -792,7 +798,7 @@ def _json(data: Any) -> str:
 def _names(table: pd.DataFrame) -> pd.DataFrame:
     """`program`, `label` and `name` of each kind."""
     # One program may serve several checks, and they say what it did.
-    parts = [naming.named(mine, panel=('check',)) for _, mine in
+    parts = [naming.named(group, panel=('check',)) for _, group in
              table.groupby(['family', 'program'], sort=False)]
     names = pd.concat(parts).reindex(table.index)
     program = table['program'].where(table['program'] != '', table['check'])
@@ -834,23 +840,23 @@ def _about(known: Family | None, programs: Iterable[str]
 def over_time(page: Page, runs: list[series.Series]
                ) -> dict[str, list[plots.OverTime]]:
     """What is drawn over time, by family."""
-    found: dict[str, list[plots.OverTime]] = {}
+    by_family: dict[str, list[plots.OverTime]] = {}
     frame = page.data.frame
     for run in runs:
         row = frame.loc[run.record]
-        mine = (frame[[*perflogs.CASE, 'run']] == row[
+        of_run = (frame[[*perflogs.CASE, 'run']] == row[
             [*perflogs.CASE, 'run']]).all(axis=1)
-        guards = sorted(set(frame.loc[mine, 'guard']) - {''})
+        guards = sorted(set(frame.loc[of_run, 'guard']) - {''})
         title = ', '.join(filter(None, [
             f'{row.program}: over time', page.names['label'][row.kind],
             f'{row.time:%d %b %H:%M} UTC', 'NOT VALID' * bool(guards)]))
         note = guards and (
             f"Not valid (guard: {', '.join(guards)}): "
             + ('; '.join(run.reasons) or 'no reason was recorded'))
-        found.setdefault(row.family, []).append(plots.OverTime(
+        by_family.setdefault(row.family, []).append(plots.OverTime(
             run, row.program, f'{row.run} {row.case}', title,
             families()[row.family].bands_of(row.params), note or ''))
-    return found
+    return by_family
 
 
 def _still(folder: Path | None, names: list[str], made_of: bytes
@@ -859,7 +865,7 @@ def _still(folder: Path | None, names: list[str], made_of: bytes
     if not folder or not all((folder / name).exists() for name in names):
         return None
     try:
-        found = (folder / names[0]).read_bytes()
+        old = (folder / names[0]).read_bytes()
     except OSError:
         return None
-    return found if found.endswith(made_of) else None
+    return old if old.endswith(made_of) else None

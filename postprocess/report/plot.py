@@ -117,7 +117,7 @@ def load(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:
     if not isinstance(data['plots'], list) or not data['plots']:
         raise strict.Fault(file, data.lines['plots'], 'plots: expected a '
                            f"list of {{kind, ...}}, got {data['plots']!r}")
-    found = []
+    plots_ = []
     for entry in data['plots']:
         if not isinstance(entry, strict.Mapping) or not isinstance(
                 entry.get('kind'), str):
@@ -130,11 +130,12 @@ def load(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:
             raise plots.PlotError(file, entry.lines['name'],
                                       f'plots: name: {name!r} is not the '
                                       'name of a file')
-        mine = strict.Mapping({key: value for key, value in entry.items()
-                               if key not in OWN})
-        mine.lines = entry.lines
-        found.append((entry, *plots.check(mine, None, str(file))))
-    return title, found
+        own_options = strict.Mapping(
+            {key: value for key, value in entry.items() if key not in OWN}
+        )
+        own_options.lines = entry.lines
+        plots_.append((entry, *plots.check(own_options, None, str(file))))
+    return title, plots_
 
 
 def _line(entry: Any) -> int:
@@ -144,11 +145,11 @@ def _line(entry: Any) -> int:
 def of_all(frame: pd.DataFrame) -> plots.Records:
     """Records of all families, and what their newest runs left over time."""
     page = Page(frame)
-    found = over_time(page, series.newest(frame).series)
+    runs_of_family = over_time(page, series.newest(frame).series)
     table = page.data.table
     return plots.Records(
         '', page.data.drawn, table, page.data.points,
-        [one for runs in found.values() for one in runs],
+        [one for runs in runs_of_family.values() for one in runs],
         lambda: page.samples(table))
 
 
@@ -178,18 +179,18 @@ def drawings(records: plots.Records, entry: Any, kind: Any,
     families_ = _family(records, options)
     if len(families_) == 1:
         records = dataclasses.replace(records, family=families_[0])
-    found = list(kind.drawings(records, **options))
+    drawings_ = list(kind.drawings(records, **options))
     if title:
-        found = [dataclasses.replace(one, args=tuple(
+        drawings_ = [dataclasses.replace(one, args=tuple(
             f'{title}: {arg}' if isinstance(arg, str) and n == next(
                 i for i, a in enumerate(one.args) if isinstance(a, str))
-            else arg for n, arg in enumerate(one.args))) for one in found]
+            else arg for n, arg in enumerate(one.args))) for one in drawings_]
     name = entry.get('name')
     if name:
-        found = [dataclasses.replace(
-            one, name=name + f'-{n}' * (len(found) > 1))
-            for n, one in enumerate(found, 1)]
-    return found
+        drawings_ = [dataclasses.replace(
+            one, name=name + f'-{n}' * (len(drawings_) > 1))
+            for n, one in enumerate(drawings_, 1)]
+    return drawings_
 
 
 def _fields(value: Any) -> list[str]:

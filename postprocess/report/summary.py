@@ -26,10 +26,10 @@ def points(frame: pd.DataFrame) -> pd.DataFrame:
     # Records are sorted by time: the last one of a group is its newest.
     last = np.full(len(starts), -1)
     np.maximum.at(last, group, np.arange(len(frame)))
-    found = frame.iloc[last][[
+    rows = frame.iloc[last][[
         *KEYS, 'run', 'time', 'value', 'reference', 'lower', 'upper',
         'result']].reset_index(drop=True)
-    return found.assign(
+    return rows.assign(
         runs=ends - starts, low=_quantile(values, starts, ends, 0.1),
         median=_quantile(values, starts, ends, 0.5),
         high=_quantile(values, starts, ends, 0.9),

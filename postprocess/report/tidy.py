@@ -35,11 +35,13 @@ class Tidy:
     @functools.cached_property
     def drawn(self) -> pd.DataFrame:
         """DRAWN of each record that has a metric."""
-        some = (self.frame['metric'] != 'completed').to_numpy()
-        frame = self.frame.loc[some, [c for c in DRAWN if c in self.frame]]
+        has_value = (self.frame['metric'] != 'completed').to_numpy()
+        frame = self.frame.loc[
+            has_value, [c for c in DRAWN if c in self.frame]
+        ]
         return frame.assign(
-            kind=self.kind[some], judged=self.judged[some],
-            sample=self.sample[some])
+            kind=self.kind[has_value], judged=self.judged[has_value],
+            sample=self.sample[has_value])
 
     @functools.cached_property
     def points(self) -> pd.DataFrame:

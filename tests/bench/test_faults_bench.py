@@ -34,11 +34,11 @@ def faults():
 
 
 def session(number, kind, verdict=None, alone=None, **more):
-    """A line of nights.jsonl."""
+    """A line of sessions.jsonl."""
     day = datetime.date(2026, 1, 1) + datetime.timedelta(days=number)
     data = {'failures': [], 'regressions': [], 'changed': [], 'common': []}
     verdict = {**data, **(verdict or {})}
-    return {'number': number, 'kind': kind, 'of': 1, 'code': 0, 'said': '',
+    return {'number': number, 'kind': kind, 'of': 1, 'code': 0, 'output': '',
             'run': f'{day:%Y%m%d}T030000Z-aaaaaa',
             'session_s': 10.0 + number,
             'verdict': verdict,
@@ -72,7 +72,7 @@ def test_the_sessions_are_those_of_the_issue(faults):
 def test_every_session_has_a_date_of_its_own(faults):
     from config.sessions import run_id
     first = datetime.date(2026, 1, 30)
-    runs = [faults.session_of(first, n) for n in range(40)]
+    runs = [faults.session_id(first, n) for n in range(40)]
     assert len({faults.day_of(run) for run in runs}) == 40
     assert all(run_id._FIRST.fullmatch(run) for run in runs)
     assert faults.day_of(runs[2]) == '2026-02-01'
@@ -196,7 +196,7 @@ def campaign(faults, tmp_path, monkeypatch):
     monkeypatch.setattr(faults, 'verdicts', lambda *a: (
         *[{'failures': [], 'regressions': [], 'changed': [], 'common': []}
           ] * 2,))
-    diary = faults.Diary(tmp_path / 'nights.jsonl')
+    diary = faults.Diary(tmp_path / 'sessions.jsonl')
     diary.add({'clean': 2, 'sessions': 2, 'after': 1,
                'faults': ['version', 'spec'], 'first': '2026-01-01'})
     return Campaign(tmp_path, faults), diary
@@ -239,20 +239,20 @@ def test_what_a_session_tells(faults):
                    'n2'],
         'changed': [{'what': 'spec hash a -> b', 'words': 'spec hash a -> b: '
                      '4 cases'}]})
-    lines = faults.told(one, '2026-02-10')
+    lines = faults.reports(one, '2026-02-10')
     assert [(line.kind, line.by) for line in lines] == [
         ('failure', 'clock'), ('failure', 'in common'),
         ('regression', 'latency'), ('changed', 'spec hash')]
     # A regression of another fault, from long before.
-    assert 'regression' not in {line.kind for line in faults.told(
+    assert 'regression' not in {line.kind for line in faults.reports(
         one, '2026-02-12')}
 
 
 def test_a_session_without_records_tells_by_its_exit_code(faults):
-    line, = faults.told(session(40, 'x', code=1, said='no room'),
+    line, = faults.reports(session(40, 'x', code=1, output='no room'),
                         '2026-02-10')
     assert (line.kind, line.words) == ('session', 'no room')
-    assert not faults.told(session(40, 'x'), '2026-02-10')
+    assert not faults.reports(session(40, 'x'), '2026-02-10')
 
 
 @pytest.mark.parametrize('words, node, answer', [
@@ -267,7 +267,7 @@ def test_a_session_without_records_tells_by_its_exit_code(faults):
     (['job 7 on n1,n3'], 'n2', 'no'),
     (['anything'], '', '')])
 def test_the_node_that_is_named(faults, words, node, answer):
-    lines = [faults.Told('failure', 'x', text) for text in words]
+    lines = [faults.Report('failure', 'x', text) for text in words]
     assert faults.named(lines, node) == answer
 
 
@@ -330,7 +330,7 @@ def test_dry_run_starts_nothing(tmp_path):
 
 
 def test_a_diary_is_read_again_and_never_overwritten(faults, tmp_path):
-    path = tmp_path / 'nights.jsonl'
+    path = tmp_path / 'sessions.jsonl'
     diary = faults.Diary(path)
     diary.add({'clean': 1, 'sessions': 1, 'after': 0, 'faults': ['spec'],
                'first': '2026-01-01'})

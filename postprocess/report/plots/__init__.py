@@ -165,12 +165,12 @@ class Panel:
     def of(self, frame: pd.DataFrame) -> pd.DataFrame:
         """What is of this metric and these series, with labels; a plot
         depends on the columns that it takes from it."""
-        mine = frame[(frame['metric'] == self.metric)
+        rows = frame[(frame['metric'] == self.metric)
                      & frame['kind'].isin(self.labels.index)]
         names = self.labels['label'].to_dict()
         place = {kind: n for n, kind in enumerate(self.labels.index)}
-        return mine.assign(
-            label=mine['kind'].map(names), place=mine['kind'].map(place)
+        return rows.assign(
+            label=rows['kind'].map(names), place=rows['kind'].map(place)
             ).sort_values(['place', 'speed'], kind='stable')
 
     def drawing(self, kind: str, chart: Callable[..., Figure],
@@ -242,13 +242,13 @@ def check(entry: Mapping[str, Any], family: Family | None, file: str
             allowed = ', '.join(options) or 'none'
             raise fault(key, f'{kind} has no option {key!r} (allowed: '
                         f'{allowed}){nearest(key, options)}')
-    found = {}
+    parsed = {}
     for key, parse in options.items():
         try:
-            found[key] = parse(entry.get(key), family)
+            parsed[key] = parse(entry.get(key), family)
         except ValueError as err:
             raise fault(key, f'{kind}: {key}: {err}') from None
-    return module(kind), found
+    return module(kind), parsed
 
 
 def nearest(word: Any, known: Any) -> str:
@@ -286,14 +286,14 @@ def where(value: Any, family: Family | None = None
     if not isinstance(value, Mapping):
         raise ValueError(f'{value!r} is not a mapping of fields to patterns, '
                          "such as {program: 'x_*', num_nodes: 2}")
-    found = []
+    conditions = []
     for name, patterns in value.items():
         patterns = patterns if isinstance(patterns, list) else [patterns]
         if not patterns or any(isinstance(one, dict | list | None)
                                for one in patterns):
             raise ValueError(f'{name}: {patterns!r} is not a pattern')
-        found.append((fields(name)[0], tuple(map(str, patterns))))
-    return tuple(found)
+        conditions.append((fields(name)[0], tuple(map(str, patterns))))
+    return tuple(conditions)
 
 
 def fields(value: Any, family: Family | None = None) -> naming.Names:
@@ -330,13 +330,13 @@ def sizes(value: Any, family: Family | None = None) -> tuple[Any, ...]:
 
     :raises ValueError: what is wrong with it
     """
-    found = value if isinstance(value, list) else [value] * (
+    choices = value if isinstance(value, list) else [value] * (
         value is not None)
-    for one in found:
+    for one in choices:
         if one not in ('smallest', 'largest') and type(one) is not int:
             raise ValueError(f'{one!r} is not a size in B, smallest or '
                              'largest')
-    return tuple(found)
+    return tuple(choices)
 
 
 #: Options of kinds that are made of records: which, and how they stand.
@@ -354,18 +354,18 @@ def without_curves(records: Records) -> Records:
 
 
 def at_size(points: pd.DataFrame, family: str, metric: str,
-            wanted: tuple[Any, ...]) -> pd.DataFrame:
+            choices: tuple[Any, ...]) -> pd.DataFrame:
     """Points of the whole run; else of one size, the same for all that have
     it: the first wanted one."""
     whole = points[points['point'].isna()]
     if len(whole):
         return whole
     there = points['point']
-    if not wanted:
-        wanted = next((tuple(rule.get('at', ())) for rule in
+    if not choices:
+        choices = next((tuple(rule.get('at', ())) for rule in
                        judged.table().get(family, ())
                        if rule['metric'] == metric), ())
-    for size in (*wanted, 'largest'):
+    for size in (*choices, 'largest'):
         size = {'smallest': there.min(), 'largest': there.max()}.get(
             size, size)
         if (there == size).any():
@@ -423,19 +423,44 @@ def panels(records: Records, metric: tuple[str, ...] = (),
             ).itertuples(index=False):
         have.setdefault(str(name), set()).add(kind)
     programs = ([('', table)] if by else list(table.groupby('program')))
-    for program, mine in programs:
+    for program, kinds_of_program in programs:
         there = {name for name, kinds in have.items()
-                 if not kinds.isdisjoint(mine.index)}
-        names = [name for name in metric or main_metrics(
-            records.family or (mine['family'].iloc[0] if len(mine) else ''),
-            there) if name in there]
+                 if not kinds.isdisjoint(kinds_of_program.index)}
+        names = [
+            name
+            for name in metric
+            or main_metrics(
+                records.family
+                or (
+                    kinds_of_program['family'].iloc[0]
+                    if len(kinds_of_program)
+                    else ''
+                ),
+                there,
+            )
+            if name in there
+        ]
         for name in names:
-            some = mine[mine.index.isin(have[name])]
-            labels = naming.named(some.drop(columns=[field for field in (
-                *merge, *(drop(some) if drop else ())) if field in some]),
-                by, panel, maximum)
+            with_metric = kinds_of_program[
+                kinds_of_program.index.isin(have[name])
+            ]
+            labels = naming.named(
+                with_metric.drop(
+                    columns=[
+                        field
+                        for field in (
+                            *merge,
+                            *(drop(with_metric) if drop else ()),
+                        )
+                        if field in with_metric
+                    ]
+                ),
+                by,
+                panel,
+                maximum,
+            )
             # Plots of a refused run, where they were kept, stand apart.
-            labels['label'] = (labels['label'] + some['valid'].map(
+            labels['label'] = (labels['label'] + with_metric['valid'].map(
                 {True: '', False: ', not valid'})).str.removeprefix(', ')
             head = ': '.join(filter(None, [title or program, name]))
             for split, part in labels.groupby('panel', sort=False):
@@ -471,12 +496,12 @@ def drawings(records: Records, family: Family | None
 
     :raises PlotError: an entry of its `plots` is wrong
     """
-    found: list[Drawing] = []
+    all_drawings: list[Drawing] = []
     reading: dict[str, None] = {}
     for kind, options in checked(family):
-        mine = list(kind.drawings(records, **options))
-        found += mine
-        if mine:
+        of_kind = list(kind.drawings(records, **options))
+        all_drawings += of_kind
+        if of_kind:
             reading[kind.READING] = None
     # Two entries may ask for the same plot.
-    return list({d.name: d for d in found}.values()), list(reading)
+    return list({d.name: d for d in all_drawings}.values()), list(reading)

@@ -69,22 +69,22 @@ def curve(frame: pd.DataFrame, title: str, unit: str,
     """
     figure, axes = charts.figure(title, charts.names(frame))
     every = charts.sizes(frame)
-    for _, _, colour, line, marker, mine in charts.series(frame):
-        mine = mine.sort_values('point')
-        x = charts.position(mine['point'], every)
-        if mine['runs'].max() > 1:
-            axes.fill_between(x, mine['low'], mine['high'], color=colour,
+    for _, _, colour, line, marker, rows in charts.series(frame):
+        rows = rows.sort_values('point')
+        x = charts.position(rows['point'], every)
+        if rows['runs'].max() > 1:
+            axes.fill_between(x, rows['low'], rows['high'], color=colour,
                               alpha=0.16, lw=0)
-            axes.plot(x, mine['median'], line, color=colour, lw=0.7,
+            axes.plot(x, rows['median'], line, color=colour, lw=0.7,
                       alpha=0.8)
-        axes.plot(x, mine['value'], line, color=colour, lw=1.6,
+        axes.plot(x, rows['value'], line, color=colour, lw=1.6,
                   marker=marker, ms=2.4, mew=0)
-        if 'limit' in mine:
-            axes.plot(x, mine['limit'], color=colour, lw=1, ls='-.')
-        known = mine['reference'].notna().to_numpy()
-        axes.plot(x[known], mine['reference'][known], color=colour, lw=1,
+        if 'limit' in rows:
+            axes.plot(x, rows['limit'], color=colour, lw=1, ls='-.')
+        known = rows['reference'].notna().to_numpy()
+        axes.plot(x[known], rows['reference'][known], color=colour, lw=1,
                   ls=':')
-        for x0, (ref, *bounds) in zip(x[known], mine.loc[known, [
+        for x0, (ref, *bounds) in zip(x[known], rows.loc[known, [
                 'reference', 'lower', 'upper']].to_numpy(), strict=True):
             for bound in bounds:
                 if not np.isnan(bound):

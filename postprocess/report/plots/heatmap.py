@@ -51,9 +51,9 @@ def heat(frame: pd.DataFrame, title: str, better: str) -> Figure:
     names = [charts.name(label, speed) for label, speed, *_ in
              charts.series(frame)]
     ratio = np.full((len(names), len(every)), np.nan)
-    for row, (*_, mine) in enumerate(charts.series(frame)):
-        ratio[row, np.searchsorted(every, mine['point'])] = (
-            mine['value'] / mine['median'])
+    for row, (*_, rows) in enumerate(charts.series(frame)):
+        ratio[row, np.searchsorted(every, rows['point'])] = (
+            rows['value'] / rows['median'])
     figure, axes = charts.figure(
         title, [], height=0.3 + 0.17 * len(names),
         names_beside=max(map(len, names)), beside=0.62)

@@ -21,10 +21,10 @@ def of(value: Any, family: Family | None = None) -> str:
 
     :raises ValueError: what is wrong with it
     """
-    found = fields(value, family) or ('system',)
-    if len(found) > 1:
+    names = fields(value, family) or ('system',)
+    if len(names) > 1:
         raise ValueError(f'{value!r} is not one field')
-    return found[0]
+    return names[0]
 
 
 OPTIONS = {name: check for name, check in CHOICE.items() if name not in (
@@ -51,11 +51,13 @@ def drawings(records: Records, of: str, base: str, metric: tuple[str, ...],
                                    'metric'])
     for other, first, pairs in compared(records, table, of, base):
         for name in metric or main_metrics(records.family, names):
-            mine = pairs[(pairs['metric'] == name) & pairs['point'].notna()]
-            labels = sorted(mine['label'].unique())
+            of_metric = pairs[
+                (pairs['metric'] == name) & pairs['point'].notna()
+            ]
+            labels = sorted(of_metric['label'].unique())
             parts = -(-len(labels) // MAXIMUM)
             for n in range(parts):
-                some = mine[mine['label'].isin(
+                part = of_metric[of_metric['label'].isin(
                     labels[n * len(labels) // parts:
                            (n + 1) * len(labels) // parts])]
                 text = ', '.join(filter(None, [
@@ -63,7 +65,7 @@ def drawings(records: Records, of: str, base: str, metric: tuple[str, ...],
                     f'{n + 1} of {parts}' * (parts > 1)]))
                 yield Drawing(
                     f'ratio {of} {other} {name} {n}', text, ratios,
-                    (some[COLUMNS], text, perflogs.metrics()[name]['better']),
+                    (part[COLUMNS], text, perflogs.metrics()[name]['better']),
                     section=f'Comparison by {of}')
 
 
@@ -110,9 +112,9 @@ def ratios(frame: pd.DataFrame, title: str, better: str) -> Figure:
     """
     figure, axes = charts.figure(title, charts.names(frame, runs=False))
     every = charts.sizes(frame)
-    for _, _, colour, line, marker, mine in charts.series(frame):
-        mine = mine.sort_values('point')
-        axes.plot(charts.position(mine['point'], every), mine['ratio'], line,
+    for _, _, colour, line, marker, rows in charts.series(frame):
+        rows = rows.sort_values('point')
+        axes.plot(charts.position(rows['point'], every), rows['ratio'], line,
                   color=colour, lw=1.4, marker=marker, ms=2.6, mew=0)
     charts.size_axis(axes, every)
     charts.value_axis(axes, frame['ratio'], 'ratio')

@@ -147,16 +147,16 @@ def _thinned(points: pd.DataFrame, name: str, metric: str, step: float,
 
     :param share_of: a metric that the other one is a share of
     """
-    mine = points[points['series'] == name]
-    whole = mine.loc[(mine['metric'] == share_of) & (mine['value'] > 1),
+    rows = points[points['series'] == name]
+    whole = rows.loc[(rows['metric'] == share_of) & (rows['value'] > 1),
                      'second']
-    mine = mine[mine['metric'] == metric]
+    rows = rows[rows['metric'] == metric]
     if share_of:                    # of nothing there is no share
-        mine = mine.assign(value=mine['value'].where(
-            mine['second'].isin(whole)))
-    look = mine['counts'] + mine['phase']
+        rows = rows.assign(value=rows['value'].where(
+            rows['second'].isin(whole)))
+    look = rows['counts'] + rows['phase']
     turns = (look != look.shift()).cumsum().rename('turn')
-    return mine.groupby([turns, mine['second'] // step]).agg(
+    return rows.groupby([turns, rows['second'] // step]).agg(
         {'second': 'mean', 'value': 'mean', 'counts': 'first'})
 
 
@@ -169,12 +169,12 @@ def _of_servers(axes: Axes, points: pd.DataFrame,
             other = _thinned(points, name, panel['beside'], step)
             axes.plot(other['second'], other['value'], line, color=colour,
                       lw=0.6)
-        mine = _thinned(points, name, panel['metric'], step,
+        rows = _thinned(points, name, panel['metric'], step,
                         panel.get('share_of', ''))
-        axes.plot(mine['second'], mine['value'], line, color=colour, lw=0.9)
+        axes.plot(rows['second'], rows['value'], line, color=colour, lw=0.9)
         for counts, fill in (('1', 'full'), ('0', 'none')):
-            some = mine[mine['counts'] == counts]
-            axes.plot(some['second'], some['value'], 'o', color=colour,
+            marked = rows[rows['counts'] == counts]
+            axes.plot(marked['second'], marked['value'], 'o', color=colour,
                       ms=2.4, mew=0.5, fillstyle=fill)
 
 
@@ -187,12 +187,12 @@ def _of_nodes(axes: Axes, points: pd.DataFrame, nodes: list[str],
         for key, line in (('metric', '-'), ('beside', '--')):
             if key not in panel:
                 continue
-            mine = _thinned(points, node, panel[key], step)
-            axes.plot(mine['second'], mine['value'], line, color=colour,
+            rows = _thinned(points, node, panel[key], step)
+            axes.plot(rows['second'], rows['value'], line, color=colour,
                       lw=1.1)
-            if len(nodes) > 1 and key == 'metric' and len(mine):
+            if len(nodes) > 1 and key == 'metric' and len(rows):
                 axes.annotate(
-                    node.partition(' ')[2], mine.iloc[-1][
+                    node.partition(' ')[2], rows.iloc[-1][
                         ['second', 'value']], color=colour, fontsize=7,
                     ha='right', va='bottom')
 
@@ -201,8 +201,8 @@ def _scale(axes: Axes, points: pd.DataFrame, panel: Panel, bands: Bands
            ) -> None:
     """The y axis, the bands, and what stands above the panel."""
     metric = panel['metric']
-    mine = points[points['metric'] == metric]
-    unit = next(iter(mine['unit']), '')
+    rows = points[points['metric'] == metric]
+    unit = next(iter(rows['unit']), '')
     for name in (metric, panel.get('beside', '')):
         if name in bands:
             axes.axhspan(*bands[name], alpha=0.2, lw=0,
@@ -213,20 +213,20 @@ def _scale(axes: Axes, points: pd.DataFrame, panel: Panel, bands: Bands
         axes.set_ylabel('%', labelpad=2)
     elif metric in bands:
         # What a warm-up has far below the band is cut off.
-        seen = mine.loc[mine['phase'] == 'test', 'value']
+        seen = rows.loc[rows['phase'] == 'test', 'value']
         low = min([bands[metric][0], *seen])
         high = max([bands[metric][1], *seen])
         margin = max(0.15 * (high - low), 0.02)
         axes.set_ylim(low - margin, high + margin)
     else:
         # Room for the names of the phases.
-        axes.set_ylim(0, 1.2 * max([*mine['value'], 1]))
+        axes.set_ylim(0, 1.2 * max([*rows['value'], 1]))
         axes.set_ylabel(display_unit(unit), labelpad=2)
 
-    def band(found: re.Match) -> str:
-        if found[1] not in bands:
+    def band(match: re.Match) -> str:
+        if match[1] not in bands:
             return '-'
-        low, high = bands[found[1]]
+        low, high = bands[match[1]]
         return (f'{low:.0f} to {high:.0f} %' if unit == '%'
                 else f'{low:.2f} to {high:.2f}')
     charts.row_title(axes, re.sub(r'\{(\w+)\}', band, panel['says']))

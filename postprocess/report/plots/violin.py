@@ -51,14 +51,14 @@ def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
              panel: naming.Names, title: str, where: tuple = ()
              ) -> Iterator[Drawing]:
     """A plot for each call and panel."""
-    for split, head, mine in grouped(records, by, panel, title, where):
-        every = sorted({name for _, run in mine
+    for split, head, runs in grouped(records, by, panel, title, where):
+        every = sorted({name for _, run in runs
                         for name in run.calls['call'].unique()})
         for name in every:
             if not any(fnmatch.fnmatchcase(name, one) for one in call):
                 continue
             parts = {label: quantiles(run.calls.loc[
-                run.calls['call'] == name, 'seconds']) for label, run in mine}
+                run.calls['call'] == name, 'seconds']) for label, run in runs}
             parts = {label: part for label, part in parts.items()
                      if len(part)}
             text = ', '.join(filter(None, [
@@ -80,11 +80,11 @@ def grouped(records: Records, by: naming.Names, panel: naming.Names,
     runs = {run.kind: run for run in records.samples()
             if run.kind in table.index}
     table = table.loc[sorted(runs)]
-    for program, mine in ([('', table)] if by
+    for program, kinds in ([('', table)] if by
                           else list(table.groupby('program'))):
-        if mine.empty:
+        if kinds.empty:
             continue
-        labels = naming.named(mine, by, panel, 12)
+        labels = naming.named(kinds, by, panel, 12)
         labels = labels.sort_values('label', key=lambda texts: texts.map(
             natural))
         for split, part in labels.groupby('panel', sort=False):

@@ -22,7 +22,7 @@ import runpy
 import shlex
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from common import ROOT, Missing, exit_with, head, option_parser, row
@@ -51,7 +51,7 @@ FOREIGN = ['-c', 'concretizer:targets:host_compatible:false',
 @dataclass(frozen=True)
 class Foreign(Spack):
     """A script that calls Spack with further settings."""
-    real: Spack
+    real: Spack = field(kw_only=True)
 
     @property
     def scope(self) -> Path:
@@ -70,7 +70,7 @@ def foreign(real: Spack, site: Path, folder: Path) -> Foreign:
         f'#!/bin/sh\nexport PYTHONPATH={shlex.quote(str(script.parent))}\n'
         f'exec {shlex.join([real.command, *FOREIGN])} "$@"\n')
     script.chmod(0o755)
-    return Foreign(str(script), real.version, real)
+    return Foreign(str(script), real.version, real.recipes, real=real)
 
 
 def pairs(args: argparse.Namespace) -> list[tuple[str, Path]]:

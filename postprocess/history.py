@@ -205,10 +205,10 @@ def _nothing(args: argparse.Namespace, known: set[str]) -> str:
         return (f'no records in {args.perflogs}: run `./plumb run` first, or '
                 'name another folder with --perflogs')
     near = difflib.get_close_matches(args.metric, known, 1)
-    hint = f'did you mean {near[0]!r}? ' if near else ''
-    names = ', '.join(sorted(known)[:12])
-    return (f'no records of metric {args.metric!r}; {hint}The records have '
-            f'{names}' + ', ...' * (len(known) > 12))
+    hint = f'; did you mean {near[0]!r}?' if near else ''
+    names = ', '.join(sorted(known)[:12]) + ', ...' * (len(known) > 12)
+    return (f'no records of metric {args.metric!r} (the records have '
+            f'{names}){hint}')
 
 
 def ask(con: duckdb.DuckDBPyConnection, metric: str, case: str, last: int

@@ -56,9 +56,9 @@ def known(site: str, sites: Iterable[str]) -> None:
     names = sorted(map(str, sites))
     if site not in names:
         near = difflib.get_close_matches(site, names, 1)
-        hint = f'did you mean {near[0]}? ' if near else ''
-        raise ValueError(f'no records of site {site!r}; {hint}The perflogs '
-                         f'have records of {", ".join(names)}')
+        hint = f'; did you mean {near[0]!r}?' if near else ''
+        raise ValueError(f'no records of site {site!r} (the perflogs have '
+                         f'{", ".join(names)}){hint}')
 
 
 def put(file: str | None, text: str) -> None:

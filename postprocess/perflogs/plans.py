@@ -55,9 +55,9 @@ class Left(NamedTuple):
 
     def __str__(self) -> str:
         """The test case, what it needs, when it ran last."""
-        when = (f'last run {self.last[:4]}-{self.last[4:6]}-{self.last[6:8]} '
+        when = (f'last ran {self.last[:4]}-{self.last[4:6]}-{self.last[6:8]} '
                 f'{self.last[9:11]}:{self.last[11:13]}' if self.last
-                else 'never run')
+                else 'never ran')
         return f'{self.name}: {when}, needs {self.hours:.3g} node-hours'
 
 

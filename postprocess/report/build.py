@@ -21,7 +21,7 @@ from ..perflogs import plans, series
 from ..references.progress import Progress, progress
 from ..regressions.verdict import Verdict, of_records
 from . import plots
-from .page import build
+from .page import build, counted
 
 #: How an SVG ends that a page drew (page.Page.draw).
 OURS = re.compile(rb'<!-- [0-9a-f]{64} -->\n\Z')
@@ -131,21 +131,21 @@ def write(folder: str, output: Path, references: str | None = None,
     print(f"{output / 'index.html'}: {counts['fail']} failed, "
           + f"{counts['not_run']} not run, " * bool(counts['not_run'])
           + f"{counts['flaky']} flaky, " * bool(counts['flaky'])
-          + f"{counts['pass']} passed, {counts['no_reference']} values "
-          'without a reference, '
-          f"{frame['run'].nunique()} sessions"
+          + f"{counts['pass']} passed, "
+          + counted(counts['no_reference'], 'value(s) without a reference, ')
+          + counted(frame['run'].nunique(), 'session(s)')
           + f"; test cases: {counts['judged']} with a tolerance, "
           f"{counts['waiting']} without a reference; "
-          f"{counts['no_tolerance']} metrics without a tolerance"
+          + counted(counts['no_tolerance'], 'metric(s) without a tolerance')
           + (f', {len(judged.regressions)} regressed' if judged
              and judged.regressions else '')
           + f", {counts['improved']} improved" * bool(counts['improved'])
-          + f", {counts['stale']} stale test cases" * bool(counts['stale'])
-          + (f", {counts['rotated']} test cases postponed"
-             if counts['rotated'] else '')
-          + (f", {counts['never']} test cases need more node-hours than a "
-             'nightly session has' if counts['never'] else '')
-          + f', {len(faults)} damaged places in perflogs' * bool(faults))
+          + f", stale: {counts['stale']}" * bool(counts['stale'])
+          + f", postponed: {counts['rotated']}" * bool(counts['rotated'])
+          + (f", beyond every budget: {counts['never']}"
+             if counts['never'] else '')
+          + (', ' + counted(len(faults), 'damaged place(s) in the perflogs')
+             if faults else ''))
     bad = faults or any(counts[r] for r in results.FAILED) or (
         judged and judged.regressions) or counts['never']
     return Written(1 if bad else 0, frame, ahead, judged)

@@ -698,18 +698,14 @@ def health(counts: dict[str, int], faults: int) -> dict[str, str]:
     """Healthy or not, in a sentence: {state, word, text}; it is bad where
     the exit code is 1."""
     cases = counts['cases']
-
-    def some(number: int, what: str) -> str:
-        return f"{number} {what.replace('(s)', 's' * (number != 1))}"
-
-    bad = [some(number, what) for number, what in (
+    bad = [counted(number, what) for number, what in (
         (counts['cases_failed'], f'of {cases} test cases failed'),
         (counts['cases_not_run'], 'not run'),
         (counts['cases_flaky'], 'flaky'),
         (counts['regressed'], 'regression(s)'),
         (counts['cases_gone'], 'known fault(s) fixed'),
         (faults, 'damaged place(s) in the perflogs')) if number]
-    also = [some(number, what) for number, what in (
+    also = [counted(number, what) for number, what in (
         (counts['cases_inconclusive'], 'inconclusive'),
         (counts['no_record'], 'without a record in the newest session'),
         (counts['waiting'], 'without a reference'),
@@ -719,13 +715,29 @@ def health(counts: dict[str, int], faults: int) -> dict[str, str]:
                 'text': ', '.join(bad + also)}
     if not counts['judged']:
         return {'state': 'open', 'word': 'Not compared yet', 'text': (
-            f"{some(cases, 'test case(s)')} ran and nothing failed, but no "
+            f"{counted(cases, 'test case(s)')} ran and nothing failed, but no "
             'value has a tolerance')}
     warn = counts['no_record'] or counts['cases_inconclusive']
-    return {'state': 'warn' if warn else 'good', 'word': 'Healthy',
-            'text': ', '.join([
-                f"{some(counts['judged'], 'test case(s)')} within tolerance "
-                'in the newest session', *also])}
+    return {
+        'state': 'warn' if warn else 'good',
+        'word': 'Healthy',
+        'text': ', '.join(
+            [
+                counted(counts['judged'], 'test case(s)')
+                + ' within tolerance in the newest session',
+                *also,
+            ]
+        ),
+    }
+
+
+def counted(number: int, what: str) -> str:
+    """A number and its noun.
+
+    >>> counted(1, 'test case(s)'), counted(2, 'test case(s)')
+    ('1 test case', '2 test cases')
+    """
+    return f"{number} {what.replace('(s)', 's' * (number != 1))}"
 
 
 def facts(frame: pd.DataFrame) -> list[tuple[str, str]]:

@@ -156,7 +156,7 @@ def test_half_of_the_cpu_halts_the_ranks_of_the_node(faults, tmp_path):
 
 def test_half_of_the_cpu_needs_a_rank(faults, tmp_path):
     box = faults.Box(tmp_path, types.SimpleNamespace(members=lambda node: []))
-    with pytest.raises(faults.Missing, match='no rank was seen on n1'), \
+    with pytest.raises(faults.Missing, match='no rank ran on n1'), \
             faults.halted(box):
         pass
 
@@ -216,7 +216,7 @@ def test_a_cluster_that_breaks_down_costs_no_session(faults, campaign):
     assert diary.skipped == {'version': 'no redis-server'}
     report = (box.folder / 'report.md').read_text()
     assert '| version | 0 | | | | | skipped: no redis-server |' in report
-    assert '2 nights of the campaign were not played' in report
+    assert '2 sessions of the campaign did not run' in report
 
 
 def test_a_resumed_campaign_tries_again_what_it_skipped(faults, campaign):
@@ -294,7 +294,7 @@ def test_the_report_of_a_good_campaign(faults):
     assert ('| clock | 1 | 1 | failure: clock | yes | 1 | the clock of n1 is '
             'wrong |') in text
     assert '| version | 0 | | | | | skipped: no redis-server |' in text
-    assert 'Clean nights before: 5, false alarms: 0' in text
+    assert 'Clean sessions before: 5, false alarms: 0' in text
 
 
 def test_what_was_not_found_and_a_false_alarm_are_no_success(faults):
@@ -302,7 +302,7 @@ def test_what_was_not_found_and_a_false_alarm_are_no_success(faults):
     lines, good = faults.report(
         [session(1, 'clean'), session(2, 'clean', worse('2026-01-03'))], {})
     assert not good
-    assert 'Clean nights before: 2, false alarms: 1' in lines
+    assert 'Clean sessions before: 2, false alarms: 1' in lines
     # What a fault left behind, and the way back from it, are none.
     back = {'changed': [{'what': 'spec hash b -> a', 'words': 'x'}]}
     lines, good = faults.report(
@@ -322,7 +322,7 @@ def test_dry_run_starts_nothing(tmp_path):
     done = call('--dry-run', '--sessions', 2, '--only', 'clock', '--dir',
                 tmp_path / 'none')
     assert done.returncode == 0, done.stderr
-    assert '52 nights:\n  clean: 30\n  clock: 2\n  after: 20' \
+    assert '52 sessions:\n  clean: 30\n  clock: 2\n  after: 20' \
         in done.stdout
     assert 'clock: a clock two minutes ahead' in done.stdout
     assert 'spec:' not in done.stdout
@@ -345,7 +345,9 @@ def test_a_diary_is_read_again_and_never_overwritten(faults, tmp_path):
     assert len(faults.Diary(path).read().lines) == 4
     done = call('--dir', tmp_path)
     assert done.returncode == 2
-    assert '1 nights are in' in done.stderr and '--resume' in done.stderr
+    assert (
+        'already has 1 sessions' in done.stderr and '--resume' in done.stderr
+    )
 
 
 def test_without_a_campaign_there_is_nothing_to_resume(tmp_path):

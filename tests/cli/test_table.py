@@ -83,11 +83,11 @@ def ended(result: str, **more) -> results.Result:
 
 @pytest.mark.parametrize('note, runs, told', [
     ('no reference yet: ./plumb references calibrate', 2,
-     'no reference: needs 2 more runs'),
+     'no reference: needs 2 more sessions'),
     ('no reference yet: ./plumb references calibrate; x = 1', 1,
-     'no reference: needs 1 more run; x = 1'),
+     'no reference: needs 1 more session; x = 1'),
     ('no reference at speed slow: ./plumb references calibrate', 3,
-     'no reference at speed slow: needs 3 more runs'),
+     'no reference at speed slow: needs 3 more sessions'),
     ('no reference yet: ./plumb references calibrate', 0,
      'no reference: has runs enough: ./plumb references propose'),
     ('no reference yet: ./plumb references calibrate', None,

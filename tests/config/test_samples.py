@@ -78,7 +78,7 @@ def test_what_nobody_could_read_is_not_written(bad):
     ('', '1: the file is empty'),
     ('{}\n', '1: not the header of a file of raw samples '
      '(config/records/samples.py)'),
-    (f'{HEAD}\n', '1: no record after the header'),
+    (f'{HEAD}\n', '1: the file has no record after the header'),
     (f'{HEAD}\n{GOOD}\n{GOOD[:-4]}', '3: the last line is cut off'),
     (f'{HEAD}\n{GOOD}\n1,a,0,1\n', '3: 4 columns, not 6'),
     (f'{HEAD}\n{GOOD}\n1,"a\n', '3: not a line of CSV'),

@@ -67,7 +67,7 @@ def test_a_tolerance_that_cannot_judge_is_written_open(site, capsys):
     assert entry['$no_reference'] == {'latency@8B': 0, 'worst_ratio': 1}
     assert entry['$from']['tolerances'] == {} and 'worst_ratio' not in entry
     assert (
-        ' (10 runs, 2026-11-01 to 2026-11-10):\n'
+        ' (10 sessions, 2026-11-01 to 2026-11-10):\n'
         '  latency@8B new -> 1 us no_reference: no number of runs would do\n'
     ) in capsys.readouterr().out
 
@@ -97,13 +97,13 @@ def test_a_derived_metric_is_judged_instead(site, monkeypatch):
 def test_first_proposal_is_new_and_accepted_whole(site, capsys):
     assert site.propose(latencies(CALM)) == 0
     out = capsys.readouterr().out
-    assert ('(5 runs, 2026-11-01 to 2026-11-05):\n'
+    assert ('(5 sessions, 2026-11-01 to 2026-11-05):\n'
             '  latency@8B new -> 1 us +5 %\n') in out
     assert not site.osu.exists()
     text = site.proposal.read_text()
     assert site.accept() == 0
     assert site.osu.read_text() == text and not site.proposal.exists()
-    assert f'{site.osu}: 1 case accepted\n' in \
+    assert f'{site.osu}: 1 test case accepted\n' in \
         capsys.readouterr().out
 
 
@@ -125,11 +125,11 @@ def test_the_difference_is_told_in_metrics(site, capsys):
     capsys.readouterr()
     assert site.propose(latencies(times(1.04))) == 0
     assert ('osu OsuPt2pt alpha:cpu openmpi embedded fast '
-            f'{INTRA} (5 runs, 2026-11-01 to 2026-11-05):\n'
+            f'{INTRA} (5 sessions, 2026-11-01 to 2026-11-05):\n'
             '  latency@8B 1 us +5 % -> 1.04 us +5 % (centre +4.0 %)\n'
-            'osu: 1 figures unchanged, 1 differ') in capsys.readouterr().out
+            'osu: 1 metrics unchanged, 1 differ') in capsys.readouterr().out
     assert site.propose(latencies(times(1.001))) == 0
-    assert 'osu: 2 figures unchanged, 0 differ' in capsys.readouterr().out
+    assert 'osu: 2 metrics unchanged, 0 differ' in capsys.readouterr().out
 
 
 def test_what_people_wrote_stays(site, capsys):
@@ -241,12 +241,12 @@ def test_a_new_level_wants_its_reason(site, capsys):
     site.accept()
     site.propose(latencies(times(1.5)) + latencies(times(1.02),
                                                    params=OTHER))
-    assert 'a new, worse level: accept needs --reason' in \
+    assert 'new, worse level: accept needs --reason' in \
         capsys.readouterr().out
     assert site.accept() == 1
     said = capsys.readouterr()
-    assert 'latency@8B would be at a new, worse level' in said.err
-    assert '1 case accepted, 1 left in osu.proposed.yaml' in said.out
+    assert 'the new level of latency@8B is worse' in said.err
+    assert '1 test case accepted, 1 left in osu.proposed.yaml' in said.out
     assert site.entry(OTHER)['latency@8B'][0] == 1.02
     assert site.entry(INTRA)['latency@8B'][0] == 1.0
     assert site.entry(INTRA, site.proposal)['latency@8B'][0] == 1.5
@@ -325,13 +325,13 @@ def test_by_case_and_by_family(site, capsys):
     assert INTRA not in site.osu.read_text()
     assert names.accepted(site.folder) == [site.osu]
     assert site.accept('--family', 'osu', '--case', 'no such') == 1
-    assert 'no proposed case matches' in capsys.readouterr().err
+    assert 'no proposed test case matches' in capsys.readouterr().err
     assert site.accept() == 0
     assert not names.proposed(site.folder)
     assert [p.name for p in names.accepted(site.folder)] == [
         'keyvalue.yaml', 'osu.yaml']
     assert site.accept() == 1
-    assert 'nothing is proposed' in capsys.readouterr().err
+    assert 'no proposal; make one' in capsys.readouterr().err
     assert site.accept('--family', 'tao') == 1
     assert "no proposal of family 'tao'" in capsys.readouterr().err
 

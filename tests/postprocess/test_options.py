@@ -42,7 +42,7 @@ def two_sites(tmp_path: Path) -> Path:
 
 def words_of(command: str, tmp_path: Path) -> list[str]:
     (tmp_path / 'plots.yaml').write_text(
-        'figures: [{kind: curve, metric: latency}]\n')
+        'plots: [{kind: curve, metric: latency}]\n')
     return [str(tmp_path / 'plots.yaml') if word == 'FILE' else
             str(tmp_path / 'out') if word == 'OUT' else word
             for word in READS[command]]
@@ -53,8 +53,8 @@ def test_site_chooses_the_records(two_sites, tmp_path, capsys, command):
     words = [*words_of(command, tmp_path), '--perflogs', str(two_sites)]
     code = main_of(command)([*words, '--site', 'no/such/bet'])
     assert code == 2
-    assert ("no records of site 'bet': did you mean beta? there are records "
-            'of alpha, beta') in capsys.readouterr().err
+    assert ("no records of site 'bet' (the perflogs have alpha, beta); did "
+            "you mean 'beta'?") in capsys.readouterr().err
     assert main_of(command)([*words, '--site', 'beta']) == 0
     said = capsys.readouterr().out
     if command == 'report':

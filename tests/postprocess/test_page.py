@@ -45,7 +45,7 @@ def test_a_session_that_lacks_a_case_stands_out(tmp_path):
                             'd': '....p'}
     assert found.counts['no_record'] == 1
     [group] = found.wrong([])
-    assert group['why'] == 'no record in the newest night'
+    assert group['why'] == 'no record in the newest session'
     assert [line['name'] for line in group['lines']] == ['a']
     # A session that left test cases out on purpose owes nothing.
     run = make.record(day=4)['run']
@@ -105,10 +105,10 @@ def test_what_is_new_is_told(tmp_path):
     found = made(tmp_path, records)
     news = {item['what']: item['lines'] for item in found.news([])}
     assert [name.split()[0] for what in (
-        'failed, and did not before', 'good again', 'new cases')
+        'newly failed', 'no longer failing', 'new test cases')
         for name, _ in news[what] if name[0] != 'd'] == ['a', 'b', 'new']
     assert news['changed environment'] == [
-        ('version: 7.5 \u2192 7.6 (3 cases)', None)]
+        ('version: 7.5 \u2192 7.6 (3 test cases)', None)]
     # And can be looked up: from which session on it was so.
     [one] = [one for one in found.lookup() if one['n'].startswith('c ')]
     assert one['h']['version'] == [(0, '7.5'), (2, '7.6')]

@@ -147,7 +147,7 @@ def test_judged_records_are_the_median_where_there_is_one(tmp_path):
     ('embedded', 'embe\0ded', 'not a line of CSV'),
     ('embedded', '"embedded', 'not a line of CSV'),
     ('alpha', '', "system '' must not be empty"),
-    ('\n3,', '\n1,', 'another schema'),
+    ('\n3,', '\n1,', 'schema of the record'),
 ])
 def test_a_bad_cell_is_a_fault_with_its_line(small, old, new, reason):
     change(small, old, new)
@@ -172,7 +172,7 @@ def test_same_fault_on_many_lines_is_said_once(tmp_path):
     (b'a,b\n1,2\n', 'not the header of schema 3'),
     (b'\xff\xfe\n', 'not the header of schema 3'),
     ((','.join(perflogs.schema()[1]) + '\n').encode(),
-     'no record after the header'),
+     'the file has no record after the header'),
 ])
 def test_bad_file(tmp_path, content, reason):
     file = tmp_path / 'X.v3.csv'
@@ -187,12 +187,12 @@ def test_bytes_that_are_not_text(small):
 
 def test_unknown_schema(small):
     new = small.rename(small.with_name('X.v9.csv'))
-    assert 'schema 9 is not known (known: 3)' in fault(new)
+    assert 'schema 9 is unknown (known: 3)' in fault(new)
 
 
 def test_foreign_csv(small):
     new = small.rename(small.with_name('notes.csv'))
-    assert 'not the name of a perflog' in fault(new)
+    assert 'neither a perflog of the suite' in fault(new)
     with pytest.raises(perflogs.PerflogError):
         perflogs.read(new.parent)
 

@@ -34,24 +34,49 @@ def records(tmp_path: Path, rows: list[dict]) -> plots.Records:
     return Page(perflogs.read(tmp_path)).records('osu', [])
 
 
-@pytest.mark.parametrize(('text', 'line', 'reason'), [
-    ('title: x\n', 1, 'plots is missing: a list'),
-    ('plots:\n- {kind: curve}\nplts: x\n', 3, "unknown key 'plts' "
-     "(there are: title, plots); did you mean 'plots'?"),
-    ('title: 5\nplots:\n- {kind: curve}\n', 1, 'title: 5 is no text'),
-    ('title: x\nplots: curve\n', 2, 'plots: expected a list'),
-    ('plots:\n- curve\n', 1, 'plots: expected {kind, ...}'),
-    ('plots:\n- {kind: curve}\n- {kind: curv}\n', 3, "did you mean"),
-    ('plots:\n- kind: curve\n  metric: latncy\n', 3, "did you mean "
-     "'latency'?"),
-    ('plots:\n- kind: curve\n  name: a/b\n', 3, "name: 'a/b' is no name"),
-    ('plots:\n- kind: curve\n  where: {programm: x}\n', 3, 'curve: where: '
-     "no record has 'programm' (there are: family, program, "),
-    ('plots:\n- kind: bars\n  by: stor\n', 3, "by: no record has 'stor'"),
-    ('plots:\n- kind: ratio\n  of: system\n  base: alhpa\n', 4,
-     "base: no record has system 'alhpa'; did you mean 'alpha'?"),
-    ('plots:\n- {kind: curve\n', 3, 'not YAML'),
-])
+@pytest.mark.parametrize(
+    ('text', 'line', 'reason'),
+    [
+        ('title: x\n', 1, 'plots is missing: a list'),
+        (
+            'plots:\n- {kind: curve}\nplts: x\n',
+            3,
+            "unknown key 'plts' "
+            "(allowed: title, plots); did you mean 'plots'?",
+        ),
+        ('title: 5\nplots:\n- {kind: curve}\n', 1, 'title: 5 is not text'),
+        ('title: x\nplots: curve\n', 2, 'plots: expected a list'),
+        ('plots:\n- curve\n', 1, 'plots: expected {kind, ...}'),
+        ('plots:\n- {kind: curve}\n- {kind: curv}\n', 3, 'did you mean'),
+        (
+            'plots:\n- kind: curve\n  metric: latncy\n',
+            3,
+            "did you mean 'latency'?",
+        ),
+        (
+            'plots:\n- kind: curve\n  name: a/b\n',
+            3,
+            "name: 'a/b' is not the name",
+        ),
+        (
+            'plots:\n- kind: curve\n  where: {programm: x}\n',
+            3,
+            'curve: where: '
+            "no record has the field 'programm' (fields: family, program, ",
+        ),
+        (
+            'plots:\n- kind: bars\n  by: stor\n',
+            3,
+            "by: no record has the field 'stor'",
+        ),
+        (
+            'plots:\n- kind: ratio\n  of: system\n  base: alhpa\n',
+            4,
+            "base: no record has system 'alhpa'; did you mean 'alpha'?",
+        ),
+        ('plots:\n- {kind: curve\n', 3, 'not YAML'),
+    ],
+)
 def test_a_wrong_file_says_file_line_and_key(tmp_path, capsys, text, line,
                                              reason):
     code, files = drawn(tmp_path, text, [make.record('latency', 1.0, 8)])
@@ -71,7 +96,7 @@ plots:
     # The second entry has nothing to show, which is told.
     assert code == 0
     said = capsys.readouterr()
-    assert f'{tmp_path}/plots.yaml:5: plots: violin: no record has' in (
+    assert f'{tmp_path}/plots.yaml:5: plots: violin: no record matches' in (
         said.err)
     assert [file.name for file in files] == ['mine.png', 'mine.svg']
     assert all(str(file) in said.out for file in files)
@@ -121,7 +146,7 @@ def test_cases_are_compared_with_the_same_case_elsewhere(tmp_path):
     assert pairs['ratio'].tolist() == [2.0] * 4
     [figure] = ratio.drawings(mine, of='system', base='alpha', metric=(),
                               where=(), title='')
-    assert figure.args[1] == 'latency: beta over alpha'
+    assert figure.args[1] == 'latency: beta / alpha'
     figure.chart(*figure.args)
 
 

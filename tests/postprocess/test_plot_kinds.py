@@ -51,41 +51,95 @@ def test_every_kind_is_documented():
         assert kind.READING and callable(kind.drawings)
 
 
-@pytest.mark.parametrize(('text', 'line', 'reason'), [
-    ('- {kind: curv}', 2, "kind 'curv' is not one of bars, box, curve, "
-     "heatmap, ratio, runs, scaling, series, timeline, times, violin (a kind "
-     "is a module of postprocess/report/plots/); did you mean 'curve'?"),
-    ('- {kind: curve}\n- kind: box\n  metrics: latency', 4,
-     "box has no option 'metrics' (it has: metric, where, by, panel, merge, "
-     "title); did you mean 'metric'?"),
-    ('- {kind: times, metric: latency}', 2,
-     "times has no option 'metric' (it has: none)"),
-    ('- {kind: curve, metric: latncy}', 2, "curve: metric: 'latncy' is no "
-     "metric; did you mean 'latency'?"),
-    ('- {kind: curve, metric: []}', 2, 'curve: metric: [] is no name'),
-    ('- {kind: curve, limit: [latency, bandwidth]}', 2,
-     "curve: limit: ['latency', 'bandwidth'] is not one metric"),
-    ('- {kind: bars, where: program}', 2, "bars: where: 'program' is no "
-     'mapping of fields to patterns'),
-    ('- {kind: bars, where: {program: []}}', 2, 'where: program: [] is no'),
-    ('- {kind: bars, by: [num nodes]}', 2, "by: 'num nodes' is no field: a "
-     'parameter, or one of family'),
-    ('- {kind: bars, title: 5}', 2, 'bars: title: 5 is no text'),
-    ('- {kind: bars, at: 8 B}', 2, "bars: at: '8 B' is not a size in B, "
-     'smallest or largest'),
-    ('- {kind: scaling, fit: log}', 2, "scaling: fit: 'log' is not one of "
-     'log2, linear, constant, none'),
-    ('- {kind: scaling, over: [a, b]}', 2, 'scaling: over: '),
-    ('- {kind: violin, call: 5}', 2, 'violin: call: 5 is no name of a call'),
-    ('- {kind: ratio, of: [a, b]}', 2, 'ratio: of: '),
-    ('- {kind: series, panels: 5}', 2, 'series: panels: 5 is no list'),
-    ('- kind: series\n  panels:\n  - {of: server, metric: x}', 3,
-     'series: panels: panel 1: says is missing'),
-    ('- kind: series\n  panels:\n  - {of: disk, metric: x, says: y}', 3,
-     "panel 1: of: 'disk' is not one of server"),
-    ('- kind: series\n  panels:\n  - {of: server, metric: hits, says: y}', 3,
-     "panel 1: metric: 'hits' is not one of hit"),
-])
+@pytest.mark.parametrize(
+    ('text', 'line', 'reason'),
+    [
+        (
+            '- {kind: curv}',
+            2,
+            "kind 'curv' is not one of bars, box, curve, "
+            'heatmap, ratio, runs, scaling, series, timeline, times, violin '
+            '(a kind is a module of postprocess/report/plots/); did you mean '
+            "'curve'?",
+        ),
+        (
+            '- {kind: curve}\n- kind: box\n  metrics: latency',
+            4,
+            "box has no option 'metrics' (allowed: metric, where, by, panel, "
+            "merge, title); did you mean 'metric'?",
+        ),
+        (
+            '- {kind: times, metric: latency}',
+            2,
+            "times has no option 'metric' (allowed: none)",
+        ),
+        (
+            '- {kind: curve, metric: latncy}',
+            2,
+            "curve: metric: 'latncy' is not a metric; did you mean 'latency'?",
+        ),
+        (
+            '- {kind: curve, metric: []}',
+            2,
+            'curve: metric: [] is not the name',
+        ),
+        (
+            '- {kind: curve, limit: [latency, bandwidth]}',
+            2,
+            "curve: limit: ['latency', 'bandwidth'] is not one metric",
+        ),
+        (
+            '- {kind: bars, where: program}',
+            2,
+            "bars: where: 'program' is not a mapping of fields to patterns",
+        ),
+        (
+            '- {kind: bars, where: {program: []}}',
+            2,
+            'where: program: [] is no',
+        ),
+        (
+            '- {kind: bars, by: [num nodes]}',
+            2,
+            "by: 'num nodes' is not a field: a parameter, or one of family",
+        ),
+        ('- {kind: bars, title: 5}', 2, 'bars: title: 5 is not text'),
+        (
+            '- {kind: bars, at: 8 B}',
+            2,
+            "bars: at: '8 B' is not a size in B, smallest or largest",
+        ),
+        (
+            '- {kind: scaling, fit: log}',
+            2,
+            "scaling: fit: 'log' is not one of log2, linear, constant, none",
+        ),
+        ('- {kind: scaling, over: [a, b]}', 2, 'scaling: over: '),
+        (
+            '- {kind: violin, call: 5}',
+            2,
+            'violin: call: 5 is not the name of a call',
+        ),
+        ('- {kind: ratio, of: [a, b]}', 2, 'ratio: of: '),
+        ('- {kind: series, panels: 5}', 2, 'series: panels: 5 is not a list'),
+        (
+            '- kind: series\n  panels:\n  - {of: server, metric: x}',
+            3,
+            'series: panels: panel 1: says is missing',
+        ),
+        (
+            '- kind: series\n  panels:\n  - {of: disk, metric: x, says: y}',
+            3,
+            "panel 1: of: 'disk' is not one of server",
+        ),
+        (
+            '- kind: series\n  panels:\n'
+            '  - {of: server, metric: hits, says: y}',
+            3,
+            "panel 1: metric: 'hits' is not one of hit",
+        ),
+    ],
+)
 def test_a_wrong_entry_says_file_line_and_key(tmp_path, text, line, reason):
     wrong = family(tmp_path, f'plots:\n{text}\n',
                    series={'server': {'hit': '1'}})

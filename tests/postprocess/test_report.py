@@ -144,7 +144,7 @@ def test_all_well_is_0(tmp_path, capsys):
     assert code == 0
     assert '✓ passed osu_latency' in visible(text)
     assert '≤ 1.2' in text and '1.10\u2009×' in text
-    assert ('0 failed, 1 passed, 1 values without a reference'
+    assert ('0 failed, 1 passed, 1 value without a reference'
             in capsys.readouterr().out)
 
 
@@ -169,7 +169,7 @@ def test_known_faults_do_not_fail_but_show(tmp_path):
 def test_nothing_judged_says_what_to_do(tmp_path):
     code, text = page(tmp_path, [make.record('latency', 1.0, 8)])
     assert code == 0
-    assert 'Nothing is judged yet' in text
+    assert 'No value was compared yet' in text
     assert './plumb references calibrate' in text
 
 
@@ -187,14 +187,20 @@ def test_what_waits_for_a_reference_is_counted_and_says_how_long(
     code, text = page(tmp_path, records)
     assert code == 0
     words = visible(text)
-    assert ('1 cases judged 1 cases without a reference 1 figures unjudged'
-            in words), words
+    assert (
+        '1 test case with a tolerance 1 test case without a reference '
+        '1 metric without a tolerance'
+        in words
+    ), words
     assert re.search(r'osu_bw · .*alpha:cpu openmpi · no reference: needs \d+ '
-                     'more runs', words), words
-    assert re.search(r'osu_init · .* · init_time · no_reference: needs about '
-                     r'\d+ more runs', words), words
-    assert ('cases: 1 judged, 1 without a reference; 1 figures unjudged'
-            in capsys.readouterr().out)
+                     'more sessions', words), words
+    assert re.search(r'osu_init · .* · init_time · no tolerance yet: needs '
+                     r'about \d+ more ', words), words
+    assert (
+        'test cases: 1 with a tolerance, 1 without a reference; 1 metric '
+        'without a tolerance'
+        in capsys.readouterr().out
+    )
 
 
 def test_each_figure_says_how_many_runs_it_needs(tmp_path):
@@ -209,22 +215,22 @@ def test_each_figure_says_how_many_runs_it_needs(tmp_path):
                         reference='1.0')]
     code, text = page(tmp_path, records)
     words = visible(text)
-    assert '2 figures unjudged' in words
-    assert re.search('latency@8B · no_reference: no number of runs would do',
+    assert '2 metrics without a tolerance' in words
+    assert re.search('latency@8B · no tolerance yet: no number of ',
                      words), words
-    assert 'overall_time@8B · no_reference: propose again' in words, words
+    assert 'overall_time@8B · propose references again' in words, words
 
 
 def test_what_is_judged_instead_is_judged(tmp_path):
     code, text = page(tmp_path, [
         make.record('latency', 1.0, 8, reference='1.0'),
         make.record('latency_small', 1.1, **JUDGED)])
-    assert '0 figures unjudged' in visible(text)
+    assert '0 metrics without a tolerance' in visible(text)
 
 
 def test_a_case_with_nothing_to_judge_waits_for_nothing(tmp_path):
     code, text = page(tmp_path, [make.record('wall_time', 1.0)])
-    assert '0 cases without a reference' in visible(text)
+    assert '0 test cases without a reference' in visible(text)
 
 
 @pytest.mark.parametrize('value, told', [
@@ -263,7 +269,7 @@ def test_damage_is_shown_and_exits_1(tmp_path, capsys):
 def test_emulated_is_loud(tmp_path):
     _, text = page(tmp_path, [make.record('latency', 1.0, 8, emulated=1),
                               make.record('latency', 9.0, 8)])
-    assert 'EMULATED. Some figures' in visible(text)
+    assert 'EMULATED. Some values' in visible(text)
 
 
 @pytest.mark.parametrize('options', [['--site', 'beta'], []])
@@ -294,7 +300,7 @@ def test_last_and_title(tmp_path):
     _, text = page(tmp_path, [make.record('latency', 1.0, 8, day=d)
                               for d in range(5)],
                    '--last', '2', '--title', 'Nights <of> alpha')
-    assert '2 runs of 1 case,' in visible(text)
+    assert '2 sessions of 1 test case,' in visible(text)
     assert '<h1>Nights &lt;of&gt; alpha</h1>' in text
 
 

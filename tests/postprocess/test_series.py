@@ -177,39 +177,94 @@ def test_cases_are_bounded(tmp_path, monkeypatch):
     found = series.newest(perflogs.read(tmp_path / 'perflogs'))
     assert len(found.series) == 2 and found.more == 3
     code, words = page(tmp_path)
-    assert code == 0 and '3 older runs are not drawn' in words
+    assert code == 0 and '3 older sessions are not drawn' in words
 
 
 HEAD = ','.join(series.COLUMNS)
 GOOD = '1,server 0,total_qps,5,1/s,test,1,'
 
 
-@pytest.mark.parametrize(('text', 'line', 'reason'), [
-    ('', 1, 'the file is empty'),
-    ('{}\n', 1, 'not the header of a file of series'),
-    (f'{HEAD}\n', 1, 'no record after the header'),
-    (f'{HEAD}\n{GOOD}\n{GOOD[:-4]}', 3, 'the last line is cut off'),
-    (f'{HEAD}\n{GOOD}\n{GOOD[:-4]}\n', 3, '6 columns, not 8'),
-    (f'{HEAD}\n{GOOD}\n1,"x\n', 3, 'not a line of CSV'),
-    (f'{HEAD}\n{GOOD}\n{GOOD}\n', 3,
-     'second 1, series server 0, metric total_qps stands here twice'),
-    *[(f'{HEAD}\n{GOOD}\n{bad}\n', 3, reason) for bad, reason in (
-        ('x,server 0,total_qps,5,1/s,test,1,', "second 'x' is not a finite"),
-        ('-1,server 0,total_qps,5,1/s,test,1,', "second '-1' is less than"),
-        ('2,server 0,total_qps,nan,1/s,test,1,', "value 'nan' is not a"),
-        ('2,server 0,total_qps,,1/s,test,1,', "value '' is not a finite"),
-        ('2,server 0,total_qps,-5,1/s,test,1,', "value '-5' is less than 0"),
-        ('2,server x,total_qps,5,1/s,test,1,', "series 'server x' is not"),
-        ('2,disk n1,total_qps,5,1/s,test,1,', "series 'disk n1' is not"),
-        ('2,cpu,cpu_user,5,%,test,,', "series 'cpu' is not 'server N' or"),
-        ('2,server 0,cpu_user,5,%,test,1,', "metric 'cpu_user' is not one"),
-        ('2,server 0,total_qps,5,1/min,test,1,', "unit '1/min' of total_qps"),
-        ('2,server 0,total_qps,5,1/s,pause,1,', "phase 'pause' is not one"),
-        ('2,server 0,total_qps,5,1/s,test,,', "counts '' cannot be of a"),
-        ('2,cpu n1,cpu_user,5,%,test,1,', "counts '1' cannot be of a cpu"),
-        ('2,server 0,total_qps,5,1/s,test,0,', "counts '0' does not go"),
-        ('2,server 0,total_qps,5,1/s,test,1,low', "counts '1' does not go"),
-    )]])
+@pytest.mark.parametrize(
+    ('text', 'line', 'reason'),
+    [
+        ('', 1, 'the file is empty'),
+        ('{}\n', 1, 'the first line is not the header of a file of series'),
+        (f'{HEAD}\n', 1, 'the file has no record after the header'),
+        (f'{HEAD}\n{GOOD}\n{GOOD[:-4]}', 3, 'the last line is cut off'),
+        (f'{HEAD}\n{GOOD}\n{GOOD[:-4]}\n', 3, 'the line has 6 columns, not 8'),
+        (f'{HEAD}\n{GOOD}\n1,"x\n', 3, 'not a line of CSV'),
+        (
+            f'{HEAD}\n{GOOD}\n{GOOD}\n',
+            3,
+            'second 1, series server 0, metric total_qps occurs twice',
+        ),
+        *[
+            (f'{HEAD}\n{GOOD}\n{bad}\n', 3, reason)
+            for bad, reason in (
+                (
+                    'x,server 0,total_qps,5,1/s,test,1,',
+                    "second 'x' is not a finite",
+                ),
+                (
+                    '-1,server 0,total_qps,5,1/s,test,1,',
+                    "second '-1' is less than",
+                ),
+                (
+                    '2,server 0,total_qps,nan,1/s,test,1,',
+                    "value 'nan' is not a",
+                ),
+                (
+                    '2,server 0,total_qps,,1/s,test,1,',
+                    "value '' is not a finite",
+                ),
+                (
+                    '2,server 0,total_qps,-5,1/s,test,1,',
+                    "value '-5' is less than 0",
+                ),
+                (
+                    '2,server x,total_qps,5,1/s,test,1,',
+                    "series 'server x' is not",
+                ),
+                (
+                    '2,disk n1,total_qps,5,1/s,test,1,',
+                    "series 'disk n1' is not",
+                ),
+                (
+                    '2,cpu,cpu_user,5,%,test,,',
+                    "series 'cpu' is not 'server N' or",
+                ),
+                (
+                    '2,server 0,cpu_user,5,%,test,1,',
+                    "metric 'cpu_user' is not one",
+                ),
+                (
+                    '2,server 0,total_qps,5,1/min,test,1,',
+                    "unit '1/min' of total_qps",
+                ),
+                (
+                    '2,server 0,total_qps,5,1/s,pause,1,',
+                    "phase 'pause' is not one",
+                ),
+                (
+                    '2,server 0,total_qps,5,1/s,test,,',
+                    "counts '' is not allowed for a",
+                ),
+                (
+                    '2,cpu n1,cpu_user,5,%,test,1,',
+                    "counts '1' is not allowed for a cpu",
+                ),
+                (
+                    '2,server 0,total_qps,5,1/s,test,0,',
+                    "counts '0' and why is",
+                ),
+                (
+                    '2,server 0,total_qps,5,1/s,test,1,low',
+                    "counts '1' and why is",
+                ),
+            )
+        ],
+    ],
+)
 def test_a_damaged_file_is_a_fault(tmp_path, capsys, text, line, reason):
     file = site(tmp_path, tao_record(), [])
     file.write_text(text)
@@ -323,9 +378,9 @@ def test_an_invalid_run_says_what_made_it_so(tmp_path, reasons):
         (file.parent / 'invalid.txt').write_text('\n'.join(reasons) + '\n')
     code, words = page(tmp_path)
     assert code == 1
-    assert 'over time, 02 Nov 03:00, NOT VALID' in words
+    assert 'over time, 02 Nov 03:00 UTC, NOT VALID' in words
     [note] = re.findall(r'Not valid \(guard: validity\): (.*?) SVG', words)
-    assert note == ('; '.join(reasons) or 'nothing says why')
+    assert note == ('; '.join(reasons) or 'no reason was recorded')
 
 
 def test_version_2_has_its_own_bands(tmp_path):
@@ -347,7 +402,7 @@ def test_kept_metrics_of_a_refused_run_are_a_series_apart(tmp_path):
         9000.0: '', 99.0: 'not valid'}
     code, words = page(tmp_path)
     assert code == 1
-    assert 'guard: validity figures kept' in words
+    assert 'guard: validity values kept' in words
 
 
 def test_metrics_without_a_point_are_drawn_and_listed(tmp_path):

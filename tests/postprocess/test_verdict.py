@@ -305,7 +305,7 @@ def test_a_muted_regression_comes_back_after_its_date(tmp_path, capsys,
     path = tmp_path / 'refs' / 'verdict' / 'decisions.yaml'
     path.write_text(path.read_text().replace(SOON, day(SESSIONS - 2)))
     code, said = run(capsys, *words)
-    assert code == 1 and f'Worse:\n  [{ident}]' in said.out
+    assert code == 1 and f'Regressed:\n  [{ident}]' in said.out
 
 
 def test_an_accepted_regression_starts_a_new_baseline(tmp_path, capsys,
@@ -337,12 +337,12 @@ def test_a_muted_regression_can_be_accepted(capsys, regressed):
 
 @pytest.mark.parametrize('action, options, words', [
     ('accept', ['nope'], ["no regression has the ID 'nope'", 'latency at 8 B',
-                          'these exist: [']),
-    ('accept', [''], ["no regression has the ID ''", 'these exist: [']),
+                          'the verdict has [']),
+    ('accept', [''], ["no regression has the ID ''", 'the verdict has [']),
     ('mute', ['nope', '--until', SOON, '--reason', 'x'],
-     ["no regression has the ID 'nope'", 'these exist: [']),
+     ["no regression has the ID 'nope'", 'the verdict has [']),
     ('mute', ['ID', '--until', '2020-01-31', '--reason', 'x'],
-     ['--until 2020-01-31 is over: today is '])])
+     ['--until 2020-01-31 is in the past: today is '])])
 def test_what_cannot_be_decided(capsys, regressed, action, options, words):
     where, ident = regressed
     options = [ident if word == 'ID' else word for word in options]
@@ -353,14 +353,25 @@ def test_what_cannot_be_decided(capsys, regressed, action, options, words):
     assert run(capsys, *where)[0] == 1, 'nothing was written'
 
 
-@pytest.mark.parametrize('options, words', [
-    (['--until', '31.1.2027', '--reason', 'x'],
-     "argument --until: '31.1.2027' is not a date like 2027-05-01"),
-    (['--until', '2027-02-30', '--reason', 'x'],
-     "argument --until: '2027-02-30' is not a date like 2027-05-01"),
-    (['--until', SOON, '--reason', ' '], 'argument --reason: it is empty'),
-    (['--until', SOON], 'required: --reason'),
-    (['--reason', 'x'], 'required: --until')])
+@pytest.mark.parametrize(
+    'options, words',
+    [
+        (
+            ['--until', '31.1.2027', '--reason', 'x'],
+            "argument --until: '31.1.2027' is not a date like 2027-05-01",
+        ),
+        (
+            ['--until', '2027-02-30', '--reason', 'x'],
+            "argument --until: '2027-02-30' is not a date like 2027-05-01",
+        ),
+        (
+            ['--until', SOON, '--reason', ' '],
+            'argument --reason: the text is empty',
+        ),
+        (['--until', SOON], 'required: --reason'),
+        (['--reason', 'x'], 'required: --until'),
+    ],
+)
 def test_a_mute_needs_a_date_and_a_reason(capsys, options, words):
     with pytest.raises(SystemExit) as end:
         verdict.main(['mute', '3f2a91c0', *options])
@@ -370,14 +381,14 @@ def test_a_mute_needs_a_date_and_a_reason(capsys, options, words):
 @pytest.mark.parametrize('row, words', [
     ('{id: 1}', 'entry 1: expected the keys id, '),
     ('{id: a, kind: muted, since: 2026-01-01, until: null, reason: x, '
-     'decided: 2026-01-01, figures: [a]}', 'until: expected a date'),
+     'decided: 2026-01-01, metrics: [a]}', 'until: expected a date'),
     ('{id: a, kind: muted, since: 2026-01-01, until: 2026-02-01, reason: "", '
-     'decided: 2026-01-01, figures: [a]}', 'reason: a muted regression needs'),
+     'decided: 2026-01-01, metrics: [a]}', 'reason: a muted regression needs'),
     ('{id: a, kind: accepted, since: 2026-01-01, until: 2026-02-01, '
-     'reason: x, decided: 2026-01-01, figures: [a]}',
+     'reason: x, decided: 2026-01-01, metrics: [a]}',
      'until: expected null'),
     ('{id: a, kind: fault, since: 2026-01-01, until: 2026-02-01, reason: x, '
-     'decided: 2026-01-01, figures: [a]}',
+     'decided: 2026-01-01, metrics: [a]}',
      "kind: 'fault' is not one of accepted, muted")])
 def test_damaged_decisions_are_an_error(tmp_path, capsys, regressed, row,
                                         words):
@@ -449,10 +460,17 @@ def test_a_bad_node_of_jobs_on_several_nodes_is_one_line(judge):
     assert (line.kind, line.group) == ('node', 'node n2 of alpha')
 
 
-@pytest.mark.parametrize('where, words', [
-    (lambda c, n: f'n{c} n{c + 1}', ' % sure [ran on n3 n4]'),
-    (lambda c, n: f'n{c} n{c + n % 2}', ' % sure'),     # not always the same
-    (lambda c, n: 'n3 n4', ' % sure')])                 # there are no others
+@pytest.mark.parametrize(
+    'where, words',
+    [
+        (lambda c, n: f'n{c} n{c + 1}', ' % certain [ran on n3 n4]'),
+        (
+            lambda c, n: f'n{c} n{c + n % 2}',
+            ' % certain',
+        ),  # not always the same
+        (lambda c, n: 'n3 n4', ' % certain'),
+    ],
+)  # there are no others
 def test_a_metric_is_told_with_its_nodes(judge, where, words):
     """Nobody knows which of the two it was: it is one of them."""
     found = judge(sessions(step(3, 35), nodes=where))
@@ -466,7 +484,7 @@ def test_a_metric_is_told_with_its_nodes(judge, where, words):
     ({'version': lambda c, n: '7.5' if n < SESSIONS - 1 else '7.6'},
      'program version 7.5 -> 7.6'),
     ({'binding': lambda c, n: f'n{n}:0-1' if n < SESSIONS - 1 else 'n1:0'},
-     'CPUs of a rank 2 -> 1')])
+     'CPUs per rank 2 -> 1')])
 def test_a_changed_environment_is_told_once(judge, more, words):
     """Though no metric changed with it; other nodes are no change."""
     found = judge(sessions(nodes=lambda c, n: f'n{(c + n) % 5}', **more))
@@ -476,7 +494,7 @@ def test_a_changed_environment_is_told_once(judge, more, words):
     assert (found.code, found.verdict) == (0, 'good')
     text = '\n'.join(telling.lines(found))
     assert '1 change of the environment' in text
-    assert (f'Changed environment:\n  {words}: 10 cases on alpha '
+    assert (f'Changed environment:\n  {words}: 10 test cases on alpha '
             '(cpu openmpi)') in text
     assert not judge_before(more).changed
 
@@ -504,7 +522,7 @@ def failed(case, on, guard='rows', **more):
         reference='1.0', **more)
 
 
-def test_failures_say_why_and_what_they_have_in_common(judge, tmp_path):
+def test_failures_say_why_and_what_they_have_shared_nodes(judge, tmp_path):
     records = [failed(1, 'n1 n2'), failed(2, 'n2 n3'), failed(3, 'n4', 'x')]
     folder = tmp_path / 'alpha' / 'sessions'
     folder.mkdir(parents=True)
@@ -520,11 +538,13 @@ def test_failures_say_why_and_what_they_have_in_common(judge, tmp_path):
             '[ran on n1 n2]') in text
     assert 'x=2 on alpha:cpu openmpi: rows [ran on n2 n3]' in text
     assert 'x=3 on alpha:cpu openmpi: x: what it said [ran on n4]' in text
-    assert ('2 cases on alpha failed by rows, and all of them ran on n2'
-            ) in text
+    assert (
+        '2 test cases on alpha failed because of guard rows; all of them ran '
+        'on n2'
+    ) in text
     # On the same nodes, or on none in common, nothing is to be told.
     for on in ('n1 n2', 'n3 n4'):
-        assert not list(telling.in_common(judge([
+        assert not list(telling.shared_nodes(judge([
             *sessions(), failed(1, 'n1 n2'), failed(2, on)]).failures[-2:]))
 
 
@@ -576,5 +596,7 @@ def test_a_case_that_failed_without_a_guard_or_a_metric(judge):
     found = judge([*sessions(), factory.record(
         'completed', 0.0, day=SESSIONS - 1, repetition=0, params='x=1',
         case='dead', result='fail', reference='1.0')])
-    assert 'x=1 on alpha:cpu openmpi: it did not run to its end' in '\n'.join(
-        telling.lines(found))
+    assert (
+        'x=1 on alpha:cpu openmpi: the test case did not complete'
+        in '\n'.join(telling.lines(found))
+    )

@@ -193,7 +193,7 @@ def _failure(row: Any) -> Failure:
     elif row.guard == 'reference':
         todo = 'make a reference: ./plumb references calibrate'
     elif row.guard:
-        todo = f'see the output of the test case for guard {row.guard}'
+        todo = 'see the output of the test case'
     else:
         todo = ('run the test case again, and check what changed; after an '
                 'intended change: ./plumb references propose --new-level')

@@ -106,7 +106,7 @@ def test_a_time_that_has_come_by_now_is_still_wrong(tmp_path):
     os.utime(file, (old, old))
     ended, [fault] = found(tmp_path)
     assert ended == {'osu_latency': ('fail', '')}
-    assert 'its file was written at' in fault
+    assert 'its file was last written at' in fault
     # Without this modification time, the order of writing remains.
     os.utime(file)
     ended, [fault] = found(tmp_path)

@@ -255,11 +255,11 @@ GOOD = '1,server 0,total_qps,5,1/s,test,1,'
                 ),
                 (
                     '2,server 0,total_qps,5,1/s,test,0,',
-                    "counts '0' and why is",
+                    "counts is '0' and why is",
                 ),
                 (
                     '2,server 0,total_qps,5,1/s,test,1,low',
-                    "counts '1' and why is",
+                    "counts is '1' and why is",
                 ),
             )
         ],

@@ -1,8 +1,8 @@
 """`./plumb compare A B`: two sessions, sites, stacks or programs.
 
-What is compared is matched by test case and metric: all that names a test case
-but for what A and B differ in. A run gives one value of a metric, the median
-of its repetitions. Of the logs of these,
+A and B are matched by test case and metric, without the columns in which they
+differ. A session has one value of a metric, the median of its repetitions.
+From the logs of these values:
 
     ratio = exp(mean(B) - mean(A)),  interval: Welch's t at 95 %
 
@@ -71,7 +71,7 @@ wrong usage, no records, or nothing that A and B have in common.
 
 @dataclass(frozen=True)
 class Row:
-    """A metric of both sides; where they differ in a text, it is ''."""
+    """A metric of both sides; a text in which the sides differ is ''."""
     system: str
     partition: str
     environ: str
@@ -139,9 +139,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f'plumb compare: {err}', file=sys.stderr)
         return 2
     for file, text in ((args.csv, _csv), (args.json, _json)):
-        options.put(file, text(rows) if file else '')
+        options.write_answer(file, text(rows) if file else '')
     if '-' not in (args.csv, args.json):
-        show(rows, args.a, args.b, args.all_points)
+        print_table(rows, args.a, args.b, args.all_points)
     return 1 if faults else 0
 
 
@@ -156,7 +156,7 @@ def compare(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
     if frame.empty:
         raise ValueError('no records')
     dates = sessions(frame)
-    sides = [frame[_chosen(frame, text, dates)] for text in (a, b)]
+    sides = [frame[_select(frame, text, dates)] for text in (a, b)]
     for text, side in zip((a, b), sides, strict=True):
         if side.empty:
             raise ValueError(f'{text}: no records')
@@ -171,21 +171,21 @@ def compare(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
     rows = [row for key, rows_a in values[0].groupby(level=0)
             if (row := _row(key, rows_a, values[1], spreads, minimum))]
     rows += _curves(values[0], values[1], keys, spreads, minimum)
-    return sorted(_corrected(rows, minimum), key=_order)
+    return sorted(_with_holm(rows, minimum), key=_sort_key)
 
 
-def _chosen(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
+def _select(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
     """Which records one side is.
 
     :raises ValueError: nothing is called so
     """
     chosen = np.ones(len(frame), bool)
     for part in text.split(','):
-        chosen &= _part(frame, part.strip(), dates)
+        chosen &= _select_part(frame, part.strip(), dates)
     return chosen
 
 
-def _part(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
+def _select_part(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
     name, equals, value = text.partition('=')
     if equals:
         if name not in frame:
@@ -257,7 +257,7 @@ def _params(params: pd.Series, alike: dict[str, str]) -> pd.Series:
 
 def _spreads(frame: pd.DataFrame, keys: list[str], alike: dict[str, str]
              ) -> dict[Any, tuple[float, float]]:
-    """Figure -> spread and degrees of freedom of all its runs."""
+    """Metric -> spread and degrees of freedom of all its runs."""
     good = usable(frame, new_level=True)[0]
     good = good[good['metric'] != 'completed']
     # A test case is one only with all that names it.
@@ -295,7 +295,7 @@ def _row(key: tuple, a: pd.DataFrame, others: pd.DataFrame,
         b = others.loc[[key]]
     except KeyError:
         return None
-    return _of_logs(a.iloc[0], str(a['point'].iloc[0]),
+    return _compare_logs(a.iloc[0], str(a['point'].iloc[0]),
                     a['log'].to_numpy(), b['log'].to_numpy(),
                     spreads.get(key), minimum)
 
@@ -326,14 +326,14 @@ def _curves(a: pd.DataFrame, b: pd.DataFrame, keys: list[str],
         # The sizes of a run go up and down together: as wide as one of them.
         known = [spreads[names + (point,)] for point in points
                  if names + (point,) in spreads]
-        rows.append(_of_logs(
+        rows.append(_compare_logs(
             curve_a.iloc[0], 'curve', whole[0], whole[1],
             (float(np.median([s for s, _ in known])), known[0][1])
             if known else None, minimum))
     return rows
 
 
-def _of_logs(first: Any, point: str, a: np.ndarray, b: np.ndarray,
+def _compare_logs(first: Any, point: str, a: np.ndarray, b: np.ndarray,
              known: tuple[float, float] | None, minimum: float) -> Row:
     """A row from the logs of both sides' runs; its p is not corrected yet."""
     def text(name: str) -> str:
@@ -378,7 +378,7 @@ def _of_logs(first: Any, point: str, a: np.ndarray, b: np.ndarray,
         needs=None if needs > 500 else max(needs, 1))
 
 
-def _corrected(rows: list[Row], minimum: float) -> list[Row]:
+def _with_holm(rows: list[Row], minimum: float) -> list[Row]:
     """With Holm's p, and what each row says."""
     tested = sorted((row for row in rows if row.p is not None),
                     key=lambda row: row.p or 0.0)
@@ -399,12 +399,12 @@ def _corrected(rows: list[Row], minimum: float) -> list[Row]:
     return corrected
 
 
-def _order(row: Row) -> tuple:
+def _sort_key(row: Row) -> tuple:
     return (OUTCOMES.index(row.outcome), -abs(math.log(row.ratio)), row.check,
             row.params, row.metric, row.point)
 
 
-def show(rows: list[Row], a: str, b: str, every: bool = False) -> None:
+def print_table(rows: list[Row], a: str, b: str, every: bool = False) -> None:
     """Prints the table, for people."""
     count = {outcome: sum(row.outcome == outcome for row in rows)
              for outcome in OUTCOMES}

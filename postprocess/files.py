@@ -1,4 +1,4 @@
-"""Files: written whole or not at all; whether git would keep them."""
+"""Atomic writing of files, and whether git tracks a file."""
 from __future__ import annotations
 
 import contextlib

@@ -127,7 +127,7 @@ def parser() -> Parser:
                      'params @system:partition+environ`, or its hash '
                      '(default: all test cases)')
     options.add_records(cmd).add_argument(
-        '--last', type=options.last, metavar='N',
+        '--last', type=options.positive_number, metavar='N',
         help='show only the newest N sessions (default: 8; with --csv and '
              '--json all)')
     form = cmd.add_argument_group('output').add_mutually_exclusive_group()
@@ -154,11 +154,11 @@ def main(argv: list[str] | None = None) -> int:
 
     with cache.opened([args.perflogs], report, missing=False) as con:
         try:
-            cache.only(con, args.site)
+            cache.restrict_to_site(con, args.site)
         except ValueError as err:
             print(f'plumb history: {err}', file=sys.stderr)
             return 2
-        test_cases = ask(con, args.metric, args.case, last)
+        test_cases = fill_answer(con, args.metric, args.case, last)
         known = set() if test_cases else {name for name, in con.execute(
             'SELECT DISTINCT metric FROM records').fetchall()}
         many = test_cases > TABLES and not args.csv and not args.json
@@ -167,13 +167,13 @@ def main(argv: list[str] | None = None) -> int:
     for fault in faults:
         print(f'plumb history: {fault}', file=sys.stderr)
     if not answer:
-        print(f'plumb history: {_nothing(args, known)}', file=sys.stderr)
+        print(f'plumb history: {_why_empty(args, known)}', file=sys.stderr)
         return 2
     try:
-        options.put(args.json, json.dumps(
+        options.write_answer(args.json, json.dumps(
             [row._asdict() for row in answer], indent=1) + '\n'
             if args.json else '')
-        options.put(args.csv, _csv(answer) if args.csv else '')
+        options.write_answer(args.csv, _csv(answer) if args.csv else '')
     except OSError as err:
         print(f'plumb history: {err.filename}: cannot be written '
               f'({err.strerror})', file=sys.stderr)
@@ -181,9 +181,9 @@ def main(argv: list[str] | None = None) -> int:
     if args.json or args.csv:
         pass
     elif many:
-        changes(answer)
+        print_changes(answer)
     else:
-        tables(answer)
+        print_tables(answer)
     return 1 if faults else 0
 
 
@@ -196,8 +196,8 @@ def _csv(records: Iterable[Row]) -> str:
     return text.getvalue()
 
 
-def _nothing(args: argparse.Namespace, known: set[str]) -> str:
-    """Why there is no row."""
+def _why_empty(args: argparse.Namespace, known: set[str]) -> str:
+    """The reason why the answer has no row."""
     if args.metric in known:
         return (f'no test case with {args.metric} matches {args.case!r}; '
                 'omit CASE to show all test cases')
@@ -211,8 +211,9 @@ def _nothing(args: argparse.Namespace, known: set[str]) -> str:
             f'{names}){hint}')
 
 
-def ask(con: duckdb.DuckDBPyConnection, metric: str, case: str, last: int
-        ) -> int:
+def fill_answer(
+    con: duckdb.DuckDBPyConnection, metric: str, case: str, last: int
+) -> int:
     """Fills the table `answer` with the rows of a metric.
 
     :param con: of cache.opened
@@ -238,7 +239,7 @@ def rows(con: duckdb.DuckDBPyConnection) -> list[Row]:
                 'point NULLS FIRST, day, run').fetchall()]
 
 
-def changes(cells: Iterable[tuple]) -> None:
+def print_changes(cells: Iterable[tuple]) -> None:
     """Prints one row per test case, from the rows of `_CHANGES`."""
     console.show(
         [(result, '' if change is None else f'{change:+.1%}', points,
@@ -248,7 +249,7 @@ def changes(cells: Iterable[tuple]) -> None:
     print('\nTo see the values of a test case, give its name as CASE.')
 
 
-def tables(records: Iterable[Row]) -> None:
+def print_tables(records: Iterable[Row]) -> None:
     """Prints one table per test case and unit, one column per session."""
     for title, group in itertools.groupby(records, lambda row: row.title):
         print(title)

@@ -25,11 +25,11 @@ SESSIONS = 3
 #: ... each with at least BESIDE of those that ran beside it.
 
 
-def needs(frame: pd.DataFrame, run: str | None = None,
+def runs_needed(frame: pd.DataFrame, run: str | None = None,
           ahead: list[Progress] | None = None
           ) -> dict[tuple[str, str, str], int | None]:
-    """How many more runs the test cases of a session need until all that is
-    judged of them has a tolerance that can judge.
+    """The number of further sessions that the test cases of a session need
+    until all judged metrics have a narrow enough tolerance.
 
     :param frame: records of that session, and of those before it
     :param run: the session; None: the newest one of each test case
@@ -44,7 +44,7 @@ def needs(frame: pd.DataFrame, run: str | None = None,
 
 def _progress_of(records: pd.DataFrame, ahead: list[Progress]
                  ) -> dict[tuple[str, str, str], Progress]:
-    """How far the test cases of these records are, as `needs`."""
+    """How far the test cases of these records are, as `runs_needed`."""
     keys = ['system', 'check', 'partition', 'environ', 'source', 'speed',
             'params']
     known = {(*(str(getattr(p, key)) for key in keys), p.edition): p
@@ -62,7 +62,8 @@ def _progress_of(records: pd.DataFrame, ahead: list[Progress]
 
 @dataclass
 class Standing:
-    """How far the test cases are judged, in the newest session of each."""
+    """Test cases by what they have: a tolerance, a reference, or neither; in
+    the newest session of each."""
     #: Test cases that a tolerance judged.
     judged: int = 0
     #: Test cases without a reference: a record of each, and what it waits for.
@@ -74,15 +75,15 @@ class Standing:
 
 def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
              ) -> Standing:
-    """What is judged, what waits for a reference, what for a tolerance.
+    """Counts test cases with a tolerance, and lists what others lack.
 
     :param frame: as perflogs.read gives it
-    :param ahead: as `needs` has it
+    :param ahead: as `runs_needed` has it
     """
     standing_, records = Standing(), newest(frame)
     far = _progress_of(records, progress(frame) if ahead is None else ahead)
     records = records[records['metric'] != 'completed']
-    case = naming.number(records, CASE)
+    case = naming.group_numbers(records, CASE)
     tolerances = records[['lower', 'upper']].notna().any(axis=1).to_numpy()
     inconclusive = records['result'].eq('inconclusive').to_numpy()
     order = np.argsort(case, kind='stable')
@@ -108,7 +109,7 @@ def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
             not has_tolerance.any() and rows['result'].eq('no_reference').all()
         ):
             standing_.waiting.append(
-                (first, words(ahead_of.needs if ahead_of else 0)))
+                (first, waiting_text(ahead_of.needs if ahead_of else 0)))
     return standing_
 
 
@@ -126,7 +127,7 @@ def _no_tolerance(metric: str, case: Progress | None) -> str:
 def _without_tolerance(
     family: str, rows: pd.DataFrame, has_tolerance: np.ndarray
 ) -> list[str]:
-    """Figures of a test case that are to be judged, and that no tolerance
+    """Metrics of a test case that are to be judged, and that no tolerance
     judges, nor one of the metric that is judged instead."""
     if family not in judged.table():
         return []
@@ -138,10 +139,10 @@ def _without_tolerance(
                   if not {metric, judged.instead(family, metric)} & there)
 
 
-def words(runs: int | None, lacks: str = '') -> str:
-    """What people are told of a test case that waits for a reference.
+def waiting_text(runs: int | None, lacks: str = '') -> str:
+    """The text for people of a test case that waits for a reference.
 
-    :param runs: as `needs` has it
+    :param runs: as `runs_needed` has it
     :param lacks: what is missing, where it is not simply a reference
     """
     if runs is None:
@@ -156,14 +157,15 @@ def words(runs: int | None, lacks: str = '') -> str:
 
 
 def stale(frame: pd.DataFrame, partial: Partial = {}) -> pd.DataFrame:
-    """Cases that have not run for longer than their neighbours.
+    """Test cases that have not run for longer than their neighbours.
 
-    A case's neighbours are those of its family, system and partition that ran
-    in its last session (the last one with any). It is stale when at least
-    three later sessions each ran half of them or more, and not it. So a few
-    test cases picked with -n make no other one stale, nor does another mode.
+    The neighbours of a test case are those of its family, system and partition
+    that ran in its last session (the last one with any). It is stale when at
+    least three later sessions each ran half of them or more, and not it. So a
+    few test cases picked with -n make no other one stale, nor does another
+    mode.
 
-    What a session left to other sessions counts there as if it had run: a site
+    A test case that a session postponed counts there as if it had run: a site
     whose sessions are all partial sees what none of them meant to run. And
     what is left more often than the sessions within which it was to have its
     turn is stale, too.
@@ -173,13 +175,17 @@ def stale(frame: pd.DataFrame, partial: Partial = {}) -> pd.DataFrame:
     :returns: the last record of each such test case, the one that ran longest
         ago first
     """
-    case = naming.number(frame, CASE)
+    case = naming.group_numbers(frame, CASE)
     # The last record of each test case and run, in the order of the records.
-    run = naming.number(frame[['run']].assign(case=case), ['case', 'run'])
+    run = naming.group_numbers(
+        frame[['run']].assign(case=case), ['case', 'run']
+    )
     ends = np.zeros(run.max(initial=-1) + 1, int)
     np.maximum.at(ends, run, np.arange(len(run)))
     ends.sort()
-    place = naming.number(frame, ['family', 'system', 'partition'])[ends]
+    place = naming.group_numbers(frame, ['family', 'system', 'partition'])[
+        ends
+    ]
     runs = frame['run'].iloc[ends].astype(str).to_numpy(object)
     lost: list[int] = []
     for group in range(place.max(initial=-1) + 1):
@@ -198,17 +204,18 @@ def stale(frame: pd.DataFrame, partial: Partial = {}) -> pd.DataFrame:
         names = sorted(sessions)
         stale_cases = {*_left_out([sessions[name] for name in names],
                             [left.get(name, set()) for name in names]),
-                 *_beyond_their_turn(
+                 *_overdue(
                      {number: runs[at] for number, at in last.items()},
                      numbers, partial)}
         lost += [int(ends[last[number]]) for number in stale_cases]
     return frame.iloc[sorted(lost)]
 
 
-def _beyond_their_turn(last: Mapping[int, str],
+def _overdue(last: Mapping[int, str],
                        numbers: Mapping[tuple[str, ...], int],
                        partial: Partial) -> Iterator[int]:
-    """Cases that more sessions left than should have passed until their turn.
+    """Test cases that more sessions left than should have passed until their
+    turn.
 
     :param last: test case -> the run that had it last
     :param numbers: key of a test case -> its number
@@ -220,9 +227,9 @@ def _beyond_their_turn(last: Mapping[int, str],
             yield number
 
 
-def rotated(frame: pd.DataFrame, plans: Iterable[Plan]) -> list[Left]:
-    """Cases that a budget left to other sessions and that have not run since,
-    the one that ran longest ago first.
+def postponed_cases(frame: pd.DataFrame, plans: Iterable[Plan]) -> list[Left]:
+    """Test cases that a budget left to other sessions and that have not run
+    since, the one that ran longest ago first.
 
     :param plans: of each system the newest one under a budget
     """
@@ -241,7 +248,7 @@ def rotated(frame: pd.DataFrame, plans: Iterable[Plan]) -> list[Left]:
 
 def _left_out(sessions: list[set[int]], left: list[set[int] | None]
               ) -> Iterable[int]:
-    """Cases that the last sessions left out, by the rule of `stale`.
+    """Test cases that the last sessions left out, by the rule of `stale`.
 
     :param sessions: what each session ran, the oldest first
     :param left: what each left to others; None: nobody knows what

@@ -131,12 +131,12 @@ def newest(frame: pd.DataFrame) -> pd.DataFrame:
     :param frame: as perflogs.read gives it
     """
     _, session = sessions(frame)
-    case = naming.number(frame, CASE)
+    case = naming.group_numbers(frame, CASE)
     last = np.full(case.max(initial=-1) + 1, -1)
     np.maximum.at(last, case, session)
     frame = frame[session == last[case]]
     frame = frame[naming.judged(frame)]
-    ranks = _ranks(frame, naming.number(frame, CASE),
+    ranks = _ranks(frame, naming.group_numbers(frame, CASE),
                    np.ones(len(frame), bool))
     return frame.assign(result=np.array(ORDER, object)[ranks])
 
@@ -269,12 +269,12 @@ def history(frame: pd.DataFrame, judged: np.ndarray, case: np.ndarray,
     last = np.zeros(many, int)
     np.maximum.at(last, case, np.arange(len(case)))
     rows = frame.iloc[last]
-    place = naming.number(rows, ['family', 'system', 'partition'])
+    place = naming.group_numbers(rows, ['family', 'system', 'partition'])
     skipped = np.array([bool(partial) and set(runs) <= partial.keys()
                         for runs in names], bool)
     for group in np.unique(place):
         rows_of_place = np.flatnonzero(place == group)
-        ended[rows_of_place] = _expected(ended[rows_of_place], skipped)
+        ended[rows_of_place] = _with_missing(ended[rows_of_place], skipped)
     return History(names, case, rows, ended)
 
 
@@ -352,7 +352,7 @@ def sessions(frame: pd.DataFrame) -> tuple[list[list[str]], np.ndarray]:
     return [names[key] for key in order], column.to_numpy(int)
 
 
-def _expected(ended: np.ndarray, skipped: np.ndarray) -> np.ndarray:
+def _with_missing(ended: np.ndarray, skipped: np.ndarray) -> np.ndarray:
     """With NO_RECORD where a test case has no record of a session in which
     at least BESIDE of those ran that had run beside it.
 

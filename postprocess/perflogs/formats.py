@@ -135,12 +135,12 @@ def queries(lines: Iterable[Any]) -> list[str]:
     return [layout.query(group) for layout, group in layouts.items()]
 
 
-def ours() -> Layout:
+def own_layout() -> Layout:
     """The suite's own format."""
     return Layout(OURS, schema()[1])
 
 
-def foreign(header: str) -> Layout:
+def reframe_layout(header: str) -> Layout:
     """The format of a header that ReFrame's file handler wrote.
 
     :raises ValueError: it is not a header of a perflog, and why

@@ -1,9 +1,9 @@
-"""What sessions meant to run: the plans beside the perflogs.
+"""Plans of sessions: files beside the perflogs with the planned test cases.
 
-`<system>/sessions/<run>.json` is written before the first test case of a
-session runs (config/sessions/runner.py): the session, and those columns of
-each test case that are known by then. A planned test case without a record is
-what a killed session owes.
+config/sessions/runner.py writes `<system>/sessions/<run>.json` before the
+first test case runs: the session, and the columns of each test case that are
+known by then. A planned test case without a record was lost with a killed
+session.
 """
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Left(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What one session meant to run."""
+    """The test cases that a session planned."""
     file: Path
     #: Columns that all its test cases have in common.
     head: dict[str, str]
@@ -92,7 +92,7 @@ def is_plan(path: Path) -> bool:
     return path.parent.name == FOLDER and bool(NAME.fullmatch(path.name))
 
 
-def lives(path: Path) -> bool:
+def is_running(path: Path) -> bool:
     """Whether the session of a plan still runs: it holds a lock on it."""
     try:
         with regular.opened(path) as handle:
@@ -104,7 +104,7 @@ def lives(path: Path) -> bool:
     return False
 
 
-def age(run: str) -> tuple[str, str]:
+def sort_key(run: str) -> tuple[str, str]:
     """Sorts runs by time: they are 20261101T030000Z-..., or a date."""
     return run.replace('-', '')[:8], run
 

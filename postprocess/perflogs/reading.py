@@ -253,7 +253,7 @@ def missing(con: duckdb.DuckDBPyConnection, files: Iterable[Path],
     :param con: of cache.opened
     :param files: plans of the sessions
     """
-    layout = formats.ours()
+    layout = formats.own_layout()
     lines: list[Lines] = []
     schema = {'schema': str(formats.schema()[0])}
     with tempfile.TemporaryDirectory(prefix='plumbline-') as place:
@@ -290,9 +290,9 @@ def _layout(file: Path, header: bytes, report: Fault) -> Layout | None:
             report(1, f'the first line is not the header of schema {ours[1]} '
                    '(config/perflog.yaml); restore the file')
             return None
-        return formats.ours()
+        return formats.own_layout()
     try:
-        return formats.foreign(header.decode().rstrip('\r\n'))
+        return formats.reframe_layout(header.decode().rstrip('\r\n'))
     except ValueError as err:
         report(1, 'neither a perflog of the suite (<check>.v<schema>.csv) nor '
                f"one of ReFrame: {_why(err)}; move the file elsewhere")

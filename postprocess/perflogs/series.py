@@ -1,8 +1,8 @@
-"""What servers did over time: the series beside the perflogs.
+"""Series of servers over time: files beside the perflogs.
 
-Of the files that a test case left beside its perflog (attached.py),
-`series.csv` is read here, one row a point and metric, and `invalid.txt`, why
-the run is not valid.
+A test case may leave two files beside its perflog (attached.py): `series.csv`
+has one row per point and metric, and `invalid.txt` the reasons why the session
+is not valid.
 """
 from __future__ import annotations
 

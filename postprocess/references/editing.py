@@ -1,4 +1,4 @@
-"""Reference files as they are written: comments and their order stay."""
+"""Reference files for editing: comments and order are kept."""
 from __future__ import annotations
 
 import io

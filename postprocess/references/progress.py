@@ -1,12 +1,12 @@
-"""How far each test case is from a reference that can judge it.
+"""The number of sessions that each test case needs for a usable reference.
 
-`progress` is the one answer; the table after a run, the page and `plumb
-references calibrate` ask it, and `propose` writes by the same rules:
+`progress` computes it for the table after a session, the page and `plumb
+references calibrate`; `propose` uses the same rules:
 
-- A metric that its family.yaml names is judged where its tolerance
+- A metric named in family.yaml is judged if its tolerance
   (postprocess/references/spread.py) is no wider than its max tolerance.
-- Where it is wider, and the row names a derived metric `instead` whose
-  tolerance is within the max tolerance, that one is judged in its place.
+- If the tolerance is wider, and the row names a derived metric `instead` whose
+  tolerance is narrow enough, that metric is judged in its place.
 - Otherwise it needs more runs: the fewer of the two.
 - `worst_ratio` stands for the curves of the judged metrics: each run's worst
   ratio to the median curve.
@@ -38,7 +38,7 @@ Metrics = Mapping[tuple[str, int | None], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the runs so far say of one judged metric."""
+    """The tolerance of one judged metric from the sessions so far."""
     #: As in a reference file: `latency@8B`; the derived one where that is
     #: judged instead.
     metric: str
@@ -53,7 +53,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a test case is, at one speed."""
+    """The progress of a test case in one CPU speed class."""
     family: str
     check: str
     partition: str
@@ -247,7 +247,7 @@ def usable(frame: pd.DataFrame, new_level: bool = False
     frame = frame[frame['guard'] != 'reference']
     failed = frame['result'].isin(['xfail'] if new_level
                                   else ['fail', 'xfail'])
-    case = naming.number(frame, [*perflogs.CASE, 'speed', 'run'])
+    case = naming.group_numbers(frame, [*perflogs.CASE, 'speed', 'run'])
     good = np.ones(len(frame), bool)
     for bad, why in (
             (frame['emulated'], 'emulated'),

@@ -106,7 +106,7 @@ def parser() -> Parser:
               for command_parser in (cmd, accept)]
     for group in groups:
         group.add_argument('--site', required=True, metavar='SITE',
-                           type=options.system,
+                           type=options.system_name,
                            help='a folder of site-configs/, or the path of '
                            'one (default: PLUMBLINE_SITE, or local, this '
                            'machine)')
@@ -123,9 +123,9 @@ def parser() -> Parser:
     which.add_argument('--sessions', metavar='FIRST:LAST',
                        help='use the sessions from FIRST to LAST: names or '
                        'unique beginnings of names; one may be left out')
-    which.add_argument('--last', type=options.last, metavar='N',
+    which.add_argument('--last', type=options.positive_number, metavar='N',
                        help='use only the newest N sessions')
-    which.add_argument('--first', type=options.last, metavar='N',
+    which.add_argument('--first', type=options.positive_number, metavar='N',
                        help='use only the oldest N sessions')
     records.add_argument('--new-level', action='store_true',
                          help='after a known change: also use sessions that '
@@ -164,11 +164,11 @@ def main(argv: list[str] | None = None) -> int:
     if args.command == 'propose' and args.min_sessions < FEWEST_RUNS:
         top.error(f'--min-sessions is {args.min_sessions}; the smallest '
                   f'number is {FEWEST_RUNS}')
-    return reported(lambda: _propose(args, folder)
+    return run_command(lambda: _propose(args, folder)
                     if args.command == 'propose' else _accept(args, folder))
 
 
-def reported(command: Callable[[], int]) -> int:
+def run_command(command: Callable[[], int]) -> int:
     """The exit code of a command; prints why it failed."""
     try:
         return command()
@@ -185,10 +185,13 @@ def _accept(args: argparse.Namespace, folder: Path) -> int:
     def is_chosen(keys: tuple) -> bool:
         text = ' '.join(map(str, keys))
         return not args.case or any(one.search(text) for one in args.case)
-    return accept(folder, _wanted(folder, args.family), is_chosen, args.reason)
+
+    return accept(
+        folder, _chosen_proposals(folder, args.family), is_chosen, args.reason
+    )
 
 
-def _wanted(folder: Path, families: list[str] | None
+def _chosen_proposals(folder: Path, families: list[str] | None
             ) -> dict[str, CommentedMap]:
     """The proposals of these families; None: all.
 
@@ -300,8 +303,8 @@ def select(frame: pd.DataFrame, system: str,
     :param runs: 'FIRST:LAST', identifiers or unique beginnings, inclusive
     :raises ValueError: no such system, family or run
     """
-    frame = _only(frame, 'system', [system])
-    frame = _only(frame, 'family', families or [])
+    frame = _filter(frame, 'system', [system])
+    frame = _filter(frame, 'family', families or [])
     order = list(dict.fromkeys(frame.sort_values('time')['run']))
     if runs is not None:
         start, colon, end = runs.partition(':')
@@ -366,7 +369,7 @@ def propose(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
             for family in sorted({e['family'] for e in entries})}, notes
 
 
-def _only(frame: pd.DataFrame, column: str,
+def _filter(frame: pd.DataFrame, column: str,
           values: list[str]) -> pd.DataFrame:
     """Records with one of these values; all must occur. []: all records."""
     known = sorted(frame[column].unique())
@@ -420,7 +423,7 @@ def _full(system: str, partition: str) -> str:
     return f'{system}:{partition}'
 
 
-def _exact(text: str) -> str:
+def _escape_key(text: str) -> str:
     """A key that ReFrame matches with this text (it takes keys as regular
     expressions when none is equal)."""
     return re.sub(r'[][*+?(){}|^$\\]', r'\\\g<0>', text)
@@ -436,7 +439,9 @@ def _file(family: str, entries: list[dict], min_runs: int,
     for entry in sorted(entries, key=lambda e: (e['check'], *e['keys'])):
         place = document.setdefault(editing.text(entry['check']), CommentedMap(
             {'$index': editing.flow(index)}))
-        *levels, last = (editing.text(_exact(one)) for one in entry['keys'])
+        *levels, last = (
+            editing.text(_escape_key(one)) for one in entry['keys']
+        )
         for name in levels:
             place = place.setdefault(name, CommentedMap())
         place[last] = _entry(family, entry['records'], min_runs, floors)

@@ -1,4 +1,4 @@
-"""What a test case ran on and with, and what of that is not as it was."""
+"""Changes of the environment of test cases."""
 from __future__ import annotations
 
 import functools
@@ -48,7 +48,7 @@ def differences(before: pd.DataFrame, after: pd.DataFrame,
         if column == 'nodes' and old.nunique() > 1:
             continue                        # other nodes every session
         if column == 'machine':
-            texts += _facts(before, after) or ['node facts changed']
+            texts += _fact_differences(before, after) or ['node facts changed']
             continue
         was = list(dict.fromkeys(old[::-1]))[:3]
         now = list(dict.fromkeys(new))[:3]
@@ -58,8 +58,8 @@ def differences(before: pd.DataFrame, after: pd.DataFrame,
 
 
 def changed(hist: History, this_session: Iterable[str]) -> list[Changed]:
-    """What the test cases of a session have that they had not in the sessions
-    before.
+    """Changes of the environment of the test cases of a session since the
+    sessions before.
 
     Told in the first session alone. A new version of a program whose versions
     have histories of their own begins a new one: nothing else would tell.
@@ -85,7 +85,7 @@ def changed(hist: History, this_session: Iterable[str]) -> list[Changed]:
         after = rows[now[name == one]].tail(1)
         before = rows[rows['session'] < after['session'].iloc[0]]
         columns = [c for c in ENVIRONMENT if c != 'machine'
-                   or _are_new(before, after)]
+                   or _has_new_kind(before, after)]
         head = heads.loc[after['of'].iloc[0]]
         for text in differences(before.tail(BEFORE), after, columns):
             heads_of_change.setdefault((str(head['system']), text), []).append(
@@ -97,7 +97,7 @@ def changed(hist: History, this_session: Iterable[str]) -> list[Changed]:
             for (system, text), rows in heads_of_change.items()]
 
 
-def _are_new(before: pd.DataFrame, after: pd.DataFrame) -> bool:
+def _has_new_kind(before: pd.DataFrame, after: pd.DataFrame) -> bool:
     """Whether there are nodes of a kind that no session before had: a test
     case on other nodes of known kinds has not changed."""
     old, new = ({name for text in rows['machine'].astype(str)
@@ -122,7 +122,7 @@ def cpus_of_a_rank(binding: str) -> str:
     return ' or '.join(map(str, sorted(sizes)))
 
 
-def _facts(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
+def _fact_differences(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
     """How the facts of nodes differ: `kernel A -> B`."""
     old, new = before.iloc[-1], after.iloc[0]
     was, now = (_facts_of(str(row['file']), str(row['machine']).split()[0]

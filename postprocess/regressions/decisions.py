@@ -1,4 +1,4 @@
-"""What people decided about regressions: data beside the references.
+"""Decisions of people about regressions, kept beside the references.
 
 `verdict/decisions.yaml` in the folder of a site's references, a list:
 

@@ -1,5 +1,4 @@
-"""The work behind `verdict.judge`; verdict.py says by which
-rules."""
+"""The verdict on a session, from records; verdict.py describes the rules."""
 from __future__ import annotations
 
 import dataclasses
@@ -46,7 +45,7 @@ MINIMUM = 0.002
 
 @dataclass
 class Group:
-    """Cases that belong together."""
+    """Test cases that may regress together."""
     kind: str
     name: str
     system: str
@@ -58,10 +57,10 @@ class Group:
 
 
 @dataclass
-class Found:
-    """A group, or a metric, that is worse."""
+class Candidate:
+    """A group, or a metric, that may have regressed."""
     group: Group
-    #: Test cases that are held to be worse, by number.
+    #: Numbers of the test cases that regressed.
     cases: np.ndarray
     #: Number of the first and last session.
     start: int
@@ -99,7 +98,7 @@ def judge(records: pd.DataFrame, session: str | None = None, *,
     failures = _failures(newest)
     stale = outcomes.stale(frame, partial)
     judging = _Judging(history(frame), this_session, session is None,
-                       _names(stale), decisions, switches, label)
+                       _case_keys(stale), decisions, switches, label)
     regressions, muted = judging.regressions()
     cases = naming.first(frame[frame['run'].isin(this_session)], perflogs.CASE)
     return Verdict(
@@ -217,7 +216,7 @@ def _number(value: Any) -> float | None:
     return float(value) if pd.notna(value) and math.isfinite(value) else None
 
 
-def _names(frame: pd.DataFrame) -> set[tuple[str, ...]]:
+def _case_keys(frame: pd.DataFrame) -> set[tuple[str, ...]]:
     return set(map(tuple, frame[perflogs.CASE].astype(str).to_numpy()))
 
 
@@ -254,7 +253,7 @@ class _Judging:
         self.live = (last == self.newest) & np.isin(self.of, list(self.ran))
         self.told = ~is_stale & (last > self.newest - RECENT) if standing \
             else self.live
-        self.day = _day(label, hist)
+        self.day = _date_of(label, hist)
         self.decisions = [one for one in decisions
                           if one.until is None or one.until >= self.day]
         #: Of the lines that were made.
@@ -295,7 +294,7 @@ class _Judging:
         return first
 
     def _tables(self) -> None:
-        """Figures and test cases over sessions: z, and logs against the
+        """Metrics and test cases over sessions: z, and logs against the
         centre."""
         hist, walk = self.hist, self.walk
         shape = (len(self.rows), len(hist.sessions))
@@ -317,7 +316,7 @@ class _Judging:
         self.head[self.of[::-1]] = self.rows[::-1]
 
     def _means(self, values: np.ndarray, which: np.ndarray) -> np.ndarray:
-        """Cases x sessions: the mean over some of their metrics."""
+        """Test cases x sessions: the mean over some of their metrics."""
         total = np.zeros((self.cases, values.shape[1]))
         count = np.zeros_like(total)
         chosen = values[which]
@@ -353,7 +352,7 @@ class _Judging:
                 if (members & live).sum() >= FEWEST_CASES:
                     groups.append(Group(kind, name.format(*keys), keys[0],
                                        members[:, None] & ran))
-        groups = _distinct(groups) + list(self._nodes(live))
+        groups = _without_duplicates(groups) + list(self._nodes(live))
         every = [Group(g.kind, g.name, g.system, g.there, False)
                  for g in groups]
         several = np.bincount(self.of, self.told, self.cases) >= FEWEST_CASES
@@ -376,7 +375,7 @@ class _Judging:
         where = pd.Series(system, index=ran.index).str.cat(
             ran['nodes'].astype(str), sep=' ')
         code, texts = pd.factorize(where)
-        places = [_places(text, self.switches)
+        places = [_parts_of_job(text, self.switches)
                   for text in texts]
         of, session = ran['of'].to_numpy(), ran['session'].to_numpy()
         recent = (session >= len(self.hist.sessions) - RECENT) & live[of]
@@ -397,9 +396,9 @@ class _Judging:
             if there[:, -RECENT:].any(1).sum() >= FEWEST_CASES:
                 groups.append(Group(kind, f'{kind} {name} of {owner}', owner,
                                    there))
-        yield from _distinct(groups)
+        yield from _without_duplicates(groups)
 
-    def _judge_groups(self, free: np.ndarray) -> list[Found]:
+    def _judge_groups(self, free: np.ndarray) -> list[Candidate]:
         """Groups of test cases, less those already told, that are worse."""
         series, kept = [], []
         for group in self.groups:
@@ -431,11 +430,11 @@ class _Judging:
             state = walk.states[row, len(enough) - 1]
             start = int(enough[walk.start[row]])
             if state != detect.WORSE:
-                alarmed = self._alarmed(group, free)
+                alarmed = self._common_start(group, free)
                 if alarmed is None:
                     continue
                 start = alarmed
-            candidate = self._held(group, there, start, last)
+            candidate = self._explained_cases(group, there, start, last)
             if candidate is not None:
                 candidate.alarmed = state == detect.WORSE
                 candidates.append(candidate)
@@ -451,7 +450,7 @@ class _Judging:
             first_alarm[self.of[row]] = start if old < 0 else min(old, start)
         return first_alarm
 
-    def _alarmed(self, group: Group, free: np.ndarray) -> int | None:
+    def _common_start(self, group: Group, free: np.ndarray) -> int | None:
         """The session from which on most test cases of a group alarm by
         themselves."""
         if group.kind == 'case' or not group.named:
@@ -463,8 +462,9 @@ class _Judging:
             return None
         return int(np.median(starts))
 
-    def _held(self, group: Group, there: np.ndarray, start: int, last: int
-              ) -> Found | None:
+    def _explained_cases(
+        self, group: Group, there: np.ndarray, start: int, last: int
+    ) -> Candidate | None:
         """Which test cases of a group are worse since a session, and how much
         that explains."""
         table = self.case_z if group.named else self.case_all
@@ -489,7 +489,7 @@ class _Judging:
             float(count[members].mean()))
         if not len(held):
             return None
-        return Found(group, held, start, last, gain)
+        return Candidate(group, held, start, last, gain)
 
     # Lines ------------------------------------------------------------
 
@@ -499,9 +499,9 @@ class _Judging:
         alarms = self.told & (self.state == detect.WORSE)
         known = np.isin(self.rows, list(self.muted))
         free[self.of[alarms & known]] = False
-        lines = [self._metrics([row], self.muted[int(row)])
+        lines = [self._metric_regression([row], self.muted[int(row)])
                  for row in np.flatnonzero(alarms & known).tolist()]
-        groups: list[Found] = []
+        groups: list[Candidate] = []
         while len(groups) < MAX_GROUPS and len(self.rows):
             candidates = self._judge_groups(free)
             candidates = [one for one in candidates
@@ -516,32 +516,32 @@ class _Judging:
                 # A single one explains more: it is told by itself, and the
                 # group judged again without it.
                 row = max(left, key=self._gain)
-                groups.append(Found(
+                groups.append(Candidate(
                     Group('metric', '', '', np.empty((0, 0), bool)),
                     np.array([self.of[row]]), 0, 0, 0.0))
                 free[self.of[row]] = False
                 continue
             free[best.cases] = False
-            if self._matters(best):
+            if self._is_large_enough(best):
                 groups.append(best)
-        of_groups = [self._group(one) for one in groups
+        of_groups = [self._group_regression(one) for one in groups
                 if one.group.kind != 'metric']
         single = {int(one.cases[0]) for one in groups
                   if one.group.kind == 'metric'}
         singles = alarms & ~known & (free[self.of] | np.isin(
             self.of, list(single)))
-        lone = [self._metrics(list(rows)) for rows in
+        lone = [self._metric_regression(list(rows)) for rows in
                 self._by_metric(np.flatnonzero(singles))]
-        return sorted(of_groups + lone, key=_weight), lines
+        return sorted(of_groups + lone, key=_sort_key), lines
 
     def improved(self) -> list[Regression]:
         rows = np.flatnonzero(self.live & (self.state == detect.BETTER)
                               & self.hist.metrics['named'].to_numpy(bool))
-        return sorted((self._metrics(list(group), better=True)
-                       for group in self._by_metric(rows)), key=_weight)
+        return sorted((self._metric_regression(list(group), better=True)
+                       for group in self._by_metric(rows)), key=_sort_key)
 
     def _by_metric(self, rows: np.ndarray) -> list[list[int]]:
-        """Figures of one test case and metric; and with the first judged one
+        """Metrics of one test case and metric; and with the first judged one
         of a test case those that nobody names to be judged."""
         metrics = self.hist.metrics
         rows_of_metric: dict[tuple[int, str], list[int]] = {}
@@ -562,14 +562,14 @@ class _Judging:
         z = z[np.isfinite(z)]
         return float(z.mean() ** 2 * math.sqrt(len(z))) if len(z) else 0.0
 
-    def _matters(self, candidate: Found) -> bool:
+    def _is_large_enough(self, candidate: Candidate) -> bool:
         """Whether a group's change is large enough to be told."""
         log = self.case_log[
             candidate.cases, candidate.start : candidate.last + 1
         ]
         return bool(np.isfinite(log).any() and np.nanmean(log) >= MINIMUM)
 
-    def _metrics(self, rows: list[int], mute: Decision | None = None,
+    def _metric_regression(self, rows: list[int], mute: Decision | None = None,
                  better: bool = False) -> Regression:
         """The line of one or several metrics of a test case."""
         hist, walk, row = self.hist, self.walk, rows[0]
@@ -580,7 +580,7 @@ class _Judging:
             int(walk.sessions[row]), float(walk.df[row]))
         first = hist.metrics.iloc[row]
         before, now, ratio, low, high = self._values(row, change)
-        return self._line(
+        return self._regression(
             'metric', '', rows, int(hist.at[row, start]), last - start + 1,
             change.sure, ratio, low, high, before, now, mute,
             str(first['better']), better)
@@ -603,7 +603,7 @@ class _Judging:
         ratio, *ends = (value / at[0] for value in at[1:])
         return at[0], at[1], ratio, min(ends), max(ends)
 
-    def _group(self, candidate: Found) -> Regression:
+    def _group_regression(self, candidate: Candidate) -> Regression:
         """The line of a group."""
         metrics, walk = self.hist.metrics, self.walk
         members: list[int] = []
@@ -627,7 +627,7 @@ class _Judging:
         old = mean[(sessions < candidate.start) & np.isfinite(mean)]
         new = mean[(sessions >= candidate.start) & np.isfinite(mean)]
         held = np.ones((1, len(old)), bool)
-        stats = detect._stats(old[None], held, None)
+        stats = detect._baseline_stats(old[None], held, None)
         change = detect.change(
             new, float(stats.centre[0]), max(float(stats.spread[0]), 1e-5),
             float(stats.phi[0]), len(old), float(stats.df[0]))
@@ -635,7 +635,7 @@ class _Judging:
         sign = -1.0 if better == {'higher'} else 1.0
         ends = [math.exp(sign * size) for size in (change.low, change.high)]
         del walk
-        return self._line(
+        return self._regression(
             candidate.group.kind,
             candidate.group.name,
             members,
@@ -651,7 +651,7 @@ class _Judging:
             next(iter(better)) if len(better) == 1 else '',
         )
 
-    def _line(self, kind: str, name: str, rows: list[int], start: int,
+    def _regression(self, kind: str, name: str, rows: list[int], start: int,
               count: int, sure: float, ratio: float | None,
               low: float | None, high: float | None, before: float | None,
               now: float | None, mute: Decision | None, better: str,
@@ -696,9 +696,9 @@ class _Judging:
                 first.iloc[0]) if len(first) else '', sessions=count,
             before=before, now=now, ratio=ratio, low=low, high=high,
             sure=round(sure, 6), cause=cause,
-            todo='' if improved else _todo(kind, name, ident, cause, cases,
+            todo='' if improved else _advice(kind, name, ident, cause, cases,
                                            sure),
-            members=members, nodes=self._always(ran['nodes']),
+            members=members, nodes=self._constant_nodes(ran['nodes']),
             reason=mute.reason if mute else '',
             until=str(mute.until) if mute else '')
 
@@ -710,7 +710,7 @@ class _Judging:
             return None
         return math.exp(float(self.hist.sign()[row]) * float(np.mean(log)))
 
-    def _always(self, nodes: pd.Series) -> str:
+    def _constant_nodes(self, nodes: pd.Series) -> str:
         """The nodes of jobs, if always the same of several."""
         known = nodes.unique()
         return (str(known[0]) if len(known) == 1
@@ -725,7 +725,7 @@ class _Judging:
             ran[ran['session'] >= start].groupby('of').head(2)))
 
     def not_enough(self) -> list[Case]:
-        """Cases of the newest session whose judged metrics have too few
+        """Test cases of the newest session whose judged metrics have too few
         sessions."""
         sessions = self.hist.last + 1
         enough = detect.FEWEST + 3
@@ -742,8 +742,8 @@ class _Judging:
                 for row in row_of_case.values()]
 
     def rerun(self) -> list[Case]:
-        """Cases of the newest session of which one session says too little: a
-        judged metric was worse, and no alarm has said so."""
+        """Test cases of the newest session of which one session says too
+        little: a judged metric was worse, and no alarm has said so."""
         rows = np.flatnonzero(
             self.live & self.walk.suspect
             & (self.hist.runs[self.rows, self.hist.last] < detect.RERUNS)
@@ -762,7 +762,7 @@ def _digest(text: str) -> str:
     return hashlib.sha1(text.encode()).hexdigest()[:8]
 
 
-def _day(label: str, hist: History) -> datetime.date:
+def _date_of(label: str, hist: History) -> datetime.date:
     """The date of a session."""
     day = hist.session_of.get(label)
     return datetime.date.fromisoformat(label if day is None else str(day))
@@ -776,14 +776,15 @@ def _pools(metrics: pd.DataFrame) -> np.ndarray:
     return pd.factorize(metrics['system'] + ' ' + name)[0]
 
 
-def _distinct(groups: list[Group]) -> list[Group]:
+def _without_duplicates(groups: list[Group]) -> list[Group]:
     """Of groups that are the same the last one, which says most."""
     by_members = {group.there.tobytes(): group for group in groups}
     return list(by_members.values())
 
 
-def _places(text: str, switches: Mapping[str, Mapping[str, Sequence[str]]]
-            ) -> set[tuple[str, str, str]]:
+def _parts_of_job(
+    text: str, switches: Mapping[str, Mapping[str, Sequence[str]]]
+) -> set[tuple[str, str, str]]:
     """(kind, system, name) of the nodes of a job, and the switches above.
 
     :param text: 'SYSTEM NODES'
@@ -796,7 +797,7 @@ def _places(text: str, switches: Mapping[str, Mapping[str, Sequence[str]]]
         for switch in above.get(name, ())}
 
 
-def _todo(kind: str, name: str, ident: str, cause: str, cases: list[str],
+def _advice(kind: str, name: str, ident: str, cause: str, cases: list[str],
           sure: float) -> str:
     """What to do."""
     known = (f'if the change was intended: ./plumb verdict accept {ident}; if '
@@ -812,7 +813,7 @@ def _todo(kind: str, name: str, ident: str, cause: str, cases: list[str],
             f'{known}')
 
 
-def _weight(line: Regression) -> tuple:
+def _sort_key(line: Regression) -> tuple:
     """Lines with most test cases first, then the largest change."""
     return (-len(line.cases), -abs(math.log(line.ratio))
             if line.ratio and line.ratio > 0 else -math.inf, line.id)

@@ -324,7 +324,7 @@ class Search:
         """Rounds to measure next, in order; the pairs of a round at the same
         time. Empty: it is over."""
         if self._first is None:
-            self._first = self._beginning()
+            self._first = self._first_rounds()
             rounds = self._first
         elif self.rounds >= len(self._first) + self.maximum \
                 or len(self.nodes) == 2 or not self._x:
@@ -337,7 +337,7 @@ class Search:
         self.rounds += len(rounds)
         return rounds
 
-    def _beginning(self) -> list[list[Pair]]:
+    def _first_rounds(self) -> list[list[Pair]]:
         turns = round_robin(self.nodes)
         if len(self.nodes) == 2:
             return turns * FEW
@@ -369,7 +369,7 @@ class Search:
             pairs.append(self._ordered(a, b))
             busy.update((a, b))
 
-        def tells(a: str, b: str, of: Iterable[Part]) -> bool:
+        def is_informative(a: str, b: str, of: Iterable[Part]) -> bool:
             """Whether another job of the pair would say something."""
             numbers = {self._number.get(part) for part in of}
             return self.climbs(a, b) in fit.levels and not any(
@@ -384,7 +384,7 @@ class Search:
                 for one in among
                 if one != node
                 and one not in busy
-                and tells(node, one, [('node', node)])
+                and is_informative(node, one, [('node', node)])
             ]
             return min(candidates, default=None, key=lambda one: (
                 self._times[self._ordered(node, one)],
@@ -408,7 +408,7 @@ class Search:
                 continue
             other = next((one for one in weak[:at:-1] if one not in busy
                           and not self._times[self._ordered(node, one)]
-                          and tells(node, one, [])), None)
+                          and is_informative(node, one, [])), None)
             other = other or partner(node, good) or partner(node, self.nodes)
             if other:
                 take(node, other)
@@ -420,7 +420,9 @@ class Search:
                 through = [part[1:]] if set(part[1:]) <= set(good) else []
             else:
                 through = list(self._through(part))
-            through = [(a, b) for a, b in through if tells(a, b, [part])]
+            through = [
+                (a, b) for a, b in through if is_informative(a, b, [part])
+            ]
             for a, b in sorted(through, key=lambda pair: self._times[
                     self._ordered(*pair)])[:FEW]:
                 if not busy & {a, b}:
@@ -452,10 +454,10 @@ class Search:
 
     def _fit(self) -> _Fit:
         if self._known is None:
-            self._known = self._fitted()
+            self._known = self._compute_fit()
         return self._known
 
-    def _fitted(self) -> _Fit:
+    def _compute_fit(self) -> _Fit:
         rows = np.array(self._rows, np.int64).reshape(-1, 2)
         order = np.argsort(rows[:, 0], kind='stable')
         size = len(self._number)
@@ -468,24 +470,29 @@ class Search:
                       for part in self._number]))
         x, climbs = np.array(self._x), np.array(self._climbs)
         score, levels, sigma, chosen, covers, weight = max(
-            (self._settled(known, x, climbs, share) for share in WINDOWS),
+            (self._fit_of_share(known, x, climbs, share) for share in WINDOWS),
             key=lambda one: one[0])
         return _Fit(levels, sigma, chosen, covers, _evidence(
             known, weight, chosen, covers), known.prior)
 
-    def _settled(self, known: _Incidence, x: np.ndarray, climbs: np.ndarray,
-                 share: float) -> tuple[float, dict[int, float], float,
-                                        frozenset[int], np.ndarray,
-                                        np.ndarray]:
+    def _fit_of_share(
+        self,
+        known: _Incidence,
+        x: np.ndarray,
+        climbs: np.ndarray,
+        share: float,
+    ) -> tuple[
+        float, dict[int, float], float, frozenset[int], np.ndarray, np.ndarray
+    ]:
         """What explains the pairs, from a first level on; before it, how
         well it does: the logarithm of the likelihood of all pairs, less the
         priors of the parts, less log(pairs) / 2 for each level (Schwarz,
         1978)."""
-        levels, sigma = self._begun(x, climbs, share)
+        levels, sigma = self._first_levels(x, climbs, share)
         chosen: frozenset[int] | None = None
         for _ in range(8):
             weight = self._weights(x, climbs, levels, sigma)
-            new = _best(known, weight)[0]
+            new = _best_explanation(known, weight)[0]
             covers = _covers(known, new, len(x))
             if new == chosen:
                 break
@@ -500,7 +507,7 @@ class Search:
                  - groups * math.log(len(x)) / 2 - free)
         return score, levels, sigma, new, covers, weight
 
-    def _begun(self, x: np.ndarray, climbs: np.ndarray, share: float
+    def _first_levels(self, x: np.ndarray, climbs: np.ndarray, share: float
                ) -> tuple[dict[int, float], float]:
         """Levels and sigma by the lowest narrow window of each kind; of the
         jobs of a pair their median, for it is the slow ones that are
@@ -593,7 +600,7 @@ class Search:
                     self._finding(fit, part, 'unclear', 'two nodes make only '
                                   'one pair; it cannot be compared')
                     for part in (('node', n) for n in self.nodes)],
-                notes=self._all_slow(fit, expected))
+                notes=self._all_slow_note(fit, expected))
         named = [part for part in self._number if self._is_named(fit, part)]
         good = [n for n in self.nodes if self._is_good(fit, ('node', n))]
         blurred = fit.sigma > self.d / DISTINCT and not named
@@ -606,13 +613,13 @@ class Search:
                        >= TOLD)]
         never = [n for n in self.nodes if ('node', n) not in self._number]
         total = len(self.nodes) * (len(self.nodes) - 1) // 2
-        notes = self._all_slow(fit, expected)
+        notes = self._all_slow_note(fit, expected)
         if blurred:
             notes.append(f'good pairs differ by {100 * fit.sigma:.1f} %, too '
                          f'much to see a slowdown of {100 * self.slowdown:g} '
                          '%; use more repetitions per job, or search each '
                          'kind of node by itself')
-        fast = self._faster(fit)
+        fast = self._faster_pairs_note(fit)
         if fast:
             notes.append(fast)
             # What stands beside a wrong level passes for good.
@@ -623,16 +630,24 @@ class Search:
         if never:
             notes.append(f'never measured: {", ".join(never)}')
         return Located(
-            **head, noise=fit.sigma, levels=levels, notes=notes,
+            **head,
+            noise=fit.sigma,
+            levels=levels,
+            notes=notes,
             named=[self._finding(fit, part) for part in named],
-            unclear=[self._finding(fit, part, 'unclear', self._why(fit, part))
-                     for part in unclear],
-            good=good)
+            unclear=[
+                self._finding(
+                    fit, part, 'unclear', self._why_unclear(fit, part)
+                )
+                for part in unclear
+            ],
+            good=good,
+        )
 
     def _metric(self, x: float) -> float:
         return math.exp(-x if self.better == 'higher' else x)
 
-    def _faster(self, fit: _Fit) -> str:
+    def _faster_pairs_note(self, fit: _Fit) -> str:
         """Whether a level may be that of slow pairs: several pairs are faster
         than any noise would have them. Empty: it is not."""
         x, of = np.array(self._x), np.array(self._of)
@@ -647,7 +662,7 @@ class Search:
                 'of good pairs: most pairs may share a slow part, such as a '
                 'switch; no node is reported as good')
 
-    def _all_slow(self, fit: _Fit, expected: float | None) -> list[str]:
+    def _all_slow_note(self, fit: _Fit, expected: float | None) -> list[str]:
         """Whether good pairs are slower than they were."""
         if not expected or not fit.levels:
             return []
@@ -689,7 +704,7 @@ class Search:
             int((fit.covers == 0).sum()), z,
             float(fit.evidence[number]) / math.log(10), why)
 
-    def _why(self, fit: _Fit, part: Part) -> str:
+    def _why_unclear(self, fit: _Fit, part: Part) -> str:
         number = self._number[part]
         rows = [at for one, at in self._rows if one == number]
         if self._is_good(fit, part):
@@ -735,7 +750,7 @@ def _covers(known: _Incidence, chosen: Iterable[int], size: int
     return covers
 
 
-def _best(known: _Incidence, weight: np.ndarray,
+def _best_explanation(known: _Incidence, weight: np.ndarray,
           forced: frozenset[int] = frozenset(),
           forbidden: frozenset[int] = frozenset()
           ) -> tuple[frozenset[int], float]:
@@ -756,7 +771,7 @@ def _best(known: _Incidence, weight: np.ndarray,
             chosen.add(at)
             covers[known.members[at]] += 1
             continue
-        loss, at = min(((_alone(known, weight, covers, one), one)
+        loss, at = min(((_loss_without(known, weight, covers, one), one)
                         for one in chosen - forced), default=(0.0, -1))
         if loss >= -1e-9:
             break
@@ -772,7 +787,7 @@ def _score(known: _Incidence, weight: np.ndarray, chosen: Iterable[int],
         known.prior[sorted(chosen)].sum())
 
 
-def _alone(known: _Incidence, weight: np.ndarray, covers: np.ndarray,
+def _loss_without(known: _Incidence, weight: np.ndarray, covers: np.ndarray,
            number: int) -> float:
     """What would be lost without a part that is chosen."""
     pairs = known.members[number]
@@ -792,10 +807,10 @@ def _evidence(known: _Incidence, weight: np.ndarray,
     for number in map(int, hot):
         one = frozenset([number])
         if number in chosen:
-            without = _best(known, weight, forbidden=one)[1]
+            without = _best_explanation(known, weight, forbidden=one)[1]
             evidence[number] = score - without + known.prior[number]
         else:
-            having = _best(known, weight, forced=one)[1]
+            having = _best_explanation(known, weight, forced=one)[1]
             evidence[number] = having - score + known.prior[number]
     return evidence
 

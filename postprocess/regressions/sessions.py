@@ -1,9 +1,9 @@
-"""The metrics of all test cases as series over sessions, for who judges them.
+"""The metrics of all test cases as series over sessions.
 
-A session is a date (UTC) on which sessions began: several sessions of a date
-are one observation of a metric, their median. What must not be judged is not
-here: emulated runs, runs that a guard refused or that did not measure the
-program, known faults, and runs while the machine changed its speed.
+All sessions that began on one date (UTC) are one observation of a metric:
+their median. Records that cannot be compared are left out: emulated, refused
+by a guard, inconclusive, with a known fault, or measured while the CPU speed
+changed.
 """
 from __future__ import annotations
 
@@ -97,11 +97,11 @@ def history(frame: pd.DataFrame) -> History:
     days = np.array(sorted(set(session_of.values())), 'datetime64[D]')
     number = {run: int(np.searchsorted(days, day))
               for run, day in session_of.items()}
-    code = naming.number(frame, [*KEYS, 'metric', 'point'])
+    code = naming.group_numbers(frame, [*KEYS, 'metric', 'point'])
     session = frame['run'].astype(object).map(number).to_numpy(int)
     metrics = _metrics(frame, code)
     of = metrics['of'].to_numpy()[code]
-    first = np.unique(naming.number(
+    first = np.unique(naming.group_numbers(
         frame[['run']].assign(of=of), ['of', 'run']), return_index=True)[1]
     ran = frame[[*RAN_ON, 'file']].iloc[first].assign(
         of=of[first], session=session[first])
@@ -121,10 +121,10 @@ def history(frame: pd.DataFrame) -> History:
     within[row, place] = cells['std']
     with np.errstate(invalid='ignore', divide='ignore'):
         within /= np.abs(value)
-    x, linear = _scaled(value)
+    x, linear = _logarithms(value)
     x *= np.where(metrics['better'] == 'lower', 1.0, -1.0)[:, None]
-    x -= _weekdays(x, days, at)
-    floor, minimum = _smallest(metrics, value, x)
+    x -= _weekday_effect(x, days, at)
+    floor, minimum = _smallest_change(metrics, value, x)
     return History(metrics, days, at, x, runs, within, linear, floor, minimum,
                    session_of, ran)
 
@@ -166,7 +166,7 @@ def _metrics(frame: pd.DataFrame, code: np.ndarray) -> pd.DataFrame:
     return table.assign(named=named, point=table['point'].map(judged.point))
 
 
-def _scaled(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _logarithms(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Logs, and for series with values of 0 and less: see `linear`."""
     with np.errstate(invalid='ignore', divide='ignore'):
         logs = np.log(value)
@@ -185,7 +185,9 @@ def _scaled(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return logs, linear
 
 
-def _weekdays(x: np.ndarray, days: np.ndarray, at: np.ndarray) -> np.ndarray:
+def _weekday_effect(
+    x: np.ndarray, days: np.ndarray, at: np.ndarray
+) -> np.ndarray:
     """What each night's day of the week adds to a series: 0 but where the
     first sessions of the series differ by little else.
 
@@ -224,7 +226,7 @@ def _weekdays(x: np.ndarray, days: np.ndarray, at: np.ndarray) -> np.ndarray:
     return effect
 
 
-def _smallest(metrics: pd.DataFrame, value: np.ndarray, x: np.ndarray
+def _smallest_change(metrics: pd.DataFrame, value: np.ndarray, x: np.ndarray
               ) -> tuple[np.ndarray, np.ndarray]:
     """Smallest spread, and smallest change that matters, of each series:
     what a program prints has a last digit."""

@@ -1,10 +1,9 @@
-"""What a session says of a system: `judge(records) -> Verdict`.
+"""`./plumb verdict`: regressions and failures of a session.
 
-A session is the records of one session, or of all sessions that began on one
-date (UTC). Each metric that has a better side is judged by its own history
-(nights.py, detect.py), whether or not a reference judges it too;
-what a reference, a limit or a guard failed is a failure, as in `plumb report`
-(postprocess/results.py).
+All sessions that began on one date (UTC) count as one session. Each metric
+with a better side is compared with its own history (sessions.py, detect.py),
+with or without a reference. A test case fails because of a reference, a limit
+or a guard, as in `plumb report` (postprocess/results.py).
 
 **Together.** For each test case, program, stack, partition, system and, from
 the nodes of each job, node and switch, the mean of its cases' z each session
@@ -158,7 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f'plumb verdict: {fault}', file=sys.stderr)
         if action:
             return _decide(action, args, verdict)
-        return _show(args, verdict, len(faults))
+        return _write_output(args, verdict, len(faults))
     except (OSError, ValueError) as err:
         print(f'plumb verdict: {err}', file=sys.stderr)
         return 2
@@ -210,12 +209,14 @@ def _switches(system: str) -> dict[str, list[str]]:
         raise ValueError(str(err)) from None
 
 
-def _show(args: argparse.Namespace, verdict: Verdict, faults: int) -> int:
+def _write_output(
+    args: argparse.Namespace, verdict: Verdict, faults: int
+) -> int:
     """Prints and writes what was asked for."""
     if args.json:
-        options.put(args.json, verdict.json())
+        options.write_answer(args.json, verdict.json())
     if args.junit:
-        options.put(args.junit, telling.junit(verdict))
+        options.write_answer(args.junit, telling.junit(verdict))
     if args.print_rerun_options:
         print(*(f'-n /{case}' for case in dict.fromkeys(
             one.case for one in verdict.rerun)))
@@ -230,7 +231,7 @@ def _decide(action: str, args: argparse.Namespace, verdict: Verdict) -> int:
 
     :raises ValueError: unknown ID, or a date that is too early
     """
-    line = _named(args.id, [*verdict.regressions, *verdict.muted])
+    line = _find_regression(args.id, [*verdict.regressions, *verdict.muted])
     today = datetime.datetime.now(datetime.timezone.utc).date()
     until = getattr(args, 'until', None)
     if until and until < today:
@@ -254,7 +255,7 @@ def _decide(action: str, args: argparse.Namespace, verdict: Verdict) -> int:
     return 0
 
 
-def _named(ident: str, known: list[Regression]) -> Regression:
+def _find_regression(ident: str, known: list[Regression]) -> Regression:
     """The regression with an ID, or with the only one that begins so.
 
     :raises ValueError: there is none, or several; names those that exist

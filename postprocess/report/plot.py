@@ -74,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
                   '`./plumb run` first, or name another folder with '
                   '--perflogs', file=sys.stderr)
             return 2
-        records = of_all(frame)
+        records = records_of_frame(frame)
         files: dict[str, bytes] = {}
         with charts.theme(args.dark):
             for entry, kind, options in entries:
@@ -108,7 +108,7 @@ def load(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:
         if key not in ('title', 'plots'):
             raise strict.Fault(file, data.lines[key], f'unknown key {key!r} '
                                '(allowed: title, plots)'
-                               + plots.nearest(key, ('title', 'plots')))
+                               + plots.suggestion(key, ('title', 'plots')))
     try:
         title = plots.words(data.get('title'))
     except ValueError as err:
@@ -134,7 +134,9 @@ def load(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:
             {key: value for key, value in entry.items() if key not in OWN}
         )
         own_options.lines = entry.lines
-        plots_.append((entry, *plots.check(own_options, None, str(file))))
+        plots_.append(
+            (entry, *plots.check_entry(own_options, None, str(file)))
+        )
     return title, plots_
 
 
@@ -142,7 +144,7 @@ def _line(entry: Any) -> int:
     return min(getattr(entry, 'lines', {}).values(), default=0)
 
 
-def of_all(frame: pd.DataFrame) -> plots.Records:
+def records_of_frame(frame: pd.DataFrame) -> plots.Records:
     """Records of all families, and what their newest runs left over time."""
     page = Page(frame)
     runs_of_family = over_time(page, series.newest(frame).series)
@@ -169,12 +171,12 @@ def drawings(records: plots.Records, entry: Any, kind: Any,
                     file, entry.lines.get(key, _line(entry)), f'plots: '
                     f"{entry['kind']}: {key}: no record has the field "
                     f"{name!r} (fields: {', '.join(known)})"
-                    + plots.nearest(name, known))
+                    + plots.suggestion(name, known))
     base, of = options.get('base', ''), options.get('of', '')
     if base and base not in set(records.table[of]):
         raise plots.PlotError(
             file, entry.lines['base'], f"plots: {entry['kind']}: base: no "
-            f'record has {of} {base!r}' + plots.nearest(
+            f'record has {of} {base!r}' + plots.suggestion(
                 base, set(records.table[of])))
     families_ = _family(records, options)
     if len(families_) == 1:
@@ -204,7 +206,7 @@ def _family(records: plots.Records, options: Mapping[str, Any]
             ) -> list[str]:
     """The families that an entry is about: their limits and judged sizes
     count."""
-    names = sorted(set(plots.chosen(
+    names = sorted(set(plots.matching_kinds(
         records.table, options.get('where', ()))['family']))
     return [name for name in names if name in families()]
 

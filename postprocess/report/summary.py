@@ -64,8 +64,8 @@ def spreads(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 def _sorted(frame: pd.DataFrame, keys: list[str]) -> tuple:
     """The number of each record's group; where each group starts and ends
     among the sorted values; these."""
-    from ..naming import number
-    group = number(frame, keys)
+    from ..naming import group_numbers
+    group = group_numbers(frame, keys)
     values = frame['value'].to_numpy(float)
     order = np.lexsort((values, group))
     starts = np.searchsorted(group[order], np.arange(

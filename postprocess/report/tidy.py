@@ -17,7 +17,7 @@ DRAWN = ['kind', 'speed', 'run', 'time', 'metric', 'point', 'value',
 
 @dataclass(frozen=True)
 class Tidy:
-    """The records, and what they are of."""
+    """Records, with the numbers of their test cases and series."""
     #: As perflogs.read gives them.
     frame: pd.DataFrame
     #: The number of each record's test case (perflogs.CASE).
@@ -54,7 +54,7 @@ def tidy(frame: pd.DataFrame) -> Tidy:
 
     :param frame: as perflogs.read gives it, or a part of it
     """
-    case = naming.number(frame, perflogs.CASE)
+    case = naming.group_numbers(frame, perflogs.CASE)
     run = case * (len(frame['run'].cat.categories) + 1) + frame[
         'run'].cat.codes.to_numpy(np.int64)
     guards = frame['guard'].cat
@@ -63,7 +63,7 @@ def tidy(frame: pd.DataFrame) -> Tidy:
         if guard in ('', 'reference')])
     valid = sound if sound.all() else ~np.isin(run, run[~sound])
     kind, table = naming.kinds(frame, valid)
-    figure = naming.number(frame[['metric', 'point']].assign(run=run), [
+    figure = naming.group_numbers(frame[['metric', 'point']].assign(run=run), [
         'run', 'metric', 'point'])
     repetition = frame['repetition'].to_numpy(np.int64)
     alone = np.bincount(figure)[figure] == 1

@@ -367,12 +367,14 @@ def test_the_page_shows_what_is_left_until_it_runs(tmp_path, capsys):
     with_left(root, 1, ['c2', 'c3'])
     with_left(root, 2, None)            # picked by hand: had no budget
     frame = perflogs.read(root)
-    assert [one.case['case'] for one in outcomes.rotated(
+    assert [one.case['case'] for one in outcomes.postponed_cases(
         frame, plans.rotated([root]))] == ['c2', 'c3']
     assert plans.rotated([root]) == plans.rotated([root / 'alpha'])
     code, line, text = shown(root, capsys)
     assert code == 0 and 'postponed: 2' in line
-    assert 'within 4 nightly sessions' in text and 'Check c2 @cpu+openmpi' in text
+    assert (
+        'within 4 nightly sessions' in text and 'Check c2 @cpu+openmpi' in text
+    )
     factory.write(root, [factory.record(day=3, value=1.0, case='c2')])
     assert 'postponed: 1' in shown(root, capsys)[1]
     with_left(root, 4, [])              # nothing was left of that night
@@ -385,7 +387,9 @@ def test_the_page_fails_for_a_case_that_can_never_run(tmp_path, capsys):
     with_left(root, 1, ['never'])
     code, line, text = shown(root, capsys)
     assert code == 1 and 'beyond every budget: 1' in line
-    assert 'Never run.' in text and 'the budget is 10 per nightly session' in text
+    assert (
+        'Never run.' in text and 'the budget is 10 per nightly session' in text
+    )
 
 
 def test_a_session_under_a_budget_makes_nobody_stale(tmp_path):

@@ -149,14 +149,14 @@ def test_history_of_a_cache_that_grows(tmp_path, capsys, seed):
             file.unlink()
         for case, last in (('', 99), ('size=1 ', 2), ('A ', 3)):
             with cache.opened([tmp_path], print, missing=False) as con:
-                history.ask(con, 'latency', case, last)
+                history.fill_answer(con, 'latency', case, last)
                 rows = history.rows(con)
             assert sorted(
                 (f'{r.check} {r.params} @{r.system}:{r.partition}+'
                  f'{r.environ}', int(r.point[:-2]), r.run,
                  pytest.approx(r.value)) for r in rows) == expected(
                      perflogs.read(tmp_path), case, last)
-            history.tables(rows)
+            history.print_tables(rows)
             text = capsys.readouterr().out
             assert text.count('(µs)') == len({r[5:8] for r in rows})
             shown = [cell for line in text.splitlines()

@@ -81,7 +81,7 @@ def test_history_writes_a_file_or_prints(two_sites, tmp_path, capsys, option):
 @pytest.mark.parametrize('text', ['0', '-1', 'x', ''])
 def test_last_is_a_number_of_sessions(text):
     with pytest.raises(argparse.ArgumentTypeError):
-        options.last(text)
+        options.positive_number(text)
 
 
 def parsers() -> Iterator[argparse.ArgumentParser]:

@@ -44,7 +44,7 @@ def test_a_session_that_lacks_a_case_stands_out(tmp_path):
     assert cells(found) == {'a': 'pp-p-', 'b': 'ppppp', 'c': 'ppppp',
                             'd': '....p'}
     assert found.counts['no_record'] == 1
-    [group] = found.wrong([])
+    [group] = found.failure_groups([])
     assert group['why'] == 'no record in the newest session'
     assert [line['name'] for line in group['lines']] == ['a']
     # A session that left test cases out on purpose owes nothing.
@@ -110,7 +110,7 @@ def test_what_is_new_is_told(tmp_path):
     assert news['changed environment'] == [
         ('version: 7.5 \u2192 7.6 (3 test cases)', None)]
     # And can be looked up: from which session on it was so.
-    [one] = [one for one in found.lookup() if one['n'].startswith('c ')]
+    [one] = [one for one in found.case_details() if one['n'].startswith('c ')]
     assert one['h']['version'] == [(0, '7.5'), (2, '7.6')]
     assert one['c'] == 'ppp' and set(one['j']) == {0, 1, 2}
 

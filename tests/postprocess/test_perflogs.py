@@ -116,7 +116,7 @@ def test_no_files_is_an_empty_table(tmp_path):
 def test_params_are_expanded(tmp_path):
     make.write(tmp_path, [
         make.record(params='a=1 b=x y c=p=q'), make.record(params='a=2')])
-    wide = naming.expand(perflogs.read(tmp_path))
+    wide = naming.parameters_of(perflogs.read(tmp_path))
     assert wide.to_dict('list') == {
         'a': ['1', '2'], 'b': ['x y', ''], 'c': ['p=q', '']}
 

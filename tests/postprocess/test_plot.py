@@ -119,14 +119,14 @@ def test_what_departs_from_the_expectation_is_marked(tmp_path):
                                 fit='log2', at=(), metric=('latency',))
     frame = figure.args[0]
     assert set(frame['label']) == {''} and len(frame) == 6
-    line, off = scaling.departs(frame, 'log2')
+    line, off = scaling.deviations(frame, 'log2')
     assert line is not None
     assert line.tolist() == pytest.approx([2, 5, 8, 11, 14, 17])
     assert [round(v, 2) for v in off if v == v] == [0.5]
     [axes] = figure.chart(*figure.args).axes
     assert '+50 %' in [text.get_text() for text in axes.texts]
     # Two node counts say nothing of a line of two parameters.
-    assert scaling.departs(frame[:2], 'log2')[0] is None
+    assert scaling.deviations(frame[:2], 'log2')[0] is None
 
 
 def test_cases_are_compared_with_the_same_case_elsewhere(tmp_path):
@@ -183,7 +183,7 @@ def test_calls_of_a_run_are_drawn_from_its_samples(tmp_path):
     (folder / samples.FILE).write_text(samples.text(
         Sample(rank, call, n, 0.001 * (n + 1), 0.01 * n)
         for rank in range(3) for call in ('put', 'get') for n in range(5)))
-    found = plot.of_all(perflogs.read(tmp_path / 'perflogs'))
+    found = plot.records_of_frame(perflogs.read(tmp_path / 'perflogs'))
     violins = list(violin.drawings(found, call=('g*',), by=(), panel=(),
                                    title=''))
     [axes] = violins[0].chart(*violins[0].args).axes

@@ -1,4 +1,4 @@
-"""Figures by family.yaml: a module a kind, options that are checked."""
+"""Metrics by family.yaml: a module a kind, options that are checked."""
 from __future__ import annotations
 
 import ast
@@ -41,7 +41,7 @@ def page(tmp_path: Path, records: list[dict]) -> tuple[int, str]:
 
 @pytest.mark.parametrize('name', sorted(FAMILIES))
 def test_plots_of_every_family_are_known(name):
-    assert plots.checked(FAMILIES[name])
+    assert plots.checked_entries(FAMILIES[name])
 
 
 def test_every_kind_is_documented():
@@ -144,7 +144,7 @@ def test_a_wrong_entry_says_file_line_and_key(tmp_path, text, line, reason):
     wrong = family(tmp_path, f'plots:\n{text}\n',
                    series={'server': {'hit': '1'}})
     with pytest.raises(plots.PlotError) as err:
-        plots.checked(wrong)
+        plots.checked_entries(wrong)
     assert str(err.value).startswith(
         f'checks/new/family.yaml:{line}: plots: '), err.value
     assert reason in str(err.value)
@@ -169,7 +169,7 @@ def drawings(records, metric):
     for panel in panels(records, metric):
         yield panel.drawing('dots', dots, panel.points, panel.title)
 def dots(frame, title):
-    figure, axes = charts.figure(title, charts.names(frame))
+    figure, axes = charts.figure(title, charts.legend_entries(frame))
     axes.plot(frame['value'], 'o')
     return figure
 ''')
@@ -294,8 +294,9 @@ def test_a_page_asks_once_how_far_its_cases_are(tmp_path, monkeypatch):
     plan = type('Plan', (), {'run': run, 'cases': []})
     account.rows(plan, made.records, [], made.ahead)
     assert len(asked) == 1
-    assert outcomes.needs(made.records, run, made.ahead) == outcomes.needs(
-        made.records, run)
+    assert outcomes.runs_needed(
+        made.records, run, made.ahead
+    ) == outcomes.runs_needed(made.records, run)
 
 
 def test_two_systems_do_not_wait_for_each_other(tmp_path):
@@ -303,7 +304,7 @@ def test_two_systems_do_not_wait_for_each_other(tmp_path):
     make.write(tmp_path, make.latencies(make.CALM * 3)
                + make.latencies([1.0], system='beta', case='b'))
     frame = perflogs.read(tmp_path)
-    needs = outcomes.needs(frame)
+    needs = outcomes.runs_needed(frame)
     assert needs['cpu', 'openmpi', 'b']
     assert not needs['cpu', 'openmpi', 'c0ffee00']
 

@@ -411,7 +411,7 @@ def test_odd_sizes_and_values_can_be_drawn(tmp_path, sizes, values):
     (1, '1 B'), (1024, '1 KiB'), (1536, '1.5 KiB'), (4194304, '4 MiB'),
     (0, '0 B'), (2 ** 31, '2 GiB'), (2 ** 41, '2048 GiB')])
 def test_sizes_for_people(size, text):
-    assert charts.human(size) == text
+    assert charts.size_text(size) == text
 
 
 def test_command_line(tmp_path):

@@ -103,7 +103,7 @@ def read(tmp_path: Path, points: list[list]) -> series.Series:
 
 
 def drawn(one: series.Series):
-    [options] = [options for kind, options in plots.checked(TAO)
+    [options] = [options for kind, options in plots.checked_entries(TAO)
                  if kind is timeline]
     return timeline.timeline(one.points, one.servers, 'title', TAO.bands,
                              **options)

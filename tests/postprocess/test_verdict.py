@@ -435,7 +435,7 @@ def test_report_verdict_and_their_exit_codes_agree_on_every_case(
     factory.write(tmp_path / 'logs', records)
     frame = perflogs.read(tmp_path / 'logs')
     found = verdict.of_records(frame, [str(tmp_path / 'logs')])
-    rows, counts = Page(frame).verdicts()
+    rows, counts = Page(frame).table_rows()
     failed = {(s.params, s.environ) for s in found.results
               if s.failed}
     assert {f.params for f in found.failures} == {p for p, _ in failed}

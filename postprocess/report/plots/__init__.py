@@ -1,4 +1,4 @@
-"""Figures of the page: a module of this folder for each kind.
+"""Plots of the page: a module of this folder for each kind.
 
 A family says in its family.yaml which plots are drawn of it:
 
@@ -74,10 +74,10 @@ class Drawing:
     #: Shown below it, in red.
     note: str = ''
 
-    def made_of(self) -> str:
+    def content_hash(self) -> str:
         """The same for plots that look the same: a hash of the arguments,
         and of all that draws them."""
-        digest = hashlib.sha256(_drawers())
+        digest = hashlib.sha256(_drawing_code())
         digest.update(f'{self.chart.__module__} {self.chart.__name__}'
                       .encode())
         for arg in self.args:
@@ -186,7 +186,7 @@ class Panel:
 
 
 @functools.cache
-def _drawers() -> bytes:
+def _drawing_code() -> bytes:
     """What a plot depends on besides its arguments."""
     folder = Path(__file__).parent
     return b''.join(
@@ -207,7 +207,7 @@ def module(kind: str) -> ModuleType:
     return importlib.import_module(f'{__name__}.{kind}')
 
 
-def checked(family: Family | None
+def checked_entries(family: Family | None
             ) -> list[tuple[ModuleType, dict[str, Any]]]:
     """Kinds and options of a family's plots, all of them known and well.
 
@@ -216,10 +216,10 @@ def checked(family: Family | None
     """
     entries = family.plots if family and family.plots else DEFAULT
     file = f'checks/{family.name}/family.yaml' if family else 'DEFAULT'
-    return [check(entry, family, file) for entry in entries]
+    return [check_entry(entry, family, file) for entry in entries]
 
 
-def check(entry: Mapping[str, Any], family: Family | None, file: str
+def check_entry(entry: Mapping[str, Any], family: Family | None, file: str
           ) -> tuple[ModuleType, dict[str, Any]]:
     """Kind and options of an entry of a file.
 
@@ -235,13 +235,13 @@ def check(entry: Mapping[str, Any], family: Family | None, file: str
     if kind not in kinds():
         raise fault('kind', f'kind {kind!r} is not one of '
                     f"{', '.join(kinds())} (a kind is a module of "
-                    f'postprocess/report/plots/){nearest(kind, kinds())}')
+                    f'postprocess/report/plots/){suggestion(kind, kinds())}')
     options = module(kind).OPTIONS
     for key in entry:
         if key != 'kind' and key not in options:
             allowed = ', '.join(options) or 'none'
             raise fault(key, f'{kind} has no option {key!r} (allowed: '
-                        f'{allowed}){nearest(key, options)}')
+                        f'{allowed}){suggestion(key, options)}')
     parsed = {}
     for key, parse in options.items():
         try:
@@ -251,7 +251,7 @@ def check(entry: Mapping[str, Any], family: Family | None, file: str
     return module(kind), parsed
 
 
-def nearest(word: Any, known: Any) -> str:
+def suggestion(word: Any, known: Any) -> str:
     near = difflib.get_close_matches(str(word), list(known), 1)
     return f"; did you mean '{near[0]}'?" if near else ''
 
@@ -271,7 +271,7 @@ def metrics(value: Any, family: Family | None = None
     for name in names:
         if name not in perflogs.metrics():
             raise ValueError(f'{name!r} is not a metric'
-                             + nearest(name, perflogs.metrics()))
+                             + suggestion(name, perflogs.metrics()))
     return tuple(names)
 
 
@@ -373,10 +373,10 @@ def at_size(points: pd.DataFrame, family: str, metric: str,
     return whole
 
 
-def at_words(points: pd.DataFrame) -> str:
+def size_suffix(points: pd.DataFrame) -> str:
     """' at 8 B', where all points are of that size."""
     sizes = points['point'].unique()
-    return (f' at {charts.human(sizes[0])}'
+    return (f' at {charts.size_text(sizes[0])}'
             if len(sizes) == 1 and sizes[0] == sizes[0] else '')
 
 
@@ -394,7 +394,7 @@ def main_metrics(family: str, names: set[str]) -> list[str]:
                        and m not in (*TIMES, 'worst_ratio', 'completed')][:1]
 
 
-def chosen(table: pd.DataFrame,
+def matching_kinds(table: pd.DataFrame,
            where: tuple[tuple[str, tuple[str, ...]], ...]) -> pd.DataFrame:
     """The rows whose fields match."""
     for name, patterns in where:
@@ -417,7 +417,7 @@ def panels(records: Records, metric: tuple[str, ...] = (),
     :param most: series in a plot, where that is not what all have
     :param drop: of some kinds, fields that tell no series apart
     """
-    table = chosen(records.table, where)
+    table = matching_kinds(records.table, where)
     have: dict[str, set[int]] = {}
     for kind, name in records.points[['kind', 'metric']].drop_duplicates(
             ).itertuples(index=False):
@@ -444,7 +444,7 @@ def panels(records: Records, metric: tuple[str, ...] = (),
             with_metric = kinds_of_program[
                 kinds_of_program.index.isin(have[name])
             ]
-            labels = naming.named(
+            labels = naming.labels_of(
                 with_metric.drop(
                     columns=[
                         field
@@ -498,7 +498,7 @@ def drawings(records: Records, family: Family | None
     """
     all_drawings: list[Drawing] = []
     reading: dict[str, None] = {}
-    for kind, options in checked(family):
+    for kind, options in checked_entries(family):
         of_kind = list(kind.drawings(records, **options))
         all_drawings += of_kind
         if of_kind:

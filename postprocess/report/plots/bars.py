@@ -14,8 +14,8 @@ from . import (
     Drawing,
     Records,
     at_size,
-    at_words,
     panels,
+    size_suffix,
     sizes,
     without_curves,
 )
@@ -50,7 +50,7 @@ def drawings(records: Records, by: naming.Names = (),
         group = (records.table[first].reindex(points['kind']).to_numpy()
                  if by and first in records.table else '')
         yield panel.drawing('bars', bars, points.assign(group=group)[COLUMNS],
-                            panel.title + at_words(points)
+                            panel.title + size_suffix(points)
                             + ', newest session', panel.unit)
 
 
@@ -60,7 +60,7 @@ def bars(frame: pd.DataFrame, title: str, unit: str) -> Figure:
     :param frame: COLUMNS, a row a series; bars of a `group` have a colour
     """
     charts._matplotlib()
-    names = [charts.name(label, speed) for label, speed in zip(
+    names = [charts.series_name(label, speed) for label, speed in zip(
         frame['label'], frame['speed'], strict=True)]
     groups = list(dict.fromkeys(frame['group']))
     rows = np.arange(len(frame))
@@ -89,7 +89,7 @@ def bars(frame: pd.DataFrame, title: str, unit: str) -> Figure:
                           [y + 0.36] * 2, color=charts.INK, lw=2.4,
                           alpha=0.5, solid_capstyle='butt')
         axes.annotate(
-            f'{charts.short(one.value)} {unit}'.strip(),
+            f'{charts.number_text(one.value)} {unit}'.strip(),
             (max(one.value, one.maximum if one.runs > 1 else 0), y),
             xytext=(4, 0), textcoords='offset points', va='center',
             fontsize=7, color=charts.INK)
@@ -98,7 +98,7 @@ def bars(frame: pd.DataFrame, title: str, unit: str) -> Figure:
         axes.set_xlim(start, top * (top / start) ** 0.3)
     else:
         axes.set_xlim(0, top * 1.28)
-    charts.few_ticks(axes.xaxis, wide)
-    charts.named_rows(axes, names)
+    charts.set_few_ticks(axes.xaxis, wide)
+    charts.set_row_names(axes, names)
     axes.set_xlabel(unit or 'dimensionless')
     return figure

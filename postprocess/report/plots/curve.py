@@ -67,11 +67,11 @@ def curve(frame: pd.DataFrame, title: str, unit: str,
     :param frame: COLUMNS, a row a series and size; `limit` where it has one
     :param limits: rows of config/limits.yaml and the like
     """
-    figure, axes = charts.figure(title, charts.names(frame))
+    figure, axes = charts.figure(title, charts.legend_entries(frame))
     every = charts.sizes(frame)
     for _, _, colour, line, marker, rows in charts.series(frame):
         rows = rows.sort_values('point')
-        x = charts.position(rows['point'], every)
+        x = charts.size_positions(rows['point'], every)
         if rows['runs'].max() > 1:
             axes.fill_between(x, rows['low'], rows['high'], color=colour,
                               alpha=0.16, lw=0)
@@ -93,11 +93,11 @@ def curve(frame: pd.DataFrame, title: str, unit: str,
                               solid_capstyle='butt')
     charts.size_axis(axes, every)
     charts.value_axis(axes, frame['value'], unit)
-    _forbidden(axes, limits, every)
+    _hatch_limits(axes, limits, every)
     return figure
 
 
-def _forbidden(axes: Axes, limits: list[Mapping[str, Any]], every: list[int]
+def _hatch_limits(axes: Axes, limits: list[Mapping[str, Any]], every: list[int]
                ) -> None:
     """Hatches what physics forbids, where it is near."""
     low, high = axes.get_ylim()
@@ -106,7 +106,7 @@ def _forbidden(axes: Axes, limits: list[Mapping[str, Any]], every: list[int]
             s or 'per' not in row)], float)
         if not len(sizes):
             continue
-        x = charts.position(sizes, every)
+        x = charts.size_positions(sizes, every)
         for side in ('min', 'max'):
             if side not in row:
                 continue

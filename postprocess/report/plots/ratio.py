@@ -10,7 +10,15 @@ from config.families import Family
 
 from ... import naming, perflogs
 from .. import charts
-from . import CHOICE, Drawing, Records, chosen, fields, main_metrics, words
+from . import (
+    CHOICE,
+    Drawing,
+    Records,
+    fields,
+    main_metrics,
+    matching_kinds,
+    words,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +52,7 @@ MAXIMUM = 6
 def drawings(records: Records, of: str, base: str, metric: tuple[str, ...],
              where: tuple, title: str) -> Iterator[Drawing]:
     """A plot for each metric with sizes and each value but the base."""
-    table = chosen(records.table, where)
+    table = matching_kinds(records.table, where)
     if of not in table:
         return
     names = set(records.points.loc[records.points['kind'].isin(table.index),
@@ -97,8 +105,9 @@ def compared(records: Records, table: pd.DataFrame, of: str, base: str = ''
             suffixes=('', '_base'))
         both = both[(both['median_base'] > 0)]
         # All that tells them apart: they are split into plots above.
-        labels = naming.named(one.loc[pairs['kind'].unique()], ('program',),
-                              maximum=len(pairs))['label']
+        labels = naming.labels_of(
+            one.loc[pairs['kind'].unique()], ('program',), maximum=len(pairs)
+        )['label']
         yield other, first, both.assign(
             label=both['kind'].map(labels),
             ratio=both['median'] / both['median_base'])
@@ -110,12 +119,22 @@ def ratios(frame: pd.DataFrame, title: str, better: str) -> Figure:
     :param frame: COLUMNS
     :param better: which side of 1 is: higher, lower or none
     """
-    figure, axes = charts.figure(title, charts.names(frame, runs=False))
+    figure, axes = charts.figure(
+        title, charts.legend_entries(frame, runs=False)
+    )
     every = charts.sizes(frame)
     for _, _, colour, line, marker, rows in charts.series(frame):
         rows = rows.sort_values('point')
-        axes.plot(charts.position(rows['point'], every), rows['ratio'], line,
-                  color=colour, lw=1.4, marker=marker, ms=2.6, mew=0)
+        axes.plot(
+            charts.size_positions(rows['point'], every),
+            rows['ratio'],
+            line,
+            color=colour,
+            lw=1.4,
+            marker=marker,
+            ms=2.6,
+            mew=0,
+        )
     charts.size_axis(axes, every)
     charts.value_axis(axes, frame['ratio'], 'ratio')
     low, high = axes.get_ylim()

@@ -13,8 +13,8 @@ from . import (
     Drawing,
     Records,
     at_size,
-    at_words,
     panels,
+    size_suffix,
     sizes,
     without_curves,
 )
@@ -48,7 +48,7 @@ def drawings(records: Records, at: tuple[Any, ...] = (), **choice: Any
         rows = rows[rows['kind'].isin(points['kind'])
                     & rows['point'].isin(points['point'].unique())][COLUMNS]
         yield panel.drawing('runs', over_runs, rows,
-                            panel.title + at_words(points), panel.unit)
+                            panel.title + size_suffix(points), panel.unit)
 
 
 def over_runs(frame: pd.DataFrame, title: str, unit: str) -> Figure:
@@ -58,7 +58,9 @@ def over_runs(frame: pd.DataFrame, title: str, unit: str) -> Figure:
     """
     frame = frame.assign(runs=frame.groupby(['label', 'speed'])[
         'run'].transform('nunique'))
-    figure, axes = charts.figure(title, charts.names(frame), beside=0.2)
+    figure, axes = charts.figure(
+        title, charts.legend_entries(frame), beside=0.2
+    )
     runs = frame.groupby('run', observed=True)['time'].max().sort_values()
     place = {run: n for n, run in enumerate(runs.index)}
     for _, _, colour, line, marker, rows in charts.series(frame):

@@ -16,9 +16,9 @@ from . import (
     Drawing,
     Records,
     at_size,
-    at_words,
     fields,
     panels,
+    size_suffix,
     sizes,
 )
 
@@ -96,7 +96,7 @@ def drawings(records: Records, over: str, fit: str, at: tuple[Any, ...],
         if len(points):
             yield panel.drawing(
                 f'scaling {over}', scaling, points[COLUMNS], panel.title
-                + at_words(points), panel.unit, LABELS.get(
+                + size_suffix(points), panel.unit, LABELS.get(
                     over, over.replace('_', ' ')), fit)
 
 
@@ -117,7 +117,7 @@ def expected(x: np.ndarray, y: np.ndarray, fit: str) -> np.ndarray | None:
     return np.median(y - slope * at) + slope * at
 
 
-def departs(frame: pd.DataFrame, fit: str
+def deviations(frame: pd.DataFrame, fit: str
             ) -> tuple[np.ndarray | None, np.ndarray]:
     """What is expected of a series, and how far from it each point is that
     departs; NaN: it does not.
@@ -139,8 +139,8 @@ def scaling(frame: pd.DataFrame, title: str, unit: str, over: str, fit: str
 
     :param frame: COLUMNS, a row a series and x
     """
-    names = charts.names(frame)
-    parts = [(colour, line, marker, rows, *departs(rows, fit)) for
+    names = charts.legend_entries(frame)
+    parts = [(colour, line, marker, rows, *deviations(rows, fit)) for
              _, _, colour, line, marker, rows in charts.series(frame)]
     if any(line is not None for *_, line, _ in parts):
         names.append((f'fit: {FITS[fit]}', charts.INK, '--', ''))

@@ -28,7 +28,7 @@ from config.families import Family
 
 from ...units import display_unit
 from .. import charts
-from . import Drawing, Records, nearest
+from . import Drawing, Records, suggestion
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,7 +72,7 @@ def _check(row: Any, known: dict[str, dict[str, str]]) -> None:
         if key not in (*MUST, *MAY):
             raise ValueError(f'{key!r} is not one of '
                              f"{', '.join((*MUST, *MAY))}"
-                             + nearest(key, (*MUST, *MAY)))
+                             + suggestion(key, (*MUST, *MAY)))
     for key in MUST:
         if key not in row:
             raise ValueError(f'{key} is missing')
@@ -85,7 +85,7 @@ def _check(row: Any, known: dict[str, dict[str, str]]) -> None:
         if key in row and row[key] not in units:
             raise ValueError(f'{key}: {row[key]!r} is not one of '
                              f"{', '.join(units)}"
-                             + nearest(row[key], units))
+                             + suggestion(row[key], units))
 
 
 OPTIONS = {'panels': panels}
@@ -256,6 +256,6 @@ def _phases(rows: np.ndarray, points: pd.DataFrame) -> None:
         if not axes.get_ylabel():
             axes.yaxis.set_major_locator(ticker.MaxNLocator(5))
         axes.yaxis.set_major_formatter(
-            ticker.FuncFormatter(lambda v, _: charts.tick(v)))
+            ticker.FuncFormatter(lambda v, _: charts.tick_text(v)))
     rows[-1].set_xlim(0, last * 1.01 or 1)
     rows[-1].set_xlabel('time since the first server started (s)')

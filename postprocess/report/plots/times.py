@@ -32,7 +32,7 @@ def drawings(records: Records) -> Iterator[Drawing]:
     table = records.table[records.table.index.isin(spent['kind'])]
     for place, kinds in table.groupby(['system', 'partition', 'environ']):
         where = '{}:{} {}'.format(*place)
-        rows = pd.concat([naming.named(part)['row'] for _, part in
+        rows = pd.concat([naming.labels_of(part)['row'] for _, part in
                           kinds.groupby('program')])
         rows = (kinds['program'] + ' ' + rows).str.strip()
         nodes = pd.to_numeric(kinds['num_nodes'], errors='coerce').fillna(
@@ -66,7 +66,7 @@ def times(frame: pd.DataFrame, title: str) -> Figure:
         for row in bars['row'].unique():
             lanes.setdefault(row, []).append(n)
     figure, columns = charts.figure(
-        title, charts.names(frame), columns=3,
+        title, charts.legend_entries(frame), columns=3,
         height=0.5 + 0.19 * len(rows) + 0.05 * len(parts))
     for axes, metric in zip(columns, TIMES, strict=True):
         for n, (_, _, colour, _, _, bars) in enumerate(parts):
@@ -82,7 +82,7 @@ def times(frame: pd.DataFrame, title: str) -> Figure:
             axes.plot(lines.ravel(), np.repeat(at, 3), color=charts.INK,
                       lw=0.7)
         axes.set_xlim(0)
-        charts.few_ticks(axes.xaxis, False)
+        charts.set_few_ticks(axes.xaxis, False)
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.set_title(metric.replace('_', ' ') + ' (s)', fontsize=8,
                        color=charts.INK, pad=3)

@@ -162,12 +162,12 @@ def same_session(rng, share, series, reruns=5):
     that all runs of a session have in common."""
     shape = series, WARM + 31
     session = np.sqrt(share) * rng.standard_normal(shape)
-    one = session + np.sqrt(1 - share) * rng.standard_normal(shape)
+    noise = session + np.sqrt(1 - share) * rng.standard_normal(shape)
     again = session[:, -1:] + np.sqrt(1 - share) * rng.standard_normal(
         (series, reruns))
     counts = {}
     for name, step in (('power', 0.05), ('false', 0.0)):
-        x = np.log1p(0.01 * one)
+        x = np.log1p(0.01 * noise)
         x[:, -1] += np.log1p(step)
         first = detect.walk(x, pool=pools(series, True))
         runs = np.ones(shape, int)

@@ -148,18 +148,18 @@ def reports(session: Mapping[str, Any], since: str, verdict: str = 'verdict'
     data = session.get(verdict) or {}
     if session['code'] and not data.get('failures'):
         lines.append(Report('session', 'exit code', session['output']))
-    for one in data.get('failures', ()):
-        lines.append(Report('failure', one['guard'] or one['metric'],
-                          one['words']))
+    for entry in data.get('failures', ()):
+        lines.append(Report('failure', entry['guard'] or entry['metric'],
+                          entry['words']))
     lines += [Report('failure', 'in common', line)
               for line in data.get('common', ())]
     early = str(datetime.date.fromisoformat(since)
                 - datetime.timedelta(days=1))
-    for one in data.get('regressions', ()):
-        if one['since'] >= early:
-            lines.append(Report('regression', one['metric'], one['words']))
-    lines += [Report('changed', one['what'].rpartition(' -> ')[0].rpartition(
-        ' ')[0], one['words']) for one in data.get('changed', ())]
+    for entry in data.get('regressions', ()):
+        if entry['since'] >= early:
+            lines.append(Report('regression', entry['metric'], entry['words']))
+    lines += [Report('changed', entry['what'].rpartition(' -> ')[0].rpartition(
+        ' ')[0], entry['words']) for entry in data.get('changed', ())]
     return lines
 
 
@@ -173,15 +173,15 @@ def named(lines: Sequence[Report], node: str) -> str:
     are not told apart; or another one is."""
     if not node:
         return ''
-    blamed = {name for one in lines for match in BLAMES.findall(one.words)
+    blamed = {name for line in lines for match in BLAMES.findall(line.words)
               for name in match if name}
     others = ', '.join(sorted(blamed - {node}))
     if blamed:
         return ('yes' + f', and {others}' * bool(others) if node in blamed
                 else f'{others} instead')
-    sets = [set(re.findall(r'\bn[1-9]\b', one.words)) for one in lines]
-    return next((f'among {", ".join(sorted(one))}' for one in sets
-                 if node in one), 'no')
+    sets = [set(re.findall(r'\bn[1-9]\b', line.words)) for line in lines]
+    return next((f'among {", ".join(sorted(line))}' for line in sets
+                 if node in line), 'no')
 
 
 @dataclass(frozen=True)
@@ -561,19 +561,19 @@ def as_data(value: Any) -> dict[str, Any]:
     from postprocess.regressions import telling
     return {
         'headline': telling.headline(value),
-        'failures': [{'guard': one.guard, 'metric': one.metric,
-                      'words': f'{one.check}: ' + telling.failed(
-                          one).removeprefix(f'{telling.place(one)}: ')}
-                     for one in value.failures],
+        'failures': [{'guard': item.guard, 'metric': item.metric,
+                      'words': f'{item.check}: ' + telling.failed(
+                          item).removeprefix(f'{telling.place(item)}: ')}
+                     for item in value.failures],
         'common': list(telling.shared_nodes(value.failures)),
         'regressions': [{
-            'metric': one.metric or ', '.join(one.metrics[:3]),
-            'since': one.since, 'words': telling.regression(one)[0]
-            + (f'; changed in the same session: {one.cause}'
-               if one.cause else '')}
-            for one in value.regressions],
-        'changed': [{'what': one.what, 'words': telling.changed(one)}
-                    for one in value.changed]}
+            'metric': item.metric or ', '.join(item.metrics[:3]),
+            'since': item.since, 'words': telling.regression(item)[0]
+            + (f'; changed in the same session: {item.cause}'
+               if item.cause else '')}
+            for item in value.regressions],
+        'changed': [{'what': item.what, 'words': telling.changed(item)}
+                    for item in value.changed]}
 
 
 # Faults ---------------------------------------------------------------------

@@ -77,8 +77,8 @@ def read_table(text: str) -> Table:
 def best(benchmark: str, tables: list[Table]) -> Table:
     """The best value of each size."""
     choose = max if 'bw' in benchmark else min
-    return {size: choose(one[size] for one in tables) for size in tables[0]
-            if all(size in one for one in tables)}
+    return {size: choose(table[size] for table in tables) for size in tables[0]
+            if all(size in table for table in tables)}
 
 
 def share(benchmark: str, values: Table, reference: Table) -> float:

@@ -64,14 +64,14 @@ class Box:
         """A program on a node; its output in NAME.out and NAME.err."""
         with open(f'{name}.out', 'w') as out, open(f'{name}.err',
                                                    'w') as err:
-            one = self.cluster.box(
+            process = self.cluster.box(
                 'exec', node, '--', str(self.folder / 'optcast'), *options,
                 stdin=subprocess.PIPE, stdout=out, stderr=err,
                 preexec_fn=end_with_bench)
-        assert one.stdin
-        one.stdin.write(stdin)
-        one.stdin.close()
-        return one
+        assert process.stdin
+        process.stdin.write(stdin)
+        process.stdin.close()
+        return process
 
     def measure(self, kind: str, servers: int, sizes: str, n: int, w: int
                 ) -> parser.Analysis:
@@ -104,15 +104,15 @@ class Box:
             *(['--trace', f'{logs}/client.log'] if not rank else [])])
             for rank in range(CLIENTS)]
         try:
-            codes = [one.wait(600) for one in clients]
+            codes = [process.wait(600) for process in clients]
             if any(codes):
                 raise Missing(f'{logs}: clients ended with {codes}')
         finally:
             for node in nodes:
                 self.cluster.exec('sh', '-c', 'kill $(pidof optcast)',
                                   node=node)
-            for one in (*up, *clients):
-                one.wait(30)
+            for process in (*up, *clients):
+                process.wait(30)
         (logs / 'settings.yaml').write_text(yaml.safe_dump(of.as_settings()))
         return parser.analyse(logs)
 
@@ -120,9 +120,9 @@ class Box:
 def curve(runs: list[parser.Analysis]) -> dict[int, float]:
     """Size in B -> busbw in GB/s, the median over the runs."""
     rows: dict[int, list[float]] = {}
-    for one in runs:
-        assert isinstance(one.table, table.Table)
-        for line in one.table.rows:
+    for analysis in runs:
+        assert isinstance(analysis.table, table.Table)
+        for line in analysis.table.rows:
             rows.setdefault(line.size, []).append(line.busbw)
     return {
         size: statistics.median(analyses) for size, analyses in rows.items()
@@ -138,11 +138,11 @@ def measure_all(box: Box, sizes: list[str], rounds: int,
     analyses: dict[int, list[parser.Analysis]] = {}
     for _ in range(rounds):
         for servers in (0, *numbers):
-            for some, n, w in ((small, 5, 1), (large, 1, 1)):
-                if some:
+            for of_size, n, w in ((small, 5, 1), (large, 1, 1)):
+                if of_size:
                     analyses.setdefault(servers, []).append(box.measure(
                         'optcast' if servers else 'ring', servers or 1,
-                        ','.join(some), n, w))
+                        ','.join(of_size), n, w))
     return analyses
 
 

@@ -109,14 +109,14 @@ def main() -> bool:
          'per 1000 runs of all test cases')
     for name, (draw, resolution) in KINDS.items():
         for width in WIDTHS:
-            one = simulate(draw, resolution, width, args.cases, args.runs,
+            result = simulate(draw, resolution, width, args.cases, args.runs,
                            rng)
-            row(name, f'{width:.0%}', f'{one["given"]:.1%}',
-                f'{one["runs"]:.0f} ({one["late"]:.0f})',
-                f'{one["tolerance"]:.2f}', f'{one["judged"]:.2f}',
-                f'{one["all"]:.2f}')
-            if name == 'normal' and one['judged'] > 1:
-                bad.append(f'{name} {width:.0%}: {one["judged"]:.2f}')
+            row(name, f'{width:.0%}', f'{result["given"]:.1%}',
+                f'{result["runs"]:.0f} ({result["late"]:.0f})',
+                f'{result["tolerance"]:.2f}', f'{result["judged"]:.2f}',
+                f'{result["all"]:.2f}')
+            if name == 'normal' and result['judged'] > 1:
+                bad.append(f'{name} {width:.0%}: {result["judged"]:.2f}')
     if bad:
         print('more than 1 false alarm in 1000: ' + '; '.join(bad),
               file=sys.stderr)

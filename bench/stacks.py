@@ -98,8 +98,11 @@ def solved(stack: Stack) -> bool:
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     specs = externals = '–'
     try:
-        found = stack.concretize()['concrete_specs'].values()
-        specs, externals = len(found), sum('external' in n for n in found)
+        concrete = stack.concretize()['concrete_specs'].values()
+        specs, externals = (
+            len(concrete),
+            sum('external' in n for n in concrete),
+        )
         result = 'ok'
     except NoStack as err:
         raise Missing(str(err)) from None

@@ -56,7 +56,7 @@ _ROWS = '''WITH matching AS NOT MATERIALIZED (
     SELECT *, coalesce(repetition, 1) = 0 AS judged FROM records
     WHERE metric = {metric}
     AND ({case} = '' OR contains({name}, {case}) OR "case" = {case})
-), nights AS (
+), newest_sessions AS (
     SELECT run, left(replace(run, '-', ''), 8) AS day FROM matching
     GROUP BY run ORDER BY day DESC, run DESC LIMIT {last}
 )
@@ -70,7 +70,7 @@ SELECT strftime(max(time), '%Y-%m-%dT%H:%M:%SZ') AS time, run,
     arg_max(CASE WHEN guard = '' THEN result ELSE 'fail' END,
         2 * epoch_us(time) + judged::INTEGER) AS result,
     {name} AS name, day
-FROM matching JOIN nights USING (run)
+FROM matching JOIN newest_sessions USING (run)
 GROUP BY {name}, run, day, metric, point, unit, better'''
 #: The last session of each test case, compared with those before it.
 _CHANGES = '''WITH ordered AS (

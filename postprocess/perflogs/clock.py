@@ -87,16 +87,16 @@ def _impossible(sessions: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """Sessions with a time that cannot be right, and why."""
     ends = sessions[['last', 'began']].max(axis=1)
     ahead = ends > sessions['latest'] + clock.TOLERANCE
-    for one, end in zip(sessions[ahead].itertuples(), ends[ahead],
+    for session, end in zip(sessions[ahead].itertuples(), ends[ahead],
                         strict=True):
-        yield one.run, (
+        yield session.run, (
             f'has the time {clock.shown(end)}, but its file was last written '
-            f'at {clock.shown(one.latest)}')
+            f'at {clock.shown(session.latest)}')
     before = sessions['first'] < sessions['began'] - clock.TOLERANCE
-    for one in sessions[before].itertuples():
-        yield one.run, (
-            f'began at {clock.shown(one.began)}, but has records of '
-            f'{clock.shown(one.first)}')
+    for session in sessions[before].itertuples():
+        yield session.run, (
+            f'began at {clock.shown(session.began)}, but has records of '
+            f'{clock.shown(session.first)}')
 
 
 def _out_of_order(sessions: pd.DataFrame) -> dict[str, str]:
@@ -132,8 +132,8 @@ def _contradictions(sessions: pd.DataFrame) -> Iterator[tuple[Any, Any]]:
         for after in group[late].itertuples():
             before = group[(group['line'] < after.line) & (
                 first > after.first + clock.TOLERANCE)]
-            for one in before.itertuples():
-                yield one, after
+            for earlier in before.itertuples():
+                yield earlier, after
 
 
 def _place(session: pd.DataFrame, sound: pd.DataFrame) -> pd.Timestamp:

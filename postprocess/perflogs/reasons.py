@@ -62,8 +62,9 @@ def _reasons_of_session(
             for line in regular.text(path).splitlines():
                 # A session that was killed leaves half a line.
                 with contextlib.suppress(ValueError, KeyError, TypeError):
-                    one = json.loads(line)
-                    reasons[one['partition'], one['environ'], one['case']] = \
-                        str(one['reason'])
+                    entry = json.loads(line)
+                    reasons[
+                        entry['partition'], entry['environ'], entry['case']
+                    ] = str(entry['reason'])
             break
     return reasons

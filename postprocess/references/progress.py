@@ -96,9 +96,13 @@ def progress(frame: pd.DataFrame, floors: Mapping[str, float] = {}
     shape = [*KEYS, 'program', 'num_nodes', 'num_tasks', 'run']
     shapes = naming.first(good, shape)[shape]
     # Several programs or numbers of ranks: no reference, whatever the runs.
-    mixed = {tuple(map(str, names)) for names, some in shapes.groupby(
-        KEYS, observed=True)[['program', 'num_nodes', 'num_tasks']]
-        if len(some.drop_duplicates()) > 1}
+    mixed = {
+        tuple(map(str, names))
+        for names, shapes_of_case in shapes.groupby(KEYS, observed=True)[
+            ['program', 'num_nodes', 'num_tasks']
+        ]
+        if len(shapes_of_case.drop_duplicates()) > 1
+    }
     for *names, run in shapes[[*KEYS, 'run']].itertuples(index=False):
         cases[tuple(map(str, names))][0].add(run)
     metrics = {name for family, rules in judged.table().items()

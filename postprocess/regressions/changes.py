@@ -80,9 +80,9 @@ def changed(hist: History, this_session: Iterable[str]) -> list[Changed]:
         suspects |= set(name[1:][(value[1:] != value[:-1]) & now[1:]
                                  & (name[1:] == name[:-1])])
     heads_of_change: dict[tuple[str, str], list[pd.Series]] = {}
-    for one in sorted(suspects):
-        rows = ran[name == one]
-        after = rows[now[name == one]].tail(1)
+    for case_name in sorted(suspects):
+        rows = ran[name == case_name]
+        after = rows[now[name == case_name]].tail(1)
         before = rows[rows['session'] < after['session'].iloc[0]]
         columns = [c for c in ENVIRONMENT if c != 'machine'
                    or _has_new_kind(before, after)]

@@ -31,7 +31,7 @@ by themselves: two outliers in three sessions are no step. A session with
 reruns, and one that is worse by half and far outside, alarms alone.
 
 **Change point.** The beginning k of a step to an unknown level after a known
-one is where the sum S of the cut z since k has the largest S^2 / (nights)
+one is where the sum S of the cut z since k has the largest S^2 / (sessions)
 (maximum likelihood; Hinkley, Biometrika 57, 1970).
 
 **End.** A regression is over when a CUSUM of the likelihood ratio of 'back at

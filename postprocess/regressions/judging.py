@@ -221,7 +221,7 @@ def _case_keys(frame: pd.DataFrame) -> set[tuple[str, ...]]:
 
 
 class _Judging:
-    """One night's history, and what came of it."""
+    """The history up to a session, and its verdict."""
 
     def __init__(self, hist: History, this_session: set[str], standing: bool,
                  stale: set[tuple[str, ...]], decisions: Sequence[Decision],
@@ -504,12 +504,12 @@ class _Judging:
         groups: list[Candidate] = []
         while len(groups) < MAX_GROUPS and len(self.rows):
             candidates = self._judge_groups(free)
-            candidates = [one for one in candidates
-                     if one.group.kind != 'case' or not (
-                         self._case_alarms[one.cases] >= 0).any()]
+            candidates = [candidate_ for candidate_ in candidates
+                     if candidate_.group.kind != 'case' or not (
+                         self._case_alarms[candidate_.cases] >= 0).any()]
             if not candidates:
                 break
-            best = max(candidates, key=lambda one: one.gain)
+            best = max(candidates, key=lambda candidate_: candidate_.gain)
             left = np.flatnonzero(alarms & free[self.of]).tolist()
             alone = max(map(self._gain, left), default=0.0)
             if alone > best.gain:
@@ -524,10 +524,13 @@ class _Judging:
             free[best.cases] = False
             if self._is_large_enough(best):
                 groups.append(best)
-        of_groups = [self._group_regression(one) for one in groups
-                if one.group.kind != 'metric']
-        single = {int(one.cases[0]) for one in groups
-                  if one.group.kind == 'metric'}
+        of_groups = [
+            self._group_regression(candidate_)
+            for candidate_ in groups
+            if candidate_.group.kind != 'metric'
+        ]
+        single = {int(candidate_.cases[0]) for candidate_ in groups
+                  if candidate_.group.kind == 'metric'}
         singles = alarms & ~known & (free[self.of] | np.isin(
             self.of, list(single)))
         lone = [self._metric_regression(list(rows)) for rows in

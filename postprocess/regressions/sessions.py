@@ -188,8 +188,8 @@ def _logarithms(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _weekday_effect(
     x: np.ndarray, days: np.ndarray, at: np.ndarray
 ) -> np.ndarray:
-    """What each night's day of the week adds to a series: 0 but where the
-    first sessions of the series differ by little else.
+    """The effect of the day of the week on each series: 0 unless it explains
+    most of the differences between the first sessions of the series.
 
     A backup every Sunday is no regression, and must not hide one either.
     """

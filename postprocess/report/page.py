@@ -139,13 +139,13 @@ class Page:
             self._mark_regression(one)
         self.places = len({_place(case.row) for case in self.cases})
 
-    def _mark_regression(self, one: Regression) -> None:
+    def _mark_regression(self, regression: Regression) -> None:
         """Marks the sessions in which test cases are worse than they were."""
         since = next((n for n, runs in enumerate(self.past.sessions)
-                      if one.since_run in runs), 0)
+                      if regression.since_run in runs), 0)
         there = {tuple(str(getattr(case.row, name)) for name in
                        perflogs.CASE): case.number for case in self.cases}
-        for member in one.members:
+        for member in regression.members:
             number = there.get(member.key)
             if number is not None:
                 case = self.cases[number]
@@ -343,7 +343,7 @@ class Page:
 
     @functools.cache                         # noqa: B019  (one page)
     def history(self, number: int) -> dict[str, list[tuple[int, str]]]:
-        """What a test case ran with: field -> [(night from which on,
+        """What a test case ran with: field -> [(first session,
         value)]."""
         runs = self._histories.get(number)
         changes: dict[str, list[tuple[int, str]]] = {}
@@ -607,17 +607,17 @@ class Page:
             stem += '-'
         names = [f'plots/{stem}.svg'] + [f'plots/{stem}.png'] * self.png
         made_of = b'<!-- %s -->\n' % drawing.content_hash().encode()
-        old = _unchanged_svg(self.before, names, made_of)
-        if old is None:
+        svg = _unchanged_svg(self.before, names, made_of)
+        if svg is None:
             figure = drawing.chart(*drawing.args)
-            old = charts.svg(figure, stem) + made_of
+            svg = charts.svg(figure, stem) + made_of
             # The PNG first: only a plot that is whole is taken another
             # time.
             if self.png:
                 self.files[names[1]] = charts.png(figure)
-            self.files[names[0]] = old
+            self.files[names[0]] = svg
         self.plots += names
-        return {'svg': charts.inline(old.removesuffix(made_of),
+        return {'svg': charts.inline(svg.removesuffix(made_of),
                                      drawing.about),
                 'stem': stem, 'note': drawing.note, 'png': self.png}
 

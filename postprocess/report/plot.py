@@ -183,15 +183,29 @@ def drawings(records: plots.Records, entry: Any, kind: Any,
         records = dataclasses.replace(records, family=families_[0])
     drawings_ = list(kind.drawings(records, **options))
     if title:
-        drawings_ = [dataclasses.replace(one, args=tuple(
-            f'{title}: {arg}' if isinstance(arg, str) and n == next(
-                i for i, a in enumerate(one.args) if isinstance(a, str))
-            else arg for n, arg in enumerate(one.args))) for one in drawings_]
+        drawings_ = [
+            dataclasses.replace(
+                drawing,
+                args=tuple(
+                    f'{title}: {arg}'
+                    if isinstance(arg, str)
+                    and n
+                    == next(
+                        i
+                        for i, a in enumerate(drawing.args)
+                        if isinstance(a, str)
+                    )
+                    else arg
+                    for n, arg in enumerate(drawing.args)
+                ),
+            )
+            for drawing in drawings_
+        ]
     name = entry.get('name')
     if name:
         drawings_ = [dataclasses.replace(
-            one, name=name + f'-{n}' * (len(drawings_) > 1))
-            for n, one in enumerate(drawings_, 1)]
+            drawing, name=name + f'-{n}' * (len(drawings_) > 1))
+            for n, drawing in enumerate(drawings_, 1)]
     return drawings_
 
 

@@ -1,7 +1,7 @@
-"""Many runs in a few numbers: what metrics and tables are made of.
+"""Summaries over sessions, from which plots and tables are made.
 
-One pass over all records, whatever is drawn of them: sorted once, and
-quantiles looked up in place. pandas would sort again for each metric.
+One pass over all records, whatever is drawn: sorted once, and
+quantiles looked up in place. pandas would sort again for each plot.
 """
 from __future__ import annotations
 

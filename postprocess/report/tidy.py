@@ -1,4 +1,4 @@
-"""Records made ready for metrics and page: numbered once, for all uses."""
+"""Records for plots and page; test cases and series are numbered once."""
 from __future__ import annotations
 
 import functools
@@ -63,10 +63,10 @@ def tidy(frame: pd.DataFrame) -> Tidy:
         if guard in ('', 'reference')])
     valid = sound if sound.all() else ~np.isin(run, run[~sound])
     kind, table = naming.kinds(frame, valid)
-    figure = naming.group_numbers(frame[['metric', 'point']].assign(run=run), [
+    metric = naming.group_numbers(frame[['metric', 'point']].assign(run=run), [
         'run', 'metric', 'point'])
     repetition = frame['repetition'].to_numpy(np.int64)
-    alone = np.bincount(figure)[figure] == 1
+    alone = np.bincount(metric)[metric] == 1
     return Tidy(frame, case, kind, table,
-                judged=naming.judged(frame, figure),
+                judged=naming.judged(frame, metric),
                 sample=(repetition > 0) | alone)

@@ -289,8 +289,8 @@ def where(value: Any, family: Family | None = None
     conditions = []
     for name, patterns in value.items():
         patterns = patterns if isinstance(patterns, list) else [patterns]
-        if not patterns or any(isinstance(one, dict | list | None)
-                               for one in patterns):
+        if not patterns or any(isinstance(pattern, dict | list | None)
+                               for pattern in patterns):
             raise ValueError(f'{name}: {patterns!r} is not a pattern')
         conditions.append((fields(name)[0], tuple(map(str, patterns))))
     return tuple(conditions)
@@ -332,9 +332,9 @@ def sizes(value: Any, family: Family | None = None) -> tuple[Any, ...]:
     """
     choices = value if isinstance(value, list) else [value] * (
         value is not None)
-    for one in choices:
-        if one not in ('smallest', 'largest') and type(one) is not int:
-            raise ValueError(f'{one!r} is not a size in B, smallest or '
+    for size in choices:
+        if size not in ('smallest', 'largest') and type(size) is not int:
+            raise ValueError(f'{size!r} is not a size in B, smallest or '
                              'largest')
     return tuple(choices)
 

@@ -44,11 +44,14 @@ FAR = 4
 def drawings(records: Records, limit: str = '', **choice: Any
              ) -> Iterator[Drawing]:
     """A plot for each metric and panel that has sizes."""
-    bounds = records.points[records.points['metric'] == limit]
-    bounds = bounds.drop_duplicates(['kind', 'point'], keep='last').set_index(
-        ['kind', 'point'])['value'].rename('limit')
+    limit_values = records.points[records.points['metric'] == limit]
+    limit_values = (
+        limit_values.drop_duplicates(['kind', 'point'], keep='last')
+        .set_index(['kind', 'point'])['value']
+        .rename('limit')
+    )
     for panel in panels(records, **choice):
-        points = panel.points.join(bounds, on=['kind', 'point'])
+        points = panel.points.join(limit_values, on=['kind', 'point'])
         # A single size is no curve: bars show it.
         several = points.groupby(['label', 'speed'], observed=True)[
             'point'].transform('nunique') > 1
@@ -84,11 +87,11 @@ def curve(frame: pd.DataFrame, title: str, unit: str,
         known = rows['reference'].notna().to_numpy()
         axes.plot(x[known], rows['reference'][known], color=colour, lw=1,
                   ls=':')
-        for x0, (ref, *bounds) in zip(x[known], rows.loc[known, [
+        for x0, (ref, *tolerances) in zip(x[known], rows.loc[known, [
                 'reference', 'lower', 'upper']].to_numpy(), strict=True):
-            for bound in bounds:
-                if not np.isnan(bound):
-                    axes.plot([x0, x0], [ref, ref * (1 + bound)], '-',
+            for tolerance in tolerances:
+                if not np.isnan(tolerance):
+                    axes.plot([x0, x0], [ref, ref * (1 + tolerance)], '-',
                               color=colour, lw=4, alpha=0.4,
                               solid_capstyle='butt')
     charts.size_axis(axes, every)

@@ -81,9 +81,9 @@ def over_runs(frame: pd.DataFrame, title: str, unit: str) -> Figure:
         for ref, lower, upper in last[
                 ['reference', 'lower', 'upper']].to_numpy():
             axes.axhline(ref, color=colour, lw=1, ls=':')
-            for bound in (lower, upper):
-                if not np.isnan(bound):
-                    axes.axhspan(*sorted((ref, ref * (1 + bound))),
+            for tolerance in (lower, upper):
+                if not np.isnan(tolerance):
+                    axes.axhspan(*sorted((ref, ref * (1 + tolerance))),
                                  color=colour, alpha=0.12, lw=0)
     step = -(-len(runs) // 5)
     ticks = range(len(runs) - 1, -1, -step)

@@ -75,10 +75,10 @@ def timeline(spans: pd.DataFrame, title: str, rows: str = 'rank') -> Figure:
                 looks.items()], height=0.4 + max(0.14 * len(ranks), 0.9))
     end = float((spans['start'] + spans['seconds']).max()) or 1.0
     unit, scale = ('s', 1.0) if end >= 2 else ('ms', 1e3)
-    for name, mine in spans.groupby('call'):
-        y = np.searchsorted(ranks, mine['rank'])
-        x = mine['start'].to_numpy() * scale
-        wide = mine['seconds'].to_numpy() * scale
+    for name, calls_of_name in spans.groupby('call'):
+        y = np.searchsorted(ranks, calls_of_name['rank'])
+        x = calls_of_name['start'].to_numpy() * scale
+        wide = calls_of_name['seconds'].to_numpy() * scale
         has_length = wide > 0
         high = 0.38
         boxes = np.stack([np.stack(p, -1) for p in (

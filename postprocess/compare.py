@@ -279,7 +279,8 @@ def _spreads(frame: pd.DataFrame, keys: list[str], alike: dict[str, str]
 
 
 def _spread(logs: np.ndarray) -> tuple[float, float]:
-    """Of the steps from run to run: a level that changed once is none."""
+    """The spread from the steps between sessions, which one change of level
+    does not widen."""
     steps = np.diff(logs) / math.sqrt(2)
     middle = float(np.median(np.abs(steps))) * 1.4826
     inner = np.clip(steps, -2.5 * middle, 2.5 * middle)

@@ -106,7 +106,7 @@ class Row(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What stands above a table."""
+        """The heading of a table."""
         way = '' if self.better == 'none' else f', {self.better} is better'
         unit = display_unit(self.unit) or 'dimensionless'
         return (f'{self.check} {self.params} @{self.system}:{self.partition}+'

@@ -92,7 +92,7 @@ def parameters_of(frame: pd.DataFrame) -> pd.DataFrame:
 
 def kinds(frame: pd.DataFrame, valid: np.ndarray
           ) -> tuple[np.ndarray, pd.DataFrame]:
-    """What records are of: a number for each record, and what it stands for.
+    """The kind of each record: a number per record, and a table of the kinds.
 
     :param frame: as perflogs.read gives it
     :param valid: records of runs that no guard refused; others are apart
@@ -194,7 +194,7 @@ def _split_panels(
 
 
 def _label(names: list[str], case: tuple, fields: list[str]) -> str:
-    """What people call the test case: 'inter_node, 2 nodes'."""
+    """The label of a test case: 'inter_node, 2 nodes'."""
     words = []
     for name in names:
         value = case[fields.index(name)]

@@ -44,7 +44,8 @@ def runs_needed(frame: pd.DataFrame, run: str | None = None,
 
 def _progress_of(records: pd.DataFrame, ahead: list[Progress]
                  ) -> dict[tuple[str, str, str], Progress]:
-    """How far the test cases of these records are, as `runs_needed`."""
+    """The progress of the test cases of these records, with the keys of
+    `runs_needed`."""
     keys = ['system', 'check', 'partition', 'environ', 'source', 'speed',
             'params']
     known = {(*(str(getattr(p, key)) for key in keys), p.edition): p
@@ -114,7 +115,7 @@ def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
 
 
 def _no_tolerance(metric: str, case: Progress | None) -> str:
-    """What a metric without a tolerance waits for: each for its own runs."""
+    """The text on what a metric without a tolerance needs."""
     of = case.needs_of if case else {}
     # What is judged instead stands in its place.
     other = judged.instead(case.family, metric) if case else None

@@ -54,7 +54,7 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Place:
-    """What a test case is, and where it runs."""
+    """The identity of a test case, and its place."""
     system: str
     partition: str
     environ: str
@@ -68,13 +68,13 @@ class Place:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What makes it this test case: perflogs.CASE. A hash does not:
+        """The identity of the test case: perflogs.CASE. A hash is not enough:
         test cases of two sources have the same, and it may change."""
         return tuple(getattr(self, name) for name in CASE)
 
     @property
     def planned(self) -> Key:
-        """What identifies it among the test cases of a plan."""
+        """The identity of the test case in a plan."""
         return self.partition, self.environ, self.case
 
 
@@ -150,7 +150,7 @@ def of_records(frame: pd.DataFrame) -> list[Result]:
 
 
 def of_newest(records: pd.DataFrame) -> list[Result]:
-    """The same, of the records that `newest` gave."""
+    """The result of each test case, from the records that `newest` gave."""
     nodes = _nodes(records)
     records = records.assign(rank=records['result'].map(ORDER.index))
     records = records.sort_values(['rank', 'guard'], ascending=[

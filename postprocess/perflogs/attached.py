@@ -98,7 +98,7 @@ def whole(name: str, text: str) -> int:
 
 
 def _there(file: Path) -> bool:
-    """Whether there is such a file, be it unreadable."""
+    """Whether a file exists, even if it is unreadable."""
     try:
         return bool(os.stat(file))
     except (FileNotFoundError, NotADirectoryError):

@@ -164,7 +164,7 @@ class Cache:
             if (sources := self._sources(file)) is not None}
 
     def _sources(self, file: Path) -> dict[str, Source] | None:
-        """What the metadata of a file say; None: it cannot be used."""
+        """The sources in the metadata of a file; None: it cannot be used."""
         try:
             if file.name.split('.')[1] != _checksum(file):
                 return None
@@ -306,7 +306,7 @@ class Cache:
 
 
 def _version_key() -> str:
-    """What the records depend on besides the perflogs: their columns, and
+    """A hash of all that records depend on besides the perflogs: columns and
     the metrics. To parse the files takes longer than a question."""
     digest = hashlib.sha256(f'{VERSION} {formats.types()}'.encode())
     for path in sorted([*ROOT.glob('config/*.yaml'),

@@ -178,7 +178,7 @@ def csv_cells(line: bytes) -> list[str]:
 
 
 def csv_row(line: bytes, columns: int) -> list[str]:
-    """The same; as many as there are columns."""
+    """The cells of a line of CSV with this number of columns."""
     return _as_many(csv_cells(line) if line.strip(b'\r') else [], columns)
 
 

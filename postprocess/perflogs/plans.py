@@ -75,7 +75,7 @@ class Plan(NamedTuple):
         return self.head['run']
 
     def key(self, case: dict[str, str]) -> tuple[str, str, str, str]:
-        """What tells a test case of a session from every other."""
+        """The identity of a test case of a session."""
         return self.run, case['partition'], case['environ'], case['case']
 
     def row(self, case: dict[str, str]) -> dict[str, str]:
@@ -148,7 +148,7 @@ def _left_of(head: str) -> dict[tuple[str, ...], int] | None:
 
 
 def rotated(folders: Iterable[Path | str]) -> list[Plan]:
-    """Of each system the newest plan that was made under a budget.
+    """The newest plan of each system that was made under a budget.
 
     :param folders: perflogs, or those of one system
     """

@@ -117,7 +117,7 @@ def opened(file: Path) -> Iterator[Any]:
 
 @dataclasses.dataclass
 class Source:
-    """How far a perflog was read."""
+    """The place up to which a perflog was read."""
     #: Inode, size and time of change.
     stat: list[int]
     #: Bytes of whole lines that were read, and number of the next line.
@@ -134,7 +134,7 @@ class Source:
 
 
 class Lines(NamedTuple):
-    """Whole lines of a perflog that follow each other, in a temporary file.
+    """Consecutive whole lines of a perflog, in a temporary file.
     """
     text: Path
     layout: Layout
@@ -277,7 +277,7 @@ def missing(con: duckdb.DuckDBPyConnection, files: Iterable[Path],
 
 
 def _layout(file: Path, header: bytes, report: Fault) -> Layout | None:
-    """What the columns after this header are; None: the reason why they
+    """The columns after this header; None: the reason why they
     are not known was reported."""
     ours = OURS.fullmatch(file.name.removesuffix('.gz'))
     if ours:

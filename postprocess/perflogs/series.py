@@ -39,7 +39,7 @@ class Series(NamedTuple):
 
     @property
     def kinds(self) -> set[str]:
-        """What the series are of: server, cpu, ..."""
+        """The kinds of the series: server, cpu, ..."""
         return {name.partition(' ')[0]
                 for name in self.points['series'].unique()}
 

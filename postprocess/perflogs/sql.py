@@ -142,7 +142,7 @@ def table(names: Sequence[str], rows: Iterator[tuple]) -> Iterator[str]:
 
 
 def _plain(cell: Any) -> Any:
-    """What a table and CSV show; times are UTC."""
+    """The text of a cell in a table and CSV; times are UTC."""
     if cell is None:
         return ''
     return cell.isoformat() + 'Z' if hasattr(cell, 'hour') and hasattr(

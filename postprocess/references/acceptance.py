@@ -25,7 +25,8 @@ class Refused(Exception):
 
 def difference(family: str, proposal: CommentedMap, accepted: Path
                ) -> list[str]:
-    """How a proposal differs from the accepted file: lines for people."""
+    """The lines for people on how a proposal differs from the accepted
+    file."""
     old = dict(leaves(editing.editable(accepted)))
     lines, same, differ = [], 0, 0
     for keys, entry in leaves(proposal):
@@ -287,7 +288,7 @@ def _description(entry: Mapping, metric: str) -> str:
 
 
 def _centre_change(before: Mapping, entry: Mapping, metric: str) -> str:
-    """How far the centre moved."""
+    """The change of the centre, for people."""
     if metric not in before or metric not in entry or any(
             e[metric][0] in (XFAIL, 0) for e in (before, entry)):
         return ''
@@ -304,7 +305,7 @@ def _source_text(entry: Mapping) -> str:
 def _is_unchanged(
     family: str, metric: str, before: Mapping, entry: Mapping
 ) -> bool:
-    """Whether a metric is as it was, within what can be printed."""
+    """Whether a metric is unchanged, apart from its last printed digit."""
     one, two = before.get(metric), entry.get(metric)
     if (metric in (before.get('$no_reference') or {})) != (
             metric in (entry.get('$no_reference') or {})):

@@ -151,7 +151,7 @@ def _of_case(key: tuple, runs: int, of_metrics: list[Judgement], mixed: bool
 
 def judgements(family: str, curves: Metrics,
                floors: Mapping[str, float] = {}) -> list[Judgement]:
-    """What the runs of a test case say of each judged metric.
+    """The tolerance of each judged metric, from the sessions of a test case.
 
     :param metrics: all that may be judged, and their curves
     """

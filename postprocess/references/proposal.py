@@ -419,7 +419,7 @@ def _regex(text: str) -> re.Pattern[str]:
 
 
 def _full(system: str, partition: str) -> str:
-    """What ReFrame's $partition is: system:partition."""
+    """The $partition of ReFrame: system:partition."""
     return f'{system}:{partition}'
 
 

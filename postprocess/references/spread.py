@@ -44,7 +44,7 @@ CHI2 = {2: 0.02010, 3: 0.11483, 4: 0.29711, 5: 0.55430, 6: 0.87209,
 
 def tolerance(values: Sequence[float], floor: float = FLOORS[''],
           resolution: float = 0.0) -> float:
-    """How much worse than the median one more run may be: a fraction.
+    """The fraction by which a further value may be worse than the median.
 
     :param values: a metric of each run
     :param floor: smallest tolerance, a fraction

@@ -32,7 +32,7 @@ BEFORE = 5
 
 def differences(before: pd.DataFrame, after: pd.DataFrame,
                 columns: Iterable[str] = CAUSES) -> list[str]:
-    """What runs have that none of those before had: `spec hash a -> b`.
+    """Values of sessions that no session before had: `spec hash a -> b`.
 
     :param before: rows of History.ran, the oldest first
     """
@@ -98,7 +98,7 @@ def changed(hist: History, this_session: Iterable[str]) -> list[Changed]:
 
 
 def _has_new_kind(before: pd.DataFrame, after: pd.DataFrame) -> bool:
-    """Whether there are nodes of a kind that no session before had: a test
+    """Whether nodes are of a kind that no session before had: a test
     case on other nodes of known kinds has not changed."""
     old, new = ({name for text in rows['machine'].astype(str)
                  for name in text.split()} for rows in (before, after))
@@ -106,7 +106,7 @@ def _has_new_kind(before: pd.DataFrame, after: pd.DataFrame) -> bool:
 
 
 def cpus_of_a_rank(binding: str) -> str:
-    """How many CPUs a rank could run on, by the column `binding`; which ones
+    """The number of CPUs of a rank, by the column `binding`; which ones
     they are, and on which node, may differ from session to session.
 
     >>> cpus_of_a_rank('n1:0-1,2-3 n2:0+4,1'), cpus_of_a_rank('n3:0..191')
@@ -123,7 +123,7 @@ def cpus_of_a_rank(binding: str) -> str:
 
 
 def _fact_differences(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
-    """How the facts of nodes differ: `kernel A -> B`."""
+    """The differences between facts of nodes: `kernel A -> B`."""
     old, new = before.iloc[-1], after.iloc[0]
     was, now = (_facts_of(str(row['file']), str(row['machine']).split()[0]
                           if str(row['machine']).split() else '')

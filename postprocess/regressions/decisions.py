@@ -56,7 +56,7 @@ def names(system: str, partition: str, environ: str, case: str,
 
 
 def folder(system: str) -> Path:
-    """Where the references of a system are, if it has a site's folder."""
+    """The folder of the references of a system."""
     return SITES / system / 'references'
 
 

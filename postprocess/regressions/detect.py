@@ -112,7 +112,7 @@ class Walk(NamedTuple):
 
 
 class Change(NamedTuple):
-    """How far a level is from its baseline, in the unit of the series."""
+    """The distance of a level from its baseline, in the unit of the series."""
     size: float
     low: float
     high: float
@@ -380,7 +380,7 @@ def _windows(z: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
 def _window_alarm(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
            now: _Stats, minimum: np.ndarray, age: np.ndarray,
            caution: np.ndarray) -> np.ndarray:
-    """Whether one of the windows that end the newest session alarms.
+    """Whether one of the windows that end with the newest session alarms.
 
     :param windows: as `_windows` gives them
     :param side: WORSE or BETTER

@@ -559,14 +559,14 @@ class _Judging:
         return list(rows_of_metric.values())
 
     def _gain(self, row: int) -> float:
-        """What a metric alone explains."""
+        """The part of the deviations that a single metric explains."""
         at = self.hist.at[row]
         z = self.z[row, at[self.walk.start[row]:self.hist.last[row] + 1]]
         z = z[np.isfinite(z)]
         return float(z.mean() ** 2 * math.sqrt(len(z))) if len(z) else 0.0
 
     def _is_large_enough(self, candidate: Candidate) -> bool:
-        """Whether a group's change is large enough to be told."""
+        """Whether a group's change is large enough to be reported."""
         log = self.case_log[
             candidate.cases, candidate.start : candidate.last + 1
         ]
@@ -720,7 +720,7 @@ class _Judging:
                 and self.hist.ran['nodes'].nunique() > 1 else '')
 
     def _cause(self, cases: list[int], start: int) -> str:
-        """What else changed on the first session of a change."""
+        """The changes of the environment in the first session of a change."""
         ran = self.hist.ran
         ran = ran[ran['of'].isin(cases)]
         return '; '.join(changes.differences(
@@ -780,7 +780,8 @@ def _pools(metrics: pd.DataFrame) -> np.ndarray:
 
 
 def _without_duplicates(groups: list[Group]) -> list[Group]:
-    """Of groups that are the same the last one, which says most."""
+    """The groups without duplicates; the last one, which is the most specific,
+    stays."""
     by_members = {group.there.tobytes(): group for group in groups}
     return list(by_members.values())
 
@@ -802,7 +803,7 @@ def _parts_of_job(
 
 def _advice(kind: str, name: str, ident: str, cause: str, cases: list[str],
           sure: float) -> str:
-    """What to do."""
+    """The advice for people."""
     known = (f'if the change was intended: ./plumb verdict accept {ident}; if '
              f'the problem is known: ./plumb verdict mute {ident} --until '
              'DATE --reason TEXT')

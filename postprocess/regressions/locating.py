@@ -1,9 +1,9 @@
-"""Which node or link is slow: pairs of nodes, which to measure, what they say.
+"""Search for slow nodes and links by measurements on pairs of nodes.
 
-Pure: `Search` says which pairs to measure next and takes their metrics; who
-runs them is another matter (cli/nightly/locate.py, bench/locate.py).
+`Search` selects the pairs to measure next and takes their values. Others run
+them (cli/nightly/locate.py, bench/locate.py).
 
-**What a pair says.** x is the logarithm of the metric of a job on two nodes,
+**Evidence of a pair.** x is the logarithm of the metric of a job on two nodes,
 signed so that more is slower. A pair has parts: its two nodes, the link
 between them, and, where the tree of switches is known, each switch on the way
 and its uplink. It is slow if any of its parts is: group testing (Dorfman,
@@ -29,7 +29,7 @@ pairs of one explanation differ by. Sigma is at least d / 5. Of three shares,
 20, 35 and 60 %, the one counts that ends with the largest likelihood of all
 pairs less what its parts and levels cost (Schwarz, 1978).
 
-**What explains them** is the set of parts with the largest sum of the evidence
+**The explanation** is the set of parts with the largest sum of the evidence
 of its pairs, less the logarithm of the prior odds for each part: log(n) for
 one of n nodes, 1 more for a switch, 2 more for a link. It is built greedily
 (the smallest consistent failure set of Duffield; greedy set cover). The
@@ -41,16 +41,16 @@ none. A part is
     good     at -log(1 / 0.02): one slow part in 50 passes,
     unclear  between the two, or where all its pairs are explained by others.
 
-**Which pairs.** First rounds of disjoint pairs, by the circle method of round
-robins: each node once a round, n / 2 jobs at the same time; one round, or as
-many as make twelve pairs, or one inside switches and one across. Then, round
-after round, the nodes that are not decided: those that are rather good are
-paired with each other, which needs fewer jobs than one by one where the
+**Selection of pairs.** First rounds of disjoint pairs, by the circle method of
+round robins: each node once a round, n / 2 jobs at the same time; one round,
+or as many as make twelve pairs, or one inside switches and one across. Then,
+round after round, the nodes that are not decided: those that are rather good
+are paired with each other, which needs fewer jobs than one by one where the
 chance is below 0.382 (Ungar, 1960); those that are rather slow with a node
-that is good, another one each time, inside and across switches in turn. A
-pair is repeated where its own link is in question, a switch is asked by other
-pairs through it. Nothing is measured that some other part explains anyway,
-and it is over when nothing is left that another pair could decide.
+that is good, another one each time, inside and across switches in turn. A pair
+is repeated where its own link is in question, a switch is asked by other pairs
+through it. Nothing is measured that some other part explains anyway, and it is
+over when nothing is left that another pair could decide.
 """
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def round_robin(nodes: Sequence[str]) -> list[list[Pair]]:
 
 @dataclass(frozen=True)
 class Finding:
-    """What is said of a part, and why."""
+    """The verdict on a part, and its evidence."""
     #: node, link, switch or uplink.
     kind: str
     name: str
@@ -202,7 +202,7 @@ class _Incidence(NamedTuple):
 
 
 class _Fit(NamedTuple):
-    """What the pairs so far say."""
+    """The fit to the pairs so far."""
     levels: dict[int, float]
     sigma: float
     #: The parts that explain them.
@@ -280,8 +280,8 @@ class Search:
         return min(shared, default=-1)
 
     def parts(self, a: str, b: str) -> Iterator[Part]:
-        """What a pair can be slow by. A switch above all nodes, and an uplink
-        of one node, or of all but one, say no more than others do."""
+        """The parts that can slow a pair. A switch above all nodes, and an
+        uplink of one node, or of all but one, say no more than others do."""
         yield 'node', a
         yield 'node', b
         yield ('link', *self._ordered(a, b))
@@ -370,7 +370,7 @@ class Search:
             busy.update((a, b))
 
         def is_informative(a: str, b: str, of: Iterable[Part]) -> bool:
-            """Whether another job of the pair would say something."""
+            """Whether another job on the pair gives information."""
             numbers = {self._number.get(part) for part in of}
             return self.climbs(a, b) in fit.levels and not any(
                 number in fit.chosen and number not in numbers
@@ -484,7 +484,7 @@ class Search:
     ) -> tuple[
         float, dict[int, float], float, frozenset[int], np.ndarray, np.ndarray
     ]:
-        """What explains the pairs, from a first level on; before it, how
+        """The explanation of the pairs, from a first level on; before it, how
         well it does: the logarithm of the likelihood of all pairs, less the
         priors of the parts, less log(pairs) / 2 for each level (Schwarz,
         1978)."""
@@ -578,7 +578,7 @@ class Search:
 
     def located(self, unit: str = '', expected: float | None = None
                 ) -> Located:
-        """What is known by now.
+        """The result so far.
 
         :param expected: the metric of a good pair as it was before, if that
             is known; where all are slower there is nothing to locate
@@ -648,8 +648,8 @@ class Search:
         return math.exp(-x if self.better == 'higher' else x)
 
     def _faster_pairs_note(self, fit: _Fit) -> str:
-        """Whether a level may be that of slow pairs: several pairs are faster
-        than any noise would have them. Empty: it is not."""
+        """A note if a level may be that of slow pairs: several pairs are
+        faster than any noise would have them. Empty: it is not."""
         x, of = np.array(self._x), np.array(self._of)
         level = np.array([fit.levels.get(kind, math.nan)
                           for kind in self._climbs])
@@ -663,7 +663,7 @@ class Search:
                 'switch; no node is reported as good')
 
     def _all_slow_note(self, fit: _Fit, expected: float | None) -> list[str]:
-        """Whether good pairs are slower than they were."""
+        """A note if good pairs are slower than before."""
         if not expected or not fit.levels:
             return []
         kinds = Counter(kind for kind in self._climbs if kind in fit.levels)
@@ -738,7 +738,8 @@ def _natural(name: str) -> list[Any]:
 
 
 def _chance(evidence: float, prior: float) -> float:
-    """That a part is slow: evidence and odds against it, as logarithms."""
+    """The probability that a part is slow, from the logarithms of evidence and
+    prior odds."""
     return 1 / (1 + math.exp(min(prior - evidence, 700.0)))
 
 
@@ -782,14 +783,14 @@ def _best_explanation(known: _Incidence, weight: np.ndarray,
 
 def _score(known: _Incidence, weight: np.ndarray, chosen: Iterable[int],
            covers: np.ndarray) -> float:
-    """What an explanation is worth."""
+    """The score of an explanation."""
     return float(weight[covers > 0].sum()) - float(
         known.prior[sorted(chosen)].sum())
 
 
 def _loss_without(known: _Incidence, weight: np.ndarray, covers: np.ndarray,
            number: int) -> float:
-    """What would be lost without a part that is chosen."""
+    """The loss of score without a chosen part."""
     pairs = known.members[number]
     return float(weight[pairs][covers[pairs] == 1].sum()
                  - known.prior[number])

@@ -142,7 +142,7 @@ def _with_twin(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _metrics(frame: pd.DataFrame, code: np.ndarray) -> pd.DataFrame:
-    """What each series is of."""
+    """The columns that describe each series."""
     last = np.zeros(code.max(initial=-1) + 1, int)
     np.maximum.at(last, code, np.arange(len(code)))
     table = frame.iloc[last][[

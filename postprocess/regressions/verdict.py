@@ -183,7 +183,7 @@ def of_perflogs(folder: str, session: str | None = None,
 def of_records(frame: pd.DataFrame, folders: Sequence[str],
                session: str | None = None, references: str | None = None
                ) -> Verdict:
-    """The same for records that were read already.
+    """The verdict on records that were read already.
 
     :param folders: where they were read: which sessions were partial
     """

@@ -343,7 +343,7 @@ class Page:
 
     @functools.cache                         # noqa: B019  (one page)
     def history(self, number: int) -> dict[str, list[tuple[int, str]]]:
-        """What a test case ran with: field -> [(first session,
+        """The environment of a test case: field -> [(first session,
         value)]."""
         runs = self._histories.get(number)
         changes: dict[str, list[tuple[int, str]]] = {}
@@ -493,7 +493,7 @@ class Page:
 
     def records(self, name: str, over_time: list[plots.OverTime]
                 ) -> plots.Records:
-        """What plots of a family are made of."""
+        """The records of a family for its plots."""
         table = self.data.table
         table = table[table['family'] == name]
         drawn, points = self.data.drawn, self.data.points
@@ -871,7 +871,7 @@ def _shortened_list(names: list[str], maximum: int = 6) -> str:
 
 def _program_texts(known: Family | None, programs: Iterable[str]
            ) -> list[tuple[str, str]]:
-    """What the plots of programs tell: (programs, text)."""
+    """The descriptions of the plots of programs: (programs, text)."""
     texts: dict[str, list[str]] = {}
     for program in programs:
         if known and (text := known.tells(program)):

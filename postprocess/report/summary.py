@@ -13,7 +13,7 @@ KEYS = ['kind', 'speed', 'metric', 'point']
 
 
 def points(frame: pd.DataFrame) -> pd.DataFrame:
-    """What the runs say of each metric at each point.
+    """Summarises each metric at each point over sessions.
 
     :param frame: records that count, one a run, with a column `kind`;
         sorted by time

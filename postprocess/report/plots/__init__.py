@@ -75,7 +75,7 @@ class Drawing:
     note: str = ''
 
     def content_hash(self) -> str:
-        """The same for plots that look the same: a hash of the arguments,
+        """A hash that is equal for plots that look the same: of the arguments,
         and of all that draws them."""
         digest = hashlib.sha256(_drawing_code())
         digest.update(f'{self.chart.__module__} {self.chart.__name__}'
@@ -91,7 +91,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Records:
-    """What plots of one family are made of."""
+    """The records of one family for its plots."""
     #: '' where they are of several (`plumb plot`).
     family: str
     #: Columns: `drawn`. A record is the `judged` one of its run, or a
@@ -109,7 +109,7 @@ class Records:
 
     @functools.cached_property
     def spreads(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Of the samples: summary.spreads."""
+        """summary.spreads of the samples."""
         return summary.spreads(self.frame[self.frame['sample']
                                           & self.frame['point'].notna()])
 
@@ -163,7 +163,7 @@ class Panel:
         return self.of(self.records.points)
 
     def of(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """What is of this metric and these series, with labels; a plot
+        """The rows of this metric and these series, with labels; a plot
         depends on the columns that it takes from it."""
         rows = frame[(frame['metric'] == self.metric)
                      & frame['kind'].isin(self.labels.index)]
@@ -187,7 +187,7 @@ class Panel:
 
 @functools.cache
 def _drawing_code() -> bytes:
-    """What a plot depends on besides its arguments."""
+    """All code that a plot depends on besides its arguments."""
     folder = Path(__file__).parent
     return b''.join(
         [importlib.metadata.version('matplotlib').encode()]
@@ -345,7 +345,7 @@ CHOICE = {'metric': metrics, 'where': where, 'by': fields, 'panel': fields,
 
 
 def without_curves(records: Records) -> Records:
-    """The same with those points alone that are of the whole run, and of
+    """The records with only the points of whole programs, and of
     test cases with a single size."""
     points = records.points
     one = points.groupby(['kind', 'metric'], observed=True)[
@@ -381,7 +381,7 @@ def size_suffix(points: pd.DataFrame) -> str:
 
 
 def main_metrics(family: str, names: set[str]) -> list[str]:
-    """What the page shows first: those metrics that are judged, or the first
+    """The metrics that the page shows first: the judged ones, or the first
     one with a better and a worse side.
 
     :param names: metrics that there are
@@ -479,7 +479,7 @@ def natural(text: str) -> str:
 
 
 def limits(panel: Panel) -> list[Mapping[str, Any]]:
-    """What physics says of a panel's metric, where it is the same for all of
+    """The physical limits of a panel's metric that are the same for all of
     its series; without what only the site's devices tell."""
     family = families().get(panel.records.family)
     params = panel.records.table.loc[panel.labels.index, 'params']

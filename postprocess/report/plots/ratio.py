@@ -79,7 +79,7 @@ def drawings(records: Records, of: str, base: str, metric: tuple[str, ...],
 
 def compared(records: Records, table: pd.DataFrame, of: str, base: str = ''
              ) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    """What two values of a field have in common: the other one, the base,
+    """The points that two values of a field have in common: other, base,
     and their records.points side by side, with `label` and `ratio`.
 
     :param base: what others are compared with; '': what most test cases are of

@@ -101,7 +101,7 @@ def drawings(records: Records, over: str, fit: str, at: tuple[Any, ...],
 
 
 def expected(x: np.ndarray, y: np.ndarray, fit: str) -> np.ndarray | None:
-    """What is expected at each x; None: too few points to say.
+    """The fitted value at each x; None: too few points.
 
     The slope is the median of those between any two points (Theil and Sen),
     so that one point that departs does not bend the line.
@@ -119,7 +119,7 @@ def expected(x: np.ndarray, y: np.ndarray, fit: str) -> np.ndarray | None:
 
 def deviations(frame: pd.DataFrame, fit: str
             ) -> tuple[np.ndarray | None, np.ndarray]:
-    """What is expected of a series, and how far from it each point is that
+    """The fit of a series, and the distance of each point from it that
     departs; NaN: it does not.
 
     :param frame: COLUMNS of one series

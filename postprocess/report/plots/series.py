@@ -1,4 +1,4 @@
-"""What a run left over time, one panel below the other (series.csv).
+"""Series of a session over time (series.csv), one panel below the other.
 
 The panels are the family's, in its family.yaml:
 

@@ -120,7 +120,7 @@ def labels_of(table: pd.DataFrame, by: Names = (), panel: Names = (),
     :param table: some rows of what `kinds` returns, to be told apart
     :param by: fields that series differ by, if they differ at all
     :param panel: fields that split a metric
-    :param most: series in a metric, whatever they differ by; 0: as many as
+    :param maximum: series in a plot, whatever they differ by; 0: as many as
         there are colours
     """
     by = tuple(name for name in by if name in table)

@@ -60,7 +60,7 @@ class Newest(NamedTuple):
 
 
 def newest(frame: pd.DataFrame) -> Newest:
-    """The series of the newest run of each test case, of at most MOST_RUNS.
+    """The series of the newest run of each test case, of at most MAX_RUNS.
 
     :param frame: as perflogs.read gives it
     """

@@ -159,7 +159,7 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
     :param pool: number of the series that each belongs together with; None:
         each stands alone
     :param floor: smallest spread, e.g. the last digit that is printed
-    :param least: smallest change that matters
+    :param minimum: smallest change that matters
     :param runs: runs of each session, and
     :param within: their standard deviation (NaN: one run)
     :param caution: added to the normal quantile of an alarm, for what stands

@@ -251,7 +251,7 @@ class _Judging:
                          metrics[perflogs.CASE].to_numpy()], bool)
         #: Metrics of the newest session; and those of which something is told.
         self.live = (last == self.newest) & np.isin(self.of, list(self.ran))
-        self.told = ~is_stale & (last > self.newest - RECENT) if standing \
+        self.reported = ~is_stale & (last > self.newest - RECENT) if standing \
             else self.live
         self.day = _date_of(label, hist)
         self.decisions = [one for one in decisions
@@ -331,7 +331,7 @@ class _Judging:
         """All that may be worse together, no two of them the same."""
         table = self.hist.metrics.iloc[self.head]
         live = np.zeros(self.cases, bool)
-        live[self.of[self.told]] = True
+        live[self.of[self.reported]] = True
         ran = np.isfinite(self.case_all)
         groups: list[Group] = []
         for kind, columns, name in (
@@ -355,7 +355,9 @@ class _Judging:
         groups = _without_duplicates(groups) + list(self._nodes(live))
         every = [Group(g.kind, g.name, g.system, g.there, False)
                  for g in groups]
-        several = np.bincount(self.of, self.told, self.cases) >= FEWEST_CASES
+        several = (
+            np.bincount(self.of, self.reported, self.cases) >= FEWEST_CASES
+        )
         for case in np.flatnonzero(live & several):
             members = np.zeros(self.cases, bool)
             members[case] = True
@@ -444,7 +446,9 @@ class _Judging:
     def _case_alarms(self) -> np.ndarray:
         """First session of the alarms of each case's metrics; -1: none."""
         first_alarm = np.full(self.cases, -1)
-        for row in np.flatnonzero(self.told & (self.state == detect.WORSE)):
+        for row in np.flatnonzero(
+            self.reported & (self.state == detect.WORSE)
+        ):
             start = self.hist.at[row, self.walk.start[row]]
             old = first_alarm[self.of[row]]
             first_alarm[self.of[row]] = start if old < 0 else min(old, start)
@@ -496,7 +500,7 @@ class _Judging:
     def regressions(self) -> tuple[list[Regression], list[Regression]]:
         """Regressions that are not muted, and those that are."""
         free = np.ones(self.cases, bool)
-        alarms = self.told & (self.state == detect.WORSE)
+        alarms = self.reported & (self.state == detect.WORSE)
         known = np.isin(self.rows, list(self.muted))
         free[self.of[alarms & known]] = False
         lines = [self._metric_regression([row], self.muted[int(row)])

@@ -226,7 +226,7 @@ class Search:
         :param above: node -> the switches above it, the nearest first
         :param slowdown: what is looked for: a fraction, 0.1 is 10 % less of
             what is better higher, 11 % more of what is better lower
-        :param most: rounds after the first ones
+        :param maximum: rounds after the first ones
         :param every: the whole round robin first, so that each link is seen
         :raises ValueError: fewer than two nodes, or no such fraction
         """

@@ -18,7 +18,7 @@ def points(frame: pd.DataFrame) -> pd.DataFrame:
     :param frame: records that count, one a run, with a column `kind`;
         sorted by time
     :returns: KEYS; `runs`, their `low` (10 %), `median` and `high` (90 %),
-        `least` and `most`; of the newest run its `run`, `value`,
+        `minimum` and `maximum`; of the newest run its `run`, `value`,
         `reference`, `lower`, `upper`, `result`
     """
     frame = frame[frame['value'].notna()]

@@ -90,12 +90,12 @@ def test_the_site_is_sound(faults, tmp_path):
     box.site = faults.site(box)
     features.check_site(box.site, 'faults.py')
     box.write_site()
-    told = {}
-    exec((tmp_path / 'site' / 'system.py').read_text(), told)
-    assert told['site_configuration'] == box.site
+    reported = {}
+    exec((tmp_path / 'site' / 'system.py').read_text(), reported)
+    assert reported['site_configuration'] == box.site
     with faults.spec(box), faults.before_ranks(box, 'taskset', '-c', '0'):
         features.check_site(box.site, 'faults.py')
-    assert box.site != told['site_configuration']
+    assert box.site != reported['site_configuration']
 
 
 def test_what_stands_before_the_program(faults, tmp_path):
@@ -165,9 +165,9 @@ def test_a_session_that_hangs_is_ended(faults, tmp_path):
     (tmp_path / 'reports').mkdir()
     box = faults.Box(tmp_path, types.SimpleNamespace(
         box=lambda *words, **more: subprocess.Popen(words[2:], **more)))
-    code, said = box.session(['sleep', '60'], {}, 0.2)
+    code, output = box.session(['sleep', '60'], {}, 0.2)
     assert code == -signal.SIGTERM
-    assert said == ['ended by bench/faults.py after 0 s']
+    assert output == ['ended by bench/faults.py after 0 s']
     assert box.session(['echo', 'x'], dict(os.environ)) == (0, ['x'])
 
 

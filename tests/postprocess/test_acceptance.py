@@ -136,18 +136,18 @@ def test_what_people_wrote_stays(site, capsys):
     site.propose(latencies(CALM) + latencies(CALM, params=OTHER))
     site.accept()
     text = site.osu.read_text()
-    mine = '# by hand: see #12\n' + text.replace(
+    rows = '# by hand: see #12\n' + text.replace(
         'OsuPt2pt:', 'complete: true   # in production\nOsuPt2pt:').replace(
         'latency@8B: [1.0, null, 0.05, us]',
         'latency@8B: [1.0, null, 0.2, us]   # the switch is shared', 1)
-    site.osu.write_text(mine)
+    site.osu.write_text(rows)
     inter = site.entry(OTHER)
     capsys.readouterr()
     # Only one of the two test cases ran since.
     site.propose(latencies(times(1.04)))
     assert 'set by hand: kept' not in capsys.readouterr().out
     assert site.accept() == 0
-    site.osu.write_text(mine)
+    site.osu.write_text(rows)
     site.propose(latencies(times(1.04), params=OTHER))
     assert '; set by hand: kept' in capsys.readouterr().out
     assert site.accept() == 0
@@ -171,13 +171,13 @@ def test_every_comment_stays(site):
     site.propose(latencies(WILD))
     site.accept()
     assert '$no_reference' in site.entry()
-    mine = []
+    rows = []
     for number, line in enumerate(site.osu.read_text().splitlines()):
         blank = ' ' * (len(line) - len(line.lstrip()))
-        mine += [f'{blank}# above {number}.',
+        rows += [f'{blank}# above {number}.',
                  line + f'   # beside {number}.' * (line[0] != '#')]
-    site.osu.write_text('\n'.join([*mine, '# the end.']) + '\n')
-    before = re.findall('# (?:above|beside|the) .*[.]', '\n'.join(mine))
+    site.osu.write_text('\n'.join([*rows, '# the end.']) + '\n')
+    before = re.findall('# (?:above|beside|the) .*[.]', '\n'.join(rows))
     # To unjudged again, and to a tolerance.
     for records in (latencies(WILD), latencies(CALM * 2)):
         site.propose(records)
@@ -244,9 +244,9 @@ def test_a_new_level_wants_its_reason(site, capsys):
     assert 'new, worse level: accept needs --reason' in \
         capsys.readouterr().out
     assert site.accept() == 1
-    said = capsys.readouterr()
-    assert 'the new level of latency@8B is worse' in said.err
-    assert '1 test case accepted, 1 left in osu.proposed.yaml' in said.out
+    output = capsys.readouterr()
+    assert 'the new level of latency@8B is worse' in output.err
+    assert '1 test case accepted, 1 left in osu.proposed.yaml' in output.out
     assert site.entry(OTHER)['latency@8B'][0] == 1.02
     assert site.entry(INTRA)['latency@8B'][0] == 1.0
     assert site.entry(INTRA, site.proposal)['latency@8B'][0] == 1.5
@@ -291,9 +291,9 @@ def test_numbers_are_numbers_for_every_reader(tmp_path, value):
 def test_checks_read_what_was_accepted(site):
     site.propose(latencies(WILD))
     site.accept()
-    found = names.read(site.osu)
-    assert found.checks and not found.complete
-    assert dict(names.leaves(found.checks)) == dict(names.leaves(
+    result = names.read(site.osu)
+    assert result.checks and not result.complete
+    assert dict(names.leaves(result.checks)) == dict(names.leaves(
         editing.editable(site.osu)))
 
 

@@ -90,9 +90,9 @@ def test_command_writes_csv_and_json(tmp_path, capsys):
     assert compare.main([*words, '--json', '-']) == 0
     assert len(json.loads(capsys.readouterr().out)) == len(rows) == 4
     assert compare.main(words) == 0
-    said = capsys.readouterr().out
-    assert 'bb compared with aa: 4 metrics in common: 4 better' in said
-    assert 'curve' in said
+    output = capsys.readouterr().out
+    assert 'bb compared with aa: 4 metrics in common: 4 better' in output
+    assert 'curve' in output
 
 
 @pytest.mark.parametrize('words, why', [

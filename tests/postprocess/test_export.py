@@ -116,13 +116,13 @@ def expected(frame: pd.DataFrame, case: str, last: int) -> list[tuple]:
         if case in name:
             kept.setdefault((name, row.point, row.run), []).append(row)
     runs = sorted({run for *_, run in kept})[-last:]
-    found = []
+    result = []
     for (name, point, run), rows in kept.items():
         judged = [r for r in rows if r.repetition == 0] or rows
         if run in runs:
-            found.append((name, point, run, statistics.median(
+            result.append((name, point, run, statistics.median(
                 r.value for r in judged)))
-    return sorted(found)
+    return sorted(result)
 
 
 @pytest.mark.parametrize('seed', range(3))

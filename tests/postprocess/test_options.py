@@ -56,11 +56,11 @@ def test_site_chooses_the_records(two_sites, tmp_path, capsys, command):
     assert ("no records of site 'bet' (the perflogs have alpha, beta); did "
             "you mean 'beta'?") in capsys.readouterr().err
     assert main_of(command)([*words, '--site', 'beta']) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     if command == 'report':
-        said = (tmp_path / 'out' / 'index.html').read_text()
+        output = (tmp_path / 'out' / 'index.html').read_text()
     if command in ('report', 'history', 'export', 'sql'):
-        assert 'beta' in said and 'alpha' not in said
+        assert 'beta' in output and 'alpha' not in output
 
 
 @pytest.mark.parametrize('option', ['--csv', '--json'])
@@ -105,8 +105,8 @@ def test_an_option_takes_the_same_everywhere():
         for action in parser._actions:
             for option in action.option_strings:
                 takes[option].add((action.nargs, action.metavar))
-    differs = {option: found for option, found in takes.items()
-               if len(found) > 1}
+    differs = {option: result for option, result in takes.items()
+               if len(result) > 1}
     assert not differs
 
 

@@ -163,11 +163,11 @@ def test_page_table_and_exit_codes_agree(tmp_path, monkeypatch):
             shown |= set(ended.values())
             code, line, text = page(root, tmp_path / str(number))
             assert code == bool(failed)
-            said = sum(int(number) for number in re.findall(
+            output = sum(int(number) for number in re.findall(
                 r'(\d+) (?:failed|not run)', line))
             gone = int((re.search(r'<b>(\d+)</b> known faults? fixed', text)
                         or [0, 0])[1])
-            assert said + gone == len(failed), (ended, line)
+            assert output + gone == len(failed), (ended, line)
     assert seen == shown == set(ends)
 
 

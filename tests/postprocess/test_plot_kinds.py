@@ -241,12 +241,12 @@ def test_plots_that_are_the_same_are_not_drawn_again(tmp_path, monkeypatch):
     page(tmp_path, [])
     assert len(drawn) == 4 and 'osu_latency' in drawn[-1]
     # A metric that no page has any more goes; what is not ours stays.
-    mine = file.with_name('mine.svg')
-    mine.write_text('<svg/>')
+    rows = file.with_name('mine.svg')
+    rows.write_text('<svg/>')
     monkeypatch.setitem(FAMILIES, 'osu', family(
         tmp_path, 'plots:\n- {kind: curve, metric: bandwidth}\n'))
     page(tmp_path, [])
-    assert list(file.parent.iterdir()) == [mine]
+    assert list(file.parent.iterdir()) == [rows]
 
 
 def test_a_limit_of_the_devices_is_a_line_of_the_curve(tmp_path, monkeypatch):
@@ -280,11 +280,11 @@ def test_a_page_asks_once_how_far_its_cases_are(tmp_path, monkeypatch):
     from cli.session import account
     from postprocess import outcomes
     from postprocess.references import progress
-    asked: list[int] = []
+    requests: list[int] = []
     ahead = progress.progress
 
     def count(frame, *more):
-        asked.append(len(frame))
+        requests.append(len(frame))
         return ahead(frame, *more)
     monkeypatch.setattr(outcomes, 'progress', count)
     monkeypatch.setattr(report, 'progress', count)
@@ -293,7 +293,7 @@ def test_a_page_asks_once_how_far_its_cases_are(tmp_path, monkeypatch):
     run = make.record(day=4)['run']
     plan = type('Plan', (), {'run': run, 'cases': []})
     account.rows(plan, made.records, [], made.ahead)
-    assert len(asked) == 1
+    assert len(requests) == 1
     assert outcomes.runs_needed(
         made.records, run, made.ahead
     ) == outcomes.runs_needed(made.records, run)

@@ -72,9 +72,9 @@ def test_centre_spread_and_one_side(tmp_path, capsys):
         'latency@64B': [1.0, None, None, 'us'],
         'worst_ratio': [1.0, None, 0.3, '1']}
     text = (tmp_path / 'out/osu.proposed.yaml').read_text()
-    for said in ('suite: 0123456789ab; ReFrame: 4.10.4', 'osu_latency 7.5',
+    for output in ('suite: 0123456789ab; ReFrame: 4.10.4', 'osu_latency 7.5',
                  'openmpi 5.0.6', 'nodes: n1'):
-        assert said in text
+        assert output in text
     assert 'osu.proposed.yaml: proposed' in capsys.readouterr().out
 
 
@@ -176,8 +176,8 @@ def test_a_store_of_another_version_is_another_program(tmp_path):
 def test_bad_runs_are_never_used(tmp_path, capsys, columns, why):
     bad = latencies([50.0] * 4, **columns)
     code, _ = run(tmp_path / 'a', bad)
-    said = capsys.readouterr()
-    assert code == 1 and why in said.err and said.err.count('\n') == 1
+    output = capsys.readouterr()
+    assert code == 1 and why in output.err and output.err.count('\n') == 1
     good = [{**r, 'run': r['run'] + '-b', 'time': r['time']}
             for r in latencies([1.0] * 5)]
     code, refs = run(tmp_path / 'b', bad + good)

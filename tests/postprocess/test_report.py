@@ -52,8 +52,8 @@ def panels(tmp_path, records) -> list[plots.Panel]:
 
 def data(text: str) -> dict:
     """What a page can look up."""
-    [found] = re.findall(r'<script id="data"[^>]*>(.*?)</script>', text, re.S)
-    return json.loads(found)
+    [match] = re.findall(r'<script id="data"[^>]*>(.*?)</script>', text, re.S)
+    return json.loads(match)
 
 
 def boxes(tmp_path, records) -> list:
@@ -233,13 +233,13 @@ def test_a_case_with_nothing_to_judge_waits_for_nothing(tmp_path):
     assert '0 test cases without a reference' in visible(text)
 
 
-@pytest.mark.parametrize('value, told', [
+@pytest.mark.parametrize('value, is_news', [
     (0.59, True), (0.61, False), (1.1, False)])
-def test_better_is_news(tmp_path, value, told):
+def test_better_is_news(tmp_path, value, is_news):
     code, text = page(tmp_path, [make.record('latency', value, 8, **JUDGED)])
     assert code == 0 and '✓ passed osu_latency' in visible(text)
-    assert ('1 improved: propose again' in visible(text)) is told
-    assert ('improved: propose again' in text) is told
+    assert ('1 improved: propose new references' in visible(text)) is is_news
+    assert ('improved: propose a new reference' in text) is is_news
 
 
 def test_a_line_that_is_no_number_is_told_once_and_the_page_goes_on(
@@ -249,8 +249,8 @@ def test_a_line_that_is_no_number_is_told_once_and_the_page_goes_on(
         ((1.0, 8), (float('nan'), 16), (float('nan'), 32))])
     code, text = page(tmp_path, [])
     assert code == 1 and '✓ passed osu_latency' in visible(text)
-    said = capsys.readouterr().err.splitlines()
-    assert said == [f"plumb report: {file}:3: value 'nan' is not a finite "
+    output = capsys.readouterr().err.splitlines()
+    assert output == [f"plumb report: {file}:3: value 'nan' is not a finite "
                     'number; remove the line, or restore the file (and 1 '
                     'more)']
 
@@ -359,12 +359,12 @@ def test_series_are_named_by_what_differs(tmp_path):
 
 
 def test_many_series_are_split_over_plots(tmp_path):
-    found = panels(tmp_path, [
+    result = panels(tmp_path, [
         make.record('latency', 1.0, 8, num_nodes=n, params=f'algorithm={a}')
         for n in (1, 2, 4) for a in ('ring', 'tree')])
-    assert [panel.title for panel in found] == [
+    assert [panel.title for panel in result] == [
         'osu_latency: latency, ring', 'osu_latency: latency, tree']
-    for panel in found:
+    for panel in result:
         assert list(panel.labels['label']) == ['1 node', '2 nodes', '4 nodes']
 
 

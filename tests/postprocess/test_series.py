@@ -38,7 +38,7 @@ def tao_record(metric='total_qps', value=9000.0, **columns) -> dict:
 
 def rows(servers=1, dip=(), ratio=0.89, cpu=(75.0, 20.0)) -> list[list]:
     """Points a second of a run; those of server 0 in `dip` do not count."""
-    found: list[list] = []
+    result: list[list] = []
     for second in range(1, 56):
         phase = next(p for end, p in PHASES if second <= end)
         for server in range(servers):
@@ -49,16 +49,16 @@ def rows(servers=1, dip=(), ratio=0.89, cpu=(75.0, 20.0)) -> list[list]:
             if second in dip and server == 0:
                 why, hit = LOW, 0.7
             total = 9000.0 * busy
-            found += [
+            result += [
                 [second + server / 10, f'server {server}', metric, value,
                  unit, phase, int(not why), why] for metric, value, unit in
                 (('fast_qps', total * hit, '1/s'),
                  ('slow_qps', total * (1 - hit), '1/s'),
                  ('total_qps', total, '1/s'), ('hit_rate', hit, '1'))]
-        found += [[second, 'cpu n1', metric, value, '%', phase, '', '']
+        result += [[second, 'cpu n1', metric, value, '%', phase, '', '']
                   for metric, value in zip(('cpu_total', 'cpu_user'), cpu,
                                            strict=False)]
-    return found
+    return result
 
 
 def attach(root: Path, record: dict, points: list[list]) -> Path:
@@ -96,10 +96,10 @@ def shown(tmp_path: Path) -> str:
 
 def read(tmp_path: Path, points: list[list]) -> series.Series:
     faults: list = []
-    found = series.read(attach(tmp_path, tao_record(), points), TAO.series,
+    result = series.read(attach(tmp_path, tao_record(), points), TAO.series,
                         faults)
     assert not faults
-    return series.Series(0, found)
+    return series.Series(0, result)
 
 
 def drawn(one: series.Series):
@@ -165,8 +165,8 @@ def test_only_the_newest_run_of_a_case(tmp_path):
         old := tao_record(day=1), new := tao_record(day=2)])
     attach(tmp_path / 'perflogs', old, rows()).write_text('damaged')
     attach(tmp_path / 'perflogs', new, rows())
-    found = series.newest(perflogs.read(tmp_path / 'perflogs'))
-    assert len(found.series) == 1 and not found.faults
+    result = series.newest(perflogs.read(tmp_path / 'perflogs'))
+    assert len(result.series) == 1 and not result.faults
 
 
 def test_cases_are_bounded(tmp_path, monkeypatch):
@@ -174,8 +174,8 @@ def test_cases_are_bounded(tmp_path, monkeypatch):
     for day in range(5):
         record = tao_record(day=day, params=f'job={day}', case=f'c{day}')
         site(tmp_path, record, rows()[:6])
-    found = series.newest(perflogs.read(tmp_path / 'perflogs'))
-    assert len(found.series) == 2 and found.more == 3
+    result = series.newest(perflogs.read(tmp_path / 'perflogs'))
+    assert len(result.series) == 2 and result.more == 3
     code, words = page(tmp_path)
     assert code == 0 and '3 older sessions are not drawn' in words
 
@@ -298,8 +298,8 @@ def test_a_case_cannot_lead_elsewhere(tmp_path):
     file = site(tmp_path, tao_record(), rows())
     make.write(tmp_path / 'perflogs', [
         tao_record(day=9, case=f'../{file.parent.name}')])
-    found = series.newest(perflogs.read(tmp_path / 'perflogs'))
-    assert found == series.Newest([], [], 0)
+    result = series.newest(perflogs.read(tmp_path / 'perflogs'))
+    assert result == series.Newest([], [], 0)
 
 
 def test_points_that_count_are_filled(tmp_path):
@@ -416,7 +416,7 @@ def test_metrics_without_a_point_are_drawn_and_listed(tmp_path):
     [data] = re.findall(r'<script id="data"[^>]*>(.*?)</script>',
                         shown(tmp_path), re.S)
     numbers = json.loads(data)['numbers']
-    found = {numbers['metrics'][row[2]][0]: row[4:9]
+    result = {numbers['metrics'][row[2]][0]: row[4:9]
              for row in numbers['rows']}
     # Newest, median, least and most of two runs.
-    assert found == {name: [2.5, 2.0, 1.5, 2.5, 2] for name in names}
+    assert result == {name: [2.5, 2.0, 1.5, 2.5, 2] for name in names}

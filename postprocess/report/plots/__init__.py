@@ -414,7 +414,7 @@ def panels(records: Records, metric: tuple[str, ...] = (),
 
     :param merge: fields that tell no series apart: test cases that differ in
         nothing else are points of one
-    :param most: series in a plot, where that is not what all have
+    :param maximum: series in a plot, where that is not what all have
     :param drop: of some kinds, fields that tell no series apart
     """
     table = matching_kinds(records.table, where)

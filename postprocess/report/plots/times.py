@@ -27,7 +27,7 @@ COLUMNS = ['row', 'label', 'speed', 'metric', 'runs', 'median', 'minimum',
 
 
 def drawings(records: Records) -> Iterator[Drawing]:
-    """A plot for each partition and environment, and MOST_ROWS programs."""
+    """A plot for each partition and environment, and MAX_ROWS programs."""
     spent = records.points[records.points['metric'].isin(TIMES)]
     table = records.table[records.table.index.isin(spent['kind'])]
     for place, kinds in table.groupby(['system', 'partition', 'environ']):

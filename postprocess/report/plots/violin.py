@@ -101,7 +101,7 @@ def call_label(call: str) -> str:
 
 
 def quantiles(values: pd.Series) -> np.ndarray:
-    """Values that are distributed as these are, MOST_CALLS at most; with the
+    """Values that are distributed as these are, MAX_CALLS at most; with the
     least and the most."""
     if len(values) <= MAX_CALLS:
         return np.sort(values.to_numpy())

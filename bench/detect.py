@@ -6,7 +6,7 @@
     others/bin/python bench/detect.py --others
 
 Each history has 30 sessions of warm-up, and one value per session. The first
-table has false alarms per 10 000 metric-nights after the warm-up, for each
+table has false alarms per 10 000 metric-sessions after the warm-up, for each
 kind of noise: alarms that begin, and sessions that are reported as worse. The
 second one has the share of steps that is found in time and, of those found,
 the share that begins within a session of the truth.
@@ -34,11 +34,11 @@ BATCH = 5000
 
 def ar(rng, shape, phi):
     steps = rng.standard_normal(shape)
-    found = steps.copy()
+    series_ = steps.copy()
     for t in range(1, shape[1]):
-        found[:, t] = phi * found[:, t - 1] + np.sqrt(
+        series_[:, t] = phi * series_[:, t - 1] + np.sqrt(
             1 - phi ** 2) * steps[:, t]
-    return found
+    return series_
 
 
 def outliers(rng, x):
@@ -52,7 +52,7 @@ def missing(rng, x):
 
 
 def classes(rng, x):
-    """Two speeds, 40 % apart, that no speed probe tells."""
+    """Two speeds, 40 % apart, that no speed probe reports."""
     return x + 40 * (rng.random(x.shape) < 0.3)
 
 
@@ -61,15 +61,17 @@ KINDS = {
     'AR(1) 0.5': lambda rng, s: ar(rng, s, 0.5),
     'white, 2 % outliers': lambda rng, s: outliers(rng, ar(rng, s, 0.0)),
     'AR(1) 0.5, 2 % outliers': lambda rng, s: outliers(rng, ar(rng, s, 0.5)),
-    'white, nights missing': lambda rng, s: missing(rng, ar(
+    'white, sessions missing': lambda rng, s: missing(rng, ar(
         rng, (s[0], s[1] * 3 // 2), 0.0)),
     'heavy tails (t, 3)': lambda rng, s: rng.standard_t(3, s),
-    'two speeds, not told apart': lambda rng, s: classes(rng, ar(rng, s, 0)),
+    'two speeds, no speed class': lambda rng, s: classes(rng, ar(rng, s, 0)),
 }
 #: (name, step, sessions to find it in, sessions before it).
-STEPS = (('5 % in 3 nights', 0.05, 3, 30), ('3 % in 6 nights', 0.03, 6, 30),
-         ('5 % in 3 nights', 0.05, 3, 60), ('3 % in 6 nights', 0.03, 6, 60),
-         ('drift, 5 % in 25 nights', np.arange(1, 28) * 0.002, 25, 60))
+STEPS = (('5 % in 3 sessions', 0.05, 3, 30),
+         ('3 % in 6 sessions', 0.03, 6, 30),
+         ('5 % in 3 sessions', 0.05, 3, 60),
+         ('3 % in 6 sessions', 0.03, 6, 60),
+         ('drift, 5 % in 25 sessions', np.arange(1, 28) * 0.002, 25, 60))
 
 
 def histories(rng, kind, shape, width):
@@ -80,9 +82,9 @@ def widths(rng, series, together):
     """Noise of each series in percent."""
     if not together:
         return np.ones((series, 1))
-    found = np.exp(rng.uniform(np.log(0.5), np.log(2), (series, 1)))
-    found[::TOGETHER] = 1.0
-    return found
+    factors = np.exp(rng.uniform(np.log(0.5), np.log(2), (series, 1)))
+    factors[::TOGETHER] = 1.0
+    return factors
 
 
 def pools(series, together):
@@ -120,17 +122,17 @@ OTHERS = {'otava': otava, 'ruptures': ruptures}
 
 
 def false_alarms(rng, kind, together, series):
-    begins = told = sessions = 0
+    begins = alarms = sessions = 0
     for _ in range(0, series, BATCH):
         size = min(series, BATCH)
         x = histories(rng, kind, (size, WARM + AFTER),
                       widths(rng, size, together))
         worse = ours(x, together).states == detect.WORSE
         begins += int((worse[:, WARM:] & ~worse[:, WARM - 1:-1]).sum())
-        told += int(worse[:, WARM:].sum())
+        alarms += int(worse[:, WARM:].sum())
         sessions += worse[:, WARM:].size
-    return {'begins': 1e4 * begins / sessions, 'told': 1e4 * told / sessions,
-            'sessions': sessions}
+    return {'begins': 1e4 * begins / sessions,
+            'alarms': 1e4 * alarms / sessions, 'sessions': sessions}
 
 
 def risen(step, sessions):
@@ -143,44 +145,44 @@ def risen(step, sessions):
 def power(rng, step, within, before, together, series):
     x = histories(rng, 'white', (series, before + within + 2),
                   widths(rng, series, together))
-    mine = np.zeros(series, bool)
-    mine[::TOGETHER if together else 1] = True
-    x[mine, before:] += risen(step, within + 2)
+    affected = np.zeros(series, bool)
+    affected[::TOGETHER if together else 1] = True
+    x[affected, before:] += risen(step, within + 2)
     walk = ours(x, together)
     worse = walk.states == detect.WORSE
-    fair = mine & ~worse[:, :before].any(1)
-    found = worse[:, before:before + within].any(1)
+    fair = affected & ~worse[:, :before].any(1)
+    detected = worse[:, before:before + within].any(1)
     late = fair & worse[:, -1]
-    return {'power': float(found[fair].mean()), 'begin': float(
+    return {'power': float(detected[fair].mean()), 'begin': float(
         (abs(walk.start[late] - before) <= 1).mean())}
 
 
 def same_session(rng, share, series, reruns=5):
-    """5 % with reruns in the same session; share: of the variance that is the
-    night's and that reruns do not redraw."""
+    """5 % with reruns in the same session; share: the part of the variance
+    that all runs of a session have in common."""
     shape = series, WARM + 31
     session = np.sqrt(share) * rng.standard_normal(shape)
-    one = session + np.sqrt(1 - share) * rng.standard_normal(shape)
+    noise = session + np.sqrt(1 - share) * rng.standard_normal(shape)
     again = session[:, -1:] + np.sqrt(1 - share) * rng.standard_normal(
         (series, reruns))
-    found = {}
+    counts = {}
     for name, step in (('power', 0.05), ('false', 0.0)):
-        x = np.log1p(0.01 * one)
+        x = np.log1p(0.01 * noise)
         x[:, -1] += np.log1p(step)
         first = detect.walk(x, pool=pools(series, True))
         runs = np.ones(shape, int)
         within = np.full(shape, np.nan)
-        asked = first.suspect
+        suspects = first.suspect
         more = np.log1p(0.01 * again) + np.log1p(step)
         every = np.concatenate([x[:, -1:], more], 1)
-        x[asked, -1] = np.median(every[asked], 1)
-        runs[asked, -1] = 1 + reruns
-        within[asked, -1] = every[asked].std(1, ddof=1)
+        x[suspects, -1] = np.median(every[suspects], 1)
+        runs[suspects, -1] = 1 + reruns
+        within[suspects, -1] = every[suspects].std(1, ddof=1)
         last = detect.walk(x, pool=pools(series, True), runs=runs,
                            within=within).states
         hit = (last[:, -1] == detect.WORSE) & (last[:, -2] == 0)
-        found[name] = float(hit[last[:, -2] == 0].mean())
-    return {'power': found['power'], 'begins': 1e4 * found['false']}
+        counts[name] = float(hit[last[:, -2] == 0].mean())
+    return {'power': counts['power'], 'begins': 1e4 * counts['false']}
 
 
 def of_25(rng, rounds):
@@ -203,25 +205,25 @@ def of_25(rng, rounds):
 
 def others(rng, name, tool, series):
     """A tool as it comes, on few histories."""
-    found = {}
+    counts = {}
     for kind in ('white', 'AR(1) 0.5', 'white, 2 % outliers'):
         x = histories(rng, kind, (series, 66), 1.0)
         hits = sum(any(at >= 59 for at in tool(row)) for row in x)
-        found[kind] = hits / series
+        counts[kind] = hits / series
     for step_name, step, within, before in STEPS[2:]:
         x = histories(rng, 'white', (series, before + within), 1.0)
         x[:, before:] += risen(step, within)
-        found[step_name] = sum(
+        counts[step_name] = sum(
             any(at >= before - 2 for at in tool(row)) for row in x) / series
-    return found
+    return counts
 
 
 def main() -> bool:
     cmd = option_parser(__doc__)
     cmd.add_argument('--series', type=int, default=10000, help='histories of '
-                     'the false alarms, of 100 nights each (default: 10000)')
+                     'the false alarms, of 100 sessions each (default: 10000)')
     cmd.add_argument('--others', action='store_true',
-                     help='only what is beside ours')
+                     help='measure only the other tools')
     cmd.add_argument('--seed', type=int, default=1)
     args = cmd.parse_args()
     rng = np.random.default_rng(args.seed)
@@ -241,8 +243,8 @@ def main() -> bool:
 def of_ours(rng, count):
     """Prints the table; returns the goals that were missed."""
     missed = []
-    print('false alarms per 10 000 metric-nights: begin, nights told '
-          '(fixed threshold: nights)')
+    print('false alarms per 10 000 metric-sessions: alarms that begin, '
+          'sessions with an alarm (fixed threshold: sessions)')
     for kind in KINDS:
         goal = kind in ('white', 'AR(1) 0.5')
         series = count if goal else max(count // 5, TOGETHER)
@@ -253,13 +255,13 @@ def of_ours(rng, count):
         x = histories(rng, kind, (2000, WARM + AFTER), 1.0)
         row['fixed'] = 1e4 * float(fixed(x)[:, WARM:].mean())
         print(f"  {kind:28} together {row['together']['begins']:6.2f} "
-              f"{row['together']['told']:7.2f}   alone "
-              f"{row['alone']['begins']:6.2f} {row['alone']['told']:7.2f}   "
+              f"{row['together']['alarms']:7.2f}   alone "
+              f"{row['alone']['begins']:6.2f} {row['alone']['alarms']:7.2f}   "
               f"fixed {row['fixed']:8.1f}   of "
-              f"{row['together']['sessions']} nights", flush=True)
+              f"{row['together']['sessions']} sessions", flush=True)
         if goal and row['together']['begins'] > 1:
             missed.append(f'false alarms, {kind}')
-    print('steps found in time; begin within a night')
+    print('steps found in time; begin found to within a session')
     for name, step, within, before in STEPS:
         row = {}
         for together in (True, False):
@@ -275,16 +277,16 @@ def of_ours(rng, count):
             missed.append(f'{name} after {before}')
     for share in (0.0, 0.25, 0.5):
         row = same_session(rng, share, 5000)
-        print(f'  5 % in the same night with 5 reruns, {share:.0%} of the '
-              f"variance the night's: {row['power']:.3f}; false "
+        print(f'  5 % in the same session with 5 reruns, {share:.0%} of the '
+              f"variance the session's: {row['power']:.3f}; false "
               f"{row['begins']:.1f} per 10 000", flush=True)
         if not share and row['power'] < 0.95:
-            missed.append('5 % in the same night')
+            missed.append('5 % in the same session')
     row = of_25(rng, 200)
-    print(f"  1 % on 25 figures in 3 nights: {row['power']:.3f}; false "
+    print(f"  1 % on 25 metrics in 3 sessions: {row['power']:.3f}; false "
           f"{row['false']:.3f}", flush=True)
     if row['power'] < 0.95:
-        missed.append('1 % on 25 figures')
+        missed.append('1 % on 25 metrics')
     return missed
 
 

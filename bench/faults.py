@@ -1,27 +1,27 @@
 #!/usr/bin/env python3
-"""Injects the faults of a cluster, session after session: are they found?
+"""Injects faults into a cluster, and measures whether the verdict finds them.
 
-    P=.plumbline/venv/bin/python          # ./plumb env --site devcluster
-    $P bench/faults.py --dry-run          # the sessions, and what each fault
-    is $P bench/faults.py                    # all of it, as root $P
-    bench/faults.py --resume           # goes on where it stopped
+    P=.plumbline/venv/bin/python        # ./plumb env --site devcluster
+    $P bench/faults.py --dry-run        # the sessions, and the faults
+    $P bench/faults.py                  # the whole campaign, as root
+    $P bench/faults.py --resume         # continues where it stopped
 
 One fault alone, with a short history (twelve clean sessions leave eight or
-nine for a baseline, the fewest that judge; --dir must be one of its own):
+nine for a baseline, the fewest that suffice; --dir must be one of its own):
 
     $P bench/faults.py --only rate-half --clean 12 --after 0 --dir /tmp/half
 
 The campaign runs on a cluster in a box (tests/cluster): clean sessions as a
-history, some sessions of each fault, clean sessions at the end. A session is
-one session of ReFrame with six short test cases and the verdict on it. All
-links have the same limit, and the jobs run one after the other: the links set
-the pace, not the machine's CPUs. Sessions follow each other at once. The date
-in the identifier of the session ($PLUMBLINE_RUN_ID) makes them sessions.
+history, some sessions of each fault, clean sessions at the end. A session has
+six short test cases, and a verdict follows it. All links have the same limit,
+and the jobs run one after the other: the links set the pace, not the CPUs of
+the machine. Sessions follow each other at once. The identifier of a session
+($PLUMBLINE_RUN_ID) gives each session a date of its own.
 
 A session that takes longer than 15 minutes is ended. If the cluster breaks
 down, the campaign ends, and --resume goes on with a new cluster. A fault that
 this machine cannot have is skipped with the reason; --resume tries it again.
---dir keeps one line of JSON per session (nights.jsonl) and the tables
+--dir keeps one line of JSON per session (sessions.jsonl) and the tables
 (report.md).
 """
 from __future__ import annotations
@@ -109,8 +109,8 @@ def plan(clean: int, sessions: int, after: int, faults: Sequence[str]
             for number, (kind, n) in enumerate(rows, 1)]
 
 
-def session_of(first: datetime.date, number: int) -> str:
-    """The identifier of a session that stands for a session.
+def session_id(first: datetime.date, number: int) -> str:
+    """The identifier of a session.
 
     :arg number: of the sessions that began so far; one that was cut short
         has a date of its own
@@ -123,11 +123,11 @@ def day_of(run: str) -> str:
     return f'{run[:4]}-{run[4:6]}-{run[6:8]}'
 
 
-# What a session says -------------------------------------------------------
+# What a session reports ----------------------------------------------------
 
 @dataclass(frozen=True)
-class Told:
-    """One thing that a session says."""
+class Report:
+    """One line that a session reports."""
     #: failure, regression, changed, session.
     kind: str
     #: Guard, metric, or what changed.
@@ -136,31 +136,31 @@ class Told:
     words: str
 
 
-def told(session: Mapping[str, Any], since: str, verdict: str = 'verdict'
-         ) -> list[Told]:
-    """All that a session says of what began on or after a date, the surest
-    first.
+def reports(session: Mapping[str, Any], since: str, verdict: str = 'verdict'
+            ) -> list[Report]:
+    """All that a session reports of what began on or after a date, the most
+    certain first.
 
     :arg since: a date; the beginning of a change is known to a session or so
     :arg verdict: `verdict`, of all sessions before; `alone`, of the clean ones
     """
-    found = []
+    lines = []
     data = session.get(verdict) or {}
     if session['code'] and not data.get('failures'):
-        found.append(Told('session', 'exit code', session['said']))
-    for one in data.get('failures', ()):
-        found.append(Told('failure', one['guard'] or one['metric'],
-                          one['words']))
-    found += [Told('failure', 'in common', line)
+        lines.append(Report('session', 'exit code', session['output']))
+    for entry in data.get('failures', ()):
+        lines.append(Report('failure', entry['guard'] or entry['metric'],
+                          entry['words']))
+    lines += [Report('failure', 'in common', line)
               for line in data.get('common', ())]
     early = str(datetime.date.fromisoformat(since)
                 - datetime.timedelta(days=1))
-    for one in data.get('regressions', ()):
-        if one['since'] >= early:
-            found.append(Told('regression', one['metric'], one['words']))
-    found += [Told('changed', one['what'].rpartition(' -> ')[0].rpartition(
-        ' ')[0], one['words']) for one in data.get('changed', ())]
-    return found
+    for entry in data.get('regressions', ()):
+        if entry['since'] >= early:
+            lines.append(Report('regression', entry['metric'], entry['words']))
+    lines += [Report('changed', entry['what'].rpartition(' -> ')[0].rpartition(
+        ' ')[0], entry['words']) for entry in data.get('changed', ())]
+    return lines
 
 
 #: Words of the suite that hold one node to be the cause.
@@ -168,20 +168,20 @@ BLAMES = re.compile(r'\((n\d) was lost|the clock of (n\d)|node (n\d) of '
                     r'|all of them ran on (n\d)$|exit code \d+ on (n\d),')
 
 
-def named(lines: Sequence[Told], node: str) -> str:
+def named(lines: Sequence[Report], node: str) -> str:
     """Whether the node is named: `yes`, it alone; `among`, with others that
     are not told apart; or another one is."""
     if not node:
         return ''
-    blamed = {name for one in lines for found in BLAMES.findall(one.words)
-              for name in found if name}
+    blamed = {name for line in lines for match in BLAMES.findall(line.words)
+              for name in match if name}
     others = ', '.join(sorted(blamed - {node}))
     if blamed:
         return ('yes' + f', and {others}' * bool(others) if node in blamed
                 else f'{others} instead')
-    sets = [set(re.findall(r'\bn[1-9]\b', one.words)) for one in lines]
-    return next((f'among {", ".join(sorted(one))}' for one in sets
-                 if node in one), 'no')
+    sets = [set(re.findall(r'\bn[1-9]\b', line.words)) for line in lines]
+    return next((f'among {", ".join(sorted(line))}' for line in sets
+                 if node in line), 'no')
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class Row:
     words: str
 
 
-def best(lines: Sequence[Told], node: str) -> Told:
+def best(lines: Sequence[Report], node: str) -> Report:
     """The line that says most: of a node by itself, then the first."""
     return next((one for one in lines if node and named([one], node) == 'yes'),
                 lines[0])
@@ -208,9 +208,9 @@ def row_of(name: str, node: str, sessions: Sequence[Mapping[str, Any]]) -> Row:
     """A fault's row, from its sessions in their order."""
     first = day_of(sessions[0]['run'])
 
-    def found(verdict: str) -> tuple[int, list[Told]]:
+    def found(verdict: str) -> tuple[int, list[Report]]:
         for number, session in enumerate(sessions, 1):
-            lines = told(session, first, verdict)
+            lines = reports(session, first, verdict)
             if lines:
                 return number, lines
         return 0, []
@@ -221,7 +221,8 @@ def row_of(name: str, node: str, sessions: Sequence[Mapping[str, Any]]) -> Row:
         return Row(name, len(sessions), 0, '', 'no' if node else '', among,
                    'nothing')
     every = [
-        one for session in sessions for one in told(session, first, 'alone')
+        one for session in sessions
+        for one in reports(session, first, 'alone')
     ]
     by = ', '.join(list(dict.fromkeys(
         f'{one.kind}: {one.by}' for one in lines))[:3])
@@ -230,44 +231,47 @@ def row_of(name: str, node: str, sessions: Sequence[Mapping[str, Any]]) -> Row:
 
 
 def alarms(sessions: Sequence[Mapping[str, Any]], kind: str
-           ) -> list[tuple[Mapping[str, Any], Told]]:
+           ) -> list[tuple[Mapping[str, Any], Report]]:
     """What clean sessions say that began in them: false alarms."""
-    mine = [session for session in sessions if session['kind'] == kind]
-    if not mine:
+    of_kind = [session for session in sessions if session['kind'] == kind]
+    if not of_kind:
         return []
-    first = day_of(mine[0]['run'])
+    first = day_of(of_kind[0]['run'])
     late = str(datetime.date.fromisoformat(first)
                + datetime.timedelta(days=1 if kind == AFTER else 0))
-    seen, found = set(), []
-    for session in mine:
+    seen, alarms_ = set(), []
+    for session in of_kind:
         # The first clean session after a fault has another environment again.
-        lines = [one for one in told(session, late) if not (
-            one.kind == 'changed' and kind == AFTER and session is mine[0])]
+        lines = [one for one in reports(session, late) if not (
+            one.kind == 'changed' and kind == AFTER and session is of_kind[0])]
         for one in lines:
             key = (one.kind, one.by, re.sub(r'[\d.]+', '0', one.words))
             if one.kind != 'regression' or key not in seen:
-                found.append((session, one))
+                alarms_.append((session, one))
             seen.add(key)
-    return found
+    return alarms_
 
 
 def report(sessions: Sequence[Mapping[str, Any]], skipped: Mapping[str, str]
            ) -> tuple[list[str], bool]:
     """The tables, and whether all is well.
 
-    :arg sessions: lines of nights.jsonl, in order
+    :arg sessions: lines of sessions.jsonl, in order
     """
-    lines = ['| fault | nights | found after | by | node named | with other '
-             'faults before | words |', '|---|---|---|---|---|---|---|']
+    lines = [
+        '| fault | sessions | found after | by | node named | with '
+        'other faults before | message |',
+        '|---|---|---|---|---|---|---|',
+    ]
     good = True
     for name, fault in FAULTS.items():
-        mine = [session for session in sessions if session['kind'] == name]
-        if not mine:
+        of_kind = [session for session in sessions if session['kind'] == name]
+        if not of_kind:
             if name in skipped:
                 lines.append(f'| {name} | 0 | | | | | skipped: '
                              f'{shortened(skipped[name], 160)} |')
             continue
-        row = row_of(name, fault.node, mine)
+        row = row_of(name, fault.node, of_kind)
         good &= bool(row.found)
         lines.append(f'| {name} | {row.sessions} | {row.found or "not"} '
                      f'| {shortened(row.by, 80)} | {row.named} '
@@ -277,7 +281,7 @@ def report(sessions: Sequence[Mapping[str, Any]], skipped: Mapping[str, str]
         count = sum(session['kind'] == kind for session in sessions)
         false = alarms(sessions, kind)
         good &= not false
-        lines += ['', f'Clean nights {what}: {count}, false alarms: '
+        lines += ['', f'Clean sessions {what}: {count}, false alarms: '
                   f'{len(false)}']
         lines += [f'- {day_of(session["run"])}: {one.kind}: '
                   f'{shortened(one.words, 240)}' for session, one in false]
@@ -397,7 +401,7 @@ class Box:
     def write_site(self) -> None:
         path = self.folder / 'site' / 'system.py'
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text('# Written by bench/faults.py for each night.\n'
+        path.write_text('# Written by bench/faults.py for each session.\n'
                         f'site_configuration = {pprint.pformat(self.site)}\n')
 
     def partitions(self, *names: str) -> list[dict[str, Any]]:
@@ -476,13 +480,13 @@ class Box:
         for old in ('stage', 'output'):
             shutil.rmtree(self.work / old, ignore_errors=True)
         self.site = site(self)
-        wanted = kinds(fault.more if fault else ())
+        expected_kinds = kinds(fault.more if fault else ())
         parts = self.site['systems'][0]['partitions']
         parts[:] = [one for one in parts
                     if one['name'].startswith('pair')
-                    or one['name'] == 'all' and 'store' in wanted
-                    or one['name'] == 'one' and 'threads' in wanted]
-        words = [word for kind in wanted for word in CASES[kind]]
+                    or one['name'] == 'all' and 'store' in expected_kinds
+                    or one['name'] == 'one' and 'threads' in expected_kinds]
+        words = [word for kind in expected_kinds for word in CASES[kind]]
         with contextlib.ExitStack() as stack:
             variables = dict(stack.enter_context(fault.make(self))
                              if fault else {})
@@ -490,11 +494,11 @@ class Box:
             command = ['reframe', *words, *SHORT,
                        *(fault.options if fault else ()), '-r']
             began = time.monotonic()
-            code, said = self.session(
+            code, output = self.session(
                 command, {**self.env, 'PLUMBLINE_RUN_ID': run, **variables})
             took = time.monotonic() - began
         return {**asdict(session), 'run': run, 'code': code,
-                'said': ' / '.join(said[-3:]), 'session_s': round(took, 2)}
+                'output': ' / '.join(output[-3:]), 'session_s': round(took, 2)}
 
     def session(self, command: Sequence[str], env: Mapping[str, str],
                 limit: float = LIMIT) -> tuple[int, list[str]]:
@@ -502,7 +506,7 @@ class Box:
 
         :arg limit: seconds after which the session is ended
         """
-        log = self.folder / 'reports' / 'night.log'
+        log = self.folder / 'reports' / 'session.log'
         late = False
         with open(log, 'w') as out:
             process = self.cluster.box(
@@ -552,23 +556,24 @@ def verdicts(perflogs: Path, run: str, before: set[str]
     return as_data(every), as_data(alone)
 
 
-def as_data(found: Any) -> dict[str, Any]:
+def as_data(value: Any) -> dict[str, Any]:
     """What is kept of a verdict, with its own words."""
     from postprocess.regressions import telling
     return {
-        'headline': telling.headline(found),
-        'failures': [{'guard': one.guard, 'metric': one.metric,
-                      'words': f'{one.check}: ' + telling.failed(
-                          one).removeprefix(f'{telling.place(one)}: ')}
-                     for one in found.failures],
-        'common': list(telling.in_common(found.failures)),
+        'headline': telling.headline(value),
+        'failures': [{'guard': item.guard, 'metric': item.metric,
+                      'words': f'{item.check}: ' + telling.failed(
+                          item).removeprefix(f'{telling.place(item)}: ')}
+                     for item in value.failures],
+        'common': list(telling.shared_nodes(value.failures)),
         'regressions': [{
-            'metric': one.metric or ', '.join(one.metrics[:3]),
-            'since': one.since, 'words': telling.regression(one)[0]
-            + (f'; changed that night: {one.cause}' if one.cause else '')}
-            for one in found.regressions],
-        'changed': [{'what': one.what, 'words': telling.changed(one)}
-                    for one in found.changed]}
+            'metric': item.metric or ', '.join(item.metrics[:3]),
+            'since': item.since, 'words': telling.regression(item)[0]
+            + (f'; changed in the same session: {item.cause}'
+               if item.cause else '')}
+            for item in value.regressions],
+        'changed': [{'what': item.what, 'words': telling.changed(item)}
+                    for item in value.changed]}
 
 
 # Faults ---------------------------------------------------------------------
@@ -625,7 +630,7 @@ def halted(box: Box) -> Iterator[Mapping[str, str]]:
     with meanwhile(halt):
         yield {}
     if not ranks:
-        raise Missing(f'no rank was seen on {NODE}: none was halted')
+        raise Missing(f'no rank ran on {NODE}, so none was stopped')
 
 
 @contextlib.contextmanager
@@ -641,7 +646,8 @@ def server(box: Box, script: str) -> Iterator[Mapping[str, str]]:
 def version(box: Box) -> Iterator[Mapping[str, str]]:
     other = shutil.which('redis-server')
     if not other:
-        raise Missing('no redis-server on PATH to stand for another version')
+        raise Missing('no redis-server on PATH, which serves as another '
+                      'version')
     with box.server(f'exec {shlex.quote(other)} "$@"'):
         yield {}
 
@@ -726,7 +732,7 @@ def full(box: Box, what: str) -> Iterator[Mapping[str, str]]:
     program runs, or that of the perflogs from the beginning."""
     small = box.folder / 'small'
     if not os.path.ismount(small):
-        raise Missing('a small file system can be mounted by root alone')
+        raise Missing('only root can mount a small file system')
 
     def interfere() -> bool:
         if not any(small.glob('stage/**/runs.tsv')):
@@ -743,7 +749,7 @@ def full(box: Box, what: str) -> Iterator[Mapping[str, str]]:
         with meanwhile(interfere) as done:
             yield {}
         if not done:
-            raise Missing('no program ran: the disk was never full')
+            raise Missing('no program ran, so the disk was never full')
     finally:
         for path in small.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -775,7 +781,7 @@ def lost(box: Box) -> Iterator[Mapping[str, str]]:
         yield {}
     up()
     if not cut:
-        raise Missing(f'no rank was seen on {NODE}: no power was cut')
+        raise Missing(f'no rank ran on {NODE}, so no power was cut')
 
 
 #: Name -> fault: what the issue asks for, in its order.
@@ -841,8 +847,8 @@ FAULTS = {
 
 @dataclass
 class Diary:
-    """nights.jsonl: a line for the campaign, and one or two for each session:
-    that it began, and what became of it."""
+    """sessions.jsonl: a line for the campaign, and one or two per session: its
+    begin, and its results."""
     path: Path
     lines: list[dict[str, Any]] = field(default_factory=list)
 
@@ -882,17 +888,21 @@ def campaign(box: Box, diary: Diary) -> None:
 
     :raises ClusterError: the cluster broke down
     """
-    asked = diary.of('clean')[0]
-    first = datetime.date.fromisoformat(asked['first'])
+    first_clean = diary.of('clean')[0]
+    first = datetime.date.fromisoformat(first_clean['first'])
     done = {session['number'] for session in diary.sessions}
-    for session in plan(asked['clean'], asked['sessions'], asked['after'],
-                      asked['faults']):
+    for session in plan(
+        first_clean['clean'],
+        first_clean['sessions'],
+        first_clean['after'],
+        first_clean['faults'],
+    ):
         if session.number in done or session.kind in diary.skipped:
             continue
         try:
-            run = session_of(first, len(diary.of('began')))
+            run = session_id(first, len(diary.of('began')))
             diary.add({'began': run})
-            found = box.play(session, run, FAULTS.get(session.kind))
+            outcome_ = box.play(session, run, FAULTS.get(session.kind))
         except Missing as err:
             diary.add({'skipped': session.kind, 'why': str(err)})
             print(f'{session.kind}: skipped: {err}', flush=True)
@@ -902,23 +912,29 @@ def campaign(box: Box, diary: Diary) -> None:
                 if one['kind'] in (CLEAN, AFTER, session.kind)}
         others = {one['began'] for one in diary.of('began')} - good - {run}
         every, alone = verdicts(box.perflogs, run, others)
-        diary.add({**found, 'verdict': every, 'alone': alone})
+        diary.add({**outcome_, 'verdict': every, 'alone': alone})
         write_report(box.folder, diary)
         print(f'{session.number} {session.kind} {session.of}: '
-              f'{found["session_s"]:.0f} s: '
-              f'{alone.get("headline") or found["said"]}', flush=True)
-        for one in told(diary.lines[-1], day_of(run), 'alone'):
+              f'{outcome_["session_s"]:.0f} s: '
+              f'{alone.get("headline") or outcome_["output"]}', flush=True)
+        for one in reports(diary.lines[-1], day_of(run), 'alone'):
             print(f'    {one.kind}: {one.words}', flush=True)
 
 
 def outcome(diary: Diary) -> tuple[list[str], bool, int]:
     """The tables; whether all is well; sessions that were not played."""
-    asked = diary.of('clean')[0]
+    first_clean = diary.of('clean')[0]
     lines, good = report(diary.sessions, diary.skipped)
-    left = len(plan(asked['clean'], asked['sessions'], asked['after'],
-                    asked['faults'])) - len(diary.sessions)
+    left = len(
+        plan(
+            first_clean['clean'],
+            first_clean['sessions'],
+            first_clean['after'],
+            first_clean['faults'],
+        )
+    ) - len(diary.sessions)
     if left:
-        lines += ['', f'{left} nights of the campaign were not played']
+        lines += ['', f'{left} sessions of the campaign did not run']
     return lines, good, left
 
 
@@ -933,7 +949,7 @@ def show_plan(
     sessions: Sequence[NightlySession], faults: Sequence[str]
 ) -> None:
     """What would be played; nothing is started."""
-    print(f'{len(sessions)} nights:',
+    print(f'{len(sessions)} sessions:',
           *(f'  {name}: {sum(one.kind == name for one in sessions)}'
             for name in dict.fromkeys(one.kind for one in sessions)),
           '', 'Faults:', *(
@@ -945,21 +961,22 @@ def show_plan(
 def main() -> bool:
     parser = option_parser(__doc__)
     for name, count, what in (
-            ('clean', 30, 'clean nights, the history'),
-            ('sessions', 3, 'nights of each fault'),
-            ('after', 20, 'clean nights in the end')):
+            ('clean', 30, 'clean sessions for the history'),
+            ('sessions', 3, 'sessions of each fault'),
+            ('after', 20, 'clean sessions at the end')):
         parser.add_argument(f'--{name}', type=int, default=count, metavar='N',
                             help=f'{what} (default: {count})')
     parser.add_argument('--only', action='append', metavar='FAULT',
-                        choices=list(FAULTS), help='this fault; may be given '
-                        'again: ' + ', '.join(FAULTS))
+                        choices=list(FAULTS), help='only this fault; may be '
+                        'repeated: ' + ', '.join(FAULTS))
     parser.add_argument('--dir', type=Path, default=WORK / 'faults',
                         help='folder of the campaign (default: %(default)s)')
     parser.add_argument('--resume', action='store_true',
-                        help='go on with the campaign in --dir, as it was '
-                        'asked for')
+                        help='continue the campaign in --dir with its own '
+                        'options')
     parser.add_argument('--dry-run', action='store_true',
-                        help='print the nights and the faults; start nothing')
+                        help='print the sessions and the faults; start '
+                        'nothing')
     args = parser.parse_args()
     args.dir = args.dir.absolute()
     faults = [name for name in FAULTS if not args.only or name in args.only]
@@ -967,22 +984,23 @@ def main() -> bool:
     if args.dry_run:
         show_plan(sessions, faults)
         return True
-    diary = Diary(args.dir / 'nights.jsonl').read()
+    diary = Diary(args.dir / 'sessions.jsonl').read()
     if args.resume and not diary.of('clean'):
         raise Missing(f'no campaign in {args.dir}')
     if diary.lines and not args.resume:
         raise Missing(
-            f'{len(diary.sessions)} nights are in {args.dir} already: '
-            '--resume goes on with them, or name another --dir'
+            f'{args.dir} already has {len(diary.sessions)} sessions: '
+            'continue them with --resume, or give another --dir'
         )
     try:
         play_all(args, diary, sessions, faults)
     except (ClusterError, KeyboardInterrupt) as err:
-        raise Missing(f'{err or "ended early"}; --resume goes on') from None
+        raise Missing(f'{err or "ended early"}; continue with --resume'
+                      ) from None
     lines, good, left = outcome(diary)
     print('', *lines, sep='\n')
     if left:
-        raise Missing(f'{left} nights were not played: see above')
+        raise Missing(f'{left} sessions did not run: see above')
     return good
 
 

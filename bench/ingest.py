@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What does it cost to read perflogs?
+"""Measures the cost of reading perflogs.
 
     .plumbline/venv/bin/python bench/ingest.py --records 1e6
     .plumbline/venv/bin/python bench/ingest.py --kill 50
@@ -30,7 +30,7 @@ from config.records import perflog
 
 #: Seconds of CPU at most, of 1e6 records.
 GOALS = {'cache is made': 6.0, 'table from the cache': 6.0,
-         'appended night': 1.0, 'history of a test case': 0.5,
+         'appended session': 1.0, 'history of a test case': 0.5,
          'history of a metric': 0.5}
 MAX_MIB = 2048
 #: Opens the cache of a folder, and counts its records and their places.
@@ -141,18 +141,18 @@ def measure(folder: Path, records: int, rounds: int) -> bool:
     rows: dict[str, tuple[list[str], Callable[[], object]]] = {
         'cache is made': (code(OPEN, folder), forget),
         'table from the cache': (code(TABLE, folder), int),
-        'appended night': (code(OPEN, folder), grow),
+        'appended session': (code(OPEN, folder), grow),
         'history of a test case': ([
             *plumb, 'Bench02 program=osu_02 size=3 ', '--perflogs',
             str(folder)], int),
         'history of a metric': ([*plumb, '--perflogs', str(folder)], int)}
     good = True
     for name, (command, before) in rows.items():
-        found = []
+        times = []
         for _ in range(rounds):
             before()
-            found.append(cost(command))
-        cpu, size = map(statistics.median, zip(*found, strict=True))
+            times.append(cost(command))
+        cpu, size = map(statistics.median, zip(*times, strict=True))
         row(f'{records:.0e}', name, f'{cpu:.2f}', f'{size:.0f}')
         good = good and size <= MAX_MIB and (
             records != 1_000_000 or cpu <= GOALS[name])

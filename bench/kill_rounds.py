@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Kills parts of a run at random moments: is all cleaned up afterwards?
+"""Kills parts of a job at random moments, and checks that all is cleaned up.
 
     P=.plumbline/venv/bin/python          # ./plumb env --site devcluster
     $P bench/kill_rounds.py service --rounds 100
@@ -76,22 +76,22 @@ def service_table(rounds: list[services.Round]) -> None:
          'data', 'faults')
     for victim in services.VICTIMS:
         for launcher in services.LAUNCHERS:
-            some = [r for r in rounds
+            group = [r for r in rounds
                     if (r.victim, r.launcher) == (victim, launcher)]
-            if not some:
+            if not group:
                 continue
-            ended, clean = ([getattr(r, name) for r in some]
+            ended, clean = ([getattr(r, name) for r in group]
                             for name in ('ended', 'clean'))
-            named = sum(bool(r.lines) for r in some)
-            passed = sum(not r.verdict for r in some)
-            row(victim, launcher, len(some),
-                f'{min(r.at for r in some):.1f} to '
-                f'{max(r.at for r in some):.1f}',
+            named = sum(bool(r.lines) for r in group)
+            passed = sum(not r.verdict for r in group)
+            row(victim, launcher, len(group),
+                f'{min(r.at for r in group):.1f} to '
+                f'{max(r.at for r in group):.1f}',
                 f'{statistics.median(ended):.1f}, {max(ended):.1f}',
                 f'{statistics.median(clean):.1f}, {max(clean):.1f}',
-                named, len(some) - named - passed, passed,
-                sum(bool(r.data) for r in some),
-                sum(bool(r.faults) for r in some))
+                named, len(group) - named - passed, passed,
+                sum(bool(r.data) for r in group),
+                sum(bool(r.faults) for r in group))
 
 
 def service(args: argparse.Namespace) -> bool:
@@ -131,22 +131,28 @@ def service_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
         number = len(rounds)
         launcher = launchers[number % len(launchers)]
         victim = victims[number // len(launchers) % len(victims)]
-        one = services.play(cluster, launcher, victim, plans[launcher],
+        entry = services.play(cluster, launcher, victim, plans[launcher],
                             args.dir / f'round{number}',
                             chance.uniform(0, lasts[launcher]), chance)
-        if not one.killed and not one.faults:
+        if not entry.killed and not entry.faults:
             continue                    # too late: the victim had ended
-        rounds.append(one)
-        print(f'{number} {launcher} {victim} {one.killed!r} at {one.at:.1f} '
-              f'ended {one.ended:.1f} clean {one.clean:.1f} {one.state}: '
-              f'{one.verdict or "passed"}', *one.data, *one.faults,
-              sep='\n    ', flush=True)
+        rounds.append(entry)
+        print(
+            f'{number} {launcher} {victim} {entry.killed!r} '
+            f'at {entry.at:.1f} ended {entry.ended:.1f} '
+            f'clean {entry.clean:.1f} {entry.state}: '
+            f'{entry.verdict or "passed"}',
+            *entry.data,
+            *entry.faults,
+            sep='\n    ',
+            flush=True,
+        )
     # Starts agents on all nodes, which remove data of killed agents.
     undisturbed()
-    bad += [f'left in the end: {node}: {one}'
+    bad += [f'left in the end: {node}: {entry}'
             for node, all_of_it in services.seen(cluster).items()
-            for one in all_of_it - before[node]
-            if not any(path in one for path in services.FOREIGN)]
+            for entry in all_of_it - before[node]
+            if not any(path in entry for path in services.FOREIGN)]
     service_table(rounds)
     print(*bad, sep='\n')
     return not bad and not any(r.faults for r in rounds)
@@ -207,18 +213,23 @@ def impostors(args: argparse.Namespace) -> bool:
     rounds: list[impostor.Round] = []
     for number in range(args.rounds):
         with tempfile.TemporaryDirectory(prefix='plumbimpostor') as folder:
-            one = impostor.play(Path(folder), attacks[number % len(attacks)],
-                                chance)
-        rounds.append(one)
-        print(f'{number} {one.attack}: {"OBEYED" if one.obeyed else "no"}; '
-              f'{one.said}', *one.left, flush=True)
+            entry = impostor.play(
+                Path(folder), attacks[number % len(attacks)], chance
+            )
+        rounds.append(entry)
+        print(
+            f'{number} {entry.attack}: '
+            f'{"OBEYED" if entry.obeyed else "no"}; {entry.said}',
+            *entry.left,
+            flush=True,
+        )
     head('attack', 'rounds', 'had the port', 'met an agent', 'obeyed', 'left')
     for attack in attacks:
-        some = [r for r in rounds if r.attack == attack]
-        row(attack, len(some), sum(r.taken for r in some),
-            sum(r.met for r in some), sum(r.obeyed for r in some),
-            sum(bool(r.left) for r in some))
-    return not any(one.obeyed or one.left for one in rounds)
+        group = [r for r in rounds if r.attack == attack]
+        row(attack, len(group), sum(r.taken for r in group),
+            sum(r.met for r in group), sum(r.obeyed for r in group),
+            sum(bool(r.left) for r in group))
+    return not any(entry.obeyed or entry.left for entry in rounds)
 
 
 # The command -----------------------------------------------------------------
@@ -229,24 +240,29 @@ def main() -> bool:
     options = {}
     for name, play in (('service', service), ('optcast', optcast),
                        ('impostor', impostors)):
-        options[name] = one = parts.add_parser(name)
-        one.set_defaults(play=play)
-        one.add_argument('--rounds', type=int, default=50)
-        one.add_argument('--seed', type=int, default=1)
-    one = options['service']
-    one.add_argument('--dir', type=lambda path: Path(path).absolute(),
+        options[name] = subparser = parts.add_parser(name)
+        subparser.set_defaults(play=play)
+        subparser.add_argument('--rounds', type=int, default=50)
+        subparser.add_argument('--seed', type=int, default=1)
+    subparser = options['service']
+    subparser.add_argument('--dir', type=lambda path: Path(path).absolute(),
                      default=WORK / 'kill-service',
                      help='folder of the rounds')
-    one.add_argument('--family', choices=list(services.PLANS),
+    subparser.add_argument('--family', choices=list(services.PLANS),
                      default='keyvalue')
-    one.add_argument('--launcher', choices=list(services.LAUNCHERS),
+    subparser.add_argument('--launcher', choices=list(services.LAUNCHERS),
                      action='append', help='default: all, in turn')
-    one.add_argument('--victim', choices=list(services.VICTIMS),
+    subparser.add_argument('--victim', choices=list(services.VICTIMS),
                      action='append', help='default: all, in turn')
-    one.add_argument('--load', type=float, default=3, metavar='S',
-                     help='how long the clients ask (default: 3)')
-    one = options['impostor']
-    one.add_argument('--attack', choices=list(impostor.ATTACKS),
+    subparser.add_argument(
+        '--load',
+        type=float,
+        default=3,
+        metavar='S',
+        help='seconds of the workload of the clients (default: 3)',
+    )
+    subparser = options['impostor']
+    subparser.add_argument('--attack', choices=list(impostor.ATTACKS),
                      action='append', help='default: all, in turn')
     args = parser.parse_args()
     try:

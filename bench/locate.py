@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Does `plumb locate` name the right nodes, and with how many jobs?
+"""Measures how well `plumb locate` finds bad nodes, and with how many jobs.
 
     .plumbline/venv/bin/python bench/locate.py [--seeds N] [--nodes 512]
 
 Simulated clusters: a metric of 100 for a good pair, times a noise of 3 %
 (normal, of the logarithm), times 0.9 where a node of the pair is bad. For 0 to
 5 bad nodes, over all seeds: bad nodes that were named, that stayed unclear
-and that were missed (told as good); good nodes that were accused; jobs and
+and that were missed (reported as good); good nodes that were accused; jobs and
 rounds (a round is one time slot: its jobs run at the same time), each with
 the median and the largest. Beside them log2 of the number of answers, the
 least number of jobs that answer yes or no with groups of any size and no
@@ -77,13 +77,13 @@ class Cluster:
 
     def search(self) -> Located:
         """A whole search on it."""
-        found = Search(self.nodes, 'higher', above=self.above,
+        search_ = Search(self.nodes, 'higher', above=self.above,
                        every=self.every)
-        while rounds := found.ahead():
+        while rounds := search_.ahead():
             for pairs in rounds:
                 for pair in pairs:
-                    found.add(pair, self.metric(*pair))
-        return found.located()
+                    search_.add(pair, self.metric(*pair))
+        return search_.located()
 
 
 @dataclass
@@ -99,20 +99,20 @@ class Tally:
     whole: int = 0
     seconds: float = 0.0
 
-    def add(self, found: Located, bad: Collection[str]) -> None:
+    def add(self, located: Located, bad: Collection[str]) -> None:
         """:param bad: names of the parts that are slow or dead"""
-        named = {one.name for one in found.named}
+        named = {one.name for one in located.named}
         self.bad += len(bad)
         self.right += len(named & set(bad))
         self.accused += len(named - set(bad))
-        unclear = {one.name for one in found.unclear}
+        unclear = {one.name for one in located.unclear}
         self.unclear += len(unclear & set(bad))
         self.missed += len(set(bad) - named - unclear)
-        self.jobs.append(found.jobs)
-        self.rounds.append(found.rounds)
+        self.jobs.append(located.jobs)
+        self.rounds.append(located.rounds)
         self.whole += named == set(bad)
 
-    def show(self, title: str, bound: str) -> None:
+    def show(self, title: str, limit: str) -> None:
         """Prints a row of the table."""
         searches = len(self.jobs)
 
@@ -121,20 +121,20 @@ class Tally:
 
         row(title, searches, f'{self.right}/{self.bad}', self.unclear,
             self.missed, self.accused, f'{100 * self.whole / searches:.1f} %',
-            both(self.jobs), both(self.rounds), bound,
+            both(self.jobs), both(self.rounds), limit,
             f'{1000 * self.seconds / searches:.0f}')
 
 
 def tally(seeds: int, make: Callable[[int], tuple[Cluster, set[str]]]
           ) -> Tally:
-    found = Tally()
+    result = Tally()
     for seed in range(seeds):
         cluster, bad = make(seed)
         began = time.process_time()
         located = cluster.search()
-        found.seconds += time.process_time() - began
-        found.add(located, bad)
-    return found
+        result.seconds += time.process_time() - began
+        result.add(located, bad)
+    return result
 
 
 def with_bad(size: int, number: int, tail: float = 0.0
@@ -176,11 +176,11 @@ def main() -> bool:
          'all right', 'jobs', 'rounds', 'log2 of the answers', 'ms of CPU')
     good = True
     for number in range(6):
-        found = tally(args.seeds, with_bad(args.nodes, number))
+        result = tally(args.seeds, with_bad(args.nodes, number))
         bits = math.log2(math.comb(args.nodes, number))
-        found.show(f'{number} of {args.nodes}', f'{bits:.1f}')
-        good &= found.right >= 0.97 * found.bad
-        good &= found.accused <= 0.02 * args.seeds
+        result.show(f'{number} of {args.nodes}', f'{bits:.1f}')
+        good &= result.right >= 0.97 * result.bad
+        good &= result.accused <= 0.02 * args.seeds
     for title, make in (
             (f'2 of {args.nodes}, 2 % of the jobs 5 times as noisy',
              with_bad(args.nodes, 2, 0.02)),

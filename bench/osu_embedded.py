@@ -51,14 +51,14 @@ Table = dict[int, float]
 def real_programs(benchmarks: list[str]) -> dict[str, str]:
     """Benchmark -> path of the real program."""
     prefix = os.environ.get('OMB_PREFIX', '')
-    found = {path.name.removeprefix('osu_'): str(path)
+    programs = {path.name.removeprefix('osu_'): str(path)
              for path in sorted(Path(prefix or os.devnull).rglob('osu_*'))
              if path.is_file() and os.access(path, os.X_OK)}
-    absent = [one for one in benchmarks if one not in found]
+    absent = [one for one in benchmarks if one not in programs]
     if absent:
         raise Missing(f'OMB_PREFIX={prefix}: no osu_{", osu_".join(absent)}; '
                       'set it to installed OSU Micro-Benchmarks 7.x')
-    return found
+    return programs
 
 
 def parse_output(text: str) -> Table:
@@ -77,16 +77,16 @@ def parse_output(text: str) -> Table:
 def best(benchmark: str, tables: list[Table]) -> Table:
     """The best value of each size."""
     choose = max if 'bw' in benchmark else min
-    return {size: choose(one[size] for one in tables) for size in tables[0]
-            if all(size in one for one in tables)}
+    return {size: choose(table[size] for table in tables) for size in tables[0]
+            if all(size in table for table in tables)}
 
 
 def share(benchmark: str, values: Table, reference: Table) -> float:
     """Percentage of the sizes that agree with the reference."""
     slack = 0 if 'bw' in benchmark else LAST_DIGIT
     return 100 * statistics.fmean(
-        abs(values[size] - wanted) <= max(TOLERANCE * wanted, slack) + 1e-9
-        for size, wanted in reference.items())
+        abs(values[size] - expected) <= max(TOLERANCE * expected, slack) + 1e-9
+        for size, expected in reference.items())
 
 
 def compared(benchmark: str, a: Table, n: Table, b: Table) -> bool:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What the suite itself costs; needs a checkout that is set up.
+"""Measures the cost of the suite itself, in a checkout that is set up.
 
-    bench/overhead.py list    `reframe -l` of the suite against a trivial one
-                              with as many checks: ratio of CPU time; exit
-                              code 1 if it is above three
+    bench/overhead.py list    `reframe -l` of the suite, compared with a
+                              trivial one with as many checks: ratio of CPU
+                              time; exit code 1 if it is above three
     bench/overhead.py quick   `plumb run`: wall time minus the programs' own,
                               per test case
     bench/overhead.py service a store that is started, asked twice for nothing
@@ -74,12 +74,12 @@ def bench_list(rounds: int) -> bool:
         options = {'suite': [], 'trivial': ['-c', trivial(folder, cases)]}
         seconds = alternate(rounds, options, lambda name: run(
             ['reframe', '-l', *options[name]], 'reframe -l', env=env).cpu)
-    found = ratio(seconds['suite'], seconds['trivial'])
+    factor = ratio(seconds['suite'], seconds['trivial'])
     print(f'{cases} checks, {rounds} rounds: suite '
           f'{statistics.median(seconds["suite"]):.2f} CPU s, trivial '
           f'{statistics.median(seconds["trivial"]):.2f} CPU s, ratio (median '
-          f'of pairs) {found:.2f}; at most {MAX_LIST_RATIO:g}')
-    return found <= MAX_LIST_RATIO
+          f'of pairs) {factor:.2f}; at most {MAX_LIST_RATIO:g}')
+    return factor <= MAX_LIST_RATIO
 
 
 def bench_quick(rounds: int) -> bool:
@@ -97,11 +97,12 @@ def bench_quick(rounds: int) -> bool:
                         if r['metric'] == 'wall_time':
                             own += float(r['value'])
         rows.append((wall, own, len(cases)))
-        print(f'{len(cases)} cases: {wall:.0f} s, programs {own:.0f} s, '
-              f'overhead {(wall - own) / len(cases):.2f} s a case')
+        print(f'{len(cases)} test cases: {wall:.0f} s, programs {own:.0f} s, '
+              f'overhead {(wall - own) / len(cases):.2f} s per test case')
     print('median overhead '
-          f'{statistics.median((w - o) / n for w, o, n in rows):.2f} s a case'
-          ' (builds, sentinels, validation runs and the page included)')
+          f'{statistics.median((w - o) / n for w, o, n in rows):.2f} s per '
+          'test case (with builds, speed probes, validation runs and the '
+          'page)')
     return True
 
 
@@ -123,9 +124,9 @@ def bench_service(rounds: int) -> bool:
                 cwd=folder, check=True, text=True, stdout=subprocess.PIPE)
             walls.append(time.monotonic() - start)
         stores.append(split(done.stdout)[0].servers[0].ready_ms / 1e3)
-    print(f'{rounds} rounds: {statistics.median(walls):.2f} s a service '
-          f'(median; {min(walls):.2f} to {max(walls):.2f}), of it '
-          f'{statistics.median(stores):.2f} s the start of the store')
+    print(f'{rounds} rounds: {statistics.median(walls):.2f} s per service '
+          f'(median; {min(walls):.2f} to {max(walls):.2f}), of which '
+          f'{statistics.median(stores):.2f} s for the start of the store')
     return True
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the page costs: CPU to make it, its size, and how soon it is usable.
+"""Measures the page: CPU time to make it, size, and time until it is usable.
 
     .plumbline/venv/bin/python bench/page.py --records 1e5 1e6
     .plumbline/venv/bin/python bench/page.py --perflogs perflogs
@@ -43,17 +43,17 @@ def usable(page: Path) -> float | None:
     text = page.read_text('utf-8')
     # The probe may run beside the page's own script.
     copy.write_text(text.replace('</body>', PROBE))
-    found = []
+    seconds = []
     for _ in range(3):
         done = subprocess.run(
             [browser, '--headless', '--no-sandbox', '--disable-gpu',
              '--window-size=1440,900', '--dump-dom', f'file://{copy}'],
             capture_output=True, text=True, timeout=120)
-        told = re.search(r'<title>usable \d+ (\d+)', done.stdout)
-        if told:
-            found.append(int(told[1]) / 1000)
+        match = re.search(r'<title>usable \d+ (\d+)', done.stdout)
+        if match:
+            seconds.append(int(match[1]) / 1000)
     copy.unlink()
-    return sorted(found)[len(found) // 2] if found else None
+    return sorted(seconds)[len(seconds) // 2] if seconds else None
 
 
 def made_up(folder: Path, records: float) -> None:
@@ -76,11 +76,11 @@ def main() -> bool:
     head('records', 'first page: CPU s', 'once more: CPU s', 'MB',
          'usable in Chromium: s')
     with tempfile.TemporaryDirectory() as name:
-        for wanted in [0] if args.perflogs else args.records:
-            logs = args.perflogs or Path(name) / f'{wanted:g}'
+        for number in [0] if args.perflogs else args.records:
+            logs = args.perflogs or Path(name) / f'{number:g}'
             if not args.perflogs:
-                made_up(logs, wanted)
-            out = Path(name) / f'out{wanted:g}'
+                made_up(logs, number)
+            out = Path(name) / f'out{number:g}'
             command = [sys.executable, '-m', 'postprocess', 'report',
                        '--perflogs', logs, '--output', out]
             # bench/ingest.py measures how the cache is made.
@@ -92,12 +92,12 @@ def main() -> bool:
                             for _ in range(2))
             size = (out / 'index.html').stat().st_size
             seconds = usable(out / 'index.html')
-            row(args.perflogs or format(wanted, 'g'), f'{first.cpu:.1f}',
+            row(args.perflogs or format(number, 'g'), f'{first.cpu:.1f}',
                 f'{again.cpu:.1f}', f'{size / 1e6:.2f}',
                 f'{seconds:.2f}' if seconds else 'no Chromium')
             good = good and size <= MAX_BYTES and (
                 seconds or 0) < MAX_OPEN and again.cpu < GOALS.get(
-                    int(wanted), 1e9)
+                    int(number), 1e9)
     print(f'load average {os.getloadavg()[0]:.1f}')
     return good
 

@@ -8,8 +8,8 @@ As root, on a cluster in a box (tests/cluster) of 8 nodes whose links all have
 the same rate: 4 clients and 1, 2, 4 servers, each on a node of its own, and a
 ring of the same clients. The ratio is busbw of the servers over busbw of the
 ring. The model is min(1, m/n) 2(n-1)/n for n clients and m servers: 0.375,
-0.75 and 1.5. Goal: every ratio at 4 MiB and above reaches --least (0.9) of the
-model; otherwise the class of threads that limits it is printed.
+0.75 and 1.5. Goal: every ratio at 4 MiB and above reaches --minimum (0.9) of
+the model; otherwise the class of threads that limits it is printed.
 """
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ class Box:
         """A program on a node; its output in NAME.out and NAME.err."""
         with open(f'{name}.out', 'w') as out, open(f'{name}.err',
                                                    'w') as err:
-            one = self.cluster.box(
+            process = self.cluster.box(
                 'exec', node, '--', str(self.folder / 'optcast'), *options,
                 stdin=subprocess.PIPE, stdout=out, stderr=err,
                 preexec_fn=end_with_bench)
-        assert one.stdin
-        one.stdin.write(stdin)
-        one.stdin.close()
-        return one
+        assert process.stdin
+        process.stdin.write(stdin)
+        process.stdin.close()
+        return process
 
     def measure(self, kind: str, servers: int, sizes: str, n: int, w: int
                 ) -> parser.Analysis:
@@ -104,15 +104,15 @@ class Box:
             *(['--trace', f'{logs}/client.log'] if not rank else [])])
             for rank in range(CLIENTS)]
         try:
-            codes = [one.wait(600) for one in clients]
+            codes = [process.wait(600) for process in clients]
             if any(codes):
                 raise Missing(f'{logs}: clients ended with {codes}')
         finally:
             for node in nodes:
                 self.cluster.exec('sh', '-c', 'kill $(pidof optcast)',
                                   node=node)
-            for one in (*up, *clients):
-                one.wait(30)
+            for process in (*up, *clients):
+                process.wait(30)
         (logs / 'settings.yaml').write_text(yaml.safe_dump(of.as_settings()))
         return parser.analyse(logs)
 
@@ -120,11 +120,13 @@ class Box:
 def curve(runs: list[parser.Analysis]) -> dict[int, float]:
     """Size in B -> busbw in GB/s, the median over the runs."""
     rows: dict[int, list[float]] = {}
-    for one in runs:
-        assert isinstance(one.table, table.Table)
-        for line in one.table.rows:
+    for analysis in runs:
+        assert isinstance(analysis.table, table.Table)
+        for line in analysis.table.rows:
             rows.setdefault(line.size, []).append(line.busbw)
-    return {size: statistics.median(found) for size, found in rows.items()}
+    return {
+        size: statistics.median(analyses) for size, analyses in rows.items()
+    }
 
 
 def measure_all(box: Box, sizes: list[str], rounds: int,
@@ -133,15 +135,15 @@ def measure_all(box: Box, sizes: list[str], rounds: int,
     """Servers (0: ring) -> runs; ring and servers in turn."""
     small = [one for one in sizes if settings.size(one) < 8 << 20]
     large = [one for one in sizes if one not in small]
-    found: dict[int, list[parser.Analysis]] = {}
+    analyses: dict[int, list[parser.Analysis]] = {}
     for _ in range(rounds):
         for servers in (0, *numbers):
-            for some, n, w in ((small, 5, 1), (large, 1, 1)):
-                if some:
-                    found.setdefault(servers, []).append(box.measure(
+            for of_size, n, w in ((small, 5, 1), (large, 1, 1)):
+                if of_size:
+                    analyses.setdefault(servers, []).append(box.measure(
                         'optcast' if servers else 'ring', servers or 1,
-                        ','.join(some), n, w))
-    return found
+                        ','.join(of_size), n, w))
+    return analyses
 
 
 def main() -> bool:

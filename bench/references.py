@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Do calibrated references keep their promise? Simulated.
+"""Simulates calibrated references, and counts their false alarms.
 
     .plumbline/venv/bin/python bench/references.py [--cases N] [--runs N]
 
@@ -100,22 +100,23 @@ def main() -> bool:
     top = option_parser(__doc__)
     top.add_argument('--cases', type=int, default=4000, metavar='N')
     top.add_argument('--runs', type=int, default=60, metavar='N',
-                     help='a case is given up after so many')
+                     help='sessions after which a test case gets no reference')
     args = top.parse_args()
     bad = []
     rng = np.random.default_rng(20261101)
     head('noise', 'spread', 'judged', 'runs: median (95th)', 'tolerance',
-         'false alarms per 1000 judged runs', 'per 1000 runs of all cases')
+         'false alarms per 1000 judged runs',
+         'per 1000 runs of all test cases')
     for name, (draw, resolution) in KINDS.items():
         for width in WIDTHS:
-            one = simulate(draw, resolution, width, args.cases, args.runs,
+            result = simulate(draw, resolution, width, args.cases, args.runs,
                            rng)
-            row(name, f'{width:.0%}', f'{one["given"]:.1%}',
-                f'{one["runs"]:.0f} ({one["late"]:.0f})',
-                f'{one["tolerance"]:.2f}', f'{one["judged"]:.2f}',
-                f'{one["all"]:.2f}')
-            if name == 'normal' and one['judged'] > 1:
-                bad.append(f'{name} {width:.0%}: {one["judged"]:.2f}')
+            row(name, f'{width:.0%}', f'{result["given"]:.1%}',
+                f'{result["runs"]:.0f} ({result["late"]:.0f})',
+                f'{result["tolerance"]:.2f}', f'{result["judged"]:.2f}',
+                f'{result["all"]:.2f}')
+            if name == 'normal' and result['judged'] > 1:
+                bad.append(f'{name} {width:.0%}: {result["judged"]:.2f}')
     if bad:
         print('more than 1 false alarm in 1000: ' + '; '.join(bad),
               file=sys.stderr)

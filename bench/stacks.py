@@ -22,7 +22,7 @@ import runpy
 import shlex
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from common import ROOT, Missing, exit_with, head, option_parser, row
@@ -51,7 +51,7 @@ FOREIGN = ['-c', 'concretizer:targets:host_compatible:false',
 @dataclass(frozen=True)
 class Foreign(Spack):
     """A script that calls Spack with further settings."""
-    real: Spack
+    real: Spack = field(kw_only=True)
 
     @property
     def scope(self) -> Path:
@@ -70,14 +70,14 @@ def foreign(real: Spack, site: Path, folder: Path) -> Foreign:
         f'#!/bin/sh\nexport PYTHONPATH={shlex.quote(str(script.parent))}\n'
         f'exec {shlex.join([real.command, *FOREIGN])} "$@"\n')
     script.chmod(0o755)
-    return Foreign(str(script), real.version, real)
+    return Foreign(str(script), real.version, real.recipes, real=real)
 
 
 def pairs(args: argparse.Namespace) -> list[tuple[str, Path]]:
     """Stacks and folders of sites: those asked for, or that sites name."""
     sites = args.site or sorted(p.parent.name for p in SITES.glob('*/spack')
                                 if p.parent.name != 'local')
-    found = []
+    pairs_ = []
     for site in sites:
         path = Path(site) if '/' in site else SITES / site
         if not (path / 'system.py').is_file():
@@ -85,11 +85,11 @@ def pairs(args: argparse.Namespace) -> list[tuple[str, Path]]:
         named = of_site(runpy.run_path(str(path / 'system.py'))[
             'site_configuration'])
         # A stack that a site does not name is tried only if both are given.
-        found += [(stack, path.resolve()) for stack in args.stack or named
+        pairs_ += [(stack, path.resolve()) for stack in args.stack or named
                   if args.site or stack in named]
-    if not found:
-        raise Missing('no site names such a stack')
-    return found
+    if not pairs_:
+        raise Missing('no site uses such a stack')
+    return pairs_
 
 
 def solved(stack: Stack) -> bool:
@@ -98,8 +98,11 @@ def solved(stack: Stack) -> bool:
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     specs = externals = '–'
     try:
-        found = stack.concretize()['concrete_specs'].values()
-        specs, externals = len(found), sum('external' in n for n in found)
+        concrete = stack.concretize()['concrete_specs'].values()
+        specs, externals = (
+            len(concrete),
+            sum('external' in n for n in concrete),
+        )
         result = 'ok'
     except NoStack as err:
         raise Missing(str(err)) from None

@@ -154,13 +154,13 @@ def measure(args: argparse.Namespace, client: str, server: Server, load: Load
                   requests / (cpu_of(server.pid) - before))
 
 
-def show(what: str, found: dict[str, list[Sample]], value: str
+def show(what: str, samples_of: dict[str, list[Sample]], value: str
          ) -> dict[str, float]:
     """Prints a row per program; returns the ratio of the first to each."""
-    first = [getattr(s, value) for s in next(iter(found.values()))]
+    first = [getattr(s, value) for s in next(iter(samples_of.values()))]
     ratios = {name: ratio(first, [getattr(s, value) for s in samples])
-              for name, samples in found.items()}
-    for name, samples in found.items():
+              for name, samples in samples_of.items()}
+    for name, samples in samples_of.items():
         s = medians(samples)
         row(what, name, f'{s.rate:.0f}', f'{s.client:.0f}',
             f'{s.server:.0f}', f'{ratios[name]:.3f}')

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How far tensorload stays behind redis-benchmark, at the same payload.
+"""Compares tensorload with redis-benchmark, at the same payload.
 
     bench/tensorload.py [--rounds 5] [--python PYTHON]
 
@@ -86,10 +86,10 @@ def in_python(python: str, socket: Path, size: int, count: int) -> float:
 
 def driver(folder: Path, size: int, count: int,
            options: Iterable[object] = ()) -> float:
-    (found,) = tensorload.read(client(
+    (rates,) = tensorload.read(client(
         folder / 'tensorload', 'throughput', '--service', folder / 'service',
         '--bytes', size, '--iterations', count, *options))
-    return found.moved
+    return rates.moved
 
 
 def main() -> bool:
@@ -126,17 +126,17 @@ def report(folder: Path, socket: Path, rounds: int, python: str) -> None:
         ways['in Python'] = partial(in_python, python, socket)
     head('bytes', 'redis-benchmark', *ways)
     for size in SIZES:
-        found: dict[str, list[float]] = {way: [] for way in ways}
+        samples: dict[str, list[float]] = {way: [] for way in ways}
         base, count = [], iterations(size)
         for _ in range(rounds):
             base.append(benchmark(socket, size, count))
             for way, measured in ways.items():
                 # Strings and tensors have the same keys.
                 client('redis-cli', '-s', socket, 'flushall')
-                found[way].append(measured(size, count) / base[-1])
+                samples[way].append(measured(size, count) / base[-1])
         row(size, f'{statistics.median(base):.0f} MB/s', *(
             f'{statistics.median(r):.2f} ({min(r):.2f} to {max(r):.2f})'
-            for r in found.values()))
+            for r in samples.values()))
 
 
 if __name__ == '__main__':

@@ -27,13 +27,13 @@ def main(argv: list[str] | None = None) -> int:
         command = importlib.import_module(
             f'postprocess.{COMMANDS[argv[0]][0]}')
         return command.main(argv[1:])
-    wanted = argv[:1] in (['-h'], ['--help'])
+    help_wanted = argv[:1] in (['-h'], ['--help'])
     print('usage: python -m postprocess COMMAND [--help]\n', *(
         f'  {name:<12}{text}' for name, (_, text) in COMMANDS.items()), '',
         'examples:', '  python -m postprocess report --last 5',
         '  python -m postprocess references propose --site alpha --dry-run',
-        sep='\n', file=sys.stdout if wanted else sys.stderr)
-    return 0 if wanted else 2
+        sep='\n', file=sys.stdout if help_wanted else sys.stderr)
+    return 0 if help_wanted else 2
 
 
 if __name__ == '__main__':

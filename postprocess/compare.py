@@ -1,8 +1,8 @@
 """`./plumb compare A B`: two sessions, sites, stacks or programs.
 
-What is compared is matched by test case and metric: all that names a test case
-but for what A and B differ in. A run gives one value of a metric, the median
-of its repetitions. Of the logs of these,
+A and B are matched by test case and metric, without the columns in which they
+differ. A session has one value of a metric, the median of its repetitions.
+From the logs of these values:
 
     ratio = exp(mean(B) - mean(A)),  interval: Welch's t at 95 %
 
@@ -71,7 +71,7 @@ wrong usage, no records, or nothing that A and B have in common.
 
 @dataclass(frozen=True)
 class Row:
-    """A metric of both sides; where they differ in a text, it is ''."""
+    """A metric of both sides; a text in which the sides differ is ''."""
     system: str
     partition: str
     environ: str
@@ -139,9 +139,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f'plumb compare: {err}', file=sys.stderr)
         return 2
     for file, text in ((args.csv, _csv), (args.json, _json)):
-        options.put(file, text(rows) if file else '')
+        options.write_answer(file, text(rows) if file else '')
     if '-' not in (args.csv, args.json):
-        show(rows, args.a, args.b, args.all_points)
+        print_table(rows, args.a, args.b, args.all_points)
     return 1 if faults else 0
 
 
@@ -156,7 +156,7 @@ def compare(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
     if frame.empty:
         raise ValueError('no records')
     dates = sessions(frame)
-    sides = [frame[_chosen(frame, text, dates)] for text in (a, b)]
+    sides = [frame[_select(frame, text, dates)] for text in (a, b)]
     for text, side in zip((a, b), sides, strict=True):
         if side.empty:
             raise ValueError(f'{text}: no records')
@@ -168,24 +168,24 @@ def compare(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
         raise ValueError(f'{a} and {b} have no metric of a test case in '
                          'common')
     spreads = _spreads(frame, keys, alike)
-    rows = [row for key, mine in values[0].groupby(level=0)
-            if (row := _row(key, mine, values[1], spreads, minimum))]
+    rows = [row for key, rows_a in values[0].groupby(level=0)
+            if (row := _row(key, rows_a, values[1], spreads, minimum))]
     rows += _curves(values[0], values[1], keys, spreads, minimum)
-    return sorted(_corrected(rows, minimum), key=_order)
+    return sorted(_with_holm(rows, minimum), key=_sort_key)
 
 
-def _chosen(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
+def _select(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
     """Which records one side is.
 
     :raises ValueError: nothing is called so
     """
     chosen = np.ones(len(frame), bool)
     for part in text.split(','):
-        chosen &= _part(frame, part.strip(), dates)
+        chosen &= _select_part(frame, part.strip(), dates)
     return chosen
 
 
-def _part(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
+def _select_part(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
     name, equals, value = text.partition('=')
     if equals:
         if name not in frame:
@@ -207,9 +207,9 @@ def _part(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
     if runs and text[:4].isdecimal():
         return frame['run'].isin(runs).to_numpy()
     for name in FIELDS:
-        found = (frame[name].astype(str) == text).to_numpy()
-        if found.any():
-            return found
+        matching = (frame[name].astype(str) == text).to_numpy()
+        if matching.any():
+            return matching
     raise ValueError(f'{text}: not the name of a session, date, '
                      f'{", ".join(FIELDS[:-1])} or {FIELDS[-1]}')
 
@@ -222,11 +222,11 @@ def _keys(a: pd.DataFrame, b: pd.DataFrame
     keys: list[str] = []
     alike: dict[str, str] = {}
     for name in KEYS:
-        mine, other = (set(map(str, side[name])) for side in (a, b))
-        if mine & other or name == 'params':
+        values_a, values_b = (set(map(str, side[name])) for side in (a, b))
+        if values_a & values_b or name == 'params':
             keys.append(name)
         else:
-            alike |= dict.fromkeys(mine | other, '*')
+            alike |= dict.fromkeys(values_a | values_b, '*')
     return keys, alike
 
 
@@ -236,12 +236,12 @@ def _values(side: pd.DataFrame, keys: list[str], alike: dict[str, str]
     with columns run, value, and texts for people."""
     side = side.assign(params=_params(side['params'], alike),
                        better=side['better'].astype(str))
-    found = medians(side, [*keys, 'unit', 'better'])
-    found = found[found['value'] > 0]
-    found['point'] = found['point'].map(judged.point)
-    found['log'] = np.log(found['value'])
-    return found.set_index(pd.MultiIndex.from_frame(
-        found[[*keys, 'metric', 'point']].astype(str)).to_flat_index())
+    table = medians(side, [*keys, 'unit', 'better'])
+    table = table[table['value'] > 0]
+    table['point'] = table['point'].map(judged.point)
+    table['log'] = np.log(table['value'])
+    return table.set_index(pd.MultiIndex.from_frame(
+        table[[*keys, 'metric', 'point']].astype(str)).to_flat_index())
 
 
 def _params(params: pd.Series, alike: dict[str, str]) -> pd.Series:
@@ -257,21 +257,21 @@ def _params(params: pd.Series, alike: dict[str, str]) -> pd.Series:
 
 def _spreads(frame: pd.DataFrame, keys: list[str], alike: dict[str, str]
              ) -> dict[Any, tuple[float, float]]:
-    """Figure -> spread and degrees of freedom of all its runs."""
+    """Metric -> spread and degrees of freedom of all its runs."""
     good = usable(frame, new_level=True)[0]
     good = good[good['metric'] != 'completed']
     # A test case is one only with all that names it.
-    found = medians(good.assign(params=good['params']), KEYS)
-    found = found[found['value'] > 0]
-    found['params'] = _params(found['params'], alike)
-    found['point'] = found['point'].map(judged.point)
+    table = medians(good.assign(params=good['params']), KEYS)
+    table = table[table['value'] > 0]
+    table['params'] = _params(table['params'], alike)
+    table['point'] = table['point'].map(judged.point)
     spreads: dict[Any, tuple[float, float]] = {}
-    for _, mine in found.groupby([*KEYS, 'metric', 'point'], observed=True,
+    for _, group in table.groupby([*KEYS, 'metric', 'point'], observed=True,
                                  sort=False):
-        if len(mine) < detect.FEWEST:
+        if len(group) < detect.FEWEST:
             continue
-        spread, free = _spread(np.log(mine['value'].to_numpy()))
-        first = mine.iloc[0]
+        spread, free = _spread(np.log(group['value'].to_numpy()))
+        first = group.iloc[0]
         key = tuple(str(first[name]) for name in (*keys, 'metric', 'point'))
         old = spreads.get(key, (0.0, 0.0))
         spreads[key] = max(old, (spread, free))
@@ -279,7 +279,8 @@ def _spreads(frame: pd.DataFrame, keys: list[str], alike: dict[str, str]
 
 
 def _spread(logs: np.ndarray) -> tuple[float, float]:
-    """Of the steps from run to run: a level that changed once is none."""
+    """The spread from the steps between sessions, which one change of level
+    does not widen."""
     steps = np.diff(logs) / math.sqrt(2)
     middle = float(np.median(np.abs(steps))) * 1.4826
     inner = np.clip(steps, -2.5 * middle, 2.5 * middle)
@@ -295,7 +296,7 @@ def _row(key: tuple, a: pd.DataFrame, others: pd.DataFrame,
         b = others.loc[[key]]
     except KeyError:
         return None
-    return _of_logs(a.iloc[0], str(a['point'].iloc[0]),
+    return _compare_logs(a.iloc[0], str(a['point'].iloc[0]),
                     a['log'].to_numpy(), b['log'].to_numpy(),
                     spreads.get(key), minimum)
 
@@ -304,19 +305,19 @@ def _curves(a: pd.DataFrame, b: pd.DataFrame, keys: list[str],
             spreads: dict[Any, tuple[float, float]], minimum: float
             ) -> list[Row]:
     """A row for each curve of at least CURVE sizes that both sides have."""
-    found = []
+    rows = []
     sized = [side[side['point'] != ''] for side in (a, b)]
     by = [*keys, 'metric']
     others = dict(iter(sized[1].groupby(by, observed=True, sort=False)))
-    for key, mine in sized[0].groupby(by, observed=True, sort=False):
-        other = others.get(key)
-        if other is None:
+    for key, curve_a in sized[0].groupby(by, observed=True, sort=False):
+        curve_b = others.get(key)
+        if curve_b is None:
             continue
-        points = set(mine['point']) & set(other['point'])
+        points = set(curve_a['point']) & set(curve_b['point'])
         if len(points) < CURVE:
             continue
         logs = [side[side['point'].isin(points)].groupby('run', sort=False)[
-            'log'].agg(['mean', 'size']) for side in (mine, other)]
+            'log'].agg(['mean', 'size']) for side in (curve_a, curve_b)]
         # A run that lacks a size has another mean.
         whole = [side.loc[side['size'] == len(points), 'mean'].to_numpy()
                  for side in logs]
@@ -326,14 +327,14 @@ def _curves(a: pd.DataFrame, b: pd.DataFrame, keys: list[str],
         # The sizes of a run go up and down together: as wide as one of them.
         known = [spreads[names + (point,)] for point in points
                  if names + (point,) in spreads]
-        found.append(_of_logs(
-            mine.iloc[0], 'curve', whole[0], whole[1],
+        rows.append(_compare_logs(
+            curve_a.iloc[0], 'curve', whole[0], whole[1],
             (float(np.median([s for s, _ in known])), known[0][1])
             if known else None, minimum))
-    return found
+    return rows
 
 
-def _of_logs(first: Any, point: str, a: np.ndarray, b: np.ndarray,
+def _compare_logs(first: Any, point: str, a: np.ndarray, b: np.ndarray,
              known: tuple[float, float] | None, minimum: float) -> Row:
     """A row from the logs of both sides' runs; its p is not corrected yet."""
     def text(name: str) -> str:
@@ -378,11 +379,11 @@ def _of_logs(first: Any, point: str, a: np.ndarray, b: np.ndarray,
         needs=None if needs > 500 else max(needs, 1))
 
 
-def _corrected(rows: list[Row], minimum: float) -> list[Row]:
+def _with_holm(rows: list[Row], minimum: float) -> list[Row]:
     """With Holm's p, and what each row says."""
     tested = sorted((row for row in rows if row.p is not None),
                     key=lambda row: row.p or 0.0)
-    found = [row for row in rows if row.p is None]
+    corrected = [row for row in rows if row.p is None]
     reached = 0.0
     for n, row in enumerate(tested):
         reached = max(reached, min((row.p or 0.0) * (len(tested) - n), 1.0))
@@ -395,16 +396,16 @@ def _corrected(rows: list[Row], minimum: float) -> list[Row]:
                 row, outcome=up if row.ratio > 1 else down, needs=0)
         elif low >= 1 - minimum and high <= 1 + minimum:
             row = dataclasses.replace(row, outcome='same', needs=0)
-        found.append(dataclasses.replace(row, p=reached))
-    return found
+        corrected.append(dataclasses.replace(row, p=reached))
+    return corrected
 
 
-def _order(row: Row) -> tuple:
+def _sort_key(row: Row) -> tuple:
     return (OUTCOMES.index(row.outcome), -abs(math.log(row.ratio)), row.check,
             row.params, row.metric, row.point)
 
 
-def show(rows: list[Row], a: str, b: str, every: bool = False) -> None:
+def print_table(rows: list[Row], a: str, b: str, every: bool = False) -> None:
     """Prints the table, for people."""
     count = {outcome: sum(row.outcome == outcome for row in rows)
              for outcome in OUTCOMES}

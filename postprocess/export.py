@@ -84,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
 
     with cache.opened([args.perflogs], report) as con:
         try:
-            cache.only(con, args.site)
+            cache.restrict_to_site(con, args.site)
         except ValueError as err:
             print(f'plumb export: {err}', file=sys.stderr)
             return 2
@@ -107,19 +107,24 @@ def _all(args: argparse.Namespace, con: duckdb.DuckDBPyConnection,
     try:
         for file, form in ((args.parquet, 'parquet'), (args.csv, 'csv')):
             if file:
-                written(file, functools.partial(tidy, con, form))
+                replace_file(file, functools.partial(write_table, con, form))
         if args.junit or args.openmetrics:
             from . import perflogs
             from .perflogs import clock
             from .regressions import telling, verdict
             frame = clock.checked(perflogs.frame(con), report)
             if args.openmetrics:
-                written(args.openmetrics, functools.partial(
-                    _text, '\n'.join(openmetrics(newest(frame))) + '\n'))
+                replace_file(
+                    args.openmetrics,
+                    functools.partial(
+                        _text,
+                        '\n'.join(openmetrics(newest_results(frame))) + '\n',
+                    ),
+                )
             if args.junit:
-                found = verdict.of_records(frame, [str(args.perflogs)])
-                written(args.junit, functools.partial(
-                    _text, telling.junit(found)))
+                judged = verdict.of_records(frame, [str(args.perflogs)])
+                replace_file(args.junit, functools.partial(
+                    _text, telling.junit(judged)))
     except BrokenPipeError:             # `| head`
         raise
     except OSError as err:
@@ -132,7 +137,7 @@ def _all(args: argparse.Namespace, con: duckdb.DuckDBPyConnection,
     return 0
 
 
-def written(file: Path, write: Callable[[Path], Any]) -> None:
+def replace_file(file: Path, write: Callable[[Path], Any]) -> None:
     """Lets a file be written beside, and puts it in its place.
 
     :param file: -: what is written is printed
@@ -165,7 +170,7 @@ def _text(text: str, file: Path) -> None:
     file.write_text(text, encoding='utf-8')
 
 
-def tidy(con: duckdb.DuckDBPyConnection, form: str, file: Path) -> None:
+def write_table(con: duckdb.DuckDBPyConnection, form: str, file: Path) -> None:
     """All records in one table, in order of time, as Parquet or CSV.
 
     :raises OSError: the file cannot be written
@@ -191,7 +196,7 @@ def tidy(con: duckdb.DuckDBPyConnection, form: str, file: Path) -> None:
         raise OSError(0, str(err).splitlines()[0], str(file)) from None
 
 
-def newest(frame: Any) -> list[tuple[Any, str, Any]]:
+def newest_results(frame: Any) -> list[tuple[Any, str, Any]]:
     """Each test case in its newest run: its record that decides, how it ended,
     and all that was judged of it.
 
@@ -199,12 +204,12 @@ def newest(frame: Any) -> list[tuple[Any, str, Any]]:
     """
     from . import results
     judged = results.newest(frame)
-    found = []
+    test_cases = []
     for _, rows in judged.groupby(results.CASE, observed=True, sort=True):
         rank = rows['result'].map(results.ORDER.index)
         first = rows.loc[rank.idxmin()]
-        found.append((first, str(first['result']), rows))
-    return found
+        test_cases.append((first, str(first['result']), rows))
+    return test_cases
 
 
 def openmetrics(cases: list[tuple[Any, str, Any]]) -> Iterator[str]:

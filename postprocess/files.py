@@ -1,4 +1,4 @@
-"""Files: written whole or not at all; whether git would keep them."""
+"""Atomic writing of files, and whether git tracks a file."""
 from __future__ import annotations
 
 import contextlib
@@ -34,9 +34,9 @@ def write_all(folder: Path, files: dict[str, bytes]) -> None:
 def commit_note(path: Path) -> str:
     """`; commit it`, or '' if git ignores a file or is not used there."""
     with contextlib.suppress(OSError):          # there is no git
-        asked = subprocess.run(
+        check = subprocess.run(
             ['git', '-C', str(path.parent), 'check-ignore', '-q', path.name],
             stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         # 0: it is ignored; 1: it is not; 128: outside of a repository.
-        return '; commit it' if asked.returncode == 1 else ''
+        return '; commit it' if check.returncode == 1 else ''
     return ''

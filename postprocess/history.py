@@ -56,7 +56,7 @@ _ROWS = '''WITH matching AS NOT MATERIALIZED (
     SELECT *, coalesce(repetition, 1) = 0 AS judged FROM records
     WHERE metric = {metric}
     AND ({case} = '' OR contains({name}, {case}) OR "case" = {case})
-), nights AS (
+), newest_sessions AS (
     SELECT run, left(replace(run, '-', ''), 8) AS day FROM matching
     GROUP BY run ORDER BY day DESC, run DESC LIMIT {last}
 )
@@ -70,7 +70,7 @@ SELECT strftime(max(time), '%Y-%m-%dT%H:%M:%SZ') AS time, run,
     arg_max(CASE WHEN guard = '' THEN result ELSE 'fail' END,
         2 * epoch_us(time) + judged::INTEGER) AS result,
     {name} AS name, day
-FROM matching JOIN nights USING (run)
+FROM matching JOIN newest_sessions USING (run)
 GROUP BY {name}, run, day, metric, point, unit, better'''
 #: The last session of each test case, compared with those before it.
 _CHANGES = '''WITH ordered AS (
@@ -106,7 +106,7 @@ class Row(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What stands above a table."""
+        """The heading of a table."""
         way = '' if self.better == 'none' else f', {self.better} is better'
         unit = display_unit(self.unit) or 'dimensionless'
         return (f'{self.check} {self.params} @{self.system}:{self.partition}+'
@@ -127,7 +127,7 @@ def parser() -> Parser:
                      'params @system:partition+environ`, or its hash '
                      '(default: all test cases)')
     options.add_records(cmd).add_argument(
-        '--last', type=options.last, metavar='N',
+        '--last', type=options.positive_number, metavar='N',
         help='show only the newest N sessions (default: 8; with --csv and '
              '--json all)')
     form = cmd.add_argument_group('output').add_mutually_exclusive_group()
@@ -154,26 +154,26 @@ def main(argv: list[str] | None = None) -> int:
 
     with cache.opened([args.perflogs], report, missing=False) as con:
         try:
-            cache.only(con, args.site)
+            cache.restrict_to_site(con, args.site)
         except ValueError as err:
             print(f'plumb history: {err}', file=sys.stderr)
             return 2
-        test_cases = ask(con, args.metric, args.case, last)
+        test_cases = fill_answer(con, args.metric, args.case, last)
         known = set() if test_cases else {name for name, in con.execute(
             'SELECT DISTINCT metric FROM records').fetchall()}
         many = test_cases > TABLES and not args.csv and not args.json
-        found: list[Any] = con.execute(
+        answer: list[Any] = con.execute(
             _CHANGES).fetchall() if many else rows(con)
     for fault in faults:
         print(f'plumb history: {fault}', file=sys.stderr)
-    if not found:
-        print(f'plumb history: {_nothing(args, known)}', file=sys.stderr)
+    if not answer:
+        print(f'plumb history: {_why_empty(args, known)}', file=sys.stderr)
         return 2
     try:
-        options.put(args.json, json.dumps(
-            [row._asdict() for row in found], indent=1) + '\n'
+        options.write_answer(args.json, json.dumps(
+            [row._asdict() for row in answer], indent=1) + '\n'
             if args.json else '')
-        options.put(args.csv, _csv(found) if args.csv else '')
+        options.write_answer(args.csv, _csv(answer) if args.csv else '')
     except OSError as err:
         print(f'plumb history: {err.filename}: cannot be written '
               f'({err.strerror})', file=sys.stderr)
@@ -181,23 +181,23 @@ def main(argv: list[str] | None = None) -> int:
     if args.json or args.csv:
         pass
     elif many:
-        changes(found)
+        print_changes(answer)
     else:
-        tables(found)
+        print_tables(answer)
     return 1 if faults else 0
 
 
-def _csv(found: Iterable[Row]) -> str:
+def _csv(records: Iterable[Row]) -> str:
     import csv
     text = io.StringIO()
     out = csv.writer(text, lineterminator='\n')
     out.writerow(COLUMNS)
-    out.writerows(found)
+    out.writerows(records)
     return text.getvalue()
 
 
-def _nothing(args: argparse.Namespace, known: set[str]) -> str:
-    """Why there is no row."""
+def _why_empty(args: argparse.Namespace, known: set[str]) -> str:
+    """The reason why the answer has no row."""
     if args.metric in known:
         return (f'no test case with {args.metric} matches {args.case!r}; '
                 'omit CASE to show all test cases')
@@ -205,14 +205,15 @@ def _nothing(args: argparse.Namespace, known: set[str]) -> str:
         return (f'no records in {args.perflogs}: run `./plumb run` first, or '
                 'name another folder with --perflogs')
     near = difflib.get_close_matches(args.metric, known, 1)
-    hint = f'did you mean {near[0]!r}? ' if near else ''
-    names = ', '.join(sorted(known)[:12])
-    return (f'no records of metric {args.metric!r}; {hint}The records have '
-            f'{names}' + ', ...' * (len(known) > 12))
+    hint = f'; did you mean {near[0]!r}?' if near else ''
+    names = ', '.join(sorted(known)[:12]) + ', ...' * (len(known) > 12)
+    return (f'no records of metric {args.metric!r} (the records have '
+            f'{names}){hint}')
 
 
-def ask(con: duckdb.DuckDBPyConnection, metric: str, case: str, last: int
-        ) -> int:
+def fill_answer(
+    con: duckdb.DuckDBPyConnection, metric: str, case: str, last: int
+) -> int:
     """Fills the table `answer` with the rows of a metric.
 
     :param con: of cache.opened
@@ -238,33 +239,33 @@ def rows(con: duckdb.DuckDBPyConnection) -> list[Row]:
                 'point NULLS FIRST, day, run').fetchall()]
 
 
-def changes(found: Iterable[tuple]) -> None:
+def print_changes(cells: Iterable[tuple]) -> None:
     """Prints one row per test case, from the rows of `_CHANGES`."""
     console.show(
         [(result, '' if change is None else f'{change:+.1%}', points,
           display_unit(unit), better, name)
-         for result, change, points, unit, better, name in found],
+         for result, change, points, unit, better, name in cells],
         ('', 'change', 'points', 'unit', 'better', 'test case'), right=(1, 2))
     print('\nTo see the values of a test case, give its name as CASE.')
 
 
-def tables(found: Iterable[Row]) -> None:
+def print_tables(records: Iterable[Row]) -> None:
     """Prints one table per test case and unit, one column per session."""
-    for title, group in itertools.groupby(found, lambda row: row.title):
+    for title, group in itertools.groupby(records, lambda row: row.title):
         print(title)
         _table([*group])
         print()
     print('! failed')
 
 
-def _table(found: Sequence[Row]) -> None:
+def _table(records: Sequence[Row]) -> None:
     sessions: dict[str, str] = {}
     # Sorted again, because the rows of one point stand together.
-    for row in sorted(found, key=lambda row: (
+    for row in sorted(records, key=lambda row: (
             row.run.replace('-', '')[:8], row.run, row.time)):
         sessions[row.run] = row.time[5:16].replace('T', ' ')
     lines = []
-    for at, line in itertools.groupby(found, lambda row: row.point):
+    for at, line in itertools.groupby(records, lambda row: row.point):
         values = {row.run: row for row in line}
         lines.append([at or 'all', *(str(values.get(run, '-'))
                                         for run in sessions),

@@ -1,8 +1,8 @@
-"""What tells test cases apart, and what people call their series.
+"""Labels of test cases and of their series in plots.
 
-A figure's series are told apart by whatever differs among its test cases, and
-by nothing else: parameters first, then what ran where. What does not fit into
-one metric is split over several.
+The label of a series has the fields in which the test cases of a plot differ:
+parameters first, then the place. If a plot would have too many series, they
+are split over several plots.
 """
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KNOWN = (*WHO, *FIELDS, 'speed')
 Names = tuple[str, ...]
 
 
-def number(frame: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:
+def group_numbers(frame: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:
     """Records with the same texts in the columns have the same number, from
     0 in the order in which they appear."""
     key, size = np.zeros(len(frame), np.int64), 1
@@ -38,8 +38,8 @@ def number(frame: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:
         if isinstance(column.dtype, pd.CategoricalDtype):
             codes, many = column.cat.codes, len(column.cat.categories)
         else:
-            codes, found = pd.factorize(column)
-            many = len(found)
+            codes, categories = pd.factorize(column)
+            many = len(categories)
         if size * (many + 1) >= 1 << 62:
             key, there = pd.factorize(key)  # room for the next column
             size = len(there)
@@ -51,7 +51,9 @@ def number(frame: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:
 def first(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """The first record of each combination of texts in the columns, which is
     what drop_duplicates gives in a tenth of the time."""
-    return frame.iloc[np.unique(number(frame, columns), return_index=True)[1]]
+    return frame.iloc[
+        np.unique(group_numbers(frame, columns), return_index=True)[1]
+    ]
 
 
 def judged(frame: pd.DataFrame, metric: np.ndarray | None = None
@@ -62,14 +64,16 @@ def judged(frame: pd.DataFrame, metric: np.ndarray | None = None
     :param metric: the number of each record's metric of one run, where known
     """
     if metric is None:
-        metric = number(frame, [*perflogs.CASE, 'run', 'metric', 'point'])
+        metric = group_numbers(
+            frame, [*perflogs.CASE, 'run', 'metric', 'point']
+        )
     repetition = frame['repetition'].to_numpy(np.int64)
     minimum = np.full(metric.max(initial=-1) + 1, np.iinfo(np.int64).max)
     np.minimum.at(minimum, metric, repetition)
     return (repetition == 0) | (minimum[metric] > 0)
 
 
-def expand(frame: pd.DataFrame) -> pd.DataFrame:
+def parameters_of(frame: pd.DataFrame) -> pd.DataFrame:
     """The parameters of each record: a column of text each, '' if unset.
 
     Same index as `frame`; read from `params` ("name=value name=value").
@@ -88,7 +92,7 @@ def expand(frame: pd.DataFrame) -> pd.DataFrame:
 
 def kinds(frame: pd.DataFrame, valid: np.ndarray
           ) -> tuple[np.ndarray, pd.DataFrame]:
-    """What records are of: a number for each record, and what it stands for.
+    """The kind of each record: a number per record, and a table of the kinds.
 
     :param frame: as perflogs.read gives it
     :param valid: records of runs that no guard refused; others are apart
@@ -96,11 +100,11 @@ def kinds(frame: pd.DataFrame, valid: np.ndarray
         parameters and FIELDS, all `params`, and whether it is `valid`
     """
     numbers = pd.factorize(
-        2 * number(frame, [*WHO, 'params', *FIELDS]) + valid)[0]
+        2 * group_numbers(frame, [*WHO, 'params', *FIELDS]) + valid)[0]
     at = np.unique(numbers, return_index=True)[1]
     first = frame.iloc[at]
     # A parameter that is called like a column says the same.
-    params = expand(first).drop(columns=[*KNOWN], errors='ignore')
+    params = parameters_of(first).drop(columns=[*KNOWN], errors='ignore')
     return numbers, pd.concat(
         [first[list(WHO)].astype(str), params,
          first[list(FIELDS)].astype(object).map(
@@ -109,14 +113,14 @@ def kinds(frame: pd.DataFrame, valid: np.ndarray
                        ).reset_index(drop=True)
 
 
-def named(table: pd.DataFrame, by: Names = (), panel: Names = (),
+def labels_of(table: pd.DataFrame, by: Names = (), panel: Names = (),
           maximum: int = 0) -> pd.DataFrame:
     """`label`, `panel` (what splits a metric) and `row` of each kind.
 
     :param table: some rows of what `kinds` returns, to be told apart
     :param by: fields that series differ by, if they differ at all
     :param panel: fields that split a metric
-    :param most: series in a metric, whatever they differ by; 0: as many as
+    :param maximum: series in a plot, whatever they differ by; 0: as many as
         there are colours
     """
     by = tuple(name for name in by if name in table)
@@ -127,7 +131,7 @@ def named(table: pd.DataFrame, by: Names = (), panel: Names = (),
                and name not in fields]
     rows = [tuple(row) for row in table[fields].itertuples(index=False)]
     cases = list(dict.fromkeys(rows))
-    telling = list(_telling(cases, fields))
+    telling = list(_distinguishing_fields(cases, fields))
     split = [name for name in panel if name in telling]
     listed, maximum = (
         maximum > 0,
@@ -141,19 +145,21 @@ def named(table: pd.DataFrame, by: Names = (), panel: Names = (),
             {case[fields.index(f)] for case in cases})))
     kept = [name for name in telling if name not in split]
     nodes = [name for name in telling if name != 'num_nodes']
-    names = {case: (_words(kept, case, fields), _words(split, case, fields),
-                    _words(nodes, case, fields)) for case in cases}
-    _chunk(names, maximum)
+    names = {case: (_label(kept, case, fields), _label(split, case, fields),
+                    _label(nodes, case, fields)) for case in cases}
+    _split_panels(names, maximum)
     return pd.DataFrame([names[row] for row in rows],
                         columns=['label', 'panel', 'row'], index=table.index)
 
 
-def _telling(cases: list[tuple], fields: list[str]) -> Iterator[str]:
+def _distinguishing_fields(
+    cases: list[tuple], fields: list[str]
+) -> Iterator[str]:
     """The fields that tell the test cases apart, without those that follow
     from others before them."""
     group: list[tuple] = [()] * len(cases)
     for n, name in enumerate(fields):
-        finer = [(*mine, case[n]) for mine, case in zip(group, cases,
+        finer = [(*key, case[n]) for key, case in zip(group, cases,
                                                         strict=True)]
         if len(set(finer)) > len(set(group)):
             group = finer
@@ -170,7 +176,9 @@ def _maximum(cases: list[tuple], fields: list[str], telling: list[str],
     return max(Counter(distinct.values()).values(), default=0)
 
 
-def _chunk(names: dict[tuple, tuple[str, str, str]], maximum: int) -> None:
+def _split_panels(
+    names: dict[tuple, tuple[str, str, str]], maximum: int
+) -> None:
     """Splits metrics of too many series by their number."""
     panels: dict[str, list[tuple]] = {}
     for case, (_, panel, _) in names.items():
@@ -185,8 +193,8 @@ def _chunk(names: dict[tuple, tuple[str, str, str]], maximum: int) -> None:
                 panel, f'{n * parts // len(cases) + 1} of {parts}'])), row
 
 
-def _words(names: list[str], case: tuple, fields: list[str]) -> str:
-    """What people call the test case: 'inter_node, 2 nodes'."""
+def _label(names: list[str], case: tuple, fields: list[str]) -> str:
+    """The label of a test case: 'inter_node, 2 nodes'."""
     words = []
     for name in names:
         value = case[fields.index(name)]

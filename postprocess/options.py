@@ -1,4 +1,4 @@
-"""Options that the commands on records share, and where their answers go."""
+"""Options that the commands on records share, and output to a file or -."""
 from __future__ import annotations
 
 import argparse
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def add_records(cmd: argparse.ArgumentParser) -> Any:
     """Adds the options that choose the records; returns their group."""
     group = cmd.add_argument_group('which records')
-    group.add_argument('--site', metavar='SITE', type=system, default='',
+    group.add_argument('--site', metavar='SITE', type=system_name, default='',
                        help='use only the records of this site (default: all '
                             'sites of the perflogs)')
     group.add_argument('--perflogs', default='perflogs', metavar='DIR',
@@ -25,12 +25,12 @@ def add_records(cmd: argparse.ArgumentParser) -> Any:
     return group
 
 
-def system(site: str) -> str:
+def system_name(site: str) -> str:
     """The name that a site has in the records, from its name or folder."""
     return Path(site).name
 
 
-def last(text: str) -> int:
+def positive_number(text: str) -> int:
     """The number of --last: 1 or more."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f'{text!r} is not a number above 0')
@@ -44,11 +44,11 @@ def of_site(frame: pd.DataFrame, site: str) -> pd.DataFrame:
     """
     if not site or frame.empty:
         return frame
-    known(site, frame['system'].unique())
+    check_site(site, frame['system'].unique())
     return frame[frame['system'] == site]
 
 
-def known(site: str, sites: Iterable[str]) -> None:
+def check_site(site: str, sites: Iterable[str]) -> None:
     """Refuses a site that has no records.
 
     :raises ValueError: names the sites that have some
@@ -56,12 +56,12 @@ def known(site: str, sites: Iterable[str]) -> None:
     names = sorted(map(str, sites))
     if site not in names:
         near = difflib.get_close_matches(site, names, 1)
-        hint = f'did you mean {near[0]}? ' if near else ''
-        raise ValueError(f'no records of site {site!r}; {hint}The perflogs '
-                         f'have records of {", ".join(names)}')
+        hint = f'; did you mean {near[0]!r}?' if near else ''
+        raise ValueError(f'no records of site {site!r} (the perflogs have '
+                         f'{", ".join(names)}){hint}')
 
 
-def put(file: str | None, text: str) -> None:
+def write_answer(file: str | None, text: str) -> None:
     """Writes an answer to a file, or prints it if the file is -.
 
     :raises OSError: it cannot be written

@@ -25,11 +25,11 @@ SESSIONS = 3
 #: ... each with at least BESIDE of those that ran beside it.
 
 
-def needs(frame: pd.DataFrame, run: str | None = None,
+def runs_needed(frame: pd.DataFrame, run: str | None = None,
           ahead: list[Progress] | None = None
           ) -> dict[tuple[str, str, str], int | None]:
-    """How many more runs the test cases of a session need until all that is
-    judged of them has a tolerance that can judge.
+    """The number of further sessions that the test cases of a session need
+    until all judged metrics have a narrow enough tolerance.
 
     :param frame: records of that session, and of those before it
     :param run: the session; None: the newest one of each test case
@@ -37,32 +37,34 @@ def needs(frame: pd.DataFrame, run: str | None = None,
     :returns: (partition, environment, hash) -> number; 0: there are enough,
         None: no number would do
     """
-    mine = frame[frame['run'] == run] if run else newest(frame)
+    records = frame[frame['run'] == run] if run else newest(frame)
     return {key: p.needs for key, p in _progress_of(
-        mine, progress(frame) if ahead is None else ahead).items()}
+        records, progress(frame) if ahead is None else ahead).items()}
 
 
-def _progress_of(mine: pd.DataFrame, ahead: list[Progress]
+def _progress_of(records: pd.DataFrame, ahead: list[Progress]
                  ) -> dict[tuple[str, str, str], Progress]:
-    """How far the test cases of these records are, as `needs`."""
+    """The progress of the test cases of these records, with the keys of
+    `runs_needed`."""
     keys = ['system', 'check', 'partition', 'environ', 'source', 'speed',
             'params']
     known = {(*(str(getattr(p, key)) for key in keys), p.edition): p
              for p in ahead}
-    found = {}
-    for row in mine.drop_duplicates(
+    progress_of_case = {}
+    for row in records.drop_duplicates(
             ['run', *keys, 'version', 'case']).itertuples():
         place = tuple(str(getattr(row, name)) for name in keys)
         for edition in ('', str(row.version)):
             if place + (edition,) in known:
-                found[str(row.partition), str(row.environ),
+                progress_of_case[str(row.partition), str(row.environ),
                       str(row.case)] = known[place + (edition,)]
-    return found
+    return progress_of_case
 
 
 @dataclass
 class Standing:
-    """How far the test cases are judged, in the newest session of each."""
+    """Test cases by what they have: a tolerance, a reference, or neither; in
+    the newest session of each."""
     #: Test cases that a tolerance judged.
     judged: int = 0
     #: Test cases without a reference: a record of each, and what it waits for.
@@ -74,24 +76,24 @@ class Standing:
 
 def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
              ) -> Standing:
-    """What is judged, what waits for a reference, what for a tolerance.
+    """Counts test cases with a tolerance, and lists what others lack.
 
     :param frame: as perflogs.read gives it
-    :param ahead: as `needs` has it
+    :param ahead: as `runs_needed` has it
     """
-    found, mine = Standing(), newest(frame)
-    far = _progress_of(mine, progress(frame) if ahead is None else ahead)
-    mine = mine[mine['metric'] != 'completed']
-    case = naming.number(mine, CASE)
-    tolerances = mine[['lower', 'upper']].notna().any(axis=1).to_numpy()
-    inconclusive = mine['result'].eq('inconclusive').to_numpy()
+    standing_, records = Standing(), newest(frame)
+    far = _progress_of(records, progress(frame) if ahead is None else ahead)
+    records = records[records['metric'] != 'completed']
+    case = naming.group_numbers(records, CASE)
+    tolerances = records[['lower', 'upper']].notna().any(axis=1).to_numpy()
+    inconclusive = records['result'].eq('inconclusive').to_numpy()
     order = np.argsort(case, kind='stable')
     for at in np.split(order, np.flatnonzero(np.diff(case[order])) + 1):
         if not len(at) or inconclusive[at].any():
             continue
-        rows, has_tolerance = mine.iloc[at], tolerances[at]
+        rows, has_tolerance = records.iloc[at], tolerances[at]
         first = next(rows[:1].itertuples())
-        found.judged += bool(has_tolerance.any())
+        standing_.judged += bool(has_tolerance.any())
         key = str(first.partition), str(first.environ), str(first.case)
         without_tolerance = _without_tolerance(
             str(first.family), rows, has_tolerance
@@ -100,25 +102,25 @@ def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
             continue
         ahead_of = far.get(key)
         if rows['reference'].notna().any():
-            found.no_tolerance += [
+            standing_.no_tolerance += [
                 (first, metric, _no_tolerance(metric, ahead_of))
                 for metric in without_tolerance
             ]
         elif (
             not has_tolerance.any() and rows['result'].eq('no_reference').all()
         ):
-            found.waiting.append(
-                (first, words(ahead_of.needs if ahead_of else 0)))
-    return found
+            standing_.waiting.append(
+                (first, waiting_text(ahead_of.needs if ahead_of else 0)))
+    return standing_
 
 
-def _no_tolerance(metric: str, mine: Progress | None) -> str:
-    """What a metric without a tolerance waits for: each for its own runs."""
-    of = mine.needs_of if mine else {}
+def _no_tolerance(metric: str, case: Progress | None) -> str:
+    """The text on what a metric without a tolerance needs."""
+    of = case.needs_of if case else {}
     # What is judged instead stands in its place.
-    other = judged.instead(mine.family, metric) if mine else None
+    other = judged.instead(case.family, metric) if case else None
     runs = of[metric] if metric in of else of.get(
-        other or '', mine.needs if mine else 0)
+        other or '', case.needs if case else 0)
     return ('propose references again' if runs == 0
             else f'no tolerance yet: {more_runs(runs)}')
 
@@ -126,7 +128,7 @@ def _no_tolerance(metric: str, mine: Progress | None) -> str:
 def _without_tolerance(
     family: str, rows: pd.DataFrame, has_tolerance: np.ndarray
 ) -> list[str]:
-    """Figures of a test case that are to be judged, and that no tolerance
+    """Metrics of a test case that are to be judged, and that no tolerance
     judges, nor one of the metric that is judged instead."""
     if family not in judged.table():
         return []
@@ -138,10 +140,10 @@ def _without_tolerance(
                   if not {metric, judged.instead(family, metric)} & there)
 
 
-def words(runs: int | None, lacks: str = '') -> str:
-    """What people are told of a test case that waits for a reference.
+def waiting_text(runs: int | None, lacks: str = '') -> str:
+    """The text for people of a test case that waits for a reference.
 
-    :param runs: as `needs` has it
+    :param runs: as `runs_needed` has it
     :param lacks: what is missing, where it is not simply a reference
     """
     if runs is None:
@@ -156,14 +158,15 @@ def words(runs: int | None, lacks: str = '') -> str:
 
 
 def stale(frame: pd.DataFrame, partial: Partial = {}) -> pd.DataFrame:
-    """Cases that have not run for longer than their neighbours.
+    """Test cases that have not run for longer than their neighbours.
 
-    A case's neighbours are those of its family, system and partition that ran
-    in its last session (the last one with any). It is stale when at least
-    three later sessions each ran half of them or more, and not it. So a few
-    test cases picked with -n make no other one stale, nor does another mode.
+    The neighbours of a test case are those of its family, system and partition
+    that ran in its last session (the last one with any). It is stale when at
+    least three later sessions each ran half of them or more, and not it. So a
+    few test cases picked with -n make no other one stale, nor does another
+    mode.
 
-    What a session left to other sessions counts there as if it had run: a site
+    A test case that a session postponed counts there as if it had run: a site
     whose sessions are all partial sees what none of them meant to run. And
     what is left more often than the sessions within which it was to have its
     turn is stale, too.
@@ -173,13 +176,17 @@ def stale(frame: pd.DataFrame, partial: Partial = {}) -> pd.DataFrame:
     :returns: the last record of each such test case, the one that ran longest
         ago first
     """
-    case = naming.number(frame, CASE)
+    case = naming.group_numbers(frame, CASE)
     # The last record of each test case and run, in the order of the records.
-    run = naming.number(frame[['run']].assign(case=case), ['case', 'run'])
+    run = naming.group_numbers(
+        frame[['run']].assign(case=case), ['case', 'run']
+    )
     ends = np.zeros(run.max(initial=-1) + 1, int)
     np.maximum.at(ends, run, np.arange(len(run)))
     ends.sort()
-    place = naming.number(frame, ['family', 'system', 'partition'])[ends]
+    place = naming.group_numbers(frame, ['family', 'system', 'partition'])[
+        ends
+    ]
     runs = frame['run'].iloc[ends].astype(str).to_numpy(object)
     lost: list[int] = []
     for group in range(place.max(initial=-1) + 1):
@@ -192,56 +199,57 @@ def stale(frame: pd.DataFrame, partial: Partial = {}) -> pd.DataFrame:
         numbers = dict(zip(
             frame.iloc[ends[[*last.values()]]][CASE].astype(str).itertuples(
                 index=False, name=None), last, strict=True))
-        left = {run: None if some is None else
-                {numbers[key] for key in some if key in numbers}
-                for run, some in partial.items()}
+        left = {run: None if left_out is None else
+                {numbers[key] for key in left_out if key in numbers}
+                for run, left_out in partial.items()}
         names = sorted(sessions)
-        found = {*_left_out([sessions[name] for name in names],
+        stale_cases = {*_left_out([sessions[name] for name in names],
                             [left.get(name, set()) for name in names]),
-                 *_beyond_their_turn(
+                 *_overdue(
                      {number: runs[at] for number, at in last.items()},
                      numbers, partial)}
-        lost += [int(ends[last[number]]) for number in found]
+        lost += [int(ends[last[number]]) for number in stale_cases]
     return frame.iloc[sorted(lost)]
 
 
-def _beyond_their_turn(last: Mapping[int, str],
+def _overdue(last: Mapping[int, str],
                        numbers: Mapping[tuple[str, ...], int],
                        partial: Partial) -> Iterator[int]:
-    """Cases that more sessions left than should have passed until their turn.
+    """Test cases that more sessions left than should have passed until their
+    turn.
 
     :param last: test case -> the run that had it last
     :param numbers: key of a test case -> its number
     """
     for key, number in numbers.items():
-        waits = [some[key] for run, some in sorted(partial.items())
-                 if some and key in some and run > last[number]]
+        waits = [left_out[key] for run, left_out in sorted(partial.items())
+                 if left_out and key in left_out and run > last[number]]
         if waits and 0 < waits[-1] < len(waits):
             yield number
 
 
-def rotated(frame: pd.DataFrame, plans: Iterable[Plan]) -> list[Left]:
-    """Cases that a budget left to other sessions and that have not run since,
-    the one that ran longest ago first.
+def postponed_cases(frame: pd.DataFrame, plans: Iterable[Plan]) -> list[Left]:
+    """Test cases that a budget left to other sessions and that have not run
+    since, the one that ran longest ago first.
 
     :param plans: of each system the newest one under a budget
     """
-    found = []
+    waiting = []
     for plan in plans:
         later = frame[(frame['system'] == plan.head['system'])
                       & (frame['run'].astype(str) > plan.run)]
         since = {tuple(map(str, key)) for key in later[
             ['partition', 'environ', 'case']].drop_duplicates().itertuples(
                 index=False)}
-        found += [one for one in plan.left if tuple(
+        waiting += [one for one in plan.left if tuple(
             one.case[name] for name in ('partition', 'environ', 'case')
             ) not in since]
-    return sorted(found, key=lambda one: one.last)
+    return sorted(waiting, key=lambda one: one.last)
 
 
 def _left_out(sessions: list[set[int]], left: list[set[int] | None]
               ) -> Iterable[int]:
-    """Cases that the last sessions left out, by the rule of `stale`.
+    """Test cases that the last sessions left out, by the rule of `stale`.
 
     :param sessions: what each session ran, the oldest first
     :param left: what each left to others; None: nobody knows what
@@ -257,8 +265,8 @@ def _left_out(sessions: list[set[int]], left: list[set[int] | None]
     for case, at in last.items():
         near = beside.get(case, set())
         later = zip(sessions[at + 1:], left[at + 1:], strict=True)
-        without = [cases for cases, some in later
-                   if near and some is not None and case not in some
-                   and len((cases | some) & near) >= BESIDE * len(near)]
+        without = [cases for cases, skipped in later
+                   if near and skipped is not None and case not in skipped
+                   and len((cases | skipped) & near) >= BESIDE * len(near)]
         if len(without) >= SESSIONS:
             yield case

@@ -54,7 +54,7 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Place:
-    """What a test case is, and where it runs."""
+    """The identity of a test case, and its place."""
     system: str
     partition: str
     environ: str
@@ -68,13 +68,13 @@ class Place:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What makes it this test case: perflogs.CASE. A hash does not:
+        """The identity of the test case: perflogs.CASE. A hash is not enough:
         test cases of two sources have the same, and it may change."""
         return tuple(getattr(self, name) for name in CASE)
 
     @property
     def planned(self) -> Key:
-        """What identifies it among the test cases of a plan."""
+        """The identity of the test case in a plan."""
         return self.partition, self.environ, self.case
 
 
@@ -131,12 +131,12 @@ def newest(frame: pd.DataFrame) -> pd.DataFrame:
     :param frame: as perflogs.read gives it
     """
     _, session = sessions(frame)
-    case = naming.number(frame, CASE)
+    case = naming.group_numbers(frame, CASE)
     last = np.full(case.max(initial=-1) + 1, -1)
     np.maximum.at(last, case, session)
     frame = frame[session == last[case]]
     frame = frame[naming.judged(frame)]
-    ranks = _ranks(frame, naming.number(frame, CASE),
+    ranks = _ranks(frame, naming.group_numbers(frame, CASE),
                    np.ones(len(frame), bool))
     return frame.assign(result=np.array(ORDER, object)[ranks])
 
@@ -149,18 +149,18 @@ def of_records(frame: pd.DataFrame) -> list[Result]:
     return of_newest(newest(frame))
 
 
-def of_newest(mine: pd.DataFrame) -> list[Result]:
-    """The same, of the records that `newest` gave."""
-    nodes = _nodes(mine)
-    mine = mine.assign(rank=mine['result'].map(ORDER.index))
-    mine = mine.sort_values(['rank', 'guard'], ascending=[
+def of_newest(records: pd.DataFrame) -> list[Result]:
+    """The result of each test case, from the records that `newest` gave."""
+    nodes = _nodes(records)
+    records = records.assign(rank=records['result'].map(ORDER.index))
+    records = records.sort_values(['rank', 'guard'], ascending=[
         True, False], kind='stable').drop_duplicates(CASE).sort_values(CASE)
-    found = []
-    for row in mine.itertuples():
+    results = []
+    for row in records.itertuples():
         place = place_of(row)
         key = tuple(place[name] for name in CASE)
         ran_on, width = nodes[key]
-        found.append(
+        results.append(
             Result(
                 **place,
                 run=str(row.run),
@@ -174,7 +174,7 @@ def of_newest(mine: pd.DataFrame) -> list[Result]:
                 else '',
             )
         )
-    return found
+    return results
 
 
 def of_session(frame: pd.DataFrame, run: str) -> dict[Key, Result]:
@@ -188,19 +188,19 @@ def of_nightly_session(frame: pd.DataFrame, run: str) -> dict[Key, Result]:
     :param run: its first session
     """
     first = run_id.first_of(map(str, frame['run'].cat.categories))
-    mine = frame[frame['run'].isin(
+    records = frame[frame['run'].isin(
         [name for name, began in first.items() if began == run])]
-    by_session = [of_session(mine, name)
-                  for name in sorted(map(str, mine['run'].unique()))]
+    by_session = [of_session(records, name)
+                  for name in sorted(map(str, records['run'].unique()))]
     return {key: replace(one, sessions=tuple(
         session[key] for session in by_session if key in session))
-        for key, one in _by_plan(of_records(mine)).items()}
+        for key, one in _by_plan(of_records(records)).items()}
 
 
-def _by_plan(some: list[Result]) -> dict[Key, Result]:
+def _by_plan(results: list[Result]) -> dict[Key, Result]:
     """By what a plan knows; the worst one, if several have one key."""
     return {one.planned: one for one in sorted(
-        some, key=lambda one: ORDER.index(one.result), reverse=True)}
+        results, key=lambda one: ORDER.index(one.result), reverse=True)}
 
 
 def place_of(row: Any) -> dict[str, Any]:
@@ -220,17 +220,19 @@ def nodes_of(nodes: str, binding: str = '') -> list[str]:
         word.partition(':')[0] for word in binding.split()]
 
 
-def _nodes(mine: pd.DataFrame
+def _nodes(records: pd.DataFrame
            ) -> dict[tuple[str, ...], tuple[frozenset[str], int]]:
     """Test case -> nodes of its jobs, and how many one job has."""
-    found: dict[tuple[str, ...], tuple[frozenset[str], int]] = {}
-    rows = mine[[*CASE, 'nodes', 'binding', 'num_nodes']].drop_duplicates()
+    nodes_of_case: dict[tuple[str, ...], tuple[frozenset[str], int]] = {}
+    rows = records[[*CASE, 'nodes', 'binding', 'num_nodes']].drop_duplicates()
     for *names, nodes, binding, number in rows.itertuples(index=False):
         key = tuple(map(str, names))
-        before, width = found.get(key, (frozenset(), 1))
-        found[key] = (before | frozenset(nodes_of(str(nodes), str(binding))),
-                      width if pd.isna(number) else max(width, int(number)))
-    return found
+        before, width = nodes_of_case.get(key, (frozenset(), 1))
+        nodes_of_case[key] = (
+            before | frozenset(nodes_of(str(nodes), str(binding))),
+            width if pd.isna(number) else max(width, int(number)),
+        )
+    return nodes_of_case
 
 
 @dataclass
@@ -267,12 +269,12 @@ def history(frame: pd.DataFrame, judged: np.ndarray, case: np.ndarray,
     last = np.zeros(many, int)
     np.maximum.at(last, case, np.arange(len(case)))
     rows = frame.iloc[last]
-    place = naming.number(rows, ['family', 'system', 'partition'])
+    place = naming.group_numbers(rows, ['family', 'system', 'partition'])
     skipped = np.array([bool(partial) and set(runs) <= partial.keys()
                         for runs in names], bool)
     for group in np.unique(place):
-        mine = np.flatnonzero(place == group)
-        ended[mine] = _expected(ended[mine], skipped)
+        rows_of_place = np.flatnonzero(place == group)
+        ended[rows_of_place] = _with_missing(ended[rows_of_place], skipped)
     return History(names, case, rows, ended)
 
 
@@ -304,14 +306,16 @@ def _flaky(frame: pd.DataFrame, case: np.ndarray, rank: np.ndarray,
     failed = rank <= _NOT_RUN
     again &= np.isin(case, np.unique(case[again & failed]))
     at: list[int] = np.flatnonzero(again).tolist()
-    found: dict[tuple[int, str], dict[str, list[int]]] = defaultdict(dict)
+    positions: dict[tuple[int, str], dict[str, list[int]]] = defaultdict(dict)
     for position, run in zip(at, frame['run'].iloc[at], strict=True):
-        found[case[position], first[run]].setdefault(run, []).append(position)
+        positions[case[position], first[run]].setdefault(run, []).append(
+            position
+        )
     ran_on = {n: nodes_of(*map(str, pair)) for n, pair in zip(
         at, frame[['nodes', 'binding']].iloc[at].itertuples(index=False),
         strict=True)}
     flaky: list[int] = []
-    for by_run in found.values():
+    for by_run in positions.values():
         nodes_of_run = {run: {name for n in by_run[run] for name in ran_on[n]}
                         for run in sorted(by_run)}
         bad = [run for run in nodes_of_run if failed[by_run[run]].any()]
@@ -348,7 +352,7 @@ def sessions(frame: pd.DataFrame) -> tuple[list[list[str]], np.ndarray]:
     return [names[key] for key in order], column.to_numpy(int)
 
 
-def _expected(ended: np.ndarray, skipped: np.ndarray) -> np.ndarray:
+def _with_missing(ended: np.ndarray, skipped: np.ndarray) -> np.ndarray:
     """With NO_RECORD where a test case has no record of a session in which
     at least BESIDE of those ran that had run beside it.
 
@@ -357,8 +361,8 @@ def _expected(ended: np.ndarray, skipped: np.ndarray) -> np.ndarray:
     """
     ended = ended.copy()
     ran = ended != NOT_EXPECTED
-    for case, mine in enumerate(ran):
-        there = np.flatnonzero(mine)
+    for case, sessions_of_case in enumerate(ran):
+        there = np.flatnonzero(sessions_of_case)
         for at, until in zip(there, [*there[1:], ran.shape[1]], strict=True):
             if until == at + 1:
                 continue

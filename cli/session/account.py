@@ -83,7 +83,7 @@ def rows(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
     ended = results.of_session(frame, plan.run)
     # Reads all records; only for test cases that wait for a reference.
     needs = functools.cache(
-        lambda: outcomes.needs(frame, plan.run, ahead))
+        lambda: outcomes.runs_needed(frame, plan.run, ahead))
     known = {(c['partition'], c['environ'], c['hashcode']): c for c in report}
     names = display_names(plan)
     found = {}
@@ -92,7 +92,7 @@ def rows(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
         one = ended.get(key)
         if one is None or one.failed:
             guard = one.guard if one else plans.MISSING
-            text = reasons.words(
+            text = reasons.reason_text(
                 guard, why(case) or (one.reason if one else '')) or guard
             if text and one and one.measurements > 1 and (
                     guard not in reasons.NOT_RUN):
@@ -102,7 +102,7 @@ def rows(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
         note = case.get('no_reference') or ''
         lacks = LACKS.search(note)
         if lacks:
-            note = note.replace(lacks[0], outcomes.words(
+            note = note.replace(lacks[0], outcomes.waiting_text(
                 needs().get(key), '' if lacks[1] == 'no reference yet'
                 else lacks[1]))
         if one.measurements > 1:

@@ -350,7 +350,7 @@ def _propose(args: argparse.Namespace, work: commands.Work,
                 code = max(code, references.accept(
                     place, {family: found}, functools.partial(is_new, family)))
         return code
-    return references.reported(propose)
+    return references.run_command(propose)
 
 
 def _accepted(folder: Path, family: str) -> list[tuple]:

@@ -65,7 +65,8 @@ def read(paths, on_error='raise'):
     - `schema`, `repetition`, `num_nodes`, `num_tasks`, `tasks_per_node`:
       Int64; `emulated`: bool;
     - `file`, `line`: where the record stands; `format`: of that file;
-    - `tries`: how often the session measured the test case (see `decided`);
+    - `tries`: how often the session measured the test case (see
+      `without_retries`);
     - everything else is text, as a category (group with observed=True);
       '' in a column that the record's schema does not have.
 
@@ -95,7 +96,7 @@ def read(paths, on_error='raise'):
     return table if on_error == 'raise' else (table, errors)
 
 
-def decided(frame: pd.DataFrame) -> pd.DataFrame:
+def without_retries(frame: pd.DataFrame) -> pd.DataFrame:
     """One try of each test case and run, out of several of a session.
 
     A try that was disturbed (not fit to be judged, or at mixed speed) is
@@ -110,7 +111,7 @@ def decided(frame: pd.DataFrame) -> pd.DataFrame:
     `retried` that is the last, of a session that was killed, is a failure.
     """
     frame['measurements'] = 1
-    frame = _undisturbed(frame)
+    frame = _without_disturbed(frame)
     again = frame['result'] == 'retried'
     if not again.any():
         return frame
@@ -134,7 +135,7 @@ def decided(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def _undisturbed(frame: pd.DataFrame) -> pd.DataFrame:
+def _without_disturbed(frame: pd.DataFrame) -> pd.DataFrame:
     """Without the disturbed tries that another one followed."""
     disturbed = (frame['result'] == 'inconclusive') | (
         frame['speed'] == 'mixed')
@@ -174,4 +175,4 @@ def frame(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
     table = table.astype(dict.fromkeys(formats.COUNTS, 'Int64'))
     table = table.astype({'point': float})
     table['repetition'] = table['repetition'].fillna(1)
-    return decided(table)
+    return without_retries(table)

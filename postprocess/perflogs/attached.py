@@ -1,7 +1,7 @@
 """Files that a test case left beside its perflog, read strictly.
 
-They lie in <family>/<run>-<environ>-<case>/. As with perflogs, what is damaged
-is said with file and line; that there is no such file is no fault.
+Their folder is <family>/<run>-<environ>-<case>/. As in perflogs, a damaged
+place is reported with file and line. A missing file is not a fault.
 """
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def whole(name: str, text: str) -> int:
 
 
 def _there(file: Path) -> bool:
-    """Whether there is such a file, be it unreadable."""
+    """Whether a file exists, even if it is unreadable."""
     try:
         return bool(os.stat(file))
     except (FileNotFoundError, NotADirectoryError):

@@ -58,11 +58,11 @@ def opened(paths: Sequence[os.PathLike | str], report: Any,
     with contextlib.ExitStack() as stack:
         # Before the records: a session may end between the two.
         ended = [file for file in reading.files(given, lambda *_: None)
-                 if plans.is_plan(file) and not plans.lives(file)
+                 if plans.is_plan(file) and not plans.is_running(file)
                  ] if missing else []
         con = stack.enter_context(connection())
         cache = _current(stack, given, con)
-        cache.show()
+        cache.create_views()
         if ended:
             reading.missing(con, ended, report)
         for file, line, reason in cache.faults():
@@ -87,7 +87,7 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
         yield con
 
 
-def only(con: duckdb.DuckDBPyConnection, site: str) -> None:
+def restrict_to_site(con: duckdb.DuckDBPyConnection, site: str) -> None:
     """Restricts the view `records` to a site; '': to none.
 
     :param con: of opened
@@ -98,7 +98,7 @@ def only(con: duckdb.DuckDBPyConnection, site: str) -> None:
     sites = [name for name, in con.execute(
         'SELECT DISTINCT system FROM records').fetchall()]
     if sites:
-        options.known(site, sites)
+        options.check_site(site, sites)
     con.execute('ALTER VIEW records RENAME TO all_records')
     con.execute('CREATE VIEW records AS FROM all_records WHERE system = '
                 + sql_text(site))
@@ -127,7 +127,7 @@ def _shared(stack: contextlib.ExitStack, folder: Path, con: Any) -> Cache:
         locks.opened(place / 'lock', shared=True), 'r+'))
     fcntl.lockf(lock, fcntl.LOCK_SH)
     cache = Cache([folder], place, con)
-    if not cache.current():
+    if not cache.is_current():
         # Two who shared it and wanted more would wait for each other.
         fcntl.lockf(lock, fcntl.LOCK_UN)
         fcntl.lockf(lock, fcntl.LOCK_EX)
@@ -164,7 +164,7 @@ class Cache:
             if (sources := self._sources(file)) is not None}
 
     def _sources(self, file: Path) -> dict[str, Source] | None:
-        """What the metadata of a file say; None: it cannot be used."""
+        """The sources in the metadata of a file; None: it cannot be used."""
         try:
             if file.name.split('.')[1] != _checksum(file):
                 return None
@@ -174,16 +174,16 @@ class Cache:
                 ).fetchall()
             key, sources = json.loads(text)
             return {name: Source(**entry) for name, entry in sources.items()
-                    } if key == _key() else None
+                    } if key == _version_key() else None
         except (OSError, ValueError, LookupError, TypeError, AttributeError,
                 duckdb.Error):
             return None
 
-    def current(self) -> bool:
+    def is_current(self) -> bool:
         """Whether no perflog has changed since."""
         known = {name: source.stat for month in self.months.values()
                  for name, source in month.sources.items()}
-        return known == {name: _stat(file) for name, file in
+        return known == {name: _file_state(file) for name, file in
                          self._files().items()} and not self._broken
 
     def _files(self) -> dict[str, Path]:
@@ -220,8 +220,9 @@ class Cache:
                  ) -> Month:
         """A month, with what is new in its perflogs."""
         old = self.months.get(name)
-        if old and {name: source.stat for name, source in old.sources.items()
-                    } == {name: _stat(file) for name, file in files.items()}:
+        if old and {
+            name: source.stat for name, source in old.sources.items()
+        } == {name: _file_state(file) for name, file in files.items()}:
             return old
         try:
             sources = self._write(old, files, drafts, checked=False)
@@ -249,7 +250,7 @@ class Cache:
         kept, lines = [], []
         for name, file in files.items():
             before = old.sources.get(name) if old else None
-            source = _begun(before, file)
+            source = _resume_point(before, file)
             if source.offset:
                 kept.append(name)
             if not before or source.stat != before.stat:
@@ -261,7 +262,7 @@ class Cache:
             parts.append(f'FROM read_parquet({sql_text(old.file)}) WHERE file '
                          f'IN {formats.sql_words(kept)} '
                          f"AND fault IS DISTINCT FROM '{formats.TORN}'")
-        known = json.dumps([_key(), {
+        known = json.dumps([_version_key(), {
             name: dataclasses.asdict(source)
             for name, source in sources.items()}])
         self.con.execute(
@@ -275,7 +276,7 @@ class Cache:
 
     # ------------------------------------------------------------- reading
 
-    def show(self) -> None:
+    def create_views(self) -> None:
         """Makes the view `records`, and `parts`: bad records are there, too.
         """
         files = ', '.join(sql_text(month.file)
@@ -290,28 +291,28 @@ class Cache:
     def faults(self) -> Iterator[tuple[Path, int, str]]:
         """File, line and reason of all that is wrong with the perflogs."""
         yield from self._broken
-        found = [(self._root + name, line, reason)
+        faults_ = [(self._root + name, line, reason)
                  for month in self.months.values()
                  for name, source in month.sources.items()
                  for line, reason in source.faults]
-        found += [(file, line, f'{formats.reason(fault)}; {formats.REPAIR}'
+        faults_ += [(file, line, f'{formats.reason(fault)}; {formats.REPAIR}'
                    + f' (and {count - 1} more)' * (count > 1))
                   for file, fault, line, count in self.con.execute(
                       'SELECT file, fault, min(line), count(*) FROM parts '
                       f"WHERE fault <> '{formats.TORN}' GROUP BY ALL"
                       ).fetchall()]
-        for file, line, reason in sorted(found):
+        for file, line, reason in sorted(faults_):
             yield Path(file), line, reason
 
 
-def _key() -> str:
-    """What the records depend on besides the perflogs: their columns, and
+def _version_key() -> str:
+    """A hash of all that records depend on besides the perflogs: columns and
     the metrics. To parse the files takes longer than a question."""
-    found = hashlib.sha256(f'{VERSION} {formats.types()}'.encode())
+    digest = hashlib.sha256(f'{VERSION} {formats.types()}'.encode())
     for path in sorted([*ROOT.glob('config/*.yaml'),
                         *ROOT.glob('checks/*/family.yaml')]):
-        found.update(path.read_bytes())
-    return found.hexdigest()[:16]
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _month(name: str, file: Path) -> str:
@@ -324,9 +325,9 @@ def _month(name: str, file: Path) -> str:
     return '_/_'
 
 
-def _begun(known: Source | None, file: Path) -> Source:
+def _resume_point(known: Source | None, file: Path) -> Source:
     """The place from which a perflog is read."""
-    now = _stat(file)
+    now = _file_state(file)
     if known and known.stat == now:
         return known
     if known and known.offset and not reading.packed(file) \
@@ -338,13 +339,13 @@ def _begun(known: Source | None, file: Path) -> Source:
     return Source(now)
 
 
-def _stat(file: Path) -> list[int]:
+def _file_state(file: Path) -> list[int]:
     """Inode, size and time of change; zeros: it is not there."""
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:
         return [0, 0, 0]
-    return [found.st_ino, found.st_size, found.st_ctime_ns]
+    return [status.st_ino, status.st_size, status.st_ctime_ns]
 
 
 def _hash(file: Path, offset: int) -> str:

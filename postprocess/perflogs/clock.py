@@ -70,33 +70,33 @@ def checked(frame: pd.DataFrame, report: Callable[[Path, int, str], None]
 def _sessions(frame: pd.DataFrame) -> pd.DataFrame:
     """A row for each session and file: its first line, its first and last
     time, when it `began`, and the `latest` time that can be right there."""
-    found = frame.groupby(['file', 'run'], observed=True, sort=False).agg(
+    table = frame.groupby(['file', 'run'], observed=True, sort=False).agg(
         line=('line', 'min'), first=('time', 'min'), last=('time', 'max')
         ).reset_index().astype({'file': str, 'run': str}).sort_values(
             ['file', 'line'])
-    began = {run: clock.began(run) for run in found['run'].unique()}
+    began = {run: clock.began(run) for run in table['run'].unique()}
     latest = {file: clock.latest(Path(file))
-              for file in found['file'].unique()}
-    return found.assign(
-        began=pd.to_datetime(found['run'].map(began), utc=True
-                             ).fillna(found['first']),
-        latest=pd.to_datetime(found['file'].map(latest), utc=True))
+              for file in table['file'].unique()}
+    return table.assign(
+        began=pd.to_datetime(table['run'].map(began), utc=True
+                             ).fillna(table['first']),
+        latest=pd.to_datetime(table['file'].map(latest), utc=True))
 
 
 def _impossible(sessions: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """Sessions with a time that cannot be right, and why."""
     ends = sessions[['last', 'began']].max(axis=1)
     ahead = ends > sessions['latest'] + clock.TOLERANCE
-    for one, end in zip(sessions[ahead].itertuples(), ends[ahead],
+    for session, end in zip(sessions[ahead].itertuples(), ends[ahead],
                         strict=True):
-        yield one.run, (
+        yield session.run, (
             f'has the time {clock.shown(end)}, but its file was last written '
-            f'at {clock.shown(one.latest)}')
+            f'at {clock.shown(session.latest)}')
     before = sessions['first'] < sessions['began'] - clock.TOLERANCE
-    for one in sessions[before].itertuples():
-        yield one.run, (
-            f'began at {clock.shown(one.began)}, but has records of '
-            f'{clock.shown(one.first)}')
+    for session in sessions[before].itertuples():
+        yield session.run, (
+            f'began at {clock.shown(session.began)}, but has records of '
+            f'{clock.shown(session.first)}')
 
 
 def _out_of_order(sessions: pd.DataFrame) -> dict[str, str]:
@@ -126,25 +126,25 @@ def _out_of_order(sessions: pd.DataFrame) -> dict[str, str]:
 def _contradictions(sessions: pd.DataFrame) -> Iterator[tuple[Any, Any]]:
     """Sessions of a file that was written to by one before the other, and
     that say the opposite."""
-    for _, mine in sessions.groupby('file', sort=False):
-        first = mine['first']
+    for _, group in sessions.groupby('file', sort=False):
+        first = group['first']
         late = first < first.cummax() - clock.TOLERANCE
-        for after in mine[late].itertuples():
-            before = mine[(mine['line'] < after.line) & (
+        for after in group[late].itertuples():
+            before = group[(group['line'] < after.line) & (
                 first > after.first + clock.TOLERANCE)]
-            for one in before.itertuples():
-                yield one, after
+            for earlier in before.itertuples():
+                yield earlier, after
 
 
-def _place(mine: pd.DataFrame, sound: pd.DataFrame) -> pd.Timestamp:
+def _place(session: pd.DataFrame, sound: pd.DataFrame) -> pd.Timestamp:
     """The time at which a session counts: after all that was written before
     it in its files."""
-    near = mine.merge(sound, on='file', suffixes=('', '_other'))
+    near = session.merge(sound, on='file', suffixes=('', '_other'))
     written_before = near['line_other'] < near['line']
     second = pd.Timedelta(seconds=1)
     if written_before.any():
         return near['last_other'][written_before].max() + second
-    return pd.concat([mine['latest'], near['first_other']]).min() - second
+    return pd.concat([session['latest'], near['first_other']]).min() - second
 
 
 def _refused(rows: pd.DataFrame, times: Mapping[str, pd.Timestamp]

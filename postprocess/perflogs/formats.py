@@ -132,23 +132,23 @@ def queries(lines: Iterable[Any]) -> list[str]:
     layouts: dict[Layout, list[Any]] = {}
     for one in lines:
         layouts.setdefault(one.layout, []).append(one)
-    return [layout.query(found) for layout, found in layouts.items()]
+    return [layout.query(group) for layout, group in layouts.items()]
 
 
-def ours() -> Layout:
+def own_layout() -> Layout:
     """The suite's own format."""
     return Layout(OURS, schema()[1])
 
 
-def foreign(header: str) -> Layout:
+def reframe_layout(header: str) -> Layout:
     """The format of a header that ReFrame's file handler wrote.
 
     :raises ValueError: it is not a header of a perflog, and why
     """
     # The separator is what follows or precedes the name of the time.
-    found = re.search(r'job_completion_time([^\w]+)\w', header) \
+    match = re.search(r'job_completion_time([^\w]+)\w', header) \
         or re.search(r'\w([^\w]+)(?:check_)?job_completion_time$', header)
-    between = found[1] if found else '|'
+    between = match[1] if match else '|'
     names = tuple(name.strip().removeprefix('check_')
                   for name in header.split(between))
     if len(set(names)) < len(names):
@@ -178,7 +178,7 @@ def csv_cells(line: bytes) -> list[str]:
 
 
 def csv_row(line: bytes, columns: int) -> list[str]:
-    """The same; as many as there are columns."""
+    """The cells of a line of CSV with this number of columns."""
     return _as_many(csv_cells(line) if line.strip(b'\r') else [], columns)
 
 

@@ -1,9 +1,9 @@
-"""What sessions meant to run: the plans beside the perflogs.
+"""Plans of sessions: files beside the perflogs with the planned test cases.
 
-`<system>/sessions/<run>.json` is written before the first test case of a
-session runs (config/sessions/runner.py): the session, and those columns of
-each test case that are known by then. A planned test case without a record is
-what a killed session owes.
+config/sessions/runner.py writes `<system>/sessions/<run>.json` before the
+first test case runs: the session, and the columns of each test case that are
+known by then. A planned test case without a record was lost with a killed
+session.
 """
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class Left(NamedTuple):
 
     def __str__(self) -> str:
         """The test case, what it needs, when it ran last."""
-        when = (f'last run {self.last[:4]}-{self.last[4:6]}-{self.last[6:8]} '
+        when = (f'last ran {self.last[:4]}-{self.last[4:6]}-{self.last[6:8]} '
                 f'{self.last[9:11]}:{self.last[11:13]}' if self.last
-                else 'never run')
+                else 'never ran')
         return f'{self.name}: {when}, needs {self.hours:.3g} node-hours'
 
 
 class Plan(NamedTuple):
-    """What one session meant to run."""
+    """The test cases that a session planned."""
     file: Path
     #: Columns that all its test cases have in common.
     head: dict[str, str]
@@ -75,7 +75,7 @@ class Plan(NamedTuple):
         return self.head['run']
 
     def key(self, case: dict[str, str]) -> tuple[str, str, str, str]:
-        """What tells a test case of a session from every other."""
+        """The identity of a test case of a session."""
         return self.run, case['partition'], case['environ'], case['case']
 
     def row(self, case: dict[str, str]) -> dict[str, str]:
@@ -92,7 +92,7 @@ def is_plan(path: Path) -> bool:
     return path.parent.name == FOLDER and bool(NAME.fullmatch(path.name))
 
 
-def lives(path: Path) -> bool:
+def is_running(path: Path) -> bool:
     """Whether the session of a plan still runs: it holds a lock on it."""
     try:
         with regular.opened(path) as handle:
@@ -104,7 +104,7 @@ def lives(path: Path) -> bool:
     return False
 
 
-def age(run: str) -> tuple[str, str]:
+def sort_key(run: str) -> tuple[str, str]:
     """Sorts runs by time: they are 20261101T030000Z-..., or a date."""
     return run.replace('-', '')[:8], run
 
@@ -122,7 +122,7 @@ def partial(folders: Iterable[Path | str]
 
     :param folders: perflogs, or those of one system
     """
-    found: dict[str, dict[tuple[str, ...], int] | None] = {}
+    sessions: dict[str, dict[tuple[str, ...], int] | None] = {}
     for folder in map(Path, folders):
         for path in {*folder.glob(f'*/{FOLDER}/*.json'),
                      *folder.glob(f'{FOLDER}/*.json')}:
@@ -131,8 +131,8 @@ def partial(folders: Iterable[Path | str]
                 # The first line is the head, all else are test cases.
                 head = handle.readline().decode() if is_plan(path) else ''
                 if '"partial": true' in head:
-                    found[path.stem] = _left_of(head)
-    return found
+                    sessions[path.stem] = _left_of(head)
+    return sessions
 
 
 def _left_of(head: str) -> dict[tuple[str, ...], int] | None:
@@ -148,7 +148,7 @@ def _left_of(head: str) -> dict[tuple[str, ...], int] | None:
 
 
 def rotated(folders: Iterable[Path | str]) -> list[Plan]:
-    """Of each system the newest plan that was made under a budget.
+    """The newest plan of each system that was made under a budget.
 
     :param folders: perflogs, or those of one system
     """
@@ -164,8 +164,8 @@ def rotated(folders: Iterable[Path | str]) -> list[Plan]:
                 if b'"left": [' in handle.readline():
                     newest[path.parent] = path
     # What is damaged is told where its records are read.
-    found = (read(path, lambda *_: None) for path in newest.values())
-    return [plan for plan in found if plan]
+    plans_ = (read(path, lambda *_: None) for path in newest.values())
+    return [plan for plan in plans_ if plan]
 
 
 def read(path: Path, report: Callable[[Path, int, str], None]

@@ -74,7 +74,7 @@ def files(paths: Iterable, report: Report) -> Iterator[Path]:
 
     :param report: called with file, line and reason of what cannot be searched
     """
-    found: set[Path] = set()
+    perflogs: set[Path] = set()
 
     def unreadable(err: OSError) -> None:
         report(err.filename, 1, f'cannot be read ({err.strerror}); '
@@ -85,20 +85,20 @@ def files(paths: Iterable, report: Report) -> Iterator[Path]:
             report(path, 1, 'does not exist; run `./plumb run` first, or '
                    'give another path')
         elif not path.is_dir():
-            found.add(path)
+            perflogs.add(path)
         else:
             for folder, below, names in os.walk(path, onerror=unreadable):
                 below[:] = [n for n in below if not n.startswith('.')
                             and not ATTACHED.fullmatch(n)]
                 present = set(names)
                 planned = os.path.basename(folder) == plans.FOLDER
-                found.update(
+                perflogs.update(
                     Path(folder, n) for n in names if not n.startswith('.')
                     and (FOREIGN.fullmatch(name := n.removesuffix('.gz'))
                          or planned and plans.NAME.fullmatch(n))
                     # While a file is being compressed, the plain one counts.
                     and (name == n or name not in present))
-    yield from sorted(found)
+    yield from sorted(perflogs)
 
 
 @contextlib.contextmanager
@@ -117,7 +117,7 @@ def opened(file: Path) -> Iterator[Any]:
 
 @dataclasses.dataclass
 class Source:
-    """How far a perflog was read."""
+    """The place up to which a perflog was read."""
     #: Inode, size and time of change.
     stat: list[int]
     #: Bytes of whole lines that were read, and number of the next line.
@@ -134,7 +134,7 @@ class Source:
 
 
 class Lines(NamedTuple):
-    """Whole lines of a perflog that follow each other, in a temporary file.
+    """Consecutive whole lines of a perflog, in a temporary file.
     """
     text: Path
     layout: Layout
@@ -157,10 +157,10 @@ def staged(file: Path, name: str, source: Source, place: Path, checked: bool
         is reported then, and a torn row is in its place.
     :raises Malformed: not `checked`, and there is such a line
     """
-    text, found = place / f'{next(_names)}.csv', []
+    text, parts = place / f'{next(_names)}.csv', []
     with open(text, 'wb') as out:
         for layout, lines in blocks(file, source, _layout):
-            found.append((layout, source.line, lines.count(b'\n')))
+            parts.append((layout, source.line, lines.count(b'\n')))
             if checked:
                 out.write(layout.joined(row or ['-'] for _, row in rows(
                     lines, source.line, layout.split, source.report)))
@@ -169,8 +169,8 @@ def staged(file: Path, name: str, source: Source, place: Path, checked: bool
                 raise Malformed
             else:
                 out.write(lines)
-    return [Lines(text, layout, name, first, sum(n for *_, n in found))
-            for layout, first, _ in found[:1]]
+    return [Lines(text, layout, name, first, sum(n for *_, n in parts))
+            for layout, first, _ in parts[:1]]
 
 
 def blocks(file: Path, source: Source, layout_of: Callable[
@@ -253,7 +253,7 @@ def missing(con: duckdb.DuckDBPyConnection, files: Iterable[Path],
     :param con: of cache.opened
     :param files: plans of the sessions
     """
-    layout = formats.ours()
+    layout = formats.own_layout()
     lines: list[Lines] = []
     schema = {'schema': str(formats.schema()[0])}
     with tempfile.TemporaryDirectory(prefix='plumbline-') as place:
@@ -277,7 +277,7 @@ def missing(con: duckdb.DuckDBPyConnection, files: Iterable[Path],
 
 
 def _layout(file: Path, header: bytes, report: Fault) -> Layout | None:
-    """What the columns after this header are; None: the reason why they
+    """The columns after this header; None: the reason why they
     are not known was reported."""
     ours = OURS.fullmatch(file.name.removesuffix('.gz'))
     if ours:
@@ -290,9 +290,9 @@ def _layout(file: Path, header: bytes, report: Fault) -> Layout | None:
             report(1, f'the first line is not the header of schema {ours[1]} '
                    '(config/perflog.yaml); restore the file')
             return None
-        return formats.ours()
+        return formats.own_layout()
     try:
-        return formats.foreign(header.decode().rstrip('\r\n'))
+        return formats.reframe_layout(header.decode().rstrip('\r\n'))
     except ValueError as err:
         report(1, 'neither a perflog of the suite (<check>.v<schema>.csv) nor '
                f"one of ReFrame: {_why(err)}; move the file elsewhere")

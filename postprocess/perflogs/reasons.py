@@ -37,12 +37,12 @@ def of(row: Any) -> str:
 
     :param row: a row of the table of perflogs (itertuples)
     """
-    text = _told(str(row.file), str(row.run)).get(
+    text = _reasons_of_session(str(row.file), str(row.run)).get(
         (str(row.partition), str(row.environ), str(row.case)), '')
-    return words(str(row.guard), text)
+    return reason_text(str(row.guard), text)
 
 
-def words(guard: str, text: str) -> str:
+def reason_text(guard: str, text: str) -> str:
     """Why a test case failed: what the guard means, or ReFrame's text."""
     if guard == clock.GUARD:            # whatever its session said
         return CLOCK
@@ -51,17 +51,20 @@ def words(guard: str, text: str) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def _told(file: str, run: str) -> dict[tuple[str, str, str], str]:
+def _reasons_of_session(
+    file: str, run: str
+) -> dict[tuple[str, str, str], str]:
     """Reasons of a run, found from one of its records' files."""
-    found: dict[tuple[str, str, str], str] = {}
+    reasons: dict[tuple[str, str, str], str] = {}
     for folder in list(Path(file).parents)[:3]:
         path = folder.joinpath(plans.FOLDER, run + SUFFIX)
         with contextlib.suppress(OSError, UnicodeDecodeError):
             for line in regular.text(path).splitlines():
                 # A session that was killed leaves half a line.
                 with contextlib.suppress(ValueError, KeyError, TypeError):
-                    one = json.loads(line)
-                    found[one['partition'], one['environ'], one['case']] = \
-                        str(one['reason'])
+                    entry = json.loads(line)
+                    reasons[
+                        entry['partition'], entry['environ'], entry['case']
+                    ] = str(entry['reason'])
             break
-    return found
+    return reasons

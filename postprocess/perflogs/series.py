@@ -1,8 +1,8 @@
-"""What servers did over time: the series beside the perflogs.
+"""Series of servers over time: files beside the perflogs.
 
-Of the files that a test case left beside its perflog (attached.py),
-`series.csv` is read here, one row a point and metric, and `invalid.txt`, why
-the run is not valid.
+A test case may leave two files beside its perflog (attached.py): `series.csv`
+has one row per point and metric, and `invalid.txt` the reasons why the session
+is not valid.
 """
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Series(NamedTuple):
 
     @property
     def kinds(self) -> set[str]:
-        """What the series are of: server, cpu, ..."""
+        """The kinds of the series: server, cpu, ..."""
         return {name.partition(' ')[0]
                 for name in self.points['series'].unique()}
 
@@ -60,7 +60,7 @@ class Newest(NamedTuple):
 
 
 def newest(frame: pd.DataFrame) -> Newest:
-    """The series of the newest run of each test case, of at most MOST_RUNS.
+    """The series of the newest run of each test case, of at most MAX_RUNS.
 
     :param frame: as perflogs.read gives it
     """
@@ -77,9 +77,11 @@ def newest(frame: pd.DataFrame) -> Newest:
         if file := attached.path(row, FILE):
             files.setdefault(file, (row.Index, units))
     faults: attached.Faults = []
-    found = [Series(index, read(file, units, faults), _reasons(file.parent))
-             for file, (index, units) in list(files.items())[:MAX_RUNS]]
-    return Newest([one for one in found if len(one.points)], faults,
+    series_of_runs = [
+        Series(index, read(file, units, faults), _reasons(file.parent))
+        for file, (index, units) in list(files.items())[:MAX_RUNS]
+    ]
+    return Newest([one for one in series_of_runs if len(one.points)], faults,
                   max(len(files) - MAX_RUNS, 0))
 
 

@@ -61,8 +61,8 @@ def main(argv: list[str] | None = None) -> int:
         with cache.opened([args.perflogs], report) as con:
             for fault in faults:
                 print(f'plumb sql: {fault}', file=sys.stderr)
-            cache.only(con, args.site)
-            names, rows = ask(con, args.question)
+            cache.restrict_to_site(con, args.site)
+            names, rows = query(con, args.question)
             if args.csv:
                 _written(args.csv, lambda out: _csv(names, rows, out))
             elif args.json:
@@ -80,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if faults else 0
 
 
-def ask(con: duckdb.DuckDBPyConnection, question: str
+def query(con: duckdb.DuckDBPyConnection, question: str
         ) -> tuple[list[str], Iterator[tuple]]:
     """Names of the columns of an answer, and its rows.
 
@@ -142,7 +142,7 @@ def table(names: Sequence[str], rows: Iterator[tuple]) -> Iterator[str]:
 
 
 def _plain(cell: Any) -> Any:
-    """What a table and CSV show; times are UTC."""
+    """The text of a cell in a table and CSV; times are UTC."""
     if cell is None:
         return ''
     return cell.isoformat() + 'Z' if hasattr(cell, 'hour') and hasattr(

@@ -1,7 +1,7 @@
-"""What was proposed against what people accepted: the difference, and accept.
+"""Acceptance of proposed references, and their difference from accepted ones.
 
-An accepted file is edited in place: comments, `complete`, order and all that
-the proposal does not speak of stay.
+An accepted file is edited in place: comments, `complete`, the order and all
+entries that are not in the proposal are kept.
 """
 from __future__ import annotations
 
@@ -20,24 +20,27 @@ from . import editing
 
 
 class Refused(Exception):
-    """Nothing to do; the message says what is missing."""
+    """The command is refused; the message gives the reason."""
 
 
 def difference(family: str, proposal: CommentedMap, accepted: Path
                ) -> list[str]:
-    """How a proposal differs from the accepted file: lines for people."""
+    """The lines for people on how a proposal differs from the accepted
+    file."""
     old = dict(leaves(editing.editable(accepted)))
     lines, same, differ = [], 0, 0
     for keys, entry in leaves(proposal):
         before = old.get(keys, {})
-        hand = by_hand(before)
+        hand = metrics_set_by_hand(before)
         shown = {**_judged(before), **_judged(entry)}
         changed = [metric for metric in shown
-                   if not _same(family, metric, before, entry)]
+                   if not _is_unchanged(family, metric, before, entry)]
         same += len(shown) - len(changed)
         differ += len(changed)
         if changed:
-            lines.append(f'{family} {_case(keys)} ({_made_of(entry)}):')
+            lines.append(
+                f'{family} {_case_text(keys)} ({_source_text(entry)}):'
+            )
         for metric in changed:
             was, now = (
                 _description(before, metric),
@@ -46,10 +49,10 @@ def difference(family: str, proposal: CommentedMap, accepted: Path
             note = ''
             if metric in hand:
                 note = '; set by hand: kept'
-            elif metric in new_level(before, entry, hand):
+            elif metric in worse_metrics(before, entry, hand):
                 note = '; new, worse level: accept needs --reason'
             lines.append(f'  {metric} {was} -> {now}'
-                         f'{_moved(before, entry, metric)}{note}')
+                         f'{_centre_change(before, entry, metric)}{note}')
     summary = f'{family}: {same} metrics unchanged, {differ} differ'
     return [*lines, summary if old else
             f'{family}: all entries are new, because {accepted.name} does '
@@ -66,13 +69,13 @@ def proposals(folder: Path) -> dict[str, CommentedMap]:
 
 
 def accept(folder: Path, proposed: Mapping[str, CommentedMap],
-           wanted: Callable[[tuple], bool] = lambda keys: True,
+           is_chosen: Callable[[tuple], bool] = lambda keys: True,
            reason: str = '') -> tuple[list[str], list[str]]:
     """Takes proposals into the accepted files; all of them, or none. What is
     not taken stays in the files of the proposals.
 
     :param proposed: family -> proposal, as it is in the folder
-    :param wanted: which entries, by check and keys
+    :param is_chosen: whether to take the entry with these check and keys
     :param reason: why values are at a new, worse level
     :returns: lines on what was done, and on what was refused
     :raises Refused: no entry is wanted
@@ -91,15 +94,15 @@ def accept(folder: Path, proposed: Mapping[str, CommentedMap],
         before = dict(leaves(accepted))
         taken = 0
         for keys, entry in list(leaves(proposal)):
-            if not wanted(keys):
+            if not is_chosen(keys):
                 continue
             try:
                 kept = _take(accepted, before.get(keys), keys, entry,
                              proposal[keys[0]]['$index'], reason)
             except Refused as err:
-                refused.append(f'{target}: {_case(keys)}: {err}')
+                refused.append(f'{target}: {_case_text(keys)}: {err}')
                 continue
-            messages += [f'{target}: {_case(keys)}: {metric} was set by '
+            messages += [f'{target}: {_case_text(keys)}: {metric} was set by '
                          'hand: kept' for metric in kept]
             _remove(proposal, keys)
             taken += 1
@@ -135,8 +138,8 @@ def _take(accepted: CommentedMap, before: CommentedMap | None, keys: tuple,
     if check and list(check.get('$index', ())) != list(index):
         raise Refused(f"$index of {keys[0]} is not [{', '.join(index)}]; "
                       'correct $index, or remove the check from this file')
-    hand = by_hand(before or {})
-    levels = new_level(before or {}, entry, hand)
+    hand = metrics_set_by_hand(before or {})
+    levels = worse_metrics(before or {}, entry, hand)
     if levels and not reason:
         raise Refused(f"the new level of {', '.join(levels)} is worse; if "
                       'the change was intended, give --reason TEXT')
@@ -153,17 +156,17 @@ def _take(accepted: CommentedMap, before: CommentedMap | None, keys: tuple,
     return []
 
 
-def _case(keys: tuple) -> str:
+def _case_text(keys: tuple) -> str:
     """Check and keys of an entry, for people and --case."""
     return ' '.join(map(str, keys))
 
 
-def by_hand(entry: Mapping) -> set[str]:
-    """Figures of an accepted entry whose lines the suite did not write: what
+def metrics_set_by_hand(entry: Mapping) -> set[str]:
+    """Metrics of an accepted entry whose lines the suite did not write: what
     differs from `$from`; without it all."""
     known = entry.get('$from')
     tolerances = (known or {}).get('tolerances') or {}
-    found = set()
+    metrics = set()
     for metric, line in entry.items():
         if metric.startswith('$'):
             continue
@@ -173,14 +176,16 @@ def by_hand(entry: Mapping) -> set[str]:
                 tolerance is not None if written is None else
                 tolerance is None or not math.isclose(line[0], written[0])
                 or not math.isclose(abs(tolerance), written[1])):
-            found.add(metric)
-    return found
+            metrics.add(metric)
+    return metrics
 
 
-def new_level(before: Mapping, entry: Mapping, kept: set[str]) -> list[str]:
-    """Figures whose centre moved to the worse side by more than their old
+def worse_metrics(
+    before: Mapping, entry: Mapping, kept: set[str]
+) -> list[str]:
+    """Metrics whose centre moved to the worse side by more than their old
     tolerance; what is kept as set by hand does not move."""
-    found = []
+    metrics = []
     for metric, line in before.items():
         if metric.startswith('$') or metric in kept or metric not in entry:
             continue
@@ -189,8 +194,8 @@ def new_level(before: Mapping, entry: Mapping, kept: set[str]) -> list[str]:
             continue
         worse = entry[metric][0] / line[0] - 1
         if (worse if better(metric) == 'lower' else -worse) > abs(tolerance):
-            found.append(metric)
-    return found
+            metrics.append(metric)
+    return metrics
 
 
 def _merge(old: CommentedMap, new: Mapping, kept: set[str]) -> list[str]:
@@ -258,7 +263,7 @@ def _remove(table: CommentedMap, keys: tuple) -> None:
 
 
 def _judged(entry: Mapping) -> dict[str, None]:
-    """Figures that are judged, or would be."""
+    """Metrics that are judged, or would be."""
     return dict.fromkeys([
         *(f for f, line in entry.items() if not f.startswith('$')
           and any(side is not None for side in sides(f, line))),
@@ -282,8 +287,8 @@ def _description(entry: Mapping, metric: str) -> str:
                            else f'{100 * tolerance:+.0f} %')
 
 
-def _moved(before: Mapping, entry: Mapping, metric: str) -> str:
-    """How far the centre moved."""
+def _centre_change(before: Mapping, entry: Mapping, metric: str) -> str:
+    """The change of the centre, for people."""
     if metric not in before or metric not in entry or any(
             e[metric][0] in (XFAIL, 0) for e in (before, entry)):
         return ''
@@ -291,14 +296,16 @@ def _moved(before: Mapping, entry: Mapping, metric: str) -> str:
         ' %)'
 
 
-def _made_of(entry: Mapping) -> str:
+def _source_text(entry: Mapping) -> str:
     source = entry['$from']
     days = dict.fromkeys((str(source['first']), str(source['last'])))
     return f"{source['runs']} sessions, {' to '.join(days)}"
 
 
-def _same(family: str, metric: str, before: Mapping, entry: Mapping) -> bool:
-    """Whether a metric is as it was, within what can be printed."""
+def _is_unchanged(
+    family: str, metric: str, before: Mapping, entry: Mapping
+) -> bool:
+    """Whether a metric is unchanged, apart from its last printed digit."""
     one, two = before.get(metric), entry.get(metric)
     if (metric in (before.get('$no_reference') or {})) != (
             metric in (entry.get('$no_reference') or {})):

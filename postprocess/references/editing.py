@@ -1,4 +1,4 @@
-"""Reference files as they are written: comments and their order stay."""
+"""Reference files for editing: comments and order are kept."""
 from __future__ import annotations
 
 import io
@@ -29,8 +29,8 @@ def editable(path: Path) -> CommentedMap:
         raise grammar.ReferenceError_(f'{err}; restore the file') from None
     family = path.name.partition('.')[0]
     grammar.refuse(path, list(grammar.faults(family, data)))
-    found: CommentedMap = _yaml().load(regular.text(path))
-    return found
+    document: CommentedMap = _yaml().load(regular.text(path))
+    return document
 
 
 def dump(data: CommentedMap) -> bytes:
@@ -66,16 +66,16 @@ def digits(value: float) -> float:
 
 def flow(values: list[Any]) -> CommentedSeq:
     """A list that is written in one line."""
-    found = CommentedSeq(values)
-    found.fa.set_flow_style()
-    return found
+    sequence = CommentedSeq(values)
+    sequence.fa.set_flow_style()
+    return sequence
 
 
 def inline(values: Mapping[str, Any]) -> CommentedMap:
     """A mapping that is written in one line."""
-    found = CommentedMap({text(key): value for key, value in values.items()})
-    found.fa.set_flow_style()
-    return found
+    mapping = CommentedMap({text(key): value for key, value in values.items()})
+    mapping.fa.set_flow_style()
+    return mapping
 
 
 def text(value: str) -> str:
@@ -88,16 +88,16 @@ def text(value: str) -> str:
 
 
 def _yaml() -> YAML:
-    found = YAML()
-    found.preserve_quotes = True
-    found.width = 10 ** 6
+    parser = YAML()
+    parser.preserve_quotes = True
+    parser.width = 10 ** 6
     # Inside a line, where ruamel would write nothing at all.
-    found.representer.add_representer(
+    parser.representer.add_representer(
         type(None), lambda representer, _: representer.represent_scalar(
             'tag:yaml.org,2002:null', 'null'))
     # ReFrame reads 1e-05 as a text (YAML 1.1), 1.0e-05 as a number.
-    found.representer.add_representer(
+    parser.representer.add_representer(
         float, lambda representer, value: representer.represent_scalar(
             'tag:yaml.org,2002:float', repr(value) if '.' in repr(value)
             else repr(value).replace('e', '.0e')))
-    return found
+    return parser

@@ -1,12 +1,12 @@
-"""How far each test case is from a reference that can judge it.
+"""The number of sessions that each test case needs for a usable reference.
 
-`progress` is the one answer; the table after a run, the page and `plumb
-references calibrate` ask it, and `propose` writes by the same rules:
+`progress` computes it for the table after a session, the page and `plumb
+references calibrate`; `propose` uses the same rules:
 
-- A metric that its family.yaml names is judged where its tolerance
+- A metric named in family.yaml is judged if its tolerance
   (postprocess/references/spread.py) is no wider than its max tolerance.
-- Where it is wider, and the row names a derived metric `instead` whose
-  tolerance is within the max tolerance, that one is judged in its place.
+- If the tolerance is wider, and the row names a derived metric `instead` whose
+  tolerance is narrow enough, that metric is judged in its place.
 - Otherwise it needs more runs: the fewer of the two.
 - `worst_ratio` stands for the curves of the judged metrics: each run's worst
   ratio to the median curve.
@@ -38,7 +38,7 @@ Metrics = Mapping[tuple[str, int | None], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the runs so far say of one judged metric."""
+    """The tolerance of one judged metric from the sessions so far."""
     #: As in a reference file: `latency@8B`; the derived one where that is
     #: judged instead.
     metric: str
@@ -53,7 +53,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a test case is, at one speed."""
+    """The progress of a test case in one CPU speed class."""
     family: str
     check: str
     partition: str
@@ -96,15 +96,19 @@ def progress(frame: pd.DataFrame, floors: Mapping[str, float] = {}
     shape = [*KEYS, 'program', 'num_nodes', 'num_tasks', 'run']
     shapes = naming.first(good, shape)[shape]
     # Several programs or numbers of ranks: no reference, whatever the runs.
-    mixed = {tuple(map(str, names)) for names, some in shapes.groupby(
-        KEYS, observed=True)[['program', 'num_nodes', 'num_tasks']]
-        if len(some.drop_duplicates()) > 1}
+    mixed = {
+        tuple(map(str, names))
+        for names, shapes_of_case in shapes.groupby(KEYS, observed=True)[
+            ['program', 'num_nodes', 'num_tasks']
+        ]
+        if len(shapes_of_case.drop_duplicates()) > 1
+    }
     for *names, run in shapes[[*KEYS, 'run']].itertuples(index=False):
         cases[tuple(map(str, names))][0].add(run)
-    wanted = {name for family, rules in judged.table().items()
+    metrics = {name for family, rules in judged.table().items()
               for rule in rules for name in (
                   rule['metric'], judged.instead(family, rule['metric']))}
-    good = good[good['metric'].isin(list(wanted - {'worst_ratio', None}))]
+    good = good[good['metric'].isin(list(metrics - {'worst_ratio', None}))]
     table = medians(good, KEYS)
     group = table.groupby([*KEYS, 'metric', 'point'], observed=True,
                            dropna=False, sort=False).ngroup().to_numpy()
@@ -125,28 +129,29 @@ def progress(frame: pd.DataFrame, floors: Mapping[str, float] = {}
                 cases.items(), key=lambda case: case[0])]
 
 
-def _of_case(key: tuple, runs: int, found: list[Judgement], mixed: bool
+def _of_case(key: tuple, runs: int, of_metrics: list[Judgement], mixed: bool
              ) -> Progress:
     needs: int | None = 0 if runs else FEWEST_RUNS
-    if mixed or any(j.needs is None for j in found):
+    if mixed or any(j.needs is None for j in of_metrics):
         needs = None
-    elif found:
-        needs = max(j.needs or 0 for j in found)
+    elif of_metrics:
+        needs = max(j.needs or 0 for j in of_metrics)
     row = dict(zip(KEYS, key, strict=True))
     return Progress(
         **row,
         runs=runs,
         needs=needs,
         tolerances={
-            j.metric: (j.centre, j.tolerance, j.max_tolerance) for j in found
+            j.metric: (j.centre, j.tolerance, j.max_tolerance)
+            for j in of_metrics
         },
-        needs_of={j.metric: j.needs for j in found},
+        needs_of={j.metric: j.needs for j in of_metrics},
     )
 
 
 def judgements(family: str, curves: Metrics,
                floors: Mapping[str, float] = {}) -> list[Judgement]:
-    """What the runs of a test case say of each judged metric.
+    """The tolerance of each judged metric, from the sessions of a test case.
 
     :param metrics: all that may be judged, and their curves
     """
@@ -156,40 +161,42 @@ def judgements(family: str, curves: Metrics,
     enough = {point: runs for point, runs in curves.items()
               if len(runs) >= FEWEST_RUNS} or curves
     names = judged.judged(family, enough)
-    found = []
+    judgements_ = []
     for (metric, size), runs in enough.items():
         name = judged.key(metric, size)
         if name not in names or rows[metric]['better'] == 'none':
             continue
-        mine = _of_metric(family, name, metric, list(runs.values()), floors)
+        judgement = _of_metric(
+            family, name, metric, list(runs.values()), floors
+        )
         other = judged.instead(family, name)
         numbers = enough.get((other, None)) if other else None
-        if mine.tolerance > mine.max_tolerance and other and numbers:
+        if judgement.tolerance > judgement.max_tolerance and other and numbers:
             derived = _of_metric(family, other, other, list(numbers.values()),
                                  floors)
             if derived.needs == 0:
-                mine = derived
+                judgement = derived
             else:
-                mine = Judgement(
+                judgement = Judgement(
                     name,
-                    mine.centre,
-                    mine.tolerance,
-                    mine.max_tolerance,
+                    judgement.centre,
+                    judgement.tolerance,
+                    judgement.max_tolerance,
                     min(
                         (
                             n
-                            for n in (mine.needs, derived.needs)
+                            for n in (judgement.needs, derived.needs)
                             if n is not None
                         ),
                         default=None,
                     ),
                 )
-        found.append(mine)
+        judgements_.append(judgement)
     ratios = worst_ratios(family, enough)
     if ratios and 'worst_ratio' in judged.judged_metrics(family):
         floor = floors['worst_ratio']
         max_tolerance = max(judged.max_tolerance(family, 'worst_ratio'), floor)
-        found.append(
+        judgements_.append(
             Judgement(
                 'worst_ratio',
                 1.0,
@@ -198,7 +205,7 @@ def judgements(family: str, curves: Metrics,
                 spread.worst_runs_needed(ratios, max_tolerance, floor),
             )
         )
-    return found
+    return judgements_
 
 
 def _of_metric(family: str, name: str, metric: str, values: list[float],
@@ -244,7 +251,7 @@ def usable(frame: pd.DataFrame, new_level: bool = False
     frame = frame[frame['guard'] != 'reference']
     failed = frame['result'].isin(['xfail'] if new_level
                                   else ['fail', 'xfail'])
-    case = naming.number(frame, [*perflogs.CASE, 'speed', 'run'])
+    case = naming.group_numbers(frame, [*perflogs.CASE, 'speed', 'run'])
     good = np.ones(len(frame), bool)
     for bad, why in (
             (frame['emulated'], 'emulated'),

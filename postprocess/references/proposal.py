@@ -102,11 +102,11 @@ def parser() -> Parser:
         'accept', help='take proposed references into the reference files',
         text=ACCEPT, example='./plumb references accept --site mycluster '
         '--family osu --reason "firmware 2.1"')
-    groups = [some.add_argument_group('which references')
-              for some in (cmd, accept)]
+    groups = [command_parser.add_argument_group('which references')
+              for command_parser in (cmd, accept)]
     for group in groups:
         group.add_argument('--site', required=True, metavar='SITE',
-                           type=options.system,
+                           type=options.system_name,
                            help='a folder of site-configs/, or the path of '
                            'one (default: PLUMBLINE_SITE, or local, this '
                            'machine)')
@@ -123,9 +123,9 @@ def parser() -> Parser:
     which.add_argument('--sessions', metavar='FIRST:LAST',
                        help='use the sessions from FIRST to LAST: names or '
                        'unique beginnings of names; one may be left out')
-    which.add_argument('--last', type=options.last, metavar='N',
+    which.add_argument('--last', type=options.positive_number, metavar='N',
                        help='use only the newest N sessions')
-    which.add_argument('--first', type=options.last, metavar='N',
+    which.add_argument('--first', type=options.positive_number, metavar='N',
                        help='use only the oldest N sessions')
     records.add_argument('--new-level', action='store_true',
                          help='after a known change: also use sessions that '
@@ -141,12 +141,12 @@ def parser() -> Parser:
     accept.add_argument_group('why').add_argument(
         '--reason', metavar='TEXT', default='',
         help='the cause of a new, worse level, or the ticket')
-    for some in (cmd, accept):
-        output = some.add_argument_group('output')
+    for command_parser in (cmd, accept):
+        output = command_parser.add_argument_group('output')
         output.add_argument('--output', metavar='DIR',
                             help='the folder of the reference files (default: '
                             'the references of the site)')
-        if some is cmd:
+        if command_parser is cmd:
             output.add_argument('--dry-run', action='store_true',
                                 help='print the files, and write nothing')
     return top
@@ -164,11 +164,11 @@ def main(argv: list[str] | None = None) -> int:
     if args.command == 'propose' and args.min_sessions < FEWEST_RUNS:
         top.error(f'--min-sessions is {args.min_sessions}; the smallest '
                   f'number is {FEWEST_RUNS}')
-    return reported(lambda: _propose(args, folder)
+    return run_command(lambda: _propose(args, folder)
                     if args.command == 'propose' else _accept(args, folder))
 
 
-def reported(command: Callable[[], int]) -> int:
+def run_command(command: Callable[[], int]) -> int:
     """The exit code of a command; prints why it failed."""
     try:
         return command()
@@ -182,35 +182,40 @@ def reported(command: Callable[[], int]) -> int:
 
 def _accept(args: argparse.Namespace, folder: Path) -> int:
     """Accepts the proposals that the options name."""
-    def wanted(keys: tuple) -> bool:
+    def is_chosen(keys: tuple) -> bool:
         text = ' '.join(map(str, keys))
         return not args.case or any(one.search(text) for one in args.case)
-    return accept(folder, _wanted(folder, args.family), wanted, args.reason)
+
+    return accept(
+        folder, _chosen_proposals(folder, args.family), is_chosen, args.reason
+    )
 
 
-def _wanted(folder: Path, families: list[str] | None
+def _chosen_proposals(folder: Path, families: list[str] | None
             ) -> dict[str, CommentedMap]:
     """The proposals of these families; None: all.
 
     :raises Refused: there is none
     """
-    there = acceptance.proposals(folder)
+    existing = acceptance.proposals(folder)
     for name in families or []:
-        if name not in there:
-            raise Refused(f'{folder}: no proposal of family {name!r} '
-                          f"(proposals: {', '.join(there) or 'none'}); make "
-                          'one: ./plumb references propose')
-    if not there:
+        if name not in existing:
+            raise Refused(
+                f'{folder}: no proposal of family {name!r} '
+                f'(proposals: {", ".join(existing) or "none"}); make '
+                'one: ./plumb references propose'
+            )
+    if not existing:
         raise Refused(f'{folder}: no proposal; make one: ./plumb references '
                       'propose')
-    return {name: found for name, found in there.items()
+    return {name: proposal for name, proposal in existing.items()
             if not families or name in families}
 
 
 def accept(folder: Path, proposed: dict[str, CommentedMap],
-           wanted: Callable[[tuple], bool], reason: str = '') -> int:
+           is_chosen: Callable[[tuple], bool], reason: str = '') -> int:
     """Accepts proposals and prints what was done; the exit code."""
-    messages, refused = acceptance.accept(folder, proposed, wanted, reason)
+    messages, refused = acceptance.accept(folder, proposed, is_chosen, reason)
     print(*messages, sep='\n')
     for line in refused:
         print(f'plumb references: {line}', file=sys.stderr)
@@ -227,9 +232,9 @@ def _propose(args: argparse.Namespace, folder: Path) -> int:
     notes += faults
     if args.dry_run:
         # What is printed is YAML, and nothing else.
-        for family, found in proposed.items():
+        for family, document in proposed.items():
             print(f'# {grammar.proposal(family)}\n'
-                  + editing.dump(found).decode(), end='')
+                  + editing.dump(document).decode(), end='')
         print(*_differences(folder, proposed), sep='\n', file=sys.stderr)
         _print_notes(notes)
     else:
@@ -268,8 +273,8 @@ def write(folder: Path, proposed: dict[str, CommentedMap], notes: list[str],
           site: str) -> None:
     """Writes proposals, and prints how they differ from accepted files."""
     print(*_differences(folder, proposed), sep='\n')
-    write_all(folder, {grammar.proposal(family): editing.dump(found)
-                       for family, found in proposed.items()})
+    write_all(folder, {grammar.proposal(family): editing.dump(document)
+                       for family, document in proposed.items()})
     _print_notes(notes)
     for family in proposed:
         print(f'{folder / grammar.proposal(family)}: proposed; check the '
@@ -279,8 +284,8 @@ def write(folder: Path, proposed: dict[str, CommentedMap], notes: list[str],
 
 def _differences(folder: Path, proposed: dict[str, CommentedMap]
                  ) -> list[str]:
-    return [line for family, found in proposed.items()
-            for line in acceptance.difference(family, found,
+    return [line for family, document in proposed.items()
+            for line in acceptance.difference(family, document,
                                               folder / f'{family}.yaml')]
 
 
@@ -298,8 +303,8 @@ def select(frame: pd.DataFrame, system: str,
     :param runs: 'FIRST:LAST', identifiers or unique beginnings, inclusive
     :raises ValueError: no such system, family or run
     """
-    frame = _only(frame, 'system', [system])
-    frame = _only(frame, 'family', families or [])
+    frame = _filter(frame, 'system', [system])
+    frame = _filter(frame, 'family', families or [])
     order = list(dict.fromkeys(frame.sort_values('time')['run']))
     if runs is not None:
         start, colon, end = runs.partition(':')
@@ -333,9 +338,9 @@ def propose(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
     entries: list[dict] = []
     missing: Counter[tuple] = Counter()
     clashes: list[str] = []
-    for found, case in with_edition(good).groupby(KEYS, observed=True):
+    for case_key, case in with_edition(good).groupby(KEYS, observed=True):
         (family, check, system, partition, environ, source, edition, speed,
-         params) = found
+         params) = case_key
         runs = case['run'].nunique()
         shapes = case[['program', 'num_nodes', 'num_tasks']].drop_duplicates()
         if len(shapes) > 1:
@@ -364,27 +369,29 @@ def propose(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
             for family in sorted({e['family'] for e in entries})}, notes
 
 
-def _only(frame: pd.DataFrame, column: str,
-          wanted: list[str]) -> pd.DataFrame:
+def _filter(frame: pd.DataFrame, column: str,
+          values: list[str]) -> pd.DataFrame:
     """Records with one of these values; all must occur. []: all records."""
     known = sorted(frame[column].unique())
-    for name in wanted:
+    for name in values:
         if name not in known:
             raise ValueError(f'no records of {column} {name!r} (the records '
                              f"have: {', '.join(known) or 'none'})")
-    return frame[frame[column].isin(wanted)] if wanted else frame
+    return frame[frame[column].isin(values)] if values else frame
 
 
 def _position(runs: list[str], name: str) -> int:
-    found = [n for n, run in enumerate(runs) if run.startswith(name)]
+    positions = [n for n, run in enumerate(runs) if run.startswith(name)]
     if name in runs:
-        found = [runs.index(name)]
-    if len(found) != 1:
-        some = (f'{len(found)} sessions begin' if found
+        positions = [runs.index(name)]
+    if len(positions) != 1:
+        message = (f'{len(positions)} sessions begin' if positions
                 else 'no session begins')
-        raise ValueError(f'--sessions: {some} with {name!r}; the records have '
-                         f'{len(runs)} sessions from {runs[0]} to {runs[-1]}')
-    return found[0]
+        raise ValueError(
+            f'--sessions: {message} with {name!r}; the records have '
+            f'{len(runs)} sessions from {runs[0]} to {runs[-1]}'
+        )
+    return positions[0]
 
 
 def _tolerance(text: str) -> tuple[str, float]:
@@ -412,11 +419,11 @@ def _regex(text: str) -> re.Pattern[str]:
 
 
 def _full(system: str, partition: str) -> str:
-    """What ReFrame's $partition is: system:partition."""
+    """The $partition of ReFrame: system:partition."""
     return f'{system}:{partition}'
 
 
-def _exact(text: str) -> str:
+def _escape_key(text: str) -> str:
     """A key that ReFrame matches with this text (it takes keys as regular
     expressions when none is equal)."""
     return re.sub(r'[][*+?(){}|^$\\]', r'\\\g<0>', text)
@@ -426,17 +433,19 @@ def _file(family: str, entries: list[dict], min_runs: int,
           floors: dict[str, float]) -> CommentedMap:
     """The reference file of a family."""
     used = pd.concat([e['records'] for e in entries])
-    found = CommentedMap()
+    document = CommentedMap()
     index = ['$partition', '$environ', 'source',
              *['version'] * (family in versions_apart()), 'speed', 'params']
     for entry in sorted(entries, key=lambda e: (e['check'], *e['keys'])):
-        place = found.setdefault(editing.text(entry['check']), CommentedMap(
+        place = document.setdefault(editing.text(entry['check']), CommentedMap(
             {'$index': editing.flow(index)}))
-        *levels, last = (editing.text(_exact(one)) for one in entry['keys'])
+        *levels, last = (
+            editing.text(_escape_key(one)) for one in entry['keys']
+        )
         for name in levels:
             place = place.setdefault(name, CommentedMap())
         place[last] = _entry(family, entry['records'], min_runs, floors)
-    found.yaml_set_start_comment('\n'.join([
+    document.yaml_set_start_comment('\n'.join([
         f'References of family {family}: [centre, lower, upper, unit], '
         'thresholds are fractions.',
         '$from: the sessions of an entry. $no_reference: about how many more '
@@ -449,7 +458,7 @@ def _file(family: str, entries: list[dict], min_runs: int,
         f"programs: {_values(used, 'program', 'version', 'spec')}",
         f"stacks: {_values(used, 'stack')}",
         f"nodes: {_values(used, 'nodes')}"]))
-    return found
+    return document
 
 
 def _values(records: pd.DataFrame, *columns: str) -> str:
@@ -473,10 +482,10 @@ def _entry(family: str, records: pd.DataFrame, min_runs: int,
         metrics.setdefault((metric, point), {})[run] = value
     metrics = {point: runs for point, runs in metrics.items()
                if len(runs) >= min_runs}
-    found = {j.metric: j for j in judgements(family, metrics, floors)}
+    judgement_of = {j.metric: j for j in judgements(family, metrics, floors)}
     tolerances = {
         name: (j.centre, editing.written_tolerance(name, j.tolerance))
-        for name, j in found.items()
+        for name, j in judgement_of.items()
         if j.needs == 0
     }
     entry = CommentedMap({'$from': editing.inline({
@@ -487,7 +496,7 @@ def _entry(family: str, records: pd.DataFrame, min_runs: int,
         'tolerances': editing.inline({
             name: editing.flow([editing.digits(centre), tolerance])
             for name, (centre, tolerance) in tolerances.items()})})})
-    open_ = {name: j.needs or 0 for name, j in found.items()
+    open_ = {name: j.needs or 0 for name, j in judgement_of.items()
              if name not in tolerances}
     if open_:
         entry['$no_reference'] = editing.inline(open_)

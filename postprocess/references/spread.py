@@ -1,22 +1,22 @@
-"""How wide a tolerance must be, and how many runs make it narrower.
+"""The width of tolerances, and the number of runs that makes them narrower.
 
-The one place that knows; pure Python, for it is asked after each run.
+Pure Python, because it is used after each session, where imports must be fast.
 
 - The centre of n runs is their median, the spread a standard deviation over
   the centre. From ten runs on, a tenth of them at each end is pulled in to
   the next one (Winsorised), and the deviation divided by the share that is
   left (Tukey and McLaughlin, Sankhya A 25, 1963; Yuen, Biometrika 61, 1974),
   so that one run in ten disturbed by something else does not count.
-- A tolerance is max(floor, two of the last digits printed, reach(n) * spread),
-  rounded up to 0.01. `reach` is a one-sided tolerance factor in the form of
-  Howe (JASA 64, 1969): z(p) sqrt(1 + 1/n) sqrt(df / chi2(0.01, df)). A test
-  case beyond it is measured again and fails if all its tries are beyond
-  (config/sessions/judged.py, TRIES), so that p = 1 - 0.001^(1/TRIES) will do:
-  in 99 of 100 references, normal noise gives less than one false alarm in a
-  thousand runs. A prediction tolerance (Student's t) holds that only on
-  average over references, and no longer when runs are added until the
-  tolerance is narrow enough: that picks those whose spread came out small by
-  chance. bench/references.py measures it.
+- A tolerance is max(floor, two of the last digits printed, tolerance_factor(n)
+  * spread), rounded up to 0.01. `tolerance_factor` is a one-sided tolerance
+  factor in the form of Howe (JASA 64, 1969): z(p) sqrt(1 + 1/n) sqrt(df /
+  chi2(0.01, df)). A test case beyond it is measured again and fails if all its
+  tries are beyond (config/sessions/judged.py, TRIES), so that p = 1 -
+  0.001^(1/TRIES) will do: in 99 of 100 references, normal noise gives less
+  than one false alarm in a thousand runs. A prediction tolerance (Student's t)
+  holds that only on average over references, and no longer when runs are added
+  until the tolerance is narrow enough: that picks those whose spread came out
+  small by chance. bench/references.py measures it.
 - `runs_needed` is its inverse: it takes the spread seen for the true one.
 """
 from __future__ import annotations
@@ -44,7 +44,7 @@ CHI2 = {2: 0.02010, 3: 0.11483, 4: 0.29711, 5: 0.55430, 6: 0.87209,
 
 def tolerance(values: Sequence[float], floor: float = FLOORS[''],
           resolution: float = 0.0) -> float:
-    """How much worse than the median one more run may be: a fraction.
+    """The fraction by which a further value may be worse than the median.
 
     :param values: a metric of each run
     :param floor: smallest tolerance, a fraction
@@ -54,8 +54,8 @@ def tolerance(values: Sequence[float], floor: float = FLOORS[''],
     centre = statistics.median(values) if values else 0
     if len(values) < FEWEST_RUNS or centre <= 0:
         return math.inf
-    return _up(max(floor, 2 * resolution / centre,
-                   reach(len(values)) * _sigma(values) / centre))
+    return _round_up(max(floor, 2 * resolution / centre,
+                   tolerance_factor(len(values)) * _sigma(values) / centre))
 
 
 def runs_needed(values: Sequence[float], max_tolerance: float,
@@ -71,7 +71,7 @@ def runs_needed(values: Sequence[float], max_tolerance: float,
     centre = statistics.median(values)
     if centre <= 0:
         return None
-    return _more(len(values), _sigma(values) / centre, max_tolerance,
+    return _runs_until(len(values), _sigma(values) / centre, max_tolerance,
                  max(floor, 2 * resolution / centre))
 
 
@@ -83,8 +83,8 @@ def worst_tolerance(ratios: Sequence[float], floor: float) -> float:
     """
     if len(ratios) < FEWEST_RUNS:
         return math.inf
-    return _up(max(floor, _worst(ratios), statistics.median(ratios) - 1
-                   + reach(len(ratios)) * _sigma(ratios)))
+    return _round_up(max(floor, _worst(ratios), statistics.median(ratios) - 1
+                   + tolerance_factor(len(ratios)) * _sigma(ratios)))
 
 
 def worst_runs_needed(
@@ -95,10 +95,10 @@ def worst_runs_needed(
         return FEWEST_RUNS
     offset = statistics.median(ratios) - 1
     worst = _worst(ratios)
-    if _up(worst) > max_tolerance and len(ratios) < SURE_RUNS:
+    if _round_up(worst) > max_tolerance and len(ratios) < SURE_RUNS:
         # With more runs the worst one may be pulled in.
         return SURE_RUNS - len(ratios)
-    return _more(
+    return _runs_until(
         len(ratios), _sigma(ratios), max_tolerance, max(floor, worst), offset
     )
 
@@ -110,10 +110,10 @@ def spread(values: Sequence[float]) -> float:
 
 
 @functools.cache
-def reach(runs: int) -> float:
+def tolerance_factor(runs: int) -> float:
     """Spreads within which a further try lies with p as above, after
     `runs`."""
-    free = runs - 1 - 2 * _pulled(runs)
+    free = runs - 1 - 2 * _winsorised(runs)
     chi2 = CHI2.get(free)
     if chi2 is None:
         # Wilson and Hilferty, 1931; z(0.01) = -2.3263. At 10: 2 % low.
@@ -122,13 +122,13 @@ def reach(runs: int) -> float:
     return Z * math.sqrt((1 + 1 / runs) * free / chi2)
 
 
-def _more(runs: int, spread: float, max_tolerance: float, minimum: float,
+def _runs_until(runs: int, spread: float, max_tolerance: float, minimum: float,
           offset: float = 0.0) -> int | None:
     """The first number of runs at which all is within the max tolerance, less
     those there are."""
     # What is printed, or a floor above the max tolerance, is no question of
     # runs.
-    if _up(minimum) > max_tolerance:
+    if _round_up(minimum) > max_tolerance:
         return None
     if runs < FEWEST_RUNS:
         # The spread of two or three runs says nothing of how many it takes.
@@ -138,24 +138,27 @@ def _more(runs: int, spread: float, max_tolerance: float, minimum: float,
     for total in range(runs, maximum + 1):
         if offset + Z * spread > max_tolerance:
             break
-        if _up(offset + reach(total) * spread) <= max_tolerance:
+        if (
+            _round_up(offset + tolerance_factor(total) * spread)
+            <= max_tolerance
+        ):
             return total - runs
     return SURE_RUNS - runs if runs < SURE_RUNS else None
 
 
-def _pulled(runs: int) -> int:
+def _winsorised(runs: int) -> int:
     """Runs at each end that are pulled in."""
     return runs // SURE_RUNS
 
 
 def _worst(ratios: Sequence[float]) -> float:
     """10 % above the worst run that is not pulled in, as a fraction."""
-    return sorted(ratios)[-1 - _pulled(len(ratios))] * 1.1 - 1
+    return sorted(ratios)[-1 - _winsorised(len(ratios))] * 1.1 - 1
 
 
 def _sigma(values: Sequence[float]) -> float:
     """Winsorised standard deviation; 0 of a single value."""
-    runs, ends = len(values), _pulled(len(values))
+    runs, ends = len(values), _winsorised(len(values))
     if runs < 2:
         return 0.0
     inner = sorted(values)
@@ -167,6 +170,6 @@ def _sigma(values: Sequence[float]) -> float:
     return math.sqrt(square / (runs - 1)) / (1 - 2 * ends / runs)
 
 
-def _up(value: float) -> float:
+def _round_up(value: float) -> float:
     """Rounded up to 0.01."""
     return math.ceil(value * 100 - 1e-9) / 100

@@ -1,4 +1,4 @@
-"""What changed for the worse, in reading order:
+"""Detection of regressions, in reading order:
 
 verdict     ./plumb verdict, and the rules of a verdict
 sessions      values as series over nightly sessions

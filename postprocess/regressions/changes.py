@@ -1,4 +1,4 @@
-"""What a test case ran on and with, and what of that is not as it was."""
+"""Changes of the environment of test cases."""
 from __future__ import annotations
 
 import functools
@@ -32,11 +32,11 @@ BEFORE = 5
 
 def differences(before: pd.DataFrame, after: pd.DataFrame,
                 columns: Iterable[str] = CAUSES) -> list[str]:
-    """What runs have that none of those before had: `spec hash a -> b`.
+    """Values of sessions that no session before had: `spec hash a -> b`.
 
     :param before: rows of History.ran, the oldest first
     """
-    found = []
+    texts = []
     for column in columns:
         old, new = (rows[column].astype(str) for rows in (before, after))
         if column == 'binding':
@@ -48,18 +48,18 @@ def differences(before: pd.DataFrame, after: pd.DataFrame,
         if column == 'nodes' and old.nunique() > 1:
             continue                        # other nodes every session
         if column == 'machine':
-            found += _facts(before, after) or ['node facts changed']
+            texts += _fact_differences(before, after) or ['node facts changed']
             continue
         was = list(dict.fromkeys(old[::-1]))[:3]
         now = list(dict.fromkeys(new))[:3]
-        found.append(f'{NAMES.get(column, column)} '
+        texts.append(f'{NAMES.get(column, column)} '
                      f"{', '.join(was) or '-'} -> {', '.join(now) or '-'}")
-    return found
+    return texts
 
 
 def changed(hist: History, this_session: Iterable[str]) -> list[Changed]:
-    """What the test cases of a session have that they had not in the sessions
-    before.
+    """Changes of the environment of the test cases of a session since the
+    sessions before.
 
     Told in the first session alone. A new version of a program whose versions
     have histories of their own begins a new one: nothing else would tell.
@@ -79,24 +79,26 @@ def changed(hist: History, this_session: Iterable[str]) -> list[Changed]:
         value = ran[column].astype(str).to_numpy()
         suspects |= set(name[1:][(value[1:] != value[:-1]) & now[1:]
                                  & (name[1:] == name[:-1])])
-    found: dict[tuple[str, str], list[pd.Series]] = {}
-    for one in sorted(suspects):
-        mine = ran[name == one]
-        after = mine[now[name == one]].tail(1)
-        before = mine[mine['session'] < after['session'].iloc[0]]
+    heads_of_change: dict[tuple[str, str], list[pd.Series]] = {}
+    for case_name in sorted(suspects):
+        rows = ran[name == case_name]
+        after = rows[now[name == case_name]].tail(1)
+        before = rows[rows['session'] < after['session'].iloc[0]]
         columns = [c for c in ENVIRONMENT if c != 'machine'
-                   or _are_new(before, after)]
+                   or _has_new_kind(before, after)]
         head = heads.loc[after['of'].iloc[0]]
         for text in differences(before.tail(BEFORE), after, columns):
-            found.setdefault((str(head['system']), text), []).append(head)
-    return [Changed(system, text, [str(head['case']) for head in mine],
+            heads_of_change.setdefault((str(head['system']), text), []).append(
+                head
+            )
+    return [Changed(system, text, [str(head['case']) for head in rows],
                     list(dict.fromkeys(f"{head['partition']} "
-                                       f"{head['environ']}" for head in mine)))
-            for (system, text), mine in found.items()]
+                                       f"{head['environ']}" for head in rows)))
+            for (system, text), rows in heads_of_change.items()]
 
 
-def _are_new(before: pd.DataFrame, after: pd.DataFrame) -> bool:
-    """Whether there are nodes of a kind that no session before had: a test
+def _has_new_kind(before: pd.DataFrame, after: pd.DataFrame) -> bool:
+    """Whether nodes are of a kind that no session before had: a test
     case on other nodes of known kinds has not changed."""
     old, new = ({name for text in rows['machine'].astype(str)
                  for name in text.split()} for rows in (before, after))
@@ -104,7 +106,7 @@ def _are_new(before: pd.DataFrame, after: pd.DataFrame) -> bool:
 
 
 def cpus_of_a_rank(binding: str) -> str:
-    """How many CPUs a rank could run on, by the column `binding`; which ones
+    """The number of CPUs of a rank, by the column `binding`; which ones
     they are, and on which node, may differ from session to session.
 
     >>> cpus_of_a_rank('n1:0-1,2-3 n2:0+4,1'), cpus_of_a_rank('n3:0..191')
@@ -120,8 +122,8 @@ def cpus_of_a_rank(binding: str) -> str:
     return ' or '.join(map(str, sorted(sizes)))
 
 
-def _facts(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
-    """How the facts of nodes differ: `kernel A -> B`."""
+def _fact_differences(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
+    """The differences between facts of nodes: `kernel A -> B`."""
     old, new = before.iloc[-1], after.iloc[0]
     was, now = (_facts_of(str(row['file']), str(row['machine']).split()[0]
                           if str(row['machine']).split() else '')

@@ -1,4 +1,4 @@
-"""What people decided about regressions: data beside the references.
+"""Decisions of people about regressions, kept beside the references.
 
 `verdict/decisions.yaml` in the folder of a site's references, a list:
 
@@ -56,7 +56,7 @@ def names(system: str, partition: str, environ: str, case: str,
 
 
 def folder(system: str) -> Path:
-    """Where the references of a system are, if it has a site's folder."""
+    """The folder of the references of a system."""
     return SITES / system / 'references'
 
 

@@ -1,18 +1,19 @@
-"""Has a metric changed since it was well? Sequential, vectorised, pure numpy.
+"""Sequential detection of changes of metrics, vectorised, in pure numpy.
 
-A series is one metric of one test case, a value a session, as the log of the
-value with its sign chosen so that more is worse. `walk` goes through the
-sessions of many series at once, knowing at each session only those before it.
+A series is one metric of one test case with one value per session: the log of
+the value, signed so that more is worse. All sessions of one date (UTC) count
+as one session. `walk` goes through the sessions of many series at once. At
+each session it uses only the sessions before.
 
-**Baseline.** The first ANCHOR sessions (from the start, or from a level that
-somebody accepted), less the newest GAP. It is fixed then: a slow drift is
-measured against where it began, and a regression never becomes the baseline.
+**Baseline.** The first ANCHOR sessions (from the start, or from an accepted
+level) without the newest GAP. Then the baseline is fixed, so that a slow drift
+is compared with its begin, and a regression never becomes the baseline.
 Centre c and spread s are Huber's (values beyond 2.5 s are pulled in, s
 corrected by the 0.978 of the normal variance that is left; Huber, Ann. Math.
 Stat. 35, 1964), the autocorrelation p that of neighbouring sessions, corrected
 for its bias, (r + 1/n) / (1 - 3/n) (Kendall, Biometrika 41, 1954). Few
-sessions tell little of s and p: where eight or more series are judged
-together, both are drawn towards what these have in common, s^2 by the
+sessions do not determine s and p well. If eight or more series are judged
+together, both are drawn towards their common values, s^2 by the
 moderated variance of Smyth (Stat. Appl. Genet. Mol. Biol. 3, 2004); alone, p
 is drawn towards 0.5.
 
@@ -30,7 +31,7 @@ by themselves: two outliers in three sessions are no step. A session with
 reruns, and one that is worse by half and far outside, alarms alone.
 
 **Change point.** The beginning k of a step to an unknown level after a known
-one is where the sum S of the cut z since k has the largest S^2 / (nights)
+one is where the sum S of the cut z since k has the largest S^2 / (sessions)
 (maximum likelihood; Hinkley, Biometrika 57, 1970).
 
 **End.** A regression is over when a CUSUM of the likelihood ratio of 'back at
@@ -111,7 +112,7 @@ class Walk(NamedTuple):
 
 
 class Change(NamedTuple):
-    """How far a level is from its baseline, in the unit of the series."""
+    """The distance of a level from its baseline, in the unit of the series."""
     size: float
     low: float
     high: float
@@ -158,7 +159,7 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
     :param pool: number of the series that each belongs together with; None:
         each stands alone
     :param floor: smallest spread, e.g. the last digit that is printed
-    :param least: smallest change that matters
+    :param minimum: smallest change that matters
     :param runs: runs of each session, and
     :param within: their standard deviation (NaN: one run)
     :param caution: added to the normal quantile of an alarm, for what stands
@@ -173,7 +174,7 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
     floor = np.broadcast_to(np.asarray(floor, float), series)
     minimum = np.broadcast_to(np.asarray(minimum, float), series)
     held = np.zeros((series, sessions), bool)     # in the baseline
-    gone = np.arange(sessions) < begin[:, None]
+    unusable = np.arange(sessions) < begin[:, None]
     mode, start = np.zeros(series, int), np.zeros(series, int)
     level, back = np.zeros(series), np.zeros(series)
     states = np.zeros((series, sessions), np.int8)
@@ -182,36 +183,38 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
                  np.zeros(series, int), np.full(series, 3.0))
     for t in range(sessions):
         live = t <= last
-        _grow(x, held, begin, live & (mode == NORMAL), t, now, pool)
+        _grow_baselines(x, held, begin, live & (mode == NORMAL), t, now, pool)
         spread = np.maximum(now.spread, floor)
         w0 = min(t + 1, LONGEST)
         recent = x[:, t + 1 - w0:t + 1]
         far = (recent - now.centre[:, None]) / spread[:, None]
         far = np.where(np.isfinite(far), far, 0.0)
         z = np.clip(far, -CLIP, CLIP)
-        for row in _recover(mode, level, back, begin, start, z[:, -1], t,
+        for row in _end_changes(mode, level, back, begin, start, z[:, -1], t,
                             live):
-            gone[row, start[row]:t] = True
+            unusable[row, start[row]:t] = True
         follow = live & (mode == BETTER) & (t + 1 - start >= FOLLOW)
         for row in np.flatnonzero(follow):
             held[row] = False
             held[row, start[row]:start[row] + FOLLOWED] = True
             begin[row], mode[row] = start[row], NORMAL
-            gone[row, :start[row]] = True
+            unusable[row, :start[row]] = True
         judged = live & (mode == NORMAL) & (now.sessions >= FEWEST) & ~follow
         beyond = recent[:, -1] - now.centre
-        this_session = _alone(beyond, spread, now, t, runs, within, caution)
+        this_session = _single_session_alarm(
+            beyond, spread, now, t, runs, within, caution
+        )
         suspect = np.where(live, judged & (beyond > SUSPECT * spread),
                            suspect)
         windows = _windows(far)
         for side in (WORSE, BETTER):
-            hit = judged & _alarm(windows, side, now, minimum / spread,
+            hit = judged & _window_alarm(windows, side, now, minimum / spread,
                                   t + 1 - begin, caution)
             if side == WORSE:
                 hit |= judged & this_session & (beyond > minimum)
             rows = np.flatnonzero(hit)
             if len(rows):
-                begins, means = _began(side * z[rows], begin[rows], t)
+                begins, means = _change_point(side * z[rows], begin[rows], t)
                 start[rows], level[rows] = begins, means
                 mode[rows], back[rows] = side, 0.0
                 for row, at in zip(rows, begins, strict=True):
@@ -220,12 +223,12 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
     spread = np.maximum(now.spread, floor)
     z = (x - now.centre[:, None]) / spread[:, None]
     return Walk(states, z, start, now.centre, spread, now.phi, now.sessions,
-                now.df, suspect & (mode == NORMAL), ~gone & np.isfinite(x))
+                now.df, suspect & (mode == NORMAL), ~unusable & np.isfinite(x))
 
 
 def change(x: np.ndarray, centre: float, spread: float, phi: float,
            sessions: int, df: float) -> Change:
-    """A level against its baseline, with the interval of 95 %.
+    """Compares a level with its baseline; the interval is one of 95 %.
 
     :param x: the sessions of the level
     """
@@ -242,7 +245,7 @@ def change(x: np.ndarray, centre: float, spread: float, phi: float,
     return Change(size, size - wide, size + wide, min(sure, 0.999999))
 
 
-def _grow(x: np.ndarray, held: np.ndarray, begin: np.ndarray,
+def _grow_baselines(x: np.ndarray, held: np.ndarray, begin: np.ndarray,
           open_: np.ndarray, t: int, now: _Stats,
           pool: np.ndarray | None) -> None:
     """Takes sessions that have waited into the baselines; `now` is updated."""
@@ -253,17 +256,17 @@ def _grow(x: np.ndarray, held: np.ndarray, begin: np.ndarray,
     rows = np.flatnonzero(grows)
     for k in range(max(until - 2, 0), until + 1):
         held[rows, k] |= begin[rows] <= k
-    found = _stats(x[rows, :until + 1], held[rows, :until + 1],
+    stats = _baseline_stats(x[rows, :until + 1], held[rows, :until + 1],
                    None if pool is None else pool[rows])
-    for old, new in zip(now, found, strict=True):
+    for old, new in zip(now, stats, strict=True):
         old[rows] = new
 
 
-def _stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
+def _baseline_stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
            ) -> _Stats:
     """Centre, spread and autocorrelation of each baseline."""
     n = held.sum(1)
-    some = np.maximum(n, 2)
+    number = np.maximum(n, 2)
     kept = np.where(held, x, 0.0)
     ordered = np.sort(np.where(held, x, np.inf), 1)
     ends, rows = n // 8, np.arange(len(x))
@@ -273,12 +276,12 @@ def _stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
 
     def moments(low, high):
         inner = np.where(held, np.clip(kept, low[:, None], high[:, None]), 0)
-        mean = inner.sum(1) / some
+        mean = inner.sum(1) / number
         off = np.where(held, inner - mean[:, None], 0.0)
-        return mean, off, (off ** 2).sum(1) / (some - 1)
+        return mean, off, (off ** 2).sum(1) / (number - 1)
 
     centre, off, var = moments(low, high)
-    spread = np.sqrt(var) / (1 - 2 * ends / some)
+    spread = np.sqrt(var) / (1 - 2 * ends / number)
     for _ in range(3):
         centre, off, var = moments(centre - HUBER * spread,
                                    centre + HUBER * spread)
@@ -286,15 +289,15 @@ def _stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
     off, left = _without_drift(off, held, n)
     spread = spread * left
     pairs = held[:, 1:] & held[:, :-1]
-    power = (off ** 2).sum(1) * np.maximum(pairs.sum(1), 1) / some
+    power = (off ** 2).sum(1) * np.maximum(pairs.sum(1), 1) / number
     lagged = np.where(pairs, off[:, 1:] * off[:, :-1], 0.0).sum(1)
-    some = np.maximum(n, FEWEST)
+    number = np.maximum(n, FEWEST)
     phi = np.divide(lagged, power, out=np.zeros(len(x)), where=power > 0)
-    phi = (phi + 1 / some) / (1 - 3 / np.maximum(some, 6))
-    phi, spread, more = _pooled(phi, spread, some, n >= FEWEST, pool)
-    share = 1 - (variance_of_mean(some, phi) - 1 / some)
+    phi = (phi + 1 / number) / (1 - 3 / np.maximum(number, 6))
+    phi, spread, more = _pooled(phi, spread, number, n >= FEWEST, pool)
+    share = 1 - (variance_of_mean(number, phi) - 1 / number)
     return _Stats(centre, spread / np.sqrt(np.maximum(share, 0.3)), phi, n,
-                  _freedom(n, phi) + more)
+                  _degrees_of_freedom(n, phi) + more)
 
 
 def _without_drift(off: np.ndarray, held: np.ndarray, n: np.ndarray
@@ -317,7 +320,7 @@ def _without_drift(off: np.ndarray, held: np.ndarray, n: np.ndarray
         1 - np.where(drifts, share, 0.0))
 
 
-def _freedom(n: np.ndarray, phi: np.ndarray) -> np.ndarray:
+def _degrees_of_freedom(n: np.ndarray, phi: np.ndarray) -> np.ndarray:
     """Degrees of freedom of a spread of sessions that resemble each other."""
     return np.maximum(0.9 * n * (1 - phi ** 2) / (1 + phi ** 2) - 1, 2.0)
 
@@ -333,16 +336,16 @@ def _pooled(phi: np.ndarray, spread: np.ndarray, n: np.ndarray,
     good = good & (spread > 0)
     size = int(pool.max(initial=0)) + 1
     count = np.bincount(pool, good, size)
-    some = np.maximum(count, 1)
+    number = np.maximum(count, 1)
     enough = count >= FEWEST_SERIES
 
     def mean(values):
-        return np.bincount(pool, np.where(good, values, 0.0), size) / some
+        return np.bincount(pool, np.where(good, values, 0.0), size) / number
 
-    def excess(values, mine, expected):
+    def excess(values, centres, expected):
         """Variance between series beyond that of their estimates."""
-        return (mean((values - mine[pool]) ** 2) * some
-                / np.maximum(some - 1, 1) - expected)
+        return (mean((values - centres[pool]) ** 2) * number
+                / np.maximum(number - 1, 1) - expected)
 
     common = mean(phi)
     left = 1 - np.minimum(common, 0.9) ** 2
@@ -351,9 +354,9 @@ def _pooled(phi: np.ndarray, spread: np.ndarray, n: np.ndarray,
                       PHI_SESSIONS)[pool]
     # Half of what the mean itself is sure to: too little alarms too often.
     common = np.where(enough, common + 0.5 / np.sqrt(
-        some * np.maximum(mean(n), FEWEST)), PHI)[pool]
+        number * np.maximum(mean(n), FEWEST)), PHI)[pool]
     phi = np.clip((n * phi + weight * common) / (n + weight), 0, PHI_MAX)
-    df = _freedom(n, phi)
+    df = _degrees_of_freedom(n, phi)
     logs = 2 * np.log(np.where(spread > 0, spread, 1.0)) + 1 / df
     common = mean(logs)
     apart = excess(logs, common, mean(2 / df + 2 / df ** 2))
@@ -374,10 +377,10 @@ def _windows(z: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(window, window.mean(1)) for window in windows]
 
 
-def _alarm(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
+def _window_alarm(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
            now: _Stats, minimum: np.ndarray, age: np.ndarray,
            caution: np.ndarray) -> np.ndarray:
-    """Whether one of the windows that end the newest session alarms.
+    """Whether one of the windows that end with the newest session alarms.
 
     :param windows: as `_windows` gives them
     :param side: WORSE or BETTER
@@ -402,9 +405,15 @@ def _alarm(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
     return hit
 
 
-def _alone(beyond: np.ndarray, spread: np.ndarray, now: _Stats, t: int,
-           runs: np.ndarray | None, within: np.ndarray | None,
-           caution: np.ndarray) -> np.ndarray:
+def _single_session_alarm(
+    beyond: np.ndarray,
+    spread: np.ndarray,
+    now: _Stats,
+    t: int,
+    runs: np.ndarray | None,
+    within: np.ndarray | None,
+    caution: np.ndarray,
+) -> np.ndarray:
     """Whether the newest session alarms by itself."""
     far = beyond / spread / np.sqrt(1 + variance_of_mean(
         np.maximum(now.sessions, 1), now.phi))
@@ -419,7 +428,7 @@ def _alone(beyond: np.ndarray, spread: np.ndarray, now: _Stats, t: int,
     return hit | (many & (far > np.sqrt(left) * enough))
 
 
-def _recover(mode: np.ndarray, level: np.ndarray, back: np.ndarray,
+def _end_changes(mode: np.ndarray, level: np.ndarray, back: np.ndarray,
              begin: np.ndarray, start: np.ndarray, z: np.ndarray, t: int,
              live: np.ndarray) -> np.ndarray:
     """Ends what is over; the arrays are updated.
@@ -439,7 +448,7 @@ def _recover(mode: np.ndarray, level: np.ndarray, back: np.ndarray,
     return np.flatnonzero(over)
 
 
-def _began(z: np.ndarray, begin: np.ndarray, t: int
+def _change_point(z: np.ndarray, begin: np.ndarray, t: int
            ) -> tuple[np.ndarray, np.ndarray]:
     """Position of the first session of a new level, and the level."""
     width = z.shape[1]

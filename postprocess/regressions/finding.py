@@ -1,5 +1,5 @@
-"""What is said of a session, as data: text, page, JSON and JUnit are made of
-it. postprocess/regressions/verdict.py says by which rules."""
+"""The verdict on a session as data, from which text, page, JSON and JUnit are
+made. postprocess/regressions/verdict.py describes the rules."""
 from __future__ import annotations
 
 import dataclasses
@@ -12,7 +12,7 @@ from ..results import Place, Result
 
 @dataclass(frozen=True)
 class Member(Place):
-    """A metric that is worse, of a regression."""
+    """A metric that is part of a regression."""
     metric: str
     #: '8 B', or ''.
     point: str
@@ -21,14 +21,14 @@ class Member(Place):
 
 @dataclass(frozen=True)
 class Regression:
-    """A change for the worse that nobody accepted (or, in `improved`, one
-    for the better). Texts are '' where its metrics differ in them."""
+    """A change for the worse that nobody accepted (in `improved`: for the
+    better). A text is '' if the metrics of the regression differ in it."""
     #: Stays the same from session to session; `accept` and `mute` name it.
     id: str
-    #: metric, test case, program, stack, metric, partition, system, node,
+    #: metric, case, check, program, family, stack, partition, system, node or
     #: switch.
     kind: str
-    #: Name of the group, for people; '' for a metric.
+    #: Name of the group, for people; '' if `kind` is metric.
     group: str
     system: str
     partition: str
@@ -36,13 +36,13 @@ class Regression:
     family: str
     check: str
     params: str
-    #: Class of the machine's speed.
+    #: CPU speed class.
     speed: str
     #: Hash of the only test case, or ''.
     case: str
-    #: Hashes of all test cases that are held to be worse.
+    #: Hashes of all test cases that regressed.
     cases: list[str]
-    #: The first judged one; all of them are in `metrics`.
+    #: The first judged metric; `metrics` has all of them.
     metric: str
     metrics: list[str]
     point: str
@@ -63,7 +63,7 @@ class Regression:
     ratio: float | None
     low: float | None
     high: float | None
-    #: 0 to 1: that there is a change at all.
+    #: Probability of a change, from 0 to 1.
     sure: float
     #: What else changed that session; '': nothing that is recorded.
     cause: str
@@ -93,7 +93,7 @@ class Failure(Place):
     run: str
     time: str
     todo: str
-    #: Why, in the words of what refused it; '': nobody says.
+    #: Why it failed; '': unknown.
     reason: str = ''
     #: Nodes of its job, as the scheduler writes them.
     nodes: str = ''
@@ -101,8 +101,7 @@ class Failure(Place):
 
 @dataclass(frozen=True)
 class Changed:
-    """What test cases ran on, or with, that they did not in the sessions
-    before."""
+    """A change of the environment of test cases since the sessions before."""
     system: str
     #: `spec hash 4f2a -> 9c01`.
     what: str
@@ -125,7 +124,7 @@ class Case(Place):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is to be said of a session."""
+    """The verdict on a session."""
     #: The session, or the date where there were several.
     session: str
     #: good, regressed or failed.
@@ -133,7 +132,7 @@ class Verdict:
     regressions: list[Regression] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     improved: list[Regression] = field(default_factory=list)
-    #: Changes of the environment, told in their first session.
+    #: Changes of the environment, reported in their first session.
     changed: list[Changed] = field(default_factory=list)
     #: Regressions that somebody muted.
     muted: list[Regression] = field(default_factory=list)
@@ -155,9 +154,9 @@ class Verdict:
 
     def data(self) -> dict[str, Any]:
         """As JSON has it: all but the results, which are no news."""
-        found = dataclasses.asdict(dataclasses.replace(self, results=[]))
-        del found['results']
-        return found
+        fields = dataclasses.asdict(dataclasses.replace(self, results=[]))
+        del fields['results']
+        return fields
 
     def json(self) -> str:
         """One JSON object; no NaN, which JSON does not know."""

@@ -1,5 +1,4 @@
-"""The work behind `verdict.judge`; verdict.py says by which
-rules."""
+"""The verdict on a session, from records; verdict.py describes the rules."""
 from __future__ import annotations
 
 import dataclasses
@@ -46,7 +45,7 @@ MINIMUM = 0.002
 
 @dataclass
 class Group:
-    """Cases that belong together."""
+    """Test cases that may regress together."""
     kind: str
     name: str
     system: str
@@ -58,10 +57,10 @@ class Group:
 
 
 @dataclass
-class Found:
-    """A group, or a metric, that is worse."""
+class Candidate:
+    """A group, or a metric, that may have regressed."""
     group: Group
-    #: Test cases that are held to be worse, by number.
+    #: Numbers of the test cases that regressed.
     cases: np.ndarray
     #: Number of the first and last session.
     start: int
@@ -99,7 +98,7 @@ def judge(records: pd.DataFrame, session: str | None = None, *,
     failures = _failures(newest)
     stale = outcomes.stale(frame, partial)
     judging = _Judging(history(frame), this_session, session is None,
-                       _names(stale), decisions, switches, label)
+                       _case_keys(stale), decisions, switches, label)
     regressions, muted = judging.regressions()
     cases = naming.first(frame[frame['run'].isin(this_session)], perflogs.CASE)
     return Verdict(
@@ -132,22 +131,22 @@ def select(records: pd.DataFrame, session: str | None
         last = max(newest.values())
         new = [run for run in this_session if dates[run] == last]
         return new[0] if len(new) == 1 else str(last), records, this_session
-    found = {run for run in dates if run == session} or {
+    chosen = {run for run in dates if run == session} or {
         run for run, day in dates.items() if str(day) == session} or {
         run for run in dates if run.startswith(session)}
-    if not found:
+    if not chosen:
         raise ValueError(f'no session or date begins with {session!r}; the '
                          'newest session is '
                          f'{max(dates, key=lambda r: dates[r])}')
-    if len({dates[run] for run in found}) > 1:
-        raise ValueError(f'{len(found)} sessions on several dates begin with '
+    if len({dates[run] for run in chosen}) > 1:
+        raise ValueError(f'{len(chosen)} sessions on several dates begin with '
                          f'{session!r}; give more letters')
     first = records.groupby('run', observed=True)['time'].min()
-    until, day = max(first[run] for run in found), dates[next(iter(found))]
+    until, day = max(first[run] for run in chosen), dates[next(iter(chosen))]
     before = {run for run in dates if dates[run] < day
               or dates[run] == day and first[run] <= until}
-    label = next(iter(found)) if len(found) == 1 else str(day)
-    return label, records[records['run'].isin(list(before))], found
+    label = next(iter(chosen)) if len(chosen) == 1 else str(day)
+    return label, records[records['run'].isin(list(before))], chosen
 
 
 def _failures(newest: pd.DataFrame) -> list[Failure]:
@@ -155,13 +154,14 @@ def _failures(newest: pd.DataFrame) -> list[Failure]:
 
     :param newest: results.newest of the records
     """
-    mine = newest[newest['result'].isin(results.FAILED)]
+    records = newest[newest['result'].isin(results.FAILED)]
     # Metrics before what a guard says beside them.
-    mine = mine.assign(rank=mine['result'].map(results.FAILED.index),
-                       kept=mine['metric'] == 'completed')
-    mine = mine.sort_values(['rank', 'kept'], kind='stable').drop_duplicates(
-        perflogs.CASE)
-    return [_failure(row) for row in mine.sort_values(
+    records = records.assign(rank=records['result'].map(results.FAILED.index),
+                       kept=records['metric'] == 'completed')
+    records = records.sort_values(
+        ['rank', 'kept'], kind='stable'
+    ).drop_duplicates(perflogs.CASE)
+    return [_failure(row) for row in records.sort_values(
         [*perflogs.CASE]).itertuples()]
 
 
@@ -192,7 +192,7 @@ def _failure(row: Any) -> Failure:
     elif row.guard == 'reference':
         todo = 'make a reference: ./plumb references calibrate'
     elif row.guard:
-        todo = f'see the output of the test case for guard {row.guard}'
+        todo = 'see the output of the test case'
     else:
         todo = ('run the test case again, and check what changed; after an '
                 'intended change: ./plumb references propose --new-level')
@@ -216,12 +216,12 @@ def _number(value: Any) -> float | None:
     return float(value) if pd.notna(value) and math.isfinite(value) else None
 
 
-def _names(frame: pd.DataFrame) -> set[tuple[str, ...]]:
+def _case_keys(frame: pd.DataFrame) -> set[tuple[str, ...]]:
     return set(map(tuple, frame[perflogs.CASE].astype(str).to_numpy()))
 
 
 class _Judging:
-    """One night's history, and what came of it."""
+    """The history up to a session, and its verdict."""
 
     def __init__(self, hist: History, this_session: set[str], standing: bool,
                  stale: set[tuple[str, ...]], decisions: Sequence[Decision],
@@ -247,13 +247,13 @@ class _Judging:
             observed=True)['session'].max()
         self.newest = metrics['system'].map(newest).to_numpy(int)
         last = hist.at[self.rows, hist.last]
-        gone = np.array([tuple(name) in stale for name in
+        is_stale = np.array([tuple(name) in stale for name in
                          metrics[perflogs.CASE].to_numpy()], bool)
         #: Metrics of the newest session; and those of which something is told.
         self.live = (last == self.newest) & np.isin(self.of, list(self.ran))
-        self.told = ~gone & (last > self.newest - RECENT) if standing \
+        self.reported = ~is_stale & (last > self.newest - RECENT) if standing \
             else self.live
-        self.day = _day(label, hist)
+        self.day = _date_of(label, hist)
         self.decisions = [one for one in decisions
                           if one.until is None or one.until >= self.day]
         #: Of the lines that were made.
@@ -294,7 +294,7 @@ class _Judging:
         return first
 
     def _tables(self) -> None:
-        """Figures and test cases over sessions: z, and logs against the
+        """Metrics and test cases over sessions: z, and logs against the
         centre."""
         hist, walk = self.hist, self.walk
         shape = (len(self.rows), len(hist.sessions))
@@ -316,12 +316,12 @@ class _Judging:
         self.head[self.of[::-1]] = self.rows[::-1]
 
     def _means(self, values: np.ndarray, which: np.ndarray) -> np.ndarray:
-        """Cases x sessions: the mean over some of their metrics."""
+        """Test cases x sessions: the mean over some of their metrics."""
         total = np.zeros((self.cases, values.shape[1]))
         count = np.zeros_like(total)
-        mine = values[which]
-        np.add.at(total, self.of[which], np.nan_to_num(mine))
-        np.add.at(count, self.of[which], np.isfinite(mine))
+        chosen = values[which]
+        np.add.at(total, self.of[which], np.nan_to_num(chosen))
+        np.add.at(count, self.of[which], np.isfinite(chosen))
         return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
     # Groups -----------------------------------------------------------
@@ -331,9 +331,9 @@ class _Judging:
         """All that may be worse together, no two of them the same."""
         table = self.hist.metrics.iloc[self.head]
         live = np.zeros(self.cases, bool)
-        live[self.of[self.told]] = True
+        live[self.of[self.reported]] = True
         ran = np.isfinite(self.case_all)
-        found: list[Group] = []
+        groups: list[Group] = []
         for kind, columns, name in (
                 ('system', ['system'], 'system {0}'),
                 ('family', ['system', 'family'], 'family {1} on {0}'),
@@ -347,21 +347,23 @@ class _Judging:
             for keys, rows in table.groupby(columns, sort=False).indices \
                     .items():
                 keys = keys if isinstance(keys, tuple) else (keys,)
-                mine = np.zeros(self.cases, bool)
-                mine[rows] = True
-                if (mine & live).sum() >= FEWEST_CASES:
-                    found.append(Group(kind, name.format(*keys), keys[0],
-                                       mine[:, None] & ran))
-        found = _distinct(found) + list(self._nodes(live))
+                members = np.zeros(self.cases, bool)
+                members[rows] = True
+                if (members & live).sum() >= FEWEST_CASES:
+                    groups.append(Group(kind, name.format(*keys), keys[0],
+                                       members[:, None] & ran))
+        groups = _without_duplicates(groups) + list(self._nodes(live))
         every = [Group(g.kind, g.name, g.system, g.there, False)
-                 for g in found]
-        several = np.bincount(self.of, self.told, self.cases) >= FEWEST_CASES
+                 for g in groups]
+        several = (
+            np.bincount(self.of, self.reported, self.cases) >= FEWEST_CASES
+        )
         for case in np.flatnonzero(live & several):
-            mine = np.zeros(self.cases, bool)
-            mine[case] = True
+            members = np.zeros(self.cases, bool)
+            members[case] = True
             every.append(Group('case', '', str(table['system'].iloc[case]),
-                               mine[:, None] & ran, False))
-        return found + every
+                               members[:, None] & ran, False))
+        return groups + every
 
     def _nodes(self, live: np.ndarray) -> Iterator[Group]:
         """A group for each node and switch that something looks worse on."""
@@ -375,7 +377,7 @@ class _Judging:
         where = pd.Series(system, index=ran.index).str.cat(
             ran['nodes'].astype(str), sep=' ')
         code, texts = pd.factorize(where)
-        places = [_places(text, self.switches)
+        places = [_parts_of_job(text, self.switches)
                   for text in texts]
         of, session = ran['of'].to_numpy(), ran['session'].to_numpy()
         recent = (session >= len(self.hist.sessions) - RECENT) & live[of]
@@ -386,17 +388,19 @@ class _Judging:
                 score.setdefault(place, []).append(value)
         likely = sorted(score, key=lambda p: -sum(score[p]) / math.sqrt(
             len(score[p])))[:MAX_NODES]
-        found = []
+        groups = []
         for kind, owner, name in likely:
-            mine = np.array([(kind, owner, name) in p for p in places])[code]
+            on_part = np.array([(kind, owner, name) in p for p in places])[
+                code
+            ]
             there = np.zeros((self.cases, len(self.hist.sessions)), bool)
-            there[of[mine], session[mine]] = True
+            there[of[on_part], session[on_part]] = True
             if there[:, -RECENT:].any(1).sum() >= FEWEST_CASES:
-                found.append(Group(kind, f'{kind} {name} of {owner}', owner,
+                groups.append(Group(kind, f'{kind} {name} of {owner}', owner,
                                    there))
-        yield from _distinct(found)
+        yield from _without_duplicates(groups)
 
-    def _judge_groups(self, free: np.ndarray) -> list[Found]:
+    def _judge_groups(self, free: np.ndarray) -> list[Candidate]:
         """Groups of test cases, less those already told, that are worse."""
         series, kept = [], []
         for group in self.groups:
@@ -407,12 +411,12 @@ class _Judging:
             if not count.any():
                 continue
             usual = np.median(count[count > 0])
-            some = np.flatnonzero(count >= (
+            enough = np.flatnonzero(count >= (
                 1 if group.kind in ('node', 'switch') else usual / 2))
-            total = np.where(there, table, 0.0).sum(0)[some]
+            total = np.where(there, table, 0.0).sum(0)[enough]
             # Few test cases tell less: as wide as those of the usual number.
-            mean = total / np.sqrt(count[some] * usual)
-            series.append((some, mean))
+            mean = total / np.sqrt(count[enough] * usual)
+            series.append((enough, mean))
             kept.append((group, there))
         if not series:
             return []
@@ -421,47 +425,50 @@ class _Judging:
             x[row, :len(mean)] = mean
         walk = detect.walk(x, floor=0.02, caution=np.array(
             [OF_CASE if g.kind == 'case' else OF_GROUP for g, _ in kept]))
-        found = []
-        for row, ((some, _), (group, there)) in enumerate(
+        candidates = []
+        for row, ((enough, _), (group, there)) in enumerate(
                 zip(series, kept, strict=True)):
-            last = int(some[-1])
-            state = walk.states[row, len(some) - 1]
-            start = int(some[walk.start[row]])
+            last = int(enough[-1])
+            state = walk.states[row, len(enough) - 1]
+            start = int(enough[walk.start[row]])
             if state != detect.WORSE:
-                alarmed = self._alarmed(group, free)
+                alarmed = self._common_start(group, free)
                 if alarmed is None:
                     continue
                 start = alarmed
-            one = self._held(group, there, start, last)
-            if one is not None:
-                one.alarmed = state == detect.WORSE
-                found.append(one)
-        return found
+            candidate = self._explained_cases(group, there, start, last)
+            if candidate is not None:
+                candidate.alarmed = state == detect.WORSE
+                candidates.append(candidate)
+        return candidates
 
     @functools.cached_property
     def _case_alarms(self) -> np.ndarray:
         """First session of the alarms of each case's metrics; -1: none."""
-        found = np.full(self.cases, -1)
-        for row in np.flatnonzero(self.told & (self.state == detect.WORSE)):
+        first_alarm = np.full(self.cases, -1)
+        for row in np.flatnonzero(
+            self.reported & (self.state == detect.WORSE)
+        ):
             start = self.hist.at[row, self.walk.start[row]]
-            old = found[self.of[row]]
-            found[self.of[row]] = start if old < 0 else min(old, start)
-        return found
+            old = first_alarm[self.of[row]]
+            first_alarm[self.of[row]] = start if old < 0 else min(old, start)
+        return first_alarm
 
-    def _alarmed(self, group: Group, free: np.ndarray) -> int | None:
+    def _common_start(self, group: Group, free: np.ndarray) -> int | None:
         """The session from which on most test cases of a group alarm by
         themselves."""
         if group.kind == 'case' or not group.named:
             return None
-        mine = group.there[:, -RECENT:].any(1) & free
-        starts = self._case_alarms[mine]
+        members = group.there[:, -RECENT:].any(1) & free
+        starts = self._case_alarms[members]
         starts = starts[starts >= 0]
-        if len(starts) < FEWEST_CASES or len(starts) < SHARE * mine.sum():
+        if len(starts) < FEWEST_CASES or len(starts) < SHARE * members.sum():
             return None
         return int(np.median(starts))
 
-    def _held(self, group: Group, there: np.ndarray, start: int, last: int
-              ) -> Found | None:
+    def _explained_cases(
+        self, group: Group, there: np.ndarray, start: int, last: int
+    ) -> Candidate | None:
         """Which test cases of a group are worse since a session, and how much
         that explains."""
         table = self.case_z if group.named else self.case_all
@@ -469,77 +476,82 @@ class _Judging:
         count = part.sum(1)
         mean = np.where(part, np.nan_to_num(table[:, start:last + 1]),
                         0.0).sum(1) / np.maximum(count, 1)
-        mine = np.flatnonzero(count > 0)
-        if group.kind != 'case' and len(mine) < FEWEST_CASES:
+        members = np.flatnonzero(count > 0)
+        if group.kind != 'case' and len(members) < FEWEST_CASES:
             return None
-        level = float(mean[mine].mean())
+        level = float(mean[members].mean())
         if level <= 0:
             return None
-        alarmed = mine[self._case_alarms[mine] >= 0]
-        if (mean[alarmed] ** 2).sum() * EXPLAINS > len(mine) * level ** 2:
+        alarmed = members[self._case_alarms[members] >= 0]
+        if (mean[alarmed] ** 2).sum() * EXPLAINS > len(members) * level ** 2:
             return None                     # a few of them explain more
         # Unless its sessions speak more for the old level than for the new.
-        held = mine[count[mine] * level * (mean[mine] - level / 2) > -2.0]
-        gain = len(mine) * level * abs(level) * math.sqrt(
-            float(count[mine].mean()))
+        held = members[
+            count[members] * level * (mean[members] - level / 2) > -2.0
+        ]
+        gain = len(members) * level * abs(level) * math.sqrt(
+            float(count[members].mean()))
         if not len(held):
             return None
-        return Found(group, held, start, last, gain)
+        return Candidate(group, held, start, last, gain)
 
     # Lines ------------------------------------------------------------
 
     def regressions(self) -> tuple[list[Regression], list[Regression]]:
         """Regressions that are not muted, and those that are."""
         free = np.ones(self.cases, bool)
-        alarms = self.told & (self.state == detect.WORSE)
+        alarms = self.reported & (self.state == detect.WORSE)
         known = np.isin(self.rows, list(self.muted))
         free[self.of[alarms & known]] = False
-        lines = [self._metrics([row], self.muted[int(row)])
+        lines = [self._metric_regression([row], self.muted[int(row)])
                  for row in np.flatnonzero(alarms & known).tolist()]
-        groups: list[Found] = []
+        groups: list[Candidate] = []
         while len(groups) < MAX_GROUPS and len(self.rows):
-            found = self._judge_groups(free)
-            found = [one for one in found
-                     if one.group.kind != 'case' or not (
-                         self._case_alarms[one.cases] >= 0).any()]
-            if not found:
+            candidates = self._judge_groups(free)
+            candidates = [candidate_ for candidate_ in candidates
+                     if candidate_.group.kind != 'case' or not (
+                         self._case_alarms[candidate_.cases] >= 0).any()]
+            if not candidates:
                 break
-            best = max(found, key=lambda one: one.gain)
+            best = max(candidates, key=lambda candidate_: candidate_.gain)
             left = np.flatnonzero(alarms & free[self.of]).tolist()
             alone = max(map(self._gain, left), default=0.0)
             if alone > best.gain:
                 # A single one explains more: it is told by itself, and the
                 # group judged again without it.
                 row = max(left, key=self._gain)
-                groups.append(Found(
+                groups.append(Candidate(
                     Group('metric', '', '', np.empty((0, 0), bool)),
                     np.array([self.of[row]]), 0, 0, 0.0))
                 free[self.of[row]] = False
                 continue
             free[best.cases] = False
-            if self._matters(best):
+            if self._is_large_enough(best):
                 groups.append(best)
-        told = [self._group(one) for one in groups
-                if one.group.kind != 'metric']
-        single = {int(one.cases[0]) for one in groups
-                  if one.group.kind == 'metric'}
+        of_groups = [
+            self._group_regression(candidate_)
+            for candidate_ in groups
+            if candidate_.group.kind != 'metric'
+        ]
+        single = {int(candidate_.cases[0]) for candidate_ in groups
+                  if candidate_.group.kind == 'metric'}
         singles = alarms & ~known & (free[self.of] | np.isin(
             self.of, list(single)))
-        lone = [self._metrics(list(rows)) for rows in
+        lone = [self._metric_regression(list(rows)) for rows in
                 self._by_metric(np.flatnonzero(singles))]
-        return sorted(told + lone, key=_weight), lines
+        return sorted(of_groups + lone, key=_sort_key), lines
 
     def improved(self) -> list[Regression]:
         rows = np.flatnonzero(self.live & (self.state == detect.BETTER)
                               & self.hist.metrics['named'].to_numpy(bool))
-        return sorted((self._metrics(list(some), better=True)
-                       for some in self._by_metric(rows)), key=_weight)
+        return sorted((self._metric_regression(list(group), better=True)
+                       for group in self._by_metric(rows)), key=_sort_key)
 
     def _by_metric(self, rows: np.ndarray) -> list[list[int]]:
-        """Figures of one test case and metric; and with the first judged one
+        """Metrics of one test case and metric; and with the first judged one
         of a test case those that nobody names to be judged."""
         metrics = self.hist.metrics
-        found: dict[tuple[int, str], list[int]] = {}
+        rows_of_metric: dict[tuple[int, str], list[int]] = {}
         named = metrics['named'].to_numpy(bool)
         main: dict[int, str] = {}
         for row in sorted(rows, key=lambda r: not named[r]):
@@ -547,22 +559,24 @@ class _Judging:
             if not named[row] and case in main:
                 metric = main[case]
             main.setdefault(case, metric)
-            found.setdefault((case, metric), []).append(int(row))
-        return list(found.values())
+            rows_of_metric.setdefault((case, metric), []).append(int(row))
+        return list(rows_of_metric.values())
 
     def _gain(self, row: int) -> float:
-        """What a metric alone explains."""
+        """The part of the deviations that a single metric explains."""
         at = self.hist.at[row]
         z = self.z[row, at[self.walk.start[row]:self.hist.last[row] + 1]]
         z = z[np.isfinite(z)]
         return float(z.mean() ** 2 * math.sqrt(len(z))) if len(z) else 0.0
 
-    def _matters(self, found: Found) -> bool:
-        """Whether a group's change is large enough to be told."""
-        log = self.case_log[found.cases, found.start:found.last + 1]
+    def _is_large_enough(self, candidate: Candidate) -> bool:
+        """Whether a group's change is large enough to be reported."""
+        log = self.case_log[
+            candidate.cases, candidate.start : candidate.last + 1
+        ]
         return bool(np.isfinite(log).any() and np.nanmean(log) >= MINIMUM)
 
-    def _metrics(self, rows: list[int], mute: Decision | None = None,
+    def _metric_regression(self, rows: list[int], mute: Decision | None = None,
                  better: bool = False) -> Regression:
         """The line of one or several metrics of a test case."""
         hist, walk, row = self.hist, self.walk, rows[0]
@@ -573,7 +587,7 @@ class _Judging:
             int(walk.sessions[row]), float(walk.df[row]))
         first = hist.metrics.iloc[row]
         before, now, ratio, low, high = self._values(row, change)
-        return self._line(
+        return self._regression(
             'metric', '', rows, int(hist.at[row, start]), last - start + 1,
             change.sure, ratio, low, high, before, now, mute,
             str(first['better']), better)
@@ -596,20 +610,20 @@ class _Judging:
         ratio, *ends = (value / at[0] for value in at[1:])
         return at[0], at[1], ratio, min(ends), max(ends)
 
-    def _group(self, found: Found) -> Regression:
+    def _group_regression(self, candidate: Candidate) -> Regression:
         """The line of a group."""
         metrics, walk = self.hist.metrics, self.walk
         members: list[int] = []
         named = metrics['named'].to_numpy(bool)
-        recent = self.z[:, found.start:found.last + 1]
+        recent = self.z[:, candidate.start:candidate.last + 1]
         seen = np.isfinite(recent).sum(1)
         level = np.nansum(np.where(np.isfinite(recent), recent, 0.0),
                           axis=1) / np.maximum(seen, 1)
-        for case in found.cases:
-            mine = np.flatnonzero((self.of == case) & (seen > 0)).tolist()
-            worse = [r for r in mine if self.state[r] == detect.WORSE] or [
-                r for r in mine if named[r] and level[r] > 0] or [
-                r for r in mine if level[r] > 0]
+        for case in candidate.cases:
+            of_case = np.flatnonzero((self.of == case) & (seen > 0)).tolist()
+            worse = [r for r in of_case if self.state[r] == detect.WORSE] or [
+                r for r in of_case if named[r] and level[r] > 0] or [
+                r for r in of_case if level[r] > 0]
             members += sorted(worse, key=lambda r: not named[r])
         logs = self.log[members]
         with np.errstate(invalid='ignore'):
@@ -617,10 +631,10 @@ class _Judging:
             mean = np.where(count > 0, np.nansum(logs, 0)
                             / np.maximum(count, 1), np.nan)
         sessions = np.arange(len(mean))
-        old = mean[(sessions < found.start) & np.isfinite(mean)]
-        new = mean[(sessions >= found.start) & np.isfinite(mean)]
+        old = mean[(sessions < candidate.start) & np.isfinite(mean)]
+        new = mean[(sessions >= candidate.start) & np.isfinite(mean)]
         held = np.ones((1, len(old)), bool)
-        stats = detect._stats(old[None], held, None)
+        stats = detect._baseline_stats(old[None], held, None)
         change = detect.change(
             new, float(stats.centre[0]), max(float(stats.spread[0]), 1e-5),
             float(stats.phi[0]), len(old), float(stats.df[0]))
@@ -628,13 +642,23 @@ class _Judging:
         sign = -1.0 if better == {'higher'} else 1.0
         ends = [math.exp(sign * size) for size in (change.low, change.high)]
         del walk
-        return self._line(
-            found.group.kind, found.group.name, members, found.start,
-            len(new), change.sure, math.exp(sign * change.size), min(ends),
-            max(ends), None, None, None,
-            next(iter(better)) if len(better) == 1 else '')
+        return self._regression(
+            candidate.group.kind,
+            candidate.group.name,
+            members,
+            candidate.start,
+            len(new),
+            change.sure,
+            math.exp(sign * change.size),
+            min(ends),
+            max(ends),
+            None,
+            None,
+            None,
+            next(iter(better)) if len(better) == 1 else '',
+        )
 
-    def _line(self, kind: str, name: str, rows: list[int], start: int,
+    def _regression(self, kind: str, name: str, rows: list[int], start: int,
               count: int, sure: float, ratio: float | None,
               low: float | None, high: float | None, before: float | None,
               now: float | None, mute: Decision | None, better: str,
@@ -679,9 +703,9 @@ class _Judging:
                 first.iloc[0]) if len(first) else '', sessions=count,
             before=before, now=now, ratio=ratio, low=low, high=high,
             sure=round(sure, 6), cause=cause,
-            todo='' if improved else _todo(kind, name, ident, cause, cases,
+            todo='' if improved else _advice(kind, name, ident, cause, cases,
                                            sure),
-            members=members, nodes=self._always(ran['nodes']),
+            members=members, nodes=self._constant_nodes(ran['nodes']),
             reason=mute.reason if mute else '',
             until=str(mute.until) if mute else '')
 
@@ -693,14 +717,14 @@ class _Judging:
             return None
         return math.exp(float(self.hist.sign()[row]) * float(np.mean(log)))
 
-    def _always(self, nodes: pd.Series) -> str:
+    def _constant_nodes(self, nodes: pd.Series) -> str:
         """The nodes of jobs, if always the same of several."""
         known = nodes.unique()
         return (str(known[0]) if len(known) == 1
                 and self.hist.ran['nodes'].nunique() > 1 else '')
 
     def _cause(self, cases: list[int], start: int) -> str:
-        """What else changed on the first session of a change."""
+        """The changes of the environment in the first session of a change."""
         ran = self.hist.ran
         ran = ran[ran['of'].isin(cases)]
         return '; '.join(changes.differences(
@@ -708,44 +732,44 @@ class _Judging:
             ran[ran['session'] >= start].groupby('of').head(2)))
 
     def not_enough(self) -> list[Case]:
-        """Cases of the newest session whose judged metrics have too few
+        """Test cases of the newest session whose judged metrics have too few
         sessions."""
         sessions = self.hist.last + 1
-        wanted = detect.FEWEST + 3
-        too_few = self.live & (sessions <= wanted) \
+        enough = detect.FEWEST + 3
+        too_few = self.live & (sessions <= enough) \
             & self.hist.metrics['named'].to_numpy(bool)
-        found: dict[int, int] = {}
+        row_of_case: dict[int, int] = {}
         for row in np.flatnonzero(too_few).tolist():
-            found.setdefault(int(self.of[row]), row)
+            row_of_case.setdefault(int(self.of[row]), row)
         return [_case(self.hist.metrics.iloc[row],
                       f'{sessions[row]} sessions, needs '
-                      f'{wanted + 1 - sessions[row]} more',
+                      f'{enough + 1 - sessions[row]} more',
                       sessions=int(sessions[row]),
-                      needs=int(wanted + 1 - sessions[row]))
-                for row in found.values()]
+                      needs=int(enough + 1 - sessions[row]))
+                for row in row_of_case.values()]
 
     def rerun(self) -> list[Case]:
-        """Cases of the newest session of which one session says too little: a
-        judged metric was worse, and no alarm has said so."""
+        """Test cases of the newest session of which one session says too
+        little: a judged metric was worse, and no alarm has said so."""
         rows = np.flatnonzero(
             self.live & self.walk.suspect
             & (self.hist.runs[self.rows, self.hist.last] < detect.RERUNS)
             & self.hist.metrics['named'].to_numpy(bool))
-        found = {int(self.of[row]): row for row in rows}
+        row_of_case = {int(self.of[row]): row for row in rows}
         return [_case(self.hist.metrics.iloc[row],
                       f"{self.hist.metrics['metric'].iat[row]} was worse in "
                       'the newest session; run it again',
                       sessions=int(self.hist.last[row]) + 1,
                       needs=detect.RERUNS - int(
                           self.hist.runs[row, self.hist.last[row]]))
-                for row in found.values()]
+                for row in row_of_case.values()]
 
 
 def _digest(text: str) -> str:
     return hashlib.sha1(text.encode()).hexdigest()[:8]
 
 
-def _day(label: str, hist: History) -> datetime.date:
+def _date_of(label: str, hist: History) -> datetime.date:
     """The date of a session."""
     day = hist.session_of.get(label)
     return datetime.date.fromisoformat(label if day is None else str(day))
@@ -759,14 +783,16 @@ def _pools(metrics: pd.DataFrame) -> np.ndarray:
     return pd.factorize(metrics['system'] + ' ' + name)[0]
 
 
-def _distinct(groups: list[Group]) -> list[Group]:
-    """Of groups that are the same the last one, which says most."""
-    found = {group.there.tobytes(): group for group in groups}
-    return list(found.values())
+def _without_duplicates(groups: list[Group]) -> list[Group]:
+    """The groups without duplicates; the last one, which is the most specific,
+    stays."""
+    by_members = {group.there.tobytes(): group for group in groups}
+    return list(by_members.values())
 
 
-def _places(text: str, switches: Mapping[str, Mapping[str, Sequence[str]]]
-            ) -> set[tuple[str, str, str]]:
+def _parts_of_job(
+    text: str, switches: Mapping[str, Mapping[str, Sequence[str]]]
+) -> set[tuple[str, str, str]]:
     """(kind, system, name) of the nodes of a job, and the switches above.
 
     :param text: 'SYSTEM NODES'
@@ -779,9 +805,9 @@ def _places(text: str, switches: Mapping[str, Mapping[str, Sequence[str]]]
         for switch in above.get(name, ())}
 
 
-def _todo(kind: str, name: str, ident: str, cause: str, cases: list[str],
+def _advice(kind: str, name: str, ident: str, cause: str, cases: list[str],
           sure: float) -> str:
-    """What to do."""
+    """The advice for people."""
     known = (f'if the change was intended: ./plumb verdict accept {ident}; if '
              f'the problem is known: ./plumb verdict mute {ident} --until '
              'DATE --reason TEXT')
@@ -795,7 +821,7 @@ def _todo(kind: str, name: str, ident: str, cause: str, cases: list[str],
             f'{known}')
 
 
-def _weight(line: Regression) -> tuple:
+def _sort_key(line: Regression) -> tuple:
     """Lines with most test cases first, then the largest change."""
     return (-len(line.cases), -abs(math.log(line.ratio))
             if line.ratio and line.ratio > 0 else -math.inf, line.id)

@@ -1,9 +1,9 @@
-"""Which node or link is slow: pairs of nodes, which to measure, what they say.
+"""Search for slow nodes and links by measurements on pairs of nodes.
 
-Pure: `Search` says which pairs to measure next and takes their metrics; who
-runs them is another matter (cli/nightly/locate.py, bench/locate.py).
+`Search` selects the pairs to measure next and takes their values. Others run
+them (cli/nightly/locate.py, bench/locate.py).
 
-**What a pair says.** x is the logarithm of the metric of a job on two nodes,
+**Evidence of a pair.** x is the logarithm of the metric of a job on two nodes,
 signed so that more is slower. A pair has parts: its two nodes, the link
 between them, and, where the tree of switches is known, each switch on the way
 and its uplink. It is slow if any of its parts is: group testing (Dorfman,
@@ -29,7 +29,7 @@ pairs of one explanation differ by. Sigma is at least d / 5. Of three shares,
 20, 35 and 60 %, the one counts that ends with the largest likelihood of all
 pairs less what its parts and levels cost (Schwarz, 1978).
 
-**What explains them** is the set of parts with the largest sum of the evidence
+**The explanation** is the set of parts with the largest sum of the evidence
 of its pairs, less the logarithm of the prior odds for each part: log(n) for
 one of n nodes, 1 more for a switch, 2 more for a link. It is built greedily
 (the smallest consistent failure set of Duffield; greedy set cover). The
@@ -41,16 +41,16 @@ none. A part is
     good     at -log(1 / 0.02): one slow part in 50 passes,
     unclear  between the two, or where all its pairs are explained by others.
 
-**Which pairs.** First rounds of disjoint pairs, by the circle method of round
-robins: each node once a round, n / 2 jobs at the same time; one round, or as
-many as make twelve pairs, or one inside switches and one across. Then, round
-after round, the nodes that are not decided: those that are rather good are
-paired with each other, which needs fewer jobs than one by one where the
+**Selection of pairs.** First rounds of disjoint pairs, by the circle method of
+round robins: each node once a round, n / 2 jobs at the same time; one round,
+or as many as make twelve pairs, or one inside switches and one across. Then,
+round after round, the nodes that are not decided: those that are rather good
+are paired with each other, which needs fewer jobs than one by one where the
 chance is below 0.382 (Ungar, 1960); those that are rather slow with a node
-that is good, another one each time, inside and across switches in turn. A
-pair is repeated where its own link is in question, a switch is asked by other
-pairs through it. Nothing is measured that some other part explains anyway,
-and it is over when nothing is left that another pair could decide.
+that is good, another one each time, inside and across switches in turn. A pair
+is repeated where its own link is in question, a switch is asked by other pairs
+through it. Nothing is measured that some other part explains anyway, and it is
+over when nothing is left that another pair could decide.
 """
 from __future__ import annotations
 
@@ -117,19 +117,19 @@ def round_robin(nodes: Sequence[str]) -> list[list[Pair]]:
     for place in range(len(order) // 2):
         seats[place] = order[2 * place]
         seats[last - place] = order[2 * place + 1]
-    found = []
+    rounds = []
     for turn in range(last):
         pairs = [(seats[turn], seats[last])]
         pairs += [(seats[(turn + i) % last], seats[(turn - i) % last])
                   for i in range(1, len(order) // 2)]
-        found.append([(a, b) for a, b in pairs
+        rounds.append([(a, b) for a, b in pairs
                       if a is not None and b is not None])
-    return found
+    return rounds
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What is said of a part, and why."""
+    """The verdict on a part, and its evidence."""
     #: node, link, switch or uplink.
     kind: str
     name: str
@@ -202,7 +202,7 @@ class _Incidence(NamedTuple):
 
 
 class _Fit(NamedTuple):
-    """What the pairs so far say."""
+    """The fit to the pairs so far."""
     levels: dict[int, float]
     sigma: float
     #: The parts that explain them.
@@ -226,7 +226,7 @@ class Search:
         :param above: node -> the switches above it, the nearest first
         :param slowdown: what is looked for: a fraction, 0.1 is 10 % less of
             what is better higher, 11 % more of what is better lower
-        :param most: rounds after the first ones
+        :param maximum: rounds after the first ones
         :param every: the whole round robin first, so that each link is seen
         :raises ValueError: fewer than two nodes, or no such fraction
         """
@@ -280,8 +280,8 @@ class Search:
         return min(shared, default=-1)
 
     def parts(self, a: str, b: str) -> Iterator[Part]:
-        """What a pair can be slow by. A switch above all nodes, and an uplink
-        of one node, or of all but one, say no more than others do."""
+        """The parts that can slow a pair. A switch above all nodes, and an
+        uplink of one node, or of all but one, say no more than others do."""
         yield 'node', a
         yield 'node', b
         yield ('link', *self._ordered(a, b))
@@ -324,36 +324,36 @@ class Search:
         """Rounds to measure next, in order; the pairs of a round at the same
         time. Empty: it is over."""
         if self._first is None:
-            self._first = self._beginning()
-            found = self._first
+            self._first = self._first_rounds()
+            rounds = self._first
         elif self.rounds >= len(self._first) + self.maximum \
                 or len(self.nodes) == 2 or not self._x:
-            found = []
+            rounds = []
         elif self._turns and self.jobs < ENOUGH \
                 and self._fit().sigma > self.d / DISTINCT:
-            found = [self._turns.pop(0)]
+            rounds = [self._turns.pop(0)]
         else:
-            found = [pairs] if (pairs := self._follow_up()) else []
-        self.rounds += len(found)
-        return found
+            rounds = [pairs] if (pairs := self._follow_up()) else []
+        self.rounds += len(rounds)
+        return rounds
 
-    def _beginning(self) -> list[list[Pair]]:
+    def _first_rounds(self) -> list[list[Pair]]:
         turns = round_robin(self.nodes)
         if len(self.nodes) == 2:
             return turns * FEW
-        wanted = min(math.ceil(BEGIN / len(turns[0])), FEW * len(turns))
+        number = min(math.ceil(BEGIN / len(turns[0])), FEW * len(turns))
         if len({self.climbs(*pair) for turn in turns[:8]
                 for pair in turn}) > 1:
-            wanted = max(wanted, 2)
+            number = max(number, 2)
         if self.every:
-            wanted = max(wanted, len(turns))
+            number = max(number, len(turns))
         # Neighbours first, and then those that are far from each other.
         step = max(round(len(turns) / 4), 1)
         while math.gcd(step, len(turns)) > 1:
             step += 1
         order = [turns[at * step % len(turns)] for at in range(len(turns))]
-        self._turns = order[wanted:]
-        return (order * FEW)[:wanted]
+        self._turns = order[number:]
+        return (order * FEW)[:number]
 
     def _follow_up(self) -> list[Pair]:
         """A round of disjoint pairs for what is not decided yet."""
@@ -369,19 +369,24 @@ class Search:
             pairs.append(self._ordered(a, b))
             busy.update((a, b))
 
-        def tells(a: str, b: str, of: Iterable[Part]) -> bool:
-            """Whether another job of the pair would say something."""
-            asked = {self._number.get(part) for part in of}
+        def is_informative(a: str, b: str, of: Iterable[Part]) -> bool:
+            """Whether another job on the pair gives information."""
+            numbers = {self._number.get(part) for part in of}
             return self.climbs(a, b) in fit.levels and not any(
-                number in fit.chosen and number not in asked
+                number in fit.chosen and number not in numbers
                 for part in self.parts(a, b)
                 if (number := self._number.get(part)) is not None)
 
         def partner(node: str, among: Sequence[str]) -> str | None:
             """The one that says most of a node."""
-            some = [one for one in among if one != node and one not in busy
-                    and tells(node, one, [('node', node)])]
-            return min(some, default=None, key=lambda one: (
+            candidates = [
+                one
+                for one in among
+                if one != node
+                and one not in busy
+                and is_informative(node, one, [('node', node)])
+            ]
+            return min(candidates, default=None, key=lambda one: (
                 self._times[self._ordered(node, one)],
                 self._times[node, self.climbs(node, one), ''],
                 self._times[one], evidence(('node', one)),
@@ -403,7 +408,7 @@ class Search:
                 continue
             other = next((one for one in weak[:at:-1] if one not in busy
                           and not self._times[self._ordered(node, one)]
-                          and tells(node, one, [])), None)
+                          and is_informative(node, one, [])), None)
             other = other or partner(node, good) or partner(node, self.nodes)
             if other:
                 take(node, other)
@@ -415,7 +420,9 @@ class Search:
                 through = [part[1:]] if set(part[1:]) <= set(good) else []
             else:
                 through = list(self._through(part))
-            through = [(a, b) for a, b in through if tells(a, b, [part])]
+            through = [
+                (a, b) for a, b in through if is_informative(a, b, [part])
+            ]
             for a, b in sorted(through, key=lambda pair: self._times[
                     self._ordered(*pair)])[:FEW]:
                 if not busy & {a, b}:
@@ -447,10 +454,10 @@ class Search:
 
     def _fit(self) -> _Fit:
         if self._known is None:
-            self._known = self._fitted()
+            self._known = self._compute_fit()
         return self._known
 
-    def _fitted(self) -> _Fit:
+    def _compute_fit(self) -> _Fit:
         rows = np.array(self._rows, np.int64).reshape(-1, 2)
         order = np.argsort(rows[:, 0], kind='stable')
         size = len(self._number)
@@ -463,24 +470,29 @@ class Search:
                       for part in self._number]))
         x, climbs = np.array(self._x), np.array(self._climbs)
         score, levels, sigma, chosen, covers, weight = max(
-            (self._settled(known, x, climbs, share) for share in WINDOWS),
+            (self._fit_of_share(known, x, climbs, share) for share in WINDOWS),
             key=lambda one: one[0])
         return _Fit(levels, sigma, chosen, covers, _evidence(
             known, weight, chosen, covers), known.prior)
 
-    def _settled(self, known: _Incidence, x: np.ndarray, climbs: np.ndarray,
-                 share: float) -> tuple[float, dict[int, float], float,
-                                        frozenset[int], np.ndarray,
-                                        np.ndarray]:
-        """What explains the pairs, from a first level on; before it, how
+    def _fit_of_share(
+        self,
+        known: _Incidence,
+        x: np.ndarray,
+        climbs: np.ndarray,
+        share: float,
+    ) -> tuple[
+        float, dict[int, float], float, frozenset[int], np.ndarray, np.ndarray
+    ]:
+        """The explanation of the pairs, from a first level on; before it, how
         well it does: the logarithm of the likelihood of all pairs, less the
         priors of the parts, less log(pairs) / 2 for each level (Schwarz,
         1978)."""
-        levels, sigma = self._begun(x, climbs, share)
+        levels, sigma = self._first_levels(x, climbs, share)
         chosen: frozenset[int] | None = None
         for _ in range(8):
             weight = self._weights(x, climbs, levels, sigma)
-            new = _best(known, weight)[0]
+            new = _best_explanation(known, weight)[0]
             covers = _covers(known, new, len(x))
             if new == chosen:
                 break
@@ -495,7 +507,7 @@ class Search:
                  - groups * math.log(len(x)) / 2 - free)
         return score, levels, sigma, new, covers, weight
 
-    def _begun(self, x: np.ndarray, climbs: np.ndarray, share: float
+    def _first_levels(self, x: np.ndarray, climbs: np.ndarray, share: float
                ) -> tuple[dict[int, float], float]:
         """Levels and sigma by the lowest narrow window of each kind; of the
         jobs of a pair their median, for it is the slow ones that are
@@ -508,13 +520,13 @@ class Search:
         climbs, x = climbs[np.unique(of)], once
         levels, widths = {}, []
         for kind in map(int, np.unique(climbs)):
-            some = np.sort(x[(climbs == kind) & ~np.isnan(x)])
-            if len(some) < FEW:
+            values = np.sort(x[(climbs == kind) & ~np.isnan(x)])
+            if len(values) < FEW:
                 continue
-            held = max(math.ceil(share * len(some)), 2)
-            width = some[held - 1:] - some[:len(some) - held + 1]
+            held = max(math.ceil(share * len(values)), 2)
+            width = values[held - 1:] - values[:len(values) - held + 1]
             at = int(np.argmax(width <= max(1.5 * width.min(), self.d / 2)))
-            levels[kind] = float(some[at] + some[at + held - 1]) / 2
+            levels[kind] = float(values[at] + values[at + held - 1]) / 2
             widths.append(float(width[at]) / WINDOWS[share])
         return levels, max([FINEST * self.d, float(np.median(widths))]
                            if widths else [self.d])
@@ -529,10 +541,10 @@ class Search:
         levels, rests = dict(before), []
         free = (covers == 0) & ~np.isnan(x)
         for kind in before:
-            some = x[free & (climbs == kind)]
-            if len(some) >= FEW:
-                levels[kind] = float(np.median(some))
-                rests.append(some - levels[kind])
+            values = x[free & (climbs == kind)]
+            if len(values) >= FEW:
+                levels[kind] = float(np.median(values))
+                rests.append(values - levels[kind])
         alike: dict[Any, list[int]] = defaultdict(list)
         why: dict[int, list[int]] = defaultdict(list)
         for number in sorted(chosen):
@@ -566,7 +578,7 @@ class Search:
 
     def located(self, unit: str = '', expected: float | None = None
                 ) -> Located:
-        """What is known by now.
+        """The result so far.
 
         :param expected: the metric of a good pair as it was before, if that
             is known; where all are slower there is nothing to locate
@@ -588,7 +600,7 @@ class Search:
                     self._finding(fit, part, 'unclear', 'two nodes make only '
                                   'one pair; it cannot be compared')
                     for part in (('node', n) for n in self.nodes)],
-                notes=self._all_slow(fit, expected))
+                notes=self._all_slow_note(fit, expected))
         named = [part for part in self._number if self._is_named(fit, part)]
         good = [n for n in self.nodes if self._is_good(fit, ('node', n))]
         blurred = fit.sigma > self.d / DISTINCT and not named
@@ -601,13 +613,13 @@ class Search:
                        >= TOLD)]
         never = [n for n in self.nodes if ('node', n) not in self._number]
         total = len(self.nodes) * (len(self.nodes) - 1) // 2
-        notes = self._all_slow(fit, expected)
+        notes = self._all_slow_note(fit, expected)
         if blurred:
             notes.append(f'good pairs differ by {100 * fit.sigma:.1f} %, too '
                          f'much to see a slowdown of {100 * self.slowdown:g} '
                          '%; use more repetitions per job, or search each '
                          'kind of node by itself')
-        fast = self._faster(fit)
+        fast = self._faster_pairs_note(fit)
         if fast:
             notes.append(fast)
             # What stands beside a wrong level passes for good.
@@ -618,18 +630,26 @@ class Search:
         if never:
             notes.append(f'never measured: {", ".join(never)}')
         return Located(
-            **head, noise=fit.sigma, levels=levels, notes=notes,
+            **head,
+            noise=fit.sigma,
+            levels=levels,
+            notes=notes,
             named=[self._finding(fit, part) for part in named],
-            unclear=[self._finding(fit, part, 'unclear', self._why(fit, part))
-                     for part in unclear],
-            good=good)
+            unclear=[
+                self._finding(
+                    fit, part, 'unclear', self._why_unclear(fit, part)
+                )
+                for part in unclear
+            ],
+            good=good,
+        )
 
     def _metric(self, x: float) -> float:
         return math.exp(-x if self.better == 'higher' else x)
 
-    def _faster(self, fit: _Fit) -> str:
-        """Whether a level may be that of slow pairs: several pairs are faster
-        than any noise would have them. Empty: it is not."""
+    def _faster_pairs_note(self, fit: _Fit) -> str:
+        """A note if a level may be that of slow pairs: several pairs are
+        faster than any noise would have them. Empty: it is not."""
         x, of = np.array(self._x), np.array(self._of)
         level = np.array([fit.levels.get(kind, math.nan)
                           for kind in self._climbs])
@@ -642,8 +662,8 @@ class Search:
                 'of good pairs: most pairs may share a slow part, such as a '
                 'switch; no node is reported as good')
 
-    def _all_slow(self, fit: _Fit, expected: float | None) -> list[str]:
-        """Whether good pairs are slower than they were."""
+    def _all_slow_note(self, fit: _Fit, expected: float | None) -> list[str]:
+        """A note if good pairs are slower than before."""
         if not expected or not fit.levels:
             return []
         kinds = Counter(kind for kind in self._climbs if kind in fit.levels)
@@ -684,17 +704,23 @@ class Search:
             int((fit.covers == 0).sum()), z,
             float(fit.evidence[number]) / math.log(10), why)
 
-    def _why(self, fit: _Fit, part: Part) -> str:
+    def _why_unclear(self, fit: _Fit, part: Part) -> str:
         number = self._number[part]
         rows = [at for one, at in self._rows if one == number]
         if self._is_good(fit, part):
             return 'as good as other nodes, but all of them differ too much'
         if all(fit.covers[at] > (number in fit.chosen) for at in rows):
-            mine = set(rows)
+            own_pairs = set(rows)
             names = dict.fromkeys(
-                ' '.join(other) for other, one in self._number.items()
-                if one in fit.chosen and one != number and any(
-                    which == one and at in mine for which, at in self._rows))
+                ' '.join(other)
+                for other, one in self._number.items()
+                if one in fit.chosen
+                and one != number
+                and any(
+                    which == one and at in own_pairs
+                    for which, at in self._rows
+                )
+            )
             return (f'{", ".join(names)} may explain all its slow pairs, and '
                     'no pair avoids this')
         if all(kind not in fit.levels for kind in
@@ -712,7 +738,8 @@ def _natural(name: str) -> list[Any]:
 
 
 def _chance(evidence: float, prior: float) -> float:
-    """That a part is slow: evidence and odds against it, as logarithms."""
+    """The probability that a part is slow, from the logarithms of evidence and
+    prior odds."""
     return 1 / (1 + math.exp(min(prior - evidence, 700.0)))
 
 
@@ -724,7 +751,7 @@ def _covers(known: _Incidence, chosen: Iterable[int], size: int
     return covers
 
 
-def _best(known: _Incidence, weight: np.ndarray,
+def _best_explanation(known: _Incidence, weight: np.ndarray,
           forced: frozenset[int] = frozenset(),
           forbidden: frozenset[int] = frozenset()
           ) -> tuple[frozenset[int], float]:
@@ -745,7 +772,7 @@ def _best(known: _Incidence, weight: np.ndarray,
             chosen.add(at)
             covers[known.members[at]] += 1
             continue
-        loss, at = min(((_alone(known, weight, covers, one), one)
+        loss, at = min(((_loss_without(known, weight, covers, one), one)
                         for one in chosen - forced), default=(0.0, -1))
         if loss >= -1e-9:
             break
@@ -756,16 +783,16 @@ def _best(known: _Incidence, weight: np.ndarray,
 
 def _score(known: _Incidence, weight: np.ndarray, chosen: Iterable[int],
            covers: np.ndarray) -> float:
-    """What an explanation is worth."""
+    """The score of an explanation."""
     return float(weight[covers > 0].sum()) - float(
         known.prior[sorted(chosen)].sum())
 
 
-def _alone(known: _Incidence, weight: np.ndarray, covers: np.ndarray,
+def _loss_without(known: _Incidence, weight: np.ndarray, covers: np.ndarray,
            number: int) -> float:
-    """What would be lost without a part that is chosen."""
-    mine = known.members[number]
-    return float(weight[mine][covers[mine] == 1].sum()
+    """The loss of score without a chosen part."""
+    pairs = known.members[number]
+    return float(weight[pairs][covers[pairs] == 1].sum()
                  - known.prior[number])
 
 
@@ -775,18 +802,18 @@ def _evidence(known: _Incidence, weight: np.ndarray,
     with it over the best one without it."""
     score = _score(known, weight, chosen, covers)
     open_ = np.where(covers == 0, weight, 0.0)
-    found = np.bincount(known.part, open_[known.pair], len(known.prior))
+    evidence = np.bincount(known.part, open_[known.pair], len(known.prior))
     # Where no pair is slow, nothing else could take a part's place.
     hot = np.unique(known.part[weight[known.pair] > 0])
     for number in map(int, hot):
         one = frozenset([number])
         if number in chosen:
-            without = _best(known, weight, forbidden=one)[1]
-            found[number] = score - without + known.prior[number]
+            without = _best_explanation(known, weight, forbidden=one)[1]
+            evidence[number] = score - without + known.prior[number]
         else:
-            having = _best(known, weight, forced=one)[1]
-            found[number] = having - score + known.prior[number]
-    return found
+            having = _best_explanation(known, weight, forced=one)[1]
+            evidence[number] = having - score + known.prior[number]
+    return evidence
 
 
 # In words ------------------------------------------------------------------

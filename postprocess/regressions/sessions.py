@@ -1,9 +1,9 @@
-"""The metrics of all test cases as series over sessions, for who judges them.
+"""The metrics of all test cases as series over sessions.
 
-A session is a date (UTC) on which sessions began: several sessions of a date
-are one observation of a metric, their median. What must not be judged is not
-here: emulated runs, runs that a guard refused or that did not measure the
-program, known faults, and runs while the machine changed its speed.
+All sessions that began on one date (UTC) are one observation of a metric:
+their median. Records that cannot be compared are left out: emulated, refused
+by a guard, inconclusive, with a known fault, or measured while the CPU speed
+changed.
 """
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def sessions(frame: pd.DataFrame) -> dict[str, np.datetime64]:
     """Session -> the date (UTC) on which it, or its session, began."""
     first = frame.groupby('run', observed=True)['time'].min()
     began = run_id.first_of(map(str, first.index))
-    found: dict[str, np.datetime64] = {}
+    date_of_session: dict[str, np.datetime64] = {}
     for run, time in first.items():
         start = clock.began(began[str(run)])
         # A session whose clock was wrong has the time at which it counts.
-        found[str(run)] = np.datetime64(
+        date_of_session[str(run)] = np.datetime64(
             f'{min(start or time, time):%Y-%m-%d}', 'D')
-    return found
+    return date_of_session
 
 
 def history(frame: pd.DataFrame) -> History:
@@ -97,11 +97,11 @@ def history(frame: pd.DataFrame) -> History:
     days = np.array(sorted(set(session_of.values())), 'datetime64[D]')
     number = {run: int(np.searchsorted(days, day))
               for run, day in session_of.items()}
-    code = naming.number(frame, [*KEYS, 'metric', 'point'])
+    code = naming.group_numbers(frame, [*KEYS, 'metric', 'point'])
     session = frame['run'].astype(object).map(number).to_numpy(int)
     metrics = _metrics(frame, code)
     of = metrics['of'].to_numpy()[code]
-    first = np.unique(naming.number(
+    first = np.unique(naming.group_numbers(
         frame[['run']].assign(of=of), ['of', 'run']), return_index=True)[1]
     ran = frame[[*RAN_ON, 'file']].iloc[first].assign(
         of=of[first], session=session[first])
@@ -121,10 +121,10 @@ def history(frame: pd.DataFrame) -> History:
     within[row, place] = cells['std']
     with np.errstate(invalid='ignore', divide='ignore'):
         within /= np.abs(value)
-    x, linear = _scaled(value)
+    x, linear = _logarithms(value)
     x *= np.where(metrics['better'] == 'lower', 1.0, -1.0)[:, None]
-    x -= _weekdays(x, days, at)
-    floor, minimum = _smallest(metrics, value, x)
+    x -= _weekday_effect(x, days, at)
+    floor, minimum = _smallest_change(metrics, value, x)
     return History(metrics, days, at, x, runs, within, linear, floor, minimum,
                    session_of, ran)
 
@@ -136,58 +136,60 @@ def _with_twin(frame: pd.DataFrame) -> pd.DataFrame:
     if twice.empty:
         return frame.assign(twin='')
     names = set(map(tuple, twice[perflogs.CASE].astype(str).to_numpy()))
-    mine = pd.Series([tuple(row) in names for row in frame[
+    is_twin = pd.Series([tuple(row) in names for row in frame[
         perflogs.CASE].astype(str).to_numpy()], index=frame.index)
-    return frame.assign(twin=frame['case'].astype(str).where(mine, ''))
+    return frame.assign(twin=frame['case'].astype(str).where(is_twin, ''))
 
 
 def _metrics(frame: pd.DataFrame, code: np.ndarray) -> pd.DataFrame:
-    """What each series is of."""
+    """The columns that describe each series."""
     last = np.zeros(code.max(initial=-1) + 1, int)
     np.maximum.at(last, code, np.arange(len(code)))
-    found = frame.iloc[last][[
+    table = frame.iloc[last][[
         *KEYS, 'metric', 'point', 'unit', 'better', 'case']]
-    found = found.astype({name: str for name in found if name != 'point'}
+    table = table.astype({name: str for name in table if name != 'point'}
                          ).reset_index(drop=True)
-    found['of'] = found.groupby(KEYS, sort=False).ngroup()
-    named = np.ones(len(found), bool)
-    for (family, _), mine in found.groupby(['family', 'of'], sort=False):
+    table['of'] = table.groupby(KEYS, sort=False).ngroup()
+    named = np.ones(len(table), bool)
+    for (family, _), rows in table.groupby(['family', 'of'], sort=False):
         if family not in judged.table():
             continue
         names = judged.judged(family, [
             (metric, judged.position(point)) for metric, point
-            in zip(mine['metric'], mine['point'], strict=True)])
+            in zip(rows['metric'], rows['point'], strict=True)])
         names |= {other for name in names
                   if (other := judged.instead(family, name))}
         if names:
-            named[mine.index] = [
+            named[rows.index] = [
                 judged.key(metric, point) in names for metric, point in
-                zip(mine['metric'], mine['point'], strict=True)]
-    return found.assign(named=named, point=found['point'].map(judged.point))
+                zip(rows['metric'], rows['point'], strict=True)]
+    return table.assign(named=named, point=table['point'].map(judged.point))
 
 
-def _scaled(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _logarithms(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Logs, and for series with values of 0 and less: see `linear`."""
     with np.errstate(invalid='ignore', divide='ignore'):
         logs = np.log(value)
     linear = np.zeros((len(value), 2))
     for row in np.flatnonzero((value <= 0).any(1)):
-        mine = value[row][np.isfinite(value[row])]
-        if (mine <= 0).mean() <= 0.1 and (mine >= 0).all():
+        finite = value[row][np.isfinite(value[row])]
+        if (finite <= 0).mean() <= 0.1 and (finite >= 0).all():
             # Nothing at all, once: as far away as can be told.
             logs[row] = np.log(np.maximum(
-                value[row], mine[mine > 0].min() / 1000))
+                value[row], finite[finite > 0].min() / 1000))
             continue
-        middle = float(np.median(mine))
-        scale = abs(middle) or float(np.abs(mine).max()) or 1.0
+        middle = float(np.median(finite))
+        scale = abs(middle) or float(np.abs(finite).max()) or 1.0
         linear[row] = middle, scale
         logs[row] = (value[row] - middle) / scale
     return logs, linear
 
 
-def _weekdays(x: np.ndarray, days: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """What each night's day of the week adds to a series: 0 but where the
-    first sessions of the series differ by little else.
+def _weekday_effect(
+    x: np.ndarray, days: np.ndarray, at: np.ndarray
+) -> np.ndarray:
+    """The effect of the day of the week on each series: 0 unless it explains
+    most of the differences between the first sessions of the series.
 
     A backup every Sunday is no regression, and must not hide one either.
     """
@@ -204,27 +206,27 @@ def _weekdays(x: np.ndarray, days: np.ndarray, at: np.ndarray) -> np.ndarray:
     off = np.where(good, off - (off.sum(1) / count)[:, None], 0.0)
     between, fewest = np.zeros(len(x)), count.copy()
     for one in range(7):
-        mine = day_of == one
-        size = mine.sum(1)
-        between += np.where(mine, off, 0.0).sum(1) ** 2 / np.maximum(size, 1)
+        values = day_of == one
+        size = values.sum(1)
+        between += np.where(values, off, 0.0).sum(1) ** 2 / np.maximum(size, 1)
         fewest = np.minimum(fewest, np.where(size, size, fewest))
     # Medians are dear: only where the means differ at all.
     likely = (between > 0.25 * (off ** 2).sum(1)) & (count >= WEEKS) & (
         fewest >= 3) & (between > 0)
     for row in np.flatnonzero(likely):
-        mine, day = early[row][good[row]], day_of[row][good[row]]
-        middle = np.median(mine)
+        values, day = early[row][good[row]], day_of[row][good[row]]
+        middle = np.median(values)
         counts = np.bincount(day, minlength=7)
-        medians = np.array([np.median(mine[day == d]) - middle
+        medians = np.array([np.median(values[day == d]) - middle
                             if counts[d] else 0.0 for d in range(7)])
-        left = mine - medians[day]
-        if left.std() < NARROWER * mine.std():
+        left = values - medians[day]
+        if left.std() < NARROWER * values.std():
             own = weekday[row] >= 0
             effect[row, own] = medians[weekday[row, own]]
     return effect
 
 
-def _smallest(metrics: pd.DataFrame, value: np.ndarray, x: np.ndarray
+def _smallest_change(metrics: pd.DataFrame, value: np.ndarray, x: np.ndarray
               ) -> tuple[np.ndarray, np.ndarray]:
     """Smallest spread, and smallest change that matters, of each series:
     what a program prints has a last digit."""

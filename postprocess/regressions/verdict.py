@@ -1,10 +1,9 @@
-"""What a session says of a system: `judge(records) -> Verdict`.
+"""`./plumb verdict`: regressions and failures of a session.
 
-A session is the records of one session, or of all sessions that began on one
-date (UTC). Each metric that has a better side is judged by its own history
-(nights.py, detect.py), whether or not a reference judges it too;
-what a reference, a limit or a guard failed is a failure, as in `plumb report`
-(postprocess/results.py).
+All sessions that began on one date (UTC) count as one session. Each metric
+with a better side is compared with its own history (sessions.py, detect.py),
+with or without a reference. A test case fails because of a reference, a limit
+or a guard, as in `plumb report` (postprocess/results.py).
 
 **Together.** For each test case, program, stack, partition, system and, from
 the nodes of each job, node and switch, the mean of its cases' z each session
@@ -152,13 +151,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = (decision_parser(action).parse_args(words[1:]) if action
             else parser().parse_args(words))
     try:
-        found, faults = of_perflogs(args.perflogs, args.session,
+        verdict, faults = of_perflogs(args.perflogs, args.session,
                                     args.references, args.site)
         for fault in faults:
             print(f'plumb verdict: {fault}', file=sys.stderr)
         if action:
-            return _decide(action, args, found)
-        return _show(args, found, len(faults))
+            return _decide(action, args, verdict)
+        return _write_output(args, verdict, len(faults))
     except (OSError, ValueError) as err:
         print(f'plumb verdict: {err}', file=sys.stderr)
         return 2
@@ -184,7 +183,7 @@ def of_perflogs(folder: str, session: str | None = None,
 def of_records(frame: pd.DataFrame, folders: Sequence[str],
                session: str | None = None, references: str | None = None
                ) -> Verdict:
-    """The same for records that were read already.
+    """The verdict on records that were read already.
 
     :param folders: where they were read: which sessions were partial
     """
@@ -210,27 +209,29 @@ def _switches(system: str) -> dict[str, list[str]]:
         raise ValueError(str(err)) from None
 
 
-def _show(args: argparse.Namespace, found: Verdict, faults: int) -> int:
+def _write_output(
+    args: argparse.Namespace, verdict: Verdict, faults: int
+) -> int:
     """Prints and writes what was asked for."""
     if args.json:
-        options.put(args.json, found.json())
+        options.write_answer(args.json, verdict.json())
     if args.junit:
-        options.put(args.junit, telling.junit(found))
+        options.write_answer(args.junit, telling.junit(verdict))
     if args.print_rerun_options:
         print(*(f'-n /{case}' for case in dict.fromkeys(
-            one.case for one in found.rerun)))
+            one.case for one in verdict.rerun)))
         return 0
     if '-' not in (args.json, args.junit):
-        print(*telling.lines(found), sep='\n')
-    return found.code or (1 if faults else 0)
+        print(*telling.lines(verdict), sep='\n')
+    return verdict.code or (1 if faults else 0)
 
 
-def _decide(action: str, args: argparse.Namespace, found: Verdict) -> int:
+def _decide(action: str, args: argparse.Namespace, verdict: Verdict) -> int:
     """Accepts or mutes a regression; the exit code.
 
     :raises ValueError: unknown ID, or a date that is too early
     """
-    line = _named(args.id, [*found.regressions, *found.muted])
+    line = _find_regression(args.id, [*verdict.regressions, *verdict.muted])
     today = datetime.datetime.now(datetime.timezone.utc).date()
     until = getattr(args, 'until', None)
     if until and until < today:
@@ -254,7 +255,7 @@ def _decide(action: str, args: argparse.Namespace, found: Verdict) -> int:
     return 0
 
 
-def _named(ident: str, known: list[Regression]) -> Regression:
+def _find_regression(ident: str, known: list[Regression]) -> Regression:
     """The regression with an ID, or with the only one that begins so.
 
     :raises ValueError: there is none, or several; names those that exist

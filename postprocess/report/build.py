@@ -1,7 +1,7 @@
-"""`./plumb report`: one page of verdicts and plots from the perflogs.
+"""`./plumb report`: one page of results and plots from the perflogs.
 
-The page needs nothing beside itself: style and plots are inside, nothing
-is asked of the network. The plots lie beside it as SVG and PNG too.
+The page contains style, script and plots, and needs no network. The plots are
+also written beside it, as SVG and on request as PNG.
 """
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from ..perflogs import plans, series
 from ..references.progress import Progress, progress
 from ..regressions.verdict import Verdict, of_records
 from . import plots
-from .page import build
+from .page import build, counted
 
-#: How an SVG ends that a page drew (page.Page.draw).
+#: End of an SVG that a page drew (page.Page.draw).
 OURS = re.compile(rb'<!-- [0-9a-f]{64} -->\n\Z')
 
 HELP = """\
@@ -44,7 +44,7 @@ def parser() -> Parser:
     cmd = Parser(prog='plumb report', text=HELP, example='./plumb report '
                  '--site mycluster --last 10 --output /srv/www/mycluster')
     options.add_records(cmd).add_argument(
-        '--last', type=options.last, metavar='N',
+        '--last', type=options.positive_number, metavar='N',
         help='show only the newest N sessions (default: all)')
     output = cmd.add_argument_group('output')
     output.add_argument('--output', default='report', metavar='DIR',
@@ -68,20 +68,20 @@ def main(argv: list[str] | None = None) -> int:
 
 
 class Written(NamedTuple):
-    """What came of the command."""
+    """The results of the command."""
     code: int
     #: The records that the page was made from.
     records: pd.DataFrame
-    #: How far their test cases are; None where no page was made.
+    #: Progress of their test cases; None if no page was made.
     ahead: list[Progress] | None = None
-    #: What the newest session says; None where no page was made.
+    #: Verdict on the newest session; None if no page was made.
     verdict: Verdict | None = None
 
 
 def write(folder: str, output: Path, references: str | None = None,
           site: str = '', last: int | None = None,
           title: str | None = None, png: bool = False) -> Written:
-    """Writes the page, and prints what it has.
+    """Writes the page, and prints a summary.
 
     :param folder: of the perflogs
     :param output: folder that gets index.html and plots/
@@ -90,7 +90,7 @@ def write(folder: str, output: Path, references: str | None = None,
     :param last: only so many sessions, the newest
     """
     frame, faults = perflogs.read(folder, on_error='collect')
-    _tell(faults)
+    _print_faults(faults)
     try:
         frame = options.of_site(frame, site)
         # By the whole history, whatever is shown.
@@ -106,11 +106,11 @@ def write(folder: str, output: Path, references: str | None = None,
                         '`./plumb run` first, or name another folder with '
                         '--perflogs')
     over_time = series.newest(frame)
-    _tell(over_time.faults)
+    _print_faults(over_time.faults)
     faults += over_time.faults
     known = len(faults)
     ahead = progress(frame)
-    left = outcomes.rotated(frame, [
+    left = outcomes.postponed_cases(frame, [
         plan for plan in plans.rotated([folder])
         if plan.head['system'] in set(frame['system'])])
     try:
@@ -119,7 +119,7 @@ def write(folder: str, output: Path, references: str | None = None,
                      png, judged, left)
     except plots.PlotError as err:
         return _no_page(frame, str(err))
-    _tell(faults[known:])
+    _print_faults(faults[known:])
     counts = made.counts
     try:
         write_all(output, made.files)
@@ -131,27 +131,27 @@ def write(folder: str, output: Path, references: str | None = None,
     print(f"{output / 'index.html'}: {counts['fail']} failed, "
           + f"{counts['not_run']} not run, " * bool(counts['not_run'])
           + f"{counts['flaky']} flaky, " * bool(counts['flaky'])
-          + f"{counts['pass']} passed, {counts['no_reference']} values "
-          'without a reference, '
-          f"{frame['run'].nunique()} sessions"
+          + f"{counts['pass']} passed, "
+          + counted(counts['no_reference'], 'value(s) without a reference, ')
+          + counted(frame['run'].nunique(), 'session(s)')
           + f"; test cases: {counts['judged']} with a tolerance, "
           f"{counts['waiting']} without a reference; "
-          f"{counts['no_tolerance']} metrics without a tolerance"
+          + counted(counts['no_tolerance'], 'metric(s) without a tolerance')
           + (f', {len(judged.regressions)} regressed' if judged
              and judged.regressions else '')
           + f", {counts['improved']} improved" * bool(counts['improved'])
-          + f", {counts['stale']} stale test cases" * bool(counts['stale'])
-          + (f", {counts['rotated']} test cases postponed"
-             if counts['rotated'] else '')
-          + (f", {counts['never']} test cases need more node-hours than a "
-             'nightly session has' if counts['never'] else '')
-          + f', {len(faults)} damaged places in perflogs' * bool(faults))
+          + f", stale: {counts['stale']}" * bool(counts['stale'])
+          + f", postponed: {counts['rotated']}" * bool(counts['rotated'])
+          + (f", beyond every budget: {counts['never']}"
+             if counts['never'] else '')
+          + (', ' + counted(len(faults), 'damaged place(s) in the perflogs')
+             if faults else ''))
     bad = faults or any(counts[r] for r in results.FAILED) or (
         judged and judged.regressions) or counts['never']
     return Written(1 if bad else 0, frame, ahead, judged)
 
 
-def _tell(faults: list) -> None:
+def _print_faults(faults: list) -> None:
     for fault in faults:
         print(f'plumb report: {fault}', file=sys.stderr)
 

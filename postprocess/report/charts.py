@@ -1,9 +1,9 @@
-"""What plots share: colours, sizes, axes, legends; SVG and PNG of them.
+"""Common parts of plots: colours, sizes, axes, legends, SVG and PNG.
 
-A series has a label and a speed class, and classes never share a median.
-Plots are as wide as a phone, and stand side by side on a desk. Colours are
-safe for the colour-blind; in a page they follow its light or dark scheme (see
-`inline`), in files they are of one (see `theme`).
+A series has a label and a CPU speed class; classes never share a median. A
+plot is as wide as the screen of a phone; a desktop shows several side by side.
+The colours suit colour-blind people. In a page they follow its light or dark
+scheme (`inline`), in a file they are those of one scheme (`theme`).
 """
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MAX_POINTS = 130      # of a line over time; half of it among many lines
 GOOD = 2               # number of the colour where values are to be
 
 
-def human(size: float) -> str:
+def size_text(size: float) -> str:
     """A size in bytes with a binary prefix: 4194304 -> '4 MiB'."""
     for prefix in ('', 'Ki', 'Mi', 'Gi'):
         if size < 1024 or prefix == 'Gi':
@@ -48,7 +48,7 @@ def human(size: float) -> str:
     raise AssertionError
 
 
-def short(value: float) -> str:
+def number_text(value: float) -> str:
     """Four digits, no exponent where people read it without."""
     if value and not 1e-4 <= abs(value) < 1e7:
         return f'{value:.3e}'
@@ -61,16 +61,16 @@ def series(frame: pd.DataFrame) -> Iterator[tuple]:
     """(label, speed, colour, line style, marker, records) of each series."""
     order = list(dict.fromkeys(frame['label']))
     for label in order:
-        mine = frame[frame['label'] == label]
-        for speed in sorted(mine['speed'].unique()):
+        rows = frame[frame['label'] == label]
+        for speed in sorted(rows['speed'].unique()):
             line, marker = STYLES.get(speed, STYLES['mixed'])
             yield (label, speed, COLOURS[order.index(label) % len(COLOURS)],
-                   line, marker, mine[mine['speed'] == speed])
+                   line, marker, rows[rows['speed'] == speed])
 
 
 @contextlib.contextmanager
 def theme(dark: bool) -> Iterator[None]:
-    """Figures that are made and rendered within have the colours of dark, or
+    """Plots that are made and rendered within have the colours of dark, or
     of light paper."""
     global INK, GRID, PAPER
     before = [INK, GRID, PAPER, *COLOURS]
@@ -83,7 +83,7 @@ def theme(dark: bool) -> Iterator[None]:
 
 
 def svg(figure: Figure, name: str) -> bytes:
-    """SVG of a plot; its ids begin anew with `name`."""
+    """SVG of a plot; its ids begin anew with `series_name`."""
     import matplotlib
     out = io.BytesIO()
     with matplotlib.rc_context({'svg.fonttype': 'none',
@@ -121,8 +121,8 @@ def inline(svg: bytes, about: str) -> str:
     for n, colour in enumerate(COLOURS):
         text = text.replace(colour, f'var(--c{n})')
     used = set(re.findall(r'(?:url\(|href=")#([^")]+)', text))
-    text = re.sub(r' id="([^"]*)"', lambda found: found[0]
-                  if found[1] in used else '', text)
+    text = re.sub(r' id="([^"]*)"', lambda match: match[0]
+                  if match[1] in used else '', text)
     text = re.sub(r'\n\s*', '\n', text)
     return text.replace(
         '<svg', f'<svg role="img" aria-label="{html.escape(about)}"', 1)
@@ -206,31 +206,31 @@ def figure(title: str, names: list[tuple], columns: int = 1,
     return figure, axes
 
 
-def name(label: str, speed: str) -> str:
+def series_name(label: str, speed: str) -> str:
     return (
         ' · '.join(filter(None, [label, speed.strip('-')])) or 'all sessions'
     )
 
 
-def names(frame: pd.DataFrame, runs: bool = True) -> list[tuple]:
+def legend_entries(frame: pd.DataFrame, runs: bool = True) -> list[tuple]:
     """Legend: (name, colour, line style, marker) of each series.
 
     :param frame: with a column `runs`: how many there are
     """
-    found = []
-    for label, speed, colour, line, marker, mine in series(frame):
-        many = int(mine['runs'].max()) if runs else 0
-        found.append((name(label, speed)
+    entries = []
+    for label, speed, colour, line, marker, rows in series(frame):
+        many = int(rows['runs'].max()) if runs else 0
+        entries.append((series_name(label, speed)
                       + f" ({many} session{'s' * (many > 1)})"
                       * runs, colour, line, marker))
-    return found
+    return entries
 
 
 def sizes(frame: pd.DataFrame) -> list[int]:
     return sorted(frame['point'].dropna().unique())
 
 
-def position(sizes, every: list[int]) -> np.ndarray:
+def size_positions(sizes, every: list[int]) -> np.ndarray:
     """log2 of sizes; 0 B stands one step before the smallest other."""
     sizes = np.asarray(sizes, float)
     minimum = min([s for s in every if s > 0], default=1)
@@ -240,23 +240,23 @@ def position(sizes, every: list[int]) -> np.ndarray:
 def size_axis(axes: Axes, every: list[int]) -> None:
     """Ticks at seven of the sizes at most, the last one included, so far
     apart that their labels are."""
-    at = position(every, every)
+    at = size_positions(every, every)
     shown: list[int] = []
     for n in reversed(np.unique(np.linspace(
             0, len(every) - 1, min(7, len(every))).round()).astype(int)):
         if not shown or at[shown[-1]] - at[n] >= (at[-1] - at[0]) / 8:
             shown.append(n)
-    axes.set_xticks(at[shown], [human(every[n]) for n in shown])
+    axes.set_xticks(at[shown], [size_text(every[n]) for n in shown])
     axes.set_xlabel('size')
     axes.set_xlim(at[0] - 0.6, at[-1] + 0.6)
 
 
 def value_axis(axes: Axes, values: pd.Series, unit: str) -> None:
     axes.set_ylabel(unit, labelpad=2)
-    plain_log(axes.yaxis, values, axes.set_yscale)
+    log_axis(axes.yaxis, values, axes.set_yscale)
 
 
-def plain_log(axis, values: pd.Series, set_scale, few: bool = False) -> None:
+def log_axis(axis, values: pd.Series, set_scale, few: bool = False) -> None:
     """A log scale with plain numbers, where the values allow and need it."""
     from matplotlib import ticker
     if len(values) and values.min() > 0 and values.max() > 4 * values.min():
@@ -274,10 +274,10 @@ def plain_log(axis, values: pd.Series, set_scale, few: bool = False) -> None:
             axis.set_view_interval(*sorted((0.98 * middle, 1.02 * middle)),
                                    ignore=True)
         axis.set_major_locator(ticker.MaxNLocator(3 if few else 6))
-    axis.set_major_formatter(ticker.FuncFormatter(lambda v, _: tick(v)))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda v, _: tick_text(v)))
 
 
-def tick(value: float) -> str:
+def tick_text(value: float) -> str:
     """A number for an axis: 0.05, 20, 3k, 12M."""
     for limit, letter in ((1e9, 'G'), (1e6, 'M'), (1e4, 'k')):
         if abs(value) >= limit:
@@ -324,7 +324,7 @@ def boxes(axes: Axes, at: np.ndarray, frame: pd.DataFrame, colour: str,
     axes.autoscale_view()
 
 
-def named_rows(axes: Axes, names: Sequence[str]) -> None:
+def set_row_names(axes: Axes, names: Sequence[str]) -> None:
     """A row for each name, the first one at the top; `names_beside` has room
     for so many letters."""
     axes.set_yticks(range(len(names)), [
@@ -334,10 +334,10 @@ def named_rows(axes: Axes, names: Sequence[str]) -> None:
     axes.grid(axis='y', visible=False)
 
 
-def few_ticks(axis, log: bool) -> None:
+def set_few_ticks(axis, log: bool) -> None:
     """Four plain numbers on a narrow axis."""
     from matplotlib import ticker
     axis.set_major_locator(ticker.LogLocator(numticks=4) if log
                            else ticker.MaxNLocator(4))
     axis.set_minor_locator(ticker.NullLocator())
-    axis.set_major_formatter(ticker.FuncFormatter(lambda v, _: tick(v)))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda v, _: tick_text(v)))

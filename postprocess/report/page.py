@@ -1,8 +1,8 @@
-"""What the page shows, out of the records; templates/report.html shows it.
+"""The content of the page, from records; templates/report.html lays it out.
 
 The results of test cases are those of results.py, so that page, table and
-exit codes agree. Plots come from plots/, as inline SVG; what people sort,
-filter and look up is data in the page.
+exit codes agree. Plots come from plots/ as inline SVG. Data that people sort,
+filter or open are JSON in the page.
 """
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ SESSIONS, SPARK = 180, 90
 LETTERS, WORSE = 'fnkXxpir-.', 'w'
 #: Letters of results.FAILED.
 FAILED = LETTERS[:len(results.FAILED)]
-#: Letter -> from where to where a cell is filled, of its height: who sees no
-#: colours sees these.
+#: Letter -> top and bottom of the filled part of a cell, so that results
+#: differ without colours, too.
 CELLS = {**dict.fromkeys(FAILED + '-', (0, 1)), 'w': (.1, 1),
          'x': (.3, 1), 'i': (.3, 1), 'p': (.3, .8), 'r': (.45, .65)}
-#: What of a test case may change from run to run, and what people call it.
+#: Column that may differ between sessions of a test case -> its title.
 ENVIRONMENT = {
     'version': 'version', 'source': 'source', 'stack': 'stack',
     'spec': 'spec hash', 'reframe': 'ReFrame', 'suite': 'suite',
@@ -53,7 +53,7 @@ ENVIRONMENT = {
     'binding': 'CPU binding', 'num_nodes': 'number of nodes',
     'num_tasks': 'number of ranks', 'nodes': 'nodes',
     'speed': 'speed class'}
-#: Of these a change is news for everybody.
+#: Columns whose change is listed on the first screen.
 NEWS = ('version', 'source', 'stack', 'spec', 'reframe', 'suite', 'machine')
 #: Lines of a list before 'and N more'; rows of numbers in the page.
 MAX_LINES, MAX_NUMBERS = 6, 20_000
@@ -82,20 +82,20 @@ class _Case(NamedTuple):
     cells: str
     #: Why it failed, or is inconclusive, if that is known.
     reason: str
-    #: Part of a regression, though its newest run may not have been fit to
-    #: show it.
+    #: Part of a regression, even if its newest session is inconclusive.
     worse: bool = False
 
     @property
     def ended(self) -> str:
-        """How it stands, by its newest run: a letter."""
+        """The letter of its newest result."""
         letter = self.cells.rstrip('-.')[-1:]
-        return WORSE if self.worse and letter not in FAILED else letter
+        return (
+            WORSE if self.worse and letter not in FAILED else letter
+        )
 
     @property
     def sessions(self) -> int:
-        """How many sessions in a row it ended so, with those without a
-        record."""
+        """The number of newest sessions with this result, or no record."""
         tail = self.cells[len(self.cells.rstrip(self.ended + '-.')):]
         return tail.count(self.ended) + tail.count('-')
 
@@ -136,16 +136,16 @@ class Page:
         self.regressions = verdict.regressions if verdict else []
         self.improved = verdict.improved if verdict else []
         for one in self.regressions:
-            self._mark(one)
+            self._mark_regression(one)
         self.places = len({_place(case.row) for case in self.cases})
 
-    def _mark(self, one: Regression) -> None:
+    def _mark_regression(self, regression: Regression) -> None:
         """Marks the sessions in which test cases are worse than they were."""
         since = next((n for n, runs in enumerate(self.past.sessions)
-                      if one.since_run in runs), 0)
+                      if regression.since_run in runs), 0)
         there = {tuple(str(getattr(case.row, name)) for name in
                        perflogs.CASE): case.number for case in self.cases}
-        for member in one.members:
+        for member in regression.members:
             number = there.get(member.key)
             if number is not None:
                 case = self.cases[number]
@@ -156,16 +156,16 @@ class Page:
     # Names ------------------------------------------------------------
 
     def case_name(self, row: Any) -> str:
-        """What people call the test case of a record: program and label."""
+        """The name of the test case of a record: program and label."""
         return str(self.names['name'][row.kind])
 
     def where(self, row: Any) -> str:
-        """The same, and where it ran."""
+        """The name of a test case and its place."""
         return ' · '.join(filter(None, [
             self.case_name(row), row.speed.strip('-'), _place(row)]))
 
     def session(self, number: int) -> str:
-        """What people call a session."""
+        """The name of a session: its date and time."""
         runs = self.past.sessions[number]
         when = datetime.datetime.strptime(runs[0][:15], '%Y%m%dT%H%M%S') \
             if re.match(r'\d{8}T\d{6}', runs[0]) else None
@@ -175,7 +175,7 @@ class Page:
 
     @functools.cached_property
     def counts(self) -> dict[str, int]:
-        """Cases by how their newest run ended, and by what they lack."""
+        """The number of test cases per result of their newest session."""
         ends = Counter(case.ended for case in self.cases)
         this_session = len(self.past.sessions) - 1
         return {
@@ -187,10 +187,10 @@ class Page:
             'no_record': sum(case.cells[this_session] == '-'
                              for case in self.cases)}
 
-    def wrong(self, rows: list[dict]) -> list[dict]:
-        """What failed, grouped by why: {why, lines, more}.
+    def failure_groups(self, rows: list[dict]) -> list[dict]:
+        """Failed test cases, grouped by reason: {why, lines, more}.
 
-        :param rows: of `verdicts`
+        :param rows: of `table_rows`
         """
         worst: dict[int, dict] = {}
         for row in rows:
@@ -228,13 +228,13 @@ class Page:
                 for why, lines in sorted(groups.items(),
                                          key=lambda g: -len(g[1]))]
 
-    def worse(self) -> list[dict]:
-        """What is worse than it was: the lines of each."""
+    def regression_lines(self) -> list[dict]:
+        """The lines of each regression."""
         return [{'first': first, 'rest': rest} for one in self.regressions
                 for first, *rest in [telling.details(one)]]
 
     def news(self, rows: list[dict]) -> list[dict]:
-        """What is not as it was the session before: {what, lines, count}."""
+        """Changes since the session before: {what, lines, count}."""
         changed: dict[str, list[tuple[str, int]]] = {}
         this_session = len(self.past.sessions) - 1
         changes: Counter[str] = Counter()
@@ -295,7 +295,7 @@ class Page:
     def grid(self) -> list[dict]:
         """A row of cells for each test case, those that failed first."""
         first = max(len(self.past.sessions) - SESSIONS, 0)
-        found = []
+        rows = []
         for case in sorted(self.cases, key=lambda c: (
                 c.cells[-1:] != '-' and c.ended not in FAILED + WORSE,
                 str(c.row.family), plots.natural(c.name), _place(c.row))):
@@ -309,13 +309,13 @@ class Page:
                     paths.setdefault(letter, []).append(
                         f'M{match.start()} {top}h{wide}v{bottom - top:.2g}'
                         f'h-{wide}z')
-            found.append({
+            rows.append({
                 'number': case.number, 'name': case.name,
                 'place': _place(case.row) if self.places > 1 else '',
                 'ended': '-' if cells.endswith('-') else case.ended,
                 'paths': [(letter, ''.join(parts))
                           for letter, parts in paths.items()]})
-        return found
+        return rows
 
     # Test cases ------------------------------------------------------------
 
@@ -327,9 +327,9 @@ class Page:
         _, column = results.sessions(frame)
         first = max(len(past.sessions) - SESSIONS, 0)
         key = data.case * len(past.sessions) + column
-        some = column >= first
-        _, at = np.unique(key[some], return_index=True)
-        at = np.flatnonzero(some)[at]
+        shown = column >= first
+        _, at = np.unique(key[shown], return_index=True)
+        at = np.flatnonzero(shown)[at]
         return frame.iloc[at].assign(number=data.case[at], session=column[at])
 
     @functools.cached_property
@@ -343,33 +343,33 @@ class Page:
 
     @functools.cache                         # noqa: B019  (one page)
     def history(self, number: int) -> dict[str, list[tuple[int, str]]]:
-        """What a test case ran with: field -> [(night from which on,
+        """The environment of a test case: field -> [(first session,
         value)]."""
         runs = self._histories.get(number)
-        found: dict[str, list[tuple[int, str]]] = {}
+        changes: dict[str, list[tuple[int, str]]] = {}
         if runs is None:
-            return found
+            return changes
         sessions = runs['session'].tolist()
         for name in ENVIRONMENT:
             before = None
             for session, value in zip(sessions, runs[name].tolist(),
                                     strict=True):
                 if value != before:
-                    found.setdefault(name, []).append((session, value))
+                    changes.setdefault(name, []).append((session, value))
                     before = value
-        return found
+        return changes
 
-    def lookup(self) -> list[dict]:
-        """What the page can tell of each test case, by number."""
+    def case_details(self) -> list[dict]:
+        """The details of each test case that the page opens, by number."""
         first = max(len(self.past.sessions) - SESSIONS, 0)
-        found = []
+        entries = []
         for case in self.cases:
             runs = self._histories.get(case.number)
             files = {} if runs is None else {
                 session: f'{file}:{line}' for session, file, line in runs[
                     ['session', 'file', 'line']].itertuples(index=False)}
             newest = max(files, default=None)
-            found.append({
+            entries.append({
                 'n': case.name, 'p': _place(case.row),
                 'a': str(case.row.params), 'c': case.cells[first:],
                 'k': str(case.row.check), 'i': str(case.row.case),
@@ -382,11 +382,11 @@ class Page:
                              for session, value in past]
                       for name, past in self.history(case.number).items()
                       if past != [(past[0][0], '')]}})
-        return found
+        return entries
 
-    def verdicts(self) -> tuple[list[dict], dict[str, int]]:
-        """What is judged, and the plots shown first of what is not, of the
-        newest run of each test case; failed ones first.
+    def table_rows(self) -> tuple[list[dict], dict[str, int]]:
+        """Values of the newest session of each test case, failed ones first:
+        all judged values, and the main values of other test cases.
 
         :returns: rows for the table; number of records by result
         """
@@ -401,55 +401,60 @@ class Page:
         judged = judged.assign(rank=judged['result'].map(order.index)
                                ).sort_values(['rank', 'family', 'program',
                                               'params', 'metric', 'point'])
-        shown = self._shown(frame[~result.isin(order)], judged)
-        past = self._past(pd.concat([judged, shown]))
-        rows = [self._verdict(row, past) for part in (judged, shown)
+        shown = self._main_records(frame[~result.isin(order)], judged)
+        past = self._past_values(pd.concat([judged, shown]))
+        rows = [self._table_row(row, past) for part in (judged, shown)
                 for row in part.itertuples()]
         return rows, counts
 
-    def _shown(self, frame: pd.DataFrame, judged: pd.DataFrame
+    def _main_records(self, frame: pd.DataFrame, judged: pd.DataFrame
                ) -> pd.DataFrame:
-        """Records that nothing judges, and that people look at first."""
+        """The main records of metrics without a reference."""
         parts = []
         there = set(zip(judged['number'], judged['metric'].astype(str),
                         strict=True))
-        for (family, number), mine in frame.groupby(
+        for (family, number), records in frame.groupby(
                 ['family', 'number'], observed=True):
             for metric in plots.main_metrics(str(family), set(
-                    mine['metric'])):
+                    records['metric'])):
                 if (number, metric) not in there:
-                    some = mine[mine['metric'] == metric]
-                    parts.append(plots.at_size(some, str(family), metric,
+                    of_metric = records[records['metric'] == metric]
+                    parts.append(plots.at_size(of_metric, str(family), metric,
                                                  ()).tail(1).index)
-        wanted = [index for part in parts for index in part]
-        return frame.loc[wanted].assign(kept=True, rank=9).sort_values(
+        shown = [index for part in parts for index in part]
+        return frame.loc[shown].assign(kept=True, rank=9).sort_values(
             ['family', 'program', 'params', 'metric'])
 
-    def _past(self, rows: pd.DataFrame) -> dict[tuple, np.ndarray]:
+    def _past_values(self, rows: pd.DataFrame) -> dict[tuple, np.ndarray]:
         """Values of all runs of some plots of some test cases."""
         data = self.data
         metric = rows['metric'].cat.codes if len(rows) else []
         keys = set(zip(rows['number'], metric, rows['point'].fillna(
             -1), strict=True))
         drawn = data.drawn
-        some = drawn['judged'] & drawn['metric'].isin(
+        chosen = drawn['judged'] & drawn['metric'].isin(
             list(rows['metric'].unique())) & drawn['point'].isin(
                 [*rows['point'].unique(), np.nan])
-        mine = drawn.loc[some]
-        number = pd.Series(data.case, data.frame.index)[mine.index]
-        frame = pd.DataFrame({
-            'number': number.to_numpy(), 'metric': mine[
-                'metric'].cat.codes.to_numpy(), 'point': mine['point'].fillna(
-                    -1).to_numpy(), 'value': mine['value'].to_numpy()})
+        records = drawn.loc[chosen]
+        number = pd.Series(data.case, data.frame.index)[records.index]
+        frame = pd.DataFrame(
+            {
+                'number': number.to_numpy(),
+                'metric': records['metric'].cat.codes.to_numpy(),
+                'point': records['point'].fillna(-1).to_numpy(),
+                'value': records['value'].to_numpy(),
+            }
+        )
         return {key: part.to_numpy()[-SPARK:] for key, part in frame.groupby(
             ['number', 'metric', 'point'])['value'] if key in keys}
 
-    def _verdict(self, row: Any, past: dict[tuple, np.ndarray]) -> dict:
+    def _table_row(self, row: Any, past: dict[tuple, np.ndarray]) -> dict:
         sign = {'lower': '≤', 'higher': '≥'}
-        allowed = [f'{sign[side]} {charts.short(row.reference * (1 + part))}'
-                   for side, part in (('higher', row.lower),
-                                      ('lower', row.upper))
-                   if pd.notna(part) and pd.notna(row.reference)]
+        allowed = [
+            f'{sign[side]} {charts.number_text(row.reference * (1 + part))}'
+            for side, part in (('higher', row.lower), ('lower', row.upper))
+            if pd.notna(part) and pd.notna(row.reference)
+        ]
         ratio = row.value / row.reference if row.reference else float('nan')
         better = row.result == 'pass' and improved(
             row.better, row.value, row.reference, row.lower, row.upper)
@@ -470,13 +475,13 @@ class Page:
             'program': name['program'],
             'label': name['label'], 'speed': row.speed.strip('-'),
             'place': _place(row), 'metric': row.metric,
-            'size': '' if pd.isna(row.point) else charts.human(row.point),
+            'size': '' if pd.isna(row.point) else charts.size_text(row.point),
             'bytes': '' if pd.isna(row.point) else int(row.point),
             'value': '' if pd.isna(row.value)
-            else charts.short(row.value), 'unit': display_unit(row.unit),
+            else charts.number_text(row.value), 'unit': display_unit(row.unit),
             'raw': '' if pd.isna(row.value) else float(row.value),
             'reference': '' if pd.isna(row.reference)
-            else charts.short(row.reference),
+            else charts.number_text(row.reference),
             'allowed': ', '.join(allowed), 'guard': row.guard,
             'reason': reasons.of(row) if row.guard else '',
             'ratio': '' if pd.isna(ratio) else f'{ratio:.2f}\u2009×',
@@ -488,7 +493,7 @@ class Page:
 
     def records(self, name: str, over_time: list[plots.OverTime]
                 ) -> plots.Records:
-        """What plots of a family are made of."""
+        """The records of a family for its plots."""
         table = self.data.table
         table = table[table['family'] == name]
         drawn, points = self.data.drawn, self.data.points
@@ -501,26 +506,28 @@ class Page:
     def samples(self, table: pd.DataFrame) -> list[plots.Raw]:
         """Raw samples of the newest run of each kind of a table."""
         frame = self.data.frame
-        mine = frame[frame['kind'].isin(table.index)].drop_duplicates(
+        records = frame[frame['kind'].isin(table.index)].drop_duplicates(
             'kind', keep='last').sort_values('time', kind='stable')
-        found = []
-        for row in mine[::-1].itertuples():
+        raw_samples = []
+        for row in records[::-1].itertuples():
             calls = samples.of_run(row, self.faults)
             if calls is not None and len(calls):
-                found.append(plots.Raw(int(row.kind), str(row.run), calls))
-            if len(found) == MAX_SAMPLES:
+                raw_samples.append(
+                    plots.Raw(int(row.kind), str(row.run), calls)
+                )
+            if len(raw_samples) == MAX_SAMPLES:
                 break
-        return found
+        return raw_samples
 
     def family(self, name: str, over_time: list[plots.OverTime],
                rows: list[dict]) -> dict:
         """The section of a family."""
         known = families().get(name)
-        found, reading = plots.drawings(
+        drawings, reading = plots.drawings(
             self.records(name, over_time), known)
-        plain = [self.draw(name, one) for one in found if not one.section]
+        plain = [self.draw(name, one) for one in drawings if not one.section]
         sections: dict[str, list[dict]] = {}
-        for one in found:
+        for one in drawings:
             if one.section:
                 sections.setdefault(one.section, []).append(
                     self.draw(name, one))
@@ -528,29 +535,29 @@ class Page:
             self.data.table['family'] == name, 'program']})
         return {'name': name, 'title': known.title if known else '',
                 'plots': plain, 'sections': sections, 'reading': reading,
-                'about': _about(known, programs),
+                'about': _program_texts(known, programs),
                 'over_time': bool(over_time),
                 'rows': [row for row in rows if row['family'] == name
                          and row['result'] in ('pass', 'no_reference',
                                                'inconclusive')]}
 
     def sites(self) -> dict | None:
-        """Site against site: ratio curves, and a table of mean ratios."""
+        """A comparison of sites: ratio curves, and a table of mean ratios."""
         if self.data.table['system'].nunique() < 2:
             return None
         drawn, rows = [], []
         for name in sorted(self.data.table['family'].unique()):
-            mine = self.records(name, [])
-            for one in ratio.drawings(mine, of='system', base='', metric=(),
+            records = self.records(name, [])
+            for one in ratio.drawings(records, of='system', base='', metric=(),
                                       where=(), title=''):
                 drawn.append(self.draw(name, one))
-            for other, base, pairs in ratio.compared(mine, mine.table,
+            for other, base, pairs in ratio.compared(records, records.table,
                                                      'system'):
                 main = plots.main_metrics(name, set(pairs['metric']))
-                for (label, metric), some in pairs[
+                for (label, metric), group in pairs[
                         pairs['metric'].isin(main)].groupby(
                             ['label', 'metric'], observed=True):
-                    good = some['ratio'][some['ratio'] > 0]
+                    good = group['ratio'][group['ratio'] > 0]
                     if len(good):
                         rows.append({
                             'what': label, 'family': name, 'metric': metric,
@@ -559,7 +566,7 @@ class Page:
                             'mean': float(np.exp(np.log(good).mean())),
                             'minimum': float(good.min()),
                             'maximum': float(good.max()), 'n': len(good),
-                            'runs': int(some[['runs', 'runs_base']].min(
+                            'runs': int(group[['runs', 'runs_base']].min(
                                 axis=None))})
         return {'plots': drawn, 'rows': rows} if rows else None
 
@@ -588,9 +595,9 @@ class Page:
                          known[name]['means']] for name in metrics],
             'rows': [[row.kind, row.speed.strip('-'), where[row.metric],
                       position(row.point),
-                      *map(_five, (row.value, row.median, row.minimum,
+                      *map(_five_digits, (row.value, row.median, row.minimum,
                                    row.maximum)), row.runs,
-                      _five(row.reference)]
+                      _five_digits(row.reference)]
                      for row in points.itertuples()]}
 
     def draw(self, family: str, drawing: plots.Drawing) -> dict:
@@ -599,18 +606,18 @@ class Page:
         while f'plots/{stem}.svg' in self.plots:
             stem += '-'
         names = [f'plots/{stem}.svg'] + [f'plots/{stem}.png'] * self.png
-        made_of = b'<!-- %s -->\n' % drawing.made_of().encode()
-        old = _still(self.before, names, made_of)
-        if old is None:
+        made_of = b'<!-- %s -->\n' % drawing.content_hash().encode()
+        svg = _unchanged_svg(self.before, names, made_of)
+        if svg is None:
             figure = drawing.chart(*drawing.args)
-            old = charts.svg(figure, stem) + made_of
+            svg = charts.svg(figure, stem) + made_of
             # The PNG first: only a plot that is whole is taken another
             # time.
             if self.png:
                 self.files[names[1]] = charts.png(figure)
-            self.files[names[0]] = old
+            self.files[names[0]] = svg
         self.plots += names
-        return {'svg': charts.inline(old.removesuffix(made_of),
+        return {'svg': charts.inline(svg.removesuffix(made_of),
                                      drawing.about),
                 'stem': stem, 'note': drawing.note, 'png': self.png}
 
@@ -638,11 +645,11 @@ def build(frame: pd.DataFrame, faults: list | None = None,
     :param runs: what is drawn over time
     :param ahead: `progress` of these records; None: it is asked
     :param left: test cases that budgets left to other sessions
-        (`outcomes.rotated`)
+        (`outcomes.postponed_cases`)
     """
     page = Page(frame, partial, before, png, verdict)
     faults = [] if faults is None else faults
-    rows, counts = page.verdicts()
+    rows, counts = page.table_rows()
     frame = page.data.frame
     stale = [f'{page.where(row)} · last ran {row.time:%Y-%m-%d %H:%M}'
              for row in outcomes.stale(frame, partial).itertuples()]
@@ -663,47 +670,69 @@ def build(frame: pd.DataFrame, faults: list | None = None,
     faults += page.faults
     first = max(len(page.past.sessions) - SESSIONS, 0)
     sessions = [page.session(n) for n in range(first, len(page.past.sessions))]
-    text = _templates().get_template('report.html').render(
-        title=title or 'Plumbline · '
-        + ', '.join(sorted(frame['system'].unique())),
-        written=f'{datetime.datetime.now(datetime.timezone.utc):%F %H:%M}',
-        health=health(counts, len(faults)), counts=counts,
-        worse=page.worse(), wrong=page.wrong(rows), news=page.news(rows),
-        grid=page.grid(), failed=FAILED,
-        sessions=sessions, older=first, facts=facts(frame), stale=stale,
-        postponed=postponed, never=never,
-        within=max((case.nightly_sessions for case in left), default=0),
-        verdicts=rows, families=sections, sites=sites,
-        waiting=[f'{page.where(row)} · {reason}'
-                 for row, reason in standing.waiting],
-        no_tolerance=[f'{page.where(row)} · {metric} · {reason}'
-                      for row, metric, reason in standing.no_tolerance],
-        faults=[str(fault) for fault in faults],
-        emulated=sorted(frame.loc[frame['emulated'], 'program'].unique()),
-        data=_json({'cases': page.lookup(), 'sessions': sessions,
-                    'fields': ENVIRONMENT, 'numbers': page.numbers()}),
-        not_shown=runs.more if runs else 0,
-        light=charts.LIGHT, dark=charts.DARK)
+    text = (
+        _templates()
+        .get_template('report.html')
+        .render(
+            title=title
+            or 'Plumbline · ' + ', '.join(sorted(frame['system'].unique())),
+            written=f'{datetime.datetime.now(datetime.timezone.utc):%F %H:%M}',
+            health=health(counts, len(faults)),
+            counts=counts,
+            worse=page.regression_lines(),
+            wrong=page.failure_groups(rows),
+            news=page.news(rows),
+            grid=page.grid(),
+            failed=FAILED,
+            sessions=sessions,
+            older=first,
+            facts=facts(frame),
+            stale=stale,
+            postponed=postponed,
+            never=never,
+            within=max((case.nightly_sessions for case in left), default=0),
+            verdicts=rows,
+            families=sections,
+            sites=sites,
+            waiting=[
+                f'{page.where(row)} · {reason}'
+                for row, reason in standing.waiting
+            ],
+            no_tolerance=[
+                f'{page.where(row)} · {metric} · {reason}'
+                for row, metric, reason in standing.no_tolerance
+            ],
+            faults=[str(fault) for fault in faults],
+            emulated=sorted(frame.loc[frame['emulated'], 'program'].unique()),
+            data=_json(
+                {
+                    'cases': page.case_details(),
+                    'sessions': sessions,
+                    'fields': ENVIRONMENT,
+                    'numbers': page.numbers(),
+                }
+            ),
+            not_shown=runs.more if runs else 0,
+            light=charts.LIGHT,
+            dark=charts.DARK,
+        )
+    )
     page.files['index.html'] = text.encode()
     return Made(page.files, page.plots, counts)
 
 
 def health(counts: dict[str, int], faults: int) -> dict[str, str]:
-    """Healthy or not, in a sentence: {state, word, text}; it is bad where
-    the exit code is 1."""
+    """A sentence on the health of the system: {state, word, text}; the state
+    is bad if the exit code is 1."""
     cases = counts['cases']
-
-    def some(number: int, what: str) -> str:
-        return f"{number} {what.replace('(s)', 's' * (number != 1))}"
-
-    bad = [some(number, what) for number, what in (
+    bad = [counted(number, what) for number, what in (
         (counts['cases_failed'], f'of {cases} test cases failed'),
         (counts['cases_not_run'], 'not run'),
         (counts['cases_flaky'], 'flaky'),
         (counts['regressed'], 'regression(s)'),
         (counts['cases_gone'], 'known fault(s) fixed'),
         (faults, 'damaged place(s) in the perflogs')) if number]
-    also = [some(number, what) for number, what in (
+    also = [counted(number, what) for number, what in (
         (counts['cases_inconclusive'], 'inconclusive'),
         (counts['no_record'], 'without a record in the newest session'),
         (counts['waiting'], 'without a reference'),
@@ -713,17 +742,33 @@ def health(counts: dict[str, int], faults: int) -> dict[str, str]:
                 'text': ', '.join(bad + also)}
     if not counts['judged']:
         return {'state': 'open', 'word': 'Not compared yet', 'text': (
-            f"{some(cases, 'test case(s)')} ran and nothing failed, but no "
+            f"{counted(cases, 'test case(s)')} ran and nothing failed, but no "
             'value has a tolerance')}
     warn = counts['no_record'] or counts['cases_inconclusive']
-    return {'state': 'warn' if warn else 'good', 'word': 'Healthy',
-            'text': ', '.join([
-                f"{some(counts['judged'], 'test case(s)')} within tolerance "
-                'in the newest session', *also])}
+    return {
+        'state': 'warn' if warn else 'good',
+        'word': 'Healthy',
+        'text': ', '.join(
+            [
+                counted(counts['judged'], 'test case(s)')
+                + ' within tolerance in the newest session',
+                *also,
+            ]
+        ),
+    }
+
+
+def counted(number: int, what: str) -> str:
+    """A number and its noun.
+
+    >>> counted(1, 'test case(s)'), counted(2, 'test case(s)')
+    ('1 test case', '2 test cases')
+    """
+    return f"{number} {what.replace('(s)', 's' * (number != 1))}"
 
 
 def facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
-    """What ran: (name, text)."""
+    """Versions, time and number of sessions: (name, text)."""
     def values(*columns: str) -> str:
         rows = frame[list(columns)].drop_duplicates().astype(str)
         return ', '.join(sorted({' '.join(filter(None, r)) for r in
@@ -742,7 +787,7 @@ def facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
         ('Environment', values('environ')),
         ('Stack', values('stack')),
         ('Programs', '; '.join(
-            f"{_list(list(names))} {version} ({source})"
+            f"{_shortened_list(list(names))} {version} ({source})"
             for (version, source), names in programs.items())),
         ('Suite', values('suite', 'commit')),
         ('ReFrame', values('reframe')),
@@ -750,7 +795,7 @@ def facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
             f' to {last:%Y-%m-%d %H:%M}' if last > first else '')),
         ('Sessions', f"{runs} session{'s' * (runs > 1)} of {len(cases)} "
                      f"test case{'s' * (len(cases) > 1)}"
-                 f', {charts.short(len(frame))} records'),
+                 f', {charts.number_text(len(frame))} records'),
         ('CPU speed class', ', '.join(
             f"{'no speed probe' if s == '-' else s} ({n} "
             f"session{'s' * (n > 1)})" for s, n in speeds.items() if n))]
@@ -758,7 +803,8 @@ def facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def sparkline(values: np.ndarray, reference: float) -> str:
-    """A line of a plot over its runs, as SVG; '' of a single one."""
+    """A small line plot of the values of a metric over sessions, as SVG; '' if
+    there are fewer than two."""
     if len(values) < 2:
         return ''
     low, high = float(values.min()), float(values.max())
@@ -774,10 +820,12 @@ def sparkline(values: np.ndarray, reference: float) -> str:
                     for n, v in enumerate(values))
     level = (f'<path d="M0 {y(reference)}H100" class="level"/>'
              if reference == reference else '')
-    return (f'<svg class="spark" viewBox="0 0 100 20" role="img" '
-            f'aria-label="{len(values)} sessions, {charts.short(low)} to '
-            f'{charts.short(high)}">{level}<polyline points="{line}"/>'
-            f'<circle cx="98" cy="{y(values[-1])}" r="2"/></svg>')
+    return (
+        f'<svg class="spark" viewBox="0 0 100 20" role="img" '
+        f'aria-label="{len(values)} sessions, {charts.number_text(low)} to '
+        f'{charts.number_text(high)}">{level}<polyline points="{line}"/>'
+        f'<circle cx="98" cy="{y(values[-1])}" r="2"/></svg>'
+    )
 
 
 def _json(data: Any) -> str:
@@ -792,7 +840,7 @@ def _json(data: Any) -> str:
 def _names(table: pd.DataFrame) -> pd.DataFrame:
     """`program`, `label` and `name` of each kind."""
     # One program may serve several checks, and they say what it did.
-    parts = [naming.named(mine, panel=('check',)) for _, mine in
+    parts = [naming.labels_of(group, panel=('check',)) for _, group in
              table.groupby(['family', 'program'], sort=False)]
     names = pd.concat(parts).reindex(table.index)
     program = table['program'].where(table['program'] != '', table['check'])
@@ -808,12 +856,12 @@ def _place(row: Any) -> str:
     return f'{row.system}:{row.partition} {row.environ}'
 
 
-def _five(value: float) -> float | None:
+def _five_digits(value: float) -> float | None:
     """Five digits, for the page."""
     return None if value != value else float(f'{value:.5g}')
 
 
-def _list(names: list[str], maximum: int = 6) -> str:
+def _shortened_list(names: list[str], maximum: int = 6) -> str:
     """'a, b, c' or 'a, b and 20 more'."""
     if len(names) <= maximum:
         return ', '.join(names)
@@ -821,9 +869,9 @@ def _list(names: list[str], maximum: int = 6) -> str:
     return f"{', '.join(names[:maximum - 1])} and {rest} more"
 
 
-def _about(known: Family | None, programs: Iterable[str]
+def _program_texts(known: Family | None, programs: Iterable[str]
            ) -> list[tuple[str, str]]:
-    """What the plots of programs tell: (programs, text)."""
+    """The descriptions of the plots of programs: (programs, text)."""
     texts: dict[str, list[str]] = {}
     for program in programs:
         if known and (text := known.tells(program)):
@@ -833,33 +881,33 @@ def _about(known: Family | None, programs: Iterable[str]
 
 def over_time(page: Page, runs: list[series.Series]
                ) -> dict[str, list[plots.OverTime]]:
-    """What is drawn over time, by family."""
-    found: dict[str, list[plots.OverTime]] = {}
+    """The series over time to draw, by family."""
+    by_family: dict[str, list[plots.OverTime]] = {}
     frame = page.data.frame
     for run in runs:
         row = frame.loc[run.record]
-        mine = (frame[[*perflogs.CASE, 'run']] == row[
+        of_run = (frame[[*perflogs.CASE, 'run']] == row[
             [*perflogs.CASE, 'run']]).all(axis=1)
-        guards = sorted(set(frame.loc[mine, 'guard']) - {''})
+        guards = sorted(set(frame.loc[of_run, 'guard']) - {''})
         title = ', '.join(filter(None, [
             f'{row.program}: over time', page.names['label'][row.kind],
             f'{row.time:%d %b %H:%M} UTC', 'NOT VALID' * bool(guards)]))
         note = guards and (
             f"Not valid (guard: {', '.join(guards)}): "
             + ('; '.join(run.reasons) or 'no reason was recorded'))
-        found.setdefault(row.family, []).append(plots.OverTime(
+        by_family.setdefault(row.family, []).append(plots.OverTime(
             run, row.program, f'{row.run} {row.case}', title,
             families()[row.family].bands_of(row.params), note or ''))
-    return found
+    return by_family
 
 
-def _still(folder: Path | None, names: list[str], made_of: bytes
+def _unchanged_svg(folder: Path | None, names: list[str], made_of: bytes
            ) -> bytes | None:
     """The SVG of a plot that is still the same; None: draw it."""
     if not folder or not all((folder / name).exists() for name in names):
         return None
     try:
-        found = (folder / names[0]).read_bytes()
+        old = (folder / names[0]).read_bytes()
     except OSError:
         return None
-    return found if found.endswith(made_of) else None
+    return old if old.endswith(made_of) else None

@@ -74,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
                   '`./plumb run` first, or name another folder with '
                   '--perflogs', file=sys.stderr)
             return 2
-        records = of_all(frame)
+        records = records_of_frame(frame)
         files: dict[str, bytes] = {}
         with charts.theme(args.dark):
             for entry, kind, options in entries:
@@ -108,7 +108,7 @@ def load(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:
         if key not in ('title', 'plots'):
             raise strict.Fault(file, data.lines[key], f'unknown key {key!r} '
                                '(allowed: title, plots)'
-                               + plots.nearest(key, ('title', 'plots')))
+                               + plots.suggestion(key, ('title', 'plots')))
     try:
         title = plots.words(data.get('title'))
     except ValueError as err:
@@ -117,7 +117,7 @@ def load(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:
     if not isinstance(data['plots'], list) or not data['plots']:
         raise strict.Fault(file, data.lines['plots'], 'plots: expected a '
                            f"list of {{kind, ...}}, got {data['plots']!r}")
-    found = []
+    plots_ = []
     for entry in data['plots']:
         if not isinstance(entry, strict.Mapping) or not isinstance(
                 entry.get('kind'), str):
@@ -130,25 +130,28 @@ def load(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:
             raise plots.PlotError(file, entry.lines['name'],
                                       f'plots: name: {name!r} is not the '
                                       'name of a file')
-        mine = strict.Mapping({key: value for key, value in entry.items()
-                               if key not in OWN})
-        mine.lines = entry.lines
-        found.append((entry, *plots.check(mine, None, str(file))))
-    return title, found
+        own_options = strict.Mapping(
+            {key: value for key, value in entry.items() if key not in OWN}
+        )
+        own_options.lines = entry.lines
+        plots_.append(
+            (entry, *plots.check_entry(own_options, None, str(file)))
+        )
+    return title, plots_
 
 
 def _line(entry: Any) -> int:
     return min(getattr(entry, 'lines', {}).values(), default=0)
 
 
-def of_all(frame: pd.DataFrame) -> plots.Records:
+def records_of_frame(frame: pd.DataFrame) -> plots.Records:
     """Records of all families, and what their newest runs left over time."""
     page = Page(frame)
-    found = over_time(page, series.newest(frame).series)
+    runs_of_family = over_time(page, series.newest(frame).series)
     table = page.data.table
     return plots.Records(
         '', page.data.drawn, table, page.data.points,
-        [one for runs in found.values() for one in runs],
+        [one for runs in runs_of_family.values() for one in runs],
         lambda: page.samples(table))
 
 
@@ -168,28 +171,42 @@ def drawings(records: plots.Records, entry: Any, kind: Any,
                     file, entry.lines.get(key, _line(entry)), f'plots: '
                     f"{entry['kind']}: {key}: no record has the field "
                     f"{name!r} (fields: {', '.join(known)})"
-                    + plots.nearest(name, known))
+                    + plots.suggestion(name, known))
     base, of = options.get('base', ''), options.get('of', '')
     if base and base not in set(records.table[of]):
         raise plots.PlotError(
             file, entry.lines['base'], f"plots: {entry['kind']}: base: no "
-            f'record has {of} {base!r}' + plots.nearest(
+            f'record has {of} {base!r}' + plots.suggestion(
                 base, set(records.table[of])))
     families_ = _family(records, options)
     if len(families_) == 1:
         records = dataclasses.replace(records, family=families_[0])
-    found = list(kind.drawings(records, **options))
+    drawings_ = list(kind.drawings(records, **options))
     if title:
-        found = [dataclasses.replace(one, args=tuple(
-            f'{title}: {arg}' if isinstance(arg, str) and n == next(
-                i for i, a in enumerate(one.args) if isinstance(a, str))
-            else arg for n, arg in enumerate(one.args))) for one in found]
+        drawings_ = [
+            dataclasses.replace(
+                drawing,
+                args=tuple(
+                    f'{title}: {arg}'
+                    if isinstance(arg, str)
+                    and n
+                    == next(
+                        i
+                        for i, a in enumerate(drawing.args)
+                        if isinstance(a, str)
+                    )
+                    else arg
+                    for n, arg in enumerate(drawing.args)
+                ),
+            )
+            for drawing in drawings_
+        ]
     name = entry.get('name')
     if name:
-        found = [dataclasses.replace(
-            one, name=name + f'-{n}' * (len(found) > 1))
-            for n, one in enumerate(found, 1)]
-    return found
+        drawings_ = [dataclasses.replace(
+            drawing, name=name + f'-{n}' * (len(drawings_) > 1))
+            for n, drawing in enumerate(drawings_, 1)]
+    return drawings_
 
 
 def _fields(value: Any) -> list[str]:
@@ -203,7 +220,7 @@ def _family(records: plots.Records, options: Mapping[str, Any]
             ) -> list[str]:
     """The families that an entry is about: their limits and judged sizes
     count."""
-    names = sorted(set(plots.chosen(
+    names = sorted(set(plots.matching_kinds(
         records.table, options.get('where', ()))['family']))
     return [name for name in names if name in families()]
 

@@ -1,7 +1,7 @@
-"""Many runs in a few numbers: what metrics and tables are made of.
+"""Summaries over sessions, from which plots and tables are made.
 
-One pass over all records, whatever is drawn of them: sorted once, and
-quantiles looked up in place. pandas would sort again for each metric.
+One pass over all records, whatever is drawn: sorted once, and
+quantiles looked up in place. pandas would sort again for each plot.
 """
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ KEYS = ['kind', 'speed', 'metric', 'point']
 
 
 def points(frame: pd.DataFrame) -> pd.DataFrame:
-    """What the runs say of each metric at each point.
+    """Summarises each metric at each point over sessions.
 
     :param frame: records that count, one a run, with a column `kind`;
         sorted by time
     :returns: KEYS; `runs`, their `low` (10 %), `median` and `high` (90 %),
-        `least` and `most`; of the newest run its `run`, `value`,
+        `minimum` and `maximum`; of the newest run its `run`, `value`,
         `reference`, `lower`, `upper`, `result`
     """
     frame = frame[frame['value'].notna()]
@@ -26,10 +26,10 @@ def points(frame: pd.DataFrame) -> pd.DataFrame:
     # Records are sorted by time: the last one of a group is its newest.
     last = np.full(len(starts), -1)
     np.maximum.at(last, group, np.arange(len(frame)))
-    found = frame.iloc[last][[
+    rows = frame.iloc[last][[
         *KEYS, 'run', 'time', 'value', 'reference', 'lower', 'upper',
         'result']].reset_index(drop=True)
-    return found.assign(
+    return rows.assign(
         runs=ends - starts, low=_quantile(values, starts, ends, 0.1),
         median=_quantile(values, starts, ends, 0.5),
         high=_quantile(values, starts, ends, 0.9),
@@ -64,8 +64,8 @@ def spreads(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 def _sorted(frame: pd.DataFrame, keys: list[str]) -> tuple:
     """The number of each record's group; where each group starts and ends
     among the sorted values; these."""
-    from ..naming import number
-    group = number(frame, keys)
+    from ..naming import group_numbers
+    group = group_numbers(frame, keys)
     values = frame['value'].to_numpy(float)
     order = np.lexsort((values, group))
     starts = np.searchsorted(group[order], np.arange(

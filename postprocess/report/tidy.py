@@ -1,4 +1,4 @@
-"""Records made ready for metrics and page: numbered once, for all uses."""
+"""Records for plots and page; test cases and series are numbered once."""
 from __future__ import annotations
 
 import functools
@@ -17,7 +17,7 @@ DRAWN = ['kind', 'speed', 'run', 'time', 'metric', 'point', 'value',
 
 @dataclass(frozen=True)
 class Tidy:
-    """The records, and what they are of."""
+    """Records, with the numbers of their test cases and series."""
     #: As perflogs.read gives them.
     frame: pd.DataFrame
     #: The number of each record's test case (perflogs.CASE).
@@ -35,11 +35,13 @@ class Tidy:
     @functools.cached_property
     def drawn(self) -> pd.DataFrame:
         """DRAWN of each record that has a metric."""
-        some = (self.frame['metric'] != 'completed').to_numpy()
-        frame = self.frame.loc[some, [c for c in DRAWN if c in self.frame]]
+        has_value = (self.frame['metric'] != 'completed').to_numpy()
+        frame = self.frame.loc[
+            has_value, [c for c in DRAWN if c in self.frame]
+        ]
         return frame.assign(
-            kind=self.kind[some], judged=self.judged[some],
-            sample=self.sample[some])
+            kind=self.kind[has_value], judged=self.judged[has_value],
+            sample=self.sample[has_value])
 
     @functools.cached_property
     def points(self) -> pd.DataFrame:
@@ -52,7 +54,7 @@ def tidy(frame: pd.DataFrame) -> Tidy:
 
     :param frame: as perflogs.read gives it, or a part of it
     """
-    case = naming.number(frame, perflogs.CASE)
+    case = naming.group_numbers(frame, perflogs.CASE)
     run = case * (len(frame['run'].cat.categories) + 1) + frame[
         'run'].cat.codes.to_numpy(np.int64)
     guards = frame['guard'].cat
@@ -61,10 +63,10 @@ def tidy(frame: pd.DataFrame) -> Tidy:
         if guard in ('', 'reference')])
     valid = sound if sound.all() else ~np.isin(run, run[~sound])
     kind, table = naming.kinds(frame, valid)
-    figure = naming.number(frame[['metric', 'point']].assign(run=run), [
+    metric = naming.group_numbers(frame[['metric', 'point']].assign(run=run), [
         'run', 'metric', 'point'])
     repetition = frame['repetition'].to_numpy(np.int64)
-    alone = np.bincount(figure)[figure] == 1
+    alone = np.bincount(metric)[metric] == 1
     return Tidy(frame, case, kind, table,
-                judged=naming.judged(frame, figure),
+                judged=naming.judged(frame, metric),
                 sample=(repetition > 0) | alone)

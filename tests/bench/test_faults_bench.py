@@ -34,11 +34,11 @@ def faults():
 
 
 def session(number, kind, verdict=None, alone=None, **more):
-    """A line of nights.jsonl."""
+    """A line of sessions.jsonl."""
     day = datetime.date(2026, 1, 1) + datetime.timedelta(days=number)
     data = {'failures': [], 'regressions': [], 'changed': [], 'common': []}
     verdict = {**data, **(verdict or {})}
-    return {'number': number, 'kind': kind, 'of': 1, 'code': 0, 'said': '',
+    return {'number': number, 'kind': kind, 'of': 1, 'code': 0, 'output': '',
             'run': f'{day:%Y%m%d}T030000Z-aaaaaa',
             'session_s': 10.0 + number,
             'verdict': verdict,
@@ -72,7 +72,7 @@ def test_the_sessions_are_those_of_the_issue(faults):
 def test_every_session_has_a_date_of_its_own(faults):
     from config.sessions import run_id
     first = datetime.date(2026, 1, 30)
-    runs = [faults.session_of(first, n) for n in range(40)]
+    runs = [faults.session_id(first, n) for n in range(40)]
     assert len({faults.day_of(run) for run in runs}) == 40
     assert all(run_id._FIRST.fullmatch(run) for run in runs)
     assert faults.day_of(runs[2]) == '2026-02-01'
@@ -90,12 +90,12 @@ def test_the_site_is_sound(faults, tmp_path):
     box.site = faults.site(box)
     features.check_site(box.site, 'faults.py')
     box.write_site()
-    told = {}
-    exec((tmp_path / 'site' / 'system.py').read_text(), told)
-    assert told['site_configuration'] == box.site
+    reported = {}
+    exec((tmp_path / 'site' / 'system.py').read_text(), reported)
+    assert reported['site_configuration'] == box.site
     with faults.spec(box), faults.before_ranks(box, 'taskset', '-c', '0'):
         features.check_site(box.site, 'faults.py')
-    assert box.site != told['site_configuration']
+    assert box.site != reported['site_configuration']
 
 
 def test_what_stands_before_the_program(faults, tmp_path):
@@ -156,7 +156,7 @@ def test_half_of_the_cpu_halts_the_ranks_of_the_node(faults, tmp_path):
 
 def test_half_of_the_cpu_needs_a_rank(faults, tmp_path):
     box = faults.Box(tmp_path, types.SimpleNamespace(members=lambda node: []))
-    with pytest.raises(faults.Missing, match='no rank was seen on n1'), \
+    with pytest.raises(faults.Missing, match='no rank ran on n1'), \
             faults.halted(box):
         pass
 
@@ -165,9 +165,9 @@ def test_a_session_that_hangs_is_ended(faults, tmp_path):
     (tmp_path / 'reports').mkdir()
     box = faults.Box(tmp_path, types.SimpleNamespace(
         box=lambda *words, **more: subprocess.Popen(words[2:], **more)))
-    code, said = box.session(['sleep', '60'], {}, 0.2)
+    code, output = box.session(['sleep', '60'], {}, 0.2)
     assert code == -signal.SIGTERM
-    assert said == ['ended by bench/faults.py after 0 s']
+    assert output == ['ended by bench/faults.py after 0 s']
     assert box.session(['echo', 'x'], dict(os.environ)) == (0, ['x'])
 
 
@@ -196,7 +196,7 @@ def campaign(faults, tmp_path, monkeypatch):
     monkeypatch.setattr(faults, 'verdicts', lambda *a: (
         *[{'failures': [], 'regressions': [], 'changed': [], 'common': []}
           ] * 2,))
-    diary = faults.Diary(tmp_path / 'nights.jsonl')
+    diary = faults.Diary(tmp_path / 'sessions.jsonl')
     diary.add({'clean': 2, 'sessions': 2, 'after': 1,
                'faults': ['version', 'spec'], 'first': '2026-01-01'})
     return Campaign(tmp_path, faults), diary
@@ -216,7 +216,7 @@ def test_a_cluster_that_breaks_down_costs_no_session(faults, campaign):
     assert diary.skipped == {'version': 'no redis-server'}
     report = (box.folder / 'report.md').read_text()
     assert '| version | 0 | | | | | skipped: no redis-server |' in report
-    assert '2 nights of the campaign were not played' in report
+    assert '2 sessions of the campaign did not run' in report
 
 
 def test_a_resumed_campaign_tries_again_what_it_skipped(faults, campaign):
@@ -239,20 +239,20 @@ def test_what_a_session_tells(faults):
                    'n2'],
         'changed': [{'what': 'spec hash a -> b', 'words': 'spec hash a -> b: '
                      '4 cases'}]})
-    lines = faults.told(one, '2026-02-10')
+    lines = faults.reports(one, '2026-02-10')
     assert [(line.kind, line.by) for line in lines] == [
         ('failure', 'clock'), ('failure', 'in common'),
         ('regression', 'latency'), ('changed', 'spec hash')]
     # A regression of another fault, from long before.
-    assert 'regression' not in {line.kind for line in faults.told(
+    assert 'regression' not in {line.kind for line in faults.reports(
         one, '2026-02-12')}
 
 
 def test_a_session_without_records_tells_by_its_exit_code(faults):
-    line, = faults.told(session(40, 'x', code=1, said='no room'),
+    line, = faults.reports(session(40, 'x', code=1, output='no room'),
                         '2026-02-10')
     assert (line.kind, line.words) == ('session', 'no room')
-    assert not faults.told(session(40, 'x'), '2026-02-10')
+    assert not faults.reports(session(40, 'x'), '2026-02-10')
 
 
 @pytest.mark.parametrize('words, node, answer', [
@@ -267,7 +267,7 @@ def test_a_session_without_records_tells_by_its_exit_code(faults):
     (['job 7 on n1,n3'], 'n2', 'no'),
     (['anything'], '', '')])
 def test_the_node_that_is_named(faults, words, node, answer):
-    lines = [faults.Told('failure', 'x', text) for text in words]
+    lines = [faults.Report('failure', 'x', text) for text in words]
     assert faults.named(lines, node) == answer
 
 
@@ -294,7 +294,7 @@ def test_the_report_of_a_good_campaign(faults):
     assert ('| clock | 1 | 1 | failure: clock | yes | 1 | the clock of n1 is '
             'wrong |') in text
     assert '| version | 0 | | | | | skipped: no redis-server |' in text
-    assert 'Clean nights before: 5, false alarms: 0' in text
+    assert 'Clean sessions before: 5, false alarms: 0' in text
 
 
 def test_what_was_not_found_and_a_false_alarm_are_no_success(faults):
@@ -302,7 +302,7 @@ def test_what_was_not_found_and_a_false_alarm_are_no_success(faults):
     lines, good = faults.report(
         [session(1, 'clean'), session(2, 'clean', worse('2026-01-03'))], {})
     assert not good
-    assert 'Clean nights before: 2, false alarms: 1' in lines
+    assert 'Clean sessions before: 2, false alarms: 1' in lines
     # What a fault left behind, and the way back from it, are none.
     back = {'changed': [{'what': 'spec hash b -> a', 'words': 'x'}]}
     lines, good = faults.report(
@@ -322,7 +322,7 @@ def test_dry_run_starts_nothing(tmp_path):
     done = call('--dry-run', '--sessions', 2, '--only', 'clock', '--dir',
                 tmp_path / 'none')
     assert done.returncode == 0, done.stderr
-    assert '52 nights:\n  clean: 30\n  clock: 2\n  after: 20' \
+    assert '52 sessions:\n  clean: 30\n  clock: 2\n  after: 20' \
         in done.stdout
     assert 'clock: a clock two minutes ahead' in done.stdout
     assert 'spec:' not in done.stdout
@@ -330,7 +330,7 @@ def test_dry_run_starts_nothing(tmp_path):
 
 
 def test_a_diary_is_read_again_and_never_overwritten(faults, tmp_path):
-    path = tmp_path / 'nights.jsonl'
+    path = tmp_path / 'sessions.jsonl'
     diary = faults.Diary(path)
     diary.add({'clean': 1, 'sessions': 1, 'after': 0, 'faults': ['spec'],
                'first': '2026-01-01'})
@@ -345,7 +345,9 @@ def test_a_diary_is_read_again_and_never_overwritten(faults, tmp_path):
     assert len(faults.Diary(path).read().lines) == 4
     done = call('--dir', tmp_path)
     assert done.returncode == 2
-    assert '1 nights are in' in done.stderr and '--resume' in done.stderr
+    assert (
+        'already has 1 sessions' in done.stderr and '--resume' in done.stderr
+    )
 
 
 def test_without_a_campaign_there_is_nothing_to_resume(tmp_path):

@@ -57,7 +57,7 @@ def test_a_broken_compile_after_a_good_run(suite, tmp_path):
     assert done.returncode == 1
     assert '1 cases, 1 failed' in done.stdout
     for words in ('build: ', 'rfm_build.err',
-                  'not run: what it needs could not be built'):
+                  'not run: a build that it needs failed'):
         assert words in done.stdout
     assert refused(suite) == {'osu_hello': 'build'}
     assert failed_by(done.stdout) == 1
@@ -193,7 +193,7 @@ def test_plumb_run_tells_of_a_reframe_that_was_killed(suite, tmp_path):
                        '--exec-policy=serial')
     assert done.returncode == 1
     assert '2 cases, 1 failed' in done.stdout, done.stdout
-    assert 'before it had a record' in done.stdout
+    assert 'before it ran' in done.stdout
     assert failed_by(done.stdout) == 1
 
 

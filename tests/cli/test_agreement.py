@@ -220,11 +220,14 @@ def agrees(seed: int, folder: Path, capsys) -> set[str]:
         assert of_page[key].ended == (
             page.WORSE if one.regressions and letter not in page.FAILED
             else letter), (key, one)
-    rows, counts = made.verdicts()
-    assert {n for group in made.wrong(rows) if not group['why'].startswith(
-        'no record') for line in [*group['lines'], *group['more']]
-        for n in [line['number']]} == {
-            one.number for one in made.cases if one.ended in page.FAILED}
+    rows, counts = made.table_rows()
+    assert {
+        n
+        for group in made.failure_groups(rows)
+        if not group['why'].startswith('no record')
+        for line in [*group['lines'], *group['more']]
+        for n in [line['number']]
+    } == {one.number for one in made.cases if one.ended in page.FAILED}
     assert sum(made.counts[f'cases_{name}'] for name in (
         'failed', 'not_run', 'flaky', 'gone')) == len(found.failures)
     assert made.counts['regressed'] == len(found.regressions)

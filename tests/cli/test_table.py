@@ -83,16 +83,16 @@ def ended(result: str, **more) -> results.Result:
 
 @pytest.mark.parametrize('note, runs, told', [
     ('no reference yet: ./plumb references calibrate', 2,
-     'no reference: needs 2 more runs'),
+     'no reference: needs 2 more sessions'),
     ('no reference yet: ./plumb references calibrate; x = 1', 1,
-     'no reference: needs 1 more run; x = 1'),
+     'no reference: needs 1 more session; x = 1'),
     ('no reference at speed slow: ./plumb references calibrate', 3,
-     'no reference at speed slow: needs 3 more runs'),
+     'no reference at speed slow: needs 3 more sessions'),
     ('no reference yet: ./plumb references calibrate', 0,
-     'no reference: has runs enough: ./plumb references propose'),
+     'no reference: has enough sessions: ./plumb references propose'),
     ('no reference yet: ./plumb references calibrate', None,
-     'no reference: no number of runs would do for all of it: ./plumb '
-     'references propose'),
+     'no reference: no number of sessions would suffice for all '
+     'metrics: ./plumb references propose'),
     ('no_reference: needs about 9 more runs (worst_ratio)', 4,
      'no_reference: needs about 9 more runs (worst_ratio)'),
 ])
@@ -101,7 +101,7 @@ def test_rows_say_how_many_runs_a_reference_needs(monkeypatch, note, runs,
     key = 'cpu', 'gnu', 'c0ffee'
     monkeypatch.setattr(results, 'of_session',
                         lambda *_: {key: ended('no_reference')})
-    monkeypatch.setattr(outcomes, 'needs', lambda *_: {key: runs})
+    monkeypatch.setattr(outcomes, 'runs_needed', lambda *_: {key: runs})
     plan = plans.Plan(ROOT, {'run': 'r'}, [
         {'partition': 'cpu', 'environ': 'gnu', 'case': 'c0ffee',
          'name': 'Latency'}])
@@ -134,9 +134,9 @@ def test_what_a_case_needs_is_found_in_the_records(tmp_path):
     frame = perflogs.read(tmp_path)
     key = 'cpu', 'openmpi', 'c0ffee00'
     run = record(day=0)['run'], record(day=2)['run']
-    fast, slow = (outcomes.needs(frame, one)[key] for one in run)
+    fast, slow = (outcomes.runs_needed(frame, one)[key] for one in run)
     assert 0 < fast < slow
-    assert outcomes.needs(frame) == {key: slow}
+    assert outcomes.runs_needed(frame) == {key: slow}
 
 
 def test_the_headlines_name_metrics_of_the_table():

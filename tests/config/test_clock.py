@@ -94,8 +94,8 @@ def test_a_good_session_of_a_wrong_clock_is_no_pass(tmp_path):
 def test_the_node_whose_clock_is_wrong_is_named():
     """The guard of checks/machine/nodes.py is not that of a session."""
     text = 'run.1: the clock of n1 is wrong: n1 is 120 s ahead of n3'
-    assert reasons.words('clock', text) == text
-    assert reasons.words('session_clock', text) == reasons.CLOCK
+    assert reasons.reason_text('clock', text) == text
+    assert reasons.reason_text('session_clock', text) == reasons.CLOCK
 
 
 def test_a_time_that_has_come_by_now_is_still_wrong(tmp_path):
@@ -106,7 +106,7 @@ def test_a_time_that_has_come_by_now_is_still_wrong(tmp_path):
     os.utime(file, (old, old))
     ended, [fault] = found(tmp_path)
     assert ended == {'osu_latency': ('fail', '')}
-    assert 'its file was written at' in fault
+    assert 'its file was last written at' in fault
     # Without this modification time, the order of writing remains.
     os.utime(file)
     ended, [fault] = found(tmp_path)

@@ -105,7 +105,7 @@ def test_a_reader_of_a_plan_neither_stops_nor_fakes_a_session(tmp_path):
     made = hooks.write_plan(tmp_path / plans.FOLDER, run, {}, [])
     path = tmp_path / plans.FOLDER / f'{run}.json'
     alive = ('import sys; from pathlib import Path; from postprocess.perflogs '
-             'import plans; print(plans.lives(Path(sys.argv[1])))')
+             'import plans; print(plans.is_running(Path(sys.argv[1])))')
 
     def lives() -> str:
         return subprocess.run([sys.executable, '-c', alive, path], cwd=ROOT,

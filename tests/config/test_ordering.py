@@ -237,9 +237,9 @@ site_configuration['systems'][0]['partitions'][0]['extras'][
             'beyond its 0.2 a session; each has its turn within 2 sessions'
             ) in first
     assert ': never ran, needs 0.167 node-hours' in first
-    assert '1 cases left to other sessions' in first
+    assert 'postponed: 1' in first
     page = (suite.tmp / 'report' / 'index.html').read_text()
-    assert 'Left to other sessions' in page and 'never ran' in page
+    assert 'Postponed' in page and 'never ran' in page
     # Now the first one's own time is known, and both fit.
     done = suite.plumb('nightly', '--site', site, '--bringup', '--',
                        *OSU, '-n', 'OsuStartup', '-Srepetitions=1')
@@ -367,16 +367,18 @@ def test_the_page_shows_what_is_left_until_it_runs(tmp_path, capsys):
     with_left(root, 1, ['c2', 'c3'])
     with_left(root, 2, None)            # picked by hand: had no budget
     frame = perflogs.read(root)
-    assert [one.case['case'] for one in outcomes.rotated(
+    assert [one.case['case'] for one in outcomes.postponed_cases(
         frame, plans.rotated([root]))] == ['c2', 'c3']
     assert plans.rotated([root]) == plans.rotated([root / 'alpha'])
     code, line, text = shown(root, capsys)
-    assert code == 0 and '2 cases left to other sessions' in line
-    assert 'within 4 sessions' in text and 'Check c2 @cpu+openmpi' in text
+    assert code == 0 and 'postponed: 2' in line
+    assert (
+        'within 4 nightly sessions' in text and 'Check c2 @cpu+openmpi' in text
+    )
     factory.write(root, [factory.record(day=3, value=1.0, case='c2')])
-    assert '1 cases left' in shown(root, capsys)[1]
+    assert 'postponed: 1' in shown(root, capsys)[1]
     with_left(root, 4, [])              # nothing was left of that night
-    assert 'left to other sessions' not in shown(root, capsys)[1]
+    assert 'postponed' not in shown(root, capsys)[1]
 
 
 def test_the_page_fails_for_a_case_that_can_never_run(tmp_path, capsys):
@@ -384,8 +386,10 @@ def test_the_page_fails_for_a_case_that_can_never_run(tmp_path, capsys):
     factory.write(root, [factory.record(day=1, case='c1')])
     with_left(root, 1, ['never'])
     code, line, text = shown(root, capsys)
-    assert code == 1 and '1 cases that can never run' in line
-    assert 'Never run.' in text and 'the budget is 10 a session' in text
+    assert code == 1 and 'beyond every budget: 1' in line
+    assert (
+        'Never run.' in text and 'the budget is 10 per nightly session' in text
+    )
 
 
 def test_a_session_under_a_budget_makes_nobody_stale(tmp_path):

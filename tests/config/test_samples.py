@@ -76,19 +76,19 @@ def test_what_nobody_could_read_is_not_written(bad):
 
 @pytest.mark.parametrize(('text', 'fault'), [
     ('', '1: the file is empty'),
-    ('{}\n', '1: not the header of a file of raw samples '
-     '(config/records/samples.py)'),
-    (f'{HEAD}\n', '1: no record after the header'),
+    ('{}\n', '1: the first line is not the header of a file of raw '
+     'samples (config/records/samples.py)'),
+    (f'{HEAD}\n', '1: the file has no record after the header'),
     (f'{HEAD}\n{GOOD}\n{GOOD[:-4]}', '3: the last line is cut off'),
-    (f'{HEAD}\n{GOOD}\n1,a,0,1\n', '3: 4 columns, not 6'),
+    (f'{HEAD}\n{GOOD}\n1,a,0,1\n', '3: the line has 4 columns, not 6'),
     (f'{HEAD}\n{GOOD}\n1,"a\n', '3: not a line of CSV'),
     (f'{HEAD}\n{GOOD}\n{GOOD}\n',
-     '3: rank 0, call MPI_Send, iteration 0 stands here twice'),
+     '3: rank 0, call MPI_Send, iteration 0 occurs twice'),
     *[(f'{HEAD}\n{GOOD}\n{bad}\n', f'3: {fault}') for bad, fault in (
         ('x,a,0,,1,1', "rank 'x' is not a whole number"),
         ('-1,a,0,,1,1', "rank '-1' is not a whole number"),
-        ('0,a b,0,,1,1', "call 'a b' is no name of a call"),
-        ('0,,0,,1,1', "call '' is no name of a call"),
+        ('0,a b,0,,1,1', "call 'a b' is not the name of a call"),
+        ('0,,0,,1,1', "call '' is not the name of a call"),
         ('0,a,0.5,,1,1', "iteration '0.5' is not a whole number"),
         ('0,a,0,-1,1,1', "start '-1' is less than 0"),
         ('0,a,0,,nan,1', "seconds 'nan' is not a finite number"),
@@ -107,7 +107,7 @@ def test_a_file_that_is_too_long_is_a_fault(tmp_path, monkeypatch):
     monkeypatch.setattr(reader, 'MAXIMUM', 2)
     rows, faults = read(tmp_path, samples.text(
         Sample(0, 'a', n, 1.0) for n in range(3)))
-    assert len(rows) == 2 and faults[0].startswith('4: 3 samples, the most')
+    assert len(rows) == 2 and faults[0].startswith('4: 3 samples, but the m')
 
 
 def test_the_newest_runs_of_a_case_keep_theirs(tmp_path):

@@ -67,7 +67,7 @@ def test_a_tolerance_that_cannot_judge_is_written_open(site, capsys):
     assert entry['$no_reference'] == {'latency@8B': 0, 'worst_ratio': 1}
     assert entry['$from']['tolerances'] == {} and 'worst_ratio' not in entry
     assert (
-        ' (10 runs, 2026-11-01 to 2026-11-10):\n'
+        ' (10 sessions, 2026-11-01 to 2026-11-10):\n'
         '  latency@8B new -> 1 us no_reference: no number of runs would do\n'
     ) in capsys.readouterr().out
 
@@ -97,13 +97,13 @@ def test_a_derived_metric_is_judged_instead(site, monkeypatch):
 def test_first_proposal_is_new_and_accepted_whole(site, capsys):
     assert site.propose(latencies(CALM)) == 0
     out = capsys.readouterr().out
-    assert ('(5 runs, 2026-11-01 to 2026-11-05):\n'
+    assert ('(5 sessions, 2026-11-01 to 2026-11-05):\n'
             '  latency@8B new -> 1 us +5 %\n') in out
     assert not site.osu.exists()
     text = site.proposal.read_text()
     assert site.accept() == 0
     assert site.osu.read_text() == text and not site.proposal.exists()
-    assert f'{site.osu}: 1 case accepted\n' in \
+    assert f'{site.osu}: 1 test case accepted\n' in \
         capsys.readouterr().out
 
 
@@ -125,29 +125,29 @@ def test_the_difference_is_told_in_metrics(site, capsys):
     capsys.readouterr()
     assert site.propose(latencies(times(1.04))) == 0
     assert ('osu OsuPt2pt alpha:cpu openmpi embedded fast '
-            f'{INTRA} (5 runs, 2026-11-01 to 2026-11-05):\n'
+            f'{INTRA} (5 sessions, 2026-11-01 to 2026-11-05):\n'
             '  latency@8B 1 us +5 % -> 1.04 us +5 % (centre +4.0 %)\n'
-            'osu: 1 figures unchanged, 1 differ') in capsys.readouterr().out
+            'osu: 1 metrics unchanged, 1 differ') in capsys.readouterr().out
     assert site.propose(latencies(times(1.001))) == 0
-    assert 'osu: 2 figures unchanged, 0 differ' in capsys.readouterr().out
+    assert 'osu: 2 metrics unchanged, 0 differ' in capsys.readouterr().out
 
 
 def test_what_people_wrote_stays(site, capsys):
     site.propose(latencies(CALM) + latencies(CALM, params=OTHER))
     site.accept()
     text = site.osu.read_text()
-    mine = '# by hand: see #12\n' + text.replace(
+    rows = '# by hand: see #12\n' + text.replace(
         'OsuPt2pt:', 'complete: true   # in production\nOsuPt2pt:').replace(
         'latency@8B: [1.0, null, 0.05, us]',
         'latency@8B: [1.0, null, 0.2, us]   # the switch is shared', 1)
-    site.osu.write_text(mine)
+    site.osu.write_text(rows)
     inter = site.entry(OTHER)
     capsys.readouterr()
     # Only one of the two test cases ran since.
     site.propose(latencies(times(1.04)))
     assert 'set by hand: kept' not in capsys.readouterr().out
     assert site.accept() == 0
-    site.osu.write_text(mine)
+    site.osu.write_text(rows)
     site.propose(latencies(times(1.04), params=OTHER))
     assert '; set by hand: kept' in capsys.readouterr().out
     assert site.accept() == 0
@@ -171,13 +171,13 @@ def test_every_comment_stays(site):
     site.propose(latencies(WILD))
     site.accept()
     assert '$no_reference' in site.entry()
-    mine = []
+    rows = []
     for number, line in enumerate(site.osu.read_text().splitlines()):
         blank = ' ' * (len(line) - len(line.lstrip()))
-        mine += [f'{blank}# above {number}.',
+        rows += [f'{blank}# above {number}.',
                  line + f'   # beside {number}.' * (line[0] != '#')]
-    site.osu.write_text('\n'.join([*mine, '# the end.']) + '\n')
-    before = re.findall('# (?:above|beside|the) .*[.]', '\n'.join(mine))
+    site.osu.write_text('\n'.join([*rows, '# the end.']) + '\n')
+    before = re.findall('# (?:above|beside|the) .*[.]', '\n'.join(rows))
     # To unjudged again, and to a tolerance.
     for records in (latencies(WILD), latencies(CALM * 2)):
         site.propose(records)
@@ -241,12 +241,12 @@ def test_a_new_level_wants_its_reason(site, capsys):
     site.accept()
     site.propose(latencies(times(1.5)) + latencies(times(1.02),
                                                    params=OTHER))
-    assert 'a new, worse level: accept needs --reason' in \
+    assert 'new, worse level: accept needs --reason' in \
         capsys.readouterr().out
     assert site.accept() == 1
-    said = capsys.readouterr()
-    assert 'latency@8B would be at a new, worse level' in said.err
-    assert '1 case accepted, 1 left in osu.proposed.yaml' in said.out
+    output = capsys.readouterr()
+    assert 'the new level of latency@8B is worse' in output.err
+    assert '1 test case accepted, 1 left in osu.proposed.yaml' in output.out
     assert site.entry(OTHER)['latency@8B'][0] == 1.02
     assert site.entry(INTRA)['latency@8B'][0] == 1.0
     assert site.entry(INTRA, site.proposal)['latency@8B'][0] == 1.5
@@ -291,9 +291,9 @@ def test_numbers_are_numbers_for_every_reader(tmp_path, value):
 def test_checks_read_what_was_accepted(site):
     site.propose(latencies(WILD))
     site.accept()
-    found = names.read(site.osu)
-    assert found.checks and not found.complete
-    assert dict(names.leaves(found.checks)) == dict(names.leaves(
+    result = names.read(site.osu)
+    assert result.checks and not result.complete
+    assert dict(names.leaves(result.checks)) == dict(names.leaves(
         editing.editable(site.osu)))
 
 
@@ -325,13 +325,13 @@ def test_by_case_and_by_family(site, capsys):
     assert INTRA not in site.osu.read_text()
     assert names.accepted(site.folder) == [site.osu]
     assert site.accept('--family', 'osu', '--case', 'no such') == 1
-    assert 'no proposed case matches' in capsys.readouterr().err
+    assert 'no proposed test case matches' in capsys.readouterr().err
     assert site.accept() == 0
     assert not names.proposed(site.folder)
     assert [p.name for p in names.accepted(site.folder)] == [
         'keyvalue.yaml', 'osu.yaml']
     assert site.accept() == 1
-    assert 'nothing is proposed' in capsys.readouterr().err
+    assert 'no proposal; make one' in capsys.readouterr().err
     assert site.accept('--family', 'tao') == 1
     assert "no proposal of family 'tao'" in capsys.readouterr().err
 

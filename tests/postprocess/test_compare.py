@@ -33,7 +33,7 @@ def two(column, a, b, ratio, values=CALM, **more):
 def test_sides_that_differ_in_a_column_are_matched(tmp_path, column):
     rows = compare.compare(read(tmp_path, two(column, 'aa', 'bb', 1.2)),
                            'aa', 'bb')
-    assert {row.says for row in rows} == {'worse'}
+    assert {row.outcome for row in rows} == {'worse'}
     assert [row.point for row in rows].count('curve') == 1
     assert all(row.low <= 1.2 <= row.high for row in rows)
 
@@ -45,15 +45,15 @@ def test_stores_are_matched_without_their_names(tmp_path):
         for store, factor in (('redis', 1e5), ('valkey', 1.1e5))
         for day, value in enumerate(CALM)]
     row, = compare.compare(read(tmp_path, records), 'redis', 'valkey')
-    assert (row.says, round(row.ratio, 3)) == ('better', 1.1)
+    assert (row.outcome, round(row.ratio, 3)) == ('better', 1.1)
 
 
 def test_two_sessions_take_the_spread_of_the_history(tmp_path):
     frame = read(tmp_path, factory.latencies([*CALM, *CALM, 1.2]))
     rows = compare.compare(frame, '2026-11-10', '2026-11-13')
-    assert {row.says for row in rows} == {'worse'}
+    assert {row.outcome for row in rows} == {'worse'}
     rows = compare.compare(frame, '2026-11-10', '2026-11-11')
-    assert {row.says for row in rows} == {'same'}
+    assert {row.outcome for row in rows} == {'same'}
     rows = compare.compare(frame, ':2026-11-12', '2026-11-13:')
     assert {(row.runs_a, row.runs_b) for row in rows} == {(12, 1)}
 
@@ -61,12 +61,12 @@ def test_two_sessions_take_the_spread_of_the_history(tmp_path):
 def test_it_says_how_many_runs_are_missing(tmp_path):
     frame = read(tmp_path, factory.latencies([1.0, 1.04]))
     rows = compare.compare(frame, '2026-11-01', '2026-11-02')
-    assert {(row.says, row.p) for row in rows} == {('cannot say', None)}
+    assert {(row.outcome, row.p) for row in rows} == {('undecided', None)}
     assert all(row.needs == compare.OWN - 1 for row in rows)
     wild = [1.0, 1.3, 0.8, 1.2, 0.9]
     frame = read(tmp_path / 'w', two('system', 'aa', 'bb', 1.05, wild))
     rows = compare.compare(frame, 'aa', 'bb')
-    assert {row.says for row in rows} == {'cannot say'}
+    assert {row.outcome for row in rows} == {'undecided'}
     assert all(row.needs is None or row.needs > 5 for row in rows)
 
 
@@ -79,7 +79,7 @@ def test_chance_among_many_metrics_is_nothing(tmp_path):
                    system=system, params=f'n={n}')]
     rows = compare.compare(read(tmp_path, records), 'aa', 'bb')
     assert len(rows) == 60
-    assert not [row for row in rows if row.says in ('better', 'worse')]
+    assert not [row for row in rows if row.outcome in ('better', 'worse')]
 
 
 def test_command_writes_csv_and_json(tmp_path, capsys):
@@ -90,14 +90,14 @@ def test_command_writes_csv_and_json(tmp_path, capsys):
     assert compare.main([*words, '--json', '-']) == 0
     assert len(json.loads(capsys.readouterr().out)) == len(rows) == 4
     assert compare.main(words) == 0
-    said = capsys.readouterr().out
-    assert 'bb against aa: 4 figures in both: 4 better' in said
-    assert 'curve' in said
+    output = capsys.readouterr().out
+    assert 'bb compared with aa: 4 metrics in common: 4 better' in output
+    assert 'curve' in output
 
 
 @pytest.mark.parametrize('words, why', [
-    (('aa', 'nope'), 'is called so'), (('colour=red', 'aa'), 'no column'),
-    (('aa', 'cc'), 'no figure')])
+    (('aa', 'nope'), 'not the name of'), (('colour=red', 'aa'), 'no column'),
+    (('aa', 'cc'), 'no metric of a test case')])
 def test_what_cannot_be_compared_is_an_error(tmp_path, capsys, words, why):
     factory.write(tmp_path, [
         *two('system', 'aa', 'bb', 1.0),

@@ -19,11 +19,11 @@ WARM = 40
 def noise(series, sessions, phi=0.0, seed=1):
     rng = np.random.default_rng(seed)
     steps = rng.standard_normal((series, sessions))
-    found = steps.copy()
+    result = steps.copy()
     for t in range(1, sessions):
-        found[:, t] = phi * found[:, t - 1] + (1 - phi ** 2) ** 0.5 * steps[
+        result[:, t] = phi * result[:, t - 1] + (1 - phi ** 2) ** 0.5 * steps[
             :, t]
-    return np.log1p(0.01 * found)
+    return np.log1p(0.01 * result)
 
 
 def stepped(step, sessions, series=40, back=None):
@@ -34,68 +34,68 @@ def stepped(step, sessions, series=40, back=None):
 
 @pytest.mark.parametrize('step, sessions', [(0.05, 3), (0.03, 6), (0.2, 3)])
 def test_a_step_is_found_in_time_and_where_it_began(step, sessions):
-    found = detect.walk(stepped(step, sessions), pool=np.zeros(40, int))
-    late = found.states[:, -1] == detect.WORSE
+    result = detect.walk(stepped(step, sessions), pool=np.zeros(40, int))
+    late = result.states[:, -1] == detect.WORSE
     assert late.mean() >= 0.9
-    assert (abs(found.start[late] - WARM) <= 1).mean() >= 0.85
+    assert (abs(result.start[late] - WARM) <= 1).mean() >= 0.85
 
 
 @pytest.mark.parametrize('phi', [0.0, 0.5])
 def test_noise_alone_is_no_alarm(phi):
-    found = detect.walk(noise(100, 100, phi), pool=np.zeros(100, int))
-    assert (found.states[:, 30:] == detect.WORSE).mean() < 0.002
+    result = detect.walk(noise(100, 100, phi), pool=np.zeros(100, int))
+    assert (result.states[:, 30:] == detect.WORSE).mean() < 0.002
 
 
 def test_what_better_than_it_was_is_no_alarm_but_the_new_level():
     x = stepped(-0.2, 30)
     x[0, -4:] += np.log(1.15)           # lost again, most of it
-    found = detect.walk(x)
-    assert not (found.states[1:] == detect.WORSE).any()
-    assert (found.states[:, WARM + 5] == detect.BETTER).all()
-    assert found.states[0, -1] == detect.WORSE
+    result = detect.walk(x)
+    assert not (result.states[1:] == detect.WORSE).any()
+    assert (result.states[:, WARM + 5] == detect.BETTER).all()
+    assert result.states[0, -1] == detect.WORSE
 
 
 def test_the_baseline_never_follows_a_regression():
-    found = detect.walk(stepped(0.1, 150, 5))
-    assert (found.states[:, -1] == detect.WORSE).all()
-    assert (abs(found.start - WARM) <= 1).all()
-    assert np.abs(found.centre).max() < 0.01
+    result = detect.walk(stepped(0.1, 150, 5))
+    assert (result.states[:, -1] == detect.WORSE).all()
+    assert (abs(result.start - WARM) <= 1).all()
+    assert np.abs(result.centre).max() < 0.01
 
 
 def test_one_good_session_ends_a_large_regression():
-    found = detect.walk(stepped(0.1, 21, 20, back=-1))
-    assert (found.states[:, -2] == detect.WORSE).all()
-    assert (found.states[:, -1] == detect.NORMAL).all()
+    result = detect.walk(stepped(0.1, 21, 20, back=-1))
+    assert (result.states[:, -2] == detect.WORSE).all()
+    assert (result.states[:, -1] == detect.NORMAL).all()
 
 
 def test_an_accepted_level_is_the_baseline():
-    found = detect.walk(stepped(0.1, 40, 5), first=np.full(5, WARM))
-    assert (found.states[:, -1] == detect.NORMAL).all()
+    result = detect.walk(stepped(0.1, 40, 5), first=np.full(5, WARM))
+    assert (result.states[:, -1] == detect.NORMAL).all()
 
 
 def test_one_outlier_and_two_in_three_sessions_are_no_step():
     x = noise(10, WARM + 3)
     x[:, -1] += 0.25
     x[5:, -3] += 0.25
-    found = detect.walk(x)
-    assert (found.states[:, -1] == detect.NORMAL).all()
-    assert found.suspect.all()
+    result = detect.walk(x)
+    assert (result.states[:, -1] == detect.NORMAL).all()
+    assert result.suspect.all()
 
 
 def test_reruns_tell_in_the_same_session():
     x = stepped(0.06, 1)
     runs = np.ones(x.shape, int)
     within = np.full(x.shape, np.nan)
-    found = detect.walk(x, pool=np.zeros(40, int), runs=runs, within=within)
-    assert (found.states[:, -1] == detect.NORMAL).all()
+    result = detect.walk(x, pool=np.zeros(40, int), runs=runs, within=within)
+    assert (result.states[:, -1] == detect.NORMAL).all()
     runs[:, -1], within[:, -1] = 5, 0.01
-    found = detect.walk(x, pool=np.zeros(40, int), runs=runs, within=within)
-    assert (found.states[:, -1] == detect.WORSE).mean() > 0.8
+    result = detect.walk(x, pool=np.zeros(40, int), runs=runs, within=within)
+    assert (result.states[:, -1] == detect.WORSE).mean() > 0.8
 
 
 def test_twice_as_slow_needs_no_second_session():
-    found = detect.walk(stepped(1.0, 1))
-    assert (found.states[:, -1] == detect.WORSE).all()
+    result = detect.walk(stepped(1.0, 1))
+    assert (result.states[:, -1] == detect.WORSE).all()
 
 
 def test_a_slow_drift_is_measured_from_where_it_began():
@@ -107,8 +107,8 @@ def test_series_of_different_length_and_constant_ones():
     x = np.zeros((3, 50))
     x[1, 30:] = np.nan
     x[2, 45:] = 0.02
-    found = detect.walk(x)
-    assert found.states[:, -1].tolist() == [0, 0, detect.WORSE]
+    result = detect.walk(x)
+    assert result.states[:, -1].tolist() == [0, 0, detect.WORSE]
 
 
 def test_change_has_an_interval_that_holds_the_truth():
@@ -116,10 +116,10 @@ def test_change_has_an_interval_that_holds_the_truth():
     inside = 0
     for _ in range(200):
         new = 0.05 + 0.01 * rng.standard_normal(6)
-        found = detect.change(new, 0.01 * rng.standard_normal() / 40 ** 0.5,
+        result = detect.change(new, 0.01 * rng.standard_normal() / 40 ** 0.5,
                               0.01, 0.0, 40, 35.0)
-        inside += found.low <= 0.05 <= found.high
-        assert found.sure > 0.99
+        inside += result.low <= 0.05 <= result.high
+        assert result.sure > 0.99
     assert inside >= 180
 
 

@@ -62,7 +62,7 @@ def test_history_of_many_test_cases_lists_them(tree, capsys, monkeypatch):
     assert head.split() == ['change', 'points', 'unit', 'better', 'test',
                             'case']
     assert first.split() == [
-        'fail', '+20.0%', '2', 'us', 'lower', 'OsuPt2pt', 'program=a',
+        'fail', '+20.0%', '2', 'µs', 'lower', 'OsuPt2pt', 'program=a',
         '@alpha:cpu+openmpi']
     assert second.split()[:2] == ['+20.0%', '2']
 
@@ -84,9 +84,9 @@ def test_history_as_data_is_the_table(tree, capsys):
 
 
 @pytest.mark.parametrize(('words', 'why'), [
-    (['latencyy'], "nearest: 'latency'"),
+    (['latencyy'], "did you mean 'latency'?"),
     (['latency', 'nope'], "matches 'nope'"),
-    (['latency', '--perflogs', '/nowhere'], 'no folder of perflogs'),
+    (['latency', '--perflogs', '/nowhere'], 'is not a folder'),
 ])
 def test_history_of_nothing(tree, capsys, words, why):
     given = [] if '--perflogs' in words else ['--perflogs', str(tree)]
@@ -116,13 +116,13 @@ def expected(frame: pd.DataFrame, case: str, last: int) -> list[tuple]:
         if case in name:
             kept.setdefault((name, row.point, row.run), []).append(row)
     runs = sorted({run for *_, run in kept})[-last:]
-    found = []
+    result = []
     for (name, point, run), rows in kept.items():
         judged = [r for r in rows if r.repetition == 0] or rows
         if run in runs:
-            found.append((name, point, run, statistics.median(
+            result.append((name, point, run, statistics.median(
                 r.value for r in judged)))
-    return sorted(found)
+    return sorted(result)
 
 
 @pytest.mark.parametrize('seed', range(3))
@@ -149,16 +149,16 @@ def test_history_of_a_cache_that_grows(tmp_path, capsys, seed):
             file.unlink()
         for case, last in (('', 99), ('size=1 ', 2), ('A ', 3)):
             with cache.opened([tmp_path], print, missing=False) as con:
-                history.ask(con, 'latency', case, last)
+                history.fill_answer(con, 'latency', case, last)
                 rows = history.rows(con)
             assert sorted(
                 (f'{r.check} {r.params} @{r.system}:{r.partition}+'
                  f'{r.environ}', int(r.point[:-2]), r.run,
                  pytest.approx(r.value)) for r in rows) == expected(
                      perflogs.read(tmp_path), case, last)
-            history.tables(rows)
+            history.print_tables(rows)
             text = capsys.readouterr().out
-            assert text.count('(us)') == len({r[5:8] for r in rows})
+            assert text.count('(µs)') == len({r[5:8] for r in rows})
             shown = [cell for line in text.splitlines()
                      if ' B  ' in line for cell in line.split()[2:]
                      if cell != '-' and not cell.endswith('%')]
@@ -212,7 +212,7 @@ def test_junit_says_what_the_page_says(tree, tmp_path):
         'a', 'evil'}
     messages = ' '.join(case.find('failure').get('message') for case in suite
                         if case.find('failure') is not None)
-    assert 'latency at 8 B: 1.5 us, reference 1' in messages
+    assert 'latency at 8 B: 1.5 µs, reference 1' in messages
 
 
 def test_openmetrics_can_be_parsed(tree, tmp_path):

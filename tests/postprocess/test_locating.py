@@ -15,8 +15,8 @@ from postprocess.regressions import locating
 from postprocess.regressions.locating import Search, lines, round_robin
 
 
-def names(found):
-    return {(one.kind, one.name, one.verdict) for one in found.named}
+def names(result):
+    return {(one.kind, one.name, one.verdict) for one in result.named}
 
 
 def slow(*nodes):
@@ -42,17 +42,17 @@ def test_a_round_robin_has_each_pair_once_and_each_node_once_a_round(number):
 @pytest.mark.parametrize('seed', range(3))
 def test_slow_nodes_are_named_with_their_evidence(size, bad, slowdown, seed):
     cluster = Cluster(size, seed, slow=dict.fromkeys(bad, slowdown))
-    found = cluster.search()
-    assert names(found) == slow(*bad)
-    assert set(found.good) == set(cluster.nodes) - set(bad)
-    assert found.code == 1
-    for one in found.named:
+    located = cluster.search()
+    assert names(located) == slow(*bad)
+    assert set(located.good) == set(cluster.nodes) - set(bad)
+    assert located.code == 1
+    for one in located.named:
         assert one.ratio == pytest.approx(slowdown, abs=0.05)
         assert one.pairs >= 2 and one.others >= 2 and one.failed == 0
         assert one.z > 3 and one.odds > 2
-    text = '\n'.join(lines(found))
+    text = '\n'.join(lines(located))
     assert f'SLOW    node {bad[0]}: -' in text and 'odds 10^' in text
-    assert json.loads(found.json())['named'][0]['name'] in bad
+    assert json.loads(located.json())['named'][0]['name'] in bad
 
 
 def test_rounds_are_disjoint_and_little_is_spent_on_what_is_known():
@@ -65,10 +65,10 @@ def test_rounds_are_disjoint_and_little_is_spent_on_what_is_known():
             met.update(busy)
             for pair in pairs:
                 search.add(pair, cluster.metric(*pair))
-    found = search.located()
-    assert names(found) == slow(*bad) and met == set(cluster.nodes)
+    located = search.located()
+    assert names(located) == slow(*bad) and met == set(cluster.nodes)
     # The first round has 256: each node once.
-    assert found.jobs < 450 and found.rounds < 16
+    assert located.jobs < 450 and located.rounds < 16
 
 
 def test_where_less_is_better():
@@ -83,9 +83,9 @@ def test_where_less_is_better():
 
 def test_nobody_is_accused_where_all_are_good():
     for size, seed in itertools.product((3, 4, 7, 16, 128), range(4)):
-        found = Cluster(size, seed).search()
-        assert names(found) == set() and found.code == 0, (size, seed)
-        assert 'Nothing is slower than the rest.' in [*lines(found)]
+        located = Cluster(size, seed).search()
+        assert names(located) == set() and located.code == 0, (size, seed)
+        assert 'No part is slower than the others.' in [*lines(located)]
 
 
 def test_one_odd_job_names_nobody(monkeypatch):
@@ -107,42 +107,42 @@ def test_one_odd_job_names_nobody(monkeypatch):
 
 def test_a_node_that_does_not_answer_fails_and_its_partners_do_not():
     cluster = Cluster(8, 2, dead=['n5'])
-    found = cluster.search()
-    assert names(found) == {('node', 'n5', 'fails')}
-    [one] = found.named
+    located = cluster.search()
+    assert names(located) == {('node', 'n5', 'fails')}
+    [one] = located.named
     assert one.value is None and one.failed == one.pairs >= 2
-    assert set(found.good) == set(cluster.nodes) - {'n5'}
-    assert 'FAILS   node n5: ' in '\n'.join(lines(found))
+    assert set(located.good) == set(cluster.nodes) - {'n5'}
+    assert 'FAILS   node n5: ' in '\n'.join(lines(located))
 
 
 def test_both_nodes_of_a_pair():
     for seed in range(3):
-        found = Cluster(32, seed, slow={'n1': 0.8, 'n2': 0.85}).search()
-        assert names(found) == slow('n1', 'n2')
+        located = Cluster(32, seed, slow={'n1': 0.8, 'n2': 0.85}).search()
+        assert names(located) == slow('n1', 'n2')
 
 
 def test_a_link_between_two_good_nodes():
     for seed in range(3):
         cluster, [link] = slow_link(seed)[0], slow_link(seed)[1]
-        found = cluster.search()
-        assert names(found) == {('link', link, 'slow')}
-        assert len(found.good) == 8
-        assert found.notes == []
+        located = cluster.search()
+        assert names(located) == {('link', link, 'slow')}
+        assert len(located.good) == 8
+        assert located.notes == []
     few = Cluster(16, 0).search()
-    assert any('of 120 were looked at' in note for note in few.notes)
+    assert any('of 120 were measured' in note for note in few.notes)
 
 
 def test_a_switch_is_one_finding_and_its_nodes_are_unclear():
     cluster, leaf = slow_switch(3)
-    found = cluster.search()
-    assert names(found) == {('switch', *leaf, 'slow')}
-    behind = {one.name for one in found.unclear}
+    located = cluster.search()
+    assert names(located) == {('switch', *leaf, 'slow')}
+    behind = {one.name for one in located.unclear}
     assert behind == {node for node, above in cluster.above.items()
                       if above[0] in leaf}
-    assert 'no way around' in found.unclear[0].why
+    assert 'no pair avoids this' in located.unclear[0].why
     # Slower across switches is no fault.
-    assert found.levels[1] == pytest.approx(85, rel=0.05)
-    assert found.levels[0] == pytest.approx(100, rel=0.05)
+    assert located.levels[1] == pytest.approx(85, rel=0.05)
+    assert located.levels[0] == pytest.approx(100, rel=0.05)
 
 
 @pytest.mark.parametrize('size, leaf, factor', [(6, 2, 0.5), (8, 2, 0.8),
@@ -151,20 +151,20 @@ def test_a_slow_switch_of_few(size, leaf, factor):
     """Most pairs go through it: they are not the level. Two nodes behind it
     cannot be told from it, and one of two switches neither from the other."""
     for seed in range(2):
-        found = Cluster(size, seed, noise=0.02, leaf=leaf,
+        located = Cluster(size, seed, noise=0.02, leaf=leaf,
                         slow={'leaf1': factor}).search()
         if size // leaf == 2:
-            assert not found.named and not found.good
-            assert any('faster than what counts as good' in note
-                       for note in found.notes)
+            assert not located.named and not located.good
+            assert any('faster than the level of good pairs' in note
+                       for note in located.notes)
             continue
         behind = {f'n{n}' for n in range(1, leaf + 1)}
-        assert set(found.good) == set(Cluster(size, 0).nodes) - behind
-        told = {one.name for one in (*found.named, *found.unclear)}
-        assert {'leaf1', *behind} <= told <= {'leaf1', *behind}
-        assert names(found) == (set() if leaf == 2 else {
+        assert set(located.good) == set(Cluster(size, 0).nodes) - behind
+        reported = {one.name for one in (*located.named, *located.unclear)}
+        assert {'leaf1', *behind} <= reported <= {'leaf1', *behind}
+        assert names(located) == (set() if leaf == 2 else {
             ('switch', 'leaf1', 'slow')})
-        assert found.levels[1] == pytest.approx(100, rel=0.03)
+        assert located.levels[1] == pytest.approx(100, rel=0.03)
 
 
 def test_an_uplink_is_seen_by_pairs_across_and_clears_its_nodes():
@@ -175,16 +175,16 @@ def test_an_uplink_is_seen_by_pairs_across_and_clears_its_nodes():
             leaves = {cluster.above[a][0], cluster.above[b][0]}
             search.add((a, b), cluster.metric(a, b) * (
                 0.8 if 'leaf2' in leaves and len(leaves) == 2 else 1))
-    found = search.located()
-    assert names(found) == {('uplink', 'leaf2', 'slow')}
-    assert len(found.good) == 64
+    located = search.located()
+    assert names(located) == {('uplink', 'leaf2', 'slow')}
+    assert len(located.good) == 64
 
 
 def test_two_nodes_are_one_pair():
-    found = Cluster(2, 0, slow={'n1': 0.5}).search()
-    assert names(found) == set() and found.good == []
-    assert {one.name for one in found.unclear} == {'n1', 'n2'}
-    assert 'no other to compare it with' in '\n'.join(lines(found))
+    located = Cluster(2, 0, slow={'n1': 0.5}).search()
+    assert names(located) == set() and located.good == []
+    assert {one.name for one in located.unclear} == {'n1', 'n2'}
+    assert 'it cannot be compared' in '\n'.join(lines(located))
 
 
 def test_all_slow_is_nothing_to_locate():
@@ -193,19 +193,21 @@ def test_all_slow_is_nothing_to_locate():
     while rounds := search.ahead():
         for pair in itertools.chain(*rounds):
             search.add(pair, cluster.metric(*pair) * 0.8)
-    found = search.located(expected=100.0)
-    assert names(found) == set()
+    located = search.located(expected=100.0)
+    assert names(located) == set()
     assert any(note.startswith('all pairs are slow: ')
-               for note in found.notes)
+               for note in located.notes)
     assert not any('all pairs' in note for note in
                    search.located(expected=81.0).notes)
 
 
 def test_more_noise_than_can_be_seen_through_is_said():
-    found = Cluster(4, 0, noise=0.3, slow={'n1': 0.9}).search()
-    assert names(found) == set() and found.good == []
-    assert len(found.unclear) >= 4
-    assert any('too much to tell 10 %' in note for note in found.notes)
+    located = Cluster(4, 0, noise=0.3, slow={'n1': 0.9}).search()
+    assert names(located) == set() and located.good == []
+    assert len(located.unclear) >= 4
+    assert any(
+        'too much to see a slowdown of 10 %' in note for note in located.notes
+    )
 
 
 def test_metrics_that_are_none_count_as_failed():
@@ -224,9 +226,9 @@ def test_nothing_measured_says_nothing():
 
 
 @pytest.mark.parametrize('nodes, slowdown, words', [
-    ([], 0.1, 'there are 0'), (['a'], 0.1, 'there is 1'),
-    (['a', 'a'], 0.1, 'there is 1'), (['a', 'b'], 0.0, 'cannot be looked'),
-    (['a', 'b'], 1.0, 'cannot be looked')])
+    ([], 0.1, '; 0 given'), (['a'], 0.1, '; 1 given'),
+    (['a', 'a'], 0.1, '; 1 given'), (['a', 'b'], 0.0, 'it must be from'),
+    (['a', 'b'], 1.0, 'it must be from')])
 def test_what_cannot_be_searched(nodes, slowdown, words):
     with pytest.raises(ValueError, match=words):
         Search(nodes, 'higher', slowdown=slowdown)

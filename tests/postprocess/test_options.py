@@ -42,7 +42,7 @@ def two_sites(tmp_path: Path) -> Path:
 
 def words_of(command: str, tmp_path: Path) -> list[str]:
     (tmp_path / 'plots.yaml').write_text(
-        'figures: [{kind: curve, metric: latency}]\n')
+        'plots: [{kind: curve, metric: latency}]\n')
     return [str(tmp_path / 'plots.yaml') if word == 'FILE' else
             str(tmp_path / 'out') if word == 'OUT' else word
             for word in READS[command]]
@@ -53,14 +53,14 @@ def test_site_chooses_the_records(two_sites, tmp_path, capsys, command):
     words = [*words_of(command, tmp_path), '--perflogs', str(two_sites)]
     code = main_of(command)([*words, '--site', 'no/such/bet'])
     assert code == 2
-    assert ("no records of site 'bet': did you mean beta? there are records "
-            'of alpha, beta') in capsys.readouterr().err
+    assert ("no records of site 'bet' (the perflogs have alpha, beta); did "
+            "you mean 'beta'?") in capsys.readouterr().err
     assert main_of(command)([*words, '--site', 'beta']) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     if command == 'report':
-        said = (tmp_path / 'out' / 'index.html').read_text()
+        output = (tmp_path / 'out' / 'index.html').read_text()
     if command in ('report', 'history', 'export', 'sql'):
-        assert 'beta' in said and 'alpha' not in said
+        assert 'beta' in output and 'alpha' not in output
 
 
 @pytest.mark.parametrize('option', ['--csv', '--json'])
@@ -81,7 +81,7 @@ def test_history_writes_a_file_or_prints(two_sites, tmp_path, capsys, option):
 @pytest.mark.parametrize('text', ['0', '-1', 'x', ''])
 def test_last_is_a_number_of_sessions(text):
     with pytest.raises(argparse.ArgumentTypeError):
-        options.last(text)
+        options.positive_number(text)
 
 
 def parsers() -> Iterator[argparse.ArgumentParser]:
@@ -105,8 +105,8 @@ def test_an_option_takes_the_same_everywhere():
         for action in parser._actions:
             for option in action.option_strings:
                 takes[option].add((action.nargs, action.metavar))
-    differs = {option: found for option, found in takes.items()
-               if len(found) > 1}
+    differs = {option: result for option, result in takes.items()
+               if len(result) > 1}
     assert not differs
 
 

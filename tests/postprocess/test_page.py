@@ -31,8 +31,8 @@ def made(tmp_path: Path, records: list[dict], partial: Any = {}
     return page.Page(perflogs.read(tmp_path), partial)
 
 
-def cells(found: page.Page) -> dict[str, str]:
-    return {str(one.row.program): one.cells for one in found.cases}
+def cells(built: page.Page) -> dict[str, str]:
+    return {str(one.row.program): one.cells for one in built.cases}
 
 
 def test_a_session_that_lacks_a_case_stands_out(tmp_path):
@@ -40,12 +40,12 @@ def test_a_session_that_lacks_a_case_stands_out(tmp_path):
                if (name, day) not in (('a', 2), ('a', 4))]
     # Others ran beside it, half of them at least; a new test case owes
     # nothing.
-    found = made(tmp_path, [*records, case('d', 4)])
-    assert cells(found) == {'a': 'pp-p-', 'b': 'ppppp', 'c': 'ppppp',
+    built = made(tmp_path, [*records, case('d', 4)])
+    assert cells(built) == {'a': 'pp-p-', 'b': 'ppppp', 'c': 'ppppp',
                             'd': '....p'}
-    assert found.counts['no_record'] == 1
-    [group] = found.wrong([])
-    assert group['why'] == 'no record in the newest night'
+    assert built.counts['no_record'] == 1
+    [group] = built.failure_groups([])
+    assert group['why'] == 'no record in the newest session'
     assert [line['name'] for line in group['lines']] == ['a']
     # A session that left test cases out on purpose owes nothing.
     run = make.record(day=4)['run']
@@ -62,8 +62,8 @@ def test_systems_of_one_date_stand_in_one_session(tmp_path):
     # A second session of a date has a column of its own.
     records.append(case('a', 0, run='20261101T090000Z-cccccc',
                         time='2026-11-01T09:00:00Z'))
-    found = made(tmp_path, records)
-    assert [len(runs) for runs in found.past.sessions] == [2, 1, 1]
+    built = made(tmp_path, records)
+    assert [len(runs) for runs in built.past.sessions] == [2, 1, 1]
 
 
 @pytest.mark.parametrize('seed', range(5))
@@ -81,11 +81,11 @@ def test_grid_and_outcomes_agree_on_every_case(tmp_path, seed):
                     for repetition in rng.choice([(1,), (0, 1, 2)])]
     make.write(tmp_path, records)
     frame = perflogs.read(tmp_path)
-    found = page.Page(frame)
+    built = page.Page(frame)
     newest = results.newest(frame)
-    for one in found.cases:
-        mine = newest[newest['program'] == one.row.program]['result']
-        worst = min(mine, key=results.ORDER.index)
+    for one in built.cases:
+        rows = newest[newest['program'] == one.row.program]['result']
+        worst = min(rows, key=results.ORDER.index)
         assert results.ORDER[page.LETTERS.index(one.ended)] == worst
     # All records count but repetitions beside their median.
     minimum = frame['repetition'].groupby([frame[c] for c in (
@@ -102,15 +102,15 @@ def test_what_is_new_is_told(tmp_path):
     # What did not run tells no version: no change.
     records += [case('d', 1, version='7.5'),
                 case('d', 2, 'fail', guard='cancelled', version='')]
-    found = made(tmp_path, records)
-    news = {item['what']: item['lines'] for item in found.news([])}
+    built = made(tmp_path, records)
+    news = {item['what']: item['lines'] for item in built.news([])}
     assert [name.split()[0] for what in (
-        'failed, and did not before', 'good again', 'new cases')
+        'newly failed', 'no longer failing', 'new test cases')
         for name, _ in news[what] if name[0] != 'd'] == ['a', 'b', 'new']
     assert news['changed environment'] == [
-        ('version: 7.5 \u2192 7.6 (3 cases)', None)]
+        ('version: 7.5 \u2192 7.6 (3 test cases)', None)]
     # And can be looked up: from which session on it was so.
-    [one] = [one for one in found.lookup() if one['n'].startswith('c ')]
+    [one] = [one for one in built.case_details() if one['n'].startswith('c ')]
     assert one['h']['version'] == [(0, '7.5'), (2, '7.6')]
     assert one['c'] == 'ppp' and set(one['j']) == {0, 1, 2}
 
@@ -135,26 +135,26 @@ def test_the_data_of_the_page_is_json_that_a_browser_reads(tmp_path):
 
 
 def test_cases_of_one_program_are_named_by_their_check(tmp_path):
-    found = made(tmp_path, [
+    built = made(tmp_path, [
         make.record('latency', 1.0, 8, day=1, program='p', check=check,
                     params=f'x={x}', case=f'{check}{x}')
         for check in ('Puts', 'Asks') for x in (1, 2)])
-    assert sorted(row['name'] for row in found.grid()) == [
+    assert sorted(row['name'] for row in built.grid()) == [
         'p Asks, x 1', 'p Asks, x 2', 'p Puts, x 1', 'p Puts, x 2']
 
 
 def test_a_case_that_was_measured_again_stands_in_the_grid(tmp_path):
-    found = made(tmp_path, [
+    built = made(tmp_path, [
         case('a', 1, result, time=f'2026-11-02T0{hour + 3}:00:00Z')
         for hour, result in enumerate(['retried', 'pass'])])
-    assert cells(found) == {'a': 'p'}
+    assert cells(built) == {'a': 'p'}
 
 
 def test_a_grid_of_many_sessions_has_the_newest(tmp_path, monkeypatch):
     monkeypatch.setattr(page, 'SESSIONS', 3)
-    found = made(tmp_path, [case('a', day, 'fail' if day == 4 else 'pass')
+    built = made(tmp_path, [case('a', day, 'fail' if day == 4 else 'pass')
                             for day in range(6)])
-    [row] = found.grid()
+    [row] = built.grid()
     assert row['paths'] == [('p', 'M0 0.3h1v0.5h-1zM2 0.3h1v0.5h-1z'),
                             ('f', 'M1 0h1v1h-1z')]
 

@@ -27,14 +27,14 @@ def small(tmp_path) -> Path:
 def measurements(*ends: str, day: int = 1, **columns) -> list[dict]:
     """A test case of one run, measured again an hour later each time:
     `retried:2` is a latency of 2 us with the result `retried`."""
-    found = []
+    results = []
     for hour, end in enumerate(ends):
         result, _, value = end.partition(':')
-        found += [make.record(
+        results += [make.record(
             'latency', float(value), 8, day=day, result=result, reference='1',
             upper='0.2', time=f'2026-11-{day + 1:02}T{hour + 3:02}:00:00Z',
             **columns)]
-    return found
+    return results
 
 
 @pytest.mark.parametrize('ends, expected', [
@@ -62,11 +62,11 @@ def test_one_try_of_a_run_counts(tmp_path, ends, expected):
     make.write(tmp_path, measurements(*ends) + measurements('pass:5', day=2)
                + measurements('fail:6', program='another'))
     frame = perflogs.read(tmp_path)
-    found = [*frame[['result', 'value', 'measurements']].itertuples(
+    result = [*frame[['result', 'value', 'measurements']].itertuples(
         index=False, name=None)]
     for other in (('pass', 5, 1), ('fail', 6, 1)):
-        found.remove(other)
-    assert found == expected and [*frame.index] == [*range(len(frame))]
+        result.remove(other)
+    assert result == expected and [*frame.index] == [*range(len(frame))]
 
 
 def change(file: Path, old: str, new: str, count: int = 1) -> None:
@@ -116,7 +116,7 @@ def test_no_files_is_an_empty_table(tmp_path):
 def test_params_are_expanded(tmp_path):
     make.write(tmp_path, [
         make.record(params='a=1 b=x y c=p=q'), make.record(params='a=2')])
-    wide = naming.expand(perflogs.read(tmp_path))
+    wide = naming.parameters_of(perflogs.read(tmp_path))
     assert wide.to_dict('list') == {
         'a': ['1', '2'], 'b': ['x y', ''], 'c': ['p=q', '']}
 
@@ -147,7 +147,7 @@ def test_judged_records_are_the_median_where_there_is_one(tmp_path):
     ('embedded', 'embe\0ded', 'not a line of CSV'),
     ('embedded', '"embedded', 'not a line of CSV'),
     ('alpha', '', "system '' must not be empty"),
-    ('\n3,', '\n1,', 'another schema'),
+    ('\n3,', '\n1,', 'schema of the record'),
 ])
 def test_a_bad_cell_is_a_fault_with_its_line(small, old, new, reason):
     change(small, old, new)
@@ -172,7 +172,7 @@ def test_same_fault_on_many_lines_is_said_once(tmp_path):
     (b'a,b\n1,2\n', 'not the header of schema 3'),
     (b'\xff\xfe\n', 'not the header of schema 3'),
     ((','.join(perflogs.schema()[1]) + '\n').encode(),
-     'no record after the header'),
+     'the file has no record after the header'),
 ])
 def test_bad_file(tmp_path, content, reason):
     file = tmp_path / 'X.v3.csv'
@@ -187,12 +187,12 @@ def test_bytes_that_are_not_text(small):
 
 def test_unknown_schema(small):
     new = small.rename(small.with_name('X.v9.csv'))
-    assert 'schema 9 is not known (known: 3)' in fault(new)
+    assert 'schema 9 is unknown (known: 3)' in fault(new)
 
 
 def test_foreign_csv(small):
     new = small.rename(small.with_name('notes.csv'))
-    assert 'not the name of a perflog' in fault(new)
+    assert 'neither a perflog of the suite' in fault(new)
     with pytest.raises(perflogs.PerflogError):
         perflogs.read(new.parent)
 
@@ -236,16 +236,16 @@ def test_cut_anywhere(small):
         if cut % 13 and not near_end:
             continue
         small.write_bytes(whole[:cut])
-        found, errors = rows_and_faults(small)
+        result, errors = rows_and_faults(small)
         # The table of records agrees near the ends of lines, too.
         if near_end:
-            frame, told = perflogs.read(small, on_error='collect')
-            assert (len(frame), len(told)) == (found, len(errors))
+            frame, reported = perflogs.read(small, on_error='collect')
+            assert (len(frame), len(reported)) == (result, len(errors))
         if cut in ends[1:]:      # whole records: a shorter, sound history
-            assert not errors and found == ends.index(cut)
+            assert not errors and result == ends.index(cut)
         else:
             assert len(errors) == 1, cut
-            assert found == max(0, sum(e <= cut for e in ends) - 1)
+            assert result == max(0, sum(e <= cut for e in ends) - 1)
 
 
 @pytest.mark.parametrize('byte', [b'"', b'\n', b'\0', b',', b'\xff', b'\r'])
@@ -254,5 +254,5 @@ def test_a_byte_changed_anywhere(small, byte):
     whole = small.read_bytes()
     for at in range(0, len(whole), 29):
         small.write_bytes(whole[:at] + byte + whole[at + 1:])
-        found, errors = rows_and_faults(small)
-        assert errors or found == 3, at
+        result, errors = rows_and_faults(small)
+        assert errors or result == 3, at

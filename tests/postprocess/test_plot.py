@@ -34,31 +34,56 @@ def records(tmp_path: Path, rows: list[dict]) -> plots.Records:
     return Page(perflogs.read(tmp_path)).records('osu', [])
 
 
-@pytest.mark.parametrize(('text', 'line', 'reason'), [
-    ('title: x\n', 1, 'plots is missing: a list'),
-    ('plots:\n- {kind: curve}\nplts: x\n', 3, "unknown key 'plts' "
-     "(there are: title, plots); did you mean 'plots'?"),
-    ('title: 5\nplots:\n- {kind: curve}\n', 1, 'title: 5 is no text'),
-    ('title: x\nplots: curve\n', 2, 'plots: expected a list'),
-    ('plots:\n- curve\n', 1, 'plots: expected {kind, ...}'),
-    ('plots:\n- {kind: curve}\n- {kind: curv}\n', 3, "did you mean"),
-    ('plots:\n- kind: curve\n  metric: latncy\n', 3, "did you mean "
-     "'latency'?"),
-    ('plots:\n- kind: curve\n  name: a/b\n', 3, "name: 'a/b' is no name"),
-    ('plots:\n- kind: curve\n  where: {programm: x}\n', 3, 'curve: where: '
-     "no record has 'programm' (there are: family, program, "),
-    ('plots:\n- kind: bars\n  by: stor\n', 3, "by: no record has 'stor'"),
-    ('plots:\n- kind: ratio\n  of: system\n  base: alhpa\n', 4,
-     "base: no record has system 'alhpa'; did you mean 'alpha'?"),
-    ('plots:\n- {kind: curve\n', 3, 'not YAML'),
-])
+@pytest.mark.parametrize(
+    ('text', 'line', 'reason'),
+    [
+        ('title: x\n', 1, 'plots is missing: a list'),
+        (
+            'plots:\n- {kind: curve}\nplts: x\n',
+            3,
+            "unknown key 'plts' "
+            "(allowed: title, plots); did you mean 'plots'?",
+        ),
+        ('title: 5\nplots:\n- {kind: curve}\n', 1, 'title: 5 is not text'),
+        ('title: x\nplots: curve\n', 2, 'plots: expected a list'),
+        ('plots:\n- curve\n', 1, 'plots: expected {kind, ...}'),
+        ('plots:\n- {kind: curve}\n- {kind: curv}\n', 3, 'did you mean'),
+        (
+            'plots:\n- kind: curve\n  metric: latncy\n',
+            3,
+            "did you mean 'latency'?",
+        ),
+        (
+            'plots:\n- kind: curve\n  name: a/b\n',
+            3,
+            "name: 'a/b' is not the name",
+        ),
+        (
+            'plots:\n- kind: curve\n  where: {programm: x}\n',
+            3,
+            'curve: where: '
+            "no record has the field 'programm' (fields: family, program, ",
+        ),
+        (
+            'plots:\n- kind: bars\n  by: stor\n',
+            3,
+            "by: no record has the field 'stor'",
+        ),
+        (
+            'plots:\n- kind: ratio\n  of: system\n  base: alhpa\n',
+            4,
+            "base: no record has system 'alhpa'; did you mean 'alpha'?",
+        ),
+        ('plots:\n- {kind: curve\n', 3, 'not YAML'),
+    ],
+)
 def test_a_wrong_file_says_file_line_and_key(tmp_path, capsys, text, line,
                                              reason):
     code, files = drawn(tmp_path, text, [make.record('latency', 1.0, 8)])
     assert code == 2 and not files
-    [said] = capsys.readouterr().err.splitlines()
-    assert said.startswith(f'plumb plot: {tmp_path}/plots.yaml:{line}: ')
-    assert reason in said
+    [output] = capsys.readouterr().err.splitlines()
+    assert output.startswith(f'plumb plot: {tmp_path}/plots.yaml:{line}: ')
+    assert reason in output
 
 
 def test_plots_of_a_file_on_dark_paper(tmp_path, capsys):
@@ -70,11 +95,11 @@ plots:
 ''', make.curve('latency', float, [1, 8, 64]), '--dark', '--png')
     # The second entry has nothing to show, which is told.
     assert code == 0
-    said = capsys.readouterr()
-    assert f'{tmp_path}/plots.yaml:5: plots: violin: no record has' in (
-        said.err)
+    output = capsys.readouterr()
+    assert f'{tmp_path}/plots.yaml:5: plots: violin: no record matches' in (
+        output.err)
     assert [file.name for file in files] == ['mine.png', 'mine.svg']
-    assert all(str(file) in said.out for file in files)
+    assert all(str(file) in output.out for file in files)
     text = files[1].read_text()
     assert 'Nights of alpha: latency' in text
     assert charts.DARK[2] in text and charts.LIGHT[3] not in text
@@ -94,14 +119,14 @@ def test_what_departs_from_the_expectation_is_marked(tmp_path):
                                 fit='log2', at=(), metric=('latency',))
     frame = figure.args[0]
     assert set(frame['label']) == {''} and len(frame) == 6
-    line, off = scaling.departs(frame, 'log2')
+    line, off = scaling.deviations(frame, 'log2')
     assert line is not None
     assert line.tolist() == pytest.approx([2, 5, 8, 11, 14, 17])
     assert [round(v, 2) for v in off if v == v] == [0.5]
     [axes] = figure.chart(*figure.args).axes
     assert '+50 %' in [text.get_text() for text in axes.texts]
     # Two node counts say nothing of a line of two parameters.
-    assert scaling.departs(frame[:2], 'log2')[0] is None
+    assert scaling.deviations(frame[:2], 'log2')[0] is None
 
 
 def test_cases_are_compared_with_the_same_case_elsewhere(tmp_path):
@@ -113,26 +138,26 @@ def test_cases_are_compared_with_the_same_case_elsewhere(tmp_path):
     # What the other one lacks is compared with nothing.
     rows += make.curve('latency', float, [1, 8], program='osu_gather',
                        params='program=osu_gather', system='beta')
-    mine = records(tmp_path, rows)
-    [(other, base, pairs)] = ratio.compared(mine, mine.table, 'system',
+    own_rows = records(tmp_path, rows)
+    [(other, base, pairs)] = ratio.compared(own_rows, own_rows.table, 'system',
                                             'alpha')
     assert (other, base) == ('beta', 'alpha')
     assert sorted(set(pairs['label'])) == ['osu_bcast', 'osu_latency']
     assert pairs['ratio'].tolist() == [2.0] * 4
-    [figure] = ratio.drawings(mine, of='system', base='alpha', metric=(),
+    [figure] = ratio.drawings(own_rows, of='system', base='alpha', metric=(),
                               where=(), title='')
-    assert figure.args[1] == 'latency: beta over alpha'
+    assert figure.args[1] == 'latency: beta / alpha'
     figure.chart(*figure.args)
 
 
 def test_each_case_that_is_compared_has_a_name_of_its_own(tmp_path):
     """However many there are, and whatever tells them apart."""
-    mine = records(tmp_path, [record for system in ('alpha', 'beta')
+    rows = records(tmp_path, [record for system in ('alpha', 'beta')
                    for depth in range(4) for width in range(4)
                    for record in make.curve(
                        'latency', float, [1, 8], system=system,
                        params=f'depth={depth} width={width}')])
-    [(_, _, pairs)] = ratio.compared(mine, mine.table, 'system')
+    [(_, _, pairs)] = ratio.compared(rows, rows.table, 'system')
     assert len(set(pairs['label'])) == 16
     assert pairs.groupby('label')['point'].agg(list).tolist() == [[1, 8]] * 16
 
@@ -158,20 +183,20 @@ def test_calls_of_a_run_are_drawn_from_its_samples(tmp_path):
     (folder / samples.FILE).write_text(samples.text(
         Sample(rank, call, n, 0.001 * (n + 1), 0.01 * n)
         for rank in range(3) for call in ('put', 'get') for n in range(5)))
-    found = plot.of_all(perflogs.read(tmp_path / 'perflogs'))
-    violins = list(violin.drawings(found, call=('g*',), by=(), panel=(),
+    result = plot.records_of_frame(perflogs.read(tmp_path / 'perflogs'))
+    violins = list(violin.drawings(result, call=('g*',), by=(), panel=(),
                                    title=''))
     [axes] = violins[0].chart(*violins[0].args).axes
     assert len(violins) == 1 and len(axes.collections) == 1
     assert 'osu_latency: get' in axes.figure.texts[0].get_text()
     [one] = plots.module('timeline').drawings(
-        found, call=('*',), by=(), panel=(), title='')
+        result, call=('*',), by=(), panel=(), title='')
     [axes] = one.chart(*one.args).axes
     assert sum(len(c.get_paths()) for c in axes.collections) == 30
     assert [t.get_text() for t in axes.get_yticklabels()] == ['0', '1', '2']
     assert axes.get_ylabel() == 'rank'
     [one] = plots.module('timeline').drawings(
-        found, call=('*',), by=(), panel=(), title='', rows='request')
+        result, call=('*',), by=(), panel=(), title='', rows='request')
     [axes] = one.chart(*one.args).axes
     assert axes.get_ylabel() == 'request'
 
@@ -184,8 +209,8 @@ def test_many_calls_look_as_they_are_distributed():
 
 
 def test_newest_run_stands_out_of_a_heat_map(tmp_path):
-    mine = records(tmp_path, make.latencies([1.0, 1.0, 1.0, 2.0]))
-    [figure] = plots.module('heatmap').drawings(mine, metric=())
+    rows = records(tmp_path, make.latencies([1.0, 1.0, 1.0, 2.0]))
+    [figure] = plots.module('heatmap').drawings(rows, metric=())
     assert (figure.args[0]['value'] / figure.args[0]['median']
             ).tolist() == [2, 2, 2]
     axes, bar = figure.chart(*figure.args).axes
@@ -193,11 +218,11 @@ def test_newest_run_stands_out_of_a_heat_map(tmp_path):
 
 
 def test_bars_start_at_zero_and_show_the_reference(tmp_path):
-    mine = records(tmp_path, [make.record(
+    rows = records(tmp_path, [make.record(
         'init_time', 300.0 * n, program='osu_init', num_nodes=n,
         params=f'num_nodes={n}', reference='290.0', upper='0.2')
         for n in (1, 2)])
-    [figure] = plots.module('bars').drawings(mine, metric=('init_time',))
+    [figure] = plots.module('bars').drawings(rows, metric=('init_time',))
     [axes] = figure.chart(*figure.args).axes
     assert [bar.get_width() for bar in axes.patches[:2]] == [300, 600]
     assert axes.get_xlim()[0] == 0

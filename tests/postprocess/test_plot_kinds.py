@@ -1,4 +1,4 @@
-"""Figures by family.yaml: a module a kind, options that are checked."""
+"""Metrics by family.yaml: a module a kind, options that are checked."""
 from __future__ import annotations
 
 import ast
@@ -41,7 +41,7 @@ def page(tmp_path: Path, records: list[dict]) -> tuple[int, str]:
 
 @pytest.mark.parametrize('name', sorted(FAMILIES))
 def test_plots_of_every_family_are_known(name):
-    assert plots.checked(FAMILIES[name])
+    assert plots.checked_entries(FAMILIES[name])
 
 
 def test_every_kind_is_documented():
@@ -51,46 +51,100 @@ def test_every_kind_is_documented():
         assert kind.READING and callable(kind.drawings)
 
 
-@pytest.mark.parametrize(('text', 'line', 'reason'), [
-    ('- {kind: curv}', 2, "kind 'curv' is not one of bars, box, curve, "
-     "heatmap, ratio, runs, scaling, series, timeline, times, violin (a kind "
-     "is a module of postprocess/report/plots/); did you mean 'curve'?"),
-    ('- {kind: curve}\n- kind: box\n  metrics: latency', 4,
-     "box has no option 'metrics' (it has: metric, where, by, panel, merge, "
-     "title); did you mean 'metric'?"),
-    ('- {kind: times, metric: latency}', 2,
-     "times has no option 'metric' (it has: none)"),
-    ('- {kind: curve, metric: latncy}', 2, "curve: metric: 'latncy' is no "
-     "metric; did you mean 'latency'?"),
-    ('- {kind: curve, metric: []}', 2, 'curve: metric: [] is no name'),
-    ('- {kind: curve, limit: [latency, bandwidth]}', 2,
-     "curve: limit: ['latency', 'bandwidth'] is not one metric"),
-    ('- {kind: bars, where: program}', 2, "bars: where: 'program' is no "
-     'mapping of fields to patterns'),
-    ('- {kind: bars, where: {program: []}}', 2, 'where: program: [] is no'),
-    ('- {kind: bars, by: [num nodes]}', 2, "by: 'num nodes' is no field: a "
-     'parameter, or one of family'),
-    ('- {kind: bars, title: 5}', 2, 'bars: title: 5 is no text'),
-    ('- {kind: bars, at: 8 B}', 2, "bars: at: '8 B' is not a size in B, "
-     'smallest or largest'),
-    ('- {kind: scaling, fit: log}', 2, "scaling: fit: 'log' is not one of "
-     'log2, linear, constant, none'),
-    ('- {kind: scaling, over: [a, b]}', 2, 'scaling: over: '),
-    ('- {kind: violin, call: 5}', 2, 'violin: call: 5 is no name of a call'),
-    ('- {kind: ratio, of: [a, b]}', 2, 'ratio: of: '),
-    ('- {kind: series, panels: 5}', 2, 'series: panels: 5 is no list'),
-    ('- kind: series\n  panels:\n  - {of: server, metric: x}', 3,
-     'series: panels: panel 1: says is missing'),
-    ('- kind: series\n  panels:\n  - {of: disk, metric: x, says: y}', 3,
-     "panel 1: of: 'disk' is not one of server"),
-    ('- kind: series\n  panels:\n  - {of: server, metric: hits, says: y}', 3,
-     "panel 1: metric: 'hits' is not one of hit"),
-])
+@pytest.mark.parametrize(
+    ('text', 'line', 'reason'),
+    [
+        (
+            '- {kind: curv}',
+            2,
+            "kind 'curv' is not one of bars, box, curve, "
+            'heatmap, ratio, runs, scaling, series, timeline, times, violin '
+            '(a kind is a module of postprocess/report/plots/); did you mean '
+            "'curve'?",
+        ),
+        (
+            '- {kind: curve}\n- kind: box\n  metrics: latency',
+            4,
+            "box has no option 'metrics' (allowed: metric, where, by, panel, "
+            "merge, title); did you mean 'metric'?",
+        ),
+        (
+            '- {kind: times, metric: latency}',
+            2,
+            "times has no option 'metric' (allowed: none)",
+        ),
+        (
+            '- {kind: curve, metric: latncy}',
+            2,
+            "curve: metric: 'latncy' is not a metric; did you mean 'latency'?",
+        ),
+        (
+            '- {kind: curve, metric: []}',
+            2,
+            'curve: metric: [] is not the name',
+        ),
+        (
+            '- {kind: curve, limit: [latency, bandwidth]}',
+            2,
+            "curve: limit: ['latency', 'bandwidth'] is not one metric",
+        ),
+        (
+            '- {kind: bars, where: program}',
+            2,
+            "bars: where: 'program' is not a mapping of fields to patterns",
+        ),
+        (
+            '- {kind: bars, where: {program: []}}',
+            2,
+            'where: program: [] is no',
+        ),
+        (
+            '- {kind: bars, by: [num nodes]}',
+            2,
+            "by: 'num nodes' is not a field: a parameter, or one of family",
+        ),
+        ('- {kind: bars, title: 5}', 2, 'bars: title: 5 is not text'),
+        (
+            '- {kind: bars, at: 8 B}',
+            2,
+            "bars: at: '8 B' is not a size in B, smallest or largest",
+        ),
+        (
+            '- {kind: scaling, fit: log}',
+            2,
+            "scaling: fit: 'log' is not one of log2, linear, constant, none",
+        ),
+        ('- {kind: scaling, over: [a, b]}', 2, 'scaling: over: '),
+        (
+            '- {kind: violin, call: 5}',
+            2,
+            'violin: call: 5 is not the name of a call',
+        ),
+        ('- {kind: ratio, of: [a, b]}', 2, 'ratio: of: '),
+        ('- {kind: series, panels: 5}', 2, 'series: panels: 5 is not a list'),
+        (
+            '- kind: series\n  panels:\n  - {of: server, metric: x}',
+            3,
+            'series: panels: panel 1: says is missing',
+        ),
+        (
+            '- kind: series\n  panels:\n  - {of: disk, metric: x, says: y}',
+            3,
+            "panel 1: of: 'disk' is not one of server",
+        ),
+        (
+            '- kind: series\n  panels:\n'
+            '  - {of: server, metric: hits, says: y}',
+            3,
+            "panel 1: metric: 'hits' is not one of hit",
+        ),
+    ],
+)
 def test_a_wrong_entry_says_file_line_and_key(tmp_path, text, line, reason):
     wrong = family(tmp_path, f'plots:\n{text}\n',
                    series={'server': {'hit': '1'}})
     with pytest.raises(plots.PlotError) as err:
-        plots.checked(wrong)
+        plots.checked_entries(wrong)
     assert str(err.value).startswith(
         f'checks/new/family.yaml:{line}: plots: '), err.value
     assert reason in str(err.value)
@@ -115,7 +169,7 @@ def drawings(records, metric):
     for panel in panels(records, metric):
         yield panel.drawing('dots', dots, panel.points, panel.title)
 def dots(frame, title):
-    figure, axes = charts.figure(title, charts.names(frame))
+    figure, axes = charts.figure(title, charts.legend_entries(frame))
     axes.plot(frame['value'], 'o')
     return figure
 ''')
@@ -187,12 +241,12 @@ def test_plots_that_are_the_same_are_not_drawn_again(tmp_path, monkeypatch):
     page(tmp_path, [])
     assert len(drawn) == 4 and 'osu_latency' in drawn[-1]
     # A metric that no page has any more goes; what is not ours stays.
-    mine = file.with_name('mine.svg')
-    mine.write_text('<svg/>')
+    rows = file.with_name('mine.svg')
+    rows.write_text('<svg/>')
     monkeypatch.setitem(FAMILIES, 'osu', family(
         tmp_path, 'plots:\n- {kind: curve, metric: bandwidth}\n'))
     page(tmp_path, [])
-    assert list(file.parent.iterdir()) == [mine]
+    assert list(file.parent.iterdir()) == [rows]
 
 
 def test_a_limit_of_the_devices_is_a_line_of_the_curve(tmp_path, monkeypatch):
@@ -226,11 +280,11 @@ def test_a_page_asks_once_how_far_its_cases_are(tmp_path, monkeypatch):
     from cli.session import account
     from postprocess import outcomes
     from postprocess.references import progress
-    asked: list[int] = []
+    requests: list[int] = []
     ahead = progress.progress
 
     def count(frame, *more):
-        asked.append(len(frame))
+        requests.append(len(frame))
         return ahead(frame, *more)
     monkeypatch.setattr(outcomes, 'progress', count)
     monkeypatch.setattr(report, 'progress', count)
@@ -239,9 +293,10 @@ def test_a_page_asks_once_how_far_its_cases_are(tmp_path, monkeypatch):
     run = make.record(day=4)['run']
     plan = type('Plan', (), {'run': run, 'cases': []})
     account.rows(plan, made.records, [], made.ahead)
-    assert len(asked) == 1
-    assert outcomes.needs(made.records, run, made.ahead) == outcomes.needs(
-        made.records, run)
+    assert len(requests) == 1
+    assert outcomes.runs_needed(
+        made.records, run, made.ahead
+    ) == outcomes.runs_needed(made.records, run)
 
 
 def test_two_systems_do_not_wait_for_each_other(tmp_path):
@@ -249,7 +304,7 @@ def test_two_systems_do_not_wait_for_each_other(tmp_path):
     make.write(tmp_path, make.latencies(make.CALM * 3)
                + make.latencies([1.0], system='beta', case='b'))
     frame = perflogs.read(tmp_path)
-    needs = outcomes.needs(frame)
+    needs = outcomes.runs_needed(frame)
     assert needs['cpu', 'openmpi', 'b']
     assert not needs['cpu', 'openmpi', 'c0ffee00']
 

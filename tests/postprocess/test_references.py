@@ -72,9 +72,9 @@ def test_centre_spread_and_one_side(tmp_path, capsys):
         'latency@64B': [1.0, None, None, 'us'],
         'worst_ratio': [1.0, None, 0.3, '1']}
     text = (tmp_path / 'out/osu.proposed.yaml').read_text()
-    for said in ('suite: 0123456789ab; ReFrame: 4.10.4', 'osu_latency 7.5',
+    for output in ('suite: 0123456789ab; ReFrame: 4.10.4', 'osu_latency 7.5',
                  'openmpi 5.0.6', 'nodes: n1'):
-        assert said in text
+        assert output in text
     assert 'osu.proposed.yaml: proposed' in capsys.readouterr().out
 
 
@@ -171,13 +171,13 @@ def test_a_store_of_another_version_is_another_program(tmp_path):
     ({'guard': 'transport'}, 'refused by a guard'),
     ({'result': 'fail'}, 'failed'),
     ({'result': 'xfail'}, 'failed'),
-    ({'result': 'inconclusive'}, 'did not measure the program'),
+    ({'result': 'inconclusive'}, 'inconclusive (the client'),
 ])
 def test_bad_runs_are_never_used(tmp_path, capsys, columns, why):
     bad = latencies([50.0] * 4, **columns)
     code, _ = run(tmp_path / 'a', bad)
-    said = capsys.readouterr()
-    assert code == 1 and why in said.err and said.err.count('\n') == 1
+    output = capsys.readouterr()
+    assert code == 1 and why in output.err and output.err.count('\n') == 1
     good = [{**r, 'run': r['run'] + '-b', 'time': r['time']}
             for r in latencies([1.0] * 5)]
     code, refs = run(tmp_path / 'b', bad + good)
@@ -211,8 +211,10 @@ def test_too_few_runs_refuse_and_write_nothing(tmp_path, capsys):
     code, _ = run(tmp_path, latencies([1.0])
                   + latencies([1.0], params='program=osu_latency b'))
     assert code == 1 and not (tmp_path / 'out').exists()
-    assert ('5 runs needed, 1 found for 2 cases of osu at speed fast: run '
-            '`./plumb run` 4 more times') in capsys.readouterr().err
+    assert (
+        '2 test cases have 1 of 5 sessions (family osu, CPU speed class fast)'
+        '; run `./plumb run` 4 more times'
+    ) in capsys.readouterr().err
 
 
 def test_cases_with_too_few_runs_are_counted_not_written(tmp_path, capsys):
@@ -221,7 +223,7 @@ def test_cases_with_too_few_runs_are_counted_not_written(tmp_path, capsys):
     assert code == 0
     assert 'program=other' not in refs['OsuPt2pt']['alpha:cpu']['openmpi'][
         'embedded']['fast']
-    assert '2 found for 1 case of' in capsys.readouterr().err
+    assert '1 test case has 2 of 5' in capsys.readouterr().err
 
 
 def test_metrics_of_too_few_runs_are_left_out(tmp_path):
@@ -294,7 +296,7 @@ def test_keys_and_numbers_survive_yaml(tmp_path):
 
 def test_unreadable_and_unknown(tmp_path, capsys):
     assert run(tmp_path, latencies([1.0] * 5), '--site', 'beta')[0] == 2
-    assert "(there: alpha)" in capsys.readouterr().err
+    assert "(the records have: alpha)" in capsys.readouterr().err
     assert run(tmp_path, [], '--family', 'nccl')[0] == 2
     [file] = (tmp_path / 'perflogs').rglob('*.csv')
     file.write_text(file.read_text()[:-5])

@@ -52,8 +52,8 @@ def panels(tmp_path, records) -> list[plots.Panel]:
 
 def data(text: str) -> dict:
     """What a page can look up."""
-    [found] = re.findall(r'<script id="data"[^>]*>(.*?)</script>', text, re.S)
-    return json.loads(found)
+    [match] = re.findall(r'<script id="data"[^>]*>(.*?)</script>', text, re.S)
+    return json.loads(match)
 
 
 def boxes(tmp_path, records) -> list:
@@ -144,7 +144,7 @@ def test_all_well_is_0(tmp_path, capsys):
     assert code == 0
     assert '✓ passed osu_latency' in visible(text)
     assert '≤ 1.2' in text and '1.10\u2009×' in text
-    assert ('0 failed, 1 passed, 1 values without a reference'
+    assert ('0 failed, 1 passed, 1 value without a reference'
             in capsys.readouterr().out)
 
 
@@ -169,7 +169,7 @@ def test_known_faults_do_not_fail_but_show(tmp_path):
 def test_nothing_judged_says_what_to_do(tmp_path):
     code, text = page(tmp_path, [make.record('latency', 1.0, 8)])
     assert code == 0
-    assert 'Nothing is judged yet' in text
+    assert 'No value was compared yet' in text
     assert './plumb references calibrate' in text
 
 
@@ -187,14 +187,20 @@ def test_what_waits_for_a_reference_is_counted_and_says_how_long(
     code, text = page(tmp_path, records)
     assert code == 0
     words = visible(text)
-    assert ('1 cases judged 1 cases without a reference 1 figures unjudged'
-            in words), words
+    assert (
+        '1 test case with a tolerance 1 test case without a reference '
+        '1 metric without a tolerance'
+        in words
+    ), words
     assert re.search(r'osu_bw · .*alpha:cpu openmpi · no reference: needs \d+ '
-                     'more runs', words), words
-    assert re.search(r'osu_init · .* · init_time · no_reference: needs about '
-                     r'\d+ more runs', words), words
-    assert ('cases: 1 judged, 1 without a reference; 1 figures unjudged'
-            in capsys.readouterr().out)
+                     'more sessions', words), words
+    assert re.search(r'osu_init · .* · init_time · no tolerance yet: needs '
+                     r'about \d+ more ', words), words
+    assert (
+        'test cases: 1 with a tolerance, 1 without a reference; 1 metric '
+        'without a tolerance'
+        in capsys.readouterr().out
+    )
 
 
 def test_each_figure_says_how_many_runs_it_needs(tmp_path):
@@ -209,31 +215,31 @@ def test_each_figure_says_how_many_runs_it_needs(tmp_path):
                         reference='1.0')]
     code, text = page(tmp_path, records)
     words = visible(text)
-    assert '2 figures unjudged' in words
-    assert re.search('latency@8B · no_reference: no number of runs would do',
+    assert '2 metrics without a tolerance' in words
+    assert re.search('latency@8B · no tolerance yet: no number of ',
                      words), words
-    assert 'overall_time@8B · no_reference: propose again' in words, words
+    assert 'overall_time@8B · propose references again' in words, words
 
 
 def test_what_is_judged_instead_is_judged(tmp_path):
     code, text = page(tmp_path, [
         make.record('latency', 1.0, 8, reference='1.0'),
         make.record('latency_small', 1.1, **JUDGED)])
-    assert '0 figures unjudged' in visible(text)
+    assert '0 metrics without a tolerance' in visible(text)
 
 
 def test_a_case_with_nothing_to_judge_waits_for_nothing(tmp_path):
     code, text = page(tmp_path, [make.record('wall_time', 1.0)])
-    assert '0 cases without a reference' in visible(text)
+    assert '0 test cases without a reference' in visible(text)
 
 
-@pytest.mark.parametrize('value, told', [
+@pytest.mark.parametrize('value, is_news', [
     (0.59, True), (0.61, False), (1.1, False)])
-def test_better_is_news(tmp_path, value, told):
+def test_better_is_news(tmp_path, value, is_news):
     code, text = page(tmp_path, [make.record('latency', value, 8, **JUDGED)])
     assert code == 0 and '✓ passed osu_latency' in visible(text)
-    assert ('1 improved: propose again' in visible(text)) is told
-    assert ('improved: propose again' in text) is told
+    assert ('1 improved: propose new references' in visible(text)) is is_news
+    assert ('improved: propose a new reference' in text) is is_news
 
 
 def test_a_line_that_is_no_number_is_told_once_and_the_page_goes_on(
@@ -243,8 +249,8 @@ def test_a_line_that_is_no_number_is_told_once_and_the_page_goes_on(
         ((1.0, 8), (float('nan'), 16), (float('nan'), 32))])
     code, text = page(tmp_path, [])
     assert code == 1 and '✓ passed osu_latency' in visible(text)
-    said = capsys.readouterr().err.splitlines()
-    assert said == [f"plumb report: {file}:3: value 'nan' is not a finite "
+    output = capsys.readouterr().err.splitlines()
+    assert output == [f"plumb report: {file}:3: value 'nan' is not a finite "
                     'number; remove the line, or restore the file (and 1 '
                     'more)']
 
@@ -263,7 +269,7 @@ def test_damage_is_shown_and_exits_1(tmp_path, capsys):
 def test_emulated_is_loud(tmp_path):
     _, text = page(tmp_path, [make.record('latency', 1.0, 8, emulated=1),
                               make.record('latency', 9.0, 8)])
-    assert 'EMULATED. Some figures' in visible(text)
+    assert 'EMULATED. Some values' in visible(text)
 
 
 @pytest.mark.parametrize('options', [['--site', 'beta'], []])
@@ -294,7 +300,7 @@ def test_last_and_title(tmp_path):
     _, text = page(tmp_path, [make.record('latency', 1.0, 8, day=d)
                               for d in range(5)],
                    '--last', '2', '--title', 'Nights <of> alpha')
-    assert '2 runs of 1 case,' in visible(text)
+    assert '2 sessions of 1 test case,' in visible(text)
     assert '<h1>Nights &lt;of&gt; alpha</h1>' in text
 
 
@@ -353,12 +359,12 @@ def test_series_are_named_by_what_differs(tmp_path):
 
 
 def test_many_series_are_split_over_plots(tmp_path):
-    found = panels(tmp_path, [
+    result = panels(tmp_path, [
         make.record('latency', 1.0, 8, num_nodes=n, params=f'algorithm={a}')
         for n in (1, 2, 4) for a in ('ring', 'tree')])
-    assert [panel.title for panel in found] == [
+    assert [panel.title for panel in result] == [
         'osu_latency: latency, ring', 'osu_latency: latency, tree']
-    for panel in found:
+    for panel in result:
         assert list(panel.labels['label']) == ['1 node', '2 nodes', '4 nodes']
 
 
@@ -405,7 +411,7 @@ def test_odd_sizes_and_values_can_be_drawn(tmp_path, sizes, values):
     (1, '1 B'), (1024, '1 KiB'), (1536, '1.5 KiB'), (4194304, '4 MiB'),
     (0, '0 B'), (2 ** 31, '2 GiB'), (2 ** 41, '2048 GiB')])
 def test_sizes_for_people(size, text):
-    assert charts.human(size) == text
+    assert charts.size_text(size) == text
 
 
 def test_command_line(tmp_path):

@@ -38,7 +38,7 @@ def tao_record(metric='total_qps', value=9000.0, **columns) -> dict:
 
 def rows(servers=1, dip=(), ratio=0.89, cpu=(75.0, 20.0)) -> list[list]:
     """Points a second of a run; those of server 0 in `dip` do not count."""
-    found: list[list] = []
+    result: list[list] = []
     for second in range(1, 56):
         phase = next(p for end, p in PHASES if second <= end)
         for server in range(servers):
@@ -49,16 +49,16 @@ def rows(servers=1, dip=(), ratio=0.89, cpu=(75.0, 20.0)) -> list[list]:
             if second in dip and server == 0:
                 why, hit = LOW, 0.7
             total = 9000.0 * busy
-            found += [
+            result += [
                 [second + server / 10, f'server {server}', metric, value,
                  unit, phase, int(not why), why] for metric, value, unit in
                 (('fast_qps', total * hit, '1/s'),
                  ('slow_qps', total * (1 - hit), '1/s'),
                  ('total_qps', total, '1/s'), ('hit_rate', hit, '1'))]
-        found += [[second, 'cpu n1', metric, value, '%', phase, '', '']
+        result += [[second, 'cpu n1', metric, value, '%', phase, '', '']
                   for metric, value in zip(('cpu_total', 'cpu_user'), cpu,
                                            strict=False)]
-    return found
+    return result
 
 
 def attach(root: Path, record: dict, points: list[list]) -> Path:
@@ -96,14 +96,14 @@ def shown(tmp_path: Path) -> str:
 
 def read(tmp_path: Path, points: list[list]) -> series.Series:
     faults: list = []
-    found = series.read(attach(tmp_path, tao_record(), points), TAO.series,
+    result = series.read(attach(tmp_path, tao_record(), points), TAO.series,
                         faults)
     assert not faults
-    return series.Series(0, found)
+    return series.Series(0, result)
 
 
 def drawn(one: series.Series):
-    [options] = [options for kind, options in plots.checked(TAO)
+    [options] = [options for kind, options in plots.checked_entries(TAO)
                  if kind is timeline]
     return timeline.timeline(one.points, one.servers, 'title', TAO.bands,
                              **options)
@@ -166,8 +166,8 @@ def test_only_the_newest_run_of_a_case(tmp_path):
         old := tao_record(day=1), new := tao_record(day=2)])
     attach(tmp_path / 'perflogs', old, rows()).write_text('damaged')
     attach(tmp_path / 'perflogs', new, rows())
-    found = series.newest(perflogs.read(tmp_path / 'perflogs'))
-    assert len(found.series) == 1 and not found.faults
+    result = series.newest(perflogs.read(tmp_path / 'perflogs'))
+    assert len(result.series) == 1 and not result.faults
 
 
 def test_cases_are_bounded(tmp_path, monkeypatch):
@@ -175,42 +175,97 @@ def test_cases_are_bounded(tmp_path, monkeypatch):
     for day in range(5):
         record = tao_record(day=day, params=f'job={day}', case=f'c{day}')
         site(tmp_path, record, rows()[:6])
-    found = series.newest(perflogs.read(tmp_path / 'perflogs'))
-    assert len(found.series) == 2 and found.more == 3
+    result = series.newest(perflogs.read(tmp_path / 'perflogs'))
+    assert len(result.series) == 2 and result.more == 3
     code, words = page(tmp_path)
-    assert code == 0 and '3 older runs are not drawn' in words
+    assert code == 0 and '3 older sessions are not drawn' in words
 
 
 HEAD = ','.join(series.COLUMNS)
 GOOD = '1,server 0,total_qps,5,1/s,test,1,'
 
 
-@pytest.mark.parametrize(('text', 'line', 'reason'), [
-    ('', 1, 'the file is empty'),
-    ('{}\n', 1, 'not the header of a file of series'),
-    (f'{HEAD}\n', 1, 'no record after the header'),
-    (f'{HEAD}\n{GOOD}\n{GOOD[:-4]}', 3, 'the last line is cut off'),
-    (f'{HEAD}\n{GOOD}\n{GOOD[:-4]}\n', 3, '6 columns, not 8'),
-    (f'{HEAD}\n{GOOD}\n1,"x\n', 3, 'not a line of CSV'),
-    (f'{HEAD}\n{GOOD}\n{GOOD}\n', 3,
-     'second 1, series server 0, metric total_qps stands here twice'),
-    *[(f'{HEAD}\n{GOOD}\n{bad}\n', 3, reason) for bad, reason in (
-        ('x,server 0,total_qps,5,1/s,test,1,', "second 'x' is not a finite"),
-        ('-1,server 0,total_qps,5,1/s,test,1,', "second '-1' is less than"),
-        ('2,server 0,total_qps,nan,1/s,test,1,', "value 'nan' is not a"),
-        ('2,server 0,total_qps,,1/s,test,1,', "value '' is not a finite"),
-        ('2,server 0,total_qps,-5,1/s,test,1,', "value '-5' is less than 0"),
-        ('2,server x,total_qps,5,1/s,test,1,', "series 'server x' is not"),
-        ('2,disk n1,total_qps,5,1/s,test,1,', "series 'disk n1' is not"),
-        ('2,cpu,cpu_user,5,%,test,,', "series 'cpu' is not 'server N' or"),
-        ('2,server 0,cpu_user,5,%,test,1,', "metric 'cpu_user' is not one"),
-        ('2,server 0,total_qps,5,1/min,test,1,', "unit '1/min' of total_qps"),
-        ('2,server 0,total_qps,5,1/s,pause,1,', "phase 'pause' is not one"),
-        ('2,server 0,total_qps,5,1/s,test,,', "counts '' cannot be of a"),
-        ('2,cpu n1,cpu_user,5,%,test,1,', "counts '1' cannot be of a cpu"),
-        ('2,server 0,total_qps,5,1/s,test,0,', "counts '0' does not go"),
-        ('2,server 0,total_qps,5,1/s,test,1,low', "counts '1' does not go"),
-    )]])
+@pytest.mark.parametrize(
+    ('text', 'line', 'reason'),
+    [
+        ('', 1, 'the file is empty'),
+        ('{}\n', 1, 'the first line is not the header of a file of series'),
+        (f'{HEAD}\n', 1, 'the file has no record after the header'),
+        (f'{HEAD}\n{GOOD}\n{GOOD[:-4]}', 3, 'the last line is cut off'),
+        (f'{HEAD}\n{GOOD}\n{GOOD[:-4]}\n', 3, 'the line has 6 columns, not 8'),
+        (f'{HEAD}\n{GOOD}\n1,"x\n', 3, 'not a line of CSV'),
+        (
+            f'{HEAD}\n{GOOD}\n{GOOD}\n',
+            3,
+            'second 1, series server 0, metric total_qps occurs twice',
+        ),
+        *[
+            (f'{HEAD}\n{GOOD}\n{bad}\n', 3, reason)
+            for bad, reason in (
+                (
+                    'x,server 0,total_qps,5,1/s,test,1,',
+                    "second 'x' is not a finite",
+                ),
+                (
+                    '-1,server 0,total_qps,5,1/s,test,1,',
+                    "second '-1' is less than",
+                ),
+                (
+                    '2,server 0,total_qps,nan,1/s,test,1,',
+                    "value 'nan' is not a",
+                ),
+                (
+                    '2,server 0,total_qps,,1/s,test,1,',
+                    "value '' is not a finite",
+                ),
+                (
+                    '2,server 0,total_qps,-5,1/s,test,1,',
+                    "value '-5' is less than 0",
+                ),
+                (
+                    '2,server x,total_qps,5,1/s,test,1,',
+                    "series 'server x' is not",
+                ),
+                (
+                    '2,disk n1,total_qps,5,1/s,test,1,',
+                    "series 'disk n1' is not",
+                ),
+                (
+                    '2,cpu,cpu_user,5,%,test,,',
+                    "series 'cpu' is not 'server N' or",
+                ),
+                (
+                    '2,server 0,cpu_user,5,%,test,1,',
+                    "metric 'cpu_user' is not one",
+                ),
+                (
+                    '2,server 0,total_qps,5,1/min,test,1,',
+                    "unit '1/min' of total_qps",
+                ),
+                (
+                    '2,server 0,total_qps,5,1/s,pause,1,',
+                    "phase 'pause' is not one",
+                ),
+                (
+                    '2,server 0,total_qps,5,1/s,test,,',
+                    "counts '' is not allowed for a",
+                ),
+                (
+                    '2,cpu n1,cpu_user,5,%,test,1,',
+                    "counts '1' is not allowed for a cpu",
+                ),
+                (
+                    '2,server 0,total_qps,5,1/s,test,0,',
+                    "counts is '0' and why is",
+                ),
+                (
+                    '2,server 0,total_qps,5,1/s,test,1,low',
+                    "counts is '1' and why is",
+                ),
+            )
+        ],
+    ],
+)
 def test_a_damaged_file_is_a_fault(tmp_path, capsys, text, line, reason):
     file = site(tmp_path, tao_record(), [])
     file.write_text(text)
@@ -244,8 +299,8 @@ def test_a_case_cannot_lead_elsewhere(tmp_path):
     file = site(tmp_path, tao_record(), rows())
     make.write(tmp_path / 'perflogs', [
         tao_record(day=9, case=f'../{file.parent.name}')])
-    found = series.newest(perflogs.read(tmp_path / 'perflogs'))
-    assert found == series.Newest([], [], 0)
+    result = series.newest(perflogs.read(tmp_path / 'perflogs'))
+    assert result == series.Newest([], [], 0)
 
 
 def test_points_that_count_are_filled(tmp_path):
@@ -324,9 +379,9 @@ def test_an_invalid_run_says_what_made_it_so(tmp_path, reasons):
         (file.parent / 'invalid.txt').write_text('\n'.join(reasons) + '\n')
     code, words = page(tmp_path)
     assert code == 1
-    assert 'over time, 02 Nov 03:00, NOT VALID' in words
+    assert 'over time, 02 Nov 03:00 UTC, NOT VALID' in words
     [note] = re.findall(r'Not valid \(guard: validity\): (.*?) SVG', words)
-    assert note == ('; '.join(reasons) or 'nothing says why')
+    assert note == ('; '.join(reasons) or 'no reason was recorded')
 
 
 def test_version_2_has_its_own_bands(tmp_path):
@@ -348,7 +403,7 @@ def test_kept_metrics_of_a_refused_run_are_a_series_apart(tmp_path):
         9000.0: '', 99.0: 'not valid'}
     code, words = page(tmp_path)
     assert code == 1
-    assert 'guard: validity figures kept' in words
+    assert 'guard: validity values kept' in words
 
 
 def test_metrics_without_a_point_are_drawn_and_listed(tmp_path):
@@ -362,7 +417,7 @@ def test_metrics_without_a_point_are_drawn_and_listed(tmp_path):
     [data] = re.findall(r'<script id="data"[^>]*>(.*?)</script>',
                         shown(tmp_path), re.S)
     numbers = json.loads(data)['numbers']
-    found = {numbers['metrics'][row[2]][0]: row[4:9]
+    result = {numbers['metrics'][row[2]][0]: row[4:9]
              for row in numbers['rows']}
     # Newest, median, least and most of two runs.
-    assert found == {name: [2.5, 2.0, 1.5, 2.5, 2] for name in names}
+    assert result == {name: [2.5, 2.0, 1.5, 2.5, 2] for name in names}

@@ -17,13 +17,15 @@ def test_reach_is_the_tolerance_factor():
     z = NormalDist().inv_cdf(1 - 0.001 ** (1 / judged.MEASUREMENTS))
     assert pytest.approx(z, rel=1e-4) == judged.Z
     # z sqrt(1.2) sqrt(4 / chi2(0.01, 4)), by the tables.
-    assert spread.reach(5) == pytest.approx(judged.Z * math.sqrt(
+    assert spread.tolerance_factor(5) == pytest.approx(judged.Z * math.sqrt(
         1.2 * 4 / 0.29711))
     # Nine degrees of freedom by approximation would be near the table's.
-    assert spread.reach(13) == pytest.approx(judged.Z * math.sqrt(
+    assert spread.tolerance_factor(13) == pytest.approx(judged.Z * math.sqrt(
         14 / 13 * 10 / 2.55821), rel=0.02)
-    assert judged.Z < spread.reach(100000) < 1.02 * judged.Z
-    falling = [spread.reach(n) for n in (5, 6, 7, 8, 9, 12, 20, 40, 100)]
+    assert judged.Z < spread.tolerance_factor(100000) < 1.02 * judged.Z
+    falling = [
+        spread.tolerance_factor(n) for n in (5, 6, 7, 8, 9, 12, 20, 40, 100)
+    ]
     assert falling == sorted(falling, reverse=True)
 
 
@@ -34,7 +36,7 @@ def test_tolerance_is_the_largest_of_three():
     assert spread.tolerance([0.09] * 5, resolution=0.01) == 0.23
     noisy = [0.97, 1.0, 1.0, 1.0, 1.03]
     assert spread.tolerance(noisy) == pytest.approx(math.ceil(
-        100 * spread.reach(5) * np.std(noisy, ddof=1)) / 100)
+        100 * spread.tolerance_factor(5) * np.std(noisy, ddof=1)) / 100)
 
 
 def test_too_few_runs_or_no_centre_give_no_tolerance():
@@ -58,8 +60,8 @@ def test_runs_needed_is_the_inverse_of_the_tolerance():
         values = [1 - width, 1.0, 1 + width] * 4
         more = spread.runs_needed(values, 0.3)
         sigma = spread.spread(values)
-        assert spread.reach(12 + more) * sigma <= 0.3
-        assert more == 0 or spread.reach(11 + more) * sigma > 0.295
+        assert spread.tolerance_factor(12 + more) * sigma <= 0.3
+        assert more == 0 or spread.tolerance_factor(11 + more) * sigma > 0.295
     assert spread.runs_needed([0.5, 1.0, 1.5] * 4, 0.3) is None
     assert spread.runs_needed([0.05] * 5, 0.3, resolution=0.01) is None
 

@@ -61,7 +61,7 @@ def test_a_damaged_place_is_reported(tree, capsys):
     file = tree if tree.is_file() else next(tree.rglob('*.csv'))
     file.write_text(file.read_text() + '1,2\n')
     assert ask(tree, TIMES) == 1
-    assert f'{file}:4: 2 columns' in capsys.readouterr().err
+    assert f'{file}:4: the line has 2 columns' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(('question', 'why'), [

@@ -27,19 +27,19 @@ def sessions(worse=lambda case, session: 1.0, cases=CASES, count=SESSIONS,
     session)."""
     rng = random.Random(seed)
     lower = factory.METRICS[metric]['better'] == 'lower'
-    found = []
+    result = []
     for session in range(count):
         for case in range(cases):
             value = 10 * (case + 1) * worse(case, session) ** (
                 1 if lower else -1) * (1 + noise * rng.gauss(0, 1))
             if not skip(case, session):
-                found.append(factory.record(
+                result.append(factory.record(
                     metric, value, 8, day=session, case=f'{case:08x}',
                     params=f'program=osu_latency n={case}',
                     **{'nodes': f'n{case % 3}'} | {
                         key: one(case, session) if callable(one) else one
                         for key, one in more.items()}))
-    return found
+    return result
 
 
 def day(session):
@@ -60,9 +60,9 @@ def step(case, since, size=1.06):
 
 @pytest.mark.parametrize('metric', ['latency', 'bandwidth'])
 def test_a_step_of_one_metric_is_one_line(judge, metric):
-    found = judge(sessions(step(3, 35), metric=metric))
-    assert found.code == 1 and found.verdict == 'regressed'
-    line, = found.regressions
+    verdict_ = judge(sessions(step(3, 35), metric=metric))
+    assert verdict_.code == 1 and verdict_.verdict == 'regressed'
+    line, = verdict_.regressions
     assert (line.cases, line.metric, line.point) == (
         ['00000003'], metric, '8 B')
     assert abs(int(line.since[-2:]) - int(day(35)[-2:])) <= 1
@@ -72,46 +72,54 @@ def test_a_step_of_one_metric_is_one_line(judge, metric):
 
 
 def test_a_calm_history_is_good(judge):
-    found = judge(sessions())
-    assert (found.code, found.verdict, found.judged) == (0, 'good', CASES)
+    verdict_ = judge(sessions())
+    assert (verdict_.code, verdict_.verdict, verdict_.judged) == (
+        0,
+        'good',
+        CASES,
+    )
 
 
 def test_a_bad_node_is_one_line_with_its_cases(judge):
-    found = judge(sessions(lambda c, n: 1.06 if c % 3 == 1 and n > 34 else 1))
-    line, = found.regressions
+    verdict_ = judge(
+        sessions(lambda c, n: 1.06 if c % 3 == 1 and n > 34 else 1)
+    )
+    line, = verdict_.regressions
     assert (line.kind, line.group) == ('node', 'node n1 of alpha')
     assert sorted(line.cases) == [f'{c:08x}' for c in (1, 4, 7)]
 
 
 def test_a_bad_switch_is_one_line(judge):
     above = {f'n{n}': ['leaf1' if n < 2 else 'leaf2'] for n in range(3)}
-    found = judge(sessions(lambda c, n: 1.06 if c % 3 < 2 and n > 34 else 1),
-                  switches={'alpha': above})
-    line, = found.regressions
+    verdict_ = judge(
+        sessions(lambda c, n: 1.06 if c % 3 < 2 and n > 34 else 1),
+        switches={'alpha': above},
+    )
+    line, = verdict_.regressions
     assert (line.kind, line.group) == ('switch', 'switch leaf1 of alpha')
     assert len(line.cases) == 7
 
 
 def test_a_small_loss_of_all_is_seen_before_a_large_one_of_one(judge):
-    found = judge(sessions(lambda c, n: 1.012 if n > 36 else 1, cases=25))
-    line, = found.regressions
+    verdict_ = judge(sessions(lambda c, n: 1.012 if n > 36 else 1, cases=25))
+    line, = verdict_.regressions
     assert line.kind == 'partition' and len(line.cases) > 20
     assert 1.005 < line.ratio < 1.02
 
 
 def test_cases_that_share_nothing_are_lines_of_their_own(judge):
     some = {1, 3, 8}
-    found = judge(sessions(lambda c, n: 1.1 if c in some and n > 34 else 1))
-    assert sorted(line.case for line in found.regressions) == [
+    verdict_ = judge(sessions(lambda c, n: 1.1 if c in some and n > 34 else 1))
+    assert sorted(line.case for line in verdict_.regressions) == [
         f'{c:08x}' for c in sorted(some)]
 
 
 def test_what_changed_that_session_is_named(judge):
-    found = judge(sessions(
+    verdict_ = judge(sessions(
         lambda c, n: 1.1 if n >= 33 else 1,
         spec=lambda c, n: 'abc' if n < 33 else 'def',
         stack=lambda c, n: f'openmpi 5.0.{6 + (n >= 33)}'))
-    line, = found.regressions
+    line, = verdict_.regressions
     assert 'spec hash abc -> def' in line.cause
     assert 'openmpi 5.0.6 -> openmpi 5.0.7' in line.cause
 
@@ -121,59 +129,65 @@ def test_facts_of_nodes_are_compared_by_name(judge, tmp_path):
         path = tmp_path / 'alpha' / 'machines' / f'{name}.json'
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({'kernel': kernel, 'cpu': 'same'}))
-    found = judge(sessions(step(2, 33, 1.1), machine=lambda c, n:
+    verdict_ = judge(sessions(step(2, 33, 1.1), machine=lambda c, n:
                          'aaa' if n < 33 else 'bbb'))
-    assert found.regressions[0].cause == 'kernel 6.1 -> 6.2'
+    assert verdict_.regressions[0].cause == 'kernel 6.1 -> 6.2'
 
 
 def test_an_old_regression_is_told_until_it_is_over(judge):
-    found = judge(sessions(step(3, 12, 1.2)))
-    assert found.regressions[0].since == day(12)
+    verdict_ = judge(sessions(step(3, 12, 1.2)))
+    assert verdict_.regressions[0].since == day(12)
 
 
 def test_a_recovered_one_is_not(judge):
-    found = judge(sessions(lambda c, n: 1.2 if c == 3 and 20 < n < 37 else 1))
-    assert found.code == 0
+    verdict_ = judge(
+        sessions(lambda c, n: 1.2 if c == 3 and 20 < n < 37 else 1)
+    )
+    assert verdict_.code == 0
 
 
 def test_failures_are_those_of_the_report(judge):
-    found = judge([*sessions(), factory.record(
+    verdict_ = judge([*sessions(), factory.record(
         'completed', 0.0, day=SESSIONS - 1, repetition=0, params='x=1',
         case='dead', result='fail', guard='transport', reference='1.0')])
-    failure, = found.failures
+    failure, = verdict_.failures
     assert (failure.case, failure.guard) == ('dead', 'transport')
-    assert (found.code, found.verdict) == (1, 'failed')
+    assert (verdict_.code, verdict_.verdict) == (1, 'failed')
 
 
 def test_new_vanished_and_inconclusive_cases(judge):
-    found = judge(sessions(
+    verdict_ = judge(sessions(
         skip=lambda c, n: c == 1 and n < 37 or c == 2 and n > 30,
         result=lambda c, n: ('inconclusive' if c == 3 and n > 36
                              else 'no_reference'),
         worse=step(3, 37, 3.0)))
-    assert [c.case for c in found.not_enough] == ['00000001']
-    assert [c.case for c in found.stale] == ['00000002']
-    assert found.code == 0
+    assert [c.case for c in verdict_.not_enough] == ['00000001']
+    assert [c.case for c in verdict_.stale] == ['00000002']
+    assert verdict_.code == 0
 
 
 def test_few_sessions_judge_nothing(judge):
-    found = judge(sessions(step(1, 3, 2.0), count=6))
-    assert (found.code, found.judged, len(found.not_enough)) == (0, 0, CASES)
+    verdict_ = judge(sessions(step(1, 3, 2.0), count=6))
+    assert (verdict_.code, verdict_.judged, len(verdict_.not_enough)) == (
+        0,
+        0,
+        CASES,
+    )
 
 
 def test_speed_classes_are_histories_of_their_own(judge):
     def slow(c, n):
         return n % 4 == 0
 
-    found = judge(sessions(
+    verdict_ = judge(sessions(
         lambda c, n: 1.5 if slow(c, n) else 1,
         speed=lambda c, n: 'slow' if slow(c, n) else 'fast'))
-    assert found.code == 0
+    assert verdict_.code == 0
 
 
 def test_systems_are_judged_apart(judge):
-    found = judge([*sessions(), *sessions(step(4, 35), system='beta')])
-    line, = found.regressions
+    verdict_ = judge([*sessions(), *sessions(step(4, 35), system='beta')])
+    line, = verdict_.regressions
     assert (line.system, line.cases) == ('beta', ['00000004'])
 
 
@@ -182,16 +196,16 @@ def test_sessions_of_a_date_are_a_session(judge):
     again = [{**r, 'run': r['run'].replace('T03', 'T09'),
               'time': r['time'].replace('T03', 'T09')} for r in records]
     random.Random(2).shuffle(again)
-    found = judge([*again, *records])
-    assert found.session == day(SESSIONS - 1)
-    assert found.regressions[0].sessions <= 4
+    verdict_ = judge([*again, *records])
+    assert verdict_.session == day(SESSIONS - 1)
+    assert verdict_.regressions[0].sessions <= 4
 
 
 def test_a_session_in_the_past_knows_nothing_of_what_came_later(judge):
     records = sessions(step(3, 20, 1.2))
     assert judge(records, session=day(15)).code == 0
-    found = judge(records, session=day(25))
-    assert found.regressions[0].since == day(20)
+    verdict_ = judge(records, session=day(25))
+    assert verdict_.regressions[0].since == day(20)
 
 
 def test_a_session_that_is_not_there_is_an_error(judge):
@@ -207,18 +221,18 @@ def test_weekends_hide_nothing(judge):
     def weekend(n):
         return (factory.START + datetime.timedelta(days=n)).weekday() > 4
 
-    found = judge(sessions(lambda c, n: (1.08 if weekend(n) else 1) * (
+    verdict_ = judge(sessions(lambda c, n: (1.08 if weekend(n) else 1) * (
         1.06 if c == 3 and n > 62 else 1), count=70))
-    assert [line.case for line in found.regressions] == ['00000003']
+    assert [line.case for line in verdict_.regressions] == ['00000003']
 
 
 def test_zeros_and_constants(judge):
-    found = judge([
+    verdict_ = judge([
         *sessions(noise=0, cases=3, worse=step(1, 37, 1.2)),
         *[{**r, 'value': '0.0', 'check': 'Other'} for r in sessions(cases=2)]])
-    line, = found.regressions
+    line, = verdict_.regressions
     assert line.case == '00000001'
-    json.loads(found.json())
+    json.loads(verdict_.json())
 
 
 def run(capsys, *words):
@@ -229,20 +243,20 @@ def run(capsys, *words):
 def test_the_command_writes_text_json_and_junit(tmp_path, capsys):
     factory.write(tmp_path, sessions(step(3, 35)))
     words = '--perflogs', tmp_path, '--references', tmp_path / 'refs'
-    code, said = run(capsys, *words, '--json', tmp_path / 'v.json')
+    code, output = run(capsys, *words, '--json', tmp_path / 'v.json')
     assert code == 1
-    assert 'REGRESSED' in said.out and 'n=3' in said.out
-    assert 'to do:' in said.out
-    code, said = run(capsys, *words, '--json', '-')
-    data = json.loads(said.out)
+    assert 'REGRESSED' in output.out and 'n=3' in output.out
+    assert 'to do:' in output.out
+    code, output = run(capsys, *words, '--json', '-')
+    data = json.loads(output.out)
     assert data == json.loads((tmp_path / 'v.json').read_text())
     assert set(data) >= {'session', 'verdict', 'regressions', 'failures',
                          'improved', 'stale', 'not_enough'}
     assert set(data['regressions'][0]) >= {
         'system', 'partition', 'environ', 'check', 'case', 'cases', 'metric',
         'point', 'since', 'ratio', 'low', 'high', 'sure', 'cause'}
-    code, said = run(capsys, *words, '--junit', '-')
-    bad = [test.get('name') for test in ET.fromstring(said.out).iter(
+    code, output = run(capsys, *words, '--junit', '-')
+    bad = [test.get('name') for test in ET.fromstring(output.out).iter(
         'testcase') if test.find('failure') is not None]
     assert len(bad) == 1 and 'n=3' in bad[0]
 
@@ -252,8 +266,8 @@ def test_what_nothing_has_judged_is_no_pass_in_junit(tmp_path, capsys, count,
                                                      skipped):
     """Neither a reference nor, after few sessions, its history."""
     factory.write(tmp_path, sessions(count=count))
-    code, said = run(capsys, '--perflogs', tmp_path, '--junit', '-')
-    root = ET.fromstring(said.out)
+    code, output = run(capsys, '--perflogs', tmp_path, '--junit', '-')
+    root = ET.fromstring(output.out)
     assert code == 0 and len(list(root.iter('testcase'))) == CASES
     assert len(list(root.iter('skipped'))) == skipped
     suite, = root.iter('testsuite')
@@ -267,8 +281,8 @@ def test_exit_codes(tmp_path, capsys):
     assert run(capsys, '--perflogs', tmp_path)[0] == 0
     with open(path, 'a') as handle:
         handle.write('3,broken')
-    code, said = run(capsys, '--perflogs', tmp_path)
-    assert code == 1 and 'cut off' in said.err
+    code, output = run(capsys, '--perflogs', tmp_path)
+    assert code == 1 and 'cut off' in output.err
 
 
 @pytest.fixture
@@ -277,9 +291,9 @@ def regressed(tmp_path, capsys):
     ID."""
     factory.write(tmp_path, sessions(step(3, 30)))
     words = '--perflogs', tmp_path, '--references', tmp_path / 'refs'
-    code, said = run(capsys, *words, '--json', '-')
+    code, output = run(capsys, *words, '--json', '-')
     assert code == 1
-    return words, json.loads(said.out)['regressions'][0]['id']
+    return words, json.loads(output.out)['regressions'][0]['id']
 
 
 #: A day after all sessions here, and not over in any year.
@@ -290,39 +304,41 @@ SOON = str(max(datetime.date.today(), datetime.date(2026, 12, 31))
 def test_a_muted_regression_comes_back_after_its_date(tmp_path, capsys,
                                                       regressed):
     words, ident = regressed
-    code, said = run(capsys, 'mute', ident, *words, '--until', SOON,
+    code, output = run(capsys, 'mute', ident, *words, '--until', SOON,
                      '--reason', 'bad cable, #42')
-    assert code == 0 and f'{ident} is muted until {SOON}' in said.out
-    code, said = run(capsys, *words)
-    assert code == 0 and '0 regressions' not in said.out
-    assert f'Muted:\n  [{ident}]' in said.out
-    assert f'muted until {SOON}: bad cable, #42' in said.out
-    code, said = run(capsys, *words, '--json', '-')
-    found = json.loads(said.out)
-    assert code == 0 and not found['regressions']
-    assert [(one['reason'], one['until']) for one in found['muted']] == [
+    assert code == 0 and f'{ident} is muted until {SOON}' in output.out
+    code, output = run(capsys, *words)
+    assert code == 0 and '0 regressions' not in output.out
+    assert f'Muted:\n  [{ident}]' in output.out
+    assert f'muted until {SOON}: bad cable, #42' in output.out
+    code, output = run(capsys, *words, '--json', '-')
+    result = json.loads(output.out)
+    assert code == 0 and not result['regressions']
+    assert [(one['reason'], one['until']) for one in result['muted']] == [
         ('bad cable, #42', SOON)]
     path = tmp_path / 'refs' / 'verdict' / 'decisions.yaml'
     path.write_text(path.read_text().replace(SOON, day(SESSIONS - 2)))
-    code, said = run(capsys, *words)
-    assert code == 1 and f'Worse:\n  [{ident}]' in said.out
+    code, output = run(capsys, *words)
+    assert code == 1 and f'Regressed:\n  [{ident}]' in output.out
 
 
 def test_an_accepted_regression_starts_a_new_baseline(tmp_path, capsys,
                                                       regressed):
     words, ident = regressed
-    code, said = run(capsys, 'accept', ident[:5], *words)
-    assert code == 0, said.err
+    code, output = run(capsys, 'accept', ident[:5], *words)
+    assert code == 0, output.err
     assert f'{ident} is accepted: the baseline begins on {day(30)}' in (
-        said.out)
-    code, said = run(capsys, *words)
-    assert code == 0 and 'Worse' not in said.out and 'Muted' not in said.out
+        output.out)
+    code, output = run(capsys, *words)
+    assert (
+        code == 0 and 'Worse' not in output.out and 'Muted' not in output.out
+    )
     # It does not end. Later values are compared with the new level.
     later = sessions(lambda case, session: 1.0 if case != 3 or session < 30
                    else 1.06 if session < 60 else 1.12, count=70)
     factory.write(tmp_path, later)
-    code, said = run(capsys, *words, '--json', '-')
-    one, = json.loads(said.out)['regressions']
+    code, output = run(capsys, *words, '--json', '-')
+    one, = json.loads(output.out)['regressions']
     assert code == 1 and one['since'] == day(60)
     assert one['before'] == pytest.approx(40 * 1.06, rel=0.01)
 
@@ -331,36 +347,47 @@ def test_a_muted_regression_can_be_accepted(capsys, regressed):
     words, ident = regressed
     run(capsys, 'mute', ident, *words, '--until', SOON, '--reason', 'x')
     assert run(capsys, 'accept', ident, *words)[0] == 0
-    code, said = run(capsys, *words)
-    assert code == 0 and 'Muted' not in said.out
+    code, output = run(capsys, *words)
+    assert code == 0 and 'Muted' not in output.out
 
 
 @pytest.mark.parametrize('action, options, words', [
     ('accept', ['nope'], ["no regression has the ID 'nope'", 'latency at 8 B',
-                          'these exist: [']),
-    ('accept', [''], ["no regression has the ID ''", 'these exist: [']),
+                          'the verdict has [']),
+    ('accept', [''], ["no regression has the ID ''", 'the verdict has [']),
     ('mute', ['nope', '--until', SOON, '--reason', 'x'],
-     ["no regression has the ID 'nope'", 'these exist: [']),
+     ["no regression has the ID 'nope'", 'the verdict has [']),
     ('mute', ['ID', '--until', '2020-01-31', '--reason', 'x'],
-     ['--until 2020-01-31 is over: today is '])])
+     ['--until 2020-01-31 is in the past: today is '])])
 def test_what_cannot_be_decided(capsys, regressed, action, options, words):
     where, ident = regressed
     options = [ident if word == 'ID' else word for word in options]
-    code, said = run(capsys, action, *options, *where)
-    assert code == 2 and not said.out
+    code, output = run(capsys, action, *options, *where)
+    assert code == 2 and not output.out
     for text in words:
-        assert text in said.err
+        assert text in output.err
     assert run(capsys, *where)[0] == 1, 'nothing was written'
 
 
-@pytest.mark.parametrize('options, words', [
-    (['--until', '31.1.2027', '--reason', 'x'],
-     "argument --until: '31.1.2027' is not a date like 2027-05-01"),
-    (['--until', '2027-02-30', '--reason', 'x'],
-     "argument --until: '2027-02-30' is not a date like 2027-05-01"),
-    (['--until', SOON, '--reason', ' '], 'argument --reason: it is empty'),
-    (['--until', SOON], 'required: --reason'),
-    (['--reason', 'x'], 'required: --until')])
+@pytest.mark.parametrize(
+    'options, words',
+    [
+        (
+            ['--until', '31.1.2027', '--reason', 'x'],
+            "argument --until: '31.1.2027' is not a date like 2027-05-01",
+        ),
+        (
+            ['--until', '2027-02-30', '--reason', 'x'],
+            "argument --until: '2027-02-30' is not a date like 2027-05-01",
+        ),
+        (
+            ['--until', SOON, '--reason', ' '],
+            'argument --reason: the text is empty',
+        ),
+        (['--until', SOON], 'required: --reason'),
+        (['--reason', 'x'], 'required: --until'),
+    ],
+)
 def test_a_mute_needs_a_date_and_a_reason(capsys, options, words):
     with pytest.raises(SystemExit) as end:
         verdict.main(['mute', '3f2a91c0', *options])
@@ -370,30 +397,30 @@ def test_a_mute_needs_a_date_and_a_reason(capsys, options, words):
 @pytest.mark.parametrize('row, words', [
     ('{id: 1}', 'entry 1: expected the keys id, '),
     ('{id: a, kind: muted, since: 2026-01-01, until: null, reason: x, '
-     'decided: 2026-01-01, figures: [a]}', 'until: expected a date'),
+     'decided: 2026-01-01, metrics: [a]}', 'until: expected a date'),
     ('{id: a, kind: muted, since: 2026-01-01, until: 2026-02-01, reason: "", '
-     'decided: 2026-01-01, figures: [a]}', 'reason: a muted regression needs'),
+     'decided: 2026-01-01, metrics: [a]}', 'reason: a muted regression needs'),
     ('{id: a, kind: accepted, since: 2026-01-01, until: 2026-02-01, '
-     'reason: x, decided: 2026-01-01, figures: [a]}',
+     'reason: x, decided: 2026-01-01, metrics: [a]}',
      'until: expected null'),
     ('{id: a, kind: fault, since: 2026-01-01, until: 2026-02-01, reason: x, '
-     'decided: 2026-01-01, figures: [a]}',
+     'decided: 2026-01-01, metrics: [a]}',
      "kind: 'fault' is not one of accepted, muted")])
 def test_damaged_decisions_are_an_error(tmp_path, capsys, regressed, row,
                                         words):
     path = tmp_path / 'refs' / 'verdict' / 'decisions.yaml'
     path.parent.mkdir(parents=True)
     path.write_text(f'- {row}\n')
-    code, said = run(capsys, *regressed[0])
+    code, output = run(capsys, *regressed[0])
     assert code == 2 and f'decisions.yaml: entry 1: {words}'.replace(
-        'entry 1: entry 1', 'entry 1') in said.err
+        'entry 1: entry 1', 'entry 1') in output.err
 
 
 def test_reruns_are_asked_for_and_taken(tmp_path, capsys):
     records = sessions(step(3, SESSIONS - 1, 1.06))
     factory.write(tmp_path, records)
-    code, said = run(capsys, '--perflogs', tmp_path, '--print-rerun-options')
-    assert '-n /00000003' in said.out.splitlines()[0]
+    code, output = run(capsys, '--perflogs', tmp_path, '--print-rerun-options')
+    assert '-n /00000003' in output.out.splitlines()[0]
     last = [r for r in records[-CASES:] if r['case'] == '00000003']
     for n in range(4, 9):
         factory.write(tmp_path, [
@@ -401,8 +428,8 @@ def test_reruns_are_asked_for_and_taken(tmp_path, capsys):
              'time': r['time'].replace('T03', f'T0{n}'),
              'value': repr(40 * 1.06 * (1 + 0.002 * (n - 6)))}
             for r in last])
-    found = verdict.judge(perflogs.read(tmp_path))
-    assert [line.case for line in found.regressions] == ['00000003']
+    verdict_ = verdict.judge(perflogs.read(tmp_path))
+    assert [line.case for line in verdict_.regressions] == ['00000003']
 
 
 @pytest.mark.parametrize('seed', range(8))
@@ -423,18 +450,18 @@ def test_report_verdict_and_their_exit_codes_agree_on_every_case(
             result='fail', guard='missing', reference='1.0'))
     factory.write(tmp_path / 'logs', records)
     frame = perflogs.read(tmp_path / 'logs')
-    found = verdict.of_records(frame, [str(tmp_path / 'logs')])
-    rows, counts = Page(frame).verdicts()
-    failed = {(s.params, s.environ) for s in found.results
+    verdict_ = verdict.of_records(frame, [str(tmp_path / 'logs')])
+    rows, counts = Page(frame).table_rows()
+    failed = {(s.params, s.environ) for s in verdict_.results
               if s.failed}
-    assert {f.params for f in found.failures} == {p for p, _ in failed}
+    assert {f.params for f in verdict_.failures} == {p for p, _ in failed}
     assert len(failed) == len({(r['program'], r['label'], r['place'])
                                for r in rows if r['result'] in
                                results.FAILED})
-    assert found.code == int(bool(
-        found.regressions or any(counts[r] for r in results.FAILED)))
-    told = {case for line in found.regressions for case in line.cases}
-    assert told == {s.case for s in found.results if s.regressions}
+    assert verdict_.code == int(bool(
+        verdict_.regressions or any(counts[r] for r in results.FAILED)))
+    reported = {case for line in verdict_.regressions for case in line.cases}
+    assert reported == {s.case for s in verdict_.results if s.regressions}
 
 
 # What failed, why and where; what changed ----------------------------------
@@ -442,21 +469,28 @@ def test_report_verdict_and_their_exit_codes_agree_on_every_case(
 def test_a_bad_node_of_jobs_on_several_nodes_is_one_line(judge):
     """Their nodes stand in a record with blanks between them."""
     pairs = ['n1 n3', 'n2 n4', 'n1 n4', 'n2 n3', 'n1 n2', 'n3 n4']
-    found = judge(sessions(
+    verdict_ = judge(sessions(
         lambda c, n: 1.1 if 'n2' in pairs[c] and n > 34 else 1, cases=6,
         nodes=lambda c, n: pairs[c]))
-    line, = found.regressions
+    line, = verdict_.regressions
     assert (line.kind, line.group) == ('node', 'node n2 of alpha')
 
 
-@pytest.mark.parametrize('where, words', [
-    (lambda c, n: f'n{c} n{c + 1}', ' % sure [ran on n3 n4]'),
-    (lambda c, n: f'n{c} n{c + n % 2}', ' % sure'),     # not always the same
-    (lambda c, n: 'n3 n4', ' % sure')])                 # there are no others
+@pytest.mark.parametrize(
+    'where, words',
+    [
+        (lambda c, n: f'n{c} n{c + 1}', ' % certain [ran on n3 n4]'),
+        (
+            lambda c, n: f'n{c} n{c + n % 2}',
+            ' % certain',
+        ),  # not always the same
+        (lambda c, n: 'n3 n4', ' % certain'),
+    ],
+)  # there are no others
 def test_a_metric_is_told_with_its_nodes(judge, where, words):
     """Nobody knows which of the two it was: it is one of them."""
-    found = judge(sessions(step(3, 35), nodes=where))
-    line, = found.regressions
+    verdict_ = judge(sessions(step(3, 35), nodes=where))
+    line, = verdict_.regressions
     assert telling.regression(line)[0].endswith(words)
 
 
@@ -466,17 +500,17 @@ def test_a_metric_is_told_with_its_nodes(judge, where, words):
     ({'version': lambda c, n: '7.5' if n < SESSIONS - 1 else '7.6'},
      'program version 7.5 -> 7.6'),
     ({'binding': lambda c, n: f'n{n}:0-1' if n < SESSIONS - 1 else 'n1:0'},
-     'CPUs of a rank 2 -> 1')])
+     'CPUs per rank 2 -> 1')])
 def test_a_changed_environment_is_told_once(judge, more, words):
     """Though no metric changed with it; other nodes are no change."""
-    found = judge(sessions(nodes=lambda c, n: f'n{(c + n) % 5}', **more))
-    change, = found.changed
+    verdict_ = judge(sessions(nodes=lambda c, n: f'n{(c + n) % 5}', **more))
+    change, = verdict_.changed
     assert (change.what, change.system, len(change.cases)) == (
         words, 'alpha', CASES)
-    assert (found.code, found.verdict) == (0, 'good')
-    text = '\n'.join(telling.lines(found))
+    assert (verdict_.code, verdict_.verdict) == (0, 'good')
+    text = '\n'.join(telling.lines(verdict_))
     assert '1 change of the environment' in text
-    assert (f'Changed environment:\n  {words}: 10 cases on alpha '
+    assert (f'Changed environment:\n  {words}: 10 test cases on alpha '
             '(cpu openmpi)') in text
     assert not judge_before(more).changed
 
@@ -490,10 +524,10 @@ def judge_before(more):
 
 
 def test_a_version_that_begins_a_history_of_its_own_is_told(judge):
-    found = judge(sessions(
+    verdict_ = judge(sessions(
         family='keyvalue', check='StoreServes', metric='latency_p50',
         program='valkey', version=lambda c, n: f'8.{n >= SESSIONS - 1:d}'))
-    change, = found.changed
+    change, = verdict_.changed
     assert change.what == 'program version 8.0 -> 8.1'
 
 
@@ -504,7 +538,7 @@ def failed(case, on, guard='rows', **more):
         reference='1.0', **more)
 
 
-def test_failures_say_why_and_what_they_have_in_common(judge, tmp_path):
+def test_failures_say_why_and_what_they_have_shared_nodes(judge, tmp_path):
     records = [failed(1, 'n1 n2'), failed(2, 'n2 n3'), failed(3, 'n4', 'x')]
     folder = tmp_path / 'alpha' / 'sessions'
     folder.mkdir(parents=True)
@@ -514,25 +548,27 @@ def test_failures_say_why_and_what_they_have_in_common(judge, tmp_path):
                     'reason': reason}) + '\n' for case, reason in (
                         (1, 'rows: run.1.out:12: the table ends'),
                         (3, 'what it said'))))
-    found = judge([*sessions(), *records])
-    text = '\n'.join(telling.lines(found))
+    verdict_ = judge([*sessions(), *records])
+    text = '\n'.join(telling.lines(verdict_))
     assert ('x=1 on alpha:cpu openmpi: rows: run.1.out:12: the table ends '
             '[ran on n1 n2]') in text
     assert 'x=2 on alpha:cpu openmpi: rows [ran on n2 n3]' in text
     assert 'x=3 on alpha:cpu openmpi: x: what it said [ran on n4]' in text
-    assert ('2 cases on alpha failed by rows, and all of them ran on n2'
-            ) in text
+    assert (
+        '2 test cases on alpha failed because of guard rows; all of them ran '
+        'on n2'
+    ) in text
     # On the same nodes, or on none in common, nothing is to be told.
     for on in ('n1 n2', 'n3 n4'):
-        assert not list(telling.in_common(judge([
+        assert not list(telling.shared_nodes(judge([
             *sessions(), failed(1, 'n1 n2'), failed(2, on)]).failures[-2:]))
 
 
 def test_a_change_counts_each_partition_of_a_case(judge):
-    found = judge([record for part in ('one', 'two') for record in sessions(
+    verdict_ = judge([record for part in ('one', 'two') for record in sessions(
         cases=2, partition=part,
         spec=lambda c, n: 'a' if n < SESSIONS - 1 else 'b')])
-    change, = found.changed
+    change, = verdict_.changed
     assert len(change.cases) == 4
     assert change.where == ['one openmpi', 'two openmpi']
 
@@ -551,20 +587,20 @@ def test_a_group_keeps_its_history_when_a_regression_is_over(judge):
 
 def test_cases_of_two_sources_are_told_apart(judge, tmp_path):
     """Though ReFrame's hash is the same; and so are the lines' ids."""
-    found = judge([
+    verdict_ = judge([
         *sessions(step(1, 35, 1.2), source='embedded'),
         *sessions(step(1, 35, 1.3), source='spack', seed=2),
         factory.record('bandwidth', 1.0, 8, day=SESSIONS - 1, case='00000002',
                        params='program=osu_latency n=2', source='spack',
                        result='fail', reference='30.0', lower='-0.2',
                        repetition=0)])
-    assert len({line.id for line in found.regressions}) == 2
+    assert len({line.id for line in verdict_.regressions}) == 2
     assert sorted((s.source, s.params[-1], s.result, len(s.regressions))
-                  for s in found.results if not s.good) == [
+                  for s in verdict_.results if not s.good) == [
         ('embedded', '1', 'no_reference', 1),
         ('spack', '1', 'no_reference', 1),
         ('spack', '2', 'fail', 0)]
-    [suite] = ET.fromstring(telling.junit(found))
+    [suite] = ET.fromstring(telling.junit(verdict_))
     failed = {test.get('name').partition('n=')[2]: test.find('failure').get(
         'type') for test in suite if test.find('failure') is not None}
     assert failed == {'1 @openmpi [osu_latency embedded]': 'regressed',
@@ -573,8 +609,10 @@ def test_cases_of_two_sources_are_told_apart(judge, tmp_path):
 
 
 def test_a_case_that_failed_without_a_guard_or_a_metric(judge):
-    found = judge([*sessions(), factory.record(
+    verdict_ = judge([*sessions(), factory.record(
         'completed', 0.0, day=SESSIONS - 1, repetition=0, params='x=1',
         case='dead', result='fail', reference='1.0')])
-    assert 'x=1 on alpha:cpu openmpi: it did not run to its end' in '\n'.join(
-        telling.lines(found))
+    assert (
+        'x=1 on alpha:cpu openmpi: the test case did not complete'
+        in '\n'.join(telling.lines(verdict_))
+    )

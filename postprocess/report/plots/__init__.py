@@ -1,4 +1,4 @@
-"""Figures of the page: a module of this folder for each kind.
+"""Plots of the page: a module of this folder for each kind.
 
 A family says in its family.yaml which plots are drawn of it:
 
@@ -74,10 +74,10 @@ class Drawing:
     #: Shown below it, in red.
     note: str = ''
 
-    def made_of(self) -> str:
-        """The same for plots that look the same: a hash of the arguments,
+    def content_hash(self) -> str:
+        """A hash that is equal for plots that look the same: of the arguments,
         and of all that draws them."""
-        digest = hashlib.sha256(_drawers())
+        digest = hashlib.sha256(_drawing_code())
         digest.update(f'{self.chart.__module__} {self.chart.__name__}'
                       .encode())
         for arg in self.args:
@@ -91,7 +91,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Records:
-    """What plots of one family are made of."""
+    """The records of one family for its plots."""
     #: '' where they are of several (`plumb plot`).
     family: str
     #: Columns: `drawn`. A record is the `judged` one of its run, or a
@@ -109,7 +109,7 @@ class Records:
 
     @functools.cached_property
     def spreads(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Of the samples: summary.spreads."""
+        """summary.spreads of the samples."""
         return summary.spreads(self.frame[self.frame['sample']
                                           & self.frame['point'].notna()])
 
@@ -163,14 +163,14 @@ class Panel:
         return self.of(self.records.points)
 
     def of(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """What is of this metric and these series, with labels; a plot
+        """The rows of this metric and these series, with labels; a plot
         depends on the columns that it takes from it."""
-        mine = frame[(frame['metric'] == self.metric)
+        rows = frame[(frame['metric'] == self.metric)
                      & frame['kind'].isin(self.labels.index)]
         names = self.labels['label'].to_dict()
         place = {kind: n for n, kind in enumerate(self.labels.index)}
-        return mine.assign(
-            label=mine['kind'].map(names), place=mine['kind'].map(place)
+        return rows.assign(
+            label=rows['kind'].map(names), place=rows['kind'].map(place)
             ).sort_values(['place', 'speed'], kind='stable')
 
     def drawing(self, kind: str, chart: Callable[..., Figure],
@@ -186,8 +186,8 @@ class Panel:
 
 
 @functools.cache
-def _drawers() -> bytes:
-    """What a plot depends on besides its arguments."""
+def _drawing_code() -> bytes:
+    """All code that a plot depends on besides its arguments."""
     folder = Path(__file__).parent
     return b''.join(
         [importlib.metadata.version('matplotlib').encode()]
@@ -207,7 +207,7 @@ def module(kind: str) -> ModuleType:
     return importlib.import_module(f'{__name__}.{kind}')
 
 
-def checked(family: Family | None
+def checked_entries(family: Family | None
             ) -> list[tuple[ModuleType, dict[str, Any]]]:
     """Kinds and options of a family's plots, all of them known and well.
 
@@ -216,10 +216,10 @@ def checked(family: Family | None
     """
     entries = family.plots if family and family.plots else DEFAULT
     file = f'checks/{family.name}/family.yaml' if family else 'DEFAULT'
-    return [check(entry, family, file) for entry in entries]
+    return [check_entry(entry, family, file) for entry in entries]
 
 
-def check(entry: Mapping[str, Any], family: Family | None, file: str
+def check_entry(entry: Mapping[str, Any], family: Family | None, file: str
           ) -> tuple[ModuleType, dict[str, Any]]:
     """Kind and options of an entry of a file.
 
@@ -235,23 +235,23 @@ def check(entry: Mapping[str, Any], family: Family | None, file: str
     if kind not in kinds():
         raise fault('kind', f'kind {kind!r} is not one of '
                     f"{', '.join(kinds())} (a kind is a module of "
-                    f'postprocess/report/plots/){nearest(kind, kinds())}')
+                    f'postprocess/report/plots/){suggestion(kind, kinds())}')
     options = module(kind).OPTIONS
     for key in entry:
         if key != 'kind' and key not in options:
             allowed = ', '.join(options) or 'none'
             raise fault(key, f'{kind} has no option {key!r} (allowed: '
-                        f'{allowed}){nearest(key, options)}')
-    found = {}
+                        f'{allowed}){suggestion(key, options)}')
+    parsed = {}
     for key, parse in options.items():
         try:
-            found[key] = parse(entry.get(key), family)
+            parsed[key] = parse(entry.get(key), family)
         except ValueError as err:
             raise fault(key, f'{kind}: {key}: {err}') from None
-    return module(kind), found
+    return module(kind), parsed
 
 
-def nearest(word: Any, known: Any) -> str:
+def suggestion(word: Any, known: Any) -> str:
     near = difflib.get_close_matches(str(word), list(known), 1)
     return f"; did you mean '{near[0]}'?" if near else ''
 
@@ -271,7 +271,7 @@ def metrics(value: Any, family: Family | None = None
     for name in names:
         if name not in perflogs.metrics():
             raise ValueError(f'{name!r} is not a metric'
-                             + nearest(name, perflogs.metrics()))
+                             + suggestion(name, perflogs.metrics()))
     return tuple(names)
 
 
@@ -286,14 +286,14 @@ def where(value: Any, family: Family | None = None
     if not isinstance(value, Mapping):
         raise ValueError(f'{value!r} is not a mapping of fields to patterns, '
                          "such as {program: 'x_*', num_nodes: 2}")
-    found = []
+    conditions = []
     for name, patterns in value.items():
         patterns = patterns if isinstance(patterns, list) else [patterns]
-        if not patterns or any(isinstance(one, dict | list | None)
-                               for one in patterns):
+        if not patterns or any(isinstance(pattern, dict | list | None)
+                               for pattern in patterns):
             raise ValueError(f'{name}: {patterns!r} is not a pattern')
-        found.append((fields(name)[0], tuple(map(str, patterns))))
-    return tuple(found)
+        conditions.append((fields(name)[0], tuple(map(str, patterns))))
+    return tuple(conditions)
 
 
 def fields(value: Any, family: Family | None = None) -> naming.Names:
@@ -330,13 +330,13 @@ def sizes(value: Any, family: Family | None = None) -> tuple[Any, ...]:
 
     :raises ValueError: what is wrong with it
     """
-    found = value if isinstance(value, list) else [value] * (
+    choices = value if isinstance(value, list) else [value] * (
         value is not None)
-    for one in found:
-        if one not in ('smallest', 'largest') and type(one) is not int:
-            raise ValueError(f'{one!r} is not a size in B, smallest or '
+    for size in choices:
+        if size not in ('smallest', 'largest') and type(size) is not int:
+            raise ValueError(f'{size!r} is not a size in B, smallest or '
                              'largest')
-    return tuple(found)
+    return tuple(choices)
 
 
 #: Options of kinds that are made of records: which, and how they stand.
@@ -345,7 +345,7 @@ CHOICE = {'metric': metrics, 'where': where, 'by': fields, 'panel': fields,
 
 
 def without_curves(records: Records) -> Records:
-    """The same with those points alone that are of the whole run, and of
+    """The records with only the points of whole programs, and of
     test cases with a single size."""
     points = records.points
     one = points.groupby(['kind', 'metric'], observed=True)[
@@ -354,18 +354,18 @@ def without_curves(records: Records) -> Records:
 
 
 def at_size(points: pd.DataFrame, family: str, metric: str,
-            wanted: tuple[Any, ...]) -> pd.DataFrame:
+            choices: tuple[Any, ...]) -> pd.DataFrame:
     """Points of the whole run; else of one size, the same for all that have
     it: the first wanted one."""
     whole = points[points['point'].isna()]
     if len(whole):
         return whole
     there = points['point']
-    if not wanted:
-        wanted = next((tuple(rule.get('at', ())) for rule in
+    if not choices:
+        choices = next((tuple(rule.get('at', ())) for rule in
                        judged.table().get(family, ())
                        if rule['metric'] == metric), ())
-    for size in (*wanted, 'largest'):
+    for size in (*choices, 'largest'):
         size = {'smallest': there.min(), 'largest': there.max()}.get(
             size, size)
         if (there == size).any():
@@ -373,15 +373,15 @@ def at_size(points: pd.DataFrame, family: str, metric: str,
     return whole
 
 
-def at_words(points: pd.DataFrame) -> str:
+def size_suffix(points: pd.DataFrame) -> str:
     """' at 8 B', where all points are of that size."""
     sizes = points['point'].unique()
-    return (f' at {charts.human(sizes[0])}'
+    return (f' at {charts.size_text(sizes[0])}'
             if len(sizes) == 1 and sizes[0] == sizes[0] else '')
 
 
 def main_metrics(family: str, names: set[str]) -> list[str]:
-    """What the page shows first: those metrics that are judged, or the first
+    """The metrics that the page shows first: the judged ones, or the first
     one with a better and a worse side.
 
     :param names: metrics that there are
@@ -394,7 +394,7 @@ def main_metrics(family: str, names: set[str]) -> list[str]:
                        and m not in (*TIMES, 'worst_ratio', 'completed')][:1]
 
 
-def chosen(table: pd.DataFrame,
+def matching_kinds(table: pd.DataFrame,
            where: tuple[tuple[str, tuple[str, ...]], ...]) -> pd.DataFrame:
     """The rows whose fields match."""
     for name, patterns in where:
@@ -414,28 +414,53 @@ def panels(records: Records, metric: tuple[str, ...] = (),
 
     :param merge: fields that tell no series apart: test cases that differ in
         nothing else are points of one
-    :param most: series in a plot, where that is not what all have
+    :param maximum: series in a plot, where that is not what all have
     :param drop: of some kinds, fields that tell no series apart
     """
-    table = chosen(records.table, where)
+    table = matching_kinds(records.table, where)
     have: dict[str, set[int]] = {}
     for kind, name in records.points[['kind', 'metric']].drop_duplicates(
             ).itertuples(index=False):
         have.setdefault(str(name), set()).add(kind)
     programs = ([('', table)] if by else list(table.groupby('program')))
-    for program, mine in programs:
+    for program, kinds_of_program in programs:
         there = {name for name, kinds in have.items()
-                 if not kinds.isdisjoint(mine.index)}
-        names = [name for name in metric or main_metrics(
-            records.family or (mine['family'].iloc[0] if len(mine) else ''),
-            there) if name in there]
+                 if not kinds.isdisjoint(kinds_of_program.index)}
+        names = [
+            name
+            for name in metric
+            or main_metrics(
+                records.family
+                or (
+                    kinds_of_program['family'].iloc[0]
+                    if len(kinds_of_program)
+                    else ''
+                ),
+                there,
+            )
+            if name in there
+        ]
         for name in names:
-            some = mine[mine.index.isin(have[name])]
-            labels = naming.named(some.drop(columns=[field for field in (
-                *merge, *(drop(some) if drop else ())) if field in some]),
-                by, panel, maximum)
+            with_metric = kinds_of_program[
+                kinds_of_program.index.isin(have[name])
+            ]
+            labels = naming.labels_of(
+                with_metric.drop(
+                    columns=[
+                        field
+                        for field in (
+                            *merge,
+                            *(drop(with_metric) if drop else ()),
+                        )
+                        if field in with_metric
+                    ]
+                ),
+                by,
+                panel,
+                maximum,
+            )
             # Plots of a refused run, where they were kept, stand apart.
-            labels['label'] = (labels['label'] + some['valid'].map(
+            labels['label'] = (labels['label'] + with_metric['valid'].map(
                 {True: '', False: ', not valid'})).str.removeprefix(', ')
             head = ': '.join(filter(None, [title or program, name]))
             for split, part in labels.groupby('panel', sort=False):
@@ -454,7 +479,7 @@ def natural(text: str) -> str:
 
 
 def limits(panel: Panel) -> list[Mapping[str, Any]]:
-    """What physics says of a panel's metric, where it is the same for all of
+    """The physical limits of a panel's metric that are the same for all of
     its series; without what only the site's devices tell."""
     family = families().get(panel.records.family)
     params = panel.records.table.loc[panel.labels.index, 'params']
@@ -471,12 +496,12 @@ def drawings(records: Records, family: Family | None
 
     :raises PlotError: an entry of its `plots` is wrong
     """
-    found: list[Drawing] = []
+    all_drawings: list[Drawing] = []
     reading: dict[str, None] = {}
-    for kind, options in checked(family):
-        mine = list(kind.drawings(records, **options))
-        found += mine
-        if mine:
+    for kind, options in checked_entries(family):
+        of_kind = list(kind.drawings(records, **options))
+        all_drawings += of_kind
+        if of_kind:
             reading[kind.READING] = None
     # Two entries may ask for the same plot.
-    return list({d.name: d for d in found}.values()), list(reading)
+    return list({d.name: d for d in all_drawings}.values()), list(reading)

@@ -14,8 +14,8 @@ from . import (
     Drawing,
     Records,
     at_size,
-    at_words,
     panels,
+    size_suffix,
     sizes,
     without_curves,
 )
@@ -50,7 +50,7 @@ def drawings(records: Records, by: naming.Names = (),
         group = (records.table[first].reindex(points['kind']).to_numpy()
                  if by and first in records.table else '')
         yield panel.drawing('bars', bars, points.assign(group=group)[COLUMNS],
-                            panel.title + at_words(points)
+                            panel.title + size_suffix(points)
                             + ', newest session', panel.unit)
 
 
@@ -60,37 +60,37 @@ def bars(frame: pd.DataFrame, title: str, unit: str) -> Figure:
     :param frame: COLUMNS, a row a series; bars of a `group` have a colour
     """
     charts._matplotlib()
-    names = [charts.name(label, speed) for label, speed in zip(
+    names = [charts.series_name(label, speed) for label, speed in zip(
         frame['label'], frame['speed'], strict=True)]
     groups = list(dict.fromkeys(frame['group']))
     rows = np.arange(len(frame))
     values = frame['value'].to_numpy()
     figure, axes = charts.figure(title, [], height=0.35 + 0.24 * len(frame),
                                  names_beside=max(map(len, names)))
-    colours = [charts.COLOURS[groups.index(one) % len(charts.COLOURS)]
-               for one in frame['group']]
+    colours = [charts.COLOURS[groups.index(row) % len(charts.COLOURS)]
+               for row in frame['group']]
     top = np.nanmax([*values, *frame['maximum'], *frame['reference'], 0]) or 1
     minimum = values[values > 0].min() if (values > 0).any() else top
     wide = top > 60 * minimum
     start = minimum / 3 if wide else 0.0
     axes.barh(rows, values - start, left=start, height=0.62, color=colours,
               alpha=0.75, lw=0)
-    for y, one in zip(rows, frame.itertuples(), strict=True):
-        if one.runs > 1:
+    for y, row in zip(rows, frame.itertuples(), strict=True):
+        if row.runs > 1:
             axes.plot(
-                [one.minimum, one.maximum], [y, y], color=charts.INK, lw=1
+                [row.minimum, row.maximum], [y, y], color=charts.INK, lw=1
             )
-        if one.reference == one.reference:
-            axes.plot([one.reference] * 2, [y - 0.4, y + 0.4],
+        if row.reference == row.reference:
+            axes.plot([row.reference] * 2, [y - 0.4, y + 0.4],
                       color=charts.INK, lw=1.6)
-        for bound in (one.lower, one.upper):
-            if one.reference == one.reference and bound == bound:
-                axes.plot([one.reference, one.reference * (1 + bound)],
+        for deviation in (row.lower, row.upper):
+            if row.reference == row.reference and deviation == deviation:
+                axes.plot([row.reference, row.reference * (1 + deviation)],
                           [y + 0.36] * 2, color=charts.INK, lw=2.4,
                           alpha=0.5, solid_capstyle='butt')
         axes.annotate(
-            f'{charts.short(one.value)} {unit}'.strip(),
-            (max(one.value, one.maximum if one.runs > 1 else 0), y),
+            f'{charts.number_text(row.value)} {unit}'.strip(),
+            (max(row.value, row.maximum if row.runs > 1 else 0), y),
             xytext=(4, 0), textcoords='offset points', va='center',
             fontsize=7, color=charts.INK)
     if wide:
@@ -98,7 +98,7 @@ def bars(frame: pd.DataFrame, title: str, unit: str) -> Figure:
         axes.set_xlim(start, top * (top / start) ** 0.3)
     else:
         axes.set_xlim(0, top * 1.28)
-    charts.few_ticks(axes.xaxis, wide)
-    charts.named_rows(axes, names)
+    charts.set_few_ticks(axes.xaxis, wide)
+    charts.set_row_names(axes, names)
     axes.set_xlabel(unit or 'dimensionless')
     return figure

@@ -32,13 +32,13 @@ def drawings(records: Records, **choice: Any) -> Iterator[Drawing]:
     table = table[(table['count'] >= charts.FEWEST_FOR_BOX)
                   & (table['q2'] > 0)]
     for panel in panels(records, **choice):
-        mine = panel.of(table)
-        if len(mine):
-            mine = mine.assign(minimum=ends['min'], maximum=ends['max'])[
+        rows = panel.of(table)
+        if len(rows):
+            rows = rows.assign(minimum=ends['min'], maximum=ends['max'])[
                 COLUMNS
             ]
             yield panel.drawing(
-                'spread', spread, mine,
+                'spread', spread, rows,
                 f'{panel.title}, spread around the median',
                 about=f'{panel.title}: spread')
 
@@ -63,16 +63,16 @@ def spread(frame: pd.DataFrame, title: str) -> Figure:
     parts = list(charts.series(frame))
     figure, axes = charts.figure(title, [], height=max(1.5, 0.8 * len(parts)))
     # No wider than the margins of the axis.
-    width = min([0.6 * step for step in np.diff(charts.position(
+    width = min([0.6 * step for step in np.diff(charts.size_positions(
         every, every))], default=0.6)
     width = min(width, 1.0)
-    for n, (label, speed, colour, _, _, mine) in enumerate(parts):
+    for n, (label, speed, colour, _, _, rows) in enumerate(parts):
         middle = -3 * n            # a band is as high as 3 times `far`
-        counts = sorted({int(mine['count'].min()), int(mine['count'].max())})
-        charts.boxes(axes, charts.position(mine['point'], every),
-                     middle + mine[numbers].clip(-far, far) / far, colour,
+        counts = sorted({int(rows['count'].min()), int(rows['count'].max())})
+        charts.boxes(axes, charts.size_positions(rows['point'], every),
+                     middle + rows[numbers].clip(-far, far) / far, colour,
                      width)
-        name = (f'{charts.name(label, speed)} '
+        name = (f'{charts.series_name(label, speed)} '
                 f"({'–'.join(map(str, counts))} samples per size)")
         axes.text(0.01, middle + 1.06, textwrap.shorten(
             name, 68, placeholder='…'), transform=axes.get_yaxis_transform(),

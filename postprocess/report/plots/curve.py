@@ -44,11 +44,14 @@ FAR = 4
 def drawings(records: Records, limit: str = '', **choice: Any
              ) -> Iterator[Drawing]:
     """A plot for each metric and panel that has sizes."""
-    bounds = records.points[records.points['metric'] == limit]
-    bounds = bounds.drop_duplicates(['kind', 'point'], keep='last').set_index(
-        ['kind', 'point'])['value'].rename('limit')
+    limit_values = records.points[records.points['metric'] == limit]
+    limit_values = (
+        limit_values.drop_duplicates(['kind', 'point'], keep='last')
+        .set_index(['kind', 'point'])['value']
+        .rename('limit')
+    )
     for panel in panels(records, **choice):
-        points = panel.points.join(bounds, on=['kind', 'point'])
+        points = panel.points.join(limit_values, on=['kind', 'point'])
         # A single size is no curve: bars show it.
         several = points.groupby(['label', 'speed'], observed=True)[
             'point'].transform('nunique') > 1
@@ -67,37 +70,37 @@ def curve(frame: pd.DataFrame, title: str, unit: str,
     :param frame: COLUMNS, a row a series and size; `limit` where it has one
     :param limits: rows of config/limits.yaml and the like
     """
-    figure, axes = charts.figure(title, charts.names(frame))
+    figure, axes = charts.figure(title, charts.legend_entries(frame))
     every = charts.sizes(frame)
-    for _, _, colour, line, marker, mine in charts.series(frame):
-        mine = mine.sort_values('point')
-        x = charts.position(mine['point'], every)
-        if mine['runs'].max() > 1:
-            axes.fill_between(x, mine['low'], mine['high'], color=colour,
+    for _, _, colour, line, marker, rows in charts.series(frame):
+        rows = rows.sort_values('point')
+        x = charts.size_positions(rows['point'], every)
+        if rows['runs'].max() > 1:
+            axes.fill_between(x, rows['low'], rows['high'], color=colour,
                               alpha=0.16, lw=0)
-            axes.plot(x, mine['median'], line, color=colour, lw=0.7,
+            axes.plot(x, rows['median'], line, color=colour, lw=0.7,
                       alpha=0.8)
-        axes.plot(x, mine['value'], line, color=colour, lw=1.6,
+        axes.plot(x, rows['value'], line, color=colour, lw=1.6,
                   marker=marker, ms=2.4, mew=0)
-        if 'limit' in mine:
-            axes.plot(x, mine['limit'], color=colour, lw=1, ls='-.')
-        known = mine['reference'].notna().to_numpy()
-        axes.plot(x[known], mine['reference'][known], color=colour, lw=1,
+        if 'limit' in rows:
+            axes.plot(x, rows['limit'], color=colour, lw=1, ls='-.')
+        known = rows['reference'].notna().to_numpy()
+        axes.plot(x[known], rows['reference'][known], color=colour, lw=1,
                   ls=':')
-        for x0, (ref, *bounds) in zip(x[known], mine.loc[known, [
+        for x0, (ref, *tolerances) in zip(x[known], rows.loc[known, [
                 'reference', 'lower', 'upper']].to_numpy(), strict=True):
-            for bound in bounds:
-                if not np.isnan(bound):
-                    axes.plot([x0, x0], [ref, ref * (1 + bound)], '-',
+            for tolerance in tolerances:
+                if not np.isnan(tolerance):
+                    axes.plot([x0, x0], [ref, ref * (1 + tolerance)], '-',
                               color=colour, lw=4, alpha=0.4,
                               solid_capstyle='butt')
     charts.size_axis(axes, every)
     charts.value_axis(axes, frame['value'], unit)
-    _forbidden(axes, limits, every)
+    _hatch_limits(axes, limits, every)
     return figure
 
 
-def _forbidden(axes: Axes, limits: list[Mapping[str, Any]], every: list[int]
+def _hatch_limits(axes: Axes, limits: list[Mapping[str, Any]], every: list[int]
                ) -> None:
     """Hatches what physics forbids, where it is near."""
     low, high = axes.get_ylim()
@@ -106,7 +109,7 @@ def _forbidden(axes: Axes, limits: list[Mapping[str, Any]], every: list[int]
             s or 'per' not in row)], float)
         if not len(sizes):
             continue
-        x = charts.position(sizes, every)
+        x = charts.size_positions(sizes, every)
         for side in ('min', 'max'):
             if side not in row:
                 continue

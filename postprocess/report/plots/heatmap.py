@@ -48,12 +48,12 @@ def heat(frame: pd.DataFrame, title: str, better: str) -> Figure:
     charts._matplotlib()
     from matplotlib.colors import LinearSegmentedColormap
     every = charts.sizes(frame)
-    names = [charts.name(label, speed) for label, speed, *_ in
+    names = [charts.series_name(label, speed) for label, speed, *_ in
              charts.series(frame)]
     ratio = np.full((len(names), len(every)), np.nan)
-    for row, (*_, mine) in enumerate(charts.series(frame)):
-        ratio[row, np.searchsorted(every, mine['point'])] = (
-            mine['value'] / mine['median'])
+    for row, (*_, rows) in enumerate(charts.series(frame)):
+        ratio[row, np.searchsorted(every, rows['point'])] = (
+            rows['value'] / rows['median'])
     figure, axes = charts.figure(
         title, [], height=0.3 + 0.17 * len(names),
         names_beside=max(map(len, names)), beside=0.62)
@@ -67,7 +67,7 @@ def heat(frame: pd.DataFrame, title: str, better: str) -> Figure:
     many = int(axes.get_position().width * charts.WIDTH / 0.48) + 1
     shown = np.unique(np.linspace(0, len(every) - 1, min(
         many, len(every))).round()).astype(int)
-    axes.set_xticks(shown, [charts.human(every[n]) for n in shown])
+    axes.set_xticks(shown, [charts.size_text(every[n]) for n in shown])
     axes.set_yticks(range(len(names)), [
         name if len(name) < 44 else name[:43] + '…' for name in names],
         fontsize=6.6)

@@ -10,7 +10,15 @@ from config.families import Family
 
 from ... import naming, perflogs
 from .. import charts
-from . import CHOICE, Drawing, Records, chosen, fields, main_metrics, words
+from . import (
+    CHOICE,
+    Drawing,
+    Records,
+    fields,
+    main_metrics,
+    matching_kinds,
+    words,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,10 +29,10 @@ def of(value: Any, family: Family | None = None) -> str:
 
     :raises ValueError: what is wrong with it
     """
-    found = fields(value, family) or ('system',)
-    if len(found) > 1:
+    names = fields(value, family) or ('system',)
+    if len(names) > 1:
         raise ValueError(f'{value!r} is not one field')
-    return found[0]
+    return names[0]
 
 
 OPTIONS = {name: check for name, check in CHOICE.items() if name not in (
@@ -44,18 +52,20 @@ MAXIMUM = 6
 def drawings(records: Records, of: str, base: str, metric: tuple[str, ...],
              where: tuple, title: str) -> Iterator[Drawing]:
     """A plot for each metric with sizes and each value but the base."""
-    table = chosen(records.table, where)
+    table = matching_kinds(records.table, where)
     if of not in table:
         return
     names = set(records.points.loc[records.points['kind'].isin(table.index),
                                    'metric'])
     for other, first, pairs in compared(records, table, of, base):
         for name in metric or main_metrics(records.family, names):
-            mine = pairs[(pairs['metric'] == name) & pairs['point'].notna()]
-            labels = sorted(mine['label'].unique())
+            of_metric = pairs[
+                (pairs['metric'] == name) & pairs['point'].notna()
+            ]
+            labels = sorted(of_metric['label'].unique())
             parts = -(-len(labels) // MAXIMUM)
             for n in range(parts):
-                some = mine[mine['label'].isin(
+                part = of_metric[of_metric['label'].isin(
                     labels[n * len(labels) // parts:
                            (n + 1) * len(labels) // parts])]
                 text = ', '.join(filter(None, [
@@ -63,13 +73,13 @@ def drawings(records: Records, of: str, base: str, metric: tuple[str, ...],
                     f'{n + 1} of {parts}' * (parts > 1)]))
                 yield Drawing(
                     f'ratio {of} {other} {name} {n}', text, ratios,
-                    (some[COLUMNS], text, perflogs.metrics()[name]['better']),
+                    (part[COLUMNS], text, perflogs.metrics()[name]['better']),
                     section=f'Comparison by {of}')
 
 
 def compared(records: Records, table: pd.DataFrame, of: str, base: str = ''
              ) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    """What two values of a field have in common: the other one, the base,
+    """The points that two values of a field have in common: other, base,
     and their records.points side by side, with `label` and `ratio`.
 
     :param base: what others are compared with; '': what most test cases are of
@@ -95,8 +105,9 @@ def compared(records: Records, table: pd.DataFrame, of: str, base: str = ''
             suffixes=('', '_base'))
         both = both[(both['median_base'] > 0)]
         # All that tells them apart: they are split into plots above.
-        labels = naming.named(one.loc[pairs['kind'].unique()], ('program',),
-                              maximum=len(pairs))['label']
+        labels = naming.labels_of(
+            one.loc[pairs['kind'].unique()], ('program',), maximum=len(pairs)
+        )['label']
         yield other, first, both.assign(
             label=both['kind'].map(labels),
             ratio=both['median'] / both['median_base'])
@@ -108,12 +119,22 @@ def ratios(frame: pd.DataFrame, title: str, better: str) -> Figure:
     :param frame: COLUMNS
     :param better: which side of 1 is: higher, lower or none
     """
-    figure, axes = charts.figure(title, charts.names(frame, runs=False))
+    figure, axes = charts.figure(
+        title, charts.legend_entries(frame, runs=False)
+    )
     every = charts.sizes(frame)
-    for _, _, colour, line, marker, mine in charts.series(frame):
-        mine = mine.sort_values('point')
-        axes.plot(charts.position(mine['point'], every), mine['ratio'], line,
-                  color=colour, lw=1.4, marker=marker, ms=2.6, mew=0)
+    for _, _, colour, line, marker, rows in charts.series(frame):
+        rows = rows.sort_values('point')
+        axes.plot(
+            charts.size_positions(rows['point'], every),
+            rows['ratio'],
+            line,
+            color=colour,
+            lw=1.4,
+            marker=marker,
+            ms=2.6,
+            mew=0,
+        )
     charts.size_axis(axes, every)
     charts.value_axis(axes, frame['ratio'], 'ratio')
     low, high = axes.get_ylim()

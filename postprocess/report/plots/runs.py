@@ -13,8 +13,8 @@ from . import (
     Drawing,
     Records,
     at_size,
-    at_words,
     panels,
+    size_suffix,
     sizes,
     without_curves,
 )
@@ -44,11 +44,11 @@ def drawings(records: Records, at: tuple[Any, ...] = (), **choice: Any
             points = at_size(points, records.family, panel.metric, at)
         if points.empty or points['runs'].max() < 2:
             continue
-        mine = panel.of(judged)
-        mine = mine[mine['kind'].isin(points['kind'])
-                    & mine['point'].isin(points['point'].unique())][COLUMNS]
-        yield panel.drawing('runs', over_runs, mine,
-                            panel.title + at_words(points), panel.unit)
+        rows = panel.of(judged)
+        rows = rows[rows['kind'].isin(points['kind'])
+                    & rows['point'].isin(points['point'].unique())][COLUMNS]
+        yield panel.drawing('runs', over_runs, rows,
+                            panel.title + size_suffix(points), panel.unit)
 
 
 def over_runs(frame: pd.DataFrame, title: str, unit: str) -> Figure:
@@ -58,14 +58,16 @@ def over_runs(frame: pd.DataFrame, title: str, unit: str) -> Figure:
     """
     frame = frame.assign(runs=frame.groupby(['label', 'speed'])[
         'run'].transform('nunique'))
-    figure, axes = charts.figure(title, charts.names(frame), beside=0.2)
+    figure, axes = charts.figure(
+        title, charts.legend_entries(frame), beside=0.2
+    )
     runs = frame.groupby('run', observed=True)['time'].max().sort_values()
     place = {run: n for n, run in enumerate(runs.index)}
-    for _, _, colour, line, marker, mine in charts.series(frame):
-        mine = mine.assign(x=mine['run'].astype(object).map(place).astype(
+    for _, _, colour, line, marker, rows in charts.series(frame):
+        rows = rows.assign(x=rows['run'].astype(object).map(place).astype(
             int)).sort_values('x')
-        few = mine['runs'].iloc[0] <= POINTS
-        at = mine.groupby('x', as_index=False)['value'].median()
+        few = rows['runs'].iloc[0] <= POINTS
+        at = rows.groupby('x', as_index=False)['value'].median()
         if len(at) > MAXIMUM:
             part = at.groupby(at['x'] * MAXIMUM // len(runs))
             low, high = part['value'].min(), part['value'].max()
@@ -75,13 +77,13 @@ def over_runs(frame: pd.DataFrame, title: str, unit: str) -> Figure:
                               lw=0)
         axes.plot(at['x'], at['value'], line, color=colour, lw=1.2,
                   marker=marker if few else '', ms=3, mew=0)
-        last = mine.dropna(subset='reference').tail(1)
+        last = rows.dropna(subset='reference').tail(1)
         for ref, lower, upper in last[
                 ['reference', 'lower', 'upper']].to_numpy():
             axes.axhline(ref, color=colour, lw=1, ls=':')
-            for bound in (lower, upper):
-                if not np.isnan(bound):
-                    axes.axhspan(*sorted((ref, ref * (1 + bound))),
+            for tolerance in (lower, upper):
+                if not np.isnan(tolerance):
+                    axes.axhspan(*sorted((ref, ref * (1 + tolerance))),
                                  color=colour, alpha=0.12, lw=0)
     step = -(-len(runs) // 5)
     ticks = range(len(runs) - 1, -1, -step)

@@ -16,9 +16,9 @@ from . import (
     Drawing,
     Records,
     at_size,
-    at_words,
     fields,
     panels,
+    size_suffix,
     sizes,
 )
 
@@ -40,10 +40,10 @@ def over(value: Any, family: Family | None = None) -> str:
 
     :raises ValueError: what is wrong with it
     """
-    found = fields(value, family) or ('num_nodes',)
-    if len(found) > 1:
+    names = fields(value, family) or ('num_nodes',)
+    if len(names) > 1:
         raise ValueError(f'{value!r} is not one field')
-    return found[0]
+    return names[0]
 
 
 def fit(value: Any, family: Family | None = None) -> str:
@@ -96,12 +96,12 @@ def drawings(records: Records, over: str, fit: str, at: tuple[Any, ...],
         if len(points):
             yield panel.drawing(
                 f'scaling {over}', scaling, points[COLUMNS], panel.title
-                + at_words(points), panel.unit, LABELS.get(
+                + size_suffix(points), panel.unit, LABELS.get(
                     over, over.replace('_', ' ')), fit)
 
 
 def expected(x: np.ndarray, y: np.ndarray, fit: str) -> np.ndarray | None:
-    """What is expected at each x; None: too few points to say.
+    """The fitted value at each x; None: too few points.
 
     The slope is the median of those between any two points (Theil and Sen),
     so that one point that departs does not bend the line.
@@ -117,9 +117,9 @@ def expected(x: np.ndarray, y: np.ndarray, fit: str) -> np.ndarray | None:
     return np.median(y - slope * at) + slope * at
 
 
-def departs(frame: pd.DataFrame, fit: str
+def deviations(frame: pd.DataFrame, fit: str
             ) -> tuple[np.ndarray | None, np.ndarray]:
-    """What is expected of a series, and how far from it each point is that
+    """The fit of a series, and the distance of each point from it that
     departs; NaN: it does not.
 
     :param frame: COLUMNS of one series
@@ -139,22 +139,24 @@ def scaling(frame: pd.DataFrame, title: str, unit: str, over: str, fit: str
 
     :param frame: COLUMNS, a row a series and x
     """
-    names = charts.names(frame)
-    parts = [(colour, line, marker, mine, *departs(mine, fit)) for
-             _, _, colour, line, marker, mine in charts.series(frame)]
+    names = charts.legend_entries(frame)
+    parts = [(colour, line, marker, rows, *deviations(rows, fit)) for
+             _, _, colour, line, marker, rows in charts.series(frame)]
     if any(line is not None for *_, line, _ in parts):
         names.append((f'fit: {FITS[fit]}', charts.INK, '--', ''))
     figure, axes = charts.figure(title, names)
-    for colour, line, marker, mine, wanted, off in parts:
-        x = np.log2(mine['x'].to_numpy())
-        axes.plot(x, mine['median'], line, color=colour, lw=1)
-        axes.errorbar(x, mine['median'], color=colour, lw=0, elinewidth=1,
-                      yerr=[mine['median'] - mine['low'],
-                            mine['high'] - mine['median']])
-        axes.plot(x, mine['value'], marker, color=colour, ms=4.5, mew=0)
-        if wanted is not None:
-            axes.plot(x, wanted, '--', color=colour, lw=0.9, alpha=0.9)
-        for at, value, far in zip(x, mine['value'], off, strict=True):
+    for colour, line, marker, rows, expected_values, off in parts:
+        x = np.log2(rows['x'].to_numpy())
+        axes.plot(x, rows['median'], line, color=colour, lw=1)
+        axes.errorbar(x, rows['median'], color=colour, lw=0, elinewidth=1,
+                      yerr=[rows['median'] - rows['low'],
+                            rows['high'] - rows['median']])
+        axes.plot(x, rows['value'], marker, color=colour, ms=4.5, mew=0)
+        if expected_values is not None:
+            axes.plot(
+                x, expected_values, '--', color=colour, lw=0.9, alpha=0.9
+            )
+        for at, value, far in zip(x, rows['value'], off, strict=True):
             if not np.isnan(far):
                 axes.plot([at], [value], 'o', ms=10, mfc='none',
                           mec=charts.INK, mew=1)

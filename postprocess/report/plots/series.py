@@ -1,4 +1,4 @@
-"""What a run left over time, one panel below the other (series.csv).
+"""Series of a session over time (series.csv), one panel below the other.
 
 The panels are the family's, in its family.yaml:
 
@@ -28,7 +28,7 @@ from config.families import Family
 
 from ...units import display_unit
 from .. import charts
-from . import Drawing, Records, nearest
+from . import Drawing, Records, suggestion
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,7 +72,7 @@ def _check(row: Any, known: dict[str, dict[str, str]]) -> None:
         if key not in (*MUST, *MAY):
             raise ValueError(f'{key!r} is not one of '
                              f"{', '.join((*MUST, *MAY))}"
-                             + nearest(key, (*MUST, *MAY)))
+                             + suggestion(key, (*MUST, *MAY)))
     for key in MUST:
         if key not in row:
             raise ValueError(f'{key} is missing')
@@ -85,7 +85,7 @@ def _check(row: Any, known: dict[str, dict[str, str]]) -> None:
         if key in row and row[key] not in units:
             raise ValueError(f'{key}: {row[key]!r} is not one of '
                              f"{', '.join(units)}"
-                             + nearest(row[key], units))
+                             + suggestion(row[key], units))
 
 
 OPTIONS = {'panels': panels}
@@ -147,16 +147,16 @@ def _thinned(points: pd.DataFrame, name: str, metric: str, step: float,
 
     :param share_of: a metric that the other one is a share of
     """
-    mine = points[points['series'] == name]
-    whole = mine.loc[(mine['metric'] == share_of) & (mine['value'] > 1),
+    rows = points[points['series'] == name]
+    whole = rows.loc[(rows['metric'] == share_of) & (rows['value'] > 1),
                      'second']
-    mine = mine[mine['metric'] == metric]
+    rows = rows[rows['metric'] == metric]
     if share_of:                    # of nothing there is no share
-        mine = mine.assign(value=mine['value'].where(
-            mine['second'].isin(whole)))
-    look = mine['counts'] + mine['phase']
+        rows = rows.assign(value=rows['value'].where(
+            rows['second'].isin(whole)))
+    look = rows['counts'] + rows['phase']
     turns = (look != look.shift()).cumsum().rename('turn')
-    return mine.groupby([turns, mine['second'] // step]).agg(
+    return rows.groupby([turns, rows['second'] // step]).agg(
         {'second': 'mean', 'value': 'mean', 'counts': 'first'})
 
 
@@ -169,12 +169,12 @@ def _of_servers(axes: Axes, points: pd.DataFrame,
             other = _thinned(points, name, panel['beside'], step)
             axes.plot(other['second'], other['value'], line, color=colour,
                       lw=0.6)
-        mine = _thinned(points, name, panel['metric'], step,
+        rows = _thinned(points, name, panel['metric'], step,
                         panel.get('share_of', ''))
-        axes.plot(mine['second'], mine['value'], line, color=colour, lw=0.9)
+        axes.plot(rows['second'], rows['value'], line, color=colour, lw=0.9)
         for counts, fill in (('1', 'full'), ('0', 'none')):
-            some = mine[mine['counts'] == counts]
-            axes.plot(some['second'], some['value'], 'o', color=colour,
+            marked = rows[rows['counts'] == counts]
+            axes.plot(marked['second'], marked['value'], 'o', color=colour,
                       ms=2.4, mew=0.5, fillstyle=fill)
 
 
@@ -187,12 +187,12 @@ def _of_nodes(axes: Axes, points: pd.DataFrame, nodes: list[str],
         for key, line in (('metric', '-'), ('beside', '--')):
             if key not in panel:
                 continue
-            mine = _thinned(points, node, panel[key], step)
-            axes.plot(mine['second'], mine['value'], line, color=colour,
+            rows = _thinned(points, node, panel[key], step)
+            axes.plot(rows['second'], rows['value'], line, color=colour,
                       lw=1.1)
-            if len(nodes) > 1 and key == 'metric' and len(mine):
+            if len(nodes) > 1 and key == 'metric' and len(rows):
                 axes.annotate(
-                    node.partition(' ')[2], mine.iloc[-1][
+                    node.partition(' ')[2], rows.iloc[-1][
                         ['second', 'value']], color=colour, fontsize=7,
                     ha='right', va='bottom')
 
@@ -201,8 +201,8 @@ def _scale(axes: Axes, points: pd.DataFrame, panel: Panel, bands: Bands
            ) -> None:
     """The y axis, the bands, and what stands above the panel."""
     metric = panel['metric']
-    mine = points[points['metric'] == metric]
-    unit = next(iter(mine['unit']), '')
+    rows = points[points['metric'] == metric]
+    unit = next(iter(rows['unit']), '')
     for name in (metric, panel.get('beside', '')):
         if name in bands:
             axes.axhspan(*bands[name], alpha=0.2, lw=0,
@@ -213,20 +213,20 @@ def _scale(axes: Axes, points: pd.DataFrame, panel: Panel, bands: Bands
         axes.set_ylabel('%', labelpad=2)
     elif metric in bands:
         # What a warm-up has far below the band is cut off.
-        seen = mine.loc[mine['phase'] == 'test', 'value']
+        seen = rows.loc[rows['phase'] == 'test', 'value']
         low = min([bands[metric][0], *seen])
         high = max([bands[metric][1], *seen])
         margin = max(0.15 * (high - low), 0.02)
         axes.set_ylim(low - margin, high + margin)
     else:
         # Room for the names of the phases.
-        axes.set_ylim(0, 1.2 * max([*mine['value'], 1]))
+        axes.set_ylim(0, 1.2 * max([*rows['value'], 1]))
         axes.set_ylabel(display_unit(unit), labelpad=2)
 
-    def band(found: re.Match) -> str:
-        if found[1] not in bands:
+    def band(match: re.Match) -> str:
+        if match[1] not in bands:
             return '-'
-        low, high = bands[found[1]]
+        low, high = bands[match[1]]
         return (f'{low:.0f} to {high:.0f} %' if unit == '%'
                 else f'{low:.2f} to {high:.2f}')
     charts.row_title(axes, re.sub(r'\{(\w+)\}', band, panel['says']))
@@ -256,6 +256,6 @@ def _phases(rows: np.ndarray, points: pd.DataFrame) -> None:
         if not axes.get_ylabel():
             axes.yaxis.set_major_locator(ticker.MaxNLocator(5))
         axes.yaxis.set_major_formatter(
-            ticker.FuncFormatter(lambda v, _: charts.tick(v)))
+            ticker.FuncFormatter(lambda v, _: charts.tick_text(v)))
     rows[-1].set_xlim(0, last * 1.01 or 1)
     rows[-1].set_xlabel('time since the first server started (s)')

@@ -32,12 +32,12 @@ def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
 
     :param rows: what a row is, where it is no rank
     """
-    for split, head, mine in grouped(records, by, panel, title, where):
-        for label, run in mine:
-            wanted = [name for name in run.calls['call'].unique()
+    for split, head, runs in grouped(records, by, panel, title, where):
+        for label, run in runs:
+            names = [name for name in run.calls['call'].unique()
                       if any(fnmatch.fnmatchcase(name, one) for one in call)]
             spans = run.calls[run.calls['start'].notna()
-                              & run.calls['call'].isin(wanted)]
+                              & run.calls['call'].isin(names)]
             if spans.empty:
                 continue
             ranks = sorted(spans['rank'].unique())
@@ -75,19 +75,21 @@ def timeline(spans: pd.DataFrame, title: str, rows: str = 'rank') -> Figure:
                 looks.items()], height=0.4 + max(0.14 * len(ranks), 0.9))
     end = float((spans['start'] + spans['seconds']).max()) or 1.0
     unit, scale = ('s', 1.0) if end >= 2 else ('ms', 1e3)
-    for name, mine in spans.groupby('call'):
-        y = np.searchsorted(ranks, mine['rank'])
-        x = mine['start'].to_numpy() * scale
-        wide = mine['seconds'].to_numpy() * scale
-        some = wide > 0
+    for name, calls_of_name in spans.groupby('call'):
+        y = np.searchsorted(ranks, calls_of_name['rank'])
+        x = calls_of_name['start'].to_numpy() * scale
+        wide = calls_of_name['seconds'].to_numpy() * scale
+        has_length = wide > 0
         high = 0.38
         boxes = np.stack([np.stack(p, -1) for p in (
             (x, y - high), (x + wide, y - high), (x + wide, y + high),
-            (x, y + high))], 1)[some]
+            (x, y + high))], 1)[has_length]
         axes.add_collection(PolyCollection(
             boxes, facecolors=looks[name], edgecolors=looks[name],
             linewidths=0.3, alpha=0.8))
-        axes.plot(x[~some], y[~some], '|', color=looks[name], ms=6, mew=1)
+        axes.plot(
+            x[~has_length], y[~has_length], '|', color=looks[name], ms=6, mew=1
+        )
     axes.set_xlim(0, end * scale * 1.01)
     axes.set_ylim(len(ranks) - 0.4, -0.6)
     step = -(-len(ranks) // 12)

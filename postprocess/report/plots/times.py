@@ -27,29 +27,29 @@ COLUMNS = ['row', 'label', 'speed', 'metric', 'runs', 'median', 'minimum',
 
 
 def drawings(records: Records) -> Iterator[Drawing]:
-    """A plot for each partition and environment, and MOST_ROWS programs."""
+    """A plot for each partition and environment, and MAX_ROWS programs."""
     spent = records.points[records.points['metric'].isin(TIMES)]
     table = records.table[records.table.index.isin(spent['kind'])]
-    for place, mine in table.groupby(['system', 'partition', 'environ']):
+    for place, kinds in table.groupby(['system', 'partition', 'environ']):
         where = '{}:{} {}'.format(*place)
-        rows = pd.concat([naming.named(some)['row'] for _, some in
-                          mine.groupby('program')])
-        rows = (mine['program'] + ' ' + rows).str.strip()
-        nodes = pd.to_numeric(mine['num_nodes'], errors='coerce').fillna(
+        rows = pd.concat([naming.labels_of(part)['row'] for _, part in
+                          kinds.groupby('program')])
+        rows = (kinds['program'] + ' ' + rows).str.strip()
+        nodes = pd.to_numeric(kinds['num_nodes'], errors='coerce').fillna(
             0).astype(int)
         order = sorted(rows.unique())
         for n in range(0, len(order), MAX_ROWS):
-            some = spent.assign(
+            part = spent.assign(
                 row=spent['kind'].map(rows), nodes=spent['kind'].map(nodes))
-            some = some[some['row'].isin(order[n:n + MAX_ROWS])].sort_values(
+            part = part[part['row'].isin(order[n:n + MAX_ROWS])].sort_values(
                 ['nodes', 'row', 'time']).drop_duplicates(
                     ['nodes', 'row', 'speed', 'metric'], keep='last')
-            some = some.assign(label=[
-                f"{n} node{'s' * (n != 1)}" for n in map(int, some['nodes'])])
+            part = part.assign(label=[
+                f"{n} node{'s' * (n != 1)}" for n in map(int, part['nodes'])])
             yield Drawing(
                 f'times {where} {n}',
                 f'Time of the whole program on {where}', times,
-                (some[COLUMNS], f'{records.family}: time of the whole program '
+                (part[COLUMNS], f'{records.family}: time of the whole program '
                  f'({where})'), section=SECTION)
 
 
@@ -62,27 +62,27 @@ def times(frame: pd.DataFrame, title: str) -> Figure:
     parts = list(charts.series(frame))
     # A row has as many lines as there are series of it.
     lanes: dict[str, list[int]] = {}
-    for n, (*_, mine) in enumerate(parts):
-        for row in mine['row'].unique():
+    for n, (*_, bars) in enumerate(parts):
+        for row in bars['row'].unique():
             lanes.setdefault(row, []).append(n)
     figure, columns = charts.figure(
-        title, charts.names(frame), columns=3,
+        title, charts.legend_entries(frame), columns=3,
         height=0.5 + 0.19 * len(rows) + 0.05 * len(parts))
     for axes, metric in zip(columns, TIMES, strict=True):
-        for n, (_, _, colour, _, _, mine) in enumerate(parts):
-            mine = mine[mine['metric'] == metric]
+        for n, (_, _, colour, _, _, bars) in enumerate(parts):
+            bars = bars[bars['metric'] == metric]
             at = np.array([rows.index(row) + 0.8 * (
                 (lanes[row].index(n) + 0.5) / len(lanes[row]) - 0.5)
-                for row in mine['row']])
-            high = [0.7 / len(lanes[row]) for row in mine['row']]
-            axes.barh(at, mine['median'], height=high, color=colour,
+                for row in bars['row']])
+            high = [0.7 / len(lanes[row]) for row in bars['row']]
+            axes.barh(at, bars['median'], height=high, color=colour,
                       alpha=0.75, lw=0)
-            lines = np.stack([mine['minimum'], mine['maximum'],
-                              np.full(len(mine), np.nan)], -1)
+            lines = np.stack([bars['minimum'], bars['maximum'],
+                              np.full(len(bars), np.nan)], -1)
             axes.plot(lines.ravel(), np.repeat(at, 3), color=charts.INK,
                       lw=0.7)
         axes.set_xlim(0)
-        charts.few_ticks(axes.xaxis, False)
+        charts.set_few_ticks(axes.xaxis, False)
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.set_title(metric.replace('_', ' ') + ' (s)', fontsize=8,
                        color=charts.INK, pad=3)

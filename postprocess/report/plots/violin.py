@@ -16,8 +16,8 @@ from . import (
     Drawing,
     Raw,
     Records,
-    chosen,
     fields,
+    matching_kinds,
     natural,
     where,
     words,
@@ -51,14 +51,14 @@ def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
              panel: naming.Names, title: str, where: tuple = ()
              ) -> Iterator[Drawing]:
     """A plot for each call and panel."""
-    for split, head, mine in grouped(records, by, panel, title, where):
-        every = sorted({name for _, run in mine
+    for split, head, runs in grouped(records, by, panel, title, where):
+        every = sorted({name for _, run in runs
                         for name in run.calls['call'].unique()})
         for name in every:
             if not any(fnmatch.fnmatchcase(name, one) for one in call):
                 continue
             parts = {label: quantiles(run.calls.loc[
-                run.calls['call'] == name, 'seconds']) for label, run in mine}
+                run.calls['call'] == name, 'seconds']) for label, run in runs}
             parts = {label: part for label, part in parts.items()
                      if len(part)}
             text = ', '.join(filter(None, [
@@ -76,15 +76,15 @@ def grouped(records: Records, by: naming.Names, panel: naming.Names,
             ) -> Iterator[tuple[str, str, list[tuple[str, Raw]]]]:
     """Raw samples of what stands in one plot: panel, heading, and the runs
     with their labels; of each program, or with `by` of all together."""
-    table = chosen(records.table, where)
+    table = matching_kinds(records.table, where)
     runs = {run.kind: run for run in records.samples()
             if run.kind in table.index}
     table = table.loc[sorted(runs)]
-    for program, mine in ([('', table)] if by
+    for program, kinds in ([('', table)] if by
                           else list(table.groupby('program'))):
-        if mine.empty:
+        if kinds.empty:
             continue
-        labels = naming.named(mine, by, panel, 12)
+        labels = naming.labels_of(kinds, by, panel, 12)
         labels = labels.sort_values('label', key=lambda texts: texts.map(
             natural))
         for split, part in labels.groupby('panel', sort=False):
@@ -96,12 +96,12 @@ def grouped(records: Records, by: naming.Names, panel: naming.Names,
 def call_label(call: str) -> str:
     """The name of a call, and its size if the call ends with `/BYTESB`."""
     name, _, size = call.partition('/')
-    return f'{name} of {charts.human(int(size[:-1]))}' \
+    return f'{name} of {charts.size_text(int(size[:-1]))}' \
         if size[:-1].isdecimal() else call
 
 
 def quantiles(values: pd.Series) -> np.ndarray:
-    """Values that are distributed as these are, MOST_CALLS at most; with the
+    """Values that are distributed as these are, MAX_CALLS at most; with the
     least and the most."""
     if len(values) <= MAX_CALLS:
         return np.sort(values.to_numpy())
@@ -132,7 +132,7 @@ def violins(frame: pd.DataFrame, title: str) -> Figure:
         mean = part.mean()
         at = np.log10(mean) if log else mean
         axes.plot([at, at], [n - 0.36, n + 0.36], color=charts.INK, lw=1)
-        axes.annotate(f'{charts.short(mean)} {unit}', (shown.max(), n),
+        axes.annotate(f'{charts.number_text(mean)} {unit}', (shown.max(), n),
                       xytext=(4, 0), textcoords='offset points', fontsize=7,
                       va='center', color=charts.INK)
     minimum, maximum = np.log10([good.min(), good.max()]) if log else (
@@ -143,11 +143,11 @@ def violins(frame: pd.DataFrame, title: str) -> Figure:
         from matplotlib import ticker
         axes.xaxis.set_major_locator(ticker.MaxNLocator(4, integer=True))
         axes.xaxis.set_major_formatter(ticker.FuncFormatter(
-            lambda v, _: charts.tick(10 ** v)))
+            lambda v, _: charts.tick_text(10 ** v)))
     else:
-        charts.few_ticks(axes.xaxis, False)
+        charts.set_few_ticks(axes.xaxis, False)
     axes.set_xlabel(f'{unit} (in brackets: number of calls)')
-    charts.named_rows(axes, names)
+    charts.set_row_names(axes, names)
     return figure
 
 

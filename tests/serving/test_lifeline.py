@@ -586,7 +586,8 @@ def test_a_server_of_another_user_is_not_told_the_password(tmp_path):
     finally:
         os.kill(thief, signal.SIGKILL)
         os.waitpid(thief, 0)
-    assert 'another user listens on this port' in (tmp_path / 'err').read_text()
+    assert 'another user listens on this port' in (
+        tmp_path / 'err').read_text()
     assert messages.read_bytes() == b''
     messages.unlink()
 

@@ -51,7 +51,7 @@ def test_without_spack_an_environment_with_a_stack_does_not_start(path):
     found = doctor.obstacles(SITE, path('sbatch', 'gcc'))
     assert set(found) == {'a+stores'}
     assert found['a+stores'].startswith(
-        'environment stores needs the stack keyvalue: Spack was not found: set')
+        'environment stores needs the stack keyvalue: Spack was not found: ')
 
 
 def test_without_the_schedulers_command_nothing_starts(path):

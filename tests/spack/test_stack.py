@@ -136,8 +136,8 @@ def test_a_prefix_that_is_gone_is_installed_again(place):
 
 @pytest.mark.parametrize('wrong, words', [
     ('unsolvable', 'does not concretize for site: Cannot build openmpi'),
-    ('promise', r'breaks promises of .*stack.yaml.*redis@7.0.15 \+tls: redis is '
-                'not in the solution'),
+    ('promise', r'breaks promises of .*stack.yaml.*redis@7.0.15 \+tls: redis '
+                'is not in the solution'),
     ('rewrites', 'has no compiler .*spack.yaml; add gcc'),
     ('repository', 'Spack ignored a recipe repository'),
     ('install', r'redis@1.0 failed to install: cc: error: no such file '

@@ -75,7 +75,7 @@ COUNTED = ['--on-miss', 'count']
     ([], 'no server: give --server'),
     (['--sever', 'x'], 'unknown option --sever: see --help'),
     (['server'], 'unknown option server'),
-    (['--server'], 'wants a value'),
+    (['--server'], 'needs a value'),
     (['--server', 'nowhere'], 'expected HOST:PORT'),
     ([*HERE, '--keys', '0'], 'a whole number from 1'),
     ([*HERE, '--keys', '1.5'], 'a whole number from 1'),
@@ -89,14 +89,14 @@ COUNTED = ['--on-miss', 'count']
     ([*HERE, '--service', 'x'], 'contradict'),
     ([*HERE, '--operation', 'fill', '--duration', '1'], 'not for .*fill'),
     ([*HERE, '--operation', 'connect', '--rate', '1'], 'not for .*connect'),
-    ([*HERE, '--arrivals', 'poisson'], 'wants a --rate'),
-    ([*HERE, '--since', 'sent'], 'wants a --rate'),
+    ([*HERE, '--arrivals', 'poisson'], 'needs --rate'),
+    ([*HERE, '--since', 'sent'], 'needs --rate'),
     ([*HERE, '--ratio', '1:1'], 'is for --operation mixed'),
     ([*HERE, '--operation', 'mixed', '--ratio', '0:0'], 'expected G:S'),
     ([*HERE, '--verify', 'some'], '--verify some: unknown'),
     ([*HERE, '--command', 'PING'], 'is for --operation command'),
     ([*HERE, '--operation', 'command', '--command', 'PING'],
-     'wants --command LINE and --answer TYPE'),
+     'needs --command LINE and --answer TYPE'),
     ([*HERE, '--operation', 'command', '--answer', 'bulk', '--command',
       'EVAL "return 1 0'], 'a quote without its end'),
     ([*HERE, '--operation', 'command', '--answer', 'bulk', '--command',
@@ -113,7 +113,7 @@ COUNTED = ['--on-miss', 'count']
     ([*HERE, '--key-prefix', 'x' * 230], 'at most 220 bytes'),
     ([*HERE, '--threads', '2'], '2 threads for 1 connections'),
     ([*HERE, '--interval', '1'], 'go together'),
-    ([*HERE, '--gate'], 'standard input is no socket'),
+    ([*HERE, '--gate'], 'standard input is not a socket'),
     ([*HERE, '--ca', 'x'], 'without --tls'),
     ([*HERE, '--tls'], '--ca FILE|built without'),
     ([*HERE, '--password-file', 'nowhere'], 'No such file'),
@@ -810,7 +810,7 @@ def test_the_gate_starts_a_client(gate):
 
 @pytest.mark.parametrize('last, words', [
     (b'stop the server died\n', 'stop the server died'),
-    (b'', 'the gate is gone: this client ends, too')])
+    (b'', 'the gate was closed, so this client ends')])
 def test_the_gate_ends_a_client(gate, last, words):
     connection, client = gate
     connection.sendall(last)

@@ -118,7 +118,7 @@ def _check(table: Table, refuse: Callable[[str, int], NoReturn]) -> None:
     *commands, totals = table.rows
     for row in commands:
         if not _COMMAND.fullmatch(row.name):
-            refuse(f'{row.name[:40]!r} is no name of a command', row.line)
+            refuse(f'{row.name[:40]!r} is not the name of a command', row.line)
     if totals.operations == 0:
         refuse('zero operations', totals.line)
     own = all(row.name in OWN for row in commands)
@@ -206,7 +206,7 @@ class _TextReader:
             line = self.next()
             while title := _TITLE.fullmatch(line):
                 if line in titles and line != 'ALL STATS':
-                    self.refuse(f'{title[0]} twice: two outputs in one')
+                    self.refuse(f'{title[0]} comes twice: these are two outputs')
                 titles.add(line)
                 tables.append(self.table(line))
                 line = self.after()

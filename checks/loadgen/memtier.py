@@ -206,7 +206,7 @@ class _TextReader:
             line = self.next()
             while title := _TITLE.fullmatch(line):
                 if line in titles and line != 'ALL STATS':
-                    self.refuse(f'{title[0]} comes twice: these are two outputs')
+                    self.refuse(f'{title[0]} comes twice: two outputs')
                 titles.add(line)
                 tables.append(self.table(line))
                 line = self.after()

@@ -109,14 +109,14 @@ def test_unknown_extra_is_refused():
 
 
 @pytest.mark.parametrize('extras, words', [
-    ({}, "feature 'redis' needs programs: keyvalue"),
-    ({'programs': ['keyvalue']}, 'expected family -> source'),
+    ({}, "feature 'redis' needs an entry keyvalue"),
+    ({'programs': ['keyvalue']}, 'expected a mapping, family'),
     ({'programs': {'keyvlue': {'source': 'system'}}}, "'keyvalue'"),
     ({'programs': {'keyvalue': {'source': 'spak'}}}, "'spack'"),
     ({'programs': {'keyvalue': {'source': 'system', 'prefx': '/x'}}},
      "'prefix'"),
-    ({'programs': {'keyvalue': {}}}, 'expected a source'),
-    ({'programs': {'keyvalue': {'source': 'spack'}}}, 'no stack is named'),
+    ({'programs': {'keyvalue': {}}}, 'expected a mapping with the key'),
+    ({'programs': {'keyvalue': {'source': 'spack'}}}, 'extras have no stack'),
     ({'programs': {'keyvalue': {'source': 'system'}},
       'transport': {'name': 'x', 'env': {}, 'evidnce': 'y'}}, "'evidence'"),
     ({'programs': {'keyvalue': {'source': 'system'}},

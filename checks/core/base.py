@@ -1,9 +1,14 @@
-"""What all benchmarks of the suite share.
+"""Base classes of all checks.
 
-:class:`Benchmark` runs a program under its launcher, guards it, turns its
-output into figures and judges them. A family says how a program is called
-(`arguments`), how its output is read (`figures_of`) and what must be there
-(`assert_whole`); everything else follows.
+:class:`Benchmark` runs a program under its launcher, checks its output, and
+compares its values with references. The phases of a test case:
+
+- init: the family sets parameters, modes and requirements;
+- setup: the family sets ranks, nodes and threads;
+- run: the base class adds measure.sh, observers and launcher options; the
+  family sets `executable` and its options;
+- sanity: the guards run, and the family parses each repetition (`values_of`);
+- performance: the values become metrics and are compared with references.
 """
 from __future__ import annotations
 
@@ -48,13 +53,13 @@ from . import (
 
 SRC = Path(__file__).resolve().parent / 'src'
 
-#: Folder of a build that gets a file of facts from each node.
+#: Folder of a build in which each node writes a file of facts.
 FACTS = 'facts'
 
 
 if TYPE_CHECKING:
     class Plugin(rfm.RegressionTestPlugin):
-        """What ReFrame's metaclass makes of a class, for mypy."""
+        """Attributes that ReFrame's metaclass adds to a class, for mypy."""
 
         executable: str
         executable_opts: list[str]
@@ -67,30 +72,31 @@ else:
 
 
 class Settings(Plugin):
-    """What the modes set with -S.
+    """Variables that the modes set with -S.
 
-    Fixtures have these too: ReFrame warns of an unknown variable of a test,
-    and the suite takes warnings as errors.
+    Fixtures have them too: ReFrame warns about an unknown variable of a test,
+    and the suite treats warnings as errors.
     """
 
-    #: Runs of the program inside one job; the median over them is judged.
-    #: Unit: runs. Default: 1.
+    #: Repetitions inside one job; their median is compared with the
+    #: reference. Default: 1.
     repetitions = variable(int, value=1)
 
-    #: Values are compared with limits alone; --bringup of plumb sets it.
+    #: Record all values; compare them with limits only. --bringup of plumb
+    #: sets it.
     bringup = variable(bool, value=False)
 
-    #: Programs that can validate their data do so, in a run of its own.
+    #: Programs that can validate their data do so, in an extra repetition.
     validates = variable(bool, value=True)
 
 
 class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
     """Programs of one family in one environment: built once for all checks.
 
-    Builds what `build_commands` says, the observer of the nodes, and the
-    speed probe where the machine's speed is watched (here, not in a fixture of
-    its own: every fixture costs each case that uses it). Installed programs
-    need no build.
+    The build runs `build_commands`, and compiles the observer of the nodes
+    and, if the partition needs it, the speed probe. (Not in a fixture of its
+    own, because every fixture costs time in each test case that uses it.)
+    Installed programs need no build.
     """
 
     build_system: Any = 'CustomBuild'
@@ -115,21 +121,23 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         raise NotImplementedError
 
     def build_tools(self) -> list[str]:
-        """Shell commands that build what is needed with any program."""
+        """Shell commands that build tools needed with every program."""
         return []
 
     @property
     def record(self) -> dict[str, Any] | None:
-        """The record of the environment's stack; None: no stack, or a dry
-        run, which installs nothing."""
+        """The record of the environment's stack.
+
+        None if there is no stack, and in a dry run, which installs nothing.
+        """
         path = Path(self.stagedir, 'stack.record.json')
         return json.loads(path.read_text()) if path.exists() else None
 
     def origin(self, program: str = '') -> dict[str, Any]:
-        """Where the programs came from: source, prefix, version, spec, mpi.
+        """The origin of the programs: source, prefix, version, spec, mpi.
 
-        What the environment says, and what its stack really has. Embedded
-        programs are no package: of a stack they have the MPI.
+        It comes from the environment and from the record of its stack.
+        Embedded programs are not a package; a stack gives them only the MPI.
         """
         origin = families.origin(self.current_environ.extras, program,
                                  self.family)
@@ -146,8 +154,7 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
 
     @run_before('compile')
     def limit_pending_time(self) -> None:
-        # ReFrame hands the limit to the jobs that run, not to those that
-        # build.
+        # ReFrame passes the limit to jobs that run, not to jobs that build.
         self.build_job.max_pending_time = self.max_pending_time
 
     @run_before('compile')
@@ -167,8 +174,8 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         commands += [
             f'{self.current_environ.cc or "cc"} -O2 -std=gnu11 -pthread '
             f'{shlex.quote(str(SRC / tool))}.c -o {tool}' for tool in tools]
-        # One list: a failed command ends the build. The job's exit code is 0
-        # all the same: `built` then reports which command failed.
+        # One list: a failed command ends the build. The job's exit code is
+        # always 0, so that `check_build` can report which command failed.
         self.build_system.commands = [
             f'( {" && ".join(commands)} ) && touch build.done || true']
 
@@ -190,15 +197,15 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         output = Path(self.stagedir, 'rfm_build.err')
         lines = [ln.strip() for ln in
                  output.read_text(errors='replace').splitlines() if ln.strip()]
-        # A compiler's first error matters, of plumb's messages the last.
+        # The first error of a compiler matters, and the last of plumb.
         ours = [ln for ln in lines if ln.startswith('plumb: ')][-1:]
-        result = ours or [ln for ln in lines if 'rror' in ln] or lines
-        raise SanityError(f'build: {result[0] if result else "no word why"} '
-                          f'(all of it: {output})')
+        errors = ours or [ln for ln in lines if 'rror' in ln] or lines
+        raise SanityError(f'build: {errors[0] if errors else "no output"} '
+                          f'(whole output: {output})')
 
 
 class Glossary(Plugin):
-    """Refuses requirements that are not in the glossary of features."""
+    """Refuse requirements that are not in the glossary of features."""
 
     @run_after('init', always_last=True)
     def check_glossary(self) -> None:
@@ -208,27 +215,28 @@ class Glossary(Plugin):
 
 
 class Launch(Plugin):
-    """Pins ranks where cores suffice, oversubscribes where they do not."""
+    """Pin ranks if there are enough cores, else oversubscribe them."""
 
     #: Threads or processes that each rank has while it measures.
     threads = variable(int, value=1)
 
-    #: Why a valid run must not be judged (oversubscription); empty: it may.
+    #: Reason why sound values must not be compared with references, such as
+    #: oversubscription; empty: they may be compared.
     inconclusive = variable(str, value='')
 
-    #: What made it inconclusive may pass: the session measures it again.
+    #: The reason may vanish: the session measures the test case again.
     transient = variable(bool, value=False)
 
     def transport(self) -> Mapping[str, Any] | None:
-        """The transport of MPI that must be used; None: one rank has none."""
+        """The MPI transport that must be used; None for a single rank."""
         extras = {} if self.num_tasks == 1 else self.current_environ.extras
         return extras.get('transport')
 
     def lay_out_ranks(self) -> None:
-        """Sets ranks, nodes and threads, in a hook after the setup."""
+        """Set ranks, nodes and threads, in a hook after the setup."""
 
     def launcher_kind(self) -> str:
-        """The extra of the partition that says how ranks are placed."""
+        """The extra of the partition that defines how ranks are placed."""
         if placement.core_shortage(self):
             return 'launcher_oversubscribe'
         return placement.pinning_extra(self.current_partition)
@@ -251,8 +259,10 @@ class Launch(Plugin):
 
 
 class NoRequeue(Plugin):
-    """A job that lost a node fails; Slurm does not start it again in the
-    same stage directory."""
+    """Let a job that lost a node fail.
+
+    Slurm would start it again in the same stage directory.
+    """
 
     @run_before('run')
     def disable_requeue(self) -> None:
@@ -262,10 +272,10 @@ class NoRequeue(Plugin):
 
 
 class Measured(Plugin):
-    """Puts measure.sh before the launcher and rank.sh before the program,
-    with an observer (observe.c) behind each of them.
+    """Put measure.sh before the launcher and rank.sh before the program.
 
-    The family's fixture of :class:`Programs` is called `programs`.
+    An observer (observe.c) runs behind each of them. The family's fixture of
+    :class:`Programs` is called `programs`.
     """
 
     #: Exit codes of the program that count as success (known faults only).
@@ -274,14 +284,14 @@ class Measured(Plugin):
     #: Names of the files of facts of the job's nodes.
     node_facts = variable(str, value='', loggable=True)
 
-    #: These files: name -> text.
+    #: Text of each of these files, by name.
     facts_files: Mapping[str, str] = {}
 
-    #: Options of one more run that validates data; empty: no such run.
+    #: Options of one more repetition that validates data; empty: none.
     validation = variable(str, value='')
 
     def before_launcher(self) -> list[str]:
-        """A command in front of the launcher, as shell words."""
+        """Words of a command in front of the launcher."""
         return []
 
     @run_before('run', always_last=True)
@@ -311,8 +321,10 @@ class Measured(Plugin):
 
     def facts_of_a_node(self) -> list[Any]:
         """Arguments of `observe --facts`: folder, script, scratch, launcher.
-        Collected once a node, session and environment, as each environment
-        has its own libraries and launcher."""
+
+        Facts are collected once per node, session and environment, because
+        each environment has its own libraries and launcher.
+        """
         folder = Path(self.programs.stagedir, FACTS)
         if not self.is_dry_run():
             folder.mkdir(exist_ok=True)
@@ -329,31 +341,35 @@ class Measured(Plugin):
 
 
 class Referenced(Plugin):
-    """References from the site's file, judged strictly (contract 6)."""
+    """References from the site's reference file, applied strictly.
 
-    #: What is wrong with the case's references.
+    Setup: the file is read. Performance: `judge_by_references` sets the
+    reference of each value; a fault of the file fails the test case.
+    """
+
+    #: Fault of the test case's references; empty: none.
     reference_fault = variable(str, value='')
 
-    #: Note for the summary: why nothing was judged, whose references were
-    #: used, which values have no bound yet or are far better than expected.
+    #: Note for the summary: why nothing was compared, whose references were
+    #: used, which values have no tolerance or are far better than expected.
     no_reference = variable(str, value='', loggable=True)
 
-    #: Beyond a reference, and the session will measure it once more.
+    #: Out of tolerance, and the session will measure it once more.
     retried = variable(bool, value=False)
 
     @run_after('setup')
     def check_reference_file(self) -> None:
-        # Called in any case: a broken vendor profile must fail now.
+        # Always called: a broken vendor profile must fail now.
         vendor.values(self)
         if not self.bringup:
             references.load(self.family)
 
     def judge_by_references(self, values: dict[str, float]) -> None:
-        """Sets `reference` for every figure; only judged ones are bounded.
+        """Set `reference` for every value; only judged ones get tolerances.
 
-        A fault of the file fails the case, and so does a reference that is
-        missing where the file is complete; but not before its figures were
-        kept: they are what the reference will be made from.
+        A fault of the file fails the test case, and so does a reference that
+        is missing in a complete file. But its values are recorded first,
+        because the reference will be made from them.
         """
         try:
             known, self.no_reference = references.resolve(self, values)
@@ -368,8 +384,13 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 NoRequeue, Measured, Referenced, special=True):
     """A program of the suite under the partition's launcher.
 
-    After a run: `samples` holds every figure of every repetition, `speed` the
-    machine's speed class, `guard` the name of the guard that refused.
+    A family overrides `values_of` and `planned_values`, and sets the ranks
+    after the setup. After the sanity phase, `samples` holds the values of
+    every repetition, `values` their medians, `speed` the machine's speed
+    class, and `guard` the name of the guard that refused.
+
+    Errors: a guard that refuses raises a SanityError; a value out of
+    tolerance, a missing metric or a broken rule a PerformanceError.
     """
 
     #: Family of the check: names its reference file and its parser.
@@ -381,7 +402,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     #: Version of the program, from its own output.
     version = variable(str, value='')
 
-    #: Where the program came from: spack, module, system, embedded.
+    #: Origin of the program: spack, module, system, embedded.
     source = variable(str, value='')
 
     #: Spack hash of the program, empty otherwise.
@@ -393,24 +414,25 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     #: Whether a device or a server is emulated: never used as a reference.
     emulated = variable(bool, value=False)
 
-    #: Speed class of the machine: fast, slow; mixed: it did not stay at one;
-    #: other: at neither; -: no speed probe.
+    #: CPU speed class: fast, slow; mixed: it changed; other: neither; -: no
+    #: speed probe.
     speed = variable(str, value='-')
 
     #: Nodes of the job.
     num_nodes = variable(int, value=1)
 
-    #: The guard that refused the run.
+    #: The guard that refused the values.
     guard = variable(str, value='')
 
     #: CPUs that the ranks of each node really had, `n1:0,1 n2:0,1`.
     binding = variable(str, value='', loggable=True)
 
-    #: CPU time of other programs on its nodes, in words, if above the limit.
+    #: Interference by other programs on its nodes, in words, if it is above
+    #: the limit.
     disturbed = variable(str, value='')
 
-    #: The benchmark's rules that a complete run has broken: the case fails,
-    #: its figures are recorded and never judged; empty: it is valid.
+    #: Rules of the benchmark that a complete run broke. The test case fails;
+    #: its values are recorded and never compared; empty: it is valid.
     invalid = variable(str, value='')
 
     sourcesdir = None
@@ -420,12 +442,12 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
 
     @run_after('init')
     def expose_program(self) -> None:
-        # ReFrame's -E looks at what the object has itself.
+        # ReFrame's -E reads only the attributes of the object itself.
         self.__dict__.setdefault('program', getattr(self, 'program', ''))
 
     @property
     def params(self) -> str:
-        """All parameters that distinguish this case from others of its
+        """All parameters that distinguish this test case from others of its
         check, as `name=value name=value`."""
         own: dict[str, Any] = {}
         for name in sorted(type(self).raw_params):
@@ -440,20 +462,20 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
 
     @property
     def max_nodes(self) -> int:
-        """Nodes of the job, as far as is known before it is set up."""
+        """Nodes of the job, as far as they are known before the setup."""
         return max(
             self.num_nodes, features.requested_nodes(self.valid_systems)
         )
 
     @property
     def attached(self) -> dict[str, str]:
-        """Files that are kept beside the records, path -> text."""
+        """Texts of files that are kept beside the records, by path."""
         return {}
 
-    # What a family adds ------------------------------------------------
+    # Overridden by families --------------------------------------------
 
     def more_params(self) -> dict[str, Any]:
-        """Variables that, when set, make it a different case."""
+        """Variables that, when set, make it a different test case."""
         return {}
 
     def values_of(self, run: guards.Run) -> dict[str, float]:
@@ -461,35 +483,38 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
 
         The output is parsed here, and nowhere else.
 
-        :raises guards.Refused: the output is damaged or not complete
+        :raises guards.Refused: the output is damaged or not complete.
         """
         raise NotImplementedError
 
     def claimed_seconds(self, values: dict[str, float]) -> float:
-        """The least time that a run must have taken, by its figures."""
+        """The minimum duration of a repetition that its values imply.
+
+        Unit: seconds.
+        """
         return 0.0
 
     def seconds_needed(self) -> float:
-        """What the job needs at the least, whatever its time limit; 0: no
-        more than that. Known on a partition."""
+        """The minimum duration of the job, if it is longer than its time
+        limit; else 0. Known after the setup. Unit: seconds."""
         return 0.0
 
     def planned_values(self) -> list[str]:
-        """Figures that every run of this case must have."""
+        """Metrics that every run of this test case must have."""
         raise NotImplementedError
 
     def transport_log(self, run: guards.Run) -> str:
-        """Where the library tells which transport it took."""
+        """The output in which the library reports its transport."""
         return run.err
 
     def judged_values(self, values: Any) -> set[str]:
-        """The figures that need a reference with a bound."""
+        """The metrics that need a reference with a tolerance."""
         return judged(self.family, map(metrics.split, values))
 
     # The pipeline ------------------------------------------------------
 
     def origin_in(self, environ: Any) -> dict[str, str]:
-        """Source, version and stack of the program, by the environment."""
+        """Source, version and stack of the program in an environment."""
         origin = families.origin(environ.extras, self.program, self.family)
         return {'source': origin.get('source', 'system'),
                 'version': origin.get('version', ''),
@@ -512,7 +537,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
 
     @sanity_function
     def check_run(self) -> bool:
-        """Every guard, then the figures of every repetition."""
+        """Run every guard and collect the values of every repetition."""
         try:
             guards.check_disk(Path(self.stagedir))
             guards.check_services(Path(self.stagedir), self.job)
@@ -544,7 +569,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             lasting = self.inconclusive
             self.speed, why = self.speed_class(runs)
             self.add_inconclusive(why)
-            self.disturbed = nodes.disturbed(
+            self.disturbed = nodes.interference(
                 seen, self.cpus_per_rank(), self.current_partition.extras)
             self.add_inconclusive(self.disturbed)
             self.transient = self.inconclusive != lasting and not lasting
@@ -562,12 +587,12 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         return True
 
     def add_inconclusive(self, why: str) -> None:
-        """Adds a reason to `inconclusive`, once; an empty one is ignored."""
+        """Add a reason to `inconclusive`, once; ignore an empty reason."""
         self.inconclusive = '; '.join(filter(None, dict.fromkeys(
             [*self.inconclusive.split('; '), why])))
 
     def check_binding(self, run: guards.Run) -> None:
-        """Records the CPUs of the ranks and checks their binding."""
+        """Record the CPUs of the ranks and check their binding."""
         there, kind = placement.ranks(run.err), self.launcher_kind()
         self.binding = placement.format_binding(there)
         if kind == 'launcher_pin':
@@ -578,18 +603,18 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 there, self.threads)
 
     def cpus_per_rank(self) -> int:
-        """CPUs that a rank uses; other programs should not use them."""
+        """Number of CPUs of a rank that other programs should not use."""
         return max(self.num_cpus_per_task or 1, self.threads)
 
     def speed_class(self, runs: list[guards.Run]) -> tuple[str, str]:
-        """The machine's speed class, and why runs at it cannot be judged.
+        """The CPU speed class, and why its values cannot be compared.
 
         A job in which the speed changed is `mixed`, and the session measures
-        it again. A change and back within one run cannot be seen.
+        it again. A change and back within one repetition is not visible.
         """
         extras = self.current_partition.extras
         boundary = extras.get('speed_boundary_ns')
-        if boundary == math.inf:        # one class, whatever was read
+        if boundary == math.inf:        # one class for all readings
             return 'fast', ''
         readings = [x for run in runs for x in (run.before, run.after)]
         if boundary is None or any(map(math.isnan, readings)):
@@ -606,13 +631,12 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             known = ' nor '.join(f'{name} ({low:g} to {high:g} ns)'
                                  for name, (low, high) in bands.items())
             return 'other', (
-                f'the machine was at a speed of its own: a cache line went '
-                f'to and fro in {max(odd):g} ns, neither {known}; throttled, '
-                'or are its CPUs shared? If it is always so, see '
-                'speed_bands_ns')
+                'the node was in no known CPU speed class: the speed probe '
+                f'measured {max(odd):g} ns, neither {known}; check for '
+                'throttling or shared CPUs, or adapt speed_bands_ns')
         classes = set(map(class_of, readings))
         if len(classes) > 1:
-            return 'mixed', 'the machine kept changing its speed'
+            return 'mixed', 'the CPU speed class changed during the job'
         return classes.pop(), ''
 
     @run_before('performance')
@@ -628,24 +652,27 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 metrics.metric(metrics.split(metric)[0]).unit)
 
     def note_low_values(self) -> None:
-        """Adds to the summary's note; fails nothing."""
+        """Add values far below the hardware to the summary's note.
+
+        This fails nothing.
+        """
         far = '' if self.is_dry_run() else limits.below_half_of_limit(
             self.family, self.values, self.params,
             self.current_partition.extras)
         self.no_reference = '; '.join(filter(None, (self.no_reference, far)))
 
     def add_worst_ratio(self) -> None:
-        """The worst point of the curve against its reference.
+        """Add the metric `worst_ratio`: the worst point of the curves.
 
-        The largest of `worse_by` over the points of the judged metrics that
-        have a reference.
+        It is the maximum of `worse_by` over the points of the judged metrics
+        that have a reference.
         """
-        result = references.entry(self).values
+        known = references.entry(self).values
         curves = judged_metrics(self.family)
         ratios = []
         for metric, value in self.values.items():
             name, size = metrics.split(metric)
-            entry = result.get(metric)
+            entry = known.get(metric)
             centre = entry[0] if isinstance(entry, list) and entry else None
             # Skips expected failures and malformed references; the latter
             # are refused when all references are checked.
@@ -654,8 +681,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 ratios.append(worse_by(
                     self.family, name, metrics.metric(name).better, value,
                     centre))
-        # A single point is no curve: it is judged by its own reference.
-        if len(ratios) > 1 or ratios and 'worst_ratio' in result:
+        # A single point is not a curve: its own reference judges it.
+        if len(ratios) > 1 or ratios and 'worst_ratio' in known:
             self.values['worst_ratio'] = max(ratios)
 
     @run_after('performance', always_last=True)
@@ -670,5 +697,6 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         lost = sorted(set(self.perf_variables) - done)
         if lost or not done:
             self.guard = 'missing_metric'
-            raise PerformanceError('missing_metric: not extracted: '
-                                   f'{", ".join(lost) or "anything"}')
+            raise PerformanceError(
+                'missing_metric: ReFrame did not extract '
+                f'{", ".join(lost) or "any metric"}')

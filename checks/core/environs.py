@@ -1,6 +1,6 @@
-"""Environments that are the same on every site, written once.
+"""Environments that many sites share.
 
-A site names them, and adds what is true of it alone::
+A site calls these functions and adds its own keys::
 
     'environments': [
         environs.of_stack('openmpi', 'mpi-host', mpi='openmpi 5.0.x',
@@ -9,8 +9,8 @@ A site names them, and adds what is true of it alone::
         environs.of_mpi('cray', 'cray-mpich 8.1.29', cc='cc'),
         environs.embedded('tao', 'taobench')],
 
-What an environment with a stack offers is said in the stack's stack.yaml;
-what programs a family has from a source, in the family's own folder
+The features of an environment with a stack are in the stack's stack.yaml. The
+programs that a family has from a source are in the family's own folder
 (`offered` of checks/<family>/programs.py).
 """
 from __future__ import annotations
@@ -25,8 +25,11 @@ from ..spack import stack as stacks
 
 
 def offered(family: str, source: str) -> tuple[str, ...]:
-    """Features that stand for single programs of a family, by where its
-    programs come from; none for a family that does not tell them apart."""
+    """Features that stand for single programs of a family.
+
+    :arg source: origin of the programs: spack, module, system, embedded.
+    :returns: nothing if the family has no such features.
+    """
     if not (stacks.ROOT / 'checks' / family / 'programs.py').is_file():
         return ()
     module = importlib.import_module(f'checks.{family}.programs')
@@ -38,12 +41,12 @@ def of_stack(name: str, stack: str, *, mpi: str = '',
              ) -> dict[str, Any]:
     """The environment of a stack that Spack installs.
 
-    :arg name: what the environment is called in records and references.
+    :arg name: name of the environment in records and references.
     :arg stack: folder under spack-envs/.
     :arg mpi: name and version of the MPI, for the records.
     :arg transport: see `transport` in site-configs/README.md.
     :arg more: keys of ReFrame's environment: cc, modules, env_vars, ...
-    :raises NoStack: there is no such stack.
+    :raises NoStack: the stack does not exist.
     """
     families = stacks.programs_of(stack)
     features = list(stacks.about(stack)['features'])
@@ -61,11 +64,12 @@ def of_stack(name: str, stack: str, *, mpi: str = '',
 
 def of_mpi(name: str, library: str, *, cc: str = 'mpicc', **more: Any
            ) -> dict[str, Any]:
-    """The environment of an MPI that is there: the suite builds with it the
-    programs of every family that asks for no more (`built_with: mpi` of a
-    feature in its family.yaml).
+    """The environment of an installed MPI.
 
-    :arg name: what the environment is called in records and references.
+    The suite builds the programs of every family that needs only an MPI
+    (`built_with: mpi` of a feature in its family.yaml).
+
+    :arg name: name of the environment in records and references.
     :arg library: name and version of the MPI, for the records.
     :arg cc: its compiler wrapper.
     :arg more: keys of ReFrame's environment: modules, env_vars, ...
@@ -87,11 +91,10 @@ def embedded(name: str, family: str, cc: str = 'gcc',
              features: Iterable[str] = (), **more: Any) -> dict[str, Any]:
     """The environment of programs that the suite builds where they run.
 
-    :arg name: what the environment is called in records and references.
-    :arg family: folder under checks/; its programs need no more than a C
-        compiler.
+    :arg name: name of the environment in records and references.
+    :arg family: folder under checks/; its programs need only a C compiler.
     :arg cc: the compiler.
-    :arg features: more that the environment offers.
+    :arg features: more features of the environment.
     """
     return {'name': name, 'cc': cc, 'cxx': '', 'ftn': '', **more,
             'features': [*offered(family, 'embedded'), *features],

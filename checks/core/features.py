@@ -1,10 +1,10 @@
 """The glossary of features and extras, and the errors of a wrong name.
 
-One table: what a site may offer and what a check may ask for. A name that is
-not in it would never match and the check would silently never run, so an
-unknown name anywhere is an error that suggests the nearest one. What a family
-offers stands in its family.yaml. The table in ``site-configs/README.md`` is
-printed by ``python -m checks.core.features``.
+It holds all features that a site may offer and a check may require. A name
+that is not in it would never match, and the check would silently never run.
+So an unknown name is an error that suggests the nearest name. Features of a
+family are in its family.yaml. ``python -m checks.core.features`` prints the
+table of ``site-configs/README.md``.
 """
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from typing import Any
 
 from config.families import SOURCES, families
 
-#: Number of nodes that the suite's node counts may reach.
+#: Node counts for which a feature exists.
 NODE_COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 #: Features of a partition: name -> meaning.
 PARTITION_FEATURES: dict[str, str] = {
     'gpu_nvidia': 'NVIDIA GPUs on every node',
     'gpu_amd': 'AMD GPUs on every node',
-    'speed_probe': 'the machine changes speed under a benchmark: take a '
-                      'speed probe before and after each program',
+    'speed_probe': 'the CPU speed may change under a benchmark: run the speed '
+                   'probe before and after each program',
     **{f'nodes_{n}': f'jobs of {n} node{"s" * (n > 1)} can run'
        for n in NODE_COUNTS},
 }
 
-#: Features of an environment that are of no one family: name -> meaning.
+#: Features of an environment that belong to no family: name -> meaning.
 ENVIRON_FEATURES: dict[str, str] = {
     'mpi': 'an MPI compiler wrapper and a launcher',
     'mpi_cuda': 'an MPI that takes CUDA buffers',
@@ -39,38 +39,35 @@ ENVIRON_FEATURES: dict[str, str] = {
 
 #: Extras of a partition: name -> meaning, with the unit.
 PARTITION_EXTRAS: dict[str, str] = {
-    'launcher_pin': 'launcher options that bind each rank to as many cores '
-    'of its own as it has threads; `{cpus}` is their number '
-    '(list; config/sites/launch.py has those of each '
-    'launcher; '
-    'where it binds by itself: empty)',
+    'launcher_pin': 'launcher options that bind each rank to one core per '
+    'thread, shared with no other rank; `{cpus}` is the number of cores '
+    '(list; config/sites/launch.py has those of each launcher; empty if the '
+    'launcher binds by default)',
     'launcher_free': 'instead of launcher_pin: launcher options that bind '
-    'no rank, where the CPUs are shared anyway (list)',
+    'no rank, for CPUs that are shared anyway (list)',
     'launcher_oversubscribe': 'options for more ranks than cores (list)',
-    'launcher_spread': 'launcher options that start one process a node, '
-    'bound to no core: an agent that starts servers '
-    '(list)',
-    'service_interface': 'network interface that servers inside a job bind '
-    'to; without it loopback on one node, on several '
-    'the address that the nodes reach each other by',
-    'service_heartbeat_timeout': 'seconds without a heartbeat until a node of '
-    'a service counts as lost; without it 30',
+    'launcher_spread': 'launcher options that start one process per node, '
+    'bound to no core: an agent that starts servers (list)',
+    'service_interface': 'network interface of servers inside a job; default: '
+    'loopback on one node, on several nodes the address at which they reach '
+    'each other',
+    'service_heartbeat_timeout': 'seconds without a heartbeat after which a '
+    'node of a service counts as lost; default: 30',
     'scratch': "folder on a node's own disk for the data of servers inside a "
-    'job; without it TMPDIR or /tmp',
+    'job; default: TMPDIR or /tmp',
     'node_memory': 'memory of a node, in GB of 2^30 B',
     'oversubscribe_env': 'environment variables for more ranks than cores '
     '(mapping)',
-    'speed_boundary_ns': 'speed probe: round trip in ns that parts the speed '
-    'classes fast and slow',
+    'speed_boundary_ns': 'speed probe: round trip in ns that separates the '
+    'CPU speed classes fast and slow',
     'speed_bands_ns': 'speed probe: {fast: [min, max], slow: [min, max]}, '
-    'the readings in ns that are of a class; a run with '
-    'one that is of neither is inconclusive. Without it '
-    'every reading is of a class',
-    'others_cpu_limit': 'share of the CPUs that a case uses on a node above '
-    'which CPU time of other programs there makes it '
-    'inconclusive; without it 0.05',
-    'nightly_budget': 'node-hours that mode nightly may take of the partition '
-    'in a night; without it all its cases run every night',
+    'the readings in ns of each class; a test case with another reading is '
+    'inconclusive. Default: every reading belongs to a class',
+    'others_cpu_limit': 'interference: CPU time of other programs, as a share '
+    'of the CPUs that a test case uses on a node, above which it is '
+    'inconclusive; default: 0.05',
+    'nightly_budget': 'node-hours of the partition that a nightly session may '
+    'use; default: all its test cases run every night',
     'nic_bandwidth': 'all NICs of a node together, one way, in MB/s',
     'one_nic_bandwidth': 'one NIC, one way, in MB/s, if two ranks can fill it',
     'gpu_link_bandwidth': 'all links between two GPUs of a node, or of one '
@@ -82,31 +79,30 @@ PARTITION_EXTRAS: dict[str, str] = {
 #: Extras of an environment: name -> meaning.
 ENVIRON_EXTRAS: dict[str, str] = {
     'mpi_library': 'name and version of the MPI, for the records',
-    'programs': 'family -> {source, prefix, version}: where the '
-                "family's programs come from; with source spack, from the "
+    'programs': 'family -> {source, prefix, version}: the origin of the '
+                "family's programs; with source spack, it is the "
                 "environment's stack",
     'stack': 'the folder under spack-envs/ with the software of this '
              'environment',
-    'wheel': 'lock files of config/python/, with blanks between: what is '
-             'installed from each into a folder of that name in '
-             '$PLUMBLINE_WORK',
+    'wheel': 'lock files of config/python/, separated by blanks: each is '
+             'installed into a folder of its name in $PLUMBLINE_WORK',
     'transport': '{name, env, evidence}: the transport that must be used, '
-                 'the variables that make the library tell, and the regular '
-                 'expression that its words must match',
+                 'the variables that make the library report it, and the '
+                 'regular expression that its output must match',
 }
 
-#: What an environment may say of a family's programs.
+#: Keys of an environment for the programs of a family.
 ORIGIN = ('source', 'prefix', 'version', 'spec')
 
-#: What an environment must say of its transport, and what it may.
+#: Required and optional keys of an environment's transport.
 TRANSPORT = ('name', 'env', 'evidence')
 PUBLISHED = ('source', 'date')
 
 
-#: What is wrong with a partition whose nodes nobody described. With a guess
-#: of one core every layout would become one of one rank a node.
+#: The fault of a partition without a description of its nodes. A guess of one
+#: core would turn every layout into one rank per node.
 NO_PROCESSOR = ("has no 'processor' with num_cpus and num_cpus_per_core: "
-                'write what lscpu tells on a node')
+                'write the values that lscpu prints on a node')
 
 
 class GlossaryError(ValueError):
@@ -123,7 +119,9 @@ def environ_features() -> dict[str, str]:
 
 @functools.cache
 def program_features() -> dict[str, str]:
-    """Features that name one program of an installation: pattern -> meaning.
+    """Patterns of features that name one program of an installation.
+
+    :returns: pattern -> meaning.
     """
     return {name: feature.means for family in families().values()
             for name, feature in family.features.items() if feature.pattern}
@@ -141,7 +139,7 @@ def _check(names: Iterable[str], known: Collection[str], where: str,
 
 
 def check_site(configuration: Mapping[str, Any], where: str) -> None:
-    """Refuses a site's configuration that uses a name not in the glossary.
+    """Refuse a site's configuration that uses a name not in the glossary.
 
     :raises GlossaryError: with the file, the partition or environment, the
         wrong name and the nearest right one.
@@ -170,31 +168,34 @@ def check_site(configuration: Mapping[str, Any], where: str) -> None:
 
 
 def _check_extras(env: Mapping[str, Any], where: str) -> None:
-    """Where the programs come from, and the transport: whole and known."""
+    """Check the keys of `programs` and `transport` of an environment."""
     extras = env.get('extras', {})
     offered = extras.get('programs', {})
     if not isinstance(offered, Mapping):
-        raise GlossaryError(f'{where}: programs: expected family -> source')
+        raise GlossaryError(f'{where}: programs: expected a mapping, family '
+                            '-> {source: ...}')
     _check(offered, families(), f'{where}: programs')
     for family, origin in offered.items():
         label = f'{where}: programs: {family}'
         if not isinstance(origin, Mapping) or 'source' not in origin:
-            raise GlossaryError(f'{label}: expected a source')
+            raise GlossaryError(f'{label}: expected a mapping with the key '
+                                'source')
         _check(origin, ORIGIN, label)
         _check([origin['source']], SOURCES, f'{label}: source')
         allowed = families()[family].sources
         if origin['source'] not in allowed:
             raise GlossaryError(
-                f"{label}: source {origin['source']!r}: they come from "
-                f'{", ".join(allowed)} (checks/{family}/family.yaml)')
+                f"{label}: source {origin['source']!r} is not possible; "
+                f'possible: {", ".join(allowed)} '
+                f'(checks/{family}/family.yaml)')
         if origin['source'] == 'spack' and 'stack' not in extras:
-            raise GlossaryError(f'{label}: source is spack, and no stack is '
-                                'named')
+            raise GlossaryError(f'{label}: source is spack, but the extras '
+                                'have no stack; add it')
     for feature in env.get('features', ()):
         for family in families().values():
             if feature in family.features and family.name not in offered:
-                raise GlossaryError(f'{where}: feature {feature!r} needs '
-                                    f'programs: {family.name}')
+                raise GlossaryError(f'{where}: feature {feature!r} needs an '
+                                    f'entry {family.name} in programs')
     if 'transport' in extras:
         _check(extras['transport'], TRANSPORT + PUBLISHED,
                f'{where}: transport')
@@ -206,17 +207,18 @@ def _check_extras(env: Mapping[str, Any], where: str) -> None:
 
 def check_feature_names(systems: Iterable[str], environs: Iterable[str],
                 where: str) -> None:
-    """Refuses a check that asks for a feature not in the glossary.
+    """Refuse a check that requires a feature not in the glossary.
 
     :arg systems: ``valid_systems`` of the check, e.g. ``['+gpu_nvidia']``.
     :arg environs: ``valid_prog_environs`` of the check.
+    :raises GlossaryError: with the wrong name and the nearest right one.
     """
-    def asked(specs: Iterable[str]) -> list[str]:
+    def required(specs: Iterable[str]) -> list[str]:
         return [word[1:] for spec in specs for word in spec.split()
                 if word[0] in '+-']
 
-    _check(asked(systems), PARTITION_FEATURES, where)
-    _check(asked(environs), environ_features(), where, program_features())
+    _check(required(systems), PARTITION_FEATURES, where)
+    _check(required(environs), environ_features(), where, program_features())
 
 
 def node_features(nodes: int) -> list[str]:
@@ -225,7 +227,7 @@ def node_features(nodes: int) -> list[str]:
 
 
 def requested_nodes(systems: Iterable[str]) -> int:
-    """Nodes that a check asks for with a feature `nodes_N`; else 1."""
+    """Nodes that a check requires with a feature `nodes_N`; else 1."""
     return max((int(n) for spec in systems
                 for n in re.findall(r'\+nodes_(\d+)', spec)), default=1)
 

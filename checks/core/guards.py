@@ -1,9 +1,9 @@
-"""The guards: what must hold before figures of a run are recorded.
+"""Sanity checks ("guards") that a test case passes before it has values.
 
-ReFrame passes many broken runs (a program that dies after its table, a
-metric that cannot be extracted, a reference with another unit). Every
-benchmark of the suite goes through :class:`Guards`, and each guard that
-refuses says what, where and what to do, and leaves its name in the perflog.
+ReFrame passes many broken programs (one that dies after its table, a metric
+that cannot be extracted, a reference with another unit). Every benchmark runs
+these guards. A guard that refuses reports what failed, where and what to do,
+and its name is in the perflog.
 """
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .parsers import ParseError, Record
 #: What a parser returns.
 Parsed = TypeVar('Parsed')
 
-#: Job states that mean: ended, and with exit code 0.
+#: States of a job that ended with exit code 0.
 GOOD_STATES = ('SUCCESS', 'COMPLETED')
 
 
 class Refused(SanityError):
-    """A guard refused the run."""
+    """A guard refused the values of a test case."""
 
     def __init__(self, guard: str, reason: str) -> None:
         super().__init__(f'{guard}: {reason}')
@@ -37,15 +37,19 @@ class Refused(SanityError):
 
 
 def refuse(guard: str, reason: str) -> NoReturn:
-    """Ends a case with the guard's name and one line."""
+    """Fails the test case with the guard's name and one line.
+
+    :raises Refused: always.
+    """
     raise Refused(guard, reason)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the program inside the job, as measure.sh recorded it.
+    """One repetition of the program inside the job, recorded by measure.sh.
 
-    Times in s, speed probe in ns (nan without one); `out` and `err` are texts.
+    Times are in s. `before` and `after` are readings of the speed probe in ns
+    (nan without a probe). `out` and `err` are the texts of both outputs.
     """
     repetition: int
     rc: int
@@ -60,40 +64,41 @@ class Run:
 
 
 def check_job(job: Any) -> None:
-    """State and exit code of the job, under every scheduler."""
+    """Check state and exit code of the job, under every scheduler."""
     where = f'job {job.jobid} on {",".join(job.nodelist or ["?"])}'
     state = job.state or 'unknown'
     if state == 'TIMEOUT' or reached_time_limit(job):
-        refuse('time_limit', f'{where} ran into its time limit '
-               f'({job.time_limit} s); its output does not count. See why it '
-               'hung, or give it more with -S time_limit=...')
+        refuse('time_limit', f'{where} reached its time limit '
+               f'({job.time_limit} s); its output is ignored. Find out why it '
+               'hung, or set a longer limit with -S time_limit=...')
     # Only jobs of the local scheduler have a signal.
     signal = getattr(job, 'signal', None)
     if signal:
-        refuse('signal', f'{where} died of signal {signal}')
-    # Some backends cannot know an exit code; measure.sh's records do.
+        refuse('signal', f'{where} was killed by signal {signal}')
+    # Some backends have no exit code; the records of measure.sh have it.
     if job.exitcode not in (0, None):
         killed = (f' (a process killed by signal {job.exitcode - 128})'
                   if job.exitcode > 128 else '')
         refuse('exit_code', f'{where} ended with exit code {job.exitcode}'
-               f'{killed}; see its stderr in the stage directory')
+               f'{killed}; read its stderr in the stage directory')
     if state == 'CANCELLED' and not job.nodelist:
         refuse('job_state', f'job {job.jobid} was cancelled before it '
-               f'started (max_pending_time is {job.max_pending_time} s); are '
-               'the nodes free that it asks for?')
+               f'started (max_pending_time is {job.max_pending_time} s); '
+               'check whether the nodes that it requests are free')
     if state not in GOOD_STATES:
         refuse(
             'job_state',
             f'{where} ended in state {state}{lost_nodes(job)}; the '
-            'scheduler ended it: its log and its accounting say why',
+            'scheduler ended it: find the reason in its log or accounting',
         )
 
 
 def lost_nodes(job: Any) -> str:
-    """Which node of a job died, in brackets; empty: none is known to have.
+    """The lost node of a job, in brackets; empty: no node is known as lost.
 
-    srun names it. Where the batch script runs, Slurm says that another one
-    was it; who died there says nothing.
+    srun names the node. Without a line of srun, a message of the node of the
+    batch script means that another node was lost; without that message the
+    node of the batch script itself was lost.
     """
     if job.state != 'NODE_FAIL' or not job.nodelist:
         return ''
@@ -108,7 +113,7 @@ def lost_nodes(job: Any) -> str:
 def reached_time_limit(job: Any) -> bool:
     """Whether Slurm reports the time limit on the job's stderr.
 
-    A backend without accounting calls a job that vanished completed.
+    A backend without accounting reports a job that vanished as completed.
     """
     return any(line.startswith('slurmstepd') and 'DUE TO TIME LIMIT' in line
                and f'*** JOB {job.jobid} ON ' in line
@@ -116,23 +121,24 @@ def reached_time_limit(job: Any) -> bool:
 
 
 def check_disk(stage: Path) -> None:
-    """The disk of the stage directory is not full, and was not.
+    """Check that the disk of the stage directory is not full, and was not.
 
-    Checked first: a full disk may cause any other fault.
+    This guard is the first, because a full disk may cause any other fault.
     """
     output, now = stage / 'disk.full', os.statvfs(stage)
-    # File systems without a number of files have none free, either.
+    # A file system without a limit of files reports 0 free files.
     if (output.exists() or not now.f_bavail
             or (now.f_files and not now.f_favail)):
         refuse('disk', 'the disk of the stage directory was full: '
-               f'{_text(output).strip() or stage}; free it, or name another '
-               "(the site's stagedir, --prefix)")
+               f'{_text(output).strip() or stage}; free space, or set another '
+               "directory (the site's stagedir, or --prefix)")
 
 
 def check_services(stage: Path, job: Any) -> None:
-    """No conductor reported a failure of its servers or clients.
+    """Check that no conductor reported a failure of its servers or clients.
 
-    Checked before the job's state: the conductor's message says more.
+    This guard comes before the job's state, because the conductor's message
+    is more precise.
     """
     for path in sorted(stage.glob('run.*.err')):
         for line in _text(path).splitlines():
@@ -144,11 +150,15 @@ def check_services(stage: Path, job: Any) -> None:
 
 def read_runs(stage: Path, repetitions: int, accept: Iterable[int] = (0,)
               ) -> list[Run]:
-    """The runs, one per repetition, each with an accepted exit code."""
+    """The repetitions of a job, each with an accepted exit code.
+
+    :raises Refused: one is missing, or ended with another exit code.
+    """
     try:
         lines = (stage / 'runs.tsv').read_text().splitlines()
     except OSError:
-        refuse('runs', f'{stage}/runs.tsv is missing: the program never ran')
+        refuse('runs', f'{stage}/runs.tsv is missing: the program was never '
+               'started; read the stderr of the job in that directory')
     runs = []
     for line in lines:
         cells = line.split('\t')
@@ -158,24 +168,25 @@ def read_runs(stage: Path, repetitions: int, accept: Iterable[int] = (0,)
             before, after = (math.nan if c == '-' else float(c)
                              for c in cells[5:7])
         except ValueError:
-            refuse('runs', f'{stage}/runs.tsv: cannot read {line!r}')
+            refuse('runs', f'{stage}/runs.tsv is damaged: cannot read the '
+                   f'line {line!r}')
         name = f'run.{repetition}'
         runs.append(Run(repetition, rc, wall, user, system, before, after,
                         _text(stage / f'{name}.out'),
                         _text(stage / f'{name}.err'), name))
     for run in runs:
         if run.rc not in accept:
-            died = (f'died of signal {run.rc - 128}' if run.rc > 128
-                    else f'ended with exit code {run.rc}')
-            words = [ln for ln in run.err.splitlines()
+            how = (f'was killed by signal {run.rc - 128}' if run.rc > 128
+                   else f'ended with exit code {run.rc}')
+            lines = [ln for ln in run.err.splitlines()
                      if ln.strip(' -') and 'plumbline-' not in ln]
             refuse('signal' if run.rc > 128 else 'exit_code',
-                   f'{run.name}: the program {died}; first words on stderr: '
-                   f'{words[0].strip() if words else "none"}')
+                   f'{run.name}: the program {how}; first line on stderr: '
+                   f'{lines[0].strip() if lines else "none"}')
     if [run.repetition for run in runs] != list(range(1, repetitions + 1)):
-        refuse('runs', f'{repetitions} repetitions asked for, {len(runs)} '
-               'finished: the job was ended before (cancelled, or a node '
-               f'died?), or {stage}/runs.tsv is damaged')
+        refuse('runs', f'{len(runs)} of {repetitions} repetitions finished: '
+               'the job ended early (cancelled, or a node was lost), or '
+               f'{stage}/runs.tsv is damaged')
     return runs
 
 
@@ -187,83 +198,81 @@ def _text(path: Path) -> str:
 
 
 def check_rank_count(run: Run, ranks: int, nodes: int) -> None:
-    """As many ranks on as many hosts as the case asked for."""
+    """Check that as many ranks ran on as many hosts as were requested."""
     hosts = Counter(re.findall(r'plumbline-rank (\S+)', run.err))
     if sum(hosts.values()) != ranks or len(hosts) != nodes:
-        seen = ', '.join(f'{h}: {n}' for h, n in sorted(hosts.items()))
-        refuse('ranks', f'{run.name}: {ranks} ranks on {nodes} node(s) asked '
-               f'for, started: {seen or "none"}; does the launcher belong to '
-               'the MPI that the program was built with?')
+        started = ', '.join(f'{h}: {n}' for h, n in sorted(hosts.items()))
+        refuse('ranks', f'{run.name}: {ranks} ranks on {nodes} node(s) were '
+               f'requested, started were {started or "none"}; check that the '
+               'launcher belongs to the MPI that the program was built with')
 
 
 def check_rank_binding(run: Run, threads: int, cores: int) -> None:
-    """Each rank has a core for each of its threads, and for itself alone.
+    """Check that each rank has one core per thread, and shares none.
 
-    :arg threads: of a rank.
-    :arg cores: of a node.
+    :arg threads: threads of a rank.
+    :arg cores: cores of a node.
     """
-    def refused(host: str, words: str) -> NoReturn:
-        refuse('binding', f'{run.name}: {host}: {words}')
+    def refuse_binding(host: str, reason: str) -> NoReturn:
+        refuse('binding', f'{run.name}: {host}: {reason}')
 
     for host, group in placement.ranks(run.err).items():
         for rank in group:
             has, where = len(rank.cores), placement.format_cpus(rank.cpus)
             if not has:
-                refused(host, 'a rank could not tell its CPUs; is /proc '
-                        'mounted where the ranks run?')
+                refuse_binding(
+                    host, 'a rank could not read which CPUs it may use; '
+                    'check that /proc is mounted on the node')
             if has < threads:
-                refused(host, f'a rank of {threads} threads was bound to '
-                        f'CPUs {where}, {has} core(s): launcher_pin must '
-                        'bind to {cpus} cores (Slurm with two threads a '
-                        'core: --hint=nomultithread in access)')
+                refuse_binding(
+                    host, f'a rank of {threads} threads was bound to CPUs '
+                    f'{where}, {has} core(s): launcher_pin must bind to '
+                    '{cpus} cores (Slurm with two threads per core: '
+                    '--hint=nomultithread in access)')
             if has > threads and has >= cores:
-                refused(host, f'ranks should be bound and may run on all '
-                        f'CPUs ({where}): launcher_pin had no effect (Slurm: '
-                        'TaskPlugin has neither task/affinity nor '
-                        'task/cgroup?)')
+                refuse_binding(
+                    host, 'ranks are not bound: they may run on all CPUs '
+                    f'({where}), so launcher_pin had no effect (Slurm: '
+                    'TaskPlugin needs task/affinity or task/cgroup)')
         taken: set[int] = set()
         for rank in group:
             if taken & rank.cores:
-                refused(
-                    host,
-                    'ranks share cores, with the CPUs '
-                    f'{placement.format_cpu_sets([r.cpus for r in group])}: '
-                    'launcher_pin must give each its own',
-                )
+                sets = placement.format_cpu_sets([r.cpus for r in group])
+                refuse_binding(
+                    host, f'ranks share cores, with the CPUs {sets}: '
+                    'launcher_pin must give each rank its own cores')
             taken |= rank.cores
 
 
 def check_transport(run: Run, request: Mapping[str, Any] | None, output: str
-                 ) -> None:
-    """The transport that is asked for was used, by what the library said."""
+                    ) -> None:
+    """Check that the library's output proves the requested transport."""
     if request and not re.search(request['evidence'], output):
-        refuse(
-            'transport',
-            f'{run.name}: {request["name"]} was asked for, but '
-            f'nothing in {run.name}.err matches {request["evidence"]!r}; '
-            'another transport was taken',
-        )
+        refuse('transport', f"{run.name}: {request['name']} was requested, "
+               f'but no line of {run.name}.err matches '
+               f"{request['evidence']!r}; another transport was used")
 
 
 def check_wall_time(run: Run, claimed: float) -> None:
-    """The program ran at least as long as its figures imply.
+    """Check that the program ran at least as long as its values imply.
 
-    Of 27 runs on a busy machine of two cores none claimed more than 0.97 of
-    its wall time, which has the launcher in it. 1 % is for the clocks, 10 ms
-    for the digits that the program rounds.
+    On a busy machine of two cores, none of 27 repetitions claimed more than
+    0.97 of its wall time, which includes the launcher. 1 % is allowed for the
+    clocks, 10 ms for the digits that the program rounds.
     """
     if claimed > run.wall * 1.01 + 0.01:
-        refuse('wall_time', f'{run.name}: iterations times figures make '
-               f'{claimed:.3g} s, the program ran for {run.wall:.3g} s: its '
-               'clock or its iteration counts are wrong (options?)')
+        refuse('wall_time', f'{run.name}: iterations times values make '
+               f'{claimed:.3g} s, but the program ran for {run.wall:.3g} s: '
+               'its clock or its iteration counts are wrong; check its '
+               'options')
 
 
 def parse_output(parse: Callable[[str], Parsed], text: str, where: str
                ) -> Parsed:
-    """What a parser returns for an output.
+    """Parse an output; return what the parser returns.
 
-    :arg where: the file, for the message.
-    :raises Refused: the output cannot be parsed
+    :arg where: name of the file, for the message.
+    :raises Refused: the output cannot be parsed.
     """
     try:
         return parse(text)
@@ -271,37 +280,43 @@ def parse_output(parse: Callable[[str], Parsed], text: str, where: str
         refuse('table', f'{where}:{err}')
 
 
-def values_by_metric(
-    records: Iterable[Record], where: str
-) -> dict[str, float]:
-    """Figure -> value of an output; each once, and in its metric's unit."""
+def values_by_metric(records: Iterable[Record], where: str
+                     ) -> dict[str, float]:
+    """The value of each metric in an output.
+
+    :raises Refused: a metric comes twice, or with another unit than its own.
+    """
     values: dict[str, float] = {}
     for record in records:
         metric = metrics.key(record.metric, record.size)
         if metrics.metric(record.metric).unit != record.unit:
-            refuse('unit', f'{where}:{record.line}: {record.metric} in '
-                   f'{record.unit}')
+            refuse('unit', f'{where}:{record.line}: {record.metric} is in '
+                   f'{record.unit}, not in '
+                   f'{metrics.metric(record.metric).unit}')
         if metric in values:
-            refuse('table', f'{where}:{record.line}: {metric} stands twice')
+            refuse('table', f'{where}:{record.line}: {metric} is in the '
+                   'output twice')
         values[metric] = record.value
     return values
 
 
 def check_finite(values: Mapping[str, float]) -> None:
-    """Every figure is a number, and neither infinite nor NaN."""
+    """Check that every value is a number, neither infinite nor NaN."""
     for metric, value in values.items():
         if (isinstance(value, bool) or not isinstance(value, (int, float))
                 or not math.isfinite(value)):
-            refuse('not_finite', f'{metric} = {value!r} is no finite number')
+            refuse('not_finite', f'{metric} = {value!r} is not a finite '
+                   'number')
 
 
 def check_values(family: str, values: Mapping[str, float],
                       expected: Iterable[str], params: str,
                       site: Mapping[str, Any]) -> None:
-    """Every declared metric has a value, and each value is possible."""
+    """Check that every planned metric has a possible value."""
     missing = sorted(set(expected) - set(values))
     if missing:
-        refuse('missing_metric', f'no figure for {", ".join(missing)}')
+        refuse('missing_metric', 'the output has no value of '
+               f'{", ".join(missing)}')
     for metric in values:
         metrics.metric(metrics.split(metric)[0])
     bad = limits.exceeded_limits(family, values, params, site)

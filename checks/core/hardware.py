@@ -1,13 +1,13 @@
-"""config/hardware.yaml: what NICs and GPUs can do, by model.
+"""NICs and GPUs of config/hardware.yaml, by model.
 
-A site names its models and numbers once; ReFrame's `devices` and the limits
-of physics both follow from them::
+A site lists its models and their numbers once; ReFrame's `devices` and the
+physical limits both follow from them::
 
     NODE = hardware.devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
     {'devices': NODE, 'extras': hardware.limits(NODE)}
 
-Models that the table lacks stand in hardware.yaml of the site's folder, in
-the same form; a site that has one says `site=__file__` to both.
+Models that the table lacks are in hardware.yaml of the site's folder, in the
+same form. A site with such a file passes `site=__file__` to both functions.
 """
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from config import strict
 
 TABLE = Path(__file__).resolve().parents[2] / 'config' / 'hardware.yaml'
 
-#: Keys of a row: those that it must have, those that it may have.
+#: Required and optional keys of a row.
 KEYS = {'gpu': ({'arch', 'link', 'source', 'date'},
                 {'effective', 'detect', 'mesh'}),
         'nic': ({'arch', 'rate', 'source', 'date'}, {'one_flow', 'detect'})}
@@ -45,9 +45,9 @@ def table(site: str | os.PathLike[str] | None = None
         path = folder / TABLE.name
         own = _rows(path) if path.is_file() else {}
         for name in set(own) & set(rows):
-            raise HardwareError(f'{path}: {name} is in config/{TABLE.name} '
-                                'already: remove it here, or give it another '
-                                'name')
+            raise HardwareError(f'{path}: {name} is already in config/'
+                                f'{TABLE.name}: remove it from the first '
+                                'file, or rename it there')
         rows = {**rows, **own}
     return rows
 
@@ -62,14 +62,14 @@ def _rows(path: Path) -> dict[str, dict[str, Any]]:
     rows = {}
     for kind, models in data.items():
         if kind not in KEYS or not isinstance(models, dict):
-            raise HardwareError(f'{path}: {kind}: expected gpu or nic, and '
-                                'models below it')
+            raise HardwareError(f'{path}: {kind}: expected the key gpu or '
+                                'nic, with models below it')
         must, may = KEYS[kind]
         for name, row in models.items():
             wrong = (must - set(row)) | (set(row) - must - may)
             if wrong:
-                raise HardwareError(f'{path}: {name}: missing or unknown: '
-                                    f'{", ".join(sorted(wrong))}')
+                raise HardwareError(f'{path}: {name}: missing or unknown '
+                                    f'keys: {", ".join(sorted(wrong))}')
             rows[name] = {'type': kind, **row}
     return rows
 
@@ -78,22 +78,22 @@ def model(name: str, site: str | os.PathLike[str] | None = None
           ) -> dict[str, Any]:
     """The row of a model.
 
-    :raises HardwareError: unknown; names the catalogue and the nearest.
+    :raises HardwareError: unknown; with the nearest models of the table.
     """
     known = table(site)
     if name not in known:
         raise HardwareError(
             f'unknown NIC or GPU {name!r}: the nearest in config/'
-            f'{TABLE.name} are {", ".join(nearest(name, known))}; write a '
-            "row for it there, or in the site's own hardware.yaml (with "
+            f'{TABLE.name} are {", ".join(nearest(name, known))}; add a row '
+            "for it there, or in the site's own hardware.yaml (with "
             'site=__file__)')
     return known[name]
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Up to three models that are called nearly so, the nearest first.
+    """Up to three models with a similar name, the nearest first.
 
-    Upper and lower case are one to people.
+    Upper and lower case are not distinguished.
     """
     names = {each.lower(): each for each in known}
     return [names[each] for each in difflib.get_close_matches(
@@ -101,29 +101,31 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
 
 
 def recognise_model(kind: str, words: str, rate: float = 0) -> str | None:
-    """The model that a tool's output names; None: none of the table.
+    """The model in a tool's output; None if it is not in the table.
 
     :arg kind: gpu or nic.
-    :arg rate: a NIC's rate in Gb/s, as the tool says; it must agree.
+    :arg rate: a NIC's rate in Gb/s from the tool; it must match.
     """
     return next((name for name, row in table().items()
                  if row['type'] == kind and row.get('detect', words + '?')
                  in words and row.get('rate', rate) == rate), None)
 
 
-def devices(*found: tuple[str, int],
+def devices(*models: tuple[str, int],
             site: str | os.PathLike[str] | None = None
             ) -> list[dict[str, Any]]:
-    """ReFrame's `devices` of a node: (model, how many) each."""
+    """ReFrame's `devices` of a node, from pairs of model and number."""
     return [{'type': model(name, site)['type'],
              'arch': model(name, site)['arch'],
-             'model': name, 'num_devices': number} for name, number in found]
+             'model': name, 'num_devices': number} for name, number in models]
 
 
-def limits(items: Iterable[Mapping[str, Any]],
+def limits(devices_of_node: Iterable[Mapping[str, Any]],
            site: str | os.PathLike[str] | None = None) -> dict[str, float]:
     """The extras of a partition that follow from its devices, in MB/s."""
-    rows = [(model(d['model'], site), d['num_devices']) for d in items]
+    rows = [
+        (model(d['model'], site), d['num_devices']) for d in devices_of_node
+    ]
     nics = [(row['rate'] * 125, number, row) for row, number in rows
             if row['type'] == 'nic']        # 1 Gb/s is 125 MB/s
     gpus = [(row['link'] * 1000, number - 1 if row.get('mesh') else 1)
@@ -136,6 +138,7 @@ def limits(items: Iterable[Mapping[str, Any]],
             result['one_nic_bandwidth'] = min(rate for rate, *_ in nics)
     if gpus:
         result['gpu_link_bandwidth'] = max(link for link, _ in gpus)
-        # To a switch all of them go; without one, some to each of the others.
+        # With a switch all links go to it; without one, some go to each of
+        # the other GPUs.
         result['gpu_bandwidth'] = max(link * others for link, others in gpus)
     return result

@@ -1,12 +1,11 @@
-"""Parsers: text of a program in, frozen records out, or a ParseError.
+"""The interface of parsers: from a program's output to frozen records.
 
-A parser is a module with `parse(text) -> tuple[Record, ...]`.  It gives
-figures only for a text that can be trusted from the first line to the last.
-A family names its parsers in its family.yaml.  A parser that leaves lines
-out has `remarks(text)`, which says of what could be parsed what they are.
-One that reads folders has `parse_folder(path, options) -> ([(file or folder,
-its records), ...], text for people)`, and `add_options(parser)` for options
-of its own.
+A parser is a module with `parse(text) -> tuple[Record, ...]`. It returns
+records only if every line of the text is sound; else it raises a ParseError.
+A family lists its parsers in its family.yaml. A parser that skips lines has
+`remarks(text)`, which describes these lines of a parsed text. A parser that
+reads folders has `parse_folder(path, options) -> ([(file or folder, its
+records), ...], text for people)`, and `add_options(parser)` for its options.
 """
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ from config import families
 
 
 class ParseError(Exception):
-    """A text cannot be parsed: line number (from 1), its text, reason; the
-    file, where a folder is read."""
+    """A text cannot be parsed: line number (from 1), its text, the reason,
+    and the file if a folder was read."""
 
     def __init__(self, line: int, text: str, reason: str, file: str = ''):
         super().__init__(line, text, reason, file)
@@ -33,25 +32,25 @@ class ParseError(Exception):
 
 
 class Record(NamedTuple):
-    """One figure, as the program printed it."""
+    """One value, as the program printed it."""
     program: str
     version: str
-    #: Message size in bytes; None where the program has none.
+    #: Message size in bytes; None if the program has none.
     size: int | None
     metric: str
     value: float
     unit: str
-    #: Line of the text it comes from, from 1.
+    #: Line of the text, from 1.
     line: int
 
 
 @dataclass(frozen=True)
 class Remark:
-    """A remark on some lines (from 1) that a reader should know."""
+    """A remark on some lines (from 1) of a parsed text."""
     first: int
     last: int
     reason: str
-    #: Whether the figures must not be used.
+    #: Whether the values must not be used.
     serious: bool = False
 
     def __str__(self) -> str:
@@ -61,10 +60,11 @@ class Remark:
 
 
 def parser_of(word: str) -> Any:
-    """The module of a family's parser, by its word in family.yaml.
+    """The module of a family's parser, by its name in family.yaml.
 
-    Relative to this package: ReFrame loads checks/ under a name of its own,
-    and an error of another copy of this module would not be recognised.
+    It is imported relative to this package: ReFrame loads checks/ under
+    another name, and a ParseError of another copy of this module would not be
+    caught.
     """
     return importlib.import_module(
         families.parsers()[word].removeprefix('checks'),

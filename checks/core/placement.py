@@ -1,7 +1,7 @@
-"""How many cores ranks need, what a partition says of it, where they ran.
+"""Placement of ranks: required cores, launcher options, CPUs that were used.
 
-Before a run: the options of the launcher that place the ranks. After it: the
-CPUs that each rank says it had (src/rank.sh).
+Before a job: the launcher options that place the ranks. After it: the CPUs
+that each rank reported (src/rank.sh).
 """
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from . import features
 
 
 class PlacementError(ValueError):
-    """The partition does not say how its ranks are placed."""
+    """The partition does not define how its ranks are placed."""
 
 
 def cores(part: Any) -> int:
@@ -28,7 +28,7 @@ def cores(part: Any) -> int:
 
     :raises PlacementError: the partition has no processor.
     """
-    # ReFrame has no value where one of the two numbers is missing.
+    # ReFrame has no value if one of the two numbers is missing.
     if not part.processor.num_cores:
         raise PlacementError(f'{_where(part)} {features.NO_PROCESSOR}')
     return int(part.processor.num_cores)
@@ -40,8 +40,7 @@ def _where(part: Any) -> str:
 
 
 def core_shortage(check: Any) -> str:
-    """Why the ranks and threads of a node cannot have a core each; empty:
-    they can."""
+    """Why the threads of a node cannot have a core each; empty: they can."""
     ranks, threads = check.num_tasks_per_node or 1, check.threads
     have = cores(check.current_partition)
     return (
@@ -56,8 +55,10 @@ def _too_few_cores(threads: int, have: int) -> str:
 
 
 def pinning_extra(part: Any) -> str:
-    """The launcher extra for ranks with a core each: bound, or free where
-    the site binds no ranks."""
+    """The launcher extra for ranks with a core each.
+
+    It is `launcher_free` if the site binds no ranks.
+    """
     return ('launcher_free' if 'launcher_free' in part.extras
             else 'launcher_pin')
 
@@ -65,34 +66,34 @@ def pinning_extra(part: Any) -> str:
 def options(check: Any) -> list[str]:
     """Launcher options that place a check's ranks.
 
-    :raises PlacementError: the partition does not say, or not in a way that
-        gives a rank more than one core; with the line to write.
+    :raises PlacementError: the partition does not define them, or they cannot
+        give a rank more than one core; with the line to add.
     """
     part, extra = check.current_partition, check.launcher_kind()
     if not extra:
         return []
-    output = part.extras.get(extra)
+    words = part.extras.get(extra)
     launcher = part.launcher_type.registered_name
     fault = ''
-    if output is None:
-        fault = f'no {extra}, without which a case cannot be started'
-    elif (extra == 'launcher_pin' and check.threads > 1 and output
+    if words is None:
+        fault = f'no {extra}, which a test case needs to start'
+    elif (extra == 'launcher_pin' and check.threads > 1 and words
             and launcher not in launch.TOLD_CPUS
-            and not any('{cpus}' in word for word in output)):
+            and not any('{cpus}' in word for word in words)):
         fault = f'a {extra} without {{cpus}}: threads would share a core'
     if fault:
         mpi = next((env.extras['mpi_library'] for env in part.environs
                     if 'mpi_library' in env.extras), '')
-        raise PlacementError(f'{_where(part)} has {fault}; write in its '
+        raise PlacementError(f'{_where(part)} has {fault}; add to its '
                              f'extras: {launch.line(extra, launcher, mpi)}')
-    return [word.replace('{cpus}', str(check.threads)) for word in output]
+    return [word.replace('{cpus}', str(check.threads)) for word in words]
 
 
-# ------------------------------------------------------- where ranks ran
+# -------------------------------------------------- CPUs that ranks used
 
 @dataclass(frozen=True)
 class Rank:
-    """What rank.sh reported of a rank before it started the program."""
+    """A rank, as rank.sh reported it before it started the program."""
     host: str
     #: CPUs that it may run on, and the first CPU of each of their cores;
     #: empty: unknown.
@@ -101,27 +102,31 @@ class Rank:
 
 
 def ranks(output: str) -> dict[str, list[Rank]]:
-    """Host -> its ranks, from the lines of rank.sh on their stderr."""
-    result: dict[str, list[Rank]] = {}
+    """The ranks of each host, from the lines of rank.sh on their stderr."""
+    by_host: dict[str, list[Rank]] = {}
     for host, group, first in re.findall(
             r'plumbline-rank (\S+)(?: ([\d,-]+) ([\d,]+))?', output):
-        result.setdefault(host, []).append(
+        by_host.setdefault(host, []).append(
             Rank(host, tuple(cpus.parse(group)),
                  frozenset(cpus.parse(first))))
-    for there in result.values():
+    for there in by_host.values():
         there.sort(key=lambda rank: rank.cpus)
-    return dict(sorted(result.items()))
+    return dict(sorted(by_host.items()))
 
 
-def format_binding(there: Mapping[str, list[Rank]]) -> str:
-    """The CPUs of all ranks in short: `n1:0,1` are two ranks with a CPU
-    each, `n1:0-1,4+6` one with CPUs 0 and 1 and one with 4 and 6; ranks in
-    even steps are a range: `n1:0..191`. Empty: some rank could not tell.
+def format_binding(ranks_by_host: Mapping[str, list[Rank]]) -> str:
+    """The CPUs of all ranks in short form.
+
+    `n1:0,1` are two ranks with one CPU each; `n1:0-1,4+6` are one rank with
+    CPUs 0 and 1 and one with 4 and 6; ranks in even steps are a range:
+    `n1:0..191`. Empty: the CPUs of some rank are unknown.
     """
-    if not all(rank.cpus for group in there.values() for rank in group):
+    if not all(
+        rank.cpus for group in ranks_by_host.values() for rank in group
+    ):
         return ''
     return ' '.join(f'{host}:{format_cpu_sets([rank.cpus for rank in group])}'
-                    for host, group in there.items())
+                    for host, group in ranks_by_host.items())
 
 
 def format_cpu_sets(rest: list[tuple[int, ...]]) -> str:
@@ -156,9 +161,9 @@ def format_cpus(numbers: tuple[int, ...]) -> str:
     return '+'.join(parts)
 
 
-def core_sharing(there: Mapping[str, list[Rank]], threads: int) -> str:
-    """Why the threads of some node had no core each; empty: they had."""
-    for group in there.values():
+def core_sharing(ranks_by_host: Mapping[str, list[Rank]], threads: int) -> str:
+    """Why the threads of some node had no core each; empty: each had one."""
+    for group in ranks_by_host.values():
         have = frozenset().union(*(rank.cores for rank in group))
         if 0 < len(have) < threads * len(group):
             return _too_few_cores(threads * len(group), len(have))

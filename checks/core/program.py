@@ -1,8 +1,8 @@
-"""A benchmark that is a program of the suite's own.
+"""Base classes of a benchmark with one embedded program.
 
-For a family whose program is compiled from its `src/`, runs as one process,
-and whose output the family's parser reads (`parsers` in its family.yaml).
-`./plumb benchmark new` writes one.
+The program is compiled from the family's `src/` and runs as one process. The
+family's parser (`parsers` in its family.yaml) reads its output.
+`./plumb benchmark new` creates such a family.
 """
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .parsers import parser_of
 
 
 class EmbeddedPrograms(Programs, special=True):
-    """All of `src/` compiled to one program that has the family's name."""
+    """The program, compiled from all of `src/`; it has the family's name."""
 
     sourcesdir = 'src'
 
@@ -33,11 +33,11 @@ class EmbeddedPrograms(Programs, special=True):
 class ProgramBenchmark(Benchmark, special=True):
     """One process under the partition's launcher, with `threads` cores."""
 
-    #: Modes that the cases belong to, besides full.
+    #: Modes of the test cases, besides full.
     modes: tuple[str, ...] = ('quick', 'nightly')
 
     valid_systems = ['+nodes_1']
-    #: Wherever the launcher can start it.
+    #: Every environment in which the launcher can start it.
     valid_prog_environs = ['+mpi']
 
     def arguments(self) -> list[str]:
@@ -60,7 +60,7 @@ class ProgramBenchmark(Benchmark, special=True):
         self.executable_opts = [*map(shlex.quote, self.arguments())]
 
     def planned_values(self) -> list[str]:
-        """The family's own metrics, but those of a curve (point: B)."""
+        """The family's own metrics without those of a curve (point: B)."""
         return [name for name, row in families()[self.family].metrics.items()
                 if not row['point']]
 

@@ -1,4 +1,4 @@
-"""What judges a test case: its site's reference file, or a vendor profile.
+"""References of a test case: its site's reference file, or a vendor profile.
 
 The files are in the folder of `config.places.references`; their form is in
 config/references.py. A test case without a reference fails where the file
@@ -38,21 +38,21 @@ CALIBRATE = './plumb references calibrate'
 
 
 class Entry(NamedTuple):
-    """What judges a case, if anything does."""
-    #: own, vendor, none (no reference yet), - (must not be judged).
+    """The references of a test case."""
+    #: own, vendor, none (no reference yet), - (must not be compared).
     kind: str
-    #: figure -> [value, lower, upper, unit], or ['$xfail', reason, that].
+    #: metric -> [value, lower, upper, unit], or ['$xfail', reason, that list].
     values: Mapping[str, Any] = {}
-    #: Why it is not judged, or whose figures are used instead of the site's.
+    #: Why nothing is compared, or who published the values.
     note: str = ''
-    #: What stands beside the figures: `$from`, `$no_reference`.
+    #: Entries beside the values: `$from`, `$no_reference`.
     about: Mapping[str, Any] = {}
-    #: Where it stands in the file; 0: not in a file.
+    #: Line in the file; 0: not in a file.
     line: int = 0
 
     @property
     def judges(self) -> bool:
-        """Whether it tolerances any figure."""
+        """Whether any value has a tolerance."""
         return any(map(has_tolerance, self.values.values()))
 
 
@@ -65,13 +65,13 @@ def file(family: str) -> Path:
 def load(family: str) -> File:
     """The references of a family; empty without a file.
 
-    :raises ReferenceError_: it is broken
+    :raises ReferenceError_: the file is broken.
     """
     return read(file(family))
 
 
 def _missing_tolerance_note(needs: Mapping[str, int | None]) -> str:
-    """The summary's note on figures without a tolerance."""
+    """The summary's note on metrics without a tolerance."""
     runs = {f: number for f, number in needs.items() if number is not None}
     if not runs:
         return ''
@@ -81,19 +81,20 @@ def _missing_tolerance_note(needs: Mapping[str, int | None]) -> str:
 
 def validate(table: Mapping[str, Any], values: Iterable[str],
              where: str) -> dict[str, Reference]:
-    """The references of one case, each one checked.
+    """Check the references of one test case and return them.
 
-    A reference without tolerances may be for a figure that is sometimes
+    A reference without tolerances may belong to a metric that is sometimes
     missing, such as the speed probe's reading on a busy machine.
 
-    :arg found: figure -> [value, lower, upper, unit].
-    :arg figures: every figure that this case has.
-    :raises ReferenceError_: not a sound reference, or no such figure.
+    :arg table: metric -> [value, lower, upper, unit].
+    :arg values: every metric of this test case.
+    :raises ReferenceError_: a reference is malformed, or the test case has no
+        such metric.
     """
     known = set(values)
     for metric, entry in table.items():
         fault = metric_fault(metric, entry) or (
-            'this case has no such figure'
+            'this test case has no such metric'
             if metric not in known and has_tolerance(entry) else '')
         if fault:
             raise ReferenceError_(f'{where}: {metric}: {fault}')
@@ -102,7 +103,7 @@ def validate(table: Mapping[str, Any], values: Iterable[str],
 
 
 def _at_speed(check: Any, speed: str) -> strict.Mapping | None:
-    """The entry of a case at a given speed; None: there is none."""
+    """The entry of a test case at a speed class; None: it has none."""
     table = load(check.family).checks.get(type(check).variant_name())
     if not table:
         return None
@@ -116,10 +117,11 @@ def _at_speed(check: Any, speed: str) -> strict.Mapping | None:
 
 
 def entry(check: Any) -> Entry:
-    """What judges a case: the file, or else the vendor profile.
+    """The references of a test case, from the file or the vendor profile.
 
-    A dry run cannot know the speed, nor the version of what a stack will
-    install: any will do; but a family that is complete has all speeds.
+    A dry run knows neither the speed class nor the version that a stack will
+    install, so it accepts any of them. But a complete file must have an entry
+    for every speed class.
 
     :raises ReferenceError_: the file is broken.
     """
@@ -134,37 +136,39 @@ def entry(check: Any) -> Entry:
     if check.bringup:
         return none if published else Entry('-', note='bring-up')
     speed, features = check.speed, check.current_partition.features
-    result = _at_speed(check, speed) or _at_any_version(check, speed)
-    if result is None and 'speed_probe' in features:
+    table = _at_speed(check, speed) or _at_any_version(check, speed)
+    if table is None and 'speed_probe' in features:
         others = {name: _at_speed(check, name) or _at_any_version(
             check, name) for name in ('fast', 'slow')}
         there = [other for other in others.values() if other]
         missing_speeds = [name for name in speeds(check) if not others[name]]
         if there and not check.is_dry_run():
             if speed == '-':
-                return Entry('-', note="the machine's speed cannot be told")
-            return Entry('none', note=f'no reference at speed {speed}: '
-                         f'{CALIBRATE}')
+                return Entry('-', note='the CPU speed class is unknown')
+            return Entry('none', note='no reference for CPU speed class '
+                         f'{speed}: {CALIBRATE}')
         if there and missing_speeds and load(check.family).complete:
-            return Entry('none', note='no reference at speed '
+            return Entry('none', note='no reference for CPU speed class '
                          f'{missing_speeds[0]}: {CALIBRATE}')
-        result = there[0] if there else None
-    if result is None:
+        table = there[0] if there else None
+    if table is None:
         return none
-    return Entry('own', {f: e for f, e in result.items() if f[0] != '$'},
-                 line=min(result.lines.values(), default=0),
-                 about={f: e for f, e in result.items() if f[0] == '$'})
+    return Entry('own', {f: e for f, e in table.items() if f[0] != '$'},
+                 line=min(table.lines.values(), default=0),
+                 about={f: e for f, e in table.items() if f[0] == '$'})
 
 
 def speeds(check: Any) -> tuple[str, ...]:
-    """The classes of speed that the partition of a case can have."""
+    """The CPU speed classes of a test case's partition."""
     boundary = check.current_partition.extras.get('speed_boundary_ns')
     return ('fast',) if boundary == math.inf else ('fast', 'slow')
 
 
 def _at_any_version(check: Any, speed: str) -> strict.Mapping | None:
-    """For a dry run that does not know which version a stack will install:
-    the entry of any version."""
+    """The entry of any version, for a dry run.
+
+    A dry run does not know which version a stack will install.
+    """
     table = load(check.family).checks.get(type(check).variant_name()) or {}
     if (check.version or not check.is_dry_run()
             or 'version' not in table.get('$index', ())):
@@ -173,56 +177,63 @@ def _at_any_version(check: Any, speed: str) -> strict.Mapping | None:
     for _ in table['$index'][:table['$index'].index('version')]:
         level = [below for one in level for key, below in one.items()
                  if key != '$index' and isinstance(below, dict)]
-    result = None
+    table_entry = None
     for check.version in sorted({v for one in level for v in one}):
-        if result is None:
-            result = _at_speed(check, speed)
+        if table_entry is None:
+            table_entry = _at_speed(check, speed)
     check.version = ''
-    return result
+    return table_entry
 
 
 def resolve(check: Any, values: Mapping[str, float]
           ) -> tuple[dict[str, Any], str]:
-    """The references of a case, each one checked, and a note for the
-    summary: why nothing judges it, whose figures do, what is unjudged, what
-    is far better than its reference.
+    """The checked references of a test case, and a note for the summary.
 
-    :raises ReferenceError_: a wrong one; none where the file is complete.
+    The note has the reason why nothing is compared, the origin of the
+    references, the metrics without a tolerance, and the metrics that are far
+    better than their reference.
+
+    :raises ReferenceError_: a reference is malformed, or missing in a
+        complete file.
     """
-    results = entry(check)
-    # Who judges: the vendor profile, or the file.
-    who = results.note if results.kind == 'vendor' else \
-        f'{file(check.family)}{f":{results.line}" if results.line else ""}'
+    site_entry = entry(check)
+    # Origin of the references: the vendor profile, or the file.
+    line = f':{site_entry.line}' if site_entry.line else ''
+    who = (site_entry.note if site_entry.kind == 'vendor'
+           else f'{file(check.family)}{line}')
     where = f'{who}: {type(check).variant_name()}: {check.params}'
     to_judge = check.judged_values(values)
-    if results.kind == 'none':
+    if site_entry.kind == 'none':
         if not to_judge:
             return {}, ''
         if load(check.family).complete:
             raise ReferenceError_(
-                f'{where}: {results.note.partition(":")[0]}, on '
+                f'{where}: {site_entry.note.partition(":")[0]}, on '
                 f'{check.current_partition.fullname} '
                 f'{check.current_environ.name} {check.source} {check.speed},'
-                f' and the file says `complete: true`; {CALIBRATE}')
-    sound = {f: plain(e) for f, e in results.values.items()}
-    # A dry run knows only the figures that are planned.
-    result: dict[str, Any] = dict(validate(sound, {
+                f' but the file has `complete: true`; {CALIBRATE}')
+    sound = {f: plain(e) for f, e in site_entry.values.items()}
+    # A dry run has only the planned metrics.
+    reference_table: dict[str, Any] = dict(validate(sound, {
         *values, *(sound if check.is_dry_run() else ())}, where))
     better = [] if check.is_dry_run() else [
-        metric for metric, (value, lower, upper, _) in result.items()
+        metric for metric, (value, lower, upper, _) in reference_table.items()
         if improved(metrics.metric(metrics.split(metric)[0]).better,
                     values[metric], value, lower, upper)]
-    needs = {} if results.kind != 'own' else no_reference(
-        check.family, {**results.values, **results.about}, values)
+    needs = {} if site_entry.kind != 'own' else no_reference(
+        check.family, {**site_entry.values, **site_entry.about}, values)
     if missing := [f for f in needs if needs[f] is None and f in to_judge]:
         raise ReferenceError_(
-            f'{where}: no reference for the judged {", ".join(missing)}')
+            f'{where}: no reference for the metrics {", ".join(missing)}, '
+            f'which are judged; {CALIBRATE}')
     notes = [
-        results.note,
+        site_entry.note,
         _missing_tolerance_note(needs),
         f'improved: propose again ({", ".join(better)})' if better else '',
     ]
-    for metric, reference in results.values.items():
-        if sound[metric] is not reference and metric in result:
-            result[metric] = xfail(reference[1], result[metric])
-    return result, '; '.join(filter(None, notes))
+    for metric, reference in site_entry.values.items():
+        if sound[metric] is not reference and metric in reference_table:
+            reference_table[metric] = xfail(
+                reference[1], reference_table[metric]
+            )
+    return reference_table, '; '.join(filter(None, notes))

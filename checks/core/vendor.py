@@ -1,4 +1,4 @@
-"""The vendor profile: published figures that judge until the site has its own.
+"""The vendor profile: published values that serve as first references.
 
 ``vendor.yaml`` in the site's folder is a flat list of rows::
 
@@ -6,11 +6,11 @@
        metric: latency, at: 8, value: 1.8, worse: 1.0, unit: us,
        source: 'who published it', date: 2025-12}
 
-`when` is a regular expression on the case's parameters; `at` a size in bytes
-(left out: the figure of the whole run); `worse` the fraction by which a
-figure may be worse than `value`. A case that any row speaks of is judged by
-such rows alone, and says so; the site's own references override them. They
-are never written to, nor proposed as, references.
+`when` is a regular expression on the test case's parameters. `at` is a size
+in bytes (left out: the value of the whole run). `worse` is the fraction by
+which a value may be worse than `value`. A test case that matches a row is
+compared with such rows only, and its note names the source. The site's own
+references override them. They are never written or proposed as references.
 """
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from . import metrics
 
 
 class VendorError(ValueError):
-    """A vendor profile that cannot be used; names file and row."""
+    """A vendor profile cannot be used; the message has the file and row."""
 
     guard = 'reference'
 
 
 @dataclass(frozen=True)
 class Row:
-    """One published figure, with where it is from."""
+    """One published value with its source."""
     family: str
     partition: str
     when: str
@@ -59,23 +59,23 @@ class Row:
 
     @property
     def tolerances(self) -> list[Any]:
-        """As in a reference file: [value, lower, upper, unit]."""
+        """The reference as in a file: [value, lower, upper, unit]."""
         if metrics.metric(self.metric).better == 'higher':
             return [self.value, -self.worse, None, self.unit]
         return [self.value, None, self.worse, self.unit]
 
 
-#: Keys of a row; those without a default must be there.
+#: Keys of a row; those without a default are required.
 KEYS = {f.name for f in fields(Row)}
 REQUIRED = KEYS - {'at'}
 
 
 def load(path: Path, places: Mapping[str, set[str]]) -> tuple[Row, ...]:
-    """The rows of a profile, each one checked.
+    """Check the rows of a profile and return them.
 
-    :arg places: partition -> families that its environments have programs
-        of (`places_of`); a row for any other place would never apply.
-    :raises VendorError: with the file, the row and what is wrong.
+    :arg places: partition -> families with programs in its environments
+        (`places_of`); a row for another place would never apply.
+    :raises VendorError: with the file, the row and the fault.
     """
     try:
         data = strict.safe_load(regular.text(path)) or []
@@ -94,14 +94,17 @@ def load(path: Path, places: Mapping[str, set[str]]) -> tuple[Row, ...]:
 
 
 def _row(entry: Any, places: Mapping[str, set[str]]) -> Row:
-    """One row; a ValueError or KeyError says what is wrong with it."""
+    """One checked row.
+
+    :raises ValueError: with the fault; so does a KeyError.
+    """
     if not isinstance(entry, dict):
         raise ValueError(f'expected keys and values, got {entry!r}')
     for key in entry:
         _known(key, KEYS, 'key')
     missing = sorted(key for key in REQUIRED if entry.get(key) in (None, ''))
     if missing:
-        raise ValueError(f'{", ".join(missing)} missing')
+        raise ValueError(f'missing keys: {", ".join(missing)}')
     for key in ('family', 'partition', 'when', 'metric', 'unit', 'source'):
         if not isinstance(entry[key], str):
             raise ValueError(f'{key}: expected text, got {entry[key]!r}')
@@ -110,23 +113,24 @@ def _row(entry: Any, places: Mapping[str, set[str]]) -> Row:
            f"family on {entry['partition']}:")
     metric = metrics.metric(entry['metric'])
     if metric.better == 'none':
-        raise ValueError(f'{metric.name} has no better and no worse')
+        raise ValueError(f'metric {metric.name} cannot be better or worse; '
+                         'it needs no vendor value')
     if entry['unit'] != metric.unit:
         raise ValueError(f"unit is {entry['unit']!r}, {metric.name} is in "
                          f'{metric.unit!r}')
     for key in ('value', 'worse'):
         if type(entry[key]) not in (int, float) or not (
                 0 < entry[key] < math.inf):
-            raise ValueError(f'{key}: {entry[key]!r} is no number above 0')
+            raise ValueError(f'{key}: {entry[key]!r} is not a number above 0')
     if metric.better == 'higher' and entry['worse'] >= 1:
-        raise ValueError(f"worse: {entry['worse']!r} allows nothing at all: "
-                         'a fraction below 1')
+        raise ValueError(f"worse: {entry['worse']!r} would accept any value: "
+                         'write a fraction below 1')
     if 'at' in entry and (type(entry['at']) is not int or entry['at'] <= 0):
-        raise ValueError(f"at: {entry['at']!r} is no size in bytes")
+        raise ValueError(f"at: {entry['at']!r} is not a size in bytes")
     try:
         re.compile(entry['when'])
     except re.error as err:
-        raise ValueError(f'when: {err}') from None
+        raise ValueError(f'when: not a regular expression: {err}') from None
     return Row(**{**entry, 'date': str(entry['date'])})
 
 
@@ -138,7 +142,7 @@ def _known(name: str, known: Iterable[str], what: str) -> None:
 
 
 def places_of(configuration: Mapping[str, Any]) -> dict[str, set[str]]:
-    """Partition -> families, from a site's configuration."""
+    """The families with programs on each partition of a site."""
     offered = {env['name']: set(env.get('extras', {}).get('programs', ()))
                for env in configuration['environments']}
     return {part['name']: set().union(*(offered.get(name, set())
@@ -161,7 +165,7 @@ def profile() -> tuple[Row, ...]:
 
 
 def values(check: Any) -> tuple[Row, ...]:
-    """The rows for a case; none if its program is embedded."""
+    """The rows of a test case; empty if its program is embedded."""
     origin = families.origin(check.current_environ.extras, '', check.family)
     if check.emulated or origin.get('source') == 'embedded':
         return ()
@@ -173,17 +177,17 @@ def values(check: Any) -> tuple[Row, ...]:
     names = [row.key for row in rows]
     for name in names:
         if names.count(name) > 1:
-            raise VendorError(f'vendor.yaml: two rows give {name} of '
+            raise VendorError(f'vendor.yaml: two rows match {name} of '
                               f'{check.params}: make `when` narrower')
     return rows
 
 
 def tolerances(rows: Iterable[Row]) -> dict[str, list[Any]]:
-    """Figure -> [value, lower, upper, unit], as in reference files."""
+    """Metric -> [value, lower, upper, unit], as in reference files."""
     return {row.key: row.tolerances for row in rows}
 
 
 def note(rows: Iterable[Row]) -> str:
-    """Who published the figures, and when; empty without rows."""
-    message = dict.fromkeys(f'{row.source} ({row.date})' for row in rows)
-    return f'vendor profile: {"; ".join(message)}' if message else ''
+    """Source and date of the rows; empty without rows."""
+    sources = dict.fromkeys(f'{row.source} ({row.date})' for row in rows)
+    return f'vendor profile: {"; ".join(sources)}' if sources else ''

@@ -1,6 +1,6 @@
 """plumbload, the suite's load generator, and the parsers of load generators.
 
-Built on the node where it runs, from what is in src/; see README.md.
+It is built from src/ on the node where it runs; see README.md.
 """
 from pathlib import Path
 

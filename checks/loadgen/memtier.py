@@ -1,17 +1,17 @@
-"""Output of memtier_benchmark 1.4 to 2.3: text, and --json-out-file.
+"""Parser of memtier_benchmark 1.4 to 2.3: text, and --json-out-file.
 
 The text is what `run_stats::print` and its relatives in run_stats.cpp write:
 for each run a title, a header, a row a command and `Totals`; the JSON has
 the same under the same titles.  Latencies are ms.  A KB of memtier has 1024
 bytes (`m_bytes_rx + m_bytes_tx) / 1024.0`, run_stats.cpp, 2.3.0).
 
-What 2.3.0 prints wrong is not read: of several runs the best and the worst
-(copies of others; the worst may be the best), the mean latency of Totals in
-JSON (always 0), the percentiles of Totals of the mean over runs in JSON
-(those of an empty histogram), and KB/sec of Totals with --command (twice
-their sum).
-Error replies count as operations there, and only stderr shows them: keep
-both streams (`> FILE 2>&1`), or the store's own counts.
+Values that 2.3.0 prints wrong are not read: the best and the worst of several
+runs (copies of others; the worst may be the best), the mean latency of Totals
+in JSON (always 0), the percentiles of Totals of the mean over runs in JSON
+(those of an empty histogram), and KB/sec of Totals with --command (twice the
+sum).
+memtier counts error replies as operations, and only stderr shows them: keep
+both streams (`> FILE 2>&1`), or use the store's own counters.
 """
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _VERIFIED = re.compile(r'Performing data verification\.\.\.'
 
 @dataclass(frozen=True)
 class Row:
-    """What one command did in one run; rates a second, latencies in ms."""
+    """The values of one command in one run; rates per second, times in ms."""
     name: str
     line: int
     operations: float
@@ -79,12 +79,12 @@ class Table:
 
 
 def parse(text: str) -> tuple[Record, ...]:
-    """The figures of one output, of Totals under the plain metric's name.
+    """The values of one output.
 
-    A command's are `operations[type=Sets]`, a run's `operations[run=2]`,
-    the mean over runs is the plain one.
+    Totals have the plain metric names, a command `operations[type=Sets]`, a
+    run `operations[run=2]`; the mean over runs has the plain names.
 
-    :raises ParseError: where any of it cannot be trusted.
+    :raises ParseError: a line is damaged, missing or contradictory.
     """
     lines = text.split('\n')
 
@@ -100,7 +100,7 @@ def parse(text: str) -> tuple[Record, ...]:
     else:
         tables = _TextReader(lines, refuse).read()
     if not tables:
-        refuse('no row: the benchmark did not finish', len(lines))
+        refuse('the output has no row: it is incomplete', len(lines))
     records: list[Record] = []
     several = sum(table.title == 'ALL STATS' for table in tables) > 1
     for number, table in enumerate(tables, 1):
@@ -114,11 +114,11 @@ def parse(text: str) -> tuple[Record, ...]:
 
 
 def _check(table: Table, refuse: Callable[[str, int], NoReturn]) -> None:
-    """A table agrees with itself."""
+    """Check that the values of a table agree."""
     *commands, totals = table.rows
     for row in commands:
         if not _COMMAND.fullmatch(row.name):
-            refuse(f'{row.name[:40]!r} is no name of a command', row.line)
+            refuse(f'{row.name[:40]!r} is not the name of a command', row.line)
     if totals.operations == 0:
         refuse('zero operations', totals.line)
     own = all(row.name in OWN for row in commands)
@@ -206,7 +206,7 @@ class _TextReader:
             line = self.next()
             while title := _TITLE.fullmatch(line):
                 if line in titles and line != 'ALL STATS':
-                    self.refuse(f'{title[0]} twice: two outputs in one')
+                    self.refuse(f'{title[0]} comes twice: two outputs')
                 titles.add(line)
                 tables.append(self.table(line))
                 line = self.after()
@@ -220,7 +220,7 @@ class _TextReader:
         """Skips what stderr says; returns the first line of an output."""
         while not _ABOUT[0].fullmatch(line):
             if not line:
-                self.refuse('no row: the benchmark did not finish')
+                self.refuse('the output has no row: it is incomplete')
             if not _BEFORE.match(line):
                 self.refuse(f'the benchmark failed: {line[:60]}'
                             if _FAILURE.search(line) else

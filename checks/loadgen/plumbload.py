@@ -1,7 +1,8 @@
-"""Documents of plumbload, the suite's own load generator (load/src).
+"""Parser of plumbload's output, the suite's own load generator (src/).
 
-One line of JSON for each client of a run.  Their histograms are added up, so
-that a percentile is one of all requests and no mean of percentiles.
+The output has one line of JSON per client. The histograms of all clients are
+added up, so that a percentile covers all requests and is not a mean of
+percentiles.
 """
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ from typing import Any
 from ..core.parsers import ParseError, Record
 
 SCHEMA = 1
-#: Buckets to each power of two of a histogram; below that one each ns.
+#: Buckets per power of two of a histogram; below that one bucket per ns.
 STEPS = 128
 PERCENTILES = {'latency_p50': 0.5, 'latency_p90': 0.9, 'latency_p99': 0.99,
                'latency_p999': 0.999, 'latency_p9999': 0.9999}
-#: What all clients of one run must agree on.
+#: Keys on which all clients of one run must agree.
 COMMON = ('version', 'protocol', 'tls', 'cluster', 'store', 'store_version',
           'parameters')
 KINDS = ('get', 'set', 'mset', 'lpush', 'xadd', 'connect', 'command')
@@ -26,7 +27,7 @@ KINDS = ('get', 'set', 'mset', 'lpush', 'xadd', 'connect', 'command')
 
 @dataclass(frozen=True)
 class Run:
-    """What the clients of one run measured together."""
+    """The measurement of all clients of one run."""
     store: str
     store_version: str
     protocol: str
@@ -34,21 +35,23 @@ class Run:
     cluster: bool
     operation: str
     connections: int
-    #: Name of each client -> who set its pace: client, rate or server.
+    #: Name of each client -> what limited it: client, rate or server.
     limited: Mapping[str, str]
-    #: Name of each client -> its own requests. Unit: 1/s.
+    #: Name of each client -> its own rate. Unit: requests/s.
     rates: Mapping[str, float]
-    #: The figures of all requests.
+    #: The values of all requests.
     records: tuple[Record, ...]
-    #: Kind of request (get, set, ...) -> its figures alone.
+    #: Kind of request (get, set, ...) -> the values of that kind.
     kinds: Mapping[str, tuple[Record, ...]]
 
 
 def parse(text: str) -> tuple[Record, ...]:
-    """The figures of one run; the metric `client_limited` is 1 where a
-    client and not the store set the pace.
+    """The values of one run.
 
-    :raises ParseError: where any of it cannot be trusted.
+    The metric `client_limited` is 1 if a client and not the store limited the
+    rate.
+
+    :raises ParseError: a document is missing, damaged or contradictory.
     """
     return read(text).records
 
@@ -58,7 +61,8 @@ def read(text: str) -> Run:
     clients = [_client(number, line) for number, line
                in enumerate(text.splitlines(), 1) if line.strip()]
     if not clients:
-        raise ParseError(1, '', 'no document: plumbload did not finish')
+        raise ParseError(1, '', 'the output is empty: plumbload did not '
+                         'finish')
     first = clients[0]
     _belong_together(clients, text.splitlines())
     size = first['parameters']['value_size']
@@ -77,7 +81,10 @@ def read(text: str) -> Run:
 
 
 def percentile(histogram: Mapping[int, int], share: float) -> float:
-    """The value, in the middle of its bucket, that `share` lie below."""
+    """The percentile of a histogram: the middle of its bucket.
+
+    :arg share: share of the requests below it, from 0 to 1.
+    """
     expected = min(int(share * sum(histogram.values())),
                  sum(histogram.values()) - 1)
     for lower in sorted(histogram):
@@ -88,12 +95,12 @@ def percentile(histogram: Mapping[int, int], share: float) -> float:
 
 
 def _width(lower: int) -> int:
-    """Width of the bucket that begins there."""
+    """Width of the bucket that begins at `lower`."""
     return max(1, 1 << (lower.bit_length() - STEPS.bit_length()))
 
 
 def _client(number: int, line: str) -> dict[str, Any]:
-    """One document, looked through."""
+    """Check one document and return it."""
     def wrong(reason: str) -> ParseError:
         return ParseError(number, line, reason)
 
@@ -102,11 +109,11 @@ def _client(number: int, line: str) -> dict[str, Any]:
     except ValueError as error:
         raise wrong(f'no whole JSON document: {error}') from None
     except RecursionError:
-        raise wrong('JSON nested too deep: no document of plumbload'
-                    ) from None
+        raise wrong('the JSON is nested too deep: it is not a document of '
+                    'plumbload') from None
     if not isinstance(client, dict) \
             or client.get('program') != 'plumbload':
-        raise wrong('no document of plumbload')
+        raise wrong('it is not a document of plumbload')
     if client.get('schema') != SCHEMA:
         raise wrong(f'schema {client.get("schema")!r}; this suite reads '
                     f'{SCHEMA}')
@@ -173,7 +180,7 @@ def _look_through(client: dict[str, Any], number: int, line: str) -> None:
 
 def _belong_together(clients: Sequence[dict[str, Any]],
                      lines: Sequence[str]) -> None:
-    """One document from each client of one run, none missing or twice."""
+    """Check that each client of one run has exactly one document."""
     first = clients[0]
     total = first['share'][1]
     number = len(lines)
@@ -197,7 +204,7 @@ def _belong_together(clients: Sequence[dict[str, Any]],
 
 
 def _difference(one: Any, other: Any) -> str:
-    """What differs, of parameters only those that do."""
+    """The difference of two values; only the differing keys of mappings."""
     if isinstance(one, dict) and isinstance(other, dict):
         return ', '.join(f'{key} {one.get(key)!r} and {other.get(key)!r}'
                          for key in sorted({*one, *other})
@@ -250,7 +257,7 @@ def _values(clients: Sequence[dict[str, Any]], kinds: Sequence[str],
 
 def _of_clients(clients: Sequence[dict[str, Any]], first: dict[str, Any],
                 size: str) -> tuple[Record, ...]:
-    """What the clients themselves needed."""
+    """Metrics of the clients themselves."""
     cpu = sum(c['cpu_user_s'] + c['cpu_system_s'] for c in clients)
     count = sum(k['count'] for c in clients for k in c['kinds'].values())
     share = max(t['cpu_share'] for c in clients for t in c['threads'])

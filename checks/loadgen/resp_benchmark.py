@@ -1,11 +1,11 @@
-"""Output of redis-benchmark and valkey-benchmark, 6.2 to 9: text, -q, --csv.
+"""Parser of redis-benchmark and valkey-benchmark, 6.2 to 9: text, -q, --csv.
 
 The format is what `showLatencyReport` (`showReport` in Valkey 9) and `main`
-of their source print; the two have the same.  Times are printed in ms.
-Progress is overwritten by carriage returns: of such a line only what comes
-last counts, and what comes before must be progress.
+of their source print; both programs print the same.  Times are in ms.
+Carriage returns overwrite the progress: only the last part of such a line
+counts, and the parts before it must be progress.
 
-The long text says most things twice, so it is held against itself.
+The long text has most values twice, so they are compared.
 """
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ORDER = tuple(f'{name}_latency_ms' for name in _SUMMARY[1:])
 # Digits are bounded so that a number stays finite.
 _N = '(?:0|[1-9][0-9]{0,14})'
 _TITLE = re.compile(r'====== (.+) ======')
-# No name of a test holds a result: that is two lines without their newline.
+# A name never contains a result: that would be two lines without a newline.
 _NAME = '(?:(?!requests per second).)+'
 _QUIET = re.compile(rf'({_NAME}): ({_N}\.\d\d) requests per second, '
                     rf'p50=({_N}\.\d{{3}}) msec')
@@ -74,7 +74,7 @@ REPORT = (
           0, _MANY),
     _step('  multi-thread: (?:yes|no)'),
     _step(r'  threads: \d+', 0),
-    # Valkey 9, where a rate was asked for: the rate's own distribution.
+    # Valkey 9, if a rate was requested: the distribution of the rate.
     _step('RPS Summary:', 0),
     _step(r'  target RPS: [\d.]+', 0),
     _step(r'  RPS distribution \(reqs/sec\):', 0),
@@ -93,7 +93,7 @@ REPORT = (
 
 
 class Test(NamedTuple):
-    """The figures of one test."""
+    """The values of one test."""
     name: str
     line: int
     size: int | None
@@ -101,12 +101,12 @@ class Test(NamedTuple):
 
 
 def parse(text: str) -> tuple[Record, ...]:
-    """The figures of one output.
+    """The values of one output.
 
     With more than one test, the test is in the metric's name:
     `operations[test=SET]`.
 
-    :raises ParseError: where any of it cannot be trusted.
+    :raises ParseError: a line is damaged, missing or contradictory.
     """
     return _Reader(text).read()
 
@@ -123,11 +123,11 @@ class _Reader:
         self.quiet = False
         self.tests: list[Test] = []
         self.names: set[str] = set()
-        #: The report being read: its title and line, where in REPORT, how
-        #: often already, and what was found.
+        #: The current report: its title and line, the position in REPORT, the
+        #: matches of that step, and the values by name.
         self.title = ''
         self.titled_at = self.step = self.times = 0
-        self.found: dict[str, list[str]] = {}
+        self.values_by_name: dict[str, list[str]] = {}
 
     def refuse(self, reason: str, line: int | None = None) -> NoReturn:
         line = line or max(self.number, 1)
@@ -145,7 +145,7 @@ class _Reader:
         if self.title:
             self.refuse(f'the report of {self.title} breaks off')
         if not self.tests:
-            self.refuse('no row: the benchmark did not finish')
+            self.refuse('the output has no row: the benchmark did not finish')
         if not self.complete:
             self.refuse('the last line is cut short')
         return tuple(self.records())
@@ -164,7 +164,7 @@ class _Reader:
                              unit, test.line)
 
     def progress(self, part: str, result: str) -> None:
-        """What the result of a test was printed over."""
+        """Check progress that was overwritten by the result of a test."""
         if not part.strip():
             return
         match = _PROGRESS.fullmatch(part)
@@ -175,7 +175,7 @@ class _Reader:
             self.refuse(f'progress of {match[1]} before another result')
 
     def take(self, line: str) -> None:
-        """One line that is not blank."""
+        """Read one line that is not blank."""
         if self.title:
             self.report(line)
         elif _WARNING.match(line) or (
@@ -187,7 +187,7 @@ class _Reader:
         elif (title := _TITLE.fullmatch(line)) and not self.quiet:
             self.title, self.titled_at = title[1], self.number
             self.step = self.times = 0
-            self.found = {}
+            self.values_by_name = {}
         elif (quiet := _QUIET.fullmatch(line)) and (
                 self.quiet or not self.tests):
             self.quiet = True
@@ -199,7 +199,7 @@ class _Reader:
             self.refuse(f'unexpected line {line[:60]!r}')
 
     def first(self, line: str) -> None:
-        """The header of --csv, or why there are no figures."""
+        """Read the header of --csv, or report why there are no values."""
         header = _cells(line)
         if header[:1] == ['test'] and sorted(header[1:]) == sorted(COLUMNS):
             self.header = header
@@ -212,7 +212,7 @@ class _Reader:
                         f'report or a line of -q, got {line[:60]!r}')
 
     def row(self, line: str) -> None:
-        """A row of --csv."""
+        """Read a row of --csv."""
         match = self.cells.fullmatch(line)
         if not match:
             self.damaged(_cells(line))
@@ -221,7 +221,7 @@ class _Reader:
             self.header[1:], map(float, values), strict=True)))
 
     def damaged(self, cells: list[str]) -> NoReturn:
-        """What is wrong with a row of --csv."""
+        """Report the fault of a row of --csv."""
         if not cells or '"' in ''.join(cells):
             self.refuse('a cell that is not quoted')
         if len(cells) != len(self.header):
@@ -233,7 +233,7 @@ class _Reader:
         self.refuse('a row without a name')
 
     def report(self, line: str) -> None:
-        """A line of a report: the next one of REPORT."""
+        """Read a line of a report: it must match the next step of REPORT."""
         while not ((step := REPORT[self.step]).pattern.fullmatch(line)
                    and self.times < step.maximum):
             if self.times < step.minimum:
@@ -244,13 +244,13 @@ class _Reader:
         assert match
         self.times += 1
         for name, value in match.groupdict().items():
-            self.found.setdefault(name, []).append(value)
+            self.values_by_name.setdefault(name, []).append(value)
         if self.step == len(REPORT) - 1:
             self.end_report()
 
     def end_report(self) -> None:
-        """The last line of a report: does it agree with itself?"""
-        result = self.found
+        """Check that the values of a complete report agree."""
+        result = self.values_by_name
         cells = result['row'][0].split()
         if len(cells) != len(_SUMMARY) or not all(
                 re.fullmatch(rf'{_N}\.\d{{3}}', cell) for cell in cells):
@@ -280,7 +280,7 @@ class _Reader:
         rps = float(result['rps'][0])
         if not (rps * (float(seconds) - 0.006) <= requests
                 <= rps * (float(seconds) + 0.006)):
-            self.refuse('the rate is not requests by seconds')
+            self.refuse('the rate is not requests divided by seconds')
         self.add(self.title, int(result['size'][0]), {
             'rps': rps, **{f'{name}_latency_ms': value
                            for name, value in summary.items()}})
@@ -288,7 +288,7 @@ class _Reader:
 
     def add(self, name: str, size: int | None, values: dict[str, float]
             ) -> None:
-        """A test that is whole: once, and in order."""
+        """Add a complete test, if its values are plausible and it is new."""
         if values['rps'] == 0:
             self.refuse('rps: 0.00 cannot be')
         if name in self.names:
@@ -302,11 +302,11 @@ class _Reader:
 
 
 def _digits(column: str) -> int:
-    """Digits after the point."""
+    """Number of digits after the decimal point."""
     return 2 if column == 'rps' else 3
 
 
 def _cells(line: str) -> list[str]:
-    """The cells of a row of --csv, all in quotes; else none."""
+    """The cells of a row of --csv; empty if they are not all quoted."""
     quoted = len(line) > 1 and line[0] == line[-1] == '"'
     return line[1:-1].split('","') if quoted else []

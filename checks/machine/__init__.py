@@ -1,1 +1,1 @@
-"""The machine under a run: its CPUs, and what else ran on its nodes."""
+"""The nodes of a job: their CPUs, and interference by other processes."""

@@ -1,4 +1,4 @@
-"""Assigns CPUs to processes; only `here` reads the machine."""
+"""Assignment of CPUs to processes; only `here` reads the machine."""
 from __future__ import annotations
 
 import os
@@ -23,10 +23,10 @@ class CpuRequest(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """CPU sets of the instances, role -> one list an instance.
+    """CPU sets of the instances: role -> one list per instance.
 
-    `by` says what no two instances share: `core`, `thread` (the threads of
-    a core may belong to two of them), or nothing: `shared`.
+    `by` is what no two instances share: `core`, `thread` (the threads of a
+    core may belong to two instances), or nothing: `shared`.
     """
     by: str
     sets: dict[str, list[list[int]]]
@@ -34,9 +34,10 @@ class Placement(NamedTuple):
 
 def here(sysfs: str = '/sys/devices/system',
          allowed: Iterable[int] | None = None) -> list[Cpu]:
-    """The CPUs that this process may use, in the order to fill them.
+    """The CPUs that this process may use, in the order of assignment.
 
-    A kernel that does not say (containers) is one socket of plain cores.
+    Without a topology in sysfs (containers), they are plain cores of one
+    socket.
     """
     numbers = sorted(os.sched_getaffinity(0) if allowed is None else allowed)
     numa = {number: int(node.name[4:])
@@ -53,7 +54,7 @@ def here(sysfs: str = '/sys/devices/system',
 
 
 def parse(text: str) -> list[int]:
-    """`0-3,8` as [0, 1, 2, 3, 8]."""
+    """Parse a CPU list: `0-3,8` is [0, 1, 2, 3, 8]."""
     results: list[int] = []
     for part in filter(None, text.strip().split(',')):
         first, _, last = part.partition('-')
@@ -61,25 +62,25 @@ def parse(text: str) -> list[int]:
     return results
 
 
-def place(cpus: Sequence[Cpu], wants: Sequence[CpuRequest]) -> Placement:
-    """CPU sets for all wants on one node, the first want first.
+def place(cpus: Sequence[Cpu], requests: Sequence[CpuRequest]) -> Placement:
+    """CPU sets for all requests on one node, in the order of the requests.
 
-    Whole cores where there are enough of them, else CPUs; an instance stays
-    in one NUMA node where that has room. Where there are fewer CPUs than
-    asked for everyone gets all of them.
+    The sets are whole cores if there are enough of them, else single CPUs. An
+    instance stays in one NUMA node if that has room. If there are fewer CPUs
+    than requested, every instance gets all of them.
     """
     for by, unit in (('core', lambda cpu: cpu[:3]),
                      ('thread', lambda cpu: cpu)):
-        sets = _split(cpus, wants, unit)
+        sets = _split(cpus, requests, unit)
         if sets is not None:
             return Placement(by, sets)
     everything = [cpu.number for cpu in cpus]
-    return Placement('shared', {want.role: [everything] * want.instances
-                             for want in wants})
+    return Placement('shared', {request.role: [everything] * request.instances
+                             for request in requests})
 
 
 def divide(cpus: Sequence[Cpu], parts: int) -> list[list[int]]:
-    """Divides all CPUs into parts of whole cores; the first get one more.
+    """Divide all CPUs into parts of whole cores; the first parts get one more.
 
     A part has the first threads of its cores, then their siblings.
 
@@ -90,28 +91,28 @@ def divide(cpus: Sequence[Cpu], parts: int) -> list[list[int]]:
         cores.setdefault(cpu[:3], []).append(cpu.number)
     units = list(cores.values())
     if not 0 < parts <= len(units):
-        raise ValueError(f'{parts} parts of {len(units)} cores: each needs '
-                         'one')
+        raise ValueError(f'{parts} instances need a core each, but the node '
+                         f'has {len(units)} cores')
     share, more = divmod(len(units), parts)
-    results = []
+    sets = []
     for index in range(parts):
         start = index * share + min(index, more)
         subset = units[start:start + share + (index < more)]
-        results.append([core[thread] for thread in range(max(map(len, subset)))
+        sets.append([core[thread] for thread in range(max(map(len, subset)))
                       for core in subset if thread < len(core)])
-    return results
+    return sets
 
 
-def _split(cpus: Sequence[Cpu], wants: Sequence[CpuRequest],
+def _split(cpus: Sequence[Cpu], requests: Sequence[CpuRequest],
            unit: Callable[[Cpu], tuple]) -> dict[str, list[list[int]]] | None:
-    """CPU sets of whole units; None: there are not enough of them."""
+    """CPU sets of whole units; None if there are not enough units."""
     free: dict[int, dict[tuple, list[int]]] = {}
     for cpu in cpus:
         free.setdefault(cpu.numa, {}).setdefault(
             unit(cpu), []).append(cpu.number)
 
     def take(count: int) -> list[int] | None:
-        # One NUMA node with room for all of it, or as many as it takes.
+        # One NUMA node with enough room, or as many nodes as necessary.
         room = {numa: sum(map(len, units.values()))
                 for numa, units in free.items()}
         fitting = [numa for numa in free if room[numa] >= count]
@@ -123,19 +124,19 @@ def _split(cpus: Sequence[Cpu], wants: Sequence[CpuRequest],
         return sorted(taken) if len(taken) >= count else None
 
     sets: dict[str, list[list[int]]] = {}
-    for want in wants:
-        for _ in range(want.instances):
-            taken = take(want.cpus)
+    for request in requests:
+        for _ in range(request.instances):
+            taken = take(request.cpus)
             if taken is None:
                 return None
-            sets.setdefault(want.role, []).append(taken)
+            sets.setdefault(request.role, []).append(taken)
     return sets
 
 
 def numa_of(cpus: Sequence[Cpu], numbers: Iterable[int]) -> list[int]:
-    """The NUMA nodes that a CPU set lies in."""
-    expected = set(numbers)
-    return sorted({cpu.numa for cpu in cpus if cpu.number in expected})
+    """The NUMA nodes of a CPU set."""
+    cpu_set = set(numbers)
+    return sorted({cpu.numa for cpu in cpus if cpu.number in cpu_set})
 
 
 def _read(path: Path, default: str) -> str:

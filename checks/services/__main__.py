@@ -1,16 +1,19 @@
-"""`python checks/services conduct PLAN -- LAUNCHER... | agent PLAN`, and what
-a launcher starts for each rank of an MPI program: `rank FILE -- PROGRAM...`.
+"""Commands of the services: `conduct`, `agent` and `rank`.
+
+    python checks/services conduct PLAN -- LAUNCHER...
+    python checks/services agent PLAN
+    python checks/services rank FILE -- PROGRAM...    each rank of MPI programs
 """
 import sys
 from pathlib import Path
 
-# Run as a folder, by a Python that knows nothing of the suite.
+# Run as a folder, by a Python without the suite on its path.
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 USAGE = ('usage: services conduct PLAN -- LAUNCHER ... services agent PLAN '
          '(checks/services/service.py writes PLAN into the stage folder)')
 
-# Each imports what it needs alone: a node may start hundreds of ranks.
+# Each imports only its own modules: a node may start hundreds of ranks.
 match sys.argv[1:]:
     case ['conduct', plan, '--', *launcher]:
         from checks.services import conduct

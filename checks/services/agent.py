@@ -1,7 +1,7 @@
 """The agent: starts and stops servers and clients on its node.
 
-It stops everything that it started and exits when the conductor says so, when
-its connection to the conductor (the lifeline) is closed or silent, and on
+It stops everything that it started and exits if the conductor sends `stop`,
+if its connection to the conductor is closed or without a heartbeat, and on
 SIGTERM. If it is killed with SIGKILL, the kernel kills its children, and the
 next agent on the node removes its data.
 """
@@ -49,23 +49,23 @@ from .wire import (
 #: Names of agents' data folders begin with this.
 PREFIX = 'plumbline-agent-'
 
-#: For the conductor's address to appear in its folder. Unit: seconds.
+#: Wait for the conductor's address to appear in its folder. Unit: seconds.
 CONDUCTOR_TIMEOUT = 20.0
 
-#: For a connection that the conductor drops, because it has too many
-#: unauthenticated peers, to be tried again. Unit: seconds.
+#: Retry a connection that the conductor drops because it has too many
+#: unauthenticated peers. Unit: seconds.
 RECONNECT_TIMEOUT = 60.0
 
-#: Between SIGTERM and SIGKILL. Unit: seconds.
+#: Time between SIGTERM and SIGKILL. Unit: seconds.
 TERMINATE_TIMEOUT = 3.0
 
 #: Kinds of persistence in words; the keys are those of a plan.
 PERSISTENCE_NAMES = {'aof': 'an append-only file', 'rdb': 'snapshots'}
 
-#: A disk with no more free space than this counts as full. Unit: bytes.
+#: A disk with at most this much free space counts as full. Unit: bytes.
 DISK_FULL_BELOW = 1 << 20
 
-#: Between two tries whether a server is ready. Unit: seconds.
+#: Interval between two checks whether a server is ready. Unit: seconds.
 POLL_INTERVAL = 0.02
 
 #: Open files of a server besides its clients' connections.
@@ -78,19 +78,19 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 class Failed(Exception):
-    """Why something cannot be started, or ended too early; one line."""
+    """Something cannot be started or ended too early; one line."""
 
 
 def full_disk(err: OSError, host: str) -> str:
-    """What to do about a full disk; empty: the error is another one."""
+    """The message of a full disk; empty if it is another error."""
     if err.errno not in (errno.ENOSPC, errno.EDQUOT):
         return ''
     return (f'the disk of {err.filename or os.getcwd()} on {host} is full '
-            f'({err.strerror}): free it')
+            f'({err.strerror}): free space there')
 
 
 class Ended(Failed):
-    """The agent got a signal to exit, not the conductor's message."""
+    """The agent got a signal to exit, without a message of the conductor."""
 
 
 def interfaces() -> dict[str, str]:
@@ -109,20 +109,20 @@ def interfaces() -> dict[str, str]:
 def address_of(interface: str) -> str:
     """The address of an interface.
 
-    :raises Failed: there is no such, or it has none.
+    :raises Failed: it does not exist, or has no address.
     """
     result = interfaces()
     if interface not in result:
         there = ', '.join(f'{name} ({address})'
                           for name, address in sorted(result.items()))
-        raise Failed(f'no interface {interface!r} with an IPv4 address; '
-                     f'there are {there or "none"}: correct service_interface '
-                     "in the site's system.py")
+        raise Failed(f'the node has no interface {interface!r} with an IPv4 '
+                     f'address, only {there or "none"}: correct '
+                     "service_interface in the site's system.py")
     return result[interface]
 
 
 def owner_of(port: int) -> str:
-    """Which program listens on a TCP port, if this user may see that."""
+    """The program that listens on a TCP port, if this user may see it."""
     inodes = {cells[9] for table in ('/proc/net/tcp', '/proc/net/tcp6')
               for cells in map(str.split, _lines(table))
               if cells[3:4] == ['0A']
@@ -144,10 +144,10 @@ def _lines(path: str, skip: int = 1) -> list[str]:
 
 
 def check_link_speed(address: str, minimum: float) -> None:
-    """Checks that an interface is fast enough, if the kernel knows its speed.
+    """Check that an interface is fast enough, if its speed is known.
 
-    :param address: of the interface
-    :param least: speed needed; unit: Mb/s
+    :param address: address of the interface.
+    :param minimum: required speed. Unit: Mb/s.
     :raises Failed: it is slower.
     """
     interface = next((name for name, has in interfaces().items()
@@ -155,31 +155,30 @@ def check_link_speed(address: str, minimum: float) -> None:
     speed = (_lines(f'/sys/class/net/{interface}/speed', 0) or ['-1'])[0]
     if interface and 0 < int(speed) < minimum:
         raise Failed(
-            f'interface {interface} does {speed} Mb/s, {minimum:g} are '
-            'needed: name a faster one (service_interface in the '
-            "site's system.py)"
+            f'interface {interface} has {speed} Mb/s, but the plan needs '
+            f'{minimum:g}: set a faster one as service_interface in the '
+            "site's system.py"
         )
 
 
 def numactl_for(nodes: Iterable[int], needed: bool, host: str) -> list[str]:
-    """The numactl prefix that binds a command's memory to NUMA nodes; empty:
-    no numactl, and it is not needed.
+    """The numactl prefix that binds a command's memory to NUMA nodes.
 
-    :raises Failed: it is needed, and numactl is missing on this host.
+    :returns: empty if numactl is neither installed nor needed.
+    :raises Failed: it is needed, but numactl is missing on this host.
     """
     if shutil.which('numactl'):
         return ['numactl', f'--membind={",".join(map(str, nodes))}']
     if needed:
-        raise Failed(f'numactl is not on {host}, which has several NUMA '
-                     'nodes: install it, or ask for memory that is not '
-                     'bound (bind_mem: 0)')
+        raise Failed(f'numactl is missing on {host}, which has several NUMA '
+                     'nodes: install it, or do not bind memory (bind_mem: 0)')
     return []
 
 
 def can_bind(address: str, port: int) -> bool:
     """Whether a server could bind to this address and port now.
 
-    :raises Failed: the address is not of this machine.
+    :raises Failed: this machine does not have the address.
     """
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -187,8 +186,9 @@ def can_bind(address: str, port: int) -> bool:
             sock.bind((address, port))
         except OSError as err:
             if err.errno == errno.EADDRNOTAVAIL:
-                raise Failed(f'{address} is no address of this machine'
-                             ) from None
+                raise Failed(f'{address} is not an address of this machine: '
+                             "correct service_interface in the site's "
+                             'system.py') from None
             return False
     return True
 
@@ -196,15 +196,18 @@ def can_bind(address: str, port: int) -> bool:
 def free_port(address: str, taken: set[int]) -> int:
     """A free port whose port + 10000 (the cluster bus) is free, too.
 
-    Both are below the ephemeral ports of the kernel (from 32768 on): a client
-    could get one of those before the server binds to it.
+    Both are below the ephemeral ports of the kernel (from 32768 on), because
+    a client could get one of those before the server binds to it.
+
+    :raises Failed: no port is free.
     """
     for _ in range(200):
         port = random.randrange(10000, 22000)
         if (port not in taken and can_bind(address, port)
                 and can_bind(address, port + 10000)):
             return port
-    raise Failed(f'no free port on {address} between 10000 and 22000')
+    raise Failed(f'no port is free on {address} between 10000 and 22000: '
+                 'stop programs that occupy them')
 
 
 class Process:
@@ -214,16 +217,23 @@ class Process:
                  stdin: str, out: Path, err: Path,
                  folder: str | None = None, gate: bool = False,
                  death: int = signal.SIGKILL) -> None:
-        """:arg death: signal that it gets when this process dies."""
+        """Start the program.
+
+        :arg files: open files that it may need.
+        :arg stdin: text for its standard input.
+        :arg gate: its standard input is a socket, for a common start.
+        :arg death: signal that it gets when this process dies.
+        :raises Failed: it cannot be started.
+        """
         self.log = err
         #: Our end of its standard input, for clients that start together.
         self.gate: socket.socket | None = None
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if hard != resource.RLIM_INFINITY and files > hard:
-            raise Failed(f'{files} open files are needed for the connections '
-                         f'asked for, the limit is {hard}: raise it '
-                         '(ulimit -Hn, limits.conf, LimitNOFILE of slurmd) or '
-                         'ask for fewer connections')
+            raise Failed(f'the connections need {files} open files, but the '
+                         f'limit is {hard}: raise it (ulimit -Hn, '
+                         'limits.conf, LimitNOFILE of slurmd), or request '
+                         'fewer connections')
         libc = ctypes.CDLL(None)
         parent = os.getpid()
 
@@ -235,14 +245,15 @@ class Process:
             resource.setrlimit(resource.RLIMIT_NOFILE,
                                (max(soft, files), hard))
 
-        its = None
+        client_end = None
         if gate:
-            self.gate, its = socket.socketpair()
+            self.gate, client_end = socket.socketpair()
             self.gate.setblocking(False)
         with out.open('ab') as to, err.open('ab') as errors:
             try:
                 self.process = subprocess.Popen(
-                    command, stdin=its.fileno() if its else subprocess.PIPE,
+                    command, stdin=(client_end.fileno() if client_end
+                                    else subprocess.PIPE),
                     stdout=to, stderr=errors,
                     preexec_fn=prepare_child, start_new_session=True,
                     cwd=folder)
@@ -250,15 +261,17 @@ class Process:
                 raise Failed(f'{command[0]} cannot be started: '
                              f'{err_.strerror}') from None
             finally:
-                if its:
-                    its.close()
+                if client_end:
+                    client_end.close()
         if self.process.stdin:
             with contextlib.suppress(OSError), self.process.stdin as pipe:
                 pipe.write(stdin.encode())
 
     def poll_gate(self) -> bool | None:
-        """Whether it has just reported that it waits at its gate; None: it
-        has closed the gate, which need not be polled any more."""
+        """Whether it has just reported that it waits at its gate.
+
+        None: it has closed the gate, so no further call is needed.
+        """
         assert self.gate
         try:
             output = self.gate.recv(256)
@@ -269,9 +282,9 @@ class Process:
         return b'ready\n' in output if output else None
 
     def open_gate(self) -> None:
-        """Opens its gate: the client starts."""
+        """Open its gate: the client starts."""
         if self.gate:
-            # `watch` reports a client that has ended.
+            # If the client has ended, `watch` reports it.
             with contextlib.suppress(OSError):
                 self.gate.send(b'go\n')
 
@@ -296,12 +309,12 @@ class Process:
                 f'; {self.log.name} is empty')
 
     def signal(self, number: int) -> None:
-        """Sends a signal to its process group."""
+        """Send a signal to its process group."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 
     def stop(self, deadline: float) -> None:
-        """Waits for its end; kills it at the deadline (monotonic)."""
+        """Wait for its end; kill it at the deadline (monotonic seconds)."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(max(0.0, deadline - time.monotonic()))
         self.signal(signal.SIGKILL)
@@ -309,7 +322,7 @@ class Process:
 
 
 class Instance:
-    """One server of the plan, from its start until it is ready."""
+    """One server of the plan: its start and its checks until it is ready."""
 
     def __init__(self, agent: Agent, spec: Mapping[str, Any]) -> None:
         self.server = Server(**spec['server'])
@@ -332,9 +345,9 @@ class Instance:
                 f'{self.agent.host}, {where})')
 
     def start(self) -> None:
-        """Starts it on a free port.
+        """Start it on a free port.
 
-        :raises Failed: why it cannot be started.
+        :raises Failed: it cannot be started.
         """
         self.measurements += 1
         self.port = self.pick_port()
@@ -377,12 +390,13 @@ class Instance:
     def pick_port(self) -> int:
         """The port of the plan, or a free one; 0: it listens on a socket.
 
-        :raises Failed: no port is free, or the plan's is taken.
+        :raises Failed: no port is free, or the port of the plan is in use.
         """
         if self.server.socket:
             if len(f'{self.data}/socket') > 107:
-                raise Failed(f'{self.data}/socket is too long for a socket: '
-                             "name a shorter folder as the site's scratch")
+                raise Failed(f'{self.data}/socket is too long for the path '
+                             'of a socket: set a shorter folder as scratch in '
+                             "the site's system.py")
             return 0
         if not self.server.port:
             port = free_port(self.address, self.agent.taken)
@@ -390,15 +404,16 @@ class Instance:
             return port
         port = self.server.port + self.spec['slot']
         if not can_bind(self.address, port):
-            raise Failed(f'port {port} on {self.agent.host} is taken by '
-                         f'{owner_of(port)}: stop it, or ask for another '
-                         'port (0: any that is free)')
+            raise Failed(f'port {port} on {self.agent.host} is in use by '
+                         f'{owner_of(port)}: stop that program, or request '
+                         'another port (0: any free port)')
         return port
 
     def is_ready(self) -> bool:
-        """Whether it answers now; tries once.
+        """Whether it answers now; one attempt.
 
-        :raises Failed: it ended, another server answers, or it is too late.
+        :raises Failed: it ended, another server answers, it differs from the
+            plan, or its time limit has passed.
         """
         ended = self.process.exit_reason()
         if ended:
@@ -427,9 +442,10 @@ class Instance:
                          f'{self.server.ready_limit:g} s ({why})'
                          f'{self.process.log_tail()}') from None
         if not self.is_ours(counters.pid):
-            raise Failed(f'{self.name}: process {counters.pid} answers there, '
-                         f'started was {self.process.process.pid}: another '
-                         'server has the port')
+            raise Failed(f'{self.name}: process {counters.pid} answers on '
+                         'this port, but the suite started process '
+                         f'{self.process.process.pid}: another server has '
+                         'the port')
         self.check_persistence(kept)
         self.check_threads(threads)
         self.check_cpus(counters.pid)
@@ -437,22 +453,23 @@ class Instance:
         return True
 
     def check_port_owner(self) -> None:
-        """Must pass before the password is sent.
+        """Check the owner of the port, before the password is sent.
 
-        :raises OSError: nobody listens. :raises Failed: another user does.
+        :raises OSError: no process listens.
+        :raises Failed: a process of another user listens.
         """
         if self.port:
-            # A port has one listener: it cannot change while this one lives.
+            # A port has one listener, which keeps it until it ends.
             socket.create_connection(self.where[:2],
                                      ask.ANSWER_TIMEOUT).close()
             if outside.listener_of(self.port) not in (None, os.geteuid()):
-                raise Failed(f'{self.name}: another user listens there: '
-                             'another server has the port')
+                raise Failed(f'{self.name}: another user listens on this '
+                             'port: another server has the port')
 
     def check_persistence(self, kept: Set[str] | None) -> None:
-        """Persistence costs time: it must be as the plan says.
+        """Check that the persistence is that of the plan: it costs time.
 
-        :raises Failed: the server persists more than that, or less.
+        :raises Failed: the server has more persistence, or less.
         """
         request = {self.server.persistence} - {'off'}
         if kept is None or kept == request:
@@ -461,32 +478,37 @@ class Instance:
                                     for kind in sorted(kinds))
                        or 'nothing on disk' for kinds in (kept, request))
         raise Failed(
-            f'{self.name} keeps {has}, asked for was {expected}: what '
-            'changes the configuration that it was given (a wrapper '
-            f'at {self.program}, a default of its build)?'
+            f'{self.name} writes {has}, but the plan requires {expected}: '
+            'find what changes its configuration (a wrapper at '
+            f'{self.program}, a default of its build)'
         )
 
     def check_threads(self, has: int | None) -> None:
-        """:raises Failed: it serves with more threads than asked for, or
-            with fewer."""
+        """Check that it serves with as many threads as the plan requires.
+
+        :raises Failed: it has more threads, or fewer.
+        """
         if has is None or self.server.threads in (0, has):
             return
         raise Failed(f'{self.name} serves with {has} thread{"s" * (has > 1)}, '
-                     f'asked for was {self.server.threads}: what changes the '
-                     'configuration that it was given (a wrapper at '
-                     f'{self.program}, a default of its build)?')
+                     f'but the plan requires {self.server.threads}: find what '
+                     'changes its configuration (a wrapper at '
+                     f'{self.program}, a default of its build)')
 
     def check_cpus(self, pid: int) -> None:
-        """:raises Failed: it may run on CPUs that it was not bound to."""
+        """Check that it may run only on the CPUs of the plan.
+
+        :raises Failed: it may run on others.
+        """
         try:
             has = os.sched_getaffinity(pid or self.process.process.pid)
-        except OSError:                         # gone, or in a container
+        except OSError:                         # ended, or in a container
             return
         if has - set(self.cpu_set):
             raise Failed(f'{self.name} was bound to the CPUs '
-                         f'{sorted(self.cpu_set)}, and may run on '
-                         f'{sorted(has)}: what frees it (a wrapper at '
-                         f'{self.program}, an option of its own)?')
+                         f'{sorted(self.cpu_set)}, but may run on '
+                         f'{sorted(has)}: find what unbinds it (a wrapper at '
+                         f'{self.program}, an option of its own)')
 
     def is_ours(self, pid: int) -> bool:
         """Whether this agent started process `pid` (0: unknown, true)."""
@@ -496,7 +518,7 @@ class Instance:
             return False
 
     def record(self) -> dict[str, Any]:
-        """The server's part of the run's record."""
+        """The server's part of the record of services."""
         assert self.counters
         return {'index': self.index, 'node': self.agent.host,
                 'address': self.address, 'port': self.port,
@@ -506,7 +528,7 @@ class Instance:
 
 
 class Agent:
-    """Servers and clients of one node, and the link to the conductor."""
+    """Servers and clients of one node, and the connection to the conductor."""
 
     def __init__(self, channel: Channel, scratch: str, password: str
                  ) -> None:
@@ -519,7 +541,7 @@ class Agent:
         self.instances: list[Instance] = []
         self.clients: dict[int, Process] = {}
         self.usage: Usage | None = None
-        #: The conductor said `stop`.
+        #: The conductor sent `stop`.
         self.stopping = False
         #: The signal that ended the agent.
         self.signal = 0
@@ -529,7 +551,7 @@ class Agent:
     # Messages of the conductor -------------------------------------------
 
     def servers(self, message: Mapping[str, Any]) -> None:
-        """Starts instances and sends `ready` when all of them are.
+        """Start instances and send `ready` when all of them are ready.
 
         :raises Failed: one does not become ready.
         """
@@ -546,8 +568,8 @@ class Agent:
             self.instances.append(Instance(self, spec))
         waiting = list(self.instances)
         while waiting and not self.stopping:
-            # One a turn: a try may take seconds, and messages are handled
-            # in between.
+            # One server at a time: a check may take seconds, and messages
+            # are handled in between.
             one = waiting.pop(0)
             if not one.is_ready():
                 waiting.append(one)
@@ -557,22 +579,23 @@ class Agent:
                 one.record() for one in self.instances])
 
     def check_memory(self, message: Mapping[str, Any]) -> None:
-        """:raises Failed: less memory is free than the servers may take."""
-        request = sum(
-            spec['server']['memory'] for spec in message['instances']
-        )
+        """Check that enough memory is free for the servers.
+
+        :raises Failed: less memory is free than the servers may use.
+        """
+        needed = sum(
+            spec['server']['memory'] for spec in message['instances'])
         free = next((int(line.split()[1]) // 1024 for line in
                      _lines('/proc/meminfo')
-                     if line.startswith('MemAvailable')), request)
-        if request > free:
+                     if line.startswith('MemAvailable')), needed)
+        if needed > free:
             raise Failed(
-                f'{request} MiB of memory are asked for the servers on '
-                f'{self.host}, {free} MiB are free: ask for less, or '
-                'for a larger node'
+                f'the servers on {self.host} need {needed} MiB of memory, '
+                f'but {free} MiB are free: request less, or a larger node'
             )
 
     def run(self, message: Mapping[str, Any]) -> None:
-        """Starts clients.
+        """Start clients.
 
         :raises Failed: one cannot be started.
         """
@@ -593,31 +616,35 @@ class Agent:
 
     def check_reachable(self, client: Mapping[str, Any], connections: int
                         ) -> None:
-        """:raises Failed: the server's host name resolves to another address,
-            or there are too few local ports for the connections."""
+        """Check that a client can reach its server.
+
+        :raises Failed: the server's host name resolves to another address, or
+            there are too few ports for the connections.
+        """
         name, address = client['hostname'], client['address']
         if name:
             try:
-                result = socket.gethostbyname(name)
+                resolved = socket.gethostbyname(name)
             except OSError as err:
                 raise Failed(f'{self.host} cannot resolve {name!r}, the name '
-                             f'of the server ({err.strerror}): give a name '
-                             f'that all clients know, or {address}') from None
-            if result != address:
+                             f'of the server ({err.strerror}): set a name '
+                             'that all clients can resolve, or the address '
+                             f'{address}') from None
+            if resolved != address:
                 raise Failed(
-                    f'{name!r} is {result} on {self.host}, the server '
-                    f'listens on {address}: give another name'
+                    f'{name!r} is {resolved} on {self.host}, but the server '
+                    f'listens on {address}: set another name'
                 )
         ports = _lines('/proc/sys/net/ipv4/ip_local_port_range', 0)
         low, high = map(int, ports[0].split()) if ports else (0, 1 << 16)
         if address and connections > high - low:
-            raise Failed(f'{connections} connections from {self.host} to one '
-                         f'server, and {high - low} ports for them: ask for '
-                         'fewer connections, for more nodes of clients, or '
-                         'widen net.ipv4.ip_local_port_range')
+            raise Failed(f'{self.host} has {high - low} ports for '
+                         f'{connections} connections to one server: request '
+                         'fewer connections or more client nodes, or widen '
+                         'net.ipv4.ip_local_port_range')
 
     def peers(self) -> None:
-        """Sends the addresses that are connected to its servers."""
+        """Send the addresses that are connected to its servers."""
         result = outside.here(one.port for one in self.instances)
         self.channel.send(type='peers', peers={
             one.index: result[one.port] for one in self.instances})
@@ -625,7 +652,7 @@ class Agent:
     # Main loop -----------------------------------------------------------
 
     def watch(self) -> None:
-        """Reports clients that wait at the gate or have ended.
+        """Report clients that wait at the gate or have ended.
 
         :raises Failed: a server has ended.
         """
@@ -646,7 +673,7 @@ class Agent:
                     words=self.log_tail_of(client, 1) if code else '')
 
     def watch_gate(self, index: int, client: Process) -> None:
-        """Reports a client that waits at its gate."""
+        """Report a client that waits at its gate."""
         if client.gate:
             waits = client.poll_gate()
             if waits:
@@ -661,7 +688,7 @@ class Agent:
             client.gate = None
 
     def saved(self) -> None:
-        """Sends which servers have data that is not on disk yet.
+        """Send the servers with data that is not on disk yet.
 
         :raises Failed: a server failed to write.
         """
@@ -679,13 +706,16 @@ class Agent:
         self.channel.send(type='saved', missing=missing)
 
     def log_tail_of(self, process: Process, lines: int = 3) -> str:
-        """The end of a log, and whether a full disk explains it."""
+        """The end of a log, and a hint if a full disk explains it."""
         words = process.log_tail(lines)
-        return words + self.disk(words)
+        return words + self.disk_hint(words)
 
-    def disk(self, words: str) -> str:
-        """A hint that the disk is full; empty: no sign of that. Free space
-        alone does not tell: a store may have removed its partial file."""
+    def disk_hint(self, words: str) -> str:
+        """A hint that the disk is full; empty: no sign of that.
+
+        Free space alone proves nothing, because a store may have removed its
+        partial file.
+        """
         room = os.statvfs(self.folder)
         full = (room.f_bavail * room.f_frsize <= DISK_FULL_BELOW
                 or os.strerror(errno.ENOSPC) in words
@@ -694,12 +724,14 @@ class Agent:
                            for one in self.instances):
             return ''
         return (f'; the disk of {self.folder.parent} on {self.host} is full: '
-                "free it, or name another folder as the site's scratch")
+                "free space there, or set another scratch in the site's "
+                'system.py')
 
     def process_events(self, seconds: float) -> None:
-        """Waits for one event (or the time) and handles all that came.
+        """Wait for one event (or the time) and handle all pending events.
 
-        :raises Failed: as `watch`; the conductor is gone; or a signal came.
+        :raises Failed: as `watch`; the conductor has ended or is silent.
+        :raises Ended: a signal came.
         """
         self.selector.select(seconds)
         _drain(self.wakeup)
@@ -707,13 +739,15 @@ class Agent:
         messages = self.channel.messages()
         if self.signal:
             raise Ended(f'{self.host}: the agent was ended by '
-                        f'{signal.Signals(self.signal).name}: the time '
-                        'limit, a cancelled job, or a launcher that gave up')
+                        f'{signal.Signals(self.signal).name}, sent because '
+                        'of the time limit, a cancelled job or a launcher '
+                        'that gave up')
         if messages is None:
-            raise Failed(f'the conductor is gone: it {self.channel.fault}')
+            raise Failed('the connection to the conductor is lost: it '
+                         f'{self.channel.fault}')
         if self.channel.silent() > self.heartbeat_timeout:
-            raise Failed('the conductor is gone: no heartbeat from it for '
-                         f'{self.heartbeat_timeout:g} s'
+            raise Failed('the connection to the conductor is lost: no '
+                         f'heartbeat for {self.heartbeat_timeout:g} s'
                          ' (service_heartbeat_timeout of the partition)')
         self.channel.flush()
         if self.usage:
@@ -735,7 +769,7 @@ class Agent:
                 self.saved()
 
     def run_until_stopped(self, heartbeat_timeout: float) -> None:
-        """Runs until the conductor says `stop`, or until a failure."""
+        """Run until the conductor sends `stop`, or until a failure."""
         self.heartbeat_timeout = heartbeat_timeout
         with self.handle_signals():
             try:
@@ -756,7 +790,7 @@ class Agent:
 
     @contextlib.contextmanager
     def handle_signals(self) -> Iterator[None]:
-        """Signals interrupt a wait; termination signals end the agent."""
+        """Let signals interrupt a wait, and termination signals end it."""
         self.wakeup, write = os.pipe()
         for pipe in (self.wakeup, write):
             os.set_blocking(pipe, False)
@@ -775,7 +809,7 @@ class Agent:
             yield
 
     def stop(self) -> None:
-        """Ends all that was started and removes its data."""
+        """End all processes and remove their data."""
         everything = [*self.clients.values(),
                       *(one.process for one in self.instances)]
         for process in everything:
@@ -784,14 +818,14 @@ class Agent:
         for process in everything:
             process.stop(deadline)
         if not self.stopping:
-            # After a good run observe.c, our parent, reports what is left.
+            # After a good run our parent, observe.c, reports leftovers.
             kill_orphans()
         shutil.rmtree(self.folder, ignore_errors=True)
         self.channel.send(type='stopped')
 
 
 def kill_orphans() -> None:
-    """Kills processes that servers forked and left to us as subreaper."""
+    """Kill processes that servers forked and left to us as subreaper."""
     while subset := descendants():
         for pid in subset:
             with contextlib.suppress(ProcessLookupError):
@@ -800,7 +834,7 @@ def kill_orphans() -> None:
 
 
 def data_folder(scratch: str) -> private.OwnedFolder:
-    """Makes a data folder; removes those of agents that were killed.
+    """Create a data folder; remove those of agents that were killed.
 
     :raises Failed: the scratch folder cannot be written.
     """
@@ -811,9 +845,9 @@ def data_folder(scratch: str) -> private.OwnedFolder:
         return private.OwnedFolder(Path(tempfile.mkdtemp(prefix=PREFIX,
                                                    dir=parent)))
     except OSError as err:
-        raise Failed(f'{parent}: {err.strerror}: no folder for the data of '
-                     "the servers; name another as the site's scratch"
-                     ) from None
+        raise Failed(f'cannot create a folder for the data of the servers in '
+                     f'{parent}: {err.strerror}; set another scratch in the '
+                     "site's system.py") from None
 
 
 def _drain(pipe: int) -> None:
@@ -823,7 +857,7 @@ def _drain(pipe: int) -> None:
 
 
 class Rendezvous(NamedTuple):
-    """What agents need to connect; a file in the conductor's folder."""
+    """Data that agents need to connect; a file in the conductor's folder."""
     address: tuple[str, int]
     run: str
     secret: bytes
@@ -835,7 +869,10 @@ class Rendezvous(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Rendezvous:
-        """:raises ValueError: it is damaged."""
+        """Parse the text of the file.
+
+        :raises ValueError: it is damaged.
+        """
         data = json.loads(text)
         try:
             host, port = data['address']
@@ -848,7 +885,7 @@ class Rendezvous(NamedTuple):
 
 def read_rendezvous(folder: Path, check_parent: Callable[[], None]
                     ) -> Rendezvous:
-    """Waits for the conductor's file and reads it.
+    """Wait for the conductor's file and read it.
 
     :raises Failed: it does not appear, or another user made it.
     """
@@ -859,9 +896,11 @@ def read_rendezvous(folder: Path, check_parent: Callable[[], None]
         except FileNotFoundError as err:
             # A shared file system may show a new file late.
             if time.monotonic() > deadline:
-                raise Failed(f'no conductor: {err}') from None
+                raise Failed('cannot find the conductor of this run: '
+                             f'{err}') from None
         except (OSError, ValueError, private.NotPrivate) as err:
-            raise Failed(f'no conductor: {err}') from None
+            raise Failed(f'cannot find the conductor of this run: {err}'
+                         ) from None
         check_parent()
         time.sleep(0.2)
 
@@ -870,7 +909,7 @@ def connect_conductor(to: Rendezvous, check_parent: Callable[[], None]
                       ) -> Channel:
     """An authenticated connection to the conductor.
 
-    :raises Failed: nobody listens, or another program does.
+    :raises Failed: no program listens there, or another program does.
     """
     deadline = time.monotonic() + RECONNECT_TIMEOUT
     where = '{}:{}'.format(*to.address)
@@ -883,9 +922,9 @@ def connect_conductor(to: Rendezvous, check_parent: Callable[[], None]
         except AuthenticationError as err:
             assert sock
             sock.close()
-            raise Failed(f'no conductor: who listens at {where} {err}: '
-                         'another program has taken the port of a run that '
-                         'is over') from None
+            raise Failed(f'cannot connect to the conductor: the program that '
+                         f'listens at {where} {err}; the run is over, and '
+                         'another program has its port') from None
         except OSError as err:
             if sock:
                 sock.close()
@@ -893,22 +932,27 @@ def connect_conductor(to: Rendezvous, check_parent: Callable[[], None]
             if (not isinstance(err, ConnectionResetError | BrokenPipeError
                                | TimeoutError)
                     or time.monotonic() > deadline):
-                raise Failed(f'no conductor: {where}: {err}') from None
+                raise Failed('cannot connect to the conductor at '
+                             f'{where}: {err}') from None
         check_parent()
         time.sleep(random.uniform(0.01, 0.2))
 
 
 def main(path: str) -> int:
-    """Connects to the conductor of a plan and obeys it until the end."""
+    """Connect to the conductor of a plan and obey it until the end.
+
+    :returns: the exit code.
+    """
     folder = Path(path + private.SUFFIX)
     channel = None
     parent = os.getppid()
 
     def check_parent() -> None:
         # A dead parent is replaced by init; but in some containers init is
-        # the launcher, and then the folder tells.
+        # the launcher, and then only the missing folder shows the end.
         if os.getppid() != parent or (parent == 1 and not folder.exists()):
-            raise Failed('the launcher is gone, and no conductor is there')
+            raise Failed('the launcher has ended before the agent could '
+                         'connect to the conductor')
 
     for number in TERMINATION_SIGNALS:
         signal.signal(number, lambda number, _: sys.exit(128 + number))
@@ -916,12 +960,13 @@ def main(path: str) -> int:
         to = read_rendezvous(folder, check_parent)
         channel = connect_conductor(to, check_parent)
         Heartbeat().add(channel)
-        # From here on signals are handled in the main loop.
+        # From now on the main loop handles signals.
         signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION_SIGNALS)
         libc = ctypes.CDLL(None)
         # Orphans of servers become children of this process, not of init.
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        # SIGTERM, not SIGKILL, when our parent dies: there is much to stop.
+        # SIGTERM, not SIGKILL, when our parent dies: the agent must stop its
+        # servers and clients.
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         Agent(
             channel, to.scratch, derived(to.secret, 'password')

@@ -1,4 +1,4 @@
-"""Asks servers whether they are ready, who they are, what they counted."""
+"""Requests to servers: readiness, identity, counters, persistence."""
 from __future__ import annotations
 
 import contextlib
@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Protocol
 
-#: For one answer. Unit: seconds.
+#: Timeout of one answer. Unit: seconds.
 ANSWER_TIMEOUT = 3.0
 
 #: Slots of a Redis cluster.
@@ -20,22 +20,22 @@ class Refusal(Exception):
 
 
 class SaveError(Exception):
-    """A server could not write its data; its own message."""
+    """A server could not write its data; with its own message."""
 
 
 class PasswordRefused(Exception):
-    """A server rejects the password: no use to try again."""
+    """A server rejects the password; a retry would not help."""
 
     def __init__(self, output: object) -> None:
-        super().__init__(f'refuses the password of this run ({output}): is it '
-                         'another server, or has its configuration another '
-                         'password?')
+        super().__init__(f'refuses the password of this run ({output}): it is '
+                         'another server, or its configuration has another '
+                         'password')
 
 
 class Server(NamedTuple):
-    """Where a server listens, its password and CA.
+    """The address of a server, its password and its CA.
 
-    Port 0: `host` is the path of a Unix socket.
+    If the port is 0, `host` is the path of a Unix socket.
     """
     host: str
     port: int
@@ -46,7 +46,7 @@ class Server(NamedTuple):
         return f'{self.host}:{self.port}'
 
     def connect(self) -> socket.socket:
-        """A connection, encrypted where the server has a certificate."""
+        """A connection, encrypted if the server has a certificate."""
         if not self.port:
             sock = socket.socket(socket.AF_UNIX)
             sock.settimeout(ANSWER_TIMEOUT)
@@ -60,10 +60,10 @@ class Server(NamedTuple):
 
 
 class Counters(NamedTuple):
-    """What a server reports of itself; 0 where it does not.
+    """Counters of a server; 0 if the server does not report one.
 
     `pid` of the process that answers, `cpu` seconds in user mode and in the
-    kernel, `memory` in bytes, `commands` served, `keys` held, `misses` of
+    kernel, `memory` in bytes, `commands` served, `keys` stored, `misses` of
     reads, keys `evicted`, `connections` accepted since its start.
     """
     name: str
@@ -82,10 +82,14 @@ class Dialect(Protocol):
     """The requests that the suite needs, in one protocol."""
 
     def ping(self, server: Server) -> None:
-        """:raises OSError: nobody there. :raises Refusal: not ready."""
+        """Check that the server is ready.
+
+        :raises OSError: no server listens.
+        :raises Refusal: it is not ready.
+        """
 
     def counters(self, server: Server) -> Counters:
-        """What the server has counted."""
+        """The counters of the server."""
 
     def persistence_kinds(self, server: Server) -> Set[str] | None:
         """Kinds of persistence that are on: aof, rdb; None: unknown."""
@@ -118,7 +122,7 @@ class Resp:
     def ping(self, server: Server) -> None:
         with self.session(server) as session:
             if session.ask('PING') != 'PONG':
-                raise Refusal('no PONG')
+                raise Refusal('does not answer PING with PONG')
 
     def counters(self, server: Server) -> Counters:
         with self.session(server) as session:
@@ -153,11 +157,12 @@ class Resp:
             ('aof', info.get('aof_enabled') == '1'),
             ('rdb', any(save[1:]))) if on}
 
-    #: Fields of INFO with the outcome of the last write; `ok` if none was.
+    #: Fields of INFO with the result of the last write; `ok` without one.
     WRITTEN = ('rdb_last_bgsave_status', 'aof_last_write_status',
                'aof_last_bgrewrite_status')
 
-    #: Fields of INFO that are 0 when all is written: always, and with rdb.
+    #: Fields of INFO that are 0 when all data is written: for every kind of
+    #: persistence, and for rdb.
     WRITING = ('rdb_bgsave_in_progress', 'aof_rewrite_in_progress',
                'aof_rewrite_scheduled', 'aof_pending_bio_fsync')
     UNWRITTEN = {'rdb': ('rdb_changes_since_last_save',)}
@@ -169,7 +174,7 @@ class Resp:
             except Refusal:                     # as above
                 return None
         has = dict(zip(answer[::2], answer[1::2], strict=False))
-        # KeyDB has both, and serves with the former.
+        # KeyDB has both keys, and serves with the first.
         number = has.get('server-threads') or has.get('io-threads')
         return int(number) if number else None
 
@@ -184,7 +189,7 @@ class Resp:
 
 
 def _fields(text: str) -> dict[str, str]:
-    """`name:value` lines."""
+    """Parse lines `name:value`."""
     return {name: value for name, colon, value in
             (line.partition(':') for line in text.splitlines()) if colon}
 
@@ -224,7 +229,7 @@ class RespSession(NamedTuple):
                 errors='replace')
         if kind == b'*':
             return [self._answer() for _ in range(int(rest))]
-        raise Refusal(f'speaks no RESP: {line[:40]!r}')
+        raise Refusal(f'does not speak RESP: {line[:40]!r}')
 
 
 class Memcached:
@@ -260,7 +265,7 @@ class Memcached:
         return _of_memcached(stats)
 
     def persistence_kinds(self, server: Server) -> Set[str] | None:
-        return set()                            # it writes nothing
+        return set()                            # memcached writes nothing
 
     def threads(self, server: Server) -> int | None:
         return next((int(line.split()[2]) for line in self._ask(
@@ -286,7 +291,7 @@ def _of_memcached(stats: Mapping[str, str]) -> Counters:
 
 
 class MemcachedBinary:
-    """memcached's binary protocol, for servers without the text one."""
+    """memcached's binary protocol, for servers without the text protocol."""
 
     #: Request and answer: magic, opcode, lengths of key and extras, status,
     #: length of the body.
@@ -304,7 +309,7 @@ class MemcachedBinary:
                 magic, of, keys, extras, _, status, size, *_ = (
                     self.HEADER.unpack(head))
                 if magic != 0x81 or of != opcode:
-                    raise Refusal('speaks no binary protocol of memcached')
+                    raise Refusal("does not speak memcached's binary protocol")
                 body = stream.read(size)
                 if status:
                     raise Refusal(body.decode(errors='replace'))
@@ -318,7 +323,7 @@ class MemcachedBinary:
         next(self._ask(server, self.VERSION))
 
     def counters(self, server: Server) -> Counters:
-        # tao_server speaks this protocol, too: the plan names the program.
+        # tao_server speaks this protocol, too: the plan has the name.
         return _of_memcached(dict(self._ask(server, self.STAT))
                              )._replace(name='')
 
@@ -333,7 +338,7 @@ class MemcachedBinary:
 
 
 class Tcp:
-    """A server of an unknown protocol: it accepts connections."""
+    """A server of an unknown protocol: it only accepts connections."""
 
     def ping(self, server: Server) -> None:
         server.connect().close()
@@ -358,14 +363,15 @@ DIALECTS: Mapping[str, Dialect] = {
 
 
 def form_cluster(servers: Sequence[Server]) -> None:
-    """Assigns slots to every server and joins all into one cluster."""
+    """Assign slots to every server and join all of them into one cluster."""
     share, rest = divmod(SLOTS, len(servers))
     first = 0
     for index, server in enumerate(servers):
         last = first + share + (index < rest)
         with Resp().session(server) as session:
             session.ask('CLUSTER', 'ADDSLOTS', *range(first, last))
-            # Equal epochs take seconds to be resolved; different ones do not.
+            # Servers need seconds to resolve equal epochs, none for different
+            # ones.
             session.ask('CLUSTER', 'SET-CONFIG-EPOCH', index + 1)
             if index:
                 session.ask('CLUSTER', 'MEET', *servers[0][:2])
@@ -373,9 +379,9 @@ def form_cluster(servers: Sequence[Server]) -> None:
 
 
 def cluster_fault(servers: Sequence[Server]) -> str:
-    """What is missing before every server sees the whole cluster.
+    """The reason why the cluster is not complete.
 
-    Empty: every server has state ok and the same complete map of slots.
+    Empty if every server has state ok and the same complete map of slots.
     """
     maps = set()
     for server in servers:
@@ -385,13 +391,15 @@ def cluster_fault(servers: Sequence[Server]) -> str:
         if info.get('cluster_state') != 'ok':
             return f'{server} is in state {info.get("cluster_state")}'
         if int(info.get('cluster_known_nodes', 0)) != len(servers):
-            return (f'{server} knows {info.get("cluster_known_nodes")} of '
-                    f'{len(servers)} nodes')
+            return (f'{server} is connected with '
+                    f'{info.get("cluster_known_nodes")} of {len(servers)} '
+                    'nodes')
         maps.add(tuple(sorted((one[0], one[1], *one[2][:2])
                               for one in slots)))
     if len(maps) > 1:
-        return 'their maps of the slots differ'
+        return 'the servers have different maps of the slots'
     covered = sum(last - first + 1 for first, last, *_ in next(iter(maps)))
-    return '' if covered == SLOTS else f'{covered} of {SLOTS} slots assigned'
+    return ('' if covered == SLOTS
+            else f'{covered} of {SLOTS} slots are assigned')
 
 

@@ -1,4 +1,4 @@
-"""A certificate for one run, made by the openssl command."""
+"""A certificate for one run, created with the openssl command."""
 from __future__ import annotations
 
 import shutil
@@ -8,17 +8,17 @@ from pathlib import Path
 
 
 class NoCertificates(Exception):
-    """Why there is none; one line."""
+    """A certificate cannot be created; one line with the reason."""
 
 
 def make(folder: Path, addresses: Iterable[str]) -> None:
-    """Writes `server.crt` (self-signed) and `server.key` to a folder.
+    """Write `server.crt` (self-signed) and `server.key` to a folder.
 
-    :raises NoCertificates: openssl is missing or refuses.
+    :raises NoCertificates: openssl is missing or fails.
     """
     if not shutil.which('openssl'):
-        raise NoCertificates('TLS was asked for and the command openssl is '
-                             'not on PATH: install it, or ask for no TLS')
+        raise NoCertificates('TLS needs the command openssl, which is not on '
+                             'PATH: install it, or do not request TLS')
     names = ','.join(f'IP:{address}' for address in sorted(set(addresses)))
     done = subprocess.run(
         ['openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt',
@@ -27,5 +27,5 @@ def make(folder: Path, addresses: Iterable[str]) -> None:
          '-keyout', 'server.key', '-out', 'server.crt'],
         cwd=folder, text=True, capture_output=True, stdin=subprocess.DEVNULL)
     if done.returncode:
-        raise NoCertificates('openssl makes no certificate: '
+        raise NoCertificates('openssl cannot create a certificate: '
                              f'{done.stderr.strip().splitlines()[-1:]}')

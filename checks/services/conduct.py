@@ -1,9 +1,10 @@
 """The conductor: starts servers, runs the clients, stops everything.
 
-Runs in the batch script, in front of the launcher. On standard output it
-prints one line `# service {...}` (what was started where), then the output of
-the clients of the last step. A failure is one line on standard error that
-begins with `service: `. The names of a run's files begin with $PLUMBLINE_RUN.
+It runs in the batch script, in front of the launcher. On standard output it
+prints one line `# service {...}` (the record of servers and clients), then
+the output of the clients of the last step. A failure is one line on standard
+error that begins with `service: `. The names of its files begin with
+$PLUMBLINE_RUN.
 """
 from __future__ import annotations
 
@@ -41,10 +42,11 @@ from .plan import (
 from .processes import is_alive, parent_of
 from .wire import Channel, Heartbeat, derived
 
-#: For the agents to stop all servers and clients. Unit: seconds.
+#: Wait for the agents to stop all servers and clients. Unit: seconds.
 STOP_TIMEOUT = 8.0
 
-#: For the servers to write their data to disk after the load. Unit: seconds.
+#: Wait for the servers to write their data to disk after the workload. Unit:
+#: seconds.
 SAVE_TIMEOUT = 120.0
 
 #: After a client failed: wait for a report that a server died, which would be
@@ -55,15 +57,18 @@ CAUSE_TIMEOUT = 0.5
 #: the cause. Less than Slurm's KillWait. Unit: seconds.
 LAUNCHER_MESSAGE_TIMEOUT = 1.0
 
-#: For the launcher to exit after the agents: observe.c gives processes that
-#: were left behind 5 s. Unit: seconds.
+#: Wait for the launcher to exit after the agents: observe.c gives processes
+#: that were left behind 5 s. Unit: seconds.
 LAUNCHER_EXIT_TIMEOUT = 8.0
 
 
 def ancestors() -> list[int]:
-    """Processes that the conductor must not outlive: its parents up to the
-    batch script, the first process of this session. measure.sh passes the
-    batch script's pid, in case it is dead already."""
+    """Pids of processes that the conductor must not outlive.
+
+    They are its parents up to the batch script, the first process of this
+    process session. measure.sh passes the batch script's pid, because it may
+    be dead already.
+    """
     results = [pid for pid in (int(os.environ.get('PLUMBLINE_BATCH', 0)),)
              if pid > 1]
     pid = os.getppid()
@@ -113,7 +118,7 @@ class Conductor:
         self.running: dict[int, str] = {}
         #: MPI programs of this step that have not ended.
         self.launched: dict[int, rank.Launched] = {}
-        #: Logs of MPI programs, in which observers tell of the ranks.
+        #: Logs of MPI programs, which contain the lines of the observers.
         self.observed: list[Path] = []
         #: Output files of the clients of the last step that measured.
         self.client_outputs: list[Path] = []
@@ -130,14 +135,15 @@ class Conductor:
     # Events --------------------------------------------------------------
 
     def process_events(self, seconds: float = 0.25) -> None:
-        """Waits for one event (or the time) and handles all that came.
+        """Wait for one event (or the time) and handle all pending events.
 
-        :raises Failed: an agent, the launcher or the batch script is gone.
+        :raises Failed: an agent, the launcher or the batch script has ended.
         """
         self.wait_for_event(seconds)
         if self.signal:
-            raise Failed(f'ended by {signal.Signals(self.signal).name}: the '
-                         'time limit, a cancelled job, or a node that failed')
+            raise Failed('the conductor was ended by '
+                         f'{signal.Signals(self.signal).name}, sent because '
+                         'of the time limit, a cancelled job or a failed node')
         if not all(map(is_alive, self.ancestor_pids)):
             raise Failed('the batch script was killed')
         if self.private:
@@ -151,14 +157,14 @@ class Conductor:
             raise Failed(self.outside)
 
     def wait_for_event(self, seconds: float) -> None:
-        """Waits for a message or a signal, at most so long."""
+        """Wait for a message or a signal, at most so many seconds."""
         self.selector.select(seconds)
         with contextlib.suppress(BlockingIOError):
             while os.read(self.wakeup, 512):
                 pass
 
     def accept_agents(self) -> None:
-        """Accepts agents until all are there."""
+        """Accept agents until all are connected."""
         if self.listener:
             for channel in self.listener.accept_authenticated():
                 self.selector.register(channel.sock, selectors.EVENT_READ)
@@ -176,11 +182,12 @@ class Conductor:
 
     def register_agent(self, channel: Channel, messages: list[dict[str, Any]]
                        ) -> None:
-        """Handles an agent's first messages; the first names its node."""
+        """Handle an agent's first messages; the first names its node."""
         name = messages[0].get('name', '')
         if name in self.nodes:
-            raise Failed(f'two agents on {name}: the launcher did not start '
-                         'one on each node')
+            raise Failed(f'the launcher started two agents on {name} instead '
+                         'of one on each node: correct launcher_spread in '
+                         "the site's system.py")
         if not name:
             # It failed before it could send `hello`.
             name = channel.sock.getpeername()[0]
@@ -188,14 +195,14 @@ class Conductor:
         self.handle_messages(self.nodes[name], messages)
 
     def close_channel(self, channel: Channel) -> None:
-        """Closes a connection."""
+        """Close a connection."""
         self.selector.unregister(channel.sock)
         channel.sock.close()
 
     def receive_from(self, node: Node) -> None:
-        """Handles the messages of an agent.
+        """Handle the messages of an agent.
 
-        :raises Failed: it sent nothing for too long, or reports a failure.
+        :raises Failed: it sent no heartbeat in time, or reports a failure.
         """
         if node.stopped:
             return
@@ -206,7 +213,7 @@ class Conductor:
             node.stopped = True
             self.close_channel(node.channel)
             # A launcher that loses one node kills the agents of all nodes;
-            # only the launcher knows which node it was.
+            # only its own message names the lost node.
             self.note_lost_agent(f'node {node.name} was lost: its agent '
                                  f'{node.channel.fault}')
             return
@@ -243,7 +250,7 @@ class Conductor:
                     self.close_channel(node.channel)
 
     def note_lost_agent(self, why: str) -> None:
-        """Notes why an agent is gone; the launcher may name the cause."""
+        """Note why an agent was lost; the launcher may name the cause."""
         if not self.outside:
             self.outside = why
             self.lost_deadline = time.monotonic() + LAUNCHER_MESSAGE_TIMEOUT
@@ -258,7 +265,7 @@ class Conductor:
         code = self.launcher.returncode
         if code < 0:
             how = (f'the launcher was killed by signal {-code} '
-                   f'({signal.Signals(-code).name}), not by the suite')
+                   f'({signal.Signals(-code).name}) from outside the suite')
             raise Failed(f'{self.outside}; {how}' if self.outside else how)
         output = Path(f'{self.run_name}.launcher.err').read_text(
             errors='replace').splitlines()
@@ -267,13 +274,13 @@ class Conductor:
             line.strip() for line in output if line.strip(' -=')
             and not line.startswith(('plumbline-', '+ '))][:3])
         if self.outside:
-            raise Failed(f'{self.outside}; the launcher says: {words}'
+            raise Failed(f'{self.outside}; output of the launcher: {words}'
                          if words else self.outside)
-        raise Failed(f'the launcher ended with code {code} before its time: '
-                     f'{words or "it said nothing"}')
+        raise Failed(f'the launcher ended early with exit code {code}; its '
+                     f'output: {words or "none"}')
 
     def await_cause(self, seconds: float = CAUSE_TIMEOUT) -> None:
-        """After a failure: waits for a report of its cause.
+        """After a failure: wait for a report of its cause.
 
         :raises Failed: the cause.
         """
@@ -283,8 +290,9 @@ class Conductor:
 
     def process_until(self, done: Callable[[], bool], limit: float,
               late: Callable[[], str]) -> None:
-        """Processes events until `done()`.
+        """Process events until `done()`.
 
+        :arg limit: in seconds.
         :raises Failed: as `process_events`; after the limit, with `late()`.
         """
         deadline = time.monotonic() + limit
@@ -297,7 +305,7 @@ class Conductor:
     # Steps of a run -------------------------------------------------------
 
     def start_agents(self) -> None:
-        """Has the launcher start one agent on every node."""
+        """Let the launcher start one agent on every node."""
         address = self.own_address()
         self.listener = Listener(address, self.run_secret, self.run,
                                  self.selector)
@@ -313,16 +321,16 @@ class Conductor:
                     self.command, stdin=subprocess.DEVNULL,
                     stdout=errors, stderr=errors, start_new_session=True)
             except OSError as err:
-                raise Failed(f'{self.command[0]}: {err.strerror}: the '
-                             'launcher cannot be started') from None
+                raise Failed('cannot start the launcher '
+                             f'{self.command[0]}: {err.strerror}') from None
         self.process_until(lambda: len(self.nodes) == self.plan.nodes and all(
             node.cpus for node in self.nodes.values()),
             self.plan.start_limit,
-            lambda: f'{len(self.nodes)} of {self.plan.nodes} nodes answered '
-            f'in {self.plan.start_limit:g} s: '
-            f'{", ".join(sorted(self.nodes)) or "none"}; see '
+            lambda: f'only {len(self.nodes)} of {self.plan.nodes} agents '
+            f'connected in {self.plan.start_limit:g} s (from nodes: '
+            f'{", ".join(sorted(self.nodes)) or "none"}); read '
             f'{self.run_name}.launcher.err')
-        # All agents are connected: accept no one else.
+        # All agents are connected: accept no other connection.
         self.listener.close()
         self.listener = None
 
@@ -337,11 +345,11 @@ class Conductor:
             # Sends nothing: the kernel picks the source address of a route.
             sock.connect(('192.0.2.1', 9))
             return sock.getsockname()[0]
-        raise Failed('no address that other nodes could reach: name an '
-                     "interface in the site's service_interface")
+        raise Failed('this node has no address that other nodes could reach: '
+                     "set service_interface in the site's system.py")
 
     def secret(self, name: str, text: str) -> Path:
-        """Writes a file that no other user can read."""
+        """Write a file that no other user can read."""
         assert self.private
         return self.private.file(name, text)
 
@@ -353,7 +361,7 @@ class Conductor:
         return sorted(self.nodes.values(), key=key)
 
     def place(self) -> None:
-        """Assigns CPU sets to all roles on all nodes."""
+        """Assign CPU sets to all roles on all nodes."""
         server, nodes = self.plan.server, self.sorted_nodes()
         layout = self.plan.layout()
         for number, node in enumerate(nodes):
@@ -384,7 +392,7 @@ class Conductor:
             for role in self.plan.clients}
 
     def start_servers(self) -> None:
-        """Starts all instances and waits until each is ready."""
+        """Start all instances and wait until each is ready."""
         self.place()
         self.certificate = dict.fromkeys(('ca', 'cert', 'key'), '')
         if self.plan.server.tls:
@@ -410,8 +418,9 @@ class Conductor:
                              sample=self.plan.sample, link=self.plan.link)
         self.process_until(lambda: len(self.servers) == index,
                    self.plan.server.ready_limit * 4 + 10,
-                   lambda: f'{len(self.servers)} of {index} servers ready; '
-                   'their nodes no longer say why')
+                   lambda: f'only {len(self.servers)} of {index} servers '
+                   'became ready, and their agents reported no reason; read '
+                   f'{self.run_name}.server*.log')
         self.servers.sort(key=lambda one: one['index'])
         self.where = [
             ask.Server(one['address'], one['port'], self.password,
@@ -424,8 +433,8 @@ class Conductor:
         return node.channel.sock.getpeername()[0]
 
     def form_cluster(self) -> None:
-        """Slots assigned, and every server agrees."""
-        missing = 'no server was asked'
+        """Assign the slots and wait until every server agrees."""
+        missing = 'no server was queried'
 
         def agreed() -> bool:
             nonlocal missing
@@ -435,10 +444,11 @@ class Conductor:
         try:
             ask.form_cluster(self.where)
             self.process_until(agreed, self.plan.server.ready_limit,
-                       lambda: 'the servers formed no cluster in '
+                       lambda: 'the servers did not form a cluster in '
                        f'{self.plan.server.ready_limit:g} s: {missing}')
         except (OSError, ask.Refusal) as err:
-            raise Failed(f'the servers form no cluster: {err}') from None
+            raise Failed('the servers cannot form a cluster: '
+                         f'{err}') from None
 
     def counters(self) -> list[dict[str, Any]]:
         """The counters of every server, now."""
@@ -456,7 +466,7 @@ class Conductor:
 
     def write_service(self, name: str, servers: list[ask.Server], gate: bool
                       ) -> Path:
-        """Writes the service file that the clients read."""
+        """Write the service file that the clients read."""
         ca = servers[0].ca
         return self.secret(name, '\n'.join([
             *(f'server {one.host} {one.port}' if one.port else
@@ -467,7 +477,7 @@ class Conductor:
             *(['gate'] if gate else []), '']))
 
     def step(self, step: Step) -> dict[str, Any]:
-        """Runs the programs of a step at once.
+        """Run the programs of a step at once.
 
         :raises Failed: a client failed, or the step's limit passed.
         """
@@ -507,7 +517,7 @@ class Conductor:
                        f'step {step.name}: '
                        + ', '.join(self.running[number] for number in sorted(
                            set(self.running) - self.ready))
-                       + f' not ready in {step.limit:g} s')
+                       + f' did not become ready in {step.limit:g} s')
             for node in self.sorted_nodes():
                 node.channel.send(type='go')
         self.process_until(self.clients_finished, step.limit, lambda:
@@ -530,23 +540,27 @@ class Conductor:
     def launch(self, step: Step, program: Program,
                clients: list[tuple[Node, list[int]]], services: list[Path]
                ) -> None:
-        """Has the launcher start the ranks of an MPI program.
+        """Let the launcher start the ranks of an MPI program.
 
         :raises Failed: it cannot be started.
+        :raises PlanError: the plan cannot be executed.
         """
         number = len(self.running)
         if not self.plan.launcher or step.gate:
             raise PlanError(f'step {step.name}: '
-                            + ('ranks of an MPI program start together '
-                               'without a gate' if step.gate else
-                               'no launcher for its MPI program'))
+                            + ('a gate is not possible for ranks of an MPI '
+                               'program, which start together without it'
+                               if step.gate else 'the suite does not know '
+                               "how the partition's launcher starts an MPI "
+                               'program (config/sites/launch.py, STEP)'))
         sets: dict[str, list[list[int]]] = {}
         for node, cpu_set in clients:
             sets.setdefault(node.name, []).append(cpu_set)
         each = {len(ranks) for ranks in sets.values()}
         if len(each) > 1:
-            raise PlanError(f'step {step.name}: an MPI program has the same '
-                            'number of ranks on every node')
+            raise PlanError(f'step {step.name}: an MPI program needs the same '
+                            'number of ranks on every node, not '
+                            f'{", ".join(map(str, sorted(each)))}')
         message = self.client(step, program, 0, number, len(clients),
                               services)
         values = {'ranks': len(clients), 'nodes': len(sets),
@@ -576,9 +590,9 @@ class Conductor:
                     death=signal.SIGTERM), sets)
 
     def watch_launched(self) -> None:
-        """Notes MPI programs that have ended.
+        """Note MPI programs that have ended.
 
-        :raises Failed: some rank was not where it should have been.
+        :raises Failed: some rank did not run where the plan placed it.
         """
         for number, one in list(self.launched.items()):
             how = one.process.exit_reason()
@@ -589,7 +603,7 @@ class Conductor:
             self.observed.append(one.process.log)
             missing = '' if code else one.rank_fault()
             if missing:
-                # Or was it a node? One that is cut off is only silent.
+                # The cause may be a node that was cut off: it is only silent.
                 if self.plan.nodes > 1:
                     self.await_cause(self.plan.heartbeat_timeout + 1)
                 raise Failed(f'{self.running[number]}: {missing}')
@@ -607,26 +621,31 @@ class Conductor:
         for node in self.server_nodes:
             node.channel.send(type='save')
         self.process_until(lambda: len(self.unsaved) == len(self.server_nodes),
-                   STOP_TIMEOUT, lambda: 'the agents do not say whether the '
-                   'servers have written their data')
+                   STOP_TIMEOUT, lambda: 'the agents did not report in '
+                   f'{STOP_TIMEOUT:g} s whether the servers have written '
+                   'their data')
         return sum(self.unsaved.values(), [])
 
     def await_saved(self) -> None:
-        """Waits until all servers have written their data: a load that only
-        reads would not notice a full disk.
+        """Wait until all servers have written their data.
 
-        :raises Failed: a server did not, in SAVE_TIMEOUT.
+        A workload that only reads would not notice a full disk.
+
+        :raises Failed: a server has not written it after SAVE_TIMEOUT.
         """
         deadline = time.monotonic() + SAVE_TIMEOUT
         while late := self.unsaved_servers():
             if time.monotonic() > deadline:
-                raise Failed(f'{", ".join(late)}: data not written '
-                             f'{SAVE_TIMEOUT:g} s after the load')
+                raise Failed(f'{", ".join(late)} did not write the data to '
+                             f'disk in {SAVE_TIMEOUT:g} s after the workload')
             self.pause(0.25)
 
     def await_clients(self, clients: Outside) -> dict[str, Any]:
-        """Runs phases with clients that people start on other machines:
-        writes instructions, waits until all are connected, counts."""
+        """Run phases with clients that people start on other machines.
+
+        It writes instructions, waits until all clients are connected, and
+        counts.
+        """
         path = Path(f'{self.run_name}.clients.txt')
         # Renamed when complete: the check reads it as soon as it exists.
         draft = path.with_suffix('.part')
@@ -635,7 +654,8 @@ class Conductor:
             '{pem}', Path(self.certificate['ca']).read_text().strip()
             if self.certificate['ca'] else ''))
         draft.replace(path)
-        print(f'clients: told in {path}', file=sys.stderr, flush=True)
+        print(f'clients: instructions are in {path}', file=sys.stderr,
+              flush=True)
         names = [str(one) for one in self.where]
 
         def all_connected() -> bool:
@@ -643,43 +663,46 @@ class Conductor:
             return not self.late
 
         self.process_until(all_connected, clients.limit, lambda:
-                   f'not all clients have come in {clients.limit:g} s: '
-                   f'{self.late}; what to start is in {path}')
+                   f'not all clients connected in {clients.limit:g} s: '
+                   f'{self.late}; start them as described in {path}')
         steps = {}
         for name, seconds in clients.phases:
             at, before = time.time(), self.counters()
             self.pause(seconds)
             steps[name] = {'seconds': seconds, 'at': at, 'before': before,
                            'after': self.counters()}
-        # Lets clients that began a little late finish, too.
+        # Clients that began a little late can finish, too.
         until = time.monotonic() + clients.linger
         while time.monotonic() < until and any(self.connected().values()):
             self.pause(0.5)
         return steps
 
     def connected(self) -> outside.Peers:
-        """The peers of each server, as their agents see them."""
+        """The peers of each server, as its agent sees them."""
         self.peers.clear()
         for node in self.server_nodes:
             node.channel.send(type='who')
         self.process_until(
             lambda: len(self.peers) == len(self.servers),
             STOP_TIMEOUT,
-            lambda: 'the agents do not say who is connected',
+            lambda: 'the agents did not report the '
+                   f'connected clients in {STOP_TIMEOUT:g} s',
         )
         return self.peers
 
     def pause(self, seconds: float) -> None:
-        """Waits, and processes events meanwhile."""
+        """Wait, and process events meanwhile."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.process_events(min(0.25, until - time.monotonic()))
 
     def client(self, step: Step, program: Program, index: int, number: int,
                count: int, services: list[Path]) -> dict[str, Any]:
-        """The message that has an agent start one client.
+        """The message with which an agent starts one client.
 
-        :arg index: of the client in its role, `number`: in the step.
+        :arg index: number of the client in its role.
+        :arg number: number of the client in the step.
+        :arg count: clients of the role.
         """
         role = self.plan.role(program.role)
         server = self.where[index % len(self.where)]
@@ -714,9 +737,9 @@ class Conductor:
         return len(self.ended) == len(self.running)
 
     def conduct(self) -> None:
-        """Runs the whole plan.
+        """Run the whole plan.
 
-        :raises Failed: why it ended early.
+        :raises Failed: with the reason why it ended early.
         """
         self.start_agents()
         self.start_servers()
@@ -725,7 +748,8 @@ class Conductor:
                        for step in self.plan.steps})
         self.await_saved()
         if self.outside:
-            # Ranks of an MPI program go on without the agent of their node.
+            # Ranks of an MPI program continue without the agent of their
+            # node.
             self.await_cause()
         self.record = {
             'servers': self.servers,
@@ -737,7 +761,7 @@ class Conductor:
             'steps': steps}
 
     def report(self) -> None:
-        """Prints what was started, and the output of the clients."""
+        """Print the record of the services and the output of the clients."""
         print('# service', json.dumps(self.record))
         for path in self.client_outputs:
             text = path.read_text(errors='replace')
@@ -746,7 +770,7 @@ class Conductor:
     # Shutdown -------------------------------------------------------------
 
     def stop(self) -> None:
-        """Stops the agents, and with them all servers and clients."""
+        """Stop the agents, and with them all servers and clients."""
         if self.listener:
             self.listener.close()
         for one in self.launched.values():
@@ -772,7 +796,7 @@ class Conductor:
             self.end_launcher()
 
     def end_launcher(self) -> None:
-        """Waits for the launcher, then ends it with signals."""
+        """Wait for the launcher, then end it with signals."""
         assert self.launcher
         for timeout, number in ((LAUNCHER_EXIT_TIMEOUT, signal.SIGTERM),
                                 (3, signal.SIGKILL)):
@@ -785,8 +809,10 @@ class Conductor:
 
     @contextlib.contextmanager
     def handle_signals(self) -> Iterator[None]:
-        """Signals interrupt a wait; SIGTERM and the like end the run in
-        order, at the next event."""
+        """Let signals interrupt a wait.
+
+        SIGTERM and the like end the run in order, at the next event.
+        """
         self.wakeup, write = os.pipe()
         for end in (self.wakeup, write):
             os.set_blocking(end, False)
@@ -804,7 +830,10 @@ class Conductor:
 
 
 def main(path: str, launcher: list[str]) -> int:
-    """:returns: 0, or 1 after a line that says why."""
+    """Run a plan.
+
+    :returns: the exit code: 0, or 1 after a line with the reason.
+    """
     why = ''
     try:
         conductor = Conductor(Plan.read(Path(path)), path, launcher)
@@ -822,7 +851,8 @@ def main(path: str, launcher: list[str]) -> int:
                 why = full_disk(err, socket.gethostname())
             if not why:
                 traceback.print_exc()
-                why = f'a fault of the suite: {type(err).__name__}: {err}'
+                why = ('internal error of the suite (traceback above): '
+                       f'{type(err).__name__}: {err}')
         finally:
             conductor.stop()
     launched = Path(f'{conductor.run_name}.launcher.err')

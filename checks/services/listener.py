@@ -1,10 +1,10 @@
-"""The port on which agents connect; only authenticated peers get further.
+"""The port on which agents connect and authenticate themselves.
 
-Other users on the node can connect, too, as often as they like. So the number
-of unauthenticated peers is bounded, each has one deadline for its whole
-handshake, and no more bytes are read than a handshake has. When there are too
-many, the oldest of the address with the most connections is dropped: a flood
-displaces mostly itself, and an agent that was dropped connects again.
+Other users on the node can connect, too, any number of times. So the number
+of unauthenticated peers is limited, each has one deadline for its whole
+handshake, and no more bytes are read than a handshake has. If there are too
+many, the oldest peer of the address with the most connections is dropped. So
+a flood displaces mostly itself, and a dropped agent connects again.
 """
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .wire import (
     Handshake,
 )
 
-#: Most peers that have not finished their handshake.
+#: Maximum number of peers that have not finished their handshake.
 MAX_UNAUTHENTICATED = 64
 
 #: Pause of accept() after the system ran out of descriptors. Unit: seconds.
@@ -45,10 +45,10 @@ class Peer:
         self.got = b''
 
     def proceed(self) -> bool:
-        """Continues the handshake; whether it is complete.
+        """Continue the handshake; return whether it is complete.
 
-        :raises OSError: it is gone, or too late.
-        :raises AuthenticationError: it is no agent of this run.
+        :raises OSError: the peer has closed the connection, or is too late.
+        :raises AuthenticationError: the peer is not an agent of this run.
         """
         while self.handshake.wants:
             try:
@@ -61,7 +61,7 @@ class Peer:
                 raise ConnectionResetError
             self.got += data
             if len(self.got) == self.handshake.wants:
-                # Few bytes: they fit into any socket's buffer.
+                # These few bytes fit into any socket's buffer.
                 self.sock.send(self.handshake.answer(self.got))
                 self.got = b''
         return True
@@ -84,7 +84,7 @@ class Listener:
         self.watch(True)
 
     def watch(self, on: bool) -> None:
-        """Whether new connections wake the selector."""
+        """Let new connections wake the selector, or not."""
         if on != (self.sock in self.selector.get_map()):
             if on:
                 self.selector.register(self.sock, selectors.EVENT_READ)
@@ -92,11 +92,11 @@ class Listener:
                 self.selector.unregister(self.sock)
 
     def accept_authenticated(self) -> list[Channel]:
-        """Continues all handshakes; returns those that just completed."""
+        """Continue all handshakes; return channels of completed ones."""
         now = time.monotonic()
         if now >= self.paused_until:
             self.watch(True)
-            # Bounded: a flood must not starve the other connections.
+            # Limited: a flood must not starve the other connections.
             for _ in range(MAX_UNAUTHENTICATED):
                 if not self.accept():
                     break
@@ -112,7 +112,10 @@ class Listener:
         return results
 
     def accept(self) -> bool:
-        """Accepts one connection; false: none waits, or no descriptor."""
+        """Accept one connection.
+
+        False: no connection waits, or no descriptor is free.
+        """
         try:
             sock, address = self.sock.accept()
         except BlockingIOError:
@@ -130,14 +133,14 @@ class Listener:
         return True
 
     def oldest(self) -> Peer:
-        """The oldest peer of the address that has the most."""
-        crowd = Counter(peer.address for peer in self.peers)
-        maximum = max(crowd.values())
+        """The oldest peer of the address with the most peers."""
+        by_address = Counter(peer.address for peer in self.peers)
+        maximum = max(by_address.values())
         return next(peer for peer in self.peers
-                    if crowd[peer.address] == maximum)
+                    if by_address[peer.address] == maximum)
 
     def make_room(self) -> None:
-        """Frees a descriptor and pauses accept() for a moment."""
+        """Free a descriptor and pause accept() for a moment."""
         if self.peers:
             self.drop(self.oldest())
         else:
@@ -154,7 +157,7 @@ class Listener:
         peer.sock.close()
 
     def close(self) -> None:
-        """Drops all unauthenticated peers and stops listening."""
+        """Drop all unauthenticated peers and stop listening."""
         for peer in list(self.peers):
             self.drop(peer)
         self.watch(False)

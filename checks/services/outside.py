@@ -1,4 +1,4 @@
-"""Clients that people start on machines outside the job."""
+"""Clients that users start on machines outside the job."""
 from __future__ import annotations
 
 import contextlib
@@ -13,7 +13,10 @@ Peers = Mapping[int, Mapping[str, int]]
 
 
 def peers_of(ports: Iterable[int], text: str) -> dict[int, Counter[str]]:
-    """Connections to these ports by address, from a text of /proc/net/tcp."""
+    """Connections to these ports, by address.
+
+    :arg text: contents of /proc/net/tcp.
+    """
     result: dict[int, Counter[str]] = {port: Counter() for port in ports}
     for line in text.splitlines()[1:]:
         cells = line.split()
@@ -27,7 +30,7 @@ def peers_of(ports: Iterable[int], text: str) -> dict[int, Counter[str]]:
 
 def listener_of(port: int, tables: Iterable[str] = (
         '/proc/net/tcp', '/proc/net/tcp6')) -> int | None:
-    """The user id that listens on a port; None: nobody, or unknown."""
+    """The id of the user who listens on a port; None: nobody, or unknown."""
     for table in tables:
         # Listening sockets come first; thousands of others may follow.
         with contextlib.suppress(OSError), open(table) as lines:
@@ -44,7 +47,7 @@ def here(ports: Iterable[int]) -> dict[int, Counter[str]]:
 
 
 def missing(outside: Outside, names: Sequence[str], peers: Peers) -> str:
-    """Which connections are missing, in words; empty: none."""
+    """The missing connections, in words; empty: none."""
     late = []
     for server, name in enumerate(names):
         subset = [(machine, count) for client, (machine, count) in enumerate(
@@ -54,9 +57,10 @@ def missing(outside: Outside, names: Sequence[str], peers: Peers) -> str:
         there = peers.get(server, {})
         # 1 % may be missing: clients reconnect.
         if sum(there.values()) < 0.99 * expected:
-            who = ', '.join(f'client {machine + 1}' for machine, _ in subset)
+            names_of_clients = ', '.join(
+                f'client {machine + 1}' for machine, _ in subset)
             seen = ', '.join(f'{count} from {address}'
                              for address, count in sorted(there.items()))
             late.append(f'server {name} has {seen or "none"} of {expected} '
-                        f'connections of {who}')
+                        f'connections of {names_of_clients}')
     return '; '.join(late)

@@ -1,7 +1,7 @@
-"""Parser of the record that the conductor prints before its clients' output.
+"""Parser of the conductor's output.
 
-One line `# service {...}` (checks/services/conduct.py), then the standard
-output of the last step's clients.
+It is one line `# service {...}` (checks/services/conduct.py), then the
+standard output of the last step's clients.
 """
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ MARK = '# service '
 
 @dataclass(frozen=True)
 class Server:
-    """One server that was started. `ready_ms`: from its start to its first
-    answer, in ms; `at`: when it was started, in s since 1970."""
+    """One server that was started.
+
+    `ready_ms`: from its start to its first answer, in ms. `at`: its start, in
+    s since 1970.
+    """
     index: int
     node: str
     address: str
@@ -52,7 +55,7 @@ class Step:
     after: Counters
 
     def grown(self, counter: str) -> float:
-        """By how much a counter grew during the step."""
+        """The growth of a counter during the step."""
         return getattr(self.after, counter) - getattr(self.before, counter)
 
 
@@ -61,7 +64,7 @@ class Services:
     """Servers and clients of one run."""
     servers: tuple[Server, ...]
     clients: int
-    #: Too few cores: some process shared its CPUs with another.
+    #: There were too few cores: some processes shared CPUs.
     shared: bool
     steps: Mapping[str, Step]
     #: Node of each client.
@@ -71,7 +74,7 @@ class Services:
 def split(text: str) -> tuple[Services, str]:
     """The record of a run's services, and the output of its clients.
 
-    :raises ParseError: there is no such record: the run did not end well.
+    :raises ParseError: the record is missing or damaged.
     """
     lines = text.splitlines(keepends=True)
     for number, line in enumerate(lines, 1):
@@ -80,10 +83,10 @@ def split(text: str) -> tuple[Services, str]:
             try:
                 return _services(json.loads(line.removeprefix(MARK))), rest
             except (ValueError, KeyError, TypeError) as err:
-                raise ParseError(number, line, 'damaged record of the '
-                                 f'services: {err!r}') from None
-    raise ParseError(len(lines), '', f'no line {MARK!r}: the conductor of '
-                     'the servers did not come to its end')
+                raise ParseError(number, line, 'the record of the services '
+                                 f'is damaged: {err!r}') from None
+    raise ParseError(len(lines), '', f'no line begins with {MARK!r}: the '
+                     'conductor of the servers ended early')
 
 
 def _services(data: Mapping[str, Any]) -> Services:

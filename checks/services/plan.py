@@ -1,7 +1,8 @@
 """The plan of a job's servers and clients: written by a check, read on nodes.
 
-A plan contains no secret: the conductor makes those when the job runs. Texts
-marked *template* may contain, in braces, values that are known only then:
+A plan contains no secret: the conductor creates secrets when the job runs.
+Texts marked *template* may contain, in braces, values that are known only
+then:
 
     server  {address} {port} {bus_port} {data} {password} {cpus} {memory}
             {index} {ca} {cert} {key} {user}
@@ -48,8 +49,8 @@ class Server:
     instances: int = 1
     #: CPUs of an instance.
     cpus: int = 1
-    #: Threads of an instance that serve connections: it must say that it has
-    #: as many; 0: nobody asks.
+    #: Threads of an instance that serve connections; its own report must
+    #: match; 0: not checked.
     threads: int = 0
     #: Memory of an instance. Unit: MiB.
     memory: int = 256
@@ -59,12 +60,12 @@ class Server:
     #: Bind an instance's memory to the NUMA nodes of its CPUs: never, may (if
     #: numactl is installed), must.
     bind_memory: str = 'may'
-    #: On the clients' nodes, on other CPUs; else on nodes of its own.
+    #: On the clients' nodes, on other CPUs; else on separate nodes.
     beside: bool = True
-    #: First port; 0: free ones are taken.
+    #: First port; 0: any free port.
     port: int = 0
     #: Listens on the Unix socket {data}/socket and on no port: for clients
-    #: that take a password only on their command line, where all can read it.
+    #: that accept a password only on their command line, which all can read.
     socket: bool = False
     #: Clients need a password.
     password: bool = True
@@ -77,7 +78,7 @@ class Server:
     persistence: str = 'off'
     #: Connections that it must accept.
     connections: int = 100
-    #: How long it may take to answer. Unit: seconds.
+    #: Maximum time until its first answer. Unit: seconds.
     ready_limit: float = 30
     #: Instead of the command: one for each instance.
     commands: tuple[tuple[str, ...], ...] = ()
@@ -97,27 +98,27 @@ class Clients:
     cpus: int = 1
     #: Not bound to CPUs.
     unbound: bool = False
-    #: Each client asks one server (assigned round-robin), else all of them.
+    #: Each client uses one server (assigned round-robin), else all of them.
     one_server: bool = False
     #: Connections of one client.
     connections: int = 1
     #: Name of the role, for programs and messages.
     name: str = 'client'
-    #: On nodes of its own, behind those of the roles before it; else on the
+    #: On separate nodes, after those of the roles before it; else on the
     #: nodes of the role before it, on other CPUs.
     apart: bool = False
 
 
 @dataclass(frozen=True)
 class Program:
-    """What the clients of one role run in a step."""
+    """The program that the clients of one role run in a step."""
 
     #: The command; templates.
     command: tuple[str, ...] = ()
     #: The role whose clients run it.
     role: str = 'client'
-    #: The clients are the ranks of one MPI program: the launcher starts them
-    #: all, instead of the agents each of theirs.
+    #: The clients are the ranks of one MPI program: the launcher starts all
+    #: of them; else each agent starts its own.
     mpi: bool = False
     #: Only the first client runs it.
     alone: bool = False
@@ -131,7 +132,7 @@ class Step:
 
     name: str
     programs: tuple[Program, ...]
-    #: How long it may take. Unit: seconds.
+    #: Time limit. Unit: seconds.
     limit: float
     #: Clients report when they are ready, and start together. Ranks of an MPI
     #: program do that by themselves.
@@ -144,7 +145,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Outside:
-    """Clients that people start, on machines outside the job."""
+    """Clients that users start on machines outside the job."""
 
     #: Instructions for them; {host} and {pem} (the text of the certificate to
     #: trust) are replaced, other braces stay.
@@ -155,9 +156,9 @@ class Outside:
     machines: tuple[int, ...]
     #: Names of the phases and their duration in seconds.
     phases: tuple[tuple[str, float], ...]
-    #: For all clients to connect. Unit: seconds.
+    #: Time for all clients to connect. Unit: seconds.
     limit: float
-    #: For clients to finish after the last phase. Unit: seconds.
+    #: Time for clients to finish after the last phase. Unit: seconds.
     linger: float = 0
 
 
@@ -179,9 +180,10 @@ class Plan:
     interface: str = ''
     #: Folder on the nodes for the servers' data; empty: TMPDIR or /tmp.
     scratch: str = ''
-    #: For the launcher to start all agents. Unit: seconds.
+    #: Time for the launcher to start all agents. Unit: seconds.
     start_limit: float = 120
-    #: Without any message for so long a node counts as lost. Unit: seconds.
+    #: Time without a message after which a node counts as lost. Unit:
+    #: seconds.
     heartbeat_timeout: float = HEARTBEAT_TIMEOUT
     #: Interval at which CPU usage of the servers' nodes is recorded; 0: not
     #: recorded. Unit: seconds.
@@ -193,7 +195,7 @@ class Plan:
     observer: str = ''
 
     def layout(self) -> dict[str, range]:
-        """Role -> the numbers of its nodes, in the order of their names."""
+        """The node numbers of each role, in the order of the node names."""
         result = {'server': range(self.server.nodes)}
         first = 0 if self.server.beside else self.server.nodes
         last = self.server.nodes
@@ -212,7 +214,7 @@ class Plan:
     def cpus(self) -> int:
         """CPUs needed on the node with the most servers and clients."""
         layout, maximum = self.layout(), 1
-        # Role, whether its processes share the CPUs of all, and their CPUs.
+        # Role, whether its processes are unbound, and their CPUs.
         wants = [('server', False, self.server.instances * self.server.cpus),
                  *((role.name, role.unbound, role.instances * role.cpus)
                    for role in self.clients)]
@@ -226,11 +228,14 @@ class Plan:
     def at(self, interface: str, scratch: str, launcher: Iterable[str] = (),
            observer: str = '', heartbeat_timeout: float = HEARTBEAT_TIMEOUT
            ) -> Plan:
-        """The same plan with what a site and a build have: interface, scratch
-        folder, launcher of MPI programs, observer of their ranks, limit
-        between two messages of a node.
+        """The same plan with the values of a site and a build.
 
-        :raises PlanError: the limit is none.
+        :arg interface: network interface of the servers.
+        :arg scratch: folder for the servers' data.
+        :arg launcher: words that start the ranks of MPI programs.
+        :arg observer: program that counts the CPU time of these ranks.
+        :arg heartbeat_timeout: in seconds.
+        :raises PlanError: the timeout is not a valid number.
         """
         if (not isinstance(heartbeat_timeout, int | float)
                 or not 2 * HEARTBEAT_INTERVAL <= heartbeat_timeout < math.inf):
@@ -243,29 +248,35 @@ class Plan:
                        observer=observer, heartbeat_timeout=heartbeat_timeout)
 
     def role(self, name: str) -> Clients:
-        """:raises PlanError: no role has this name."""
+        """The client role of this name.
+
+        :raises PlanError: no role has this name.
+        """
         for role in self.clients:
             if role.name == name:
                 return role
-        raise PlanError(f'no role {name!r}; there are '
+        raise PlanError(f'the plan has no client role {name!r}, only '
                         f'{", ".join(role.name for role in self.clients)}')
 
     def write(self, path: Path) -> None:
-        """As JSON."""
+        """Write it as JSON."""
         path.write_text(json.dumps(asdict(self), indent=1))
 
     @classmethod
     def read(cls, path: Path) -> Plan:
-        """:raises PlanError: there is none, or it is damaged."""
+        """Read a plan.
+
+        :raises PlanError: the file is missing or damaged.
+        """
         try:
             return cls.of(json.loads(path.read_text()))
         except (OSError, ValueError, TypeError, KeyError,
                 AttributeError) as err:
-            raise PlanError(f'{path}: no plan: {err}') from None
+            raise PlanError(f'{path}: cannot read the plan: {err}') from None
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Plan:
-        """From its JSON form."""
+        """The plan of a JSON document."""
         def listed(kind: type, entry: Mapping[str, Any]) -> Any:
             return kind(**{key: _frozen(value)
                            for key, value in entry.items()})
@@ -285,7 +296,7 @@ class Plan:
 
 
 def _frozen(value: Any) -> Any:
-    """Lists of JSON as tuples."""
+    """Convert lists of JSON to tuples."""
     return (tuple(map(_frozen, value)) if isinstance(value, list | tuple)
             else value)
 
@@ -302,12 +313,13 @@ def with_variables(variables: Mapping[str, str], *command: str
 
 
 def fill_template(template: str, values: Mapping[str, Any]) -> str:
-    """A template with its values filled in.
+    """Fill the values into a template.
 
-    :raises PlanError: it names an unknown value.
+    :raises PlanError: it contains an unknown value.
     """
     try:
         return template.format_map(values)
     except (KeyError, ValueError, IndexError) as err:
-        raise PlanError(f'{template!r} names an unknown {err}; known: '
-                        f'{", ".join(sorted(values))}') from None
+        raise PlanError(f'{template!r} contains the unknown value {err}; '
+                        f'known values: {", ".join(sorted(values))}'
+                        ) from None

@@ -1,17 +1,18 @@
 """Folders that belong to one process and end with it: secrets, data.
 
-A folder of secrets lies beside the plan, where the agents of all nodes find
-it. The conductor creates it, and owner and mode are checked before it is
+The folder of secrets is beside the plan, where the agents of all nodes find
+it. The conductor creates it. Its owner and mode are checked before it is
 written or read: a folder that another user prepared is refused.
 
 A process that is killed with SIGKILL leaves its folder. So each folder has a
-lock file that its owner keeps locked and touches regularly; the file says
+lock file that its owner keeps locked and touches regularly; the file contains
 where the owner runs. The next run removes a folder whose owner is certainly
 dead:
 
-- same kernel, and the lock is free;
-- a job of the same Slurm, which is neither pending nor running;
-- lock file not touched for STALE_AFTER, more than clocks of nodes differ by.
+- it is the same kernel, and the lock is free;
+- its job, of the same Slurm cluster, is neither pending nor running;
+- the lock file was not touched for STALE_AFTER, which is more than the clocks
+  of nodes differ by.
 
 From another node the lock proves nothing: on some shared file systems locks
 are local to each node.
@@ -38,14 +39,14 @@ LOCK = '.plumbline-owner'
 #: Ending of the folder of secrets beside the plan.
 SUFFIX = '.private'
 
-#: File in the folder of secrets: where and how agents connect.
+#: File in the folder of secrets that contains how agents connect.
 RENDEZVOUS = 'conductor'
 
-#: How often an owner touches its lock file, and the age at which the owner
-#: counts as dead on any node. Unit: seconds.
+#: Interval at which an owner touches its lock file, and the age of the file
+#: at which the owner counts as dead on any node. Unit: seconds.
 TOUCH_INTERVAL, STALE_AFTER = 60.0, 3600.0
 
-#: For an answer of squeue or scontrol. Unit: seconds.
+#: Timeout of squeue and scontrol. Unit: seconds.
 SLURM_TIMEOUT = 10.0
 
 
@@ -69,7 +70,7 @@ def _owner_note() -> str:
 
 
 def check_parents(folder: Path) -> None:
-    """Checks that no other user can replace a folder in this one.
+    """Check that no other user can replace a folder in this one.
 
     :raises NotPrivate: this folder or one above it is world-writable without
         a sticky bit. (Group-writable is accepted: members trust each other.)
@@ -77,29 +78,30 @@ def check_parents(folder: Path) -> None:
     for above in (folder, *folder.parents):
         mode = above.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            raise NotPrivate(f'{above} can be written by everybody (mode '
-                             f'{stat.S_IMODE(mode):o}): secrets beneath it '
-                             f'would not be safe; chmod o-w {above}')
+            raise NotPrivate(f'all users can write to {above} (mode '
+                             f'{stat.S_IMODE(mode):o}), so secrets below it '
+                             f'would not be safe: chmod o-w {above}')
 
 
-def is_ours(folder: Path) -> None:
-    """Checks that it is a real folder of this user with mode 700.
+def check_owner(folder: Path) -> None:
+    """Check that it is a real folder of this user with mode 700.
 
-    :raises NotPrivate: it is not. :raises OSError: there is none.
+    :raises NotPrivate: it is not.
+    :raises OSError: it does not exist.
     """
     status = folder.lstat()
     mode = stat.S_IMODE(status.st_mode)
     if not stat.S_ISDIR(status.st_mode):
-        raise NotPrivate(f'{folder} is no folder: somebody else put it '
-                         'there; remove it')
+        raise NotPrivate(f'{folder} is not a folder: somebody else created '
+                         'it; remove it')
     if status.st_uid != os.geteuid() or mode & 0o077:
         raise NotPrivate(f'{folder} belongs to user {status.st_uid} with '
-                         f'mode {mode:o}, wanted was user {os.geteuid()} with '
-                         'mode 700: somebody else made it; remove it')
+                         f'mode {mode:o}, not to user {os.geteuid()} with '
+                         'mode 700: somebody else created it; remove it')
 
 
 class OwnedFolder:
-    """A folder of this process, locked and touched while it lives."""
+    """A folder of this process, locked and touched while the process runs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -112,7 +114,7 @@ class OwnedFolder:
         self._next = time.monotonic() + TOUCH_INTERVAL
 
     def touch(self) -> None:
-        """Touches the lock file if that is due."""
+        """Touch the lock file if that is due."""
         if time.monotonic() > self._next:
             self._next = time.monotonic() + TOUCH_INTERVAL
             now = time.time()
@@ -120,14 +122,15 @@ class OwnedFolder:
                 os.utime(self._lock, (now, now))
 
     def remove(self) -> None:
-        """Removes the folder with all its files."""
+        """Remove the folder with all its files."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Secrets(OwnedFolder):
-    """A new folder of secrets; that of a dead run is removed first.
+    """A new folder of secrets; the folder of a dead run is removed first.
 
-    :raises NotPrivate: the place is not safe, or a live run's folder exists.
+    :raises NotPrivate: the place is not safe, or the folder of another run
+        exists.
     :raises OSError: the disk is full.
     """
 
@@ -137,16 +140,16 @@ class Secrets(OwnedFolder):
             try:
                 os.mkdir(folder, 0o700)
             except FileExistsError:
-                is_ours(folder)
+                check_owner(folder)
                 if not remove_dead(folder):
                     raise NotPrivate(
-                        f'{folder} exists, and its run may be alive: two '
-                        'runs in one stage directory? Wait for the other, or '
-                        'remove it') from None
+                        f'{folder} exists, so another run may be active in '
+                        'this stage directory: wait for its end, or remove '
+                        'the folder') from None
                 os.mkdir(folder, 0o700)
             try:
-                # Some file systems do not keep the mode asked for.
-                is_ours(folder)
+                # Some file systems do not keep the requested mode.
+                check_owner(folder)
                 super().__init__(folder)
             except (OSError, NotPrivate):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -154,11 +157,11 @@ class Secrets(OwnedFolder):
         except OSError as err:
             if err.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise NotPrivate(f'{folder}: {err.strerror}: no folder for the '
-                             'secrets of the run') from None
+            raise NotPrivate('cannot create the folder for the secrets of the '
+                             f'run, {folder}: {err.strerror}') from None
 
     def file(self, name: str, text: str) -> Path:
-        """Writes a file with mode 600; readers see it whole or not at all.
+        """Write a file with mode 600; readers see it whole or not at all.
 
         :raises OSError: it cannot be written.
         """
@@ -172,33 +175,34 @@ class Secrets(OwnedFolder):
 
 
 def read(folder: Path, name: str = RENDEZVOUS) -> str:
-    """Reads a file of a folder of secrets.
+    """Read a file of a folder of secrets.
 
-    :raises NotPrivate: another user made it, or can write it.
-    :raises OSError: there is none.
+    :raises NotPrivate: another user created it, or can write it.
+    :raises OSError: it does not exist.
     """
-    is_ours(folder)
+    check_owner(folder)
     with open(folder / name, opener=lambda file, flags: os.open(
             file, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as stream:
         status = os.fstat(stream.fileno())
         if (not stat.S_ISREG(status.st_mode)
                 or status.st_uid != os.geteuid() or status.st_mode & 0o077):
             raise NotPrivate(f'{folder / name} is not a file that only user '
-                             f'{os.geteuid()} can read: somebody else made it')
+                             f'{os.geteuid()} can read: somebody else created '
+                             'it; remove it')
         return stream.read()
 
 
 def remove(folder: Path) -> None:
-    """Removes a folder of secrets, if it is this user's."""
+    """Remove a folder of secrets, if it belongs to this user."""
     with contextlib.suppress(NotPrivate, OSError):
-        is_ours(folder)
+        check_owner(folder)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 # Dead owners ---------------------------------------------------------------
 
 def is_dead(folder: Path) -> bool:
-    """Whether the owner of a folder is dead for certain."""
+    """Whether the owner of a folder is certainly dead."""
     try:
         lock = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW
                        | os.O_NONBLOCK)
@@ -235,7 +239,7 @@ def _age(path: Path) -> float:
 
 
 def slurm_job_ended(note: dict[str, str]) -> bool:
-    """Whether Slurm says that the job of a note is over."""
+    """Whether Slurm reports that the job of a note has ended."""
     job, cluster = note.get('job', ''), note.get('cluster', '')
     if not job.isdigit() or not shutil.which('squeue'):
         return False
@@ -247,7 +251,7 @@ def slurm_job_ended(note: dict[str, str]) -> bool:
             text=True, capture_output=True, timeout=SLURM_TIMEOUT,
             stdin=subprocess.DEVNULL)
         # Unknown to Slurm, or in a final state. Another error of squeue
-        # tells nothing about the job.
+        # proves nothing about the job.
         return ('Invalid job id' in done.stderr if done.returncode else
                 set(done.stdout.split()) <= {
                     'BOOT_FAIL', 'CANCELLED', 'COMPLETED', 'DEADLINE',
@@ -269,9 +273,12 @@ def _cluster() -> str:
 
 
 def remove_dead(folder: Path) -> bool:
-    """Removes a folder of this user whose owner is dead; whether it did."""
+    """Remove a folder of this user if its owner is dead.
+
+    :returns: whether it was removed.
+    """
     try:
-        is_ours(folder)
+        check_owner(folder)
         if is_dead(folder):
             shutil.rmtree(folder)
             return True
@@ -283,16 +290,19 @@ def remove_dead(folder: Path) -> bool:
 # Registry of stage directories -----------------------------------------------
 
 def register_stage(registry: Path, stage: Path) -> None:
-    """Registers a stage directory in which a run will keep secrets."""
+    """Register a stage directory in which a run will keep secrets."""
     registry.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # One entry a stage directory, however often it is used.
+    # One entry per stage directory, however often it is used.
     name = hashlib.sha256(os.fsencode(stage.absolute())).hexdigest()[:32]
     with contextlib.suppress(FileExistsError):
         (registry / name).symlink_to(stage.absolute())
 
 
 def remove_dead_runs(registry: Path) -> list[Path]:
-    """Removes secrets of dead runs from all registered stage directories."""
+    """Remove secrets of dead runs from all registered stage directories.
+
+    :returns: the removed folders.
+    """
     removed = []
     for entry in _entries(registry):
         with contextlib.suppress(OSError):

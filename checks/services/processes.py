@@ -1,4 +1,4 @@
-"""Processes of this machine, by what the kernel says of them in /proc."""
+"""Processes of this machine, read from /proc."""
 from __future__ import annotations
 
 import contextlib
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def stat_of(pid: int) -> list[str]:
-    """State, parent and more of a process; empty: it is gone."""
+    """State, parent and more of a process; empty: it does not exist."""
     try:
         # The name before the last ")" may contain anything.
         return Path('/proc', str(pid), 'stat').read_text().rpartition(
@@ -17,17 +17,17 @@ def stat_of(pid: int) -> list[str]:
 
 
 def parent_of(pid: int) -> int:
-    """The parent of a process; 0: the process is gone."""
+    """The parent of a process; 0: the process does not exist."""
     return int((stat_of(pid) or '?0')[1])
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process exists and is no zombie."""
+    """Whether a process exists and is not a zombie."""
     return stat_of(pid)[:1] not in ([], ['Z'], ['X'])
 
 
 def descendants() -> set[int]:
-    """All living descendants of this process; reaps its ended children."""
+    """All running descendants of this process; reaps its ended children."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

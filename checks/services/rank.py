@@ -2,8 +2,8 @@
 
 The launcher starts `services rank FILE -- PROGRAM ...` for each rank, bound to
 no CPU: a server of the suite may run on the same node, and only the conductor
-knows on which CPUs. The rank binds itself to its own of those, says so in a
-line on standard error, and becomes the program.
+knows on which CPUs. The rank binds itself to the CPUs that the conductor
+assigned, reports them in a line on standard error, and becomes the program.
 
     plumbline-client HOST CPUS                 e.g. plumbline-client n2 0,4
 """
@@ -26,31 +26,34 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .agent import Process
 
-#: Variables in which launchers tell a rank its number on its node. Slurm's
-#: comes last: mpirun in a batch job passes on that of the script.
+#: Variables in which launchers pass a rank its number on its node. Slurm's
+#: is last, because mpirun in a batch job passes on the variable of the script.
 LOCAL_RANK = ('OMPI_COMM_WORLD_LOCAL_RANK', 'MPI_LOCALRANKID',
               'PALS_LOCAL_RANKID', 'FLUX_TASK_LOCAL_ID', 'SLURM_LOCALID')
 
 _PR_SET_PDEATHSIG = 1
 
-#: Beginnings of lines that are the suite's own.
+#: Beginnings of the suite's own lines.
 OURS = ('plumbline-', '+ ')
 
 
 def local_rank(environ: Mapping[str, str]) -> int:
     """The number of this rank on its node.
 
-    :raises ValueError: no known launcher has started it.
+    :raises ValueError: the launcher is unknown.
     """
     for name in LOCAL_RANK:
         if name in environ:
             return int(environ[name])
-    raise ValueError('the launcher does not tell the rank\'s number on its '
-                     f'node: none of {", ".join(LOCAL_RANK)} is set')
+    raise ValueError('the launcher does not pass the number of the rank on '
+                     f'its node: none of {", ".join(LOCAL_RANK)} is set')
 
 
 def main(file: str, command: list[str]) -> int:
-    """Becomes the program; returns 1 where it cannot, after one line."""
+    """Bind this process and become the program.
+
+    :returns: 1 if that is not possible, after one line on standard error.
+    """
     # Ranks end with their launcher's daemon on the node, whatever kills it.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     host = socket.gethostname().partition('.')[0]
@@ -58,20 +61,19 @@ def main(file: str, command: list[str]) -> int:
         sets = json.loads(Path(file).read_text())
         subset = sets[host][local_rank(os.environ)]
         os.sched_setaffinity(0, subset)
-        # A set that is only in part allowed is cut down without an error.
+        # The kernel reduces a set that is only partly allowed, without error.
         if os.sched_getaffinity(0) != set(subset):
-            raise ValueError(f'CPUs {subset} were meant for it, it may run on '
-                             f'{sorted(os.sched_getaffinity(0))}')
+            raise ValueError(f'it must run on the CPUs {subset}, but may use '
+                             f'only {sorted(os.sched_getaffinity(0))}')
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        # In one piece: other ranks write there too.
+        # In one call: other ranks write to this file, too.
         os.write(2, f'plumbline-client {host} '
                  f'{",".join(map(str, subset))}\n'.encode())
         os.execvp(command[0], command)
     except (KeyError, IndexError):
-        why = (f'the launcher started a rank too many on {host}: expected '
-               'are ' + ', '.join(f'{len(s)} on {h}'
-                                  for h, s in sets.items()))
+        why = (f'the launcher started too many ranks on {host}; the plan has '
+               + ', '.join(f'{len(s)} on {h}' for h, s in sets.items()))
     except (OSError, ValueError) as err:
         why = f'a rank on {host} cannot be started: {err}'
     print(why, file=sys.stderr)
@@ -89,23 +91,26 @@ class Launched:
         return self.process.log.read_text(errors='replace')
 
     def error_output(self, lines: int = 2) -> str:
-        """The first words on its standard error: of the rank that failed.
-        Launchers speak after that, about the others."""
+        """The first lines of its standard error, from the rank that failed.
+
+        Later lines are those of the launcher about the other ranks.
+        """
         return ' | '.join([
             line.strip() for line in self.text().splitlines()
             if line.strip(' -=*') and not line.startswith(OURS)][:lines])
 
     def rank_fault(self) -> str:
-        """What is wrong with the ranks that reported; empty: nothing."""
-        output = Counter(re.findall(r'plumbline-client (\S+) (\S+)',
-                                  self.text()))
-        want = Counter((host, ','.join(map(str, group)))
+        """The difference between the ranks and the plan; empty: none."""
+        reported = Counter(re.findall(r'plumbline-client (\S+) (\S+)',
+                                      self.text()))
+        planned = Counter((host, ','.join(map(str, group)))
                        for host, sets in self.sets.items() for group in sets)
-        if output == want:
+        if reported == planned:
             return ''
-        return (f'{sum(want.values())} ranks asked for, '
-                f'{sum((want & output).values())} started where they should; '
-                'does the launcher belong to the MPI of the program?')
+        return (f'{sum((planned & reported).values())} of '
+                f'{sum(planned.values())} ranks started where the plan placed '
+                'them; check that the launcher belongs to the MPI of the '
+                'program')
 
 
 def observer_lines(log: Path) -> list[str]:

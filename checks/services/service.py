@@ -1,8 +1,8 @@
-"""Services: servers that a check starts inside its job (DESIGN, contract 3).
+"""The base class of checks that start servers inside their job.
 
-A check describes in `plan` what it needs. Nodes and CPUs, ports and addresses,
-passwords and certificates, readiness, supervision and shutdown follow from
-that, see :mod:`checks.services`.
+A check describes servers and clients in `plan`. Nodes and CPUs, ports and
+addresses, passwords and certificates, readiness, supervision and shutdown
+follow from it, see :mod:`checks.services`.
 """
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ PLAN = 'service.json'
 
 @functools.cache
 def stage_registry() -> Path:
-    """Folder in which runs register their stage directories; secrets of dead
-    runs are removed first."""
+    """Folder in which runs register their stage directories.
+
+    Secrets of dead runs are removed first.
+    """
     registry = places.work() / 'services'
     private.remove_dead_runs(registry)
     return registry
@@ -55,35 +57,43 @@ def nodes_feature(nodes: int) -> str:
 
 
 class ServiceBenchmark(Benchmark, special=True):
-    """A benchmark whose clients ask servers inside its own job."""
+    """A benchmark with servers and clients inside its own job.
 
-    #: CPUs of one node that a case needs and no node has: it is in mode full
-    #: alone. 0: it has all of its modes.
+    Setup: `plan` gives nodes and CPUs. Run: the plan is written and the
+    conductor put before the launcher. Sanity: `values_of_services` turns the
+    record of the services and the clients' output into values.
+    """
+
+    #: CPUs of one node that a test case needs and no node has: it is only in
+    #: mode full. 0: it has all of its modes.
     unavailable_cpus = 0
 
     def set_modes(self, modes: Iterable[str], cpus: int = 1) -> None:
-        """Tags the case with its modes.
+        """Tag the test case with its modes.
 
-        :param cpus: of one node, for servers and clients to have CPUs of
-            their own. On a system without such a node nothing of the case
-            could be judged, so that it is in mode full alone.
+        :param cpus: CPUs that servers and clients need on one node. On a
+            system without such a node the test case is only in mode full,
+            because its values could not be compared.
         """
         if cpus > max_cpus():
             modes, self.unavailable_cpus = ['full'], cpus
         self.tags = {*modes, self.family}
 
     def plan(self) -> Plan:
-        """What this case starts: servers, clients, and their steps."""
+        """Servers, clients and steps of this test case."""
         raise NotImplementedError
 
     def values_of_services(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
-        """Figures of a run: from the servers, and what the clients said."""
+        """Values of a repetition, from the servers and the clients' output.
+
+        :arg services: record of servers and clients.
+        :arg output: standard output of the last step's clients.
+        """
         raise NotImplementedError
 
     def transport(self) -> None:
-        """What is measured goes between clients and servers, not through
-        MPI, which has nothing to tell of its transport."""
+        """None: clients and servers communicate without MPI."""
 
     @run_after('setup')
     def set_nodes_and_cpus(self) -> None:
@@ -102,7 +112,8 @@ class ServiceBenchmark(Benchmark, special=True):
                        extras.get('service_heartbeat_timeout',
                                   HEARTBEAT_TIMEOUT)).write(
             Path(self.stagedir, PLAN))
-        # Unregistered, only this case's next run would find what is left.
+        # Without the registration only this test case's next run would find
+        # leftover secrets.
         with contextlib.suppress(OSError):
             private.register_stage(stage_registry(), Path(self.stagedir))
         if self.num_nodes == 1:
@@ -112,14 +123,14 @@ class ServiceBenchmark(Benchmark, special=True):
         self.executable_opts = [shlex.quote(str(SERVING)), 'agent', PLAN]
 
     def step_launcher(self) -> list[str]:
-        """What starts the ranks of an MPI program; empty: it is unknown."""
+        """Words that start the ranks of an MPI program; empty: unknown."""
         return launch.step(
             self.current_partition.launcher_type.registered_name,
             self.current_environ.extras.get('mpi_library', ''),
             self.num_nodes)
 
     def launcher_kind(self) -> str:
-        # One unbound agent a node; on one node the script starts it.
+        # One unbound agent per node; on one node the script starts it.
         one_node = features.requested_nodes(self.valid_systems) == 1
         return '' if one_node else 'launcher_spread'
 

@@ -1,4 +1,4 @@
-"""Records CPU usage of a node while servers run."""
+"""A record of a node's CPU usage while servers run."""
 from __future__ import annotations
 
 import time
@@ -11,21 +11,24 @@ COLUMNS = ('at', 'user', 'system', 'idle', 'steal')
 
 
 def cpu_ticks(text: str, cpus: Iterable[int]) -> tuple[int, int, int, int]:
-    """User, system, idle, steal of these CPUs in a text of /proc/stat."""
-    expected = {f'cpu{number}' for number in cpus}
-    results = [0, 0, 0, 0]
-    # proc_stat(5); user and nice include the guests' ticks.
+    """User, system, idle and steal ticks of these CPUs.
+
+    :arg text: contents of /proc/stat.
+    """
+    names = {f'cpu{number}' for number in cpus}
+    ticks = [0, 0, 0, 0]
+    # See proc_stat(5); user and nice include the guests' ticks.
     to = (0, 0, 1, 2, 2, 1, 1, 3)
     for line in text.splitlines():
         name, *cells = line.split()
-        if name in expected:
+        if name in names:
             for place, cell in zip(to, cells, strict=False):
-                results[place] += int(cell)
-    return results[0], results[1], results[2], results[3]
+                ticks[place] += int(cell)
+    return ticks[0], ticks[1], ticks[2], ticks[3]
 
 
 class Usage:
-    """A CSV file with one row for every `interval` seconds."""
+    """A CSV file with one row per interval (in seconds)."""
 
     def __init__(self, path: Path, cpus: Iterable[int], interval: float
                  ) -> None:
@@ -34,7 +37,7 @@ class Usage:
         path.write_text(','.join(COLUMNS) + '\n')
 
     def note(self) -> None:
-        """Writes a row if one is due."""
+        """Write a row if one is due."""
         now = time.time()
         if now >= self.next:
             self.next = max(self.next + self.interval, now)

@@ -1,7 +1,7 @@
-"""The lifeline: authenticated messages over a socket that never blocks.
+"""Authenticated messages between conductor and agents, over a socket.
 
-Both ends know the run's secret. In the handshake each proves that it does,
-without revealing anything else:
+The socket never blocks. Both ends have the secret of the run. In the
+handshake each end proves this without revealing anything else:
 
     agent      MAGIC, nonce A
     conductor  nonce C, HMAC(secret, 'proof conductor', run, A, C)
@@ -28,18 +28,18 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-#: Longest message. Unit: bytes.
+#: Maximum length of a message. Unit: bytes.
 MAX_MESSAGE = 1 << 20
 
 #: Interval of the heartbeats of a side. Unit: seconds.
 HEARTBEAT_INTERVAL = 1.0
 
-#: Without any message for so long a peer counts as lost, unless the site has
-#: another limit. A loaded machine was seen to need more than 10 s. Unit:
+#: Time without a message after which a peer counts as lost; a site can set
+#: another timeout. A loaded machine was seen to need more than 10 s. Unit:
 #: seconds.
 HEARTBEAT_TIMEOUT = 30.0
 
-#: For a whole handshake. Unit: seconds.
+#: Deadline of a whole handshake. Unit: seconds.
 HANDSHAKE_TIMEOUT = 10.0
 
 MAGIC = b'plumbline lifeline 2\n'
@@ -50,7 +50,7 @@ CONDUCTOR, AGENT = 'conductor', 'agent'
 
 
 class AuthenticationError(Exception):
-    """The peer does not know the run's secret; one line."""
+    """The peer does not have the run's secret; one line."""
 
 
 def mac(key: bytes, *parts: bytes) -> bytes:
@@ -61,8 +61,10 @@ def mac(key: bytes, *parts: bytes) -> bytes:
 
 
 def derived(secret: bytes, purpose: str) -> str:
-    """A secret that both sides derive from the run's, so that it need not be
-    sent. 48 hexadecimal digits."""
+    """A secret that both sides derive from the secret of the run.
+
+    So it need not be sent. It has 48 hexadecimal digits.
+    """
     return mac(secret, b'derived', purpose.encode()).hex()[:48]
 
 
@@ -85,9 +87,9 @@ class Handshake:
         return MAGIC + self.nonce if self.role == AGENT else b''
 
     def answer(self, data: bytes) -> bytes:
-        """What to send after the peer's message.
+        """The bytes to send after the peer's message.
 
-        :raises AuthenticationError: the peer does not know the secret.
+        :raises AuthenticationError: the peer does not have the secret.
         """
         if self.role == AGENT:
             self.nonces = (self.nonce, data[:NONCE])
@@ -96,7 +98,7 @@ class Handshake:
             return self._proof(AGENT)
         if not self.nonces[0]:
             if not data.startswith(MAGIC):
-                raise AuthenticationError('is no agent of this version')
+                raise AuthenticationError('is not an agent of this version')
             self.nonces = (data[len(MAGIC):], self.nonce)
             self.wants = MAC
             return self.nonce + self._proof(CONDUCTOR)
@@ -123,9 +125,10 @@ class Handshake:
 
 def authenticate(sock: socket.socket, handshake: Handshake, limit: float,
                  on_wait: Callable[[], None] = lambda: None) -> Channel:
-    """Does a whole handshake; blocks.
+    """Do a whole handshake; this call blocks.
 
-    :arg limit: for all of it, however slowly bytes come. Unit: seconds.
+    :arg limit: for the whole handshake, however slowly bytes arrive. Unit:
+        seconds.
     :arg on_wait: called at least every half second; may raise.
     :raises AuthenticationError: as :meth:`Handshake.answer`.
     :raises OSError: the peer closed the connection, or took too long.
@@ -137,7 +140,7 @@ def authenticate(sock: socket.socket, handshake: Handshake, limit: float,
     while handshake.wants:
         on_wait()
         if time.monotonic() > deadline:
-            raise TimeoutError(f'no handshake in {limit:g} s')
+            raise TimeoutError(f'the handshake did not end in {limit:g} s')
         try:
             data = sock.recv(handshake.wants - len(got))
         except TimeoutError:
@@ -152,9 +155,9 @@ def authenticate(sock: socket.socket, handshake: Handshake, limit: float,
 
 
 class Channel:
-    """One end of a lifeline, after the handshake.
+    """One end of a connection, after the handshake.
 
-    `fault` is why no more messages are read; empty while all is well.
+    `fault` is the reason why no more messages are read; empty: none.
     """
 
     def __init__(self, sock: socket.socket, ours: bytes, theirs: bytes
@@ -170,12 +173,15 @@ class Channel:
         self._heard, self._taken = now, now
         self._in = b''
         self._out = b''
-        #: Of what is sent, for heartbeats come from another thread.
+        #: Lock for sending, because heartbeats come from another thread.
         self._lock = threading.Lock()
 
     def messages(self) -> list[dict[str, Any]] | None:
-        """Whole messages received; None: the connection is closed, or a frame
-        was not authentic (see `fault`)."""
+        """Whole messages received.
+
+        None: the connection is closed, or a frame was not authentic (see
+        `fault`).
+        """
         if self.fault:
             return None
         closed, before = True, len(self._in)
@@ -187,7 +193,7 @@ class Channel:
         except OSError:
             pass
         if closed:
-            # The last messages come before the end is told.
+            # The last messages are returned before the end is reported.
             self.fault = 'closed the connection'
             if len(self._in) == before:
                 return None
@@ -204,8 +210,8 @@ class Channel:
                            self._in[end - size:end])
             if not hmac.compare_digest(
                     proof, self._mac(self._theirs, self._received, text)):
-                self.fault = ('sent a message that was changed, repeated or '
-                              'made up by somebody else')
+                self.fault = ('sent a message that somebody else changed, '
+                              'repeated or forged')
                 return None
             self._received += 1
             self._in = self._in[end:]
@@ -219,8 +225,10 @@ class Channel:
         return mac(key, struct.pack('!Q', number), text)
 
     def send(self, **message: Any) -> None:
-        """Sends a JSON object; `flush` sends what the socket does not take
-        now."""
+        """Send a JSON object.
+
+        `flush` sends the bytes that the socket does not accept now.
+        """
         text = json.dumps(message).encode()
         with self._lock:
             if not self._out:
@@ -231,7 +239,7 @@ class Channel:
             self._flush()
 
     def flush(self) -> None:
-        """Sends pending bytes; a broken socket is noticed by `messages`."""
+        """Send pending bytes; `messages` detects a broken socket."""
         with self._lock:
             self._flush()
 
@@ -250,7 +258,7 @@ class Channel:
 
 
 class Heartbeat:
-    """Sends the heartbeats of channels, in a thread of its own.
+    """The heartbeats of channels, sent by a separate thread.
 
     The main thread may wait for a server or a file system for longer than a
     peer waits for a message.
@@ -261,7 +269,7 @@ class Heartbeat:
         threading.Thread(target=self._run, daemon=True).start()
 
     def add(self, channel: Channel) -> None:
-        """Sends heartbeats on a channel until it is closed."""
+        """Send heartbeats on a channel until it is closed."""
         self._channels = (*(one for one in self._channels
                             if one.sock.fileno() >= 0), channel)
 

@@ -9,10 +9,10 @@ version. It also finds what plain Spack installed (spack-envs/README.md).
 
 ReFrame's own Spack build system is not used. It puts the environment and (by
 default) the install tree into the stage directory of each test, so that each
-test solves anew and builds everything; with a shared store it was still seen
-to take 14 s a test and session, where an installed stack is recognised here
-in milliseconds. It also runs Spack on the compute node, and two tests at once
-were seen to fail on the lock of a build stage that they shared.
+test solves and builds everything again. Even with a shared store it took 14 s
+per test and session; here an installed stack is recognised in milliseconds.
+It also runs Spack on the compute node, and two tests at once failed on the
+lock of a build stage that they shared.
 """
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ from config.sessions import lock as locks
 
 ENVS = ROOT / 'spack-envs'
 
-#: Oldest Spack whose configuration files are those of the stacks.
+#: Oldest Spack that can read the configuration files of the stacks.
 OLDEST = (1, 0)
 
-#: What a site may say in stacks.yaml, and what holds where it does not.
+#: Keys of a site's stacks.yaml with their defaults.
 DEFAULTS: dict[str, Any] = {
-    'offline': False,       # nothing but the site's mirrors is asked
+    'offline': False,       # use only the site's mirrors
     'solve_limit': 1800,    # seconds for one concretization
     'install_limit': 21600,  # seconds for one installation
 }
@@ -62,16 +62,16 @@ VIEW = '.spack-env/view'
 
 
 class StackError(Exception):
-    """A stack cannot be had; one line says what, where and what to do."""
+    """A stack cannot be solved or installed; one line with what to do."""
 
 
 class NoStack(StackError):
-    """What was asked for, or a file of ours, cannot be used at all."""
+    """The stack does not exist, or a file or Spack itself is unusable."""
 
 
 @dataclass(frozen=True)
 class Spack:
-    """A Spack that was found: its command and what `--version` said."""
+    """An installed Spack: its command, and the output of `--version`."""
     command: str
     version: str
     #: Checkout of recipes that replaces the pinned one, with its commit; ''
@@ -80,38 +80,38 @@ class Spack:
 
     @property
     def scope(self) -> Path:
-        """The file that Spack writes for itself when it has no compiler."""
+        """The file that Spack itself writes if it has no compiler."""
         return Path(self.command).parents[1] / 'etc/spack/packages.yaml'
 
 
 def spack_command() -> str:
-    """The path of the spack command; empty: there is none.
+    """The path of the spack command; empty: none was found.
 
-    The one rule for all of the suite: where SPACK_ROOT is set it decides,
-    also when no Spack is there; else it is the `spack` on PATH.
+    The whole suite uses this rule: if SPACK_ROOT is set, it is the command
+    below it, even if that does not exist; else it is the `spack` on PATH.
     """
     root = os.environ.get('SPACK_ROOT')
     return f'{root}/bin/spack' if root else shutil.which('spack') or ''
 
 
 def find_spack() -> Spack:
-    """The Spack of :func:`spack_command`, tried.
+    """Run the Spack of :func:`spack_command` and check its version.
 
-    :raises StackError: there is none, it does not run, or it is too old.
+    :raises NoStack: it does not exist, does not run, or is too old.
     """
     command = spack_command()
     if not command:
-        raise NoStack('no Spack: set SPACK_ROOT to a clone of it, or put '
-                      '`spack` on PATH')
+        raise NoStack('Spack was not found: set SPACK_ROOT to a clone of it, '
+                      'or put `spack` on PATH')
     try:
         done = subprocess.run([command, '--version'], text=True, timeout=60,
                               stdin=subprocess.DEVNULL, capture_output=True,
                               env=environment(Path('none')))
     except (OSError, subprocess.TimeoutExpired) as err:
-        raise NoStack(f'{command}: does not run: {err}') from None
+        raise NoStack(f'cannot run {command}: {err}') from None
     match = re.match(r'(\d+)\.(\d+)', done.stdout)
     if done.returncode or not match:
-        raise NoStack(f'{command} --version: {_last(done.stderr)}')
+        raise NoStack(f'{command} --version failed: {_last(done.stderr)}')
     if tuple(map(int, match.groups())) < OLDEST:
         raise NoStack(f'{command} is Spack {done.stdout.strip()}: the '
                       f'stacks need {OLDEST[0]}.{OLDEST[1]} or newer')
@@ -121,7 +121,7 @@ def find_spack() -> Spack:
 
 
 def environment(site: Path) -> dict[str, str]:
-    """What Spack runs with: the paths of the manifests, no one's ~/.spack."""
+    """Environment variables for Spack: the suite's paths, no ~/.spack."""
     return {
         **os.environ,
         'PLUMBLINE_ROOT': str(ROOT),
@@ -130,16 +130,16 @@ def environment(site: Path) -> dict[str, str]:
         # A user's ~/.spack would merge into the site's settings.
         'SPACK_DISABLE_LOCAL_CONFIG': '1',
         'SPACK_USER_CACHE_PATH': str(work() / 'spack' / 'cache'),
-        # This Python has the solver, so Spack need not bootstrap one.
+        # This Python has the solver, so Spack does not bootstrap one.
         'SPACK_PYTHON': os.environ.get('SPACK_PYTHON') or sys.executable,
         'SPACK_COLOR': 'never',
     }
 
 
 def builtin_repo() -> dict[str, Any]:
-    """Where Spack's own recipes come from: as spack-envs/common says.
+    """The source of Spack's own recipes, from spack-envs/common.
 
-    A checkout that $PLUMBLINE_SPACK_PACKAGES names goes first.
+    A checkout in $PLUMBLINE_SPACK_PACKAGES overrides it.
     """
     checkout = os.environ.get('PLUMBLINE_SPACK_PACKAGES')
     if checkout:
@@ -149,7 +149,7 @@ def builtin_repo() -> dict[str, Any]:
 
 
 def _checkout() -> str:
-    """The commit of $PLUMBLINE_SPACK_PACKAGES; '' where there is none."""
+    """The commit of $PLUMBLINE_SPACK_PACKAGES; '' if it is not set."""
     folder = os.environ.get('PLUMBLINE_SPACK_PACKAGES')
     if not folder:
         return ''
@@ -164,9 +164,9 @@ def _last(text: str) -> str:
 
 
 def _yaml(path: Path) -> dict[str, Any]:
-    """A mapping of ours; empty for an empty file."""
+    """The mapping in a YAML file of the suite; empty for an empty file."""
     try:
-        result = strict.safe_load(regular.text(path))
+        content = strict.safe_load(regular.text(path))
     except OSError as err:
         raise NoStack(f'{path}: {err.strerror}') from None
     except (yaml.YAMLError, UnicodeDecodeError) as err:
@@ -174,9 +174,9 @@ def _yaml(path: Path) -> dict[str, Any]:
         line = f':{mark.line + 1}' if mark else ''
         raise NoStack(f'{path}{line}: not YAML: '
                       f'{getattr(err, "problem", err)}') from None
-    if not isinstance(result, (dict, type(None))):
-        raise NoStack(f'{path}: expected keys and values')
-    return result or {}
+    if not isinstance(content, (dict, type(None))):
+        raise NoStack(f'{path}: expected a mapping, keys and values')
+    return content or {}
 
 
 # ------------------------------------------------------------ promises
@@ -185,12 +185,13 @@ _PROMISE = re.compile(r'[+~]?[\w.:-]+(=[\w.,:-]+)?')
 
 
 def broken_promises(lock: dict[str, Any], promises: list[str]) -> list[str]:
-    """What a solved stack lacks of what it promises, one line each.
+    """Promises of a stack that its solution breaks, one line each.
 
     :arg lock: contents of a spack.lock.
     :arg promises: ``name[@version] [+v|~v|key=value]...``; one node of the
-        lock must meet all words of a promise. A version is met by itself and
-        by what begins with it; a value by a list that contains it.
+        lock must meet all words of a promise. A version also matches versions
+        that begin with it; a value also matches a list that contains it.
+    :raises StackError: a promise is malformed.
     """
     nodes = list(lock.get('concrete_specs', {}).values())
     broken = []
@@ -226,7 +227,7 @@ def _meets(node: dict[str, Any], version: str, words: list[str]) -> bool:
 
 
 def spec_of(node: dict[str, Any], words: list[str] = []) -> str:
-    """name@version of a node of a lock, and the variants that words name."""
+    """name@version of a node of a lock, and the variants in `words`."""
     text = f"{node['name']}@{node.get('version', '?')}"
     for word in words:
         key = word.lstrip('+~').partition('=')[0]
@@ -240,7 +241,7 @@ def spec_of(node: dict[str, Any], words: list[str] = []) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Write a file whole or not at all."""
     new = path.with_name(f'.{path.name}.{os.getpid()}')
     try:
         new.write_text(text)
@@ -252,7 +253,10 @@ def write(path: Path, text: str) -> None:
 @contextlib.contextmanager
 def _time_limited(process: subprocess.Popen[str], limit: float
            ) -> Iterator[threading.Event]:
-    """Ends the process when its time is up (the event) or ours is."""
+    """End a process after its time limit, or when this block ends early.
+
+    The event is set after the time limit (in seconds).
+    """
     late = threading.Event()
 
     def end() -> None:
@@ -279,17 +283,17 @@ def _processes() -> Iterator[tuple[int, int, str]]:
     """Process, session and command line of every process of this host."""
     for folder in Path('/proc').glob('[0-9]*'):
         with contextlib.suppress(OSError, IndexError, ValueError):
-            # After the name, which may hold anything: state, parent, group.
+            # After the name, which may contain anything: state, parent, group.
             stat = (folder / 'stat').read_text().rpartition(')')[2].split()
             yield (int(folder.name), int(stat[3]),
                    (folder / 'cmdline').read_text(errors='replace'))
 
 
 def _processes_of_sessions(leaders: set[int]) -> set[int]:
-    """The processes of some sessions.
+    """The processes of some process sessions.
 
-    Spack's builds are process groups of their own: they outlive it, go on
-    building, and hold locks that the next installation then waits for.
+    Spack's builds have their own process groups. They would outlive Spack,
+    continue to build, and hold locks that block the next installation.
     """
     return {pid for pid, session, _ in _processes() if session in leaders}
 
@@ -301,10 +305,10 @@ def _kill(processes: set[int]) -> None:
 
 
 def reason(text: str) -> str:
-    """The line of Spack's words that says why."""
+    """The line of Spack's output with the reason of a failure."""
     if 'No space left on device' in text:
-        return ('no space left on the disk: free it, or move install_tree '
-                'and build_stage in the settings of the site')
+        return ('the disk is full: free space, or move install_tree and '
+                'build_stage in the settings of the site')
     patterns = [r'^> (.*)', r'(FetchError: .*)', r'(ChecksumError: .*)',
                 r'^==> Error: (.*)', r'^(.*[Ee]rror: .*)']
     if 'failed to concretize' in text:
@@ -312,8 +316,9 @@ def reason(text: str) -> str:
     for pattern in patterns:
         match = re.search(pattern, text, re.M)
         if match:
-            hint = (': its source is in no mirror of the site and upstream '
-                    'did not give it' if 'FetchError' in pattern else '')
+            hint = (': no mirror of the site has its source, and the '
+                    'download from upstream failed'
+                    if 'FetchError' in pattern else '')
             why = match[1].strip()
             if why.endswith(':'):
                 rest = text[match.end():].split('\n')
@@ -324,7 +329,7 @@ def reason(text: str) -> str:
 
 
 def _provider_of_mpi(lock: dict[str, Any]) -> str:
-    """Name of the package that is the MPI of a solution; '' without one."""
+    """Name of the MPI package of a solution; '' without one."""
     nodes = lock['concrete_specs']
     for node in nodes.values():
         for edge in node.get('dependencies', ()):
@@ -337,7 +342,7 @@ def _provider_of_mpi(lock: dict[str, Any]) -> str:
 # --------------------------------------------------------------- stacks
 
 def names() -> list[str]:
-    """Every stack there is."""
+    """The names of all stacks."""
     return sorted(p.parent.name for p in ENVS.glob('*/spack.yaml'))
 
 
@@ -346,18 +351,19 @@ _ABOUT = {'descr': str, 'features': list, 'provides': dict, 'promises': list}
 
 
 def about(name: str) -> dict[str, Any]:
-    """stack.yaml of a stack.
+    """Contents of a stack's stack.yaml.
 
-    descr; features of an environment that has it; provides (family ->
-    package, or program -> package); promises (see `broken_promises`).
+    Keys: descr; features of an environment with the stack; provides (family
+    -> package, or program -> package); promises (see `broken_promises`).
 
-    :raises NoStack: no such stack, an unknown key, another type.
+    :raises NoStack: the stack does not exist, a key is unknown, or a value
+        has another type.
     """
     if name not in names():
         near = difflib.get_close_matches(name, names(), 1)
         raise NoStack(f'unknown stack {name!r}: '
                       f'{f"did you mean {near[0]}? " if near else ""}'
-                      f'there are {", ".join(names())}')
+                      f'stacks: {", ".join(names())}')
     path = ENVS / name / 'stack.yaml'
     result = _yaml(path)
     for key in result | _ABOUT:
@@ -373,21 +379,22 @@ def about(name: str) -> dict[str, Any]:
 
 
 def programs_of(name: str) -> dict[str, dict[str, str]]:
-    """Family -> {source}: what an environment with a stack says of it.
+    """The families of an environment with this stack: name -> {source}.
 
-    A family that the stack has a feature of and no programs (an MPI alone)
-    has embedded ones, built with what the stack has.
+    If the stack has a feature of a family but no package of it (only an MPI),
+    the suite builds embedded programs with the stack.
     """
-    output = about(name)
-    result = {family: {'source': 'spack'} for family in output['provides']}
+    description = about(name)
+    families = {family: {'source': 'spack'}
+                for family in description['provides']}
     for family in all_families().values():
-        if family.features.keys() & set(output['features']):
-            result.setdefault(family.name, {'source': 'embedded'})
-    return result
+        if family.features.keys() & set(description['features']):
+            families.setdefault(family.name, {'source': 'embedded'})
+    return families
 
 
 def of_site(configuration: dict[str, Any]) -> list[str]:
-    """The stacks that the environments of a site name."""
+    """The stacks in the environments of a site."""
     return sorted({env['extras']['stack']
                    for env in configuration.get('environments', ())
                    if 'stack' in env.get('extras', {})})
@@ -402,7 +409,8 @@ def settings_of(site: Path) -> dict[str, Any]:
     own = _yaml(path) if path.exists() else {}
     for name, value in own.items():
         if type(value) is not type(DEFAULTS.get(name)):
-            raise NoStack(f'{path}: {name}: expected one of {DEFAULTS}')
+            raise NoStack(f'{path}: {name}: expected a key with a value of '
+                          f'the same type from {DEFAULTS}')
     return {**DEFAULTS, **own}
 
 
@@ -428,9 +436,9 @@ class Stack:
 
     :arg name: folder under spack-envs/.
     :arg site: folder of the site; its spack/ holds Spack's settings.
-    :arg say: takes each line of progress.
-    :arg own: folder of what was detected here, where the site is this machine
-        and nothing of it belongs into the checkout.
+    :arg say: called with each line of progress.
+    :arg own: folder of detected settings, if the site is this machine and its
+        files do not belong into the checkout.
     """
     name: str
     site: Path
@@ -438,7 +446,7 @@ class Stack:
     say: Callable[[str], None] = field(default=lambda text: None)
     own: Path | None = None
 
-    # Where things are ---------------------------------------------------
+    # Paths --------------------------------------------------------------
 
     @property
     def manifest(self) -> Path:
@@ -446,7 +454,7 @@ class Stack:
 
     @property
     def kept_lock(self) -> Path:
-        """A solution that the site keeps, so that no night solves anew."""
+        """A solution that the site keeps, so that no session solves again."""
         return (self.own or self.site) / 'locks' / f'{self.name}.lock'
 
     @property
@@ -466,11 +474,11 @@ class Stack:
 
     @cached_property
     def key(self) -> str:
-        """Twelve digits over everything that decides what comes out."""
+        """Twelve digits of a hash over everything that affects the result."""
         _ = self.about
         if not (self.site / 'spack').is_dir():
-            raise StackError(f'{self.site}/spack is missing: the site has no '
-                             'Spack settings; see site-configs/README.md')
+            raise StackError(f'{self.site}/spack is missing: add the Spack '
+                             'settings of the site (site-configs/README.md)')
         digest = hashlib.sha256(self.spack.version.encode())
         digest.update(self.spack.recipes.encode())
         # Not the whole folder of the manifest: plain Spack writes there.
@@ -484,20 +492,21 @@ class Stack:
                     digest.update(path.name.encode() + path.read_bytes())
         return digest.hexdigest()[:12]
 
-    # What is done -------------------------------------------------------
+    # Actions ------------------------------------------------------------
 
     def concretize(self) -> dict[str, Any]:
-        """Solves the stack, unless it is solved; returns its spack.lock.
+        """Solve the stack, unless it is solved; return its spack.lock.
 
-        :raises StackError: no solution, a broken promise, a trap of Spack's.
+        :raises StackError: it has no solution or breaks a promise, or Spack
+            would use settings that are not the site's.
         """
         with self._hold_lock():
             return self._solve()
 
     def keep_lock(self) -> Path:
-        """Solves anew, and keeps the solution as the site's.
+        """Solve again, and keep the solution as the site's.
 
-        :raises StackError: as `concretize`; an older kept lock stays then.
+        :raises StackError: as `concretize`; then an older kept lock stays.
         """
         with self._hold_lock():
             lock_file = self.folder / 'spack.lock'
@@ -508,18 +517,19 @@ class Stack:
         return self.kept_lock
 
     def install(self) -> dict[str, Any]:
-        """Solves and installs what is not there yet; returns the record.
+        """Solve and install missing packages; return the record.
 
         The record: stack, site, key, spack, view, provides (family ->
         package), packages (name -> version, hash, prefix) and mpi (its name).
 
-        :raises StackError: names the package, its last words and its log.
+        :raises StackError: with the package, the reason and its log.
         """
         done = self.recorded()
         if done:
             return done
         with self._hold_lock():
-            done = self.recorded()         # by the one that we waited for
+            # Another process may have installed it while we waited.
+            done = self.recorded()
             if done:
                 return done
             lock = self._solve()
@@ -536,23 +546,24 @@ class Stack:
             return self._write_record(lock)
 
     def push(self, mirror: str) -> None:
-        """Puts the installed stack into a build cache, a folder or a name.
+        """Copy the installed stack into a build cache, a folder or a name.
 
-        :raises StackError: not installed, or Spack cannot write there.
+        :raises StackError: it is not installed, or Spack cannot write there.
         """
         if not self.recorded():
             raise StackError(f'{self.name} is not installed for '
-                             f'{self.site.name}: plumb spack install first')
+                             f'{self.site.name}: run plumb spack install '
+                             'first')
         with self._hold_lock():
             code, text = self._spack(
                 'buildcache', 'push', '--unsigned', '--update-index', mirror,
                 limit=self.settings['install_limit'], log='buildcache.log',
                 progress=True)
         if code:
-            raise StackError(f'{self.name}: build cache {mirror}: '
-                             f'{reason(text)}')
+            raise StackError(f'{self.name}: cannot write to the build cache '
+                             f'{mirror}: {reason(text)}')
 
-    # How ----------------------------------------------------------------
+    # Steps --------------------------------------------------------------
 
     def _solve(self, anew: bool = False) -> dict[str, Any]:
         lock_file = self.folder / 'spack.lock'
@@ -566,8 +577,8 @@ class Stack:
         if old is None and self.kept_lock.exists() and not anew:
             old = self._lock_of(self.kept_lock)
             if old is None:
-                raise StackError(f'{self.kept_lock}: no lock of Spack: '
-                                 'make it again with plumb spack lock')
+                raise StackError(f'{self.kept_lock} is not a lock file of '
+                                 'Spack: create it with plumb spack lock')
             shutil.copy(self.kept_lock, lock_file)
         self._check_settings()
         start = time.monotonic()
@@ -576,72 +587,75 @@ class Stack:
                                  log='concretize.log')
         if ours.read_text() != text or self.spack.scope.exists():
             lock_file.unlink(missing_ok=True)
-            changed = (f'{self.spack.scope}, which must go'
+            changed = (f'{self.spack.scope}, which you must remove'
                        if self.spack.scope.exists() else ours)
             ours.unlink()
             raise StackError(
-                f'{self.site}/spack: names no compiler that Spack can use, '
-                f'so it wrote settings of its own: {changed}; add gcc with '
-                'extra_attributes to packages.yaml (what Spack said: '
+                f'{self.site}/spack has no compiler that Spack can use, so '
+                f'Spack wrote its own settings: {changed}; add gcc with '
+                'extra_attributes to packages.yaml (output of Spack: '
                 f'{self.folder}/concretize.log)')
         if code:
             raise StackError(f'{self.name} does not concretize for '
-                             f'{self.site.name}: {reason(output)} (all of it: '
-                             f'{self.folder}/concretize.log)')
+                             f'{self.site.name}: {reason(output)} (whole '
+                             f'output: {self.folder}/concretize.log)')
         lost = re.search(r'Error constructing repository.*', output)
         if lost:
-            raise StackError(f'{self.name}: a recipe repository was dropped: '
-                             f'{lost.group()}')
+            raise StackError(f'{self.name}: Spack ignored a recipe '
+                             f'repository: {lost.group()}')
         lock = self._lock_of(lock_file)
         if lock is None:
-            raise StackError(f'{self.name}: Spack left no {lock_file}; see '
-                             f'{self.folder}/concretize.log')
+            raise StackError(f'{self.name}: Spack did not write {lock_file}; '
+                             f'read {self.folder}/concretize.log')
         if old is not None and old['roots'] != lock['roots'] \
                 and self.kept_lock.exists() and not anew:
             lock_file.unlink()
             raise StackError(f'{self.kept_lock} is older than the stack: '
-                             'make it again with plumb spack lock')
+                             'create it again with plumb spack lock')
         broken = broken_promises(lock, self.about['promises'])
         if broken:
             lock_file.unlink()
-            raise StackError(f'{self.name} solves, but not as promised '
-                             f'({self.manifest.with_name("stack.yaml")}): '
+            raise StackError(f'the solution of {self.name} breaks promises of '
+                             f'{self.manifest.with_name("stack.yaml")}: '
                              f'{"; ".join(broken)}')
         self.say(f'{self.name}: {len(lock["concrete_specs"])} packages '
                  f'solved in {time.monotonic() - start:.0f} s')
         return lock
 
     def _check_settings(self) -> None:
-        """What would go into the solution without a word of Spack's."""
+        """Refuse settings that Spack would use silently.
+
+        :raises StackError: such settings exist.
+        """
         if self.spack.scope.exists():
             raise StackError(
-                f'{self.spack.scope} is in force for every site; Spack may '
-                "have written it itself. Move it away, to the site's spack/ "
-                'if it is meant')
+                f'{self.spack.scope} applies to every site; Spack itself may '
+                "have written it. Remove it, or move it to the site's spack/ "
+                'if you need it')
         checkout = os.environ.get('PLUMBLINE_SPACK_PACKAGES')
         if checkout and not Path(checkout, 'repos').is_dir():
-            raise NoStack(f'PLUMBLINE_SPACK_PACKAGES={checkout}: no checkout '
-                          'of spack-packages')
+            raise NoStack(f'PLUMBLINE_SPACK_PACKAGES={checkout} is not a '
+                          'checkout of spack-packages')
         pinned = _yaml(ENVS / 'common' / 'packages-pinned.yaml')
         commit = pinned['repos']['builtin']['commit']
         if checkout and _checkout() != commit:
             self.say(f'PLUMBLINE_SPACK_PACKAGES is at {_checkout()[:10]}, '
-                     f'the stacks were made with {commit[:10]}')
+                     f'but the stacks were tested with {commit[:10]}')
 
     def _lock_of(self, path: Path) -> dict[str, Any] | None:
-        """A lock file's contents; a damaged one of ours is thrown away.
+        """A lock file's contents; a damaged one of ours is removed.
 
-        With a damaged one every command of Spack fails, and none says why.
+        With a damaged lock every command of Spack fails without a reason.
         """
         lock = lock_in(path)
         if lock is None and path.exists():
-            self.say(f'{path}: is damaged')
+            self.say(f'{path} is damaged')
             if path != self.kept_lock:
                 path.unlink()
         return lock
 
     def _why_not_installed(self, text: str) -> str:
-        """The package, its last words, and where its whole log is."""
+        """A message with the package, the reason and the path of its log."""
         failed = re.search(
             r'^\[x\] \w+ (?P<name>\S+) failed: (?P<log>\S+)', text, re.M
         ) or re.search(r'(?P<name>\S+?)/\w{32}: (?P<log>/\S+)', text)
@@ -651,7 +665,7 @@ class Stack:
                 f'(whole log: {log})')
 
     def recorded(self) -> dict[str, Any] | None:
-        """The record of a whole installation that is still there."""
+        """The record of a complete installation that still exists."""
         try:
             record, _, _ = (json.loads((self.folder / name).read_text())
                             for name in ('record.json', 'spack.lock',
@@ -665,12 +679,12 @@ class Stack:
         _, text = self._spack('find', '--json', '--deps', limit=600,
                               log='find.log')
         try:
-            # Warnings of Spack's may stand around it.
+            # Warnings of Spack may surround it.
             start = 0 if text[0] == '[' else text.index('\n[')
             specs = json.loads(text[start:text.rindex(']') + 1])
         except (ValueError, IndexError):
-            raise StackError(f'{self.name}: `spack find --json` gave no '
-                             f'JSON: {_last(text)}') from None
+            raise StackError(f'{self.name}: `spack find --json` did not '
+                             f'print JSON: {_last(text)}') from None
         write(self.folder / 'specs.json', json.dumps(specs, indent=1))
         _, text = self._spack('find', '--deps', '--format', FORMAT,
                               limit=600, log=PREFIXES)
@@ -678,8 +692,8 @@ class Stack:
         there = {p['hash'] for p in packages.values()}
         lost = [r['spec'] for r in lock['roots'] if r['hash'] not in there]
         if lost:
-            raise StackError(f'{self.name}: Spack ended well, but '
-                             f'{", ".join(lost)} cannot be found; see '
+            raise StackError(f'{self.name}: Spack reported success, but '
+                             f'{", ".join(lost)} is not installed; read '
                              f'{self.folder}/prefix.log')
         record = {
             'key': self.key, 'spack': self.spack.version,
@@ -691,7 +705,7 @@ class Stack:
 
     @contextlib.contextmanager
     def _hold_lock(self) -> Iterator[None]:
-        """One solve or installation of a stack at a time."""
+        """Hold the lock: one solve or installation of a stack at a time."""
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(locks.held(
@@ -705,10 +719,11 @@ class Stack:
             yield
 
     def _end_leftovers(self) -> None:
-        """Ends what a killed run left: only who has the lock runs Spack.
+        """End processes of a killed installation.
 
-        Spack leads a session of its own when we start it; a person's, called
-        by hand in this folder, does not.
+        Only the holder of the lock runs Spack. A Spack that the suite starts
+        leads its own process session; one that a user starts by hand in this
+        folder does not.
         """
         running = list(_processes())
         commands = {pid: command for pid, _, command in running}
@@ -716,16 +731,16 @@ class Stack:
         left = {session for _, session, command in running if ours in command
                 and ours in commands.get(session, ours)}
         if left:
-            self.say(f'{self.name}: ending what a killed run left behind')
+            self.say(f'{self.name}: ending processes of a killed run')
             _kill(_processes_of_sessions(left))
 
     def _spack(self, *words: str, limit: float, log: str,
                progress: bool = False) -> tuple[int, str]:
-        """Runs Spack in the environment; its exit code and all it said."""
+        """Run Spack in the environment; return its exit code and output."""
         env = environment(self.site)
         if self.settings['offline']:
             # Spack has no such switch, and would try every upstream for
-            # minutes: a proxy that refuses at once is the whole network.
+            # minutes: so every request goes to a proxy that refuses at once.
             env |= dict.fromkeys(
                 ('http_proxy', 'https_proxy', 'ftp_proxy', 'all_proxy',
                  'HTTP_PROXY', 'HTTPS_PROXY', 'ALL_PROXY'),
@@ -744,14 +759,14 @@ class Stack:
                     messages.append(line)
                     handle.write(line)
                     handle.flush()
-                    # Spack's steps; the rest is in the log.
+                    # Only Spack's steps; the rest is in the log.
                     if progress and line.startswith(('[', '==>')):
                         self.say(f'{self.name}: {line.rstrip()}')
                 code = process.wait()
         if late.is_set():
             raise StackError(f'{self.name}: `spack {words[0]}` took more than '
-                             f'{limit:g} s and was ended; a longer limit '
-                             f'stands in {self.site}/stacks.yaml')
+                             f'{limit:g} s and was ended; set a longer limit '
+                             f'in {self.site}/stacks.yaml')
         return code, ''.join(messages)
 
 
@@ -850,11 +865,11 @@ def hand_over(record: Mapping[str, Any], folder: Path) -> None:
 
 def origin(record: Mapping[str, Any], family: str, program: str = ''
            ) -> dict[str, str]:
-    """Where a family's programs of an installed stack are, and what they are.
+    """The origin of a family's programs in an installed stack.
 
-    :arg program: where the family has a package for each of its programs.
+    :arg program: name, if the family has one package per program.
     :returns: prefix, version, and spec (name@version/hash).
-    :raises StackError: the stack has nothing of that family.
+    :raises StackError: the stack has no package of that family.
     """
     package = record['provides'].get(family)
     if isinstance(package, dict):
@@ -867,6 +882,6 @@ def origin(record: Mapping[str, Any], family: str, program: str = ''
 
 def package_origin(record: Mapping[str, Any], package: str) -> dict[str, str]:
     """prefix, version and spec of one package of an installed stack."""
-    one = record['packages'][package]
-    return {'prefix': one['prefix'], 'version': one['version'],
-            'spec': f"{package}@{one['version']}/{one['hash']}"}
+    entry = record['packages'][package]
+    return {'prefix': entry['prefix'], 'version': entry['version'],
+            'spec': f"{package}@{entry['version']}/{entry['hash']}"}

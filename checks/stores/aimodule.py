@@ -1,6 +1,6 @@
-"""The module that answers RedisAI's commands: how it is built and loaded.
+"""Build and load the module that answers RedisAI's commands.
 
-What it answers and computes: src/ai/README.md.
+Its commands and networks are described in src/ai/README.md.
 """
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 #: build.sh OUT compiles it.
 BUILD = Path(__file__).resolve().parent / 'src' / 'ai' / 'build.sh'
 
-#: Where its figures come from, in every record.
+#: Origin of its values, in every record.
 SOURCE = 'embedded'
 
 #: A script with all its kernels, as SmartRedis' set_script takes it.
@@ -41,13 +41,14 @@ NETWORKS = {
 
 
 def blob(network: str, size: int = 0) -> bytes:
-    """A model's blob, as SmartRedis' set_model takes it (backend TORCH).
+    """A model's blob for SmartRedis' set_model (backend TORCH).
 
-    :arg size: as many bytes at least; the module ignores what follows the
-        first line. Unit: bytes.
+    :arg size: minimum size; the module ignores everything after the first
+        line. Unit: bytes.
+    :raises ValueError: the network is unknown.
     """
     if network not in NETWORKS:
-        raise ValueError(f'no network {network}: there are '
+        raise ValueError(f'unknown network {network}; networks: '
                          f'{", ".join(NETWORKS)}')
     return f'plumbline-network 1 {network}\n'.encode().ljust(size, b'\0')
 
@@ -55,7 +56,7 @@ def blob(network: str, size: int = 0) -> bytes:
 def build_command(out: str, cc: str = 'cc') -> str:
     """A line of shell that compiles the module to `out`.
 
-    Where TORCH_PREFIX names a libtorch, it runs TorchScript as well.
+    If TORCH_PREFIX is the path of a libtorch, it runs TorchScript as well.
     """
     return f'CC={shlex.quote(cc)} {shlex.quote(str(BUILD))} {out}'
 
@@ -64,8 +65,8 @@ def load_line(path: str, *, threads: int = 1, intra: int = 1,
               emulated_gpus: int = 0) -> str:
     """The line of a server's configuration that loads it (`Needs.modules`).
 
-    :arg threads: for each device (SmartSim's threads per queue).
-    :arg intra: threads that share the work of one of those.
+    :arg threads: threads of each device (SmartSim's threads per queue).
+    :arg intra: threads that share the work of one such thread.
     :arg emulated_gpus: devices GPU:0, ... that are CPU threads.
     """
     return (f'{path} THREADS_PER_QUEUE {threads} INTRA_OP_PARALLELISM '

@@ -1,4 +1,4 @@
-"""Which stores a machine has, told by their servers."""
+"""The stores of a machine, identified by their servers."""
 from __future__ import annotations
 
 import os
@@ -9,12 +9,12 @@ from typing import Any
 
 from config.sites.programs import said_by
 
-#: Store -> its server.
+#: Store -> name of its server.
 SERVERS = {'redis': 'redis-server', 'valkey': 'valkey-server',
            'keydb': 'keydb-server', 'dragonfly': 'dragonfly',
            'memcached': 'memcached'}
 
-#: Store -> what the server's `--version` begins with.
+#: Store -> beginning of the output of the server's `--version`.
 BANNERS = {
     'redis': re.compile(r'Redis server v=(\S+)'),
     'valkey': re.compile(r'Valkey server v=(\S+)'),
@@ -39,14 +39,15 @@ def stores(wheels: Path) -> list[dict[str, Any]]:
 
 
 def identify(store: str, server: Path, source: str) -> dict[str, Any] | None:
-    """What is known of a store's server, or None where it is none.
+    """Identify a store's server.
 
-    Keys: store, version, prefix (its bin/ has the server), source, tls
-    (built in), bench (its own load generator and client are beside it).
+    :returns: store, version, prefix (its bin/ has the server), source, tls
+        (built in), bench (its own load generator and client are beside it);
+        None if it is another program.
     """
-    # A link under a store's name may lead to another store (Valkey brings a
-    # redis-server), and one elsewhere to a folder that has the rest. Debian's
-    # is one to a program that does what the name it is called by says.
+    # A link with a store's name may lead to another store (Valkey installs a
+    # redis-server), or to a folder with its other programs. Debian's link
+    # leads to a program that behaves according to the name of the link.
     beside = server.resolve().with_name(server.name)
     server = beside if beside.exists() else server
     match = BANNERS[store].match(said_by(str(server), '--version', limit=10))
@@ -60,13 +61,16 @@ def identify(store: str, server: Path, source: str) -> dict[str, Any] | None:
 
 
 def _has_tls(store: str, server: Path) -> bool:
-    """Whether the server was built with TLS; asked in a way that ends it."""
+    """Whether the server was built with TLS.
+
+    It is started with options with which it ends at once.
+    """
     if store == 'memcached':
         return '--enable-ssl' in said_by(str(server), '-h', limit=10)
     if store == 'dragonfly':
         return '--tls' in said_by(str(server), '--helpfull', limit=10)
-    # One with TLS ends for want of a certificate, before it listens; one
-    # without does not know what a port for TLS is.
+    # A server with TLS ends because it has no certificate, before it listens;
+    # one without TLS does not know the option --tls-port.
     return 'tls-cert-file' in said_by(
         str(server), '--port', '0', '--tls-port', '1', '--bind', '127.0.0.1',
         '--save', '', limit=10)

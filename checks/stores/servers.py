@@ -1,4 +1,4 @@
-"""The stores: how each is started, and what it can do."""
+"""Server roles of the stores: commands and configuration."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 
 from ..services.plan import Server
 
-#: Stores that speak RESP, and those that take this configuration.
+#: Stores that speak RESP, and those with a configuration like Redis.
 RESP = ('redis', 'valkey', 'keydb', 'dragonfly')
 REDIS_LIKE = ('redis', 'valkey', 'keydb')
 
@@ -17,7 +17,7 @@ STORES = (*RESP, 'memcached')
 
 @dataclass(frozen=True)
 class Needs:
-    """What a case wants of a store."""
+    """Requirements of a test case on a store."""
     #: io threads (server threads of keydb, memcached and dragonfly).
     threads: int = 1
     #: Memory for the data. Unit: MiB.
@@ -30,7 +30,7 @@ class Needs:
     cluster: bool = False
     #: A socket and no port.
     socket: bool = False
-    #: What stands behind `loadmodule`, of Redis and its forks.
+    #: Arguments of `loadmodule`, for Redis and its forks.
     modules: tuple[str, ...] = ()
 
 
@@ -44,7 +44,7 @@ def server(store: str, prefix: str, needs: Needs, **more: Any) -> Server:
         store, _redis_like)
     return start(store, f'{prefix}/bin', needs)(
         program=store, cpus=needs.threads, memory=needs.memory,
-        # KeyDB is not told how many where it is one.
+        # With one thread KeyDB's configuration does not set the number.
         threads=0 if (store, needs.threads) == ('keydb', 1) else needs.threads,
         connections=needs.connections, tls=needs.tls, cluster=needs.cluster,
         socket=needs.socket, persistence=needs.persistence, **more)
@@ -52,10 +52,11 @@ def server(store: str, prefix: str, needs: Needs, **more: Any) -> Server:
 
 def _redis_like(store: str, folder: str, needs: Needs
                 ) -> Callable[..., Server]:
-    """Its configuration comes on standard input: it has the password."""
+    """Redis and its forks; the configuration with the password comes on
+    standard input."""
     lines = ['dir "{data}"', 'daemonize no', 'protected-mode yes',
              f'maxmemory {needs.memory}mb', 'maxmemory-policy noeviction',
-             # Its own connections (cluster bus, our questions) count too.
+             # Connections of the cluster bus and of our requests count too.
              f'maxclients {needs.connections + 64}',
              f'appendonly {"yes" if needs.persistence == "aof" else "no"}',
              'appendfsync everysec',
@@ -85,7 +86,7 @@ def _redis_like(store: str, folder: str, needs: Needs
 
 def _dragonfly(store: str, folder: str, needs: Needs
                ) -> Callable[..., Server]:
-    """Its flags come from a file: one of them is the password."""
+    """Dragonfly; its flags with the password come from a file."""
     flags = ['--bind={address}', '--port={port}', '--requirepass={password}',
              '--dir={data}', f'--maxmemory={needs.memory}mb',
              f'--proactor_threads={needs.threads}', '--dbfilename=',
@@ -103,7 +104,8 @@ def _dragonfly(store: str, folder: str, needs: Needs
 
 def _memcached(store: str, folder: str, needs: Needs
                ) -> Callable[..., Server]:
-    """No password: with one, memcached speaks its text protocol alone."""
+    """memcached without a password: with one it speaks only its text
+    protocol."""
     command = [f'{folder}/memcached', '-u', '{user}', '-U', '0',
                '-m', '{memory}', '-t', str(needs.threads),
                '-c', str(needs.connections + 64),

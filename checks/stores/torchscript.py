@@ -1,8 +1,9 @@
-"""Files as torch.jit.save writes them, made without torch: an archive with
-the source of a module, and its weights beside a pickle that names them.
+"""Files in the format of torch.jit.save, written without torch.
 
-For the AI module where it is built with libtorch (src/ai/README.md): its own
-networks as TorchScript, with the same weights, and a script as the original's.
+A file is an archive with the source of a module, its weights, and a pickle
+that refers to them. The AI module with libtorch (src/ai/README.md) loads them:
+its own networks as TorchScript with the same weights, and a script like the
+original's.
 """
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def post_process(output):
 
 # The file ------------------------------------------------------------------
 
-#: Of the pickle format, protocol 2: its begin, its end, and that of a tuple.
+#: Pickle format, protocol 2: its begin, its end, and the begin of a tuple.
 _BEGIN, _END, _MARK = b'\x80\x02', b'.', b'('
 
 
@@ -65,7 +66,7 @@ def _parameter(number: int, array: np.ndarray) -> bytes:
 
 def archive(forward: str, parameters: dict[str, np.ndarray] | None = None
             ) -> bytes:
-    """A module with this method, in TorchScript.
+    """A TorchScript module with one method.
 
     :arg forward: `def forward(self: __torch__.Net, x: Tensor) -> Tensor:` ...
     :arg parameters: float32 in C order, `self.NAME` of the method.
@@ -95,17 +96,18 @@ def archive(forward: str, parameters: dict[str, np.ndarray] | None = None
 # The networks --------------------------------------------------------------
 
 class _Network:
-    """Writes down layer after layer; an image is the name of a variable."""
+    """The source of a network, layer by layer; an image is a variable's
+    name."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.parameters: dict[str, np.ndarray] = {}
         self.channels = {'x': 3}
-        #: Weights of the stream that are used up.
+        #: Number of weights taken from the stream so far.
         self.used = 0
 
     def uniform(self, count: int, scale: float) -> np.ndarray:
-        """The next weights: src/ai/network.c has the formula."""
+        """The next weights; the formula is that of src/ai/network.c."""
         import numpy as np
         at = np.arange(self.used + 1, self.used + count + 1, dtype=np.uint64)
         self.used += count

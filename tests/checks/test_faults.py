@@ -153,7 +153,10 @@ FAULTS = [
     ('unit', 'table: run.1.out:'),
     ('program', 'not of osu_latency'),
     ('wall_time', 'iterations times figures make 50.2 s, the program ran for'),
-    ('physics', 'is beyond 0.02: a call and a pass through a cache'),
+    (
+        'physics',
+        'is below the physical limit 0.02: a call and a pass through a cache',
+    ),
 ]
 
 
@@ -161,8 +164,8 @@ FAULTS = [
 OF_SITE = [
     # A launcher of another MPI starts each rank as a world of its own; here
     # one that starts too few.
-    ('ranks', '2 ranks on 1 node(s) asked for'),
-    ('transport', 'UCX was asked for'),
+    ('ranks', '2 ranks on 1 node(s) were requested'),
+    ('transport', 'UCX was requested'),
 ]
 
 
@@ -243,7 +246,7 @@ for _env in site_configuration['environments']:
     done = suite.reframe('-r', *CASE, '-Sbringup=1', '-S',
                          'OsuPt2pt.max_size=1024', '-S',
                          'OsuPt2pt.options=-i 200 -x 20')
-    failed_for(suite, done, 'shared memory was asked for')
+    failed_for(suite, done, 'shared memory was requested')
 
 
 def test_a_service_is_not_asked_how_mpi_went(suite, tmp_path):
@@ -304,7 +307,7 @@ REFERENCES = {
     'a faster machine': ({'latency@8B': [1e3, None, 0.1, 'us']}, None),
     'of another': ({'latency@8B': GOOD,
                     'bandwidth@8B': [1.0, -0.5, None, 'MB/s']},
-                   'no such figure'),
+                   'no such metric'),
     'a known fault': ({'latency@8B': [
         '$xfail', 'slow since the update', [1e-3, None, 0.1, 'us']]}, None),
     'of another size': ({'latency@16B': GOOD},
@@ -385,7 +388,7 @@ def test_what_is_beyond_is_measured_again(tmp_path):
 #: and what the summary says of it.
 NOTES = {
     'another speed': ('slow', {'latency@8B': [1e-3, None, 0.1, 'us']},
-                      'no reference at speed fast: '
+                      'no reference for CPU speed class fast: '
                       './plumb references calibrate'),
     'improved': ('fast', {'latency@8B': [0.8, None, 0.12, 'us']},   # 0.40 us
                  'improved: propose again (latency@8B)'),
@@ -503,12 +506,12 @@ def test_what_has_no_reference_fails_where_all_must_have_one(complete):
     result, why, records = complete.of('case-none')
     assert result == 'fail'
     assert 'no reference yet, on local:thishost' in why
-    assert 'the file says `complete: true`' in why
+    assert 'the file has `complete: true`' in why
     # Else a case that was added later could never get one.
     assert {r['metric'] for r in records} >= {'completed', 'latency'}
     assert {r['guard'] for r in records} == {'', 'reference'}
     result, why, _ = complete.of('case-slow')
-    assert result == 'fail' and 'no reference at speed fast' in why
+    assert result == 'fail' and 'no reference for CPU speed class fast' in why
     assert complete.of('case-good')[0] == 'pass'
 
 
@@ -518,7 +521,7 @@ def test_dry_run_is_a_gate_for_coverage(complete):
     text = done.stdout + done.stderr
     assert done.returncode == 1, text
     assert 'no reference yet, on local:thishost' in text
-    assert 'no reference at speed fast' in text
+    assert 'no reference for CPU speed class fast' in text
     assert '2 test cases cannot run here' in text       # and one can
     path = suite.tmp / 'references' / 'osu.yaml'
     suite.write_references({**json.loads(path.read_text()),

@@ -158,8 +158,8 @@ def test_a_partition_that_does_not_say_how_ranks_are_placed(cluster,
     text = re.sub(r'\s+', ' ', done.stdout + done.stderr)
     assert done.returncode == 1, text
     for words in (
-            'partition cluster:no_pin has no launcher_pin, without which a '
-            "case cannot be started; write in its extras: 'launcher_pin': "
+            'partition cluster:no_pin has no launcher_pin, which a test '
+            "case needs to start; add to its extras: 'launcher_pin': "
             "['--map-by', 'slot:PE={cpus}', '--bind-to', 'core'],",
             'no_cpus has a launcher_pin without {cpus}: threads would'):
         assert words in text, text

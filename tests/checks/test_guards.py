@@ -124,7 +124,7 @@ def test_ranks_that_are_bound(tmp_path, err):
      'a: a rank of 2 threads was bound to CPUs 0+64, 1 core(s): '),
     # TaskPlugin=task/none: one rank on a node, with all of it.
     ('plumbline-rank a 0-1 0,1\nplumbline-rank b 0-7 0,1,2,3,4,5,6,7\n',
-     'b: ranks should be bound and may run on all CPUs (0-7): '),
+     'b: ranks are not bound: they may run on all CPUs (0-7)'),
     # Not all of the node (a cgroup), and yet the same for both.
     ('plumbline-rank a 0-2 0,1,2\nplumbline-rank a 0-2 0,1,2\n',
      'a: ranks share cores, with the CPUs 0-2,0-2: '),
@@ -132,7 +132,7 @@ def test_ranks_that_are_bound(tmp_path, err):
     ('plumbline-rank a 0-1 0,1\nplumbline-rank a 2,9 2,1\n',
      'a: ranks share cores, with the CPUs 0-1,2+9: '),
     ('plumbline-rank a\nplumbline-rank a 0-1 0,1\n',
-     'a: a rank could not tell its CPUs; is /proc mounted'),
+     'a: a rank could not read which CPUs it may use'),
 ])
 def test_ranks_that_are_not_bound(tmp_path, err, words):
     run, = guards.read_runs(stage(tmp_path, err=err), 1)
@@ -169,9 +169,10 @@ GPUS = INTRA.replace('host', 'cuda')
 
 @pytest.mark.parametrize('params, metric, value, site, words', [
     # Seen to pass: 1.5 TB/s, and a message within the rounding of the clock.
-    (INTRA, 'latency@4194304B', 2.7, {}, '(1.55345e+06 MB/s) is beyond'),
-    (INTRA, 'latency@1B', 0.01, {}, 'is beyond 0.02'),
-    (INTRA, 'latency@1B', 0.02, {}, 'is beyond 0.03: a message goes'),
+    (INTRA, 'latency@4194304B', 2.7, {}, '(1.55345e+06 MB/s) is above the'),
+    (INTRA, 'latency@1B', 0.01, {}, 'is below the physical limit 0.02'),
+    (INTRA, 'latency@1B', 0.02, {},
+     'is below the physical limit 0.03: a message goes'),
     (INTRA, 'latency@65536B', 0.15, {}, 'within its caches'),
     (INTRA, 'latency@4194304B', 15.0, {}, 'caches that all share'),
     (INTER, 'latency@4194304B', 4.0, {}, 'the NICs of no node'),
@@ -225,7 +226,7 @@ VALUES = ['latency@8B', 'bandwidth@8B']
 @pytest.mark.parametrize('entry, words', [
     ({'latency@8B': [1, None, 0.1, 'ms']}, "unit is 'ms'"),
     ({'latncy@8B': [1, None, 0.1, 'us']}, "did you mean 'latency'"),
-    ({'latency@16B': [1, None, 0.1, 'us']}, 'no such figure'),
+    ({'latency@16B': [1, None, 0.1, 'us']}, 'no such metric'),
     ({'latency@8': [1, None, 0.1, 'us']}, 'size'),
     ({'latency@8B': [1, None, 0.1]}, 'expected'),
     ({'latency@8B': 1}, 'expected'),
@@ -481,13 +482,13 @@ def stub(monkeypatch):
 @pytest.mark.parametrize('complete', [False, True])
 @pytest.mark.parametrize('case, lacks', [
     ({}, ''),
-    ({'speed': 'slow'}, 'no reference at speed slow'),
+    ({'speed': 'slow'}, 'no reference for CPU speed class slow'),
     ({'version': '2.0'}, 'no reference yet'),
     ({'environ': 'clang'}, 'no reference yet'),
     ({'params': 'x=2'}, 'no reference yet'),
     # The gate: every speed that there can be; a version that a stack will
     # install is any.
-    ({'dry_run': True}, 'no reference at speed slow'),
+    ({'dry_run': True}, 'no reference for CPU speed class slow'),
     ({'dry_run': True, 'boundary': math.inf}, ''),
     ({'dry_run': True, 'boundary': math.inf, 'version': ''}, ''),
     ({'dry_run': True, 'boundary': math.inf, 'version': '2.0'},
@@ -497,8 +498,8 @@ def test_what_lacks_a_reference_fails_only_where_it_is_complete(
     loaded('complete: true\n' * complete + LEVELS)
     check, values = OsuPt2pt(**case), {'latency@1B': 1.0, 'latency@8B': 1.0}
     if complete and lacks:
-        with pytest.raises(references.ReferenceError_, match=lacks + '.*and '
-                           'the file says `complete: true`'):
+        with pytest.raises(references.ReferenceError_, match=lacks + '.*but '
+                           'the file has `complete: true`'):
             references.resolve(check, values)
         return
     result, note = references.resolve(check, values)
@@ -514,7 +515,7 @@ def test_a_judged_metric_that_an_entry_lacks_is_told_with_its_line(
         'latency@1B', 'latency@32B'))
     with pytest.raises(references.ReferenceError_,
                        match='osu.yaml:5: OsuPt2pt: x=1: no reference for '
-                       'the judged latency@8B'):
+                       'the metrics latency@8B'):
         references.resolve(OsuPt2pt(), dict.fromkeys(
             ['latency@8B', 'latency@16B', 'latency@32B'], 1.0))
 
@@ -569,7 +570,7 @@ def test_a_third_speed_is_no_slow_one(reading, speed):
     result, why = speed_of([(reading, reading)], bands=bands)
     assert result == speed
     if speed == 'other':
-        assert f'in {reading:g} ns, neither fast (60 to 160 ns) nor slow ' \
+        assert f'{reading:g} ns, neither fast (60 to 160 ns) nor slow ' \
             '(300 to 600 ns)' in why and 'speed_bands_ns' in why
     # One class, where a site says so.
     assert speed_of([(reading, reading)], math.inf, bands) == ('fast', '')
@@ -578,12 +579,11 @@ def test_a_third_speed_is_no_slow_one(reading, speed):
 def test_every_reason_why_a_case_is_unfit_is_kept():
     case = types.SimpleNamespace(
         inconclusive='servers and clients shared their CPUs')
-    for why in ('the machine kept changing its speed', '',
-                'the machine kept changing its speed', 'user x took 50 %'):
+    changed = 'the CPU speed class changed during the job'
+    for why in (changed, '', changed, 'user x took 50 %'):
         base.Benchmark.add_inconclusive(case, why)
     assert case.inconclusive == (
-        'servers and clients shared their CPUs; the machine '
-                          'kept changing its speed; user x took 50 %')
+        f'servers and clients shared their CPUs; {changed}; user x took 50 %')
 
 
 # Records ------------------------------------------------------------------

@@ -288,7 +288,7 @@ def test_rows_of_a_case(monkeypatch):
 def test_a_machine_that_changes_its_speed_is_not_judged(monkeypatch):
     monkeypatch.setattr(vendor, 'profile', lambda: (vendor.Row(**ROW),))
     mixed = case()
-    mixed.inconclusive = 'the machine kept changing its speed'
+    mixed.inconclusive = 'the CPU speed class changed during the job'
     mixed.bringup = True
     result = references.entry(mixed)
     assert (result.kind, result.values) == ('-', {}) and 'speed' in result.note

@@ -174,10 +174,10 @@ def test_the_ranks_of_a_node_are_added_up():
     assert node.share(node.others, 1) == pytest.approx(0.475)
     assert nodes.values([node], 1) == {
         'others_cpu': pytest.approx(0.475), 'steal_cpu': 0}
-    assert nodes.disturbed([[node]], 1, {'others_cpu_limit': 0.5}) == ''
-    words = nodes.disturbed([[node]], 1, {})
-    assert '9.50 s of CPU on a' in words and '48%' in words
-    assert 'cannot be seen' in words
+    assert nodes.interference([[node]], 1, {'others_cpu_limit': 0.5}) == ''
+    words = nodes.interference([[node]], 1, {})
+    assert '9.50 s of CPU time on a' in words and '48%' in words
+    assert 'not visible' in words
 
 
 def test_lines_among_others():
@@ -207,16 +207,16 @@ def test_the_worst_node_is_named():
                      busiest=[['cron', 0, 12, 1.0]]),
                 line('n2', end=(10, 4, 0, 0), seen=3.9, busiest=[
                     ['left', 4294967, 13, 3.0], ['x', 0, 14, 0.9]]))
-    words = nodes.disturbed([both], 1, {})
+    words = nodes.interference([both], 1, {})
     assert 'on n2' in words and 'cron' not in words
     assert 'left (user 4294967, process 13) 3.00 s, x (root' in words
-    assert 'cannot be seen' not in words
+    assert 'not visible' not in words
 
 
 def test_a_rank_that_did_not_tell():
-    with pytest.raises(guards.Refused, match='observer: .* of b after'):
+    with pytest.raises(guards.Refused, match='observer: .* on b sent'):
         seen(line('a'), 'plumbline-rank b\n')
-    with pytest.raises(guards.Refused, match='observer: .*cannot read'):
+    with pytest.raises(guards.Refused, match='observer: .*observer .*damaged'):
         seen(line('a').replace('"cpus', 'cpus'))
     with pytest.raises(guards.Refused, match='observer: .*damaged'):
         seen(line('a').replace('begin', 'began'))
@@ -399,7 +399,7 @@ def test_the_observer_tells_time_and_exit_code(observe):
 def test_an_exit_code_that_the_launcher_swallowed():
     lines = line('n1', rc=0), line('n2', rc=3)
     with pytest.raises(guards.Refused, match='exit_code: .*code 3 on n2, its '
-                       'launcher with 0: .*swallows'):
+                       'launcher with 0: .*hides'):
         nodes.read_nodes(run_of(*lines))
     # Known faults, and older lines that do not tell.
     assert len(nodes.read_nodes(run_of(*lines), accept=[0, 3])) == 2

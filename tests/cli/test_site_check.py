@@ -117,9 +117,9 @@ def test_a_change_of_the_cases_is_shown_until_it_is_accepted(site, suite):
       "no check 'OsuPt2ptt' here; did you mean 'OsuPt2pt'"),
      ('topology.yaml', 'switches: {a: {switches: b}}', "has no switch 'b'"),
      ('hardware.yaml', 'nic: {X1: {rate: 1}}',
-      'X1: missing or unknown: arch')],
+      'X1: missing or unknown keys: arch')],
     [('hardware.yaml', 'nics: {}',
-      'hardware.yaml: nics: expected gpu or nic')],
+      'hardware.yaml: nics: expected the key gpu')],
 ], ids=['all', 'hardware'])
 def test_files_that_only_the_suite_reads(site, files):
     for file, text, _ in files:
@@ -184,11 +184,11 @@ def test_every_site_is_sound(suite):
      'num_cpus_per_core: write'),
     (", 'num_cpus_per_core': 1", '', "has no 'processor' with num_cpus and "),
     ("'launcher_pin': ['--cpu-bind=cores']", '',
-     'system.py: partition cluster:cluster-a has no launcher_pin, without '
-     'which a case cannot be started; write in its extras: '
+     'system.py: partition cluster:cluster-a has no launcher_pin, which '
+     'a test case needs to start; add to its extras: '
      "'launcher_pin': ['--cpu-bind=cores'],"),
     ("'num_cpus': 64", "'num_cpus': 1", 'has no launcher_oversubscribe, '
-     "without which a case cannot be started; write in its extras: "
+     "which a test case needs to start; add to its extras: "
      "'launcher_oversubscribe': ['--overcommit', '--cpu-bind=none'],"),
     ("'srun'", "'mpirun'", ''),
     ("['--exclusive']", '[]', "system.py: partition cluster:cluster-a: access "
@@ -200,12 +200,12 @@ def test_every_site_is_sound(suite):
      "unknown name 'night_budgt'; did you mean 'nightly_budget'?"),
     ("'srun',\n            'access': ['--exclusive'], 'environs': ['gnu'],",
      "'mpirun', 'access': ['--exclusive'], 'environs': ['gnu', 'mt'],",
-     'has a launcher_pin without {cpus}: threads would share a core; write '
-     "in its extras: 'launcher_pin': ['--map-by', 'slot:PE={cpus}', "
+     'has a launcher_pin without {cpus}: threads would share a core; add '
+     "to its extras: 'launcher_pin': ['--map-by', 'slot:PE={cpus}', "
      "'--bind-to', 'core'],"),
     ("'environs': ['gnu']", "'environs': ['gnu', 'stores']",
-     'has no launcher_spread, without which a case cannot be started; write '
-     "in its extras: 'launcher_spread': ['--cpu-bind=none', '--mpi=none', "
+     'has no launcher_spread, which a test case needs to start; add '
+     "to its extras: 'launcher_spread': ['--cpu-bind=none', '--mpi=none', "
      "'--kill-on-bad-exit=1'],"),
 ])
 def test_a_fault_of_the_site_is_one_line(site, old, new, words):

@@ -112,7 +112,7 @@ def test_too_few_open_files(suite, store):
     done = measure(suite, store, 'get connections=1000', mode='nightly',
                    first='ulimit -n 900')
     output = refused(suite, done, 'service')
-    assert 'open files are needed' in output and 'the limit is 900' in output
+    assert 'open files, but the limit is 900' in output
 
 
 @pytest.mark.parametrize('script, words', [

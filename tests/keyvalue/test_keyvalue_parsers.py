@@ -219,7 +219,7 @@ def test_twice_in_one(name):
     ('redis-benchmark-7.0.15.text.txt', 'milliseconds', 'microseconds',
      'unexpected line'),
     ('redis-benchmark-7.0.15.text.txt', 'summary: 55555.55',
-     'summary: 45555.55', 'requests by seconds'),
+     'summary: 45555.55', 'requests divided by sec'),
     ('redis-benchmark-7.0.15.text.txt', '0.455     1.847',
      '0.855     1.847', 'p99 disagrees'),
     ('redis-benchmark-7.0.15.text.txt', '0.455     1.847',

@@ -423,6 +423,6 @@ def test_another_transport_fails_and_leaves_no_values(box, cluster):
         cluster, '-n', 'NcclCollective.*=all_reduce.*2x2',
         '--system=devcluster:slurm-srun', STANDIN_FAULT='socket')
     assert code == 1, text
-    assert 'the network of the stand-in was asked for' in re.sub(
+    assert 'the network of the stand-in was requested' in re.sub(
         r'\s+', ' ', text)
     assert 'busbw' not in {r['metric'] for r in box.records}

@@ -455,7 +455,7 @@ def test_an_agent_does_not_wait_for_ever(monkeypatch):
     with socket.create_server(('127.0.0.1', 0)) as mute:
         to = Rendezvous(mute.getsockname(), RUN, SECRET, '', 4.0)
         began = time.monotonic()
-        with pytest.raises(Failed, match='no handshake in'):
+        with pytest.raises(Failed, match='the handshake did not end in'):
             connect_conductor(to, lambda: None)
         assert time.monotonic() - began < 5
 
@@ -586,7 +586,8 @@ def test_a_server_of_another_user_is_not_told_the_password(tmp_path):
     finally:
         os.kill(thief, signal.SIGKILL)
         os.waitpid(thief, 0)
-    assert 'another user listens there' in (tmp_path / 'err').read_text()
+    assert 'another user listens on this port' in (
+        tmp_path / 'err').read_text()
     assert messages.read_bytes() == b''
     messages.unlink()
 
@@ -622,7 +623,7 @@ def test_a_folder_that_was_prepared_is_refused(tmp_path):
     folder.rmdir()
     (tmp_path / 'elsewhere').mkdir(mode=0o700)
     folder.symlink_to(tmp_path / 'elsewhere')
-    with pytest.raises(private.NotPrivate, match='no folder'):
+    with pytest.raises(private.NotPrivate, match='not a folder'):
         private.Secrets(folder)
     assert not list((tmp_path / 'elsewhere').iterdir())
 
@@ -648,11 +649,11 @@ def test_a_folder_of_another_user_is_refused(tmp_path):
     os.chown(folder, impostor.UID, impostor.UID)
     with pytest.raises(private.NotPrivate, match=f'user {impostor.UID}'):
         private.Secrets(folder)
-    with pytest.raises(Failed, match='somebody else made it'):
+    with pytest.raises(Failed, match='somebody else created it'):
         read_rendezvous(folder, lambda: None)
     os.chown(folder, 0, 0)
     os.chown(secret, impostor.UID, impostor.UID)
-    with pytest.raises(Failed, match='somebody else made it'):
+    with pytest.raises(Failed, match='somebody else created it'):
         read_rendezvous(folder, lambda: None)
     private.remove(folder)
     assert not folder.exists()
@@ -715,7 +716,7 @@ def moved(folder, **more):
 def test_only_a_dead_runs_secrets_make_way(tmp_path):
     folder = folder_of(tmp_path)
     program = killed(folder)
-    with pytest.raises(private.NotPrivate, match='two runs in one stage'):
+    with pytest.raises(private.NotPrivate, match='another run may be active'):
         private.Secrets(folder)
     assert (folder / 'service').exists()
     end(program)

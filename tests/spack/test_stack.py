@@ -200,13 +200,13 @@ def test_a_prefix_that_is_gone_is_installed_again(place):
 
 @pytest.mark.parametrize('wrong, words', [
     ('unsolvable', 'does not concretize for site: Cannot build openmpi'),
-    ('promise', r'not as promised .*stack.yaml.*redis@7.0.15 \+tls: redis is '
-                'not in the solution'),
-    ('rewrites', 'names no compiler .*spack.yaml; add gcc'),
-    ('repository', 'a recipe repository was dropped'),
+    ('promise', r'breaks promises of .*stack.yaml.*redis@7.0.15 \+tls: redis '
+                'is not in the solution'),
+    ('rewrites', 'has no compiler .*spack.yaml; add gcc'),
+    ('repository', 'Spack ignored a recipe repository'),
     ('install', r'redis@1.0 failed to install: cc: error: no such file '
                 r'\(whole log: .*the-build.log\)'),
-    ('full', 'no space left on the disk: free it'),
+    ('full', 'the disk is full: free space'),
     ('slow', r'`spack concretize` took more than 1 s .*stacks.yaml'),
 ])
 def test_what_goes_wrong_is_one_line_and_the_next_run_is_clean(
@@ -252,7 +252,7 @@ def test_settings_of_spack_itself_are_refused(place):
     scope.write_text('packages: {}\n')
     stack = stacks.Stack('tiny', place / 'site',
                          stacks.Spack(str(spack), '1.2'))
-    with pytest.raises(stacks.StackError, match='in force for every site'):
+    with pytest.raises(stacks.StackError, match='applies to every site'):
         stack.concretize()
 
 
@@ -301,9 +301,9 @@ def test_a_kept_lock_is_used_and_a_damaged_one_refused(place):
     ('spack-envs/tiny/stack.yaml', 'descr: x\n', 'features: expected a list'),
     ('spack-envs/tiny/stack.yaml', 'descr: x\nfeatures: []\nprovides: {}\n'
      'promises: [{redis: 7}]\n', 'stack.yaml: promise .*expected name'),
-    ('site/stacks.yaml', '- a\n', 'expected keys and values'),
-    ('site/stacks.yaml', 'ofline: true\n', 'ofline: expected one of'),
-    ('site/stacks.yaml', 'offline: 1\n', 'offline: expected one of'),
+    ('site/stacks.yaml', '- a\n', 'expected a mapping, keys'),
+    ('site/stacks.yaml', 'ofline: true\n', 'ofline: expected a key'),
+    ('site/stacks.yaml', 'offline: 1\n', 'offline: expected a key'),
 ])
 def test_typos_in_our_own_files(place, file, text, words):
     (place / file).write_text(text)
@@ -312,7 +312,7 @@ def test_typos_in_our_own_files(place, file, text, words):
 
 
 def test_what_is_not_there(place, monkeypatch):
-    with pytest.raises(stacks.StackError, match='there are tiny'):
+    with pytest.raises(stacks.StackError, match='stacks: tiny'):
         _ = stacks.Stack('tini', place / 'site', stacks.find_spack()).key
     monkeypatch.setenv('FAKE_SPACK', 'old')
     with pytest.raises(stacks.StackError, match='need 1.0 or newer'):
@@ -321,14 +321,14 @@ def test_what_is_not_there(place, monkeypatch):
     with pytest.raises(stacks.StackError, match='set SPACK_ROOT'):
         stacks.find_spack()
     monkeypatch.setenv('SPACK_ROOT', str(place))
-    with pytest.raises(stacks.StackError, match='does not run'):
+    with pytest.raises(stacks.StackError, match='cannot run'):
         stacks.find_spack()
 
 
 def test_a_site_without_spack_settings(place):
     (place / 'site' / 'spack' / 'packages.yaml').unlink()
     (place / 'site' / 'spack').rmdir()
-    with pytest.raises(stacks.StackError, match='no Spack settings'):
+    with pytest.raises(stacks.StackError, match='add the Spack settings'):
         tiny(place).install()
 
 
@@ -599,7 +599,7 @@ def test_real_failures_are_one_line(real, spec, promises, words):
 def test_real_spack_without_a_compiler(real):
     (real.place / 'site' / 'spack' / 'packages.yaml').write_text(
         'packages: {}\n')
-    with pytest.raises(stacks.StackError, match='names no compiler'):
+    with pytest.raises(stacks.StackError, match='has no compiler'):
         real('tiny-ok').install()
     assert not stacks.find_spack().scope.exists()
 

@@ -795,5 +795,5 @@ def test_a_plan_loads_it():
 
 def test_blobs_of_the_helper():
     assert len(aimodule.blob('small', 100)) == 100
-    with pytest.raises(ValueError, match='no network x: there are tiny'):
+    with pytest.raises(ValueError, match='unknown network x; networks: tiny'):
         aimodule.blob('x')

@@ -229,7 +229,7 @@ def test_a_client_from_outside_that_does_not_come_is_named(built, tmp_path):
     _, err = job.communicate(timeout=30)
     assert job.returncode == 1
     (line,) = [ln for ln in err.splitlines() if ln.startswith('service:')]
-    assert 'not all clients have come in 1.5 s' in line
+    assert 'not all clients connected in 1.5 s' in line
     assert (f'127.0.0.1:{port} has none of 6 connections of client 1, '
             'client 2') in line
     assert 'run.clients.txt' in line
@@ -289,7 +289,7 @@ def test_a_slow_interface(monkeypatch):
         '/sys/class/net/eth7/speed': ['1000']}.get(path, []))
     monkeypatch.setattr(agent, 'interfaces', lambda: {
         'eth7': '10.0.0.7', 'eth8': '10.0.0.8'})
-    with pytest.raises(agent.Failed, match='eth7 does 1000 Mb/s, 10000 are'):
+    with pytest.raises(agent.Failed, match='eth7 has 1000 Mb/s, but the'):
         agent.check_link_speed('10.0.0.7', 10_000)
     agent.check_link_speed('10.0.0.7', 1000)
     agent.check_link_speed('10.0.0.8', 10_000)   # a kernel that does not say

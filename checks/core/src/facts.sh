@@ -1,8 +1,8 @@
 #!/bin/bash
-# Tells what this node is and runs on: a line a fact, name, tab, value; a name
-# may come more than once (devices). Only what two nodes of one kind have in
-# common: no host name, address or serial number. What is not there, or does
-# not answer in time, is left out.
+# Prints facts of this node, one per line: name, tab, value. A name may be
+# repeated (devices). Only facts that two nodes of one kind share: no host
+# name, address or serial number. Facts that are missing, or tools that do not
+# answer in time, are left out.
 #
 #   facts.sh SCRATCH LAUNCHER
 scratch=${1:-${TMPDIR:-/tmp}} launcher=$2

@@ -1,21 +1,21 @@
 #!/bin/bash
-# Runs a program (launcher and all) several times and keeps what each run
-# said, how it ended and what it cost. Used in front of the launcher:
+# Runs a program with its launcher several times and records output, exit code
+# and times of each repetition. Used in front of the launcher:
 #
 #   measure.sh [OPTION VALUE]... -- LAUNCHER ... PROGRAM ...
 #     --repetitions N      how often (1)
-#     --accept CODES   exit codes that are no failure (0)
+#     --accept CODES   exit codes that count as success (0)
 #     --speed-probe FILE  program that prints the machine's speed in ns; taken
 #                      before and after each run, never during one
 #     --validate OPTS  one more, untimed run with these options at the end
 #     --observe FILE   program that ends what the launcher leaves behind
 #                      (observe.c)
 #
-# Leaves in the current folder: run.REPEAT.out and .err, and runs.tsv with a
-# line per run: repetition rc wall user system before after (times in s, speed probe
-# in ns, "-" without one). Ends with the first exit code that was not
-# accepted, so that a scheduler sees it too. If the disk of that folder is
-# full, disk.full says so (checks/core/guards.py).
+# Writes into the current folder: run.REPETITION.out and .err, and runs.tsv
+# with a line per repetition: repetition rc wall user system before after
+# (times in s, speed probe in ns, "-" without one). Ends with the first exit
+# code that was not accepted, so that a scheduler sees it, too. If the disk of
+# the folder is full, it writes disk.full (checks/core/guards.py).
 set -u
 repetitions=1 accept=0 speed_probe='' validate='' observe=''
 while [ $# -gt 0 ] && [ "$1" != -- ]; do

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Stands in front of the program in every rank: says on which host the rank
-# runs, on which CPUs it may run, and which cores those are (the first CPU of
-# each), so that all of it can be held against what was asked for; then
-# becomes the program. No process is started for it.
+# Runs in front of the program in every rank: prints the host of the rank, the
+# CPUs that it may use, and their cores (the first CPU of each), so that they
+# can be compared with the request. Then it becomes the program, without a new
+# process.
 #
 #   plumbline-rank HOST CPUS CORES        e.g. plumbline-rank n1 0-1,64-65 0,1
 #

@@ -62,7 +62,7 @@ static _Noreturn void connection_lost(const struct conn *c, bool broken)
              "own?", c->node->name, why);
     if (c->greetings)
         fail("%s closed the connection before it answered (%s): too many "
-             "connections for it, or a server that wants TLS?",
+             "connections for it, or a server that needs TLS?",
              c->node->name, why);
     fail("%s closed the connection after %" PRIu64 " operations (%s): did "
          "the server die?", c->node->name, answered_so_far(), why);

@@ -45,7 +45,7 @@ static void *watch_gate(void *unused)
             gate_ends(line);
         }
     }
-    gate_ends("the gate is gone: this client ends, too");
+    gate_ends("the gate was closed, so this client ends");
     return unused;
 }
 
@@ -56,7 +56,7 @@ static void find_gate(void)
     socklen_t size = sizeof type;
 
     if (getsockopt(STDIN_FILENO, SOL_SOCKET, SO_TYPE, &type, &size))
-        usage("--gate: standard input is no socket");
+        usage("--gate: standard input is not a socket");
     if (pthread_create(&watcher, NULL, watch_gate, NULL))
         fail("no thread for the gate: %s", strerror(errno));
 }
@@ -67,7 +67,7 @@ static void pass_gate(void)
 
     if (send(STDIN_FILENO, ready, sizeof ready - 1, MSG_NOSIGNAL)
         != (ssize_t)sizeof ready - 1)
-        gate_ends("the gate is gone: this client ends, too");
+        gate_ends("the gate was closed, so this client ends");
     pthread_mutex_lock(&gate_lock);
     while (!gate_open)
         pthread_cond_wait(&gate_opens, &gate_lock);

@@ -200,7 +200,7 @@ static void check_where(void)
     if (!opt.service.cert != !opt.service.key)
         usage("a certificate and its key go together");
     if (opt.service.tls && !opt.service.ca)
-        usage("TLS wants --ca FILE, the CA of the server's certificate");
+        usage("TLS needs --ca FILE, the CA of the server's certificate");
     if (!opt.service.tls && (opt.service.ca || opt.service.cert))
         usage("certificates without --tls");
     if (opt.service.tls && !with_tls)
@@ -216,7 +216,7 @@ static void read_command(void)
     char *at = copy_of(opt.command ? opt.command : "");
 
     if (!opt.command || !is_given(&settings, "answer"))
-        usage("--operation command wants --command LINE and --answer TYPE");
+        usage("--operation command needs --command LINE and --answer TYPE");
     while (*(at += strspn(at, " "))) {
         bool quoted = *at == '"' || *at == '\'';
         char *start = at + quoted;
@@ -285,8 +285,8 @@ static void check_how(void)
 
     if (opt.service.cluster && opt.operation == OP_COMMAND)
         usage("--operation command: not in a cluster");
-    needs("arrivals", opt.rate > 0, "wants a --rate");
-    needs("since", opt.rate > 0, "wants a --rate");
+    needs("arrivals", opt.rate > 0, "needs --rate");
+    needs("since", opt.rate > 0, "needs --rate");
     needs("rate", !fill && !connect,
           "is not for --operation fill or connect");
     needs("duration", !fill, "is not for --operation fill: each key once");
@@ -296,11 +296,11 @@ static void check_how(void)
     if (!opt.series != !opt.interval)
         usage("--series and --interval go together");
     if (opt.threads > opt.connections)
-        usage("%u threads for %u connections: each wants one", opt.threads,
+        usage("%u threads for %u connections: each needs one", opt.threads,
               opt.connections);
     if (!opt.service.cluster && opt.connections
         < (unsigned)opt.service.count)
-        usage("%u connections for %d servers: each wants one",
+        usage("%u connections for %d servers: each needs one",
               opt.connections, opt.service.count);
     if (!is_given(&settings, "duration") && !opt.requests && !fill)
         opt.duration = 10;

@@ -90,7 +90,7 @@ void check_owners(void)
                  opt.nodes[i].name, opt.prefix,
                  (unsigned long long)keys - 1);
     if (opt.connections < (unsigned)opt.node_count)
-        fail("%u connections for %d masters: each wants one",
+        fail("%u connections for %d masters: each needs one",
              opt.connections, opt.node_count);
 }
 

@@ -140,7 +140,7 @@ void read_arguments(const struct settings *s, int argc, char **argv)
         } else if (value || (value = argv[++a])) {
             set_value(s, row, value);
         } else {
-            usage("%s%s wants a value: see --help", before(s, row),
+            usage("%s%s needs a value: see --help", before(s, row),
                   row->name);
         }
     }

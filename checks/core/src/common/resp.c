@@ -83,16 +83,16 @@ static const struct { const char *words, *advice; } advices[] = {
                       "values"},
     {"too large", "the value is above the store's limit for an item"},
     {"MISCONF", "the store cannot write its data: is the disk full?"},
-    {"MOVED", "the node has not the slot: a cluster wants --cluster; with "
+    {"MOVED", "the node has not the slot: a cluster needs --cluster; with "
               "it, slots moved under the load"},
     {"ASK ", "slots of the cluster are being moved: wait until they are"},
     {"CLUSTERDOWN", "the cluster is not whole: are all its nodes alive?"},
     {"cluster support disabled", "no cluster: leave out --cluster"},
-    {"CROSSSLOT", "a cluster wants --cluster"},
+    {"CROSSSLOT", "a cluster needs --cluster"},
     {"LOADING", "the store still reads its data: wait until it is ready"},
     {"READONLY", "this is a replica: name the master"},
     {"NOPERM", "the user may not do this: another --service user, or ACL"},
-    {"DENIED", "the server wants a password or another address to bind to"},
+    {"DENIED", "the server needs a password or another address to bind to"},
     {"max number of clients", "raise the server's limit of clients or of "
                               "open files, or ask for fewer connections"},
     {"Too many open conn", "raise the server's limit of connections, or ask "
@@ -124,7 +124,7 @@ static _Noreturn void lost(const struct wire *w, ssize_t how)
              w->asked);
     fail("%s closed the connection before it answered %s (%s): did the "
          "server die, has it too many connections, or is it a server that "
-         "wants TLS?",
+         "needs TLS?",
          w->server->name, w->asked, how ? link_error() : "end of stream");
 }
 

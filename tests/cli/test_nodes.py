@@ -151,9 +151,10 @@ def line(host='a', begin=(0, 0, 0, 0), end=(10, 0, 0, 0), own=0.0, cpus=4,
          **scan):
     scan = {'launcher': 0.0, 'kernel': 0.0, 'seen': 0.0, 'busiest': [],
             **scan} if scan.pop('scanned', True) else {}
-    told = {'cpus': cpus, 'begin': begin, 'end': end, 'own': own,
+    reported = {'cpus': cpus, 'begin': begin, 'end': end, 'own': own,
             'scanned': bool(scan), **scan}
-    return f'plumbline-rank {host}\nplumbline-node {host} {json.dumps(told)}\n'
+    return (f'plumbline-rank {host}\n'
+            f'plumbline-node {host} {json.dumps(reported)}\n')
 
 
 def seen(*lines):
@@ -268,9 +269,9 @@ def test_what_others_did_is_recorded_and_judged(faulty, tmp_path):
     assert 'steal_cpu' in {r['metric'] for r in faulty.records}
 
     shutil.rmtree(faulty.tmp / 'perflogs')
-    said = measured('0.05')
+    output = measured('0.05')
     assert {r['result'] for r in faulty.records} == {'inconclusive'}
-    assert 'other programs used' in said and 'busyneighbour (' in said
+    assert 'other programs used' in output and 'busyneighbour (' in output
     assert 'latency' in {r['metric'] for r in faulty.records}
 
 
@@ -385,9 +386,14 @@ def test_the_observer_tells_time_and_exit_code(observe):
     done = run(observe, 'sh', '-c', 'exit 3')
     text, = (ln for ln in done.stderr.splitlines()
              if ln.startswith('plumbline-node'))
-    told = json.loads(text.split(' ', 2)[2])
-    assert told['rc'] == 3 == done.returncode
-    assert began - 1 < told['clock'][0] <= told['clock'][1] < time.time() + 1
+    message = json.loads(text.split(' ', 2)[2])
+    assert message['rc'] == 3 == done.returncode
+    assert (
+        began - 1
+        < message['clock'][0]
+        <= message['clock'][1]
+        < time.time() + 1
+    )
     text = run(observe, 'sh', '-c', 'kill -SEGV $$').stderr
     assert '"rc": 139' in text
 

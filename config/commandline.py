@@ -52,10 +52,10 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args: Sequence[str] | None = None,  # type: ignore[override]
                    namespace: Any = None) -> argparse.Namespace:
-        found, unknown = self.parse_known_args(args, namespace)
+        known, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            found.parser.refuse(unknown[0])
-        return found
+            known.parser.refuse(unknown[0])
+        return known
 
     def refuse(self, word: str) -> NoReturn:
         """Ends with exit code 2 because of a word that is not known."""

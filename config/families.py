@@ -164,10 +164,10 @@ def origin(extras: Mapping[str, Any], program: str, family: str) -> Row:
     :returns: empty where the environment does not have it
     """
     family = offering(program, family)
-    told = extras.get('programs', {}).get(family)
-    if told is None and families()[family].sources[:1] == ['embedded']:
+    reason = extras.get('programs', {}).get(family)
+    if reason is None and families()[family].sources[:1] == ['embedded']:
         return {'source': 'embedded'}
-    return dict(told or {})
+    return dict(reason or {})
 
 
 def load(checks: Path, shared: Mapping[str, Row]) -> dict[str, Family]:
@@ -176,7 +176,7 @@ def load(checks: Path, shared: Mapping[str, Row]) -> dict[str, Family]:
     :param shared: metrics that all of them may name
     :raises FamilyError: also where two of them have one name for two things
     """
-    found: dict[str, Family] = {}
+    families_by_name: dict[str, Family] = {}
     taken: dict[tuple[str, str], Path] = {}
     for path in sorted(checks.glob(f'*/{FILE}')):
         data, wrong = _checked(path, shared)
@@ -191,8 +191,8 @@ def load(checks: Path, shared: Mapping[str, Row]) -> dict[str, Family]:
                         path, data, [key, name], f'{_short(other)} has this '
                         f'name, too; one name has one meaning: {advice}'))
         _raise_first(wrong)
-        found[path.parent.name] = _family(path, data)
-    return found
+        families_by_name[path.parent.name] = _family(path, data)
+    return families_by_name
 
 
 def faults(path: Path, shared: Mapping[str, Row]) -> list[str]:
@@ -242,8 +242,8 @@ def _short(path: Path) -> str:
 
 def _fault(path: Path, data: Any, keys: Iterable[Any], reason: str
            ) -> FamilyError:
-    found = schema.fault(_short(path), data, keys, reason)
-    return FamilyError(found.file, found.line, found.reason)
+    fault = schema.fault(_short(path), data, keys, reason)
+    return FamilyError(fault.file, fault.line, fault.reason)
 
 
 def _raise_first(faults: list[FamilyError]) -> None:

@@ -277,19 +277,19 @@ def no_reference(family: str, entry: Mapping[str, Any],
     :returns: figure -> about how many more runs until it has a tolerance; 0:
         no number would do; None: the entry does not say so, which is a fault.
     """
-    said = entry.get('$no_reference', {})
-    there = {*further, *(f for f in (*entry, *said) if f[0] != '$')}
+    more_sessions = entry.get('$no_reference', {})
+    there = {*further, *(f for f in (*entry, *more_sessions) if f[0] != '$')}
     if family not in table():
         return {}
-    found: dict[str, int | None] = {}
+    missing: dict[str, int | None] = {}
     for metric in sorted(judged(family, map(metrics.split, there))):
         both = [f for f in (metric, instead(family, metric)) if f]
         if not any(has_tolerance(entry.get(f)) for f in both):
-            needs = [said[f] for f in both if f in said]
+            needs = [more_sessions[f] for f in both if f in more_sessions]
             # 0 means never: takes the one of the two that can get a tolerance.
-            found[metric] = min(filter(None, needs), default=0) \
+            missing[metric] = min(filter(None, needs), default=0) \
                 if needs else _judged_since(entry, both)
-    return found
+    return missing
 
 
 def more_runs(number: int | None) -> str:

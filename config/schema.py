@@ -46,10 +46,10 @@ def faults(file: str, data: Any, name: str, part: str = ''
     :param name: of the schema: config/schemas/NAME.yaml
     :param part: of its `$defs`; '': the whole schema
     """
-    found = [(error.validator in ('required', 'anyOf'), fault.line, fault)
+    errors = [(error.validator in ('required', 'anyOf'), fault.line, fault)
              for error in _validator(name, part).iter_errors(data)
              for fault in _of_error(file, data, error)]
-    return [fault for *_, fault in sorted(found, key=lambda row: row[:2])]
+    return [fault for *_, fault in sorted(errors, key=lambda row: row[:2])]
 
 
 def fault(file: str, data: Any, path: Iterable[Any], reason: str

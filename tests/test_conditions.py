@@ -74,11 +74,11 @@ def decimal_comma(tmp_path_factory) -> dict[str, str]:
                            folder / 'de_DE.UTF-8'], capture_output=True)
     if done.returncode:
         skip_missing('de_DE', 'no definition of the locale de_DE')
-    found = {'LC_ALL': 'de_DE.UTF-8', 'LOCPATH': str(folder)}
+    result = {'LC_ALL': 'de_DE.UTF-8', 'LOCPATH': str(folder)}
     assert ',' in subprocess.run(
-        ['bash', '-c', 'printf %.1f 1'], env={**os.environ, **found},
+        ['bash', '-c', 'printf %.1f 1'], env={**os.environ, **result},
         text=True, capture_output=True).stdout
-    return found
+    return result
 
 
 @pytest.mark.parametrize('start', ['plumb', 'reframe'])

@@ -229,8 +229,8 @@ def test_the_search_for_what_is_true_here_alone_finds_it(tmp_path):
         path.touch()
     git('init', '-q', folder=root)
     git('add', '-f', '.', folder=root)
-    found = only_true_here(root, work)
-    assert {name: why.split(':')[0] for name, why in found.items()} == {
+    result = only_true_here(root, work)
+    assert {name: why.split(':')[0] for name, why in result.items()} == {
         'bin/reframe': 'is a link into one machine',
         'bin/plumb': 'is made by set-up',
         'docs/out': 'is a link out of the repository',
@@ -268,11 +268,11 @@ def below_root(node: ast.AST) -> Path | None:
 
 
 def test_what_a_bench_names_in_the_repository_is_there():
-    lost = [f'{path.name}:{node.lineno}: {found}'
+    lost = [f'{path.name}:{node.lineno}: {result}'
             for path in sorted((ROOT / 'bench').glob('*.py'))
             for node in ast.walk(ast.parse(path.read_text()))
-            if (found := below_root(node)) and not found.exists()
-            and not found.is_relative_to(ROOT / '.plumbline')]
+            if (result := below_root(node)) and not result.exists()
+            and not result.is_relative_to(ROOT / '.plumbline')]
     assert not lost
 
 
@@ -341,14 +341,14 @@ def test_no_code_but_its_own_knows_a_family_by_name():
             own = path.relative_to(ROOT).parts[1]
             if folder == 'checks' and own in families.families():
                 # The library that a program uses may be called like a family.
-                found = families_named_in(path) - {own, 'nccl'}
+                result = families_named_in(path) - {own, 'nccl'}
             else:
-                found = families_named_in(path)
+                result = families_named_in(path)
             if name.startswith(COMMON):
-                found |= parts_named_in(path)
-            found -= NAMED.get(name, {}).keys()
-            if found:
-                bad[name] = found
+                result |= parts_named_in(path)
+            result -= NAMED.get(name, {}).keys()
+            if result:
+                bad[name] = result
     assert not bad, ('ask config.families; what it does not say yet is a key '
                      'of family.yaml')
 
@@ -381,31 +381,33 @@ any('osu_alltoall' in env.get('features', ()) for env in environments)
 def lacks(root: Path, name: str) -> list[str]:
     """What a family lacks, a line each: where, and what to write there."""
     folder, tests = root / 'checks' / name, root / 'tests' / name
-    said = families.faults(folder / families.FILE, families.shared_metrics())
+    output = families.faults(folder / families.FILE, families.shared_metrics())
     if not (folder / 'README.md').is_file():
-        said.append(f'checks/{name}/README.md: write what it measures, what '
+        output.append(f'checks/{name}/README.md: write what it measures, what '
                     'its figures tell an operator, what usually breaks it')
     code = sorted(folder.glob('*.py'))
     if not code:
-        return said
+        return output
     if not list(tests.glob('test_*.py')):
-        said.append(f'tests/{name}/test_{name}.py: write tests of its parser '
-                    'and checks')
+        output.append(
+            f'tests/{name}/test_{name}.py: write tests of its parser '
+            'and checks'
+        )
     for path in code:
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef) and node.name[0] != '_' \
                     and not ast.get_docstring(node):
-                said.append(f'checks/{name}/{path.name}:{node.lineno}: '
+                output.append(f'checks/{name}/{path.name}:{node.lineno}: '
                             f'class {node.name}: write under it what it '
                             'measures: """..."""')
     data = yaml.safe_load((folder / families.FILE).read_text()) or {}
     parsers = data.get('parsers') or {}
     if name not in parsers:
-        said.append(f'checks/{name}/{families.FILE}: parsers: write '
+        output.append(f'checks/{name}/{families.FILE}: parsers: write '
                     f'parsers: {{{name}: parser}}, and checks/{name}/'
                     'parser.py with parse(text)')
     if not any(p.is_file() for p in (tests / 'golden').rglob('*')):
-        said.append(f'tests/{name}/golden/: put what its programs really '
+        output.append(f'tests/{name}/golden/: put what its programs really '
                     'printed there; tests/checks/test_parser_mutations.py '
                     'damages copies of it')
     settings = (root / 'pyproject.toml').read_text()
@@ -415,15 +417,15 @@ def lacks(root: Path, name: str) -> list[str]:
         path = f'checks/{name}/{module}.py'
         if not any(fnmatch.fnmatch(path, glob) or path.startswith(f'{glob}/')
                    for glob in globs):
-            said.append(f'pyproject.toml: [tool.mypy] files: write "{path}"')
-    return said
+            output.append(f'pyproject.toml: [tool.mypy] files: write "{path}"')
+    return output
 
 
 @pytest.mark.parametrize('name', sorted(
     path.parent.name for path in families.CHECKS.glob('*/family.yaml')))
 def test_a_family_lacks_nothing(name):
-    said = lacks(ROOT, name)
-    assert not said, '\n'.join(said)
+    output = lacks(ROOT, name)
+    assert not output, '\n'.join(output)
 
 
 def test_every_family_that_is_parsed_has_damaged_copies():
@@ -444,7 +446,7 @@ def test_each_thing_that_a_family_lacks_is_a_line_that_says_what_to_write(
     (folder / 'animals.py').touch()
     (folder / families.FILE).write_text(
         'title: Animals\nsources: [embedded]\nparsers: {zoos: animals}\n')
-    said = lacks(tmp_path, 'zoo')
+    output = lacks(tmp_path, 'zoo')
     for words in (
             "family.yaml:1: judged is missing; write 'judged: []'",
             "family.yaml:1: headline is missing; write 'headline: [NAME]'",
@@ -455,9 +457,9 @@ def test_each_thing_that_a_family_lacks_is_a_line_that_says_what_to_write(
             'tests/zoo/golden/: put what its programs really printed',
             'pyproject.toml: [tool.mypy] files: write "checks/zoo/animals.py"'
     ):
-        [line] = [line for line in said if words in line]
+        [line] = [line for line in output if words in line]
         assert '\n' not in line
-    assert len(said) == 8
+    assert len(output) == 8
 
 
 def test_what_all_have_is_short():
@@ -482,5 +484,5 @@ def test_the_linter_is_content():
 
 
 def test_types_are_right(types_checked):
-    code, said = types_checked
-    assert code == 0, said
+    code, output = types_checked
+    assert code == 0, output

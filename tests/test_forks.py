@@ -56,14 +56,14 @@ def told(suite, name, forked, start):
     done = start({**os.environ, **suite.variables, 'ROOT': str(ROOT),
                   'PROBE': str(probe),
                   'PLUMBLINE_TEST_FORKS': 'yes' if forked else 'no'})
-    found = {path.suffix: json.loads(path.read_text()) for path in
+    result = {path.suffix: json.loads(path.read_text()) for path in
              suite.tmp.glob(f'{name}.*')}
-    for one in found.values():
+    for one in result.values():
         # The mark itself, and where ReFrame lies: through which link.
         for variable in ('PLUMBLINE_TEST_FORKS', 'PROBE', '_',
                          'RFM_INSTALL_PREFIX'):
             one['env'].pop(variable, None)
-    return done, found
+    return done, result
 
 
 @pytest.mark.strict

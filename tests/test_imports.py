@@ -26,13 +26,13 @@ Graph = Mapping[str, Set[str]]
 def circles(graph: Graph) -> list[list[str]]:
     """Strongly connected parts of more than one module, each sorted."""
     def reached(start: str) -> set[str]:
-        found: set[str] = set()
+        result: set[str] = set()
         todo = [start]
         while todo:
-            more = graph.get(todo.pop(), set()) - found
-            found |= more
+            more = graph.get(todo.pop(), set()) - result
+            result |= more
             todo += more
-        return found
+        return result
 
     below = {name: reached(name) for name in graph}
     return sorted({tuple(sorted(
@@ -153,7 +153,7 @@ def test_c_headers_include_one_way():
 def test_headers_that_include_each_other_are_found(tmp_path):
     for name, other in (('a', 'b'), ('b', 'a'), ('c', 'a')):
         (tmp_path / f'{name}.h').write_text(f'#include "{other}.h"\n')
-    assert [[Path(name).name for name in found] for found in circles(
+    assert [[Path(name).name for name in item] for item in circles(
         include_graph(tmp_path))] == [['a.h', 'b.h']]
 
 

@@ -102,13 +102,13 @@ def dry_run(suite):
 
 
 def reruns(suite):
-    found = Session(suite, '--reruns=1').records
-    assert sum(r['metric'] == 'wall_time' for r in found) == 2
+    result = Session(suite, '--reruns=1').records
+    assert sum(r['metric'] == 'wall_time' for r in result) == 2
 
 
 def repetition(suite):
-    found = Session(suite, '--repeat=2').records
-    assert len({r['case'] for r in found}) == 2
+    result = Session(suite, '--repeat=2').records
+    assert len({r['case'] for r in result}) == 2
 
 
 def duration(suite):

@@ -53,10 +53,10 @@ def tests(tmp_path, capfd, monkeypatch):
 
 
 def test_what_passes_alone_is_unstable_and_no_failure(tests):
-    code, said = tests(LUCK)
-    assert code == 0, said
-    assert '2 failed, 1 passed' in said and '2 passed' in said
-    assert sorted(said.splitlines()[-2:]) == [
+    code, output = tests(LUCK)
+    assert code == 0, output
+    assert '2 failed, 1 passed' in output and '2 passed' in output
+    assert sorted(output.splitlines()[-2:]) == [
         'unstable: failed beside the others, passed alone: '
         f'test_it.py::test_luck[{word}]' for word in ('a b', 'latency@8B')]
 
@@ -64,8 +64,8 @@ def test_what_passes_alone_is_unstable_and_no_failure(tests):
 @pytest.mark.parametrize('again', ['assert word == "a b"',
                                    'pytest.skip("not today")'])
 def test_what_does_not_pass_alone_is_a_failure(tests, again):
-    code, said = tests(LUCK, again)
-    assert code == 1 and 'again, alone' in said and 'unstable' not in said
+    code, output = tests(LUCK, again)
+    assert code == 1 and 'again, alone' in output and 'unstable' not in output
 
 
 @pytest.mark.parametrize('text', [
@@ -73,14 +73,14 @@ def test_what_does_not_pass_alone_is_a_failure(tests, again):
     LUCK.replace('assert not BESIDE', 'if BESIDE: os.kill(os.getpid(), 9)'),
     LUCK + '    no Python\n'], ids=['many', 'a crash', 'nothing collected'])
 def test_what_luck_does_not_explain_is_not_run_again(tests, text):
-    code, said = tests(text)
-    assert code == 1 and 'again, alone' not in said
-    assert 'unstable' not in said
+    code, output = tests(text)
+    assert code == 1 and 'again, alone' not in output
+    assert 'unstable' not in output
 
 
 def test_all_good_says_nothing_more(tests):
-    code, said = tests('def test_good(): pass\n')
-    assert code == 0 and 'again' not in said and '1 passed' in said
+    code, output = tests('def test_good(): pass\n')
+    assert code == 0 and 'again' not in output and '1 passed' in output
 
 
 #: Runs pytest as `./plumb selftest` does.
@@ -108,11 +108,11 @@ def test_who_ends_it_ends_what_the_tests_started(tmp_path, number, shell):
             ['sh', '-c', shell, 'sh', sys.executable, '-c', CALL,
              *nested_tests(tmp_path, SLOW), '-s', '-n0', str(tmp_path)],
             cwd=ROOT, text=True, stdout=subprocess.PIPE) as running:
-        said = iter(running.stdout)
-        while 'started' not in next(said):
+        output = iter(running.stdout)
+        while 'started' not in next(output):
             pass
         running.send_signal(number)
-        text = ''.join(said)
+        text = ''.join(output)
         assert 'stopped' in text and '1 passed' not in text
 
 
@@ -141,11 +141,11 @@ def test_the_terminal_interrupts_once(tmp_path):
         os.execv(sys.executable, [sys.executable, '-c', CALL, sys.executable,
                                   str(program)])
     with open(terminal, 'r+b', buffering=0) as screen:
-        said = b''
-        for wanted, typed in ((b'ready', b'\x03'), (b'interrupted', b'\n'),
+        output = b''
+        for expected, typed in ((b'ready', b'\x03'), (b'interrupted', b'\n'),
                               (b'times', b'')):
-            while wanted not in said:
-                said += screen.read(100)
+            while expected not in output:
+                output += screen.read(100)
             screen.write(typed)
     os.waitpid(pid, 0)
-    assert b'1 times' in said, said
+    assert b'1 times' in output, output

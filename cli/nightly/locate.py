@@ -48,7 +48,7 @@ NOT_BEGUN = ('build', 'cancelled', 'dependency', 'missing', 'setup',
 Case = Mapping[str, Any]
 
 
-class Wanted(NamedTuple):
+class Target(NamedTuple):
     """What to measure, where."""
     #: Of the site's configuration.
     partition: Mapping[str, Any]
@@ -69,7 +69,7 @@ def options(site: str, **given: Any) -> argparse.Namespace:
     return argparse.Namespace(**{**known, **given})
 
 
-class Searched(NamedTuple):
+class SearchResult(NamedTuple):
     """What a search has found."""
     #: None: nothing was measured.
     located: Located | None
@@ -82,10 +82,10 @@ class Searched(NamedTuple):
 
 def locate(args: argparse.Namespace) -> int:
     """The command."""
-    return _concluded(args, *searched(args))
+    return _report_result(args, *search_slow_nodes(args))
 
 
-def searched(args: argparse.Namespace) -> Searched:
+def search_slow_nodes(args: argparse.Namespace) -> SearchResult:
     """Measures pairs until it is known what is slow.
 
     :raises SetupError: it cannot be done with these options, or here
@@ -98,15 +98,15 @@ def searched(args: argparse.Namespace) -> Searched:
     folder = commands.site_folder(args.site)
     known = argparse.Namespace(**{
         **vars(args), 'mode': 'full', 'bringup': True, 'wait': True})
-    with commands.prepared(known) as work:
-        wanted = wish(args, folder, work)
-        there = nodes_of(wanted.partition, args.nodes)
+    with commands.prepare(known) as work:
+        target = select_target(args, folder, work)
+        there = nodes_of(target.partition, args.nodes)
         try:
             search = Search(
                 there, 'higher', above=_above(folder),
                 slowdown=args.slowdown / 100, every=args.all_pairs)
         except ValueError as err:
-            raise SetupError(f'partition {wanted.partition["name"]}: {err}: '
+            raise SetupError(f'partition {target.partition["name"]}: {err}: '
                              'see --nodes') from None
         place = _place()
         work = work._replace(
@@ -116,26 +116,30 @@ def searched(args: argparse.Namespace) -> Searched:
             # would be most of the time of many short jobs.
             options=['-Sbringup=1', '-Svalidates=0',
                      f'-Srepetitions={args.repetitions}', *args.reframe])
-        say(f'{wanted.case["check"]} {wanted.case["params"]} on '
-            f'{wanted.case["where"]}, {len(search.nodes)} nodes')
-        return Searched(*_measured(
-            search, work, wanted, args.parallel
-            or int(wanted.partition.get('max_jobs') or 8)), place)
+        say(f'{target.case["check"]} {target.case["params"]} on '
+            f'{target.case["where"]}, {len(search.nodes)} nodes')
+        return SearchResult(*_measure_pairs(
+            search, work, target, args.parallel
+            or int(target.partition.get('max_jobs') or 8)), place)
 
 
 # ------------------------------------------------- what to measure, where
 
-def wish(args: argparse.Namespace, folder: Path, work: commands.Work
-         ) -> Wanted:
+def select_target(args: argparse.Namespace, folder: Path, work: commands.Work
+         ) -> Target:
     """The partition and the case: those that were named, else those of what
     regressed, else the only ones that there are.
 
     :raises SetupError: not to be told, or none that could be measured
     """
-    found = _verdict(work)
+    current_verdict = _verdict(work)
     system = work.system['name']
-    worse = [(line, member) for line in (found.regressions if found else ())
-             for member in line.members if member.system == system]
+    worse = [
+        (line, member)
+        for line in (current_verdict.regressions if current_verdict else ())
+        for member in line.members
+        if member.system == system
+    ]
     partition = partition_of(
         work.system, args.partition, [one.partition for _, one in worse])
     name = partition['name']
@@ -151,7 +155,7 @@ def wish(args: argparse.Namespace, folder: Path, work: commands.Work
         say(f'after the regressions of {name}: ./plumb verdict')
     before = [line.before for line, _ in worse
               if line.case == case['hash'] and line.metric == metric]
-    return Wanted(partition, case, metric, before[0] if before else None)
+    return Target(partition, case, metric, before[0] if before else None)
 
 
 def _verdict(work: commands.Work) -> Verdict | None:
@@ -199,7 +203,7 @@ def partition_of(system: Mapping[str, Any], name: str | None,
     return known[name]
 
 
-def case_of(cases: Iterable[Case], where: str, wanted: str | None,
+def case_of(cases: Iterable[Case], where: str, hash_prefix: str | None,
             metric: str | None, worse: Iterable[str]) -> tuple[Case, str]:
     """The case to measure pairs with, and the metric that is looked at.
 
@@ -211,14 +215,15 @@ def case_of(cases: Iterable[Case], where: str, wanted: str | None,
     :raises SetupError: there is none
     """
     two = [case for case in cases if case['nodes'] == 2]
-    if wanted is not None:
-        found = [case for case in two if case['hash'].startswith(
-            wanted.removeprefix('/'))]
-        if not found:
+    if hash_prefix is not None:
+        matches = [case for case in two if case['hash'].startswith(
+            hash_prefix.removeprefix('/'))]
+        if not matches:
             raise SetupError(
-                f'no case {wanted!r} of two nodes on {where}: the hashes are '
-                f'in `./plumb run --site ... -l` and in the verdict')
-        return found[0], metric or found[0]['link']
+                f'{where} has no test case of two nodes with a hash '
+                f'{hash_prefix!r}...; `./plumb run --site SITE -l` lists them'
+            )
+        return matches[0], metric or matches[0]['link']
     links = [case for case in two if case['link']]
     names = list(dict.fromkeys(case['link'] for case in links))
     if not links:
@@ -232,29 +237,29 @@ def case_of(cases: Iterable[Case], where: str, wanted: str | None,
     return next(case for case in links if case['link'] == metric), metric
 
 
-def nodes_of(partition: Mapping[str, Any], wanted: str | None) -> list[str]:
+def nodes_of(partition: Mapping[str, Any], host_list: str | None) -> list[str]:
     """The nodes to look at: those that were named, or all of the partition;
     of both, those that Slurm could give.
 
     :raises SetupError: Slurm cannot be asked, or it cannot be told which
     """
     name = partition['name']
-    there, place = nodes.of_access(
+    there, place = nodes.nodes_of_access(
         map(str, partition.get('access', ())), name)
-    if wanted is None:
+    if host_list is None:
         if place.chooses:
             raise SetupError(
                 f'the access of {name} has {place.chooses[0]}: which nodes '
                 'that leaves is not known here, name them with --nodes')
         names = list(there)
     else:
-        names = list(dict.fromkeys(expanded(wanted)))
+        names = list(dict.fromkeys(expanded(host_list)))
         if lost := [one for one in names if one not in there]:
             raise SetupError(f'no node {", ".join(lost)} among those that '
                              f'Slurm gives to jobs of {name}')
-    gone = [str(there[one]) for one in names if not there[one].usable]
-    if gone:
-        say(f'left out, for Slurm gives them to no job: {", ".join(gone)}')
+    unusable = [str(there[one]) for one in names if not there[one].usable]
+    if unusable:
+        say(f'left out, for Slurm gives them to no job: {", ".join(unusable)}')
     return [one for one in names if there[one].usable]
 
 
@@ -291,12 +296,12 @@ def _place() -> Path:
 
 # ------------------------------------------------- measuring
 
-def _measured(search: Search, work: commands.Work, wanted: Wanted,
+def _measure_pairs(search: Search, work: commands.Work, target: Target,
               parallel: int) -> tuple[Located | None, str, int]:
     """Measures until nothing is left that another pair could decide."""
     better = unit = why = ''
-    where, _, environ = wanted.case['where'].partition('+')
-    only = [(where, environ, wanted.case['hash'])]
+    where, _, environ = target.case['where'].partition('+')
+    only = [(where, environ, target.case['hash'])]
     while rounds := search.ahead():
         jobs = sum(map(len, rounds))
         say(f'{jobs} job{"s" * (jobs > 1)} in {len(rounds)} '
@@ -306,23 +311,30 @@ def _measured(search: Search, work: commands.Work, wanted: Wanted,
         with tempfile.NamedTemporaryFile('w', suffix='.json') as pins:
             json.dump({'rounds': rounds, 'parallel': parallel}, pins)
             pins.flush()
-            ended = commands.measured(
+            ended = commands.measure(
                 work, f'--system={work.system["name"]}:{where}', '-r', '-q',
                 only=only, variables={pinned.VARIABLE: pins.name})
         if ended.plan is None:
-            return None, '', commands.zero_cases(ended)
-        found = results(ended.plan, work.perflogs, wanted.metric)
-        if found.better:
-            better, unit = found.better, found.unit
+            return None, '', commands.report_zero_cases(ended)
+        results_of_round = results(ended.plan, work.perflogs, target.metric)
+        if results_of_round.better:
+            better, unit = results_of_round.better, results_of_round.unit
             search.better = better
-        for pair, metric in found.metrics:
+        for pair, metric in results_of_round.metrics:
             search.add(pair, metric)
-        why = (f'ended by {ended.ended_by}' if ended.ended_by else found.idle
-               or ('' if better else
-                   f'no pair has a figure of {wanted.metric or "this case"}'))
+        why = (
+            f'ended by {ended.ended_by}'
+            if ended.ended_by
+            else results_of_round.idle
+            or (
+                ''
+                if better
+                else f'no pair has a figure of {target.metric or "this case"}'
+            )
+        )
         if why:
             break
-    return search.located(unit, wanted.expected), why, int(bool(why))
+    return search.located(unit, target.expected), why, int(bool(why))
 
 
 class Results(NamedTuple):
@@ -345,31 +357,39 @@ def results(plan: Plan, folder: str, metric: str) -> Results:
     for fault in faults:
         say(str(fault))
     frame = frame[frame['run'] == plan.run]
-    found: list[tuple[Pair, float | None]] = []
+    pair_values: list[tuple[Pair, float | None]] = []
     better = unit = ''
     idle: list[str] = []
     for case in plan.cases:
         nodes = pinned.nodes_of(case['name'])
         pair = nodes[0], nodes[1]
-        mine = frame[frame['case'] == case['case']]
-        ran = set(' '.join(map(str, mine['nodes'].unique())).split())
+        rows = frame[frame['case'] == case['case']]
+        ran = set(' '.join(map(str, rows['nodes'].unique())).split())
         if ran and ran != set(pair):
             raise SetupError(
                 f'the job of {"-".join(pair)} ran on '
                 f'{", ".join(sorted(ran))}: Slurm did not keep to '
                 '--nodelist; is a plugin of the site in its way?')
-        guards = sorted(set(map(str, mine['guard'].unique())) - {''})
-        if pair_value := metric_of(mine, case['family'], metric):
+        guards = sorted(set(map(str, rows['guard'].unique())) - {''})
+        if pair_value := metric_of(rows, case['family'], metric):
             value, better, unit = pair_value
-            found.append((pair, value))
-        elif mine.empty or set(guards) & set(NOT_BEGUN):
+            pair_values.append((pair, value))
+        elif rows.empty or set(guards) & set(NOT_BEGUN):
             idle += guards or ['without a record']
         elif guards:
             say(f'{"-".join(pair)} failed: {", ".join(guards)}')
-            found.append((pair, None))
-    return Results(found, better, unit, '' if found or not idle else (
-        f'no pair was measured ({", ".join(dict.fromkeys(idle))}): the '
-        'lines above say why'))
+            pair_values.append((pair, None))
+    return Results(
+        pair_values,
+        better,
+        unit,
+        ''
+        if pair_values or not idle
+        else (
+            f'no pair was measured ({", ".join(dict.fromkeys(idle))}): the '
+            'lines above say why'
+        ),
+    )
 
 
 def metric_of(rows: pd.DataFrame, family: str, metric: str
@@ -383,12 +403,12 @@ def metric_of(rows: pd.DataFrame, family: str, metric: str
     if rows.empty:
         return None
     rows = rows[rows['repetition'] == rows['repetition'].min()]
-    found = [(str(metric), judged.position(point)) for metric, point
+    values = [(str(metric), judged.position(point)) for metric, point
                in zip(rows['metric'], rows['point'], strict=True)]
-    names = [judged.key(*one) for one in found]
-    wanted = judged.judged(family, found)
+    names = [judged.key(*one) for one in values]
+    metric_name = judged.judged(family, values)
     order = [rule['metric'] for rule in families.families()[family].judged]
-    for name in sorted(wanted, key=lambda one: order.index(
+    for name in sorted(metric_name, key=lambda one: order.index(
             judged.split(one)[0])):
         if metric in ('', judged.split(name)[0]):
             row = rows.iloc[names.index(name)]
@@ -398,7 +418,7 @@ def metric_of(rows: pd.DataFrame, family: str, metric: str
 
 # ------------------------------------------------- telling
 
-def _concluded(args: argparse.Namespace, located: Located | None, why: str,
+def _report_result(args: argparse.Namespace, located: Located | None, why: str,
                code: int, place: Path) -> int:
     """Prints and writes the verdict; the exit code."""
     if located is None:

@@ -41,48 +41,51 @@ CHOOSES = ('-J', '--job-option', '--distribute', '--flex-alloc')
 
 def nightly(args: argparse.Namespace) -> int:
     """The command."""
-    _are_sound(args)
+    _check_options(args)
     folder = commands.site_folder(args.site)
     if args.print:
         print(KINDS[args.print](args), end='')
         return 0
-    found = Summary(folder.name, time.time(), args.max_node_age)
+    summary = Summary(folder.name, time.time(), args.max_node_age)
     path = overlap.place(folder.name)
     try:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(overlap.alone(path, args.hours, found.note,
-                                              found.began))
+            stack.enter_context(
+                overlap.hold_lock(
+                    path, args.hours, summary.note, summary.began
+                )
+            )
             stack.enter_context(calibrate.interruptible())
-            stack.enter_context(limited(args.hours, found))
-            overlap.sweep(path, found.note)
+            stack.enter_context(limited(args.hours, summary))
+            overlap.end_leftovers(path, summary.note)
             os.environ[overlap.MARK] = str(path)
-            work = stack.enter_context(commands.prepared(args))
+            work = stack.enter_context(commands.prepare(args))
             if any(part['scheduler'] in SLURM
                    for part in work.system['partitions']) \
                     and shutil.which('squeue'):
-                overlap.cancel_orphans(folder.name, found.note)
+                overlap.cancel_orphans(folder.name, summary.note)
             session.remove_nightly_sessions(
                 folder.name, args.keep_sessions - 1
             )
-            found.nightly_session = run_id.new()
+            summary.nightly_session = run_id.new()
             NightlySession(work._replace(nightly_session=session.NightlySession(
-                folder.name, found.nightly_session)), args, found).go()
+                folder.name, summary.nightly_session)), args, summary).go()
     except KeyboardInterrupt:
-        found.ended_by = found.ended_by or 'ended by a signal'
+        summary.ended_by = summary.ended_by or 'ended by a signal'
     except Exception as err:
         # Nobody looks on: what went wrong is in the mail, too.
-        found.usage = isinstance(err, SetupError)
-        found.broken = str(err) if found.usage else \
+        summary.usage = isinstance(err, SetupError)
+        summary.broken = str(err) if summary.usage else \
             f'{type(err).__name__}: {err}'
         with contextlib.suppress(OSError):
-            found.write(args.mail, args.webhook, args.to)
+            summary.write(args.mail, args.webhook, args.to)
         raise
-    print('', *found.lines(), sep='\n', flush=True)
-    found.write(args.mail, args.webhook, args.to)
-    return found.code
+    print('', *summary.lines(), sep='\n', flush=True)
+    summary.write(args.mail, args.webhook, args.to)
+    return summary.code
 
 
-def _are_sound(args: argparse.Namespace) -> None:
+def _check_options(args: argparse.Namespace) -> None:
     """Refuses what makes no night.
 
     :raises SetupError: why, and what to write
@@ -102,10 +105,10 @@ def _are_sound(args: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def limited(hours: float, found: Summary) -> Iterator[None]:
+def limited(hours: float, summary: Summary) -> Iterator[None]:
     """Ends what runs, as SIGTERM does, when the time is over."""
     def over(number: int, frame: Any) -> None:
-        found.ended_by = f'its {hours:g} h were over (--hours)'
+        summary.ended_by = f'its {hours:g} h were over (--hours)'
         os.kill(os.getpid(), signal.SIGTERM)
     before = signal.signal(signal.SIGALRM, over)
     signal.setitimer(signal.ITIMER_REAL, 3600 * hours)
@@ -120,8 +123,8 @@ class NightlySession:
     """The sessions of a night, one after the other."""
 
     def __init__(self, work: commands.Work, args: argparse.Namespace,
-                 found: Summary) -> None:
-        self.work, self.found = work, found
+                 summary: Summary) -> None:
+        self.work, self.summary = work, summary
         self.max_node_age: int = args.max_node_age
         self.mode: str = args.mode
         #: After a regression of several nodes: look for the one.
@@ -144,33 +147,36 @@ class NightlySession:
         """All of the night; what there is to say is in `found` then."""
         try:
             self.read()
-            self.look_at_nodes()
+            self.find_due_nodes()
             first = self.measure('the cases of the night')
             if first is None or first.plan is None:
-                if first is not None and not self.found.ended_by:
-                    commands.zero_cases(first)
-                    self.found.broken = ('nothing was measured; its log says '
-                                         'why')
-                    self.found.usage = first.code == 2
+                if first is not None and not self.summary.ended_by:
+                    commands.report_zero_cases(first)
+                    self.summary.broken = (
+                        'nothing was measured; its log says why'
+                    )
+                    self.summary.usage = first.code == 2
                 return
             self.plan = first.plan
             assert self.frame is not None
             rows = account.rows(first.plan, self.frame, first.cases)
             self.first = results.of_session(self.frame, first.plan.run)
-            self.found.names = account.display_names(first.plan)
-            self.found.cases = len(rows)
-            self.found.waiting = sum(one.waits for one in rows.values())
-            left, self.found.never = ordering.told(self.plan)
+            self.summary.names = account.display_names(first.plan)
+            self.summary.cases = len(rows)
+            self.summary.waiting = sum(one.waits for one in rows.values())
+            left, self.summary.never = ordering.describe_left(self.plan)
             for line in left:
-                self.found.note(line)
+                self.summary.note(line)
             if first.code and not first.ended_by and not any(
                     one.failed for one in self.first.values()):
-                self.found.broken = ('no case failed, and ReFrame did: its '
+                self.summary.broken = ('no case failed, and ReFrame did: its '
                                      'log says why')
             self.cover_nodes()
             self.measure_again()
         except KeyboardInterrupt:
-            self.found.ended_by = self.found.ended_by or 'ended by a signal'
+            self.summary.ended_by = (
+                self.summary.ended_by or 'ended by a signal'
+            )
         if self.plan is not None:
             self.conclude()
 
@@ -182,20 +188,20 @@ class NightlySession:
 
         :param cases: those that it is restricted to; None: all of the mode
         """
-        if self.found.ended_by:
+        if self.summary.ended_by:
             return None
         say(title)
         if cases is None:
-            with ordering.handed(ordering.of_nightly_session(
+            with ordering.known_in_file(ordering.of_nightly_session(
                     self.frame, self.mode)) as known:
-                ended = commands.measured(self.work, '-r', *options,
+                ended = commands.measure(self.work, '-r', *options,
                                           variables=known)
         else:
             # Quiet: the summary reports what failed.
-            ended = commands.measured(self.work, '-r', '-q', *options,
+            ended = commands.measure(self.work, '-r', '-q', *options,
                                       only=cases)
         if ended.ended_by:
-            self.found.ended_by = (self.found.ended_by
+            self.summary.ended_by = (self.summary.ended_by
                                    or f'ended by {ended.ended_by}')
         if ended.plan is not None:
             self.read()
@@ -206,24 +212,26 @@ class NightlySession:
         session; the page reports what is damaged."""
         self.frame = ordering.records(Path(self.work.perflogs), self.system)
         if self.frame is not None:
-            self.found.results = [*results.of_nightly_session(
-                self.frame, self.found.nightly_session).values()]
+            self.summary.results = [*results.of_nightly_session(
+                self.frame, self.summary.nightly_session).values()]
 
     # Nodes -----------------------------------------------------------------
 
-    def look_at_nodes(self) -> None:
+    def find_due_nodes(self) -> None:
         """Which nodes there are, and which are due."""
         if self.chooses:
-            self.found.note('nodes are chosen by the options after --')
+            self.summary.note('nodes are chosen by the options after --')
             return
-        self.pools, why = nodes.ask(self.work.system)
+        self.pools, why = nodes.find_pools(self.work.system)
         if why:
-            self.found.note(why)
+            self.summary.note(why)
         seen = {} if self.frame is None else nodes.last_measured(
             self.frame, self.system)
         for pool in self.distinct():
             if self.max_node_age:
-                self.due[pool.name] = nodes.due(pool, seen, self.max_node_age)
+                self.due[pool.name] = nodes.due_nodes(
+                    pool, seen, self.max_node_age
+                )
 
     def distinct(self) -> list[nodes.Pool]:
         """The pools, each once."""
@@ -238,7 +246,7 @@ class NightlySession:
             for group, cases in self.groups(pool):
                 self.measure(
                     f'nodes that are due: {" ".join(sorted(group))}', cases,
-                    nodes.only(group, [pool]))
+                    nodes.options_for_nodes(group, [pool]))
 
     def groups(self, pool: nodes.Pool
                ) -> list[tuple[frozenset[str], list[Key]]]:
@@ -246,21 +254,21 @@ class NightlySession:
         assert self.frame is not None
         this_session = self.measured_now()
         # They have changed since the night began.
-        now, _ = nodes.ask(self.work.system)
+        now, _ = nodes.find_pools(self.work.system)
         free = next((one for one in now.values() if one.name == pool.name),
                     pool)
         due = [n for n in self.due.get(pool.name, ())
                    if n not in this_session and n in free.idle]
-        mine = [name for name, one in self.pools.items() if one is pool]
+        names = [name for name, one in self.pools.items() if one is pool]
         cases, width = representatives(
-            [one for one in self.first.values() if one.partition in mine],
+            [one for one in self.first.values() if one.partition in names],
             ordering.times(self.frame[self.frame['run'] == self.plan.run],
                            max),
             len(free.idle))
         if not due or not cases:
             return []
         return [(group, cases)
-                for group in nodes.groups(due, free, width)]
+                for group in nodes.node_groups(due, free, width)]
 
     def measured_now(self) -> set[str]:
         if self.frame is None:
@@ -268,33 +276,40 @@ class NightlySession:
         seen = nodes.last_measured(self.frame, self.system)
         # Records have whole seconds.
         return {n for n, when in seen.items()
-                if when >= int(self.found.began)}
+                if when >= int(self.summary.began)}
 
-    def tell_of_nodes(self) -> None:
+    def summarise_nodes(self) -> None:
         """What the reader is to know of the nodes."""
         if not self.pools or self.frame is None:
             return
         this_session = self.measured_now()
         seen = nodes.last_measured(self.frame, self.system)
-        since = self.found.began - 86400 * (self.max_node_age + 0.5)
+        since = self.summary.began - 86400 * (self.max_node_age + 0.5)
         for pool in self.distinct():
-            self.found.nodes.append(Nodes(
-                pool.name, len(pool.usable), len(this_session & pool.usable),
-                [str(node) for node in pool.out],
-                sorted(set(self.due.get(pool.name, ())) - this_session),
-                nodes.late(pool, seen, since) if self.max_node_age and seen
-                else []))
+            self.summary.nodes.append(
+                Nodes(
+                    pool.name,
+                    len(pool.usable),
+                    len(this_session & pool.usable),
+                    [str(node) for node in pool.out],
+                    sorted(set(self.due.get(pool.name, ())) - this_session),
+                    nodes.late_nodes(pool, seen, since)
+                    if self.max_node_age and seen
+                    else [],
+                )
+            )
 
     # Failures --------------------------------------------------------------
 
     def measure_again(self) -> None:
         """Measures again what failed, and what was worse for one night."""
-        failed = [one for one in self.found.results
+        failed = [one for one in self.summary.results
                   if one.result in ('fail', 'not_run')]
-        if reruns.too_many(len(failed), self.found.cases):
-            self.found.note(
-                f'{len(failed)} of {self.found.cases} test cases failed: too '
-                'many for chance, none was measured again')
+        if reruns.too_many(len(failed), self.summary.cases):
+            self.summary.note(
+                f'{len(failed)} of {self.summary.cases} test cases failed: '
+                'too many for chance, none was measured again'
+            )
             return
         pools = {name: pool.usable for name, pool in self.pools.items()}
         sessions = reruns.plan([
@@ -304,9 +319,9 @@ class NightlySession:
         for number, one in enumerate(sessions[:reruns.MAX_SESSIONS], 1):
             some = [self.pools[name] for name in
                     {of.partition for of in one.of} & set(self.pools)]
-            options = (nodes.only(one.nodes, some)
+            options = (nodes.options_for_nodes(one.nodes, some)
                        if one.where == reruns.SAME else
-                       nodes.without(one.nodes, some)
+                       nodes.options_without_nodes(one.nodes, some)
                        if one.where == reruns.OTHER else [])
             keys = {of.planned for of in one.of}
             ended = self.measure(
@@ -316,29 +331,31 @@ class NightlySession:
                 break
         left = len(sessions) - reruns.MAX_SESSIONS
         if left > 0:
-            self.found.note(f'{left} more sessions would have measured '
+            self.summary.note(f'{left} more sessions would have measured '
                             'failures again: left out')
 
     def suspects(self, failed: Sequence[Result]
                  ) -> list[tuple[Result, int]]:
         """Cases that were worse tonight than they were, of which one night
         says too little; and the runs that would say enough."""
-        if self.frame is None or not len(self.frame) or self.found.ended_by:
+        if self.frame is None or not len(self.frame) or self.summary.ended_by:
             return []
         try:
-            found = verdicts.of_records(
+            verdict = verdicts.of_records(
                 self.frame, [self.work.perflogs],
                 references=commands.references_folder())
         except ValueError as err:
-            self.found.note(f'no verdict: {err}')
+            self.summary.note(f'no verdict: {err}')
             return []
         bad = {one.planned for one in failed}
         some = [(self.first[case.planned], case.needs)
-                for case in found.rerun if case.system == self.system
+                for case in verdict.rerun if case.system == self.system
                 and case.planned in self.first and case.planned not in bad]
-        if reruns.too_many(len(some), self.found.cases):
-            self.found.note(f'{len(some)} cases were worse tonight: too many '
-                            'for chance, none was measured again')
+        if reruns.too_many(len(some), self.summary.cases):
+            self.summary.note(
+                f'{len(some)} cases were worse tonight: too many '
+                'for chance, none was measured again'
+            )
             return []
         return some
 
@@ -346,15 +363,15 @@ class NightlySession:
 
     def conclude(self) -> None:
         """Page, verdict, and what is to be said."""
-        self.tell_of_nodes()
-        page, made = commands.page_of(self.work.perflogs)
-        self.found.page = page or ''
+        self.summarise_nodes()
+        page, made = commands.write_page(self.work.perflogs)
+        self.summary.page = page or ''
         if made.verdict is not None:
-            self.found.verdict = telling.headline(made.verdict)
-            lines = commands.regressed(made.verdict, self.plan)
-            self.found.regressions = [telling.regression(line)
+            self.summary.verdict = telling.headline(made.verdict)
+            lines = commands.regressions_of(made.verdict, self.plan)
+            self.summary.regressions = [telling.regression(line)
                                       for line in lines]
-            if self.locates and not self.found.ended_by:
+            if self.locates and not self.summary.ended_by:
                 self.locate(lines)
 
     def locate(self, lines: Sequence[Regression]) -> None:
@@ -365,15 +382,17 @@ class NightlySession:
             return
         say('which node: pairs of nodes are measured')
         try:
-            found = locate.searched(locate.options(self.found.site))
+            search = locate.search_slow_nodes(
+                locate.options(self.summary.site)
+            )
         except SetupError as err:
-            self.found.note(f'which node it is was not measured: {err}')
+            self.summary.note(f'which node it is was not measured: {err}')
             return
-        if found.located:
-            for line in locating.lines(found.located):
-                self.found.note(f'pairs of nodes: {line.strip()}')
-        if found.why:
-            self.found.note(f'pairs of nodes: cut short: {found.why}')
+        if search.located:
+            for line in locating.lines(search.located):
+                self.summary.note(f'pairs of nodes: {line.strip()}')
+        if search.why:
+            self.summary.note(f'pairs of nodes: cut short: {search.why}')
 
 
 def representatives(some: Sequence[Result], times: dict[Key, float],

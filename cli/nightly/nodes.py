@@ -1,11 +1,11 @@
 """The nodes of a site's partitions: which can be had, which are due, and how
-jobs are kept to some of them. All that asks sinfo is here (`told`).
+jobs are kept to some of them. All that asks sinfo is here (`query_sinfo`).
 
 Slurm chooses the nodes of a job. A night does not: what it leaves to Slurm is
 measured on the nodes that are free, always the same ones on a quiet cluster.
 So the night measures on the nodes that were not measured for longest, besides
-(`due`). Jobs are kept to nodes by excluding all others: `--nodelist` would
-make also a job of one node, such as a build, take all of them.
+(`due_nodes`). Jobs are kept to nodes by excluding all others: `--nodelist`
+would make also a job of one node, such as a build, take all of them.
 
 ReFrame's own flexible allocation (`num_tasks = 0`) is not used: a test gets
 another number of ranks then each night, so that its figures have no history,
@@ -148,7 +148,7 @@ def partitions(text: str) -> list[Partition]:
     >>> partitions('batch*|n1|idle|2|1|2|1|(null)|1-4|none')[0].node.idle
     True
     """
-    found: dict[str, Partition] = {}
+    parts: dict[str, Partition] = {}
     for line in text.splitlines():
         cells = line.strip().split('|', 9)
         if len(cells) < 9:
@@ -159,17 +159,17 @@ def partitions(text: str) -> list[Partition]:
         except ValueError:
             continue
         largest = jobs.rpartition('-')[2]
-        part = found.setdefault(name.rstrip('*'), Partition(
+        part = parts.setdefault(name.rstrip('*'), Partition(
             name.rstrip('*'), name.endswith('*'),
             int(largest) if largest.isdigit() else None, []))
         reason = ''.join(cells[9:])
         part.nodes.append(Node(
             node, state, '' if reason == 'none' else reason, cpus, sockets,
             cores, threads, '' if gres == '(null)' else gres))
-    return list(found.values())
+    return list(parts.values())
 
 
-def told() -> list[Partition]:
+def query_sinfo() -> list[Partition]:
     """What sinfo says now.
 
     :raises SetupError: it cannot be asked, or tells of no node
@@ -182,21 +182,23 @@ def told() -> list[Partition]:
     except OSError as err:
         raise SetupError(f'sinfo: {err.strerror}: is this a node where jobs '
                          'are submitted?') from None
-    said = ' '.join(done.stderr.split())
+    errors = ' '.join(done.stderr.split())
     if done.returncode:
-        raise SetupError(f'sinfo: {said or f"exit code {done.returncode}"}')
-    found = partitions(done.stdout)
-    if not found:
+        raise SetupError(f'sinfo: {errors or f"exit code {done.returncode}"}')
+    known_partitions = partitions(done.stdout)
+    if not known_partitions:
         raise SetupError('sinfo tells of no node in any partition: '
-                         + (said or done.stdout.strip()[:80] or 'it said '
+                         + (errors or done.stdout.strip()[:80] or 'it said '
                             'nothing'))
-    return found
+    return known_partitions
 
 
-def by_partition(found: Iterable[Partition]) -> dict[str, dict[str, Node]]:
+def nodes_by_partition(
+    slurm_partitions: Iterable[Partition],
+) -> dict[str, dict[str, Node]]:
     """Partition of Slurm -> its nodes; '' is the default one."""
     every = {}
-    for part in found:
+    for part in slurm_partitions:
         every[part.name] = {node.name: node for node in part.nodes}
         if part.default:
             every[''] = every[part.name]
@@ -212,28 +214,28 @@ class Access(NamedTuple):
     chooses: tuple[str, ...]
 
 
-def access_of(access: Iterable[str]) -> Access:
+def parse_access(access: Iterable[str]) -> Access:
     """What the access of a partition of a site says of nodes."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument('-p', '--partition', default='')
     parser.add_argument('-x', '--exclude', default='')
     for names in CHOOSES:
         parser.add_argument(*filter(None, names))
-    found, _ = parser.parse_known_args(
+    values, _ = parser.parse_known_args(
         [word for text in access for word in shlex.split(text)])
     chosen = [f'{long}={value}' for _, long in CHOOSES
-              if (value := getattr(found, long[2:]))]
-    return Access(tuple(found.partition.split(',')),
-                  frozenset(topology.expand(found.exclude)), tuple(chosen))
+              if (value := getattr(values, long[2:]))]
+    return Access(tuple(values.partition.split(',')),
+                  frozenset(topology.expand(values.exclude)), tuple(chosen))
 
 
-def ask(system: Mapping[str, Any]) -> tuple[dict[str, Pool], str]:
+def find_pools(system: Mapping[str, Any]) -> tuple[dict[str, Pool], str]:
     """The pools of a site's partitions, and why there are none of some.
 
     :param system: of the site's configuration
     :returns: partition of the site -> pool, those of a pool have the same one
     """
-    places = {part['name']: access_of(part.get('access', ()))
+    places = {part['name']: parse_access(part.get('access', ()))
               for part in system['partitions'] if part['scheduler'] in SLURM}
     if not places:
         return {}, ''
@@ -244,24 +246,26 @@ def ask(system: Mapping[str, Any]) -> tuple[dict[str, Pool], str]:
     if not free:
         return {}, why[0]
     try:
-        there = by_partition(told())
+        there = nodes_by_partition(query_sinfo())
     except SetupError as err:
         return {}, f'no node was chosen: {err}'
-    found = pools(free, there)
-    if lost := sorted(set(free) - set(found)):
+    pool_of = pools(free, there)
+    if lost := sorted(set(free) - set(pool_of)):
         why.append(f'no node was chosen for {", ".join(lost)}: '
-                   + _lacking(free[lost[0]].partitions, there))
-    return found, '; '.join(why)
+                   + _missing_partition(free[lost[0]].partitions, there))
+    return pool_of, '; '.join(why)
 
 
-def _lacking(wanted: Iterable[str], there: Mapping[str, Any]) -> str:
-    names = ', '.join(filter(None, wanted))
+def _missing_partition(
+    names_given: Iterable[str], there: Mapping[str, Any]
+) -> str:
+    names = ', '.join(filter(None, names_given))
     return ('Slurm has no ' + (f'partition {names}' if names else
                                'default partition')
             + f'; it has {", ".join(filter(None, there))}')
 
 
-def of_access(access: Iterable[str], name: str
+def nodes_of_access(access: Iterable[str], name: str
               ) -> tuple[dict[str, Node], Access]:
     """The nodes of the partitions of Slurm that options of sbatch name, less
     those that they exclude.
@@ -269,14 +273,14 @@ def of_access(access: Iterable[str], name: str
     :param name: of the partition of the site, for the error
     :raises SetupError: Slurm cannot be asked, or has no such partition
     """
-    place, there = access_of(access), by_partition(told())
-    found: dict[str, Node] = {}
+    place, there = parse_access(access), nodes_by_partition(query_sinfo())
+    nodes: dict[str, Node] = {}
     for one in place.partitions:
-        found |= there.get(one, {})
-    if not found:
+        nodes |= there.get(one, {})
+    if not nodes:
         raise SetupError(f'access of {name}: '
-                         + _lacking(place.partitions, there))
-    return {node: about for node, about in found.items()
+                         + _missing_partition(place.partitions, there))
+    return {node: about for node, about in nodes.items()
             if node not in place.excluded}, place
 
 
@@ -284,11 +288,11 @@ def pools(places: Mapping[str, Access],
           there: Mapping[str, Mapping[str, Node]]) -> dict[str, Pool]:
     """Partition of the site -> its pool.
 
-    :param places: partition of the site -> what `access_of` says
-    :param there: what `by_partition` says
+    :param places: partition of the site -> what `parse_access` says
+    :param there: what `nodes_by_partition` says
     """
     made: dict[tuple[str, frozenset[str]], Pool] = {}
-    found = {}
+    pool_of = {}
     for name, ((partition, *_), without, _) in places.items():
         key = partition, without
         if key not in made:
@@ -297,8 +301,8 @@ def pools(places: Mapping[str, Access],
                 there.get(partition, {}).items() if node not in without},
                 without)
         if made[key].nodes:
-            found[name] = made[key]
-    return found
+            pool_of[name] = made[key]
+    return pool_of
 
 
 def last_measured(frame: pd.DataFrame, system: str) -> dict[str, float]:
@@ -310,16 +314,16 @@ def last_measured(frame: pd.DataFrame, system: str) -> dict[str, float]:
     :param frame: as perflogs.read gives it
     """
     from postprocess.results import nodes_of
-    mine = frame[(frame['system'] == system) & (frame['guard'] == '')]
-    found: dict[str, float] = {}
-    for (nodes, binding), when in mine.groupby(
+    records = frame[(frame['system'] == system) & (frame['guard'] == '')]
+    times: dict[str, float] = {}
+    for (nodes, binding), when in records.groupby(
             ['nodes', 'binding'], observed=True)['time'].max().items():
         for node in nodes_of(str(nodes), str(binding)):
-            found[node] = max(found.get(node, 0.0), when.timestamp())
-    return found
+            times[node] = max(times.get(node, 0.0), when.timestamp())
+    return times
 
 
-def due(
+def due_nodes(
     pool: Pool, seen: Mapping[str, float], nightly_sessions: int
 ) -> list[str]:
     """The nodes to be measured tonight: of N that take jobs the N / `nights`
@@ -334,12 +338,14 @@ def due(
     return sorted(pool.idle, key=lambda n: (seen.get(n, 0.0), n))[:number]
 
 
-def late(pool: Pool, seen: Mapping[str, float], since: float) -> list[str]:
+def late_nodes(
+    pool: Pool, seen: Mapping[str, float], since: float
+) -> list[str]:
     """Nodes that take jobs and were not measured since then."""
     return sorted(n for n in pool.usable if seen.get(n, 0.0) < since)
 
 
-def groups(lacking: Collection[str], pool: Pool, width: int
+def node_groups(lacking: Collection[str], pool: Pool, width: int
            ) -> list[frozenset[str]]:
     """Sets of `width` free nodes that have all of `lacking` among them; the
     last one is filled up. Empty: so many are not free."""
@@ -353,13 +359,17 @@ def groups(lacking: Collection[str], pool: Pool, width: int
             for at in range(0, len(rest), width)]
 
 
-def only(wanted: Collection[str], some: Iterable[Pool]) -> list[str]:
+def options_for_nodes(
+    names: Collection[str], some: Iterable[Pool]
+) -> list[str]:
     """Options of ReFrame that keep jobs to some nodes of pools."""
     return _exclude({n for pool in some for n in (*pool.nodes, *pool.excluded)
-                     } - set(wanted))
+                     } - set(names))
 
 
-def without(unwanted: Collection[str], some: Iterable[Pool]) -> list[str]:
+def options_without_nodes(
+    unwanted: Collection[str], some: Iterable[Pool]
+) -> list[str]:
     """Options of ReFrame that keep jobs from some nodes of pools."""
     return _exclude({n for pool in some for n in pool.excluded}
                     | set(unwanted))

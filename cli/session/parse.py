@@ -50,11 +50,11 @@ def parse_files(family: str, files: Iterable[str], out: TextIO,
     for file in files:
         try:
             if read_folder and Path(file).is_dir():
-                found, said = read_folder(Path(file), options)
+                records_of, warning = read_folder(Path(file), options)
                 remarks = []
             else:
-                text, said = _read(file), ''
-                found = [(file, parser.parse(text))]
+                text, warning = _read(file), ''
+                records_of = [(file, parser.parse(text))]
                 remarks = list(getattr(parser, 'remarks',
                                        lambda _: ())(text))
         except ParseError as error:
@@ -66,10 +66,13 @@ def parse_files(family: str, files: Iterable[str], out: TextIO,
                   file=err)
             code = 2
         else:
-            rows.writerows(_row(str(path), record)
-                           for path, records in found for record in records)
-            if said:
-                print(said, file=err)
+            rows.writerows(
+                _row(str(path), record)
+                for path, records in records_of
+                for record in records
+            )
+            if warning:
+                print(warning, file=err)
             for remark in remarks:
                 print(f'{file}:{remark}', file=err)
                 code = max(code, int(remark.serious))

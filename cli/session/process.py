@@ -74,7 +74,7 @@ class Session:
 
 
 @contextlib.contextmanager
-def opened(
+def open_session(
     system: Mapping[str, Any], nightly_session: NightlySession | None = None,
     measures: bool = True
 ) -> Iterator[Session]:
@@ -153,13 +153,15 @@ def ended_nightly_sessions(site: str) -> Iterator[Left]:
     for mark in sorted((WORK / 'sessions').glob(f'[0-9]*/{NIGHTLY_SESSION}')):
         # What is cut off was written before anything ran.
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            told = json.loads(mark.read_text())
-            if told['site'] == site and not _lives(mark.parent / 'lock'):
-                yield Left(mark.parent, str(told['nightly_session']),
-                           Path(told['stage']), Path(told['output']))
+            content = json.loads(mark.read_text())
+            if content['site'] == site and not _is_running(
+                mark.parent / 'lock'
+            ):
+                yield Left(mark.parent, str(content['nightly_session']),
+                           Path(content['stage']), Path(content['output']))
 
 
-def _lives(path: Path) -> bool:
+def _is_running(path: Path) -> bool:
     """Whether somebody holds a session's lock."""
     try:
         with open(path) as lock:
@@ -231,16 +233,19 @@ def run(command: Sequence[str], variables: Mapping[str, str],
 
 
 def _wait(process: subprocess.Popen[bytes], got: list[int]) -> int:
-    told, deadline = 0, float('inf')
+    content, deadline = 0, float('inf')
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(0.2)
-        if got and not told:
-            told = got[0]
+        if got and not content:
+            content = got[0]
             deadline = time.monotonic() + CANCEL_TIMEOUT
-            say(f'{signal.Signals(told).name}: ending what runs; once more: '
-                'at once')
-            # It cancels its jobs at any of them; at this without a traceback.
+            say(
+                f'{signal.Signals(content).name}: cancelling the jobs; a '
+                'second signal kills them at once'
+            )
+            # ReFrame cancels its jobs at each of these signals; at SIGTERM
+            # it does so without a traceback.
             process.terminate()
         if len(got) > 1 or time.monotonic() > deadline:
             say('ReFrame is killed: jobs of a scheduler that it has not '
@@ -252,13 +257,13 @@ def _wait(process: subprocess.Popen[bytes], got: list[int]) -> int:
 def _end_descendants(got: list[int]) -> None:
     """Ends what ReFrame left of its jobs: SIGTERM, later SIGKILL."""
     deadline = time.monotonic() + END_TIMEOUT
-    asked: set[int] = set()
+    terminated: set[int] = set()
     while left := processes.descendants():
         kill = time.monotonic() > deadline or len(got) > 1
-        for pid in left if kill else left - asked:
+        for pid in left if kill else left - terminated:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL if kill else signal.SIGTERM)
-        asked |= left
+        terminated |= left
         time.sleep(0.05)
         if time.monotonic() > deadline + END_TIMEOUT:
             say(f'still running: pid {", ".join(map(str, sorted(left)))}')

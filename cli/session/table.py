@@ -50,27 +50,29 @@ def row(tags: Iterable[str], metrics: Sequence[Metric]) -> str:
     shown = [one for one in metrics if one.judged]
     for name in sorted(families().keys() & set(tags)):
         shown = shown or _headline(families()[name].headline, metrics)
-    return ', '.join(_told(one) for one in shown or metrics[:1])
+    return ', '.join(_describe(one) for one in shown or metrics[:1])
 
 
 def _headline(rules: Iterable[Mapping[str, Any]],
               metrics: Sequence[Metric]) -> list[Metric]:
-    found: list[Metric] = []
+    headline: list[Metric] = []
     for rule in rules:
         of_it = {one.size: one for one in metrics
                  if one.metric == rule['metric']}
         sizes = sorted(size for size in of_it if size is not None)
         named = {'smallest': sizes[0], 'largest': sizes[-1]} if sizes else {}
-        wanted = [named.get(at, at) for at in rule.get('at', ())
+        sizes_to_show = [named.get(at, at) for at in rule.get('at', ())
                   ] if sizes else [None]
-        first = next((of_it[size] for size in wanted if size in of_it), None)
-        if first and first not in found and not (
-                found and rule.get('alone')):
-            found.append(first)
-    return found[:MAXIMUM]
+        first = next(
+            (of_it[size] for size in sizes_to_show if size in of_it), None
+        )
+        if first and first not in headline and not (
+                headline and rule.get('alone')):
+            headline.append(first)
+    return headline[:MAXIMUM]
 
 
-def _told(one: Metric) -> str:
+def _describe(one: Metric) -> str:
     text = f'{one.metric} {quantity(one.value, one.unit)}'
     if one.size is not None:
         text += f' at {exact(one.size)}'

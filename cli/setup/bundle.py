@@ -58,15 +58,15 @@ def fetch(lock: Path, python: str, platform: Platform, folder: Path
 
     :raises SetupError: no wheel of what set-up cannot do without, or no index
     """
-    wanted = folder / lock.name
-    wanted.write_text(applicable(lock.read_text(), python, platform))
+    requirements = folder / lock.name
+    requirements.write_text(applicable(lock.read_text(), python, platform))
     try:
         checked([str(ensure_venv()), '-m', 'pip', 'download', '--quiet',
                  '--disable-pip-version-check', '--require-hashes',
                  '--no-deps', '--only-binary', ':all:',
                  '--implementation', 'cp', '--python-version', python,
                  *(f'--platform={tag}' for tag in platform.tags),
-                 '--dest', str(folder), '-r', str(wanted)],
+                 '--dest', str(folder), '-r', str(requirements)],
                 f'fetching {lock.name}', 'is a package index reachable '
                 '(PIP_INDEX_URL, PIP_FIND_LINKS), and are there wheels for '
                 f'Python {python} on {platform}?')

@@ -57,13 +57,13 @@ class Platform(NamedTuple):
         """
         for alias, minor in ALIASES.items():
             text = re.sub(f'^{alias}_', f'manylinux_2_{minor}_', text)
-        found = re.fullmatch(r'manylinux_2_(\d+)_(\w+)', text)
-        if not found:
+        match = re.fullmatch(r'manylinux_2_(\d+)_(\w+)', text)
+        if not match:
             raise BundleError(
                 f'no platform that wheels are built for: {text!r}; for a '
                 'machine x86_64 whose `ldd --version` says 2.28 or more: '
                 'manylinux_2_28_x86_64')
-        return cls(int(found[1]), found[2])
+        return cls(int(match[1]), match[2])
 
     @classmethod
     def here(cls) -> Platform:
@@ -91,11 +91,11 @@ class Platform(NamedTuple):
 
 def digest(path: Path) -> str:
     """The sha256 of a file, in hexadecimal."""
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     with open(path, 'rb') as handle:
         while block := handle.read(1 << 20):
-            found.update(block)
-    return found.hexdigest()
+            checksum.update(block)
+    return checksum.hexdigest()
 
 
 def write(file: Path, contents: Mapping[str, Any],

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from checks.spack import stack as stacks
-from cli.session.commands import site_folder, site_is_sound
+from cli.session.commands import load_site, site_folder
 from cli.setup.venv import WORK, SetupError, ensure_mpi, say
 from config.places import is_local
 
@@ -60,7 +60,7 @@ def settings_of_this_machine(spack: stacks.Spack) -> None:
 
 
 def _detected(spack: stacks.Spack) -> str:
-    wanted = [name for name, proof in _FROM_THE_SYSTEM.items()
+    packages = [name for name, proof in _FROM_THE_SYSTEM.items()
               if proof is None or Path(proof).exists()]
     with tempfile.TemporaryDirectory() as private:
         env = {**stacks.environment(site_folder('local')),
@@ -72,11 +72,11 @@ def _detected(spack: stacks.Spack) -> str:
         del env['SPACK_DISABLE_LOCAL_CONFIG']
         Path(private, 'repos.yaml').write_text(yaml.safe_dump(
             {'repos': stacks.builtin_repo()}))
-        said = ''
+        output = ''
         for words in (['compiler', 'find', '--scope', 'user'],
                       ['external', 'find', '--scope', 'user',
-                       '--not-buildable', *wanted]):
-            said += subprocess.run(
+                       '--not-buildable', *packages]):
+            output += subprocess.run(
                 [spack.command, *words], env=env, text=True,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, timeout=600).stdout
@@ -86,7 +86,7 @@ def _detected(spack: stacks.Spack) -> str:
             text = ''
     if 'extra_attributes' not in text:
         raise SetupError('Spack found no compiler: install gcc and g++; it '
-                         f'said: {" ".join(said.split())[-300:]}')
+                         f'said: {" ".join(output.split())[-300:]}')
     settings = yaml.safe_load(text)
     settings['packages']['mpi'] = {'require': [_MPI[ensure_mpi()['flavour']]]}
     return yaml.safe_dump(settings)
@@ -99,9 +99,9 @@ def spack(args: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
-        found = stacks.find_spack()
+        spack_command = stacks.find_spack()
         if is_local(folder):
-            settings_of_this_machine(found)
+            settings_of_this_machine(spack_command)
         names = args.stack or stacks.of_site(_configuration(folder))
         if not names:
             raise SetupError(f'{folder}: no environment names a stack; say '
@@ -109,8 +109,9 @@ def spack(args: argparse.Namespace) -> int:
                              f'{", ".join(stacks.names())}')
         own = stacks.detected_in(folder)
         for name in names:
-            _DO[args.action](stacks.Stack(name, folder, found, say, own),
-                             args)
+            _DO[args.action](
+                stacks.Stack(name, folder, spack_command, say, own), args
+            )
     except stacks.NoStack as err:
         raise SetupError(str(err)) from None
     except stacks.StackError as err:
@@ -125,7 +126,7 @@ def _configuration(folder: Path) -> dict:
         words = os.environ.get('PLUMBLINE_STACKS', '').split(',')
         return {'environments': [{'extras': {'stack': word.strip()}}
                                  for word in words if word.strip()]}
-    return site_is_sound(folder / 'system.py')
+    return load_site(folder / 'system.py')
 
 
 def _concretize(stack: stacks.Stack, args: argparse.Namespace) -> None:

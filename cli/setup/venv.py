@@ -45,11 +45,12 @@ def check_path(what: str, path: Path | str) -> None:
     :param what: the path's name in the message
     :raises SetupError: the path has such a character
     """
-    found = sorted(set(_UNUSABLE.findall(str(path))))
-    if found:
+    unusable = sorted(set(_UNUSABLE.findall(str(path))))
+    if unusable:
         raise SetupError(
             f'{what} is {str(path)!r}: ReFrame, MPI and shells cannot use '
-            f'{" ".join(map(repr, found))} in a path; choose a path without')
+            f'{" ".join(map(repr, unusable))} in a path; choose a path without'
+        )
 
 
 def say(text: str) -> None:
@@ -262,20 +263,20 @@ def ensure_mpi() -> dict[str, str]:
     Raises SetupError where no C compiler is found, for nothing could be
     built with the MPI then.
     """
-    found = detect_mpi()
-    if found is None:
+    mpi = detect_mpi()
+    if mpi is None:
         prefix = ensure_wheel('mpi')
-        found = detect_mpi(str(prefix / 'bin'))
-        if found is None:
+        mpi = detect_mpi(str(prefix / 'bin'))
+        if mpi is None:
             raise SetupError(f'the MPI installed in {prefix} does not start; '
                              'remove that folder and try again, or load an '
                              'MPI module')
-    if not found['compiler'] or not shutil.which(found['compiler']):
+    if not mpi['compiler'] or not shutil.which(mpi['compiler']):
         raise SetupError(
-            f'no C compiler: {found["mpicc"]} calls '
-            f'{found["compiler"] or "none that it names"}, which is not on '
+            f'no C compiler: {mpi["mpicc"]} calls '
+            f'{mpi["compiler"] or "none that it names"}, which is not on '
             'PATH; install gcc or load a compiler module')
-    return found
+    return mpi
 
 
 # --------------------------------------------------------------- stores

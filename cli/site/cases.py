@@ -22,7 +22,7 @@ from reframe.frontend.executors import generate_testcases
 from reframe.frontend.loader import RegressionCheckLoader
 
 from checks.core import references
-from cli.session.commands import MODES, site_is_sound
+from cli.session.commands import MODES, load_site
 from cli.setup.venv import ROOT, SetupError
 from cli.site import partitions
 from config.families import families
@@ -41,7 +41,7 @@ def load(folder: Path) -> dict[str, Any]:
     :raises SetupError: what is wrong with the site's file.
     """
     path = folder / 'system.py'
-    configuration = site_is_sound(path)
+    configuration = load_site(path)
     systems = configuration['systems']
     if len(systems) != 1:
         raise SetupError(f'{path}: {len(systems)} systems; a site is one '
@@ -71,8 +71,8 @@ def misspelt(error: jsonschema.ValidationError) -> str:
     if error.validator != 'required':
         return ''
     missing = error.message.split("'")[1]
-    found = difflib.get_close_matches(missing, error.instance, 1, 0.7)
-    return f', and there is {found[0]!r}' if found else ''
+    matches = difflib.get_close_matches(missing, error.instance, 1, 0.7)
+    return f', and there is {matches[0]!r}' if matches else ''
 
 
 def judged(check: Any) -> bool:
@@ -98,14 +98,14 @@ def reference(check: Any) -> tuple[str, str, str, bool]:
     check._rfm_dry_run = True
     check.set_origin()
     try:
-        found = references.entry(check)
-        if found.kind != 'none':
+        entry = references.entry(check)
+        if entry.kind != 'none':
             check.values = dict.fromkeys(check.planned_values(), 0.0)
             check.add_worst_ratio()
             references.resolve(check, check.values)
     except ValueError as err:
         return 'none', '', str(err), False
-    return found.kind, found.note.partition(':')[0], '', found.judges
+    return entry.kind, entry.note.partition(':')[0], '', entry.judges
 
 
 def placement_fault(check: Any) -> str:
@@ -132,13 +132,13 @@ def cases() -> Iterator[dict[str, Any]]:
         check._current_partition = partition
         check._current_environ = environ
         misplaced = placement_fault(check)
-        found, lacks, fault, judges = reference(check)
+        kind, lacks, fault, judges = reference(check)
         yield {'check': type(check).variant_name(),
                'family': getattr(check, 'family', ''),
                'params': getattr(check, 'params', ''),
                'where': f'{partition.name}+{environ.name}',
                'modes': [m for m in MODES if m in check.tags],
-               'reference': found, 'lacks': lacks, 'fault': fault,
+               'reference': kind, 'lacks': lacks, 'fault': fault,
                'judges': judges,
                'unavailable_cpus': getattr(check, 'unavailable_cpus', 0),
                'misplaced': misplaced, 'hash': check.hashcode,
@@ -172,12 +172,12 @@ def stacks(configuration: dict[str, Any]) -> dict[str, str]:
 
 def complete(families: Iterable[str]) -> list[str]:
     """Those of the families whose file says that all cases have one."""
-    found = []
+    names = []
     for family in sorted(filter(None, families)):
         # A broken file is the fault of each of its cases.
         with contextlib.suppress(references.ReferenceError_):
-            found += [family] * references.load(family).complete
-    return found
+            names += [family] * references.load(family).complete
+    return names
 
 
 def main() -> int:

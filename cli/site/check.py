@@ -73,12 +73,12 @@ def check(args: argparse.Namespace) -> int:
         show(verdict)
     stacks = sorted(ENVS.glob('*/spack.yaml'))
     # common/ is a scope that the stacks share, not one of them.
-    found, note = spack_yaml.findings(
+    faults, note = spack_yaml.findings(
         None, [*stacks, *sorted(ENVS.glob('common/*.yaml'))])
     if stacks:
         show(Verdict(f'spack-envs ({len(stacks)} stacks)', [f'yaml  {note}'],
-                     list(map(str, found))))
-    bad = sum(bool(v.findings or v.diff) for v in verdicts) + bool(found)
+                     list(map(str, faults))))
+    bad = sum(bool(v.findings or v.diff) for v in verdicts) + bool(faults)
     print(f'\nsites: {len(verdicts)}, to fix: {bad}')
     return 1 if bad else 0
 
@@ -119,11 +119,11 @@ def examine(folder: Path, update: bool = False) -> Verdict:
     with contextlib.suppress(topology.TopologyError):
         if tree := switches(folder):
             verdict.facts.append(f'switches    {topology.summary(tree)}')
-    found, note = spack_yaml.findings(folder / 'spack')
+    yaml_faults, note = spack_yaml.findings(folder / 'spack')
     number = len(list((folder / 'spack').glob('*.yaml')))
     verdict.facts.append(f'yaml        {number} files, {note}' if number
                          else 'yaml        no spack/ folder')
-    verdict.findings += map(str, found)
+    verdict.findings += map(str, yaml_faults)
     return verdict
 
 
@@ -151,13 +151,13 @@ def ask_reframe(folder: Path) -> dict[str, Any]:
          str(folder)],
         env={**plain, **variables}, text=True, capture_output=True,
         stdin=subprocess.DEVNULL)
-    said = [f'{folder}/system.py: {line}'
+    warnings = [f'{folder}/system.py: {line}'
             for line in done.stderr.splitlines() if line.strip()]
     try:
-        return {**json.loads(done.stdout), 'said': said}
+        return {**json.loads(done.stdout), 'said': warnings}
     except ValueError:
         return {'error': f'{folder}/system.py: ReFrame ended with exit code '
-                         f'{done.returncode}', 'said': said[-3:]}
+                         f'{done.returncode}', 'said': warnings[-3:]}
 
 
 def judge_cases(verdict: Verdict, folder: Path, cases: list[dict[str, Any]],
@@ -284,34 +284,36 @@ def switches(folder: Path) -> dict[str, topology.Switch]:
 
 def own_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]:
     """Faults of the files that only the suite reads."""
-    found = []
+    faults = []
     for read in (stack.settings_of, hardware.table, switches):
         try:
             read(folder)
         except (stack.StackError, ValueError) as err:
-            found.append(str(err))
+            faults.append(str(err))
     for path in sorted(folder.glob('locks/*')):
         if path.suffix != '.lock' or path.stem not in stack.names():
-            found.append(f'{path}:1: no stack {path.stem!r} in spack-envs/')
+            faults.append(f'{path}:1: no stack {path.stem!r} in spack-envs/')
         elif stack.lock_in(path) is None:
-            found.append(f'{path}:1: no lock of Spack; make it again: ./plumb '
-                         f'spack lock --stack {path.stem}')
+            faults.append(
+                f'{path}:1: no lock of Spack; make it again: ./plumb '
+                f'spack lock --stack {path.stem}'
+            )
     known = {c['family']: {d['check'] for d in cases
                            if d['family'] == c['family']} for c in cases}
     for path in accepted(folder / 'references') if known else ():
         if path.stem not in known:
-            found.append(f'{path}:1: no family {path.stem!r} here; '
+            faults.append(f'{path}:1: no family {path.stem!r} here; '
                          + schema.near(path.stem, known))
             continue
         # A broken file is reported where references are looked up.
         with contextlib.suppress(strict.Fault):
             data = strict.load(path)
             lines = data.lines if isinstance(data, strict.Mapping) else {}
-            found += [f'{path}:{line}: no check {name!r} here; '
+            faults += [f'{path}:{line}: no check {name!r} here; '
                       + schema.near(name, known[path.stem])
                       for name, line in lines.items()
                       if name not in (*known[path.stem], 'complete')]
-    return found
+    return faults
 
 
 def line_with(path: Path, text: str) -> int:
@@ -332,14 +334,14 @@ def stack_faults(folder: Path, named: dict[str, str]) -> list[str]:
     """Environments that name a stack that does not exist, or that the site
     cannot build."""
     path = folder / 'system.py'
-    found = []
+    faults = []
     for environ, name in named.items():
         where = f'{path}:{line_with(path, repr(name))}: environment {environ}'
         if name not in stack.names():
-            found.append(f'{where}: no stack {name!r} in spack-envs/; '
+            faults.append(f'{where}: no stack {name!r} in spack-envs/; '
                          + schema.near(name, stack.names()))
         elif not (folder / 'spack').is_dir():
-            found.append(f'{where} has the stack {name}, but the site has no '
+            faults.append(f'{where} has the stack {name}, but the site has no '
                          'folder spack/ that says how to build; add '
                          'spack/packages.yaml, with gcc and the MPI')
-    return found
+    return faults

@@ -84,8 +84,8 @@ def _run(command: list[str], limit: int) -> tuple[str, str]:
 
 def number(text: str) -> int:
     """The number that a text begins with; 0 for N/A and other words."""
-    found = re.match(r'\d+', text)
-    return int(found[0]) if found else 0
+    match = re.match(r'\d+', text)
+    return int(match[0]) if match else 0
 
 
 # -------------------------------------------------------------------- Slurm
@@ -116,13 +116,13 @@ def switches(text: str) -> dict[str, dict[str, str]]:
     Slurm lists the nodes of a switch above others, too: they are left out,
     because the tree has them.
     """
-    found = {}
+    switch_rows = {}
     for name, row in pairs_of(text, 'SwitchName').items():
         for key in ('Switches', 'Nodes'):
             if row.get(key, '(null)') not in ('', '(null)'):
-                found[name] = {key.lower(): row[key]}
+                switch_rows[name] = {key.lower(): row[key]}
                 break
-    return found
+    return switch_rows
 
 
 def slurm_config(text: str) -> dict[str, str]:
@@ -197,16 +197,16 @@ def sysfs_nics(text: str) -> list[Nic]:
     """Active ports from the lines `FILE:VALUE` of /sys/class/infiniband."""
     files = dict(line.split(':', 1) for line in text.splitlines()
                  if line.startswith('/sys/class/infiniband/'))
-    found = []
+    nics = []
     for path, state in sorted(files.items()):
         if path.endswith('/state') and 'ACTIVE' in state:
             port = path.removesuffix('/state')
             kind = files.get(port.split('/ports/')[0] + '/hca_type', '')
-            found.append(Nic(
+            nics.append(Nic(
                 _DATA['cards'].get(kind, kind or port.split('/')[4]),
                 files.get(f'{port}/link_layer', ''),
                 number(files.get(f'{port}/rate', '')), 'rdma'))
-    return found
+    return nics
 
 
 def slingshot_nics(text: str) -> list[Nic]:
@@ -228,8 +228,8 @@ def processor(text: str) -> dict[str, Any]:
     """The processors as ReFrame detects them: num_cpus, num_sockets,
     topology and more; empty if it detects nothing."""
     try:
-        found = json.loads(text)
-        return found if found['num_cpus'] else {}
+        data = json.loads(text)
+        return data if data['num_cpus'] else {}
     except (ValueError, KeyError, TypeError):
         return {}
 
@@ -238,18 +238,18 @@ def modules_system(text: str) -> str:
     """ReFrame's name of the modules system, from `module --version`."""
     if 'Lua' in text:
         return 'lmod'
-    found = re.search(r'^Modules Release (\d+)', text, re.M)
-    return ('tmod4' if int(found[1]) >= 4 else 'tmod') if found else 'nomod'
+    match = re.search(r'^Modules Release (\d+)', text, re.M)
+    return ('tmod4' if int(match[1]) >= 4 else 'tmod') if match else 'nomod'
 
 
 def modules(text: str) -> list[tuple[str, bool]]:
     """(module, whether it is the default) from `module -t avail`."""
-    found = []
+    names = []
     for line in text.splitlines():
         word = re.fullmatch(r'([\w.+-]+(?:/[\w.+-]+)*)(\(.*\))?', line.strip())
         if word and '/' in word[1] or word and word[2]:
-            found.append((word[1], 'default' in (word[2] or '')))
-    return found
+            names.append((word[1], 'default' in (word[2] or '')))
+    return names
 
 
 def newest(available: list[tuple[str, bool]], name: str) -> str:
@@ -296,9 +296,9 @@ def mpi_of_modules(names: Sequence[str], source: str) -> Mpi | None:
 def best_mpi(available: list[tuple[str, bool]]) -> Mpi | None:
     """The best MPI among the modules."""
     for name, flavour in MPI_MODULES.items():
-        if found := newest(available, name):
+        if module := newest(available, name):
             first = newest(available, 'PrgEnv-gnu') * (flavour == 'cray')
-            return mpi_of_modules([*filter(None, [first]), found], 'modules')
+            return mpi_of_modules([*filter(None, [first]), module], 'modules')
     return None
 
 

@@ -22,8 +22,8 @@ from checks.spack import stack
 from cli.session.commands import (
     MODES,
     environment,
+    load_site,
     site_folder,
-    site_is_sound,
 )
 from cli.session.ordering import NIGHTLY, Key, times_seen
 from cli.setup.venv import WORK
@@ -49,7 +49,7 @@ def doctor(args: argparse.Namespace) -> int:
     if the checks cannot be listed."""
     variables = environment(args.site)
     folder = site_folder(args.site)
-    configuration = site_is_sound(folder / 'system.py')
+    configuration = load_site(folder / 'system.py')
     path = variables['PATH']
     answer = sites.ask_reframe(folder)
     machine(folder, path)
@@ -67,15 +67,15 @@ def doctor(args: argparse.Namespace) -> int:
     calibrate = './plumb references calibrate' + (
         '' if is_local(folder) else f' --site {args.site}')
     for family in families():
-        mine = [c for c in answer['cases'] if c['family'] == family]
+        rows = [c for c in answer['cases'] if c['family'] == family]
         print(f'\nfamily {family}')
-        if not mine:
+        if not rows:
             console.show([('not here', why_none(family, configuration))],
                          indent=2)
             continue
         there = (prefix / f'{family}.yaml').is_file()
         console.show([
-            *family_rows(mine, blocked), *part_rows(family, configuration),
+            *family_rows(rows, blocked), *part_rows(family, configuration),
             ('references', f'{prefix / family}.yaml'
              + ('' if there else f': none yet: {calibrate}'))], indent=2)
     print('\nA mode as a whole (cases, as `plumb site check` counts: of a '
@@ -134,11 +134,11 @@ def environments(configuration: Mapping[str, Any]) -> None:
 def stores() -> None:
     """The stores found on this machine."""
     print()
-    found = json.loads((WORK / 'local.json').read_text())['stores']
+    rows = json.loads((WORK / 'local.json').read_text())['stores']
     console.show([
         (store['store'], store['version'], store['source'], store['prefix'],
          'yes' if store['tls'] else 'no', 'yes' if store['bench'] else 'no')
-        for store in found], ('store', 'version', 'source', 'prefix', 'TLS',
+        for store in rows], ('store', 'version', 'source', 'prefix', 'TLS',
                               'own load generator'))
     missing = WORK / 'stores' / 'missing'
     if missing.is_file():
@@ -177,14 +177,14 @@ def obstacles(configuration: Mapping[str, Any], path: str, folder: Path
     system, = configuration['systems']
     faults = {env['name']: environ_fault(env, path, folder)
               for env in configuration['environments']}
-    found = {}
+    reasons = {}
     for part in system['partitions']:
         fault = partition_fault(part, path)
         for name in part['environs']:
             why = fault or faults.get(name, '')
             if why:
-                found[f"{part['name']}+{name}"] = why
-    return found
+                reasons[f"{part['name']}+{name}"] = why
+    return reasons
 
 
 def partition_fault(part: Mapping[str, Any], path: str) -> str:
@@ -232,9 +232,9 @@ def family_rows(cases: Iterable[Case], blocked: Mapping[str, str]
     """For each mode what would start, then once each reason why not."""
     cases = list(cases)
     for mode in MODES:
-        mine = [c for c in cases if mode in c['modes']]
-        start = sum(c['where'] not in blocked for c in mine)
-        rest = f' of {len(mine)}' if start < len(mine) else ''
+        mode_cases = [c for c in cases if mode in c['modes']]
+        start = sum(c['where'] not in blocked for c in mode_cases)
+        rest = f' of {len(mode_cases)}' if start < len(mode_cases) else ''
         yield ('runs here' if start else 'not here',
                f'--mode {mode}: {start}{rest} cases')
     reasons = Counter(blocked[case['where']] for case in cases
@@ -253,22 +253,22 @@ def family_rows(cases: Iterable[Case], blocked: Mapping[str, str]
 
 def why_none(family: str, configuration: Mapping[str, Any]) -> str:
     """Why a site has no case of a family, and what would change it."""
-    wanted = set(families()[family].features)
-    if not wanted:
+    features = set(families()[family].features)
+    if not features:
         return ('all its programs are embedded, and no environment of a '
                 f'partition has what builds them (checks/{family}/README.md)')
     offers = [env['name'] for env in configuration['environments']
-              if wanted & set(env.get('features', ()))]
+              if features & set(env.get('features', ()))]
     if not offers:
         built = any(one.built_with
                     for one in families()[family].features.values())
-        alone = wanted & set(environs.offered(family, 'embedded'))
+        alone = features & set(environs.offered(family, 'embedded'))
         lines = [
             *([f'environs.embedded(NAME, {family!r})'] if alone else []),
             *(['environs.of_mpi(NAME, LIBRARY)'] if built else []),
             *(f'environs.of_stack(NAME, {name!r})' for name in stack.names()
-              if wanted & set(stack.about(name)['features']))]
-        return (f'no environment offers {" or ".join(sorted(wanted))}: add '
+              if features & set(stack.about(name)['features']))]
+        return (f'no environment offers {" or ".join(sorted(features))}: add '
                 f'{"".join(f"{line} or " for line in lines)}one with a prefix '
                 'of programs that are there to system.py (checks/'
                 f'{family}/README.md)')
@@ -341,13 +341,13 @@ def seconds(text: str) -> float:
     5400.0
     """
     units = {'d': 86400, 'h': 3600, 'm': 60, 's': 1}
-    found, number = 0.0, ''
+    total, number = 0.0, ''
     for letter in text:
         if letter in units:
-            found, number = found + float(number) * units[letter], ''
+            total, number = total + float(number) * units[letter], ''
         else:
             number += letter
-    return found + float(number or 0)
+    return total + float(number or 0)
 
 
 def expected(case: Case, seen: Mapping[Key, float],
@@ -376,15 +376,19 @@ def budgets(configuration: Mapping[str, Any], cases: Iterable[Case],
     every = [expected(case, seen, settings)[0] for case in cases]
     for part in configuration['systems'][0]['partitions']:
         budget = part.get('extras', {}).get(ordering.BUDGET)
-        mine = [one for one in every if one.key[0] == part['name']]
-        if budget is None or not mine:
+        rows = [one for one in every if one.key[0] == part['name']]
+        if budget is None or not rows:
             continue
-        bound = ordering.nightly_sessions(mine, budget)
-        never = sum(one.hours > budget for one in mine)
+        sessions = ordering.nightly_sessions(rows, budget)
+        never = sum(one.hours > budget for one in rows)
         yield (
             f'nightly_budget of {part["name"]}, {budget:g} node-hours: each '
             'case of mode nightly has its turn '
-            + ('every session' if bound == 1 else f'within {bound} sessions')
+            + (
+                'every session'
+                if sessions == 1
+                else f'within {sessions} sessions'
+            )
             + (
                 f', but for {never} that need more than a session has'
                 if never

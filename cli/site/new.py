@@ -50,7 +50,7 @@ SPACK_MPI = {'cray': 'cray-mpich', 'openmpi': 'openmpi', 'mpich': 'mpich'}
 
 
 @dataclass
-class Found:
+class Facts:
     """All that was detected."""
     machine: Machine
     host: str
@@ -99,7 +99,7 @@ class Place:
     unlisted: list[dict[str, Any]] = field(default_factory=list)
 
 
-def look(recorded: Path | None, modules: list[str]) -> Found:
+def look(recorded: Path | None, modules: list[str]) -> Facts:
     """Runs the commands that describe the machine."""
     if recorded and not recorded.is_dir():
         raise SetupError(f'--recorded {recorded}: no such folder')
@@ -115,11 +115,11 @@ def look(recorded: Path | None, modules: list[str]) -> Found:
     rdma, avail, paths = output('rdma'), output('modules'), output('paths')
     mpi = (detect.mpi_of_path(output('mpirun'), paths)
            or detect.best_mpi(detect.modules(avail)))
-    mpis = ([chosen_modules(text, mpi) for text in modules]
+    mpis = ([mpi_of_option(text, mpi) for text in modules]
             or ([mpi] if mpi else []))
     # One node of each partition describes all nodes of its kind.
     names = ','.join(dict.fromkeys(p.node.name for p in parts))
-    return Found(
+    return Facts(
         machine=machine, host=host, slurm=bool(parts),
         partitions=parts or [this_machine(host, processor)],
         config=detect.slurm_config(scontrol('config')),
@@ -145,12 +145,12 @@ def this_machine(host: str, processor: dict[str, Any]) -> Partition:
         threads=processor.get('num_cpus_per_core', 1))])
 
 
-def chosen_modules(text: str, found: Mpi | None) -> Mpi:
+def mpi_of_option(text: str, mpi_of_path: Mpi | None) -> Mpi:
     """The MPI of an option --modules."""
     names = tuple(text.split())
     mpi = detect.mpi_of_modules(names, 'option --modules')
-    if not mpi and found and not found.modules:
-        mpi = replace(found, modules=names)
+    if not mpi and mpi_of_path and not mpi_of_path.modules:
+        mpi = replace(mpi_of_path, modules=names)
     if mpi:
         return mpi
     raise SetupError(f'--modules {text!r}: none of these modules is a known '
@@ -228,7 +228,7 @@ def pick(name: str, known: list[str], what: str) -> str:
     return name
 
 
-def access_option(text: str, wanted: list[str], names: list[str]
+def access_option(text: str, chosen: list[str], names: list[str]
                   ) -> tuple[str, str]:
     """`--qos=x` is for all partitions, `P:--qos=x` for the partition P.
 
@@ -241,31 +241,31 @@ def access_option(text: str, wanted: list[str], names: list[str]
     if not colon or not option.startswith('-'):
         raise SetupError(f'--access {text!r}: expected an option of sbatch, '
                          'such as --qos=x, or PARTITION:--qos=x')
-    if pick(name, names, 'partition') not in wanted:
+    if pick(name, names, 'partition') not in chosen:
         raise SetupError(f'--access {text!r}: partition {name} is left out; '
                          f'add --partition {name}')
     return name, option
 
 
-def choose(args: argparse.Namespace, found: Found) -> Choices:
+def choose(args: argparse.Namespace, facts: Facts) -> Choices:
     """What the options say, else what is usual for what was found."""
-    names = [p.name for p in found.partitions]
+    names = [p.name for p in facts.partitions]
     for name in args.partition or ():
-        pick(name, names if found.slurm else [], 'partition')
+        pick(name, names if facts.slurm else [], 'partition')
     for name in args.stack:
         pick(name, stack.names(), 'stack')
-    if args.stack and not found.externals:
+    if args.stack and not facts.externals:
         raise SetupError('a stack needs a gcc for Spack, and none was found: '
                          'load a compiler module, or leave out --stack')
-    flavours = {mpi.flavour for mpi in found.mpis} or {'openmpi'}
+    flavours = {mpi.flavour for mpi in facts.mpis} or {'openmpi'}
     launcher = args.launcher or (
-        'srun' if found.slurm and flavours != {'openmpi'} else 'mpirun')
+        'srun' if facts.slurm and flavours != {'openmpi'} else 'mpirun')
     if launcher == 'mpirun' and len(flavours) > 1:
         raise SetupError(f'{" and ".join(sorted(flavours))} have an mpirun '
                          'each, and a partition has one launcher: --launcher '
                          'srun starts both')
-    parts = ([p for p in found.partitions if p.name in args.partition]
-             if args.partition else detect.distinct(found.partitions))
+    parts = ([p for p in facts.partitions if p.name in args.partition]
+             if args.partition else detect.distinct(facts.partitions))
     return Choices(parts, launcher, [
         access_option(text, [p.name for p in parts], names)
         for text in args.access], args.stack)
@@ -273,33 +273,33 @@ def choose(args: argparse.Namespace, found: Found) -> Choices:
 
 # -------------------------------------------------------------- the files
 
-def place(name: str, part: Partition, found: Found, choices: Choices,
+def place(name: str, part: Partition, facts: Facts, choices: Choices,
           own_nics: dict[str, dict]) -> Place:
     """A partition of the site.
 
     :param own_nics: gets the cards that the catalogue lacks
     """
     # Nodes of one kind have the same devices as this node.
-    here = not found.slurm or any(
-        n.name == found.host and n.kind == part.node.kind
-        for p in found.partitions for n in p.nodes)
+    here = not facts.slurm or any(
+        n.name == facts.host and n.kind == part.node.kind
+        for p in facts.partitions for n in p.nodes)
     access = [option for of, option in choices.access
               if of in ('', part.name)]
     gpus = detect.gres_gpus(part.node.gres)
-    if here and found.gpus and (not gpus or gpus.number
-                                == found.gpus.number):
-        gpus = found.gpus
-    every_node_has_gpus = not found.slurm or all(
+    if here and facts.gpus and (not gpus or gpus.number
+                                == facts.gpus.number):
+        gpus = facts.gpus
+    every_node_has_gpus = not facts.slurm or all(
         detect.gres_gpus(n.gres) for n in part.nodes)
-    effective = found.nodes.get(part.node.name, {}).get('CPUEfctv', '')
+    effective = facts.nodes.get(part.node.name, {}).get('CPUEfctv', '')
     made = Place(
         part=part, label=f'{name}-{re.sub("[^A-Za-z0-9_-]", "-", part.name)}',
         access=access, needed=missing_options(
-            found.rules.get(part.name, {}), access),
+            facts.rules.get(part.name, {}), access),
         cpus=detect.number(effective) or part.node.cpus, gpus=gpus,
         gpu_feature=f'gpu_{gpus.vendor}' if gpus and gpus.vendor
-        and every_node_has_gpus else '', nics=found.nics if here else [])
-    add_devices(made, found.host, own_nics)
+        and every_node_has_gpus else '', nics=facts.nics if here else [])
+    add_devices(made, facts.host, own_nics)
     return made
 
 
@@ -346,18 +346,28 @@ def add_devices(made: Place, host: str, own_nics: dict[str, dict]) -> None:
                                   'num_devices': number})
 
 
-def environments(found: Found, choices: Choices) -> list[dict[str, Any]]:
+def environments(facts: Facts, choices: Choices) -> list[dict[str, Any]]:
     """Facts of each environment: its name, its stack ('' for none), its MPI,
     and whether srun needs the kind of the MPI (SLURM_MPI_TYPE)."""
-    mpis = found.mpis or [Mpi('openmpi', '', 'mpicc', (), '', '')]
+    mpis = facts.mpis or [Mpi('openmpi', '', 'mpicc', (), '', '')]
     made = [(name, '', mpi) for name, mpi in zip(
         environment_names(mpis), mpis, strict=True)]
     made += [(name, name, mpis[0]) for name in choices.stacks]
-    told = choices.launcher == 'srun' and 'MpiDefault' not in found.config
-    return [{'name': name, 'stack': of, 'mpi': mpi,
-             'uses_mpi': not of or 'mpi' in stack.about(of)['features'],
-             'mpi_type': MPI_TYPE.get(mpi.flavour, '') if told else ''}
-            for name, of, mpi in made]
+    needs_mpi_type = (
+        choices.launcher == 'srun' and 'MpiDefault' not in facts.config
+    )
+    return [
+        {
+            'name': name,
+            'stack': of,
+            'mpi': mpi,
+            'uses_mpi': not of or 'mpi' in stack.about(of)['features'],
+            'mpi_type': MPI_TYPE.get(mpi.flavour, '')
+            if needs_mpi_type
+            else '',
+        }
+        for name, of, mpi in made
+    ]
 
 
 def literal(value: object, column: int, behind: int = 1) -> str:
@@ -382,7 +392,7 @@ def as_yaml(data: object, flow: bool | None = False) -> str:
                           default_flow_style=flow)
 
 
-def files(name: str, found: Found, choices: Choices) -> dict[str, str]:
+def files(name: str, detected: Facts, choices: Choices) -> dict[str, str]:
     """Path in the folder -> text, with the SUMMARY."""
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), trim_blocks=True,
@@ -391,19 +401,19 @@ def files(name: str, found: Found, choices: Choices) -> dict[str, str]:
     templates.filters |= {'literal': literal, 'comment': comment,
                           'yaml': as_yaml, 'repr': repr}
     own_nics: dict[str, dict] = {}
-    flavour = found.mpis[0].flavour if found.mpis else 'openmpi'
+    flavour = detected.mpis[0].flavour if detected.mpis else 'openmpi'
     kind = choices.launcher if choices.launcher == 'srun' else flavour
     facts = {
-        'name': name, 'found': found, 'choices': choices,
-        'places': [place(name, part, found, choices, own_nics)
+        'name': name, 'found': detected, 'choices': choices,
+        'places': [place(name, part, detected, choices, own_nics)
                    for part in choices.partitions],
         'own_nics': own_nics,
-        'environments': environments(found, choices), 'kind': kind,
+        'environments': environments(detected, choices), 'kind': kind,
         'launch': LAUNCH.get(kind), 'spread': SPREAD.get(kind),
         'switches': topology.summary({
             name: topology.Switch(*(tuple(topology.expand(row.get(key, '')))
                                     for key in ('nodes', 'switches')))
-            for name, row in found.switches.items()}),
+            for name, row in detected.switches.items()}),
         'finish': sites.FINISH, 'counter': Counter}
     made = {path.removesuffix('.j2'): templates.get_template(path).render(
         facts) for path in templates.list_templates()}
@@ -443,8 +453,8 @@ def new(args: argparse.Namespace) -> int:
     """Makes a site's folder."""
     folder = (args.path or ROOT / 'site-configs' / args.name).absolute()
     check_name(args.name, folder)
-    found = look(args.recorded, args.modules)
-    made = files(args.name, found, choose(args, found))
+    facts = look(args.recorded, args.modules)
+    made = files(args.name, facts, choose(args, facts))
     summary = made.pop(SUMMARY)
     print(args.name, f'  folder       {folder} ({", ".join(made)})', summary,
           sep='\n', end='')

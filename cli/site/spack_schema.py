@@ -36,11 +36,11 @@ def errors(path: str) -> list[tuple[list[str | int], str]]:
         except Exception as err:
             return [([], str(err).splitlines()[0])]
     schema = spack.schema.env if 'spack' in data else spack.schema.merged
-    found = map(deepest, spack.schema.Validator(schema.schema)
+    schema_errors = map(deepest, spack.schema.Validator(schema.schema)
                 .iter_errors(data))
     # Keys end in the marks that say how Spack merges them.
     return [([step if isinstance(step, int) else str(step).rstrip(':+-')
-              for step in e.absolute_path], e.message) for e in found]
+              for step in e.absolute_path], e.message) for e in schema_errors]
 
 
 def keys() -> dict[str, list[str]]:

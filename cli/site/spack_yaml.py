@@ -103,7 +103,7 @@ def loaded(folder: Path, names: Iterable[str]) -> tuple[list[str], str]:
         return [], 'not loaded: no Spack (SPACK_ROOT, or spack on PATH)'
     env = {name: value for name, value in environment(folder).items()
            if name not in ('PLUMBLINE_ROOT', 'PLUMBLINE_WORK')}
-    found, names = [], sorted(set(names))
+    faults, names = [], sorted(set(names))
     for name in names:
         manifest = ENVS / name
         try:
@@ -112,10 +112,13 @@ def loaded(folder: Path, names: Iterable[str]) -> tuple[list[str], str]:
                 text=True, capture_output=True, timeout=LIMIT, check=True,
                 stdin=subprocess.DEVNULL)
         except (OSError, subprocess.SubprocessError) as err:
-            said = (getattr(err, 'stderr', '') or str(err)).splitlines()[0]
-            found.append(f'{manifest}/spack.yaml:1: Spack does not load it '
-                         f'with PLUMBLINE_SITE={folder}: {said}')
-    return found, f'{len(names) - len(found)} of {len(names)} load with Spack'
+            reason = (getattr(err, 'stderr', '') or str(err)).splitlines()[0]
+            faults.append(f'{manifest}/spack.yaml:1: Spack does not load it '
+                         f'with PLUMBLINE_SITE={folder}: {reason}')
+    return (
+        faults,
+        f'{len(names) - len(faults)} of {len(names)} load with Spack',
+    )
 
 
 def package_names() -> set[str]:
@@ -127,17 +130,17 @@ def package_names() -> set[str]:
         *glob.glob(os.path.expanduser(f'{cache}/package_repos/*/repos'))]
     own = f'{ROOT}/spack-envs/repo/spack_repo/*/packages/*/'
     for repository in repositories:
-        found = glob.glob(f'{repository}/spack_repo/builtin/packages/*/')
-        if found:
+        folders = glob.glob(f'{repository}/spack_repo/builtin/packages/*/')
+        if folders:
             # Recipes: `_7zip` holds 7zip, `py_numpy` py-numpy.
             return {Path(folder).name.lstrip('_').replace('_', '-')
-                    for folder in [*found, *glob.glob(own)]}
+                    for folder in [*folders, *glob.glob(own)]}
     return set()
 
 
 # --------------------------------------------------------------- the files
 
-def of_file(path: Path, data: Any, said: dict | str, names: set[str]
+def of_file(path: Path, data: Any, answer: dict | str, names: set[str]
             ) -> Iterator[Fault]:
     """Faults of one file.
 
@@ -155,14 +158,14 @@ def of_file(path: Path, data: Any, said: dict | str, names: set[str]
             yield schema.fault(str(path), data, [*top, 'packages', name], (
                 f'Spack has no package of this name, and ignores the entry; '
                 f'{schema.near(name, known)}'))
-    if isinstance(said, str):
+    if isinstance(answer, str):
         return
     for section in OPEN_SECTIONS:
-        keys = said['keys'].get(section, [])
+        keys = answer['keys'].get(section, [])
         for key in set(below(data, *top, section)) - set(keys):
             yield schema.fault(str(path), data, [*top, section, key], (
                 f'Spack ignores this key; {schema.near(key, keys)}'))
-    for steps, message in said['errors'][str(path)]:
+    for steps, message in answer['errors'][str(path)]:
         # An unknown key is an error of the mapping that it stands in.
         quoted = re.findall(r"'([^']+)' (?:was|were) unexpected", message)
         yield schema.fault(str(path), data, [*steps, *quoted], (
@@ -187,24 +190,24 @@ def findings(scope: Path | None, files: Sequence[Path] = ()
     """
     own = sorted(scope.glob('*.yaml')) if scope else []
     data: dict[Path, Any] = {}
-    found: list[Fault] = []
+    faults: list[Fault] = []
     for path in (*own, *files):
         try:
             data[path] = load(path)
         except strict.Fault as err:
-            found.append(err)
-    said, names = ask_spack(spack_root(), list(data)), package_names()
+            faults.append(err)
+    answer, names = ask_spack(spack_root(), list(data)), package_names()
     for path in data:
-        found += of_file(path, data[path], said, names)
+        faults += of_file(path, data[path], answer, names)
     if own and not any(has_compiler(data.get(path)) for path in own):
-        found.append(Fault(
+        faults.append(Fault(
             own[0], 1, 'the packages have no compiler with '
             'extra_attributes: compilers:, so that Spack would look for one '
             'and rewrite files; add gcc with externals: [{spec: ..., prefix: '
             '..., extra_attributes: {compilers: {c: PATH, cxx: PATH}}}]'))
-    note = (f'schema skipped: {said}' if isinstance(said, str)
-            else f'schema of Spack {said["version"]}')
+    note = (f'schema skipped: {answer}' if isinstance(answer, str)
+            else f'schema of Spack {answer["version"]}')
     if not names:
         note += ('; package names skipped: no package repository '
                  '(PLUMBLINE_SPACK_PACKAGES)')
-    return sorted(found, key=lambda fault: (fault.file, fault.line)), note
+    return sorted(faults, key=lambda fault: (fault.file, fault.line)), note

@@ -63,10 +63,10 @@ def text(samples: Iterable[Sample]) -> str:
     number = 0
     for one in samples:
         _check(one)
-        mine = series[one.rank, one.call]
-        if one.iteration in mine:
+        values = series[one.rank, one.call]
+        if one.iteration in values:
             raise ValueError(f'{one}: that iteration is there already')
-        mine[one.iteration] = one
+        values[one.iteration] = one
         number += 1
     if len(series) > MAXIMUM:
         raise ValueError(
@@ -74,12 +74,14 @@ def text(samples: Iterable[Sample]) -> str:
             ' leave out some of the ranks'
         )
     every = max(-(-number // MAXIMUM), 1)
-    while sum(-(-len(mine) // every) for mine in series.values()) > MAXIMUM:
+    while (
+        sum(-(-len(values) // every) for values in series.values()) > MAXIMUM
+    ):
         every += 1
     lines = [','.join(COLUMNS)]
-    for (rank, call), mine in sorted(series.items()):
-        for iteration in sorted(mine)[::every]:
-            one = mine[iteration]
+    for (rank, call), values in sorted(series.items()):
+        for iteration in sorted(values)[::every]:
+            one = values[iteration]
             start = '' if one.start is None else f'{one.start:.9g}'
             lines.append(f'{rank},{call},{iteration},{start},'
                          f'{one.seconds:.9g},{every}')

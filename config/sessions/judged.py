@@ -66,7 +66,7 @@ def derived(family: str, metrics: Mapping[str, float]) -> dict[str, float]:
 
     :param figures: figure -> value, of one run
     """
-    found = {}
+    values_by_key = {}
     for rule in table().get(family, ()):
         name = rule.get('instead')
         if not name:
@@ -78,9 +78,9 @@ def derived(family: str, metrics: Mapping[str, float]) -> dict[str, float]:
             if base == what['of'] and size is not None
             and what.get('from', 0) <= size <= what.get('to', math.inf)]
         if len(numbers) >= FEWEST_SIZES and min(numbers) > 0:
-            found[name] = math.exp(
+            values_by_key[name] = math.exp(
                 sum(map(math.log, numbers)) / len(numbers))
-    return found
+    return values_by_key
 
 
 def key(metric: str, point: float | None = None) -> str:
@@ -187,8 +187,8 @@ def judged(family: str,
             keys.add(key(rule['metric']))
         elif sizes:
             named = {'smallest': min(sizes), 'largest': max(sizes)}
-            wanted = (named.get(at, at) for at in rule.get('at', ()))
-            first = next((size for size in wanted if size in sizes), None)
+            positions = (named.get(at, at) for at in rule.get('at', ()))
+            first = next((size for size in positions if size in sizes), None)
             if first is not None:
                 keys.add(key(rule['metric'], first))
     return keys

@@ -172,17 +172,17 @@ def _take(handle: int, path: Path, limit: float, busy: str) -> None:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except BlockingIOError:
-            told = said_by_holder(handle)
-            other = holder(told)
+            content = read_holder(handle)
+            other = holder(content)
         except OSError as err:
             raise LockError(f'cannot lock {path}: {err.strerror}; its file '
                             'system needs locks (flock)') from None
         if not limit:
             raise LockError(f'{busy} {other}; without --no-wait this run '
-                            'would wait for it', told)
+                            'would wait for it', content)
         if time.monotonic() - start > limit:
             raise LockError(f'{busy} {other}; waited {limit:g} s for {path}; '
-                            'wait until it ends, or end it', told)
+                            'wait until it ends, or end it', content)
         # A short wait is not worth a line.
         if not waits and pause >= _LONGEST_PAUSE:
             waits = True
@@ -193,20 +193,20 @@ def _take(handle: int, path: Path, limit: float, busy: str) -> None:
         _say(f'waited {time.monotonic() - start:.0f} s')
 
 
-def said_by_holder(handle: int) -> dict[str, Any]:
+def read_holder(handle: int) -> dict[str, Any]:
     """What the holder of the lock wrote of itself; empty: nothing yet."""
     try:
-        told = json.loads(os.pread(handle, 1 << 16, 0).partition(b'\n')[0])
+        content = json.loads(os.pread(handle, 1 << 16, 0).partition(b'\n')[0])
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
-def holder(told: Mapping[str, Any]) -> str:
+def holder(content: Mapping[str, Any]) -> str:
     """Who holds the lock, in words."""
     try:
-        return (f'pid {told["pid"]} of {told["user"]} since '
-                f'{told["since"]}: {told["command"]}')
+        return (f'pid {content["pid"]} of {content["user"]} since '
+                f'{content["since"]}: {content["command"]}')
     except KeyError:
         return 'another run'
 

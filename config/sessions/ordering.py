@@ -1,7 +1,8 @@
 """Which cases of a session run tonight, and which of them first.
 
-Pure but for `Known.handed`. The runner asks it where all cases of a session
-are known; cli/session/ordering.py tells it what the perflogs know of them.
+Pure but for `Known.from_environment`. The runner asks it where all cases of a
+session are known; cli/session/ordering.py tells it what the perflogs know of
+them.
 
 **First** is what has the longest way to go: its own time, and that of what
 waits for it. ReFrame's asynchronous policy submits in the order that it is
@@ -152,7 +153,7 @@ class Known:
             for key in sorted({*self.once, *self.last})]}))
 
     @classmethod
-    def handed(cls) -> Known:
+    def from_environment(cls) -> Known:
         """What $PLUMBLINE_KNOWN_CASES tells; nothing without it.
 
         :raises ValueError: it is no such file.

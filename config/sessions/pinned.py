@@ -38,8 +38,8 @@ def nodes_of(name: str) -> tuple[str, ...]:
     >>> nodes_of('Check %size=1')
     ()
     """
-    found = _IN_NAME.search(name)
-    return tuple(found[1].split('+')) if found else ()
+    match = _IN_NAME.search(name)
+    return tuple(match[1].split('+')) if match else ()
 
 
 def placed(cases: list[Any], measures: Callable[[Any], bool]) -> list[Any]:
@@ -50,22 +50,22 @@ def placed(cases: list[Any], measures: Callable[[Any], bool]) -> list[Any]:
     path = os.environ.get(VARIABLE)
     if not path:
         return cases
-    asked = json.loads(Path(path).read_text())
-    found = []
+    request = json.loads(Path(path).read_text())
+    placed_cases = []
     for case in cases:
         if not measures(case.check):
-            found.append(case)
+            placed_cases.append(case)
             continue
-        case.partition._max_jobs = asked['parallel']
-        mine = [_on(case, nodes, number)
-                for number, jobs in enumerate(asked['rounds'], 1)
+        case.partition._max_jobs = request['parallel']
+        copies = [_on(case, nodes, number)
+                for number, jobs in enumerate(request['rounds'], 1)
                 for nodes in jobs]
         for needed in case.deps:
             # Of this count depends when ReFrame removes what was built.
-            needed.in_degree += len(mine) - 1
-        found += mine
+            needed.in_degree += len(copies) - 1
+        placed_cases += copies
     # A round of all cases before the next one of any.
-    return sorted(found, key=_round)
+    return sorted(placed_cases, key=_round)
 
 
 def _on(case: Any, nodes: list[str], number: int) -> Any:
@@ -78,9 +78,9 @@ def _on(case: Any, nodes: list[str], number: int) -> Any:
     for cached in ('_rfm_hashcode', '_rfm_name'):
         vars(check).pop(cached, None)
     check.pinned = (number, tuple(nodes))
-    found = type(case)(check, case.partition, case.environ)
-    found.deps.extend(case.deps)
-    return found
+    pinned_case = type(case)(check, case.partition, case.environ)
+    pinned_case.deps.extend(case.deps)
+    return pinned_case
 
 
 def _round(case: Any) -> int:
@@ -91,8 +91,8 @@ def _round(case: Any) -> int:
 def rounds(cases: list[Any]) -> Iterator[list[Any]]:
     """The cases that may run at the same time, in order; what is built, and
     cases that are not pinned, with those of the first round."""
-    for _, found in groupby(cases, lambda case: max(_round(case), 1)):
-        yield list(found)
+    for _, cases_of_round in groupby(cases, lambda case: max(_round(case), 1)):
+        yield list(cases_of_round)
 
 
 def pin(check: Any) -> None:

@@ -46,10 +46,10 @@ def first_of(runs: Iterable[str]) -> dict[str, str]:
     '20261122T013000Z-abcdef'
     """
     newest: dict[str, str] = {}
-    found = {}
+    first_by_run = {}
     for name in sorted(set(runs)):
         first, further = _FIRST.fullmatch(name), _FURTHER.fullmatch(name)
         if first:
             newest[first[1]] = name
-        found[name] = newest.get(further[1], name) if further else name
-    return found
+        first_by_run[name] = newest.get(further[1], name) if further else name
+    return first_by_run

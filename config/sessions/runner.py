@@ -313,8 +313,8 @@ class Accounts(Listener):
 
     def begin(self) -> None:
         """Forget the retries of the round before."""
-        self.beyond = Retries('Out of tolerance')
-        self.disturbed = Retries('Interference, or a change of CPU speed')
+        self.out_of_tolerance = Retries('Out of tolerance')
+        self.interference = Retries('Interference, or a change of CPU speed')
 
     def on_task_setup(self, task: RegressionTask) -> None:
         self.tasks[task.testcase] = task
@@ -339,15 +339,15 @@ class Accounts(Listener):
         if not check.guard:
             # Out of tolerance, and nothing else: one measurement is no proof.
             check.retried = (self.pause is not None
-                           and self.beyond.add(self.tasks[case]))
+                           and self.out_of_tolerance.add(self.tasks[case]))
         with placed(check, case.partition, case.environ):
             try:
                 self.handler.settle(check, stage not in ('startup', 'setup'))
             except LoggingError as err:
                 getlogger().warning(str(err))
-        self.tell(case, reason)
+        self.write_reason(case, reason)
 
-    def tell(self, case: Any, reason: str) -> None:
+    def write_reason(self, case: Any, reason: str) -> None:
         """Write why a test case failed, or is inconclusive, beside the plan:
         perflogs have no free text (reasons.py reads it)."""
         text = ' '.join(reason.split()
@@ -366,11 +366,11 @@ class Accounts(Listener):
 
     def on_task_success(self, task: RegressionTask) -> None:
         if measures(task.check) and task.check.inconclusive:
-            self.tell(task.testcase, task.check.inconclusive)
-        if self.beyond.made[task.testcase]:
+            self.write_reason(task.testcase, task.check.inconclusive)
+        if self.out_of_tolerance.made[task.testcase]:
             self.failed.pop(task.testcase, None)
         if (self.pause is not None and getattr(task.check, 'transient', False)
-                and self.disturbed.add(task)):
+                and self.interference.add(task)):
             # Another user of each build, which ReFrame removes after its
             # last one.
             for case in task.testcase.deps:
@@ -416,7 +416,7 @@ class Causes(Listener):
 
     def __init__(self) -> None:
         #: Cause without what is of one case alone -> example and number.
-        self.found: dict[str, list[Any]] = {}
+        self.examples: dict[str, list[Any]] = {}
 
     def on_task_failure(self, task: RegressionTask) -> None:
         check = task.check
@@ -429,19 +429,19 @@ class Causes(Listener):
                           reverse=True):
             if len(own) > 1:
                 cause = re.sub(rf'\b{re.escape(own)}\b', '*', cause)
-        entry = self.found.setdefault(
+        entry = self.examples.setdefault(
             f'{task.failed_stage} ' + re.sub(r'\d+', '0', cause),
             [0, check.display_name, text])
         entry[0] += 1
 
     def report(self, printer: Any) -> None:
         """One line per cause; ReFrame has twenty lines per test case."""
-        for number, name, text in sorted(self.found.values(), reverse=True):
+        for number, name, text in sorted(self.examples.values(), reverse=True):
             cases = 'test case' if number == 1 else 'test cases'
             printer.info(f'{number} {cases}: {text} (e.g. {name})')
 
 
-def chosen(testcases: list) -> list:
+def select_cases(testcases: list) -> list:
     """The cases named in the file $PLUMBLINE_ONLY, with their fixtures.
 
     A list of `key`s in JSON. ReFrame's own -n /HASH adds to the user's -n,
@@ -450,15 +450,21 @@ def chosen(testcases: list) -> list:
     path = os.environ.get(ONLY)
     if not path:
         return testcases
-    wanted = {(place, environ, code) for place, environ, code in
+    keys = {(place, environ, code) for place, environ, code in
               json.loads(Path(path).read_text())}
-    return with_needs(testcases, [case for case in testcases if measures(
-        case.check) and key(case) in wanted])
+    return with_dependencies(
+        testcases,
+        [
+            case
+            for case in testcases
+            if measures(case.check) and key(case) in keys
+        ],
+    )
 
 
-def with_needs(testcases: list, found: list) -> list:
+def with_dependencies(testcases: list, selected: list) -> list:
     """Those that were found and all that they need, in their order."""
-    needed, left = set(found), list(found)
+    needed, left = set(selected), list(selected)
     while left:
         more = set(left.pop().deps) - needed
         needed |= more
@@ -490,24 +496,26 @@ def within_budgets(cases: list, known: ordering.Known
     left = []
     for part in {case.partition.name: case.partition
                  for case in cases}.values():
-        mine = [case for case in cases if case.partition is part]
+        partition_cases = [case for case in cases if case.partition is part]
         budget = part.extras.get(ordering.BUDGET) if known.budgets else None
         if budget is None:
-            now.update(mine)
+            now.update(partition_cases)
             continue
-        times = {case: expected(case, known) for case in mine}
+        times = {case: expected(case, known) for case in partition_cases}
         costs = {ordering.Case(key(case), case.check.max_nodes, seconds):
                  case for case, (seconds, _) in times.items()}
         this_session, others = ordering.select(costs, budget, known.last)
         now.update(costs[cost] for cost in this_session)
-        bound = ordering.nightly_sessions(costs, budget)
+        sessions_needed = ordering.nightly_sessions(costs, budget)
         left += [
             {
                 **planned(costs[cost]),
                 'hours': cost.hours,
                 'budget': budget,
                 'nightly_sessions': (
-                    bound if cost.hours <= budget + ordering.ROUNDING else 0
+                    sessions_needed
+                    if cost.hours <= budget + ordering.ROUNDING
+                    else 0
                 ),
                 'by': 'time' if times[costs[cost]][1] else 'limit',
                 'last': known.last.get(cost.key, ''),
@@ -526,7 +534,7 @@ class AccountedRunner(Runner):
     known = ordering.Known()
 
     def runall(self, testcases: list, restored_cases: Any = None) -> None:
-        testcases = pinned.placed(chosen(testcases), measures)
+        testcases = pinned.placed(select_cases(testcases), measures)
         if all(case.check.is_fixture() for case in testcases):
             refuse(ZERO)
         if any(measures(case.check) and not case.check.bringup
@@ -535,7 +543,7 @@ class AccountedRunner(Runner):
         if self.policy.dry_run_mode:
             return self.dry_run(testcases, restored_cases)
         try:
-            self.known = ordering.Known.handed()
+            self.known = ordering.Known.from_environment()
         except ValueError as err:
             refuse(str(err))
         with machine_lock():
@@ -564,7 +572,7 @@ class AccountedRunner(Runner):
                 f'zero cases ran: each of {len(left)} needs more node-hours '
                 f'than its partition has a night ({ordering.BUDGET})')
         if left:
-            testcases = with_needs(testcases, cases)
+            testcases = with_dependencies(testcases, cases)
         self.accounts = accounts = Accounts(handler)
         self.policy.task_listeners[:0] = [accounts, Pins()]
         with self.plan(handler, cases, left):
@@ -601,10 +609,10 @@ class AccountedRunner(Runner):
             task for task in done if measures(task.check)))
         while self.accounts and (due := [
                 retries for retries in (
-                    self.accounts.beyond,
-                    self.bounded(self.accounts.disturbed, limit))
+                    self.accounts.out_of_tolerance,
+                    self.limit_retries(self.accounts.interference, limit))
                 if retries.due]):
-            pause = max(map(self.announced, due))
+            pause = max(map(self.announce, due))
             tasks = [task for retries in due for task in retries.take()]
             for task in tasks:
                 done.remove(task)
@@ -613,18 +621,19 @@ class AccountedRunner(Runner):
             graph, _ = dependencies.build_deps(cases, testcases)
             super()._runall(dependencies.toposort(graph, is_subgraph=True))
 
-    def bounded(self, retries: Retries, limit: float) -> Retries:
+    def limit_retries(self, retries: Retries, limit: float) -> Retries:
         """Retries that take at most so many seconds; else none of them."""
         retries.seconds += seconds_of(retries.due)
         if retries.due and retries.seconds > limit:
             count = len(retries.take())
             self.policy.printer.info(
-                f'{retries.why}: {counted(count)}, not measured again: that '
-                f'would take {retries.seconds / 60:.0f} min, more than '
-                f'{limit / 60:.0f} min')
+                f'{retries.why}: {cases_text(count)}, not measured again: '
+                f'that would take {retries.seconds / 60:.0f} min, more than '
+                f'{limit / 60:.0f} min'
+            )
         return retries
 
-    def announced(self, retries: Retries) -> float:
+    def announce(self, retries: Retries) -> float:
         """Print the next retry; returns the seconds until it begins.
 
         They double with each retry: interference may last for minutes.
@@ -633,8 +642,9 @@ class AccountedRunner(Runner):
         first = self.accounts.pause if self.accounts else None
         pause = (first or 0) * 2 ** (number - 1)
         self.policy.printer.info(
-            f'{retries.why}: {counted(len(retries.due))}, measured again in '
-            f'{pause:g} s (retry {number} of {MEASUREMENTS - 1})')
+            f'{retries.why}: {cases_text(len(retries.due))}, measured again '
+            f'in {pause:g} s (retry {number} of {MEASUREMENTS - 1})'
+        )
         return pause
 
     def in_order(self, testcases: list) -> list:
@@ -658,14 +668,16 @@ class AccountedRunner(Runner):
         causes = Causes()
         self.policy.task_listeners.insert(0, causes)
         super().runall(testcases, restored_cases)
-        if not causes.found:
+        if not causes.examples:
             return
         causes.report(self.policy.printer)
         # Else ReFrame adds its own report.
         self.stats._alltasks[:] = [[]]
-        number = sum(number for number, *_ in causes.found.values())
-        refuse(f'{counted(number)} cannot run here; the lines above list the '
-               'causes')
+        number = sum(number for number, *_ in causes.examples.values())
+        refuse(
+            f'{cases_text(number)} cannot run here; the lines above list the '
+            'causes'
+        )
 
     @contextlib.contextmanager
     def plan(self, handler: perflog.PerflogHandler, cases: list,
@@ -715,7 +727,7 @@ def machine_lock() -> Iterator[None]:
         yield
 
 
-def counted(number: int) -> str:
+def cases_text(number: int) -> str:
     """A number of test cases, in words."""
     return f'{number} test case{"s" * (number != 1)}'
 

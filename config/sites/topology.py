@@ -88,14 +88,14 @@ def load(path: str | os.PathLike[str]) -> dict[str, Switch]:
         data = strict.load(path)
         for fault in schema.faults(str(path), data, 'topology'):
             raise fault
-        found = {str(name): _switch(data, path, name)
+        switches = {str(name): _switch(data, path, name)
                  for name in data['switches']}
-        _is_tree(data, path, found)
+        _is_tree(data, path, switches)
     except strict.Fault as err:
         raise TopologyError(err.file, err.line, err.reason) from None
     except OSError as err:
         raise TopologyError(path, 1, f'cannot be read: {err}') from None
-    return found
+    return switches
 
 
 def _switch(data: Any, path: Path, name: str) -> Switch:
@@ -110,41 +110,41 @@ def _switch(data: Any, path: Path, name: str) -> Switch:
                   names if kind == 'switches' else ())
 
 
-def _is_tree(data: Any, path: Path, found: dict[str, Switch]) -> None:
+def _is_tree(data: Any, path: Path, switches: dict[str, Switch]) -> None:
     """Each node and each switch is plugged into one switch at most, and
     every walk upwards ends."""
     def fault(name: str, reason: str) -> strict.Fault:
         return schema.fault(str(path), data, ['switches', name], reason)
 
     above: dict[tuple[str, str], str] = {}
-    for name, switch in found.items():
+    for name, switch in switches.items():
         for kind, one in [*(('node', n) for n in switch.nodes),
                           *(('switch', s) for s in switch.switches)]:
-            if kind == 'switch' and one not in found:
+            if kind == 'switch' and one not in switches:
                 raise fault(name, f'the file has no switch {one!r}; '
-                            + schema.near(one, found))
+                            + schema.near(one, switches))
             if (kind, one) in above:
                 raise fault(name, f'{kind} {one} is plugged into '
                             f'{above[kind, one]}, too')
             above[kind, one] = name
-    for name in found:
+    for name in switches:
         seen = [name]
         while ('switch', seen[-1]) in above:
             seen.append(above['switch', seen[-1]])
-            if len(seen) > len(found):
+            if len(seen) > len(switches):
                 raise fault(name, 'this switch is above itself')
 
 
-def above(found: dict[str, Switch]) -> dict[str, list[str]]:
+def above(switches: dict[str, Switch]) -> dict[str, list[str]]:
     """Node -> the switches above it, the nearest first.
 
     >>> above({'leaf': Switch(('n1',), ()), 'top': Switch((), ('leaf',))})
     {'n1': ['leaf', 'top']}
     """
-    over = {low: name for name, switch in found.items()
+    over = {low: name for name, switch in switches.items()
             for low in switch.switches}
     nodes: dict[str, list[str]] = {}
-    for name, switch in found.items():
+    for name, switch in switches.items():
         chain = [name]
         while chain[-1] in over:
             chain.append(over[chain[-1]])
@@ -152,13 +152,13 @@ def above(found: dict[str, Switch]) -> dict[str, list[str]]:
     return nodes
 
 
-def summary(found: dict[str, Switch]) -> str:
+def summary(switches: dict[str, Switch]) -> str:
     """How much there is, in a few words."""
     def number(count: int, what: str) -> str:
         return f'{count} {what}{"" if count == 1 else "es"}'
 
-    nodes = sum(len(switch.nodes) for switch in found.values())
-    leaves = sum(bool(switch.nodes) for switch in found.values())
+    nodes = sum(len(switch.nodes) for switch in switches.values())
+    leaves = sum(bool(switch.nodes) for switch in switches.values())
     return (f'{nodes} node{"" if nodes == 1 else "s"} on '
             f'{number(leaves, "leaf switch")}, '
-            f'{number(len(found), "switch")} in all')
+            f'{number(len(switches), "switch")} in all')

@@ -13,7 +13,7 @@ from conftest import OSU, ROOT
 
 from checks.core import hardware, limits, references, vendor
 from checks.core.base import Benchmark
-from cli.session.commands import site_is_sound
+from cli.session.commands import load_site
 from tests.checks.test_faults import (
     GOLDEN,
     SCRIPT,
@@ -35,7 +35,7 @@ def folder(site: str) -> Path:
 
 @pytest.mark.parametrize('site', SITES)
 def test_site_is_sound(site):
-    configuration = site_is_sound(folder(site) / 'system.py')
+    configuration = load_site(folder(site) / 'system.py')
     environments = {e['name']: e for e in configuration['environments']}
     system, = configuration['systems']
     used = set()

@@ -78,9 +78,10 @@ def test_a_missing_reference(faulty):               # noqa: F811
     assert page_says(faulty) == (1, 1)
     # The page says what the table says, and not only the guard's name.
     [file] = (faulty.tmp / 'perflogs').glob('*/sessions/*.reasons')
-    [told] = map(json.loads, file.read_text().splitlines())
-    assert told['guard'] == 'reference' and told['reason'] in html.unescape(
-        (faulty.tmp / 'report/index.html').read_text())
+    [message] = map(json.loads, file.read_text().splitlines())
+    assert message['guard'] == 'reference' and message[
+        'reason'
+    ] in html.unescape((faulty.tmp / 'report/index.html').read_text())
 
 
 def test_a_time_out_under_the_local_scheduler(faulty):      # noqa: F811
@@ -117,9 +118,9 @@ class Skipped(OsuBroken):
 ''')
     done = suite.reframe('-r', '-c', str(check), '-Sbringup=1')
     assert done.returncode == 1, done.stdout + done.stderr
-    found = {(r['check'], r['guard'], r['source'], r['num_nodes'])
+    result = {(r['check'], r['guard'], r['source'], r['num_nodes'])
              for r in suite.records if r['metric'] == 'completed'}
-    assert found == {('InSetup', 'setup', 'embedded', ''),
+    assert result == {('InSetup', 'setup', 'embedded', ''),
                      ('Skipped', 'skipped', 'embedded', '')}
     done = suite.reframe('-r', '-c', str(check), '-n', 'Skipped',
                          '-Sbringup=1')

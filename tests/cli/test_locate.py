@@ -68,8 +68,8 @@ def test_the_case_says_what_regressed_or_bandwidth():
     assert chosen(None, None, []) == 'bandwidth'
     assert chosen(None, None, ['init_time', 'latency']) == 'latency'
     assert chosen(None, 'latency', ['bandwidth']) == 'latency'
-    found, metric = locate.case_of(CASES, 'batch', '/other2', 'x', [])
-    assert found['hash'] == 'other2' and metric == 'x'
+    result, metric = locate.case_of(CASES, 'batch', '/other2', 'x', [])
+    assert result['hash'] == 'other2' and metric == 'x'
 
 
 @pytest.mark.parametrize('cases, words, match', [
@@ -102,16 +102,18 @@ def test_without_options_it_looks_where_something_regressed(
         regressions=[line('beta', 'batch', 'bandwidth', 'bandwidth2', 9.0),
                      line('alpha', 'other', 'latency', 'latency2', 2.5)]))
     work = commands.Work(TWO, {}, [], True, [])
-    found = locate.wish(locate.options('alpha', **given), Path(), work)
-    assert (found.partition['name'], found.metric, found.expected) == (
+    result = locate.select_target(
+        locate.options('alpha', **given), Path(), work
+    )
+    assert (result.partition['name'], result.metric, result.expected) == (
         where, metric, expected)
-    assert found.case['where'] == f'{where}+mpi'
-    assert found.case['link'] == metric
+    assert result.case['where'] == f'{where}+mpi'
+    assert result.case['link'] == metric
 
 
 @pytest.fixture
 def sinfo(monkeypatch):
-    monkeypatch.setattr(slurm, 'told', lambda: slurm.partitions(SINFO))
+    monkeypatch.setattr(slurm, 'query_sinfo', lambda: slurm.partitions(SINFO))
 
 
 @pytest.mark.parametrize('access, wanted, found', [
@@ -120,11 +122,11 @@ def sinfo(monkeypatch):
     (['--exclusive', '-p', 'gpu'], 'g10,g3', 'g10'),
     (['-p', 'gpu', '-x', 'g[2-3]'], None, 'g1 g10'),
     (['--partition=cpu,gpu', '-C', 'fast'], 'c1,g1', 'c1 g1')])
-def test_nodes_are_those_that_slurm_gives_to_jobs(sinfo, access, wanted,
-                                                  found, capsys):
+def test_nodes_are_those_that_slurm_gives_to_jobs(sinfo, access, expected,
+                                                  result, capsys):
     assert locate.nodes_of({**SLURM, 'access': access},
-                           wanted) == found.split()
-    left = ('g3' in (wanted or 'g3') and 'gpu' in str(access)
+                           expected) == result.split()
+    left = ('g3' in (expected or 'g3') and 'gpu' in str(access)
             and '-x' not in access)
     assert ('left out, for Slurm gives them to no job: g3 (down*)'
             in capsys.readouterr().err) == left
@@ -138,9 +140,9 @@ def test_nodes_are_those_that_slurm_gives_to_jobs(sinfo, access, wanted,
     (['-pgpu', '-x', 'g1'], 'g1,g2', 'no node g1 among'),
     (['-pgpu'], 'g[1-x]', 'is no list of hosts'),
     (['-pgpu', '-Ca100'], None, 'has --constraint=a100: .* with --nodes')])
-def test_nodes_that_cannot_be_told(sinfo, access, wanted, words):
+def test_nodes_that_cannot_be_told(sinfo, access, expected, words):
     with pytest.raises(SetupError, match=words):
-        locate.nodes_of({**SLURM, 'access': access}, wanted)
+        locate.nodes_of({**SLURM, 'access': access}, expected)
 
 
 # ------------------------------------------------- a session
@@ -159,10 +161,10 @@ class Nodes:
     def measured(self, work: Any, *options: str, only: list,
                  variables: dict[str, str]) -> commands.Ended:
         self.options, self.only = [*work.options, *options], only
-        asked = json.loads(Path(variables[pinned.VARIABLE]).read_text())
-        self.asked.append(asked)
+        request = json.loads(Path(variables[pinned.VARIABLE]).read_text())
+        self.asked.append(request)
         rows, cases = [], []
-        for number, pairs in enumerate(asked['rounds'], 1):
+        for number, pairs in enumerate(request['rounds'], 1):
             for nodes in pairs:
                 metric = self.cluster.metric(*nodes)
                 row = record(
@@ -195,31 +197,31 @@ def site(tmp_path, monkeypatch):
     def run(cluster, **more):
         nodes = Nodes(tmp_path, cluster)
         vars(nodes).update(more)
-        monkeypatch.setattr(commands, 'measured', nodes.measured)
+        monkeypatch.setattr(commands, 'measure', nodes.measured)
         work = commands.Work(SYSTEM, {'PLUMBLINE_PERFLOGS': str(tmp_path)},
                              ['-Sbringup=1'], True, [])
         search = locate.Search(cluster.nodes, 'higher',
                                above=cluster.above)
-        found = locate._measured(search, work, locate.Wanted(
+        result = locate._measure_pairs(search, work, locate.Target(
             SLURM, case('bandwidth'), 'bandwidth', 120.0), 4)
-        return found, nodes
+        return result, nodes
     return run
 
 
 def test_a_slow_node_by_records_alone(site):
-    (found, why, code), nodes = site(Cluster(16, 1, slow={'n5': 0.8}))
-    assert [(one.name, one.verdict) for one in found.named] == [
+    (result, why, code), nodes = site(Cluster(16, 1, slow={'n5': 0.8}))
+    assert [(one.name, one.verdict) for one in result.named] == [
         ('n5', 'slow')]
-    assert (why, code, found.unit) == ('', 0, 'MB/s')
+    assert (why, code, result.unit) == ('', 0, 'MB/s')
     assert nodes.only == [('batch', 'mpi', 'bandwidth2')]
-    assert {asked['parallel'] for asked in nodes.asked} == {4}
+    assert {request['parallel'] for request in nodes.asked} == {4}
     assert '--system=alpha:batch' in nodes.options
-    assert any('all pairs are slow' in note for note in found.notes)
+    assert any('all pairs are slow' in note for note in result.notes)
 
 
 def test_a_node_that_fails_every_job(site, capsys):
-    (found, _, _), _ = site(Cluster(8, 1, dead=['n2']))
-    assert [(one.name, one.verdict) for one in found.named] == [
+    (result, _, _), _ = site(Cluster(8, 1, dead=['n2']))
+    assert [(one.name, one.verdict) for one in result.named] == [
         ('n2', 'fails')]
     assert 'n1-n2 failed: job_state' in capsys.readouterr().err
 
@@ -230,16 +232,16 @@ def test_a_job_on_other_nodes_is_refused(site):
 
 
 def test_what_was_never_built_says_nothing_of_nodes(site):
-    (found, why, code), nodes = site(Cluster(4, 0, dead=[
+    (result, why, code), nodes = site(Cluster(4, 0, dead=[
         'n1', 'n2', 'n3', 'n4']), columns={'guard': 'build'})
-    assert code == 1 and len(nodes.asked) == 1 and not found.named
+    assert code == 1 and len(nodes.asked) == 1 and not result.named
     assert why == ('no pair was measured (build): the lines above say why')
 
 
 def test_an_end_in_the_middle_tells_what_is_known(site):
-    (found, why, code), nodes = site(Cluster(8, 0), ended_by='SIGTERM')
+    (result, why, code), nodes = site(Cluster(8, 0), ended_by='SIGTERM')
     assert (why, code) == ('ended by SIGTERM', 1)
-    assert found.jobs == 12 and len(nodes.asked) == 1
+    assert result.jobs == 12 and len(nodes.asked) == 1
 
 
 def test_a_metric_that_the_case_has_not(site):
@@ -251,11 +253,11 @@ def test_a_metric_that_the_case_has_not(site):
 @pytest.mark.parametrize('located, code', [(0.8, 1), (1.0, 0)])
 def test_the_verdict_is_written_and_makes_the_exit_code(
         site, tmp_path, capsys, located, code):
-    (found, why, ended), _ = site(Cluster(8, 4, slow={'n1': located}))
+    (result, why, ended), _ = site(Cluster(8, 4, slow={'n1': located}))
     args = locate.options('alpha', json=str(tmp_path / 'x.json'))
-    assert locate._concluded(args, found, why, ended, tmp_path) == code
-    told = capsys.readouterr().out
-    assert ('SLOW    node n1: ' in told) == bool(code)
+    assert locate._report_result(args, result, why, ended, tmp_path) == code
+    message = capsys.readouterr().out
+    assert ('SLOW    node n1: ' in message) == bool(code)
     for name in ('x.json', 'located.json'):
         data = json.loads((tmp_path / name).read_text())
         assert len(data['named']) == code and data['jobs'] >= 12
@@ -321,10 +323,10 @@ def test_a_case_for_each_pair_in_rounds(monkeypatch, tmp_path):
 # ------------------------------------------------- the rest
 
 def test_switches_above_each_node():
-    found = {'leaf1': topology.Switch(('n1', 'n2'), ()),
+    result = {'leaf1': topology.Switch(('n1', 'n2'), ()),
              'leaf2': topology.Switch(('n3',), ()),
              'top': topology.Switch((), ('leaf1', 'leaf2'))}
-    assert topology.above(found) == {
+    assert topology.above(result) == {
         'n1': ['leaf1', 'top'], 'n2': ['leaf1', 'top'],
         'n3': ['leaf2', 'top']}
 

@@ -131,10 +131,10 @@ SINFO = (ROOT / 'tests' / 'data' / 'sinfo-nodes.txt').read_text()
 
 
 def test_what_sinfo_says_of_nodes():
-    told = nodes.by_partition(nodes.partitions(SINFO))
-    assert set(told) == {'', 'batch', 'gpu'}
-    assert told[''] == told['batch']
-    pool = Pool('batch', told['batch'])
+    message = nodes.nodes_by_partition(nodes.partitions(SINFO))
+    assert set(message) == {'', 'batch', 'gpu'}
+    assert message[''] == message['batch']
+    pool = Pool('batch', message['batch'])
     assert pool.usable == {'n1', 'n2', 'n5', 'n9'}
     assert pool.idle == {'n1', 'n9'}
     assert [str(node) for node in pool.out] == [
@@ -152,7 +152,7 @@ def test_what_sinfo_says_of_nodes():
     (['--reservation=night'], (('',), set(), ('--reservation=night',))),
 ])
 def test_where_the_jobs_of_a_partition_go(access, place):
-    assert nodes.access_of(access) == place
+    assert nodes.parse_access(access) == place
 
 
 SYSTEM = {'name': 'alpha', 'partitions': [
@@ -175,7 +175,7 @@ def sinfo_says(monkeypatch, tmp_path, text, code=0, err=''):
 
 def test_partitions_of_the_site_share_a_pool(monkeypatch, tmp_path):
     sinfo_says(monkeypatch, tmp_path, SINFO)
-    pools, why = nodes.ask(SYSTEM)
+    pools, why = nodes.find_pools(SYSTEM)
     assert set(pools) == {'cpu', 'same'} and pools['cpu'] is pools['same']
     assert why == 'nodes of any, picked are chosen by the site (access)'
 
@@ -183,12 +183,13 @@ def test_partitions_of_the_site_share_a_pool(monkeypatch, tmp_path):
 def test_a_partition_that_slurm_has_not_is_told(monkeypatch, tmp_path):
     sinfo_says(monkeypatch, tmp_path, SINFO)
     one = {'name': 'old', 'scheduler': 'slurm', 'access': ['-p', 'gone']}
-    assert nodes.ask({'partitions': [one]}) == (
+    assert nodes.find_pools({'partitions': [one]}) == (
         {}, 'no node was chosen for old: Slurm has no partition gone; it has '
         'batch, gpu')
     sinfo_says(monkeypatch, tmp_path, SINFO.replace('*|n', '|n'))
-    assert nodes.ask({'partitions': [{**one, 'access': []}]})[1].endswith(
-        'Slurm has no default partition; it has batch, gpu')
+    assert nodes.find_pools({'partitions': [{**one, 'access': []}]})[
+        1
+    ].endswith('Slurm has no default partition; it has batch, gpu')
 
 
 @pytest.mark.parametrize('text, code, err, words', [
@@ -203,20 +204,24 @@ def test_what_is_no_answer_of_sinfo(monkeypatch, tmp_path, text, code, err,
     """A night goes on without choosing nodes, and says so; who needs the
     nodes gets the same words as an error."""
     sinfo_says(monkeypatch, tmp_path, text, code, err)
-    assert nodes.ask(SYSTEM) == ({}, f'no node was chosen: {words}')
+    assert nodes.find_pools(SYSTEM) == ({}, f'no node was chosen: {words}')
     with pytest.raises(SetupError, match=f'^{re.escape(words)}$'):
-        nodes.of_access([], 'cpu')
-    assert nodes.ask({'partitions': SYSTEM['partitions'][4:]}) == ({}, '')
+        nodes.nodes_of_access([], 'cpu')
+    assert nodes.find_pools({'partitions': SYSTEM['partitions'][4:]}) == (
+        {},
+        '',
+    )
 
 
 def test_a_sinfo_that_hangs_or_is_not_there(monkeypatch, tmp_path):
     sinfo_says(monkeypatch, tmp_path, '')
     (tmp_path / 'bin' / 'sinfo').write_text('#!/bin/sh\nexec sleep 60\n')
     monkeypatch.setattr(nodes, 'LIMIT', 0.2)
-    assert nodes.ask(SYSTEM)[1] == ('no node was chosen: sinfo: no answer in '
-                                    '0.2 s')
+    assert nodes.find_pools(SYSTEM)[1] == (
+        'no node was chosen: sinfo: no answer in 0.2 s'
+    )
     monkeypatch.setenv('PATH', str(tmp_path))
-    assert nodes.ask(SYSTEM)[1] == (
+    assert nodes.find_pools(SYSTEM)[1] == (
         'no node was chosen: sinfo: No such file or directory: is this a '
         'node where jobs are submitted?')
 
@@ -236,7 +241,7 @@ def test_a_node_that_is_free_is_measured_within_so_many_nightly_sessions(
     seen: dict[str, float] = {}
     waits = dict.fromkeys(pool_of(number).nodes, 0)
     for nightly_session in range(1, 4 * cover + 1):
-        this_session = set(nodes.due(pool_of(number), seen, cover))
+        this_session = set(nodes.due_nodes(pool_of(number), seen, cover))
         assert len(this_session) == -(-number // cover)
         # Slurm chose some, too: that makes no node wait longer.
         this_session |= set(chance.sample(sorted(waits), number // 5))
@@ -248,27 +253,33 @@ def test_a_node_that_is_free_is_measured_within_so_many_nightly_sessions(
 
 def test_a_busy_node_has_its_turn_when_it_is_free():
     seen = {f'n{n}': float(n) for n in range(8)}
-    assert nodes.due(pool_of(8, {'n0'}), seen, 4) == ['n1', 'n2']
-    assert nodes.due(pool_of(8), seen, 4) == ['n0', 'n1']
-    assert nodes.late(pool_of(8), seen, 1.5) == ['n0', 'n1']
+    assert nodes.due_nodes(pool_of(8, {'n0'}), seen, 4) == ['n1', 'n2']
+    assert nodes.due_nodes(pool_of(8), seen, 4) == ['n0', 'n1']
+    assert nodes.late_nodes(pool_of(8), seen, 1.5) == ['n0', 'n1']
 
 
 def test_groups_have_all_nodes_that_are_due():
     pool = pool_of(10, {'n4'})
-    found = nodes.groups(['n1', 'n2', 'n3'], pool, 2)
-    assert [len(one) for one in found] == [2, 2]
-    assert {'n1', 'n2', 'n3'} < {n for one in found for n in one}
-    assert 'n4' not in {n for one in found for n in one}
-    assert nodes.groups([], pool, 2) == []
-    assert nodes.groups(['n1'], pool_of(3, {'n0', 'n2'}), 2) == []
+    result = nodes.node_groups(['n1', 'n2', 'n3'], pool, 2)
+    assert [len(one) for one in result] == [2, 2]
+    assert {'n1', 'n2', 'n3'} < {n for one in result for n in one}
+    assert 'n4' not in {n for one in result for n in one}
+    assert nodes.node_groups([], pool, 2) == []
+    assert nodes.node_groups(['n1'], pool_of(3, {'n0', 'n2'}), 2) == []
 
 
 def test_jobs_are_kept_to_nodes_by_what_they_must_not_have():
     pool = Pool('batch', pool_of(4).nodes, frozenset({'bad'}))
-    assert nodes.only({'n1', 'n2'}, [pool]) == ['-J', 'exclude=bad,n[0,3]']
+    assert nodes.options_for_nodes({'n1', 'n2'}, [pool]) == [
+        '-J',
+        'exclude=bad,n[0,3]',
+    ]
     # The site's own --exclude would be replaced by another.
-    assert nodes.without({'n1'}, [pool]) == ['-J', 'exclude=bad,n1']
-    assert nodes.without((), [pool_of(4)]) == []
+    assert nodes.options_without_nodes({'n1'}, [pool]) == [
+        '-J',
+        'exclude=bad,n1',
+    ]
+    assert nodes.options_without_nodes((), [pool_of(4)]) == []
 
 
 def test_when_a_node_was_last_measured(tmp_path):
@@ -458,20 +469,22 @@ class Machine:
 def nightly_session(tmp_path, monkeypatch):
     """A night on five nodes: go(): sessions, and what is said."""
     machine = Machine(tmp_path / 'perflogs')
-    monkeypatch.setattr(commands, 'measured', machine.measured)
+    monkeypatch.setattr(commands, 'measure', machine.measured)
     monkeypatch.setattr(nightly.verdicts, 'of_records', lambda *a, **k:
                         SimpleNamespace(rerun=machine.worse))
-    monkeypatch.setattr(commands, 'page_of', lambda folder: (
+    monkeypatch.setattr(commands, 'write_page', lambda folder: (
         'page', SimpleNamespace(verdict=None)))
     machine.worse = []
     machine.pools = {'cpu': Pool('batch', {
         **{f'n{n}': Node(f'n{n}', 'idle') for n in range(1, 6)},
         'n6': Node('n6', 'drained', 'disk')})}
-    monkeypatch.setattr(nodes, 'ask', lambda system: (machine.pools, ''))
+    monkeypatch.setattr(
+        nodes, 'find_pools', lambda system: (machine.pools, '')
+    )
 
     def go(cover: int = 0, options: tuple[str, ...] = ()
            ) -> nightly_summary.Summary:
-        found = nightly_summary.Summary('alpha', time.time(), cover,
+        result = nightly_summary.Summary('alpha', time.time(), cover,
                                       nightly_session=run_id.new())
         args = argparse.Namespace(max_node_age=cover, reframe=list(options),
                                   mode='nightly', locate=False)
@@ -482,22 +495,22 @@ def nightly_session(tmp_path, monkeypatch):
                 [],
                 True,
                 [],
-                session.NightlySession('alpha', found.nightly_session),
+                session.NightlySession('alpha', result.nightly_session),
             ),
             args,
-            found,
+            result,
         ).go()
-        return found
+        return result
     machine.go = go
     return machine
 
 
 def test_a_good_nightly_session_is_one_session(nightly_session):
-    found = nightly_session.go()
+    result = nightly_session.go()
     assert nightly_session.sessions == [(['a', 'b'], '')]
-    assert (found.word, found.code) == ('good', 0)
-    assert 'Nodes: 3 of 5 that take jobs' in '\n'.join(found.lines())
-    assert 'left out: n6 (drained: disk)' in '\n'.join(found.lines())
+    assert (result.word, result.code) == ('good', 0)
+    assert 'Nodes: 3 of 5 that take jobs' in '\n'.join(result.lines())
+    assert 'left out: n6 (drained: disk)' in '\n'.join(result.lines())
 
 
 @pytest.mark.parametrize('asked, width, lines', [
@@ -505,41 +518,41 @@ def test_a_good_nightly_session_is_one_session(nightly_session):
                'ended by SIGTERM']),
     (True, 1, []), (False, 2, [])])
 def test_a_regression_on_several_nodes_is_located(
-        monkeypatch, asked, width, lines):
-    found = said()
+        monkeypatch, request, width, lines):
+    result = said()
     one = nightly.NightlySession(
-        commands.Work({'name': 'alpha'}, {}, [], True, [], None), found=found,
-        args=argparse.Namespace(max_node_age=0, mode='nightly', locate=asked,
+        commands.Work({'name': 'alpha'}, {}, [], True, [], None), found=result,
+        args=argparse.Namespace(max_node_age=0, mode='nightly', locate=request,
                                 reframe=[]))
     member = trial(where='n1 n2' if width == 2 else 'n1')
     one.first = {member.planned: member}
-    monkeypatch.setattr(nightly.locate, 'searched', lambda args:
-                        nightly.locate.Searched('x', 'ended by SIGTERM', 1,
+    monkeypatch.setattr(nightly.locate, 'search_slow_nodes', lambda args:
+                        nightly.locate.SearchResult('x', 'ended by SIGTERM', 1,
                                                 Path()))
     monkeypatch.setattr(nightly.locating, 'lines', lambda x: [
         'SLOW node n2'])
     if one.locates:
         one.locate([SimpleNamespace(members=[member])])
-    assert found.notes == lines
+    assert result.notes == lines
 
 
 def test_a_failure_that_comes_back_is_believed(nightly_session):
     nightly_session.bad = {'a'}
-    found = nightly_session.go()
+    result = nightly_session.go()
     # Kept to n1, then kept from it.
     assert nightly_session.sessions[1:] == [(['a'], 'n[2-6]'), (['a'], 'n1')]
-    assert (found.word, found.code) == ('failed', 1)
+    assert (result.word, result.code) == ('failed', 1)
     assert ('measured again: failed again on the same nodes (n1), failed '
-            'again on other nodes (n2)') in '\n'.join(found.lines())
+            'again on other nodes (n2)') in '\n'.join(result.lines())
 
 
 def test_a_failure_that_is_gone_is_flaky_and_no_pass(nightly_session):
     nightly_session.bad = {('a', 1)}
-    found = nightly_session.go()
-    assert (found.word, found.code) == ('flaky', 1)
-    text = '\n'.join(found.lines())
+    result = nightly_session.go()
+    assert (result.word, result.code) == ('flaky', 1)
+    text = '\n'.join(result.lines())
     assert 'Flaky: failed once, and not when measured again:' in text
-    assert found.data()['flaky'][0]['again'] == [
+    assert result.data()['flaky'][0]['again'] == [
         {'where': SAME, 'nodes': ['n1'], 'failed': False},
         {'where': OTHER, 'nodes': ['n2'], 'failed': False}]
     # The page and the verdict agree.
@@ -549,21 +562,21 @@ def test_a_failure_that_is_gone_is_flaky_and_no_pass(nightly_session):
 
 def test_a_failure_of_some_nodes_names_them(nightly_session):
     nightly_session.bad = {('b', 1), ('b', 2)}
-    found = nightly_session.go()
+    result = nightly_session.go()
     assert nightly_session.sessions[1:] == [
         (['b'], 'n[1,4-6]'),
         (['b'], 'n[2-3]'),
     ]
     assert ('    look at n2 n3: it failed there, and not elsewhere'
-            in found.lines())
+            in result.lines())
 
 
 def test_too_many_failures_are_believed_as_they_are(nightly_session):
     nightly_session.cases = {f'c{n:02}': 'n1' for n in range(12)}
     nightly_session.bad = set(nightly_session.cases)
-    found = nightly_session.go()
-    assert len(nightly_session.sessions) == 1 and found.code == 1
-    assert '12 of 12 test cases failed: too many for chance' in found.notes[0]
+    result = nightly_session.go()
+    assert len(nightly_session.sessions) == 1 and result.code == 1
+    assert '12 of 12 test cases failed: too many for chance' in result.notes[0]
 
 
 def test_what_was_worse_for_one_nightly_session_is_measured_again(
@@ -581,25 +594,25 @@ def test_a_reframe_that_fails_without_a_case_is_no_good_nightly_session(
     nightly_session,
 ):
     nightly_session.code = 1
-    found = nightly_session.go()
-    assert (found.word, found.code) == ('not run', 1)
-    assert 'no case failed, and ReFrame did' in found.headline
+    result = nightly_session.go()
+    assert (result.word, result.code) == ('not run', 1)
+    assert 'no case failed, and ReFrame did' in result.headline
 
 
 def test_a_signal_ends_the_nightly_session_and_it_says_so(nightly_session):
     nightly_session.bad, nightly_session.ended_by = {'a'}, {1: 'SIGTERM'}
-    found = nightly_session.go(cover=1)
+    result = nightly_session.go(cover=1)
     assert len(nightly_session.sessions) == 1
-    assert (found.word, found.code) == ('ended', 1)
-    assert 'ended by SIGTERM; 1 failed' in found.headline
+    assert (result.word, result.code) == ('ended', 1)
+    assert 'ended by SIGTERM; 1 failed' in result.headline
 
 
 def test_nodes_that_slurm_did_not_choose_are_measured_too(nightly_session):
     nightly_session.cases['c'] = 'n1 n2'
-    found = nightly_session.go(cover=1)
+    result = nightly_session.go(cover=1)
     # n4 and n5 were left: by one of the widest cases, on both.
     assert nightly_session.sessions[1:] == [(['b'], 'n[1-3,6]')]
-    assert found.nodes[0].measured == 5 and not found.nodes[0].busy
+    assert result.nodes[0].measured == 5 and not result.nodes[0].busy
     nightly_session.sessions.clear()
     # The next night: one of five is due, the one that waits for longest.
     nightly_session.go(cover=5)
@@ -608,14 +621,14 @@ def test_nodes_that_slurm_did_not_choose_are_measured_too(nightly_session):
 
 def test_a_node_that_is_not_free_is_told_and_not_waited_for(nightly_session):
     nightly_session.pools['cpu'].nodes['n5'] = Node('n5', 'allocated')
-    found = nightly_session.go(cover=1)
+    result = nightly_session.go(cover=1)
     assert nightly_session.sessions[1:] == [(['b'], 'n[2-3,5-6]')], (
         'n1 fills it up'
     )
     nightly_session.pools['cpu'].nodes['n4'] = Node('n4', 'allocated')
     nightly_session.sessions.clear()
-    found = nightly_session.go(cover=1)
-    assert len(nightly_session.sessions) == 1 and found.nodes[0].usable == 5
+    result = nightly_session.go(cover=1)
+    assert len(nightly_session.sessions) == 1 and result.nodes[0].usable == 5
 
 
 def test_people_who_choose_nodes_choose_them_all(nightly_session):
@@ -625,10 +638,10 @@ def test_people_who_choose_nodes_choose_them_all(nightly_session):
 
 def test_a_case_that_fails_where_it_was_due_is_measured_again(nightly_session):
     nightly_session.bad = {('b', 2)}
-    found = nightly_session.go(cover=1)
+    result = nightly_session.go(cover=1)
     assert [cases for cases, _ in nightly_session.sessions] == [
         ['a', 'b'], ['b'], ['b'], ['b']]
-    assert found.word == 'flaky'
+    assert result.word == 'flaky'
 
 
 # One night at a time --------------------------------------------------------
@@ -640,7 +653,7 @@ from pathlib import Path
 from cli.nightly import overlap
 if sys.argv[3:]:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-with overlap.alone(Path(sys.argv[1]), 1, print,
+with overlap.hold_lock(Path(sys.argv[1]), 1, print,
                    time.time() - 3600 * float(sys.argv[2])):
     print('held', flush=True)
     time.sleep(600)
@@ -669,7 +682,7 @@ def holder(tmp_path):
 @contextlib.contextmanager
 def this_session(path, hours=20.0):
     notes: list[str] = []
-    with overlap.alone(path, hours, notes.append, time.time()):
+    with overlap.hold_lock(path, hours, notes.append, time.time()):
         yield notes
 
 
@@ -710,8 +723,8 @@ def test_a_nightly_session_on_another_host_is_told(holder, monkeypatch):
 def test_no_other_process_of_that_number_is_ended(holder, monkeypatch):
     """The pid in the file is of a process that has gone since."""
     path, job = holder(21)
-    told = json.loads(path.read_text())
-    path.write_text(json.dumps(told | {'started': '1'}) + '\n')
+    message = json.loads(path.read_text())
+    path.write_text(json.dumps(message | {'started': '1'}) + '\n')
     with pytest.raises(SetupError, match='a process that is not the one it '
                        'names'), this_session(path):
         pass
@@ -739,19 +752,19 @@ def test_a_holder_that_does_not_say_who_it_is(tmp_path):
 def test_what_a_dead_nightly_session_started_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(session, 'CANCEL_TIMEOUT', 0.3)
     path = tmp_path / 'alpha.lock'
-    mine, other = (subprocess.Popen(
+    subset, other = (subprocess.Popen(
         ['sleep', '600'], env={**os.environ, overlap.MARK: str(mark)})
         for mark in (path, tmp_path / 'beta.lock'))
     try:
         notes: list[str] = []
-        overlap.sweep(path, notes.append)
-        assert mine.wait(5) == -signal.SIGTERM and other.poll() is None
+        overlap.end_leftovers(path, notes.append)
+        assert subset.wait(5) == -signal.SIGTERM and other.poll() is None
         assert notes == ['a night that was killed had left processes, ended '
                          'now: 1']
-        overlap.sweep(path, notes.append)
+        overlap.end_leftovers(path, notes.append)
         assert len(notes) == 1
     finally:
-        for job in (mine, other):
+        for job in (subset, other):
             job.kill()
             job.wait()
 
@@ -768,7 +781,7 @@ def work(tmp_path, monkeypatch):
     @contextlib.contextmanager
     def opened(number: int, site: str = 'alpha'):
         first = NIGHTLY_SESSION.replace('22T', f'{number:02}T')
-        with session.opened({'stagedir': str(tmp_path / 'scratch')},
+        with session.open_session({'stagedir': str(tmp_path / 'scratch')},
                             session.NightlySession(site, first)) as one:
             one.stage.mkdir(parents=True)
             one.output.mkdir(parents=True)
@@ -857,7 +870,7 @@ def test_runs_by_day_remove_no_nightly_session(work, tmp_path, monkeypatch):
     with work(1) as kept:
         pass
     for _ in range(session.KEPT + 2):
-        with session.opened({}) as one:
+        with session.open_session({}) as one:
             pass
     assert kept.folder.exists() and kept.stage.exists() and one.folder
 
@@ -897,30 +910,30 @@ def said(**more: Any) -> nightly_summary.Summary:
     ({'ended_by': 'ended by SIGTERM'}, 'ended', 1),
     ({'broken': 'no site', 'usage': True}, 'not run', 2)])
 def test_a_nightly_session_in_a_word_and_its_exit_code(more, word, code):
-    found = said(**more)
-    assert (found.word, found.code) == (word, code)
-    assert found.headline.startswith(f'alpha: {word.upper()}: ')
+    result = said(**more)
+    assert (result.word, result.code) == (word, code)
+    assert result.headline.startswith(f'alpha: {word.upper()}: ')
 
 
 def test_a_nightly_session_without_a_page_is_not_good():
-    found = said()
-    found.page = ''
-    assert (found.word, found.code) == ('incomplete', 1)
+    result = said()
+    result.page = ''
+    assert (result.word, result.code) == ('incomplete', 1)
 
 
 def test_a_case_beyond_every_budget_makes_the_session_incomplete():
-    found = said(never=True)
-    assert (found.word, found.code) == ('incomplete', 1)
+    result = said(never=True)
+    assert (result.word, result.code) == ('incomplete', 1)
 
 
 def test_the_mail_is_a_message_that_a_parser_reads(tmp_path):
-    found = said(results=[whole(trial(reason='zwölf\nLinien: µs' * 40))])
-    found.note('a line\nand another')
-    found.write(tmp_path / 'mail', tmp_path / 'hook', to='ops@example.org')
+    result = said(results=[whole(trial(reason='zwölf\nLinien: µs' * 40))])
+    result.note('a line\nand another')
+    result.write(tmp_path / 'mail', tmp_path / 'hook', to='ops@example.org')
     mail = email.message_from_bytes((tmp_path / 'mail').read_bytes(),
                                     policy=email.policy.default)
     assert not mail.defects
-    assert mail['Subject'] == f'plumbline: {found.headline}'
+    assert mail['Subject'] == f'plumbline: {result.headline}'
     assert mail['To'] == 'ops@example.org'
     assert mail['From'].addresses[0].domain == socket.gethostname()
     assert mail['Date'].datetime and mail['Message-ID']
@@ -928,15 +941,15 @@ def test_the_mail_is_a_message_that_a_parser_reads(tmp_path):
     assert all(len(line) < 998 for line in
                (tmp_path / 'mail').read_bytes().splitlines())
     data = json.loads((tmp_path / 'hook').read_text())
-    assert data['text'] == '\n'.join(found.lines())
+    assert data['text'] == '\n'.join(result.lines())
     assert data['verdict'] == 'failed' and data['code'] == 1
     assert data['failed'][0]['case'] == 'a'
 
 
 def test_long_lists_are_counted():
-    found = said(results=[whole(trial(f'c{n}')) for n in range(25)])
-    assert '  and 5 more' in found.lines()
-    assert len(found.data()['failed']) == 25
+    result = said(results=[whole(trial(f'c{n}')) for n in range(25)])
+    assert '  and 5 more' in result.lines()
+    assert len(result.data()['failed']) == 25
 
 
 def test_no_half_file_where_it_cannot_be_written(tmp_path):
@@ -1107,7 +1120,7 @@ def test_after_a_nightly_session_that_was_killed_the_next_one_is_clean(suite):
     done = suite.plumb('nightly', '--mode', 'quick', '--', *OSU, *TINY)
     assert done.returncode == 0, done.stdout + done.stderr
     frame = perflogs.read(suite.tmp / 'perflogs')    # no damaged line
-    ended = {str(program): set(mine['guard']) for program, mine in
+    ended = {str(program): set(group['guard']) for program, group in
              frame.groupby('program', observed=True)}
     assert set(ended) == {'osu_latency', 'osu_hello'}
     assert ended['osu_hello'] == {''}
@@ -1133,7 +1146,7 @@ def test_a_nightly_session_that_cannot_begin_says_so_in_its_files(
 
     def broken(args: Any) -> Any:
         raise SetupError('no compiler')
-    monkeypatch.setattr(commands, 'prepared', broken)
+    monkeypatch.setattr(commands, 'prepare', broken)
     with pytest.raises(SetupError):
         nightly.nightly(options('--webhook', str(tmp_path / 'hook')))
     data = json.loads((tmp_path / 'hook').read_text())

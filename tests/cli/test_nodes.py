@@ -151,11 +151,10 @@ def line(host='a', begin=(0, 0, 0, 0), end=(10, 0, 0, 0), own=0.0, cpus=4,
          **scan):
     scan = {'launcher': 0.0, 'kernel': 0.0, 'seen': 0.0, 'busiest': [],
             **scan} if scan.pop('scanned', True) else {}
-    report = {'cpus': cpus, 'begin': begin, 'end': end, 'own': own,
+    reported = {'cpus': cpus, 'begin': begin, 'end': end, 'own': own,
             'scanned': bool(scan), **scan}
-    return (
-        f'plumbline-rank {host}\nplumbline-node {host} {json.dumps(report)}\n'
-    )
+    return (f'plumbline-rank {host}\n'
+            f'plumbline-node {host} {json.dumps(reported)}\n')
 
 
 def seen(*lines):
@@ -270,9 +269,9 @@ def test_what_others_did_is_recorded_and_judged(faulty, tmp_path):
     assert 'steal_cpu' in {r['metric'] for r in faulty.records}
 
     shutil.rmtree(faulty.tmp / 'perflogs')
-    said = measured('0.05')
+    output = measured('0.05')
     assert {r['result'] for r in faulty.records} == {'inconclusive'}
-    assert 'other programs used' in said and 'busyneighbour (' in said
+    assert 'other programs used' in output and 'busyneighbour (' in output
     assert 'latency' in {r['metric'] for r in faulty.records}
 
 
@@ -387,10 +386,13 @@ def test_the_observer_tells_time_and_exit_code(observe):
     done = run(observe, 'sh', '-c', 'exit 3')
     text, = (ln for ln in done.stderr.splitlines()
              if ln.startswith('plumbline-node'))
-    report = json.loads(text.split(' ', 2)[2])
-    assert report['rc'] == 3 == done.returncode
+    message = json.loads(text.split(' ', 2)[2])
+    assert message['rc'] == 3 == done.returncode
     assert (
-        began - 1 < report['clock'][0] <= report['clock'][1] < time.time() + 1
+        began - 1
+        < message['clock'][0]
+        <= message['clock'][1]
+        < time.time() + 1
     )
     text = run(observe, 'sh', '-c', 'kill -SEGV $$').stderr
     assert '"rc": 139' in text

@@ -45,17 +45,17 @@ def debian(tmp_path):
 
     def run(*names, **more):
         job = start(*names, **more)
-        said = job.communicate(timeout=30)[1]
-        return job.returncode, said
+        output = job.communicate(timeout=30)[1]
+        return job.returncode, output
     run.start, run.policy, run.calls = (
         start, tmp_path / 'policy-rc.d', tmp_path / 'calls')
     return run
 
 
 def test_all_that_the_release_has_is_installed_and_nothing_starts(debian):
-    code, said = debian()
-    assert code == 0 and 'a service starts' not in said
-    assert 'this release has no package valkey-tools' in said
+    code, output = debian()
+    assert code == 0 and 'a service starts' not in output
+    assert 'this release has no package valkey-tools' in output
     update, install = debian.calls.read_text().splitlines()
     assert update.endswith(' update')
     words = install.split(' install ')[1].split()
@@ -73,14 +73,14 @@ def test_only_what_is_missing_or_named(debian):
 
 
 def test_a_failure_is_one(debian):
-    code, said = debian(BROKEN='100')
-    assert code == 1 and 'packages: apt-get install failed' in said
+    code, output = debian(BROKEN='100')
+    assert code == 1 and 'packages: apt-get install failed' in output
     assert not debian.policy.exists()
 
 
 def test_who_is_not_root_goes_on(debian):
-    code, said = debian(WHO='1000')
-    assert code == 0 and 'nothing installed: root and apt-get' in said
+    code, output = debian(WHO='1000')
+    assert code == 0 and 'nothing installed: root and apt-get' in output
     assert not debian.calls.exists()
 
 

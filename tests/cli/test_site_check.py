@@ -125,11 +125,11 @@ def test_files_that_only_the_suite_reads(site, files):
     for file, text, _ in files:
         (site / file).parent.mkdir(exist_ok=True)
         (site / file).write_text(text)
-    found = [line for line in sites.examine(site).findings
+    results = [line for line in sites.examine(site).findings
              if 'no snapshot' not in line]
     for file, _, words in files:
-        assert sum(words in line for line in found) == 1, (file, found)
-    assert len(found) == len(files), found
+        assert sum(words in line for line in results) == 1, (file, results)
+    assert len(results) == len(files), results
 
 
 def test_this_machine_has_no_snapshot(suite):
@@ -283,10 +283,10 @@ def test_every_case_needs_a_reference_where_they_are_complete(site):
     assert 'references  osu: 1 of 2 cases judged, bring-up' in verdict.facts
     assert not [f for f in verdict.findings if 'reference' in f]
     references(site, both[:1], 'latency@8B', complete=True)
-    found = findings(site)
-    assert 'osu.yaml:1: no reference yet for OsuPt2pt' in found
-    assert 'the file says `complete: true`' in found
-    assert "no check 'complete'" not in found
+    result = findings(site)
+    assert 'osu.yaml:1: no reference yet for OsuPt2pt' in result
+    assert 'the file says `complete: true`' in result
+    assert "no check 'complete'" not in result
     references(site, both, 'latency@8B', complete=True)
     verdict = sites.examine(site)
     # The ratio of a curve asks for one of its own where it has points.
@@ -344,26 +344,26 @@ def test_a_good_file_is_good(tmp_path, names):
 ])
 def test_each_fault_names_its_line(tmp_path, names, text, line, words):
     (tmp_path / 'packages.yaml').write_text(PACKAGES)
-    found = lint(tmp_path, text, 'faulty.yaml')
-    assert len(found) == 1, found
-    assert found[0].startswith(f'{tmp_path}/faulty.yaml:{line}: ')
-    assert words in found[0]
+    result = lint(tmp_path, text, 'faulty.yaml')
+    assert len(result) == 1, result
+    assert result[0].startswith(f'{tmp_path}/faulty.yaml:{line}: ')
+    assert words in result[0]
 
 
 @pytest.mark.parametrize('text', [
     'packages:\n  mpi: {require: [openmpi]}\n',
     'packages:\n  gcc:\n    externals:\n    - {spec: gcc@9, prefix: /usr}\n'])
 def test_a_scope_without_compiler_is_refused(tmp_path, names, text):
-    found = lint(tmp_path, text)
-    assert len(found) == 1 and 'packages have no compiler' in found[0]
+    result = lint(tmp_path, text)
+    assert len(result) == 1 and 'packages have no compiler' in result[0]
     # It may be in what the file includes.
     assert lint(tmp_path, 'include: [../more]\n') == []
 
 
 def test_old_compilers_file(tmp_path, names):
     (tmp_path / 'packages.yaml').write_text(PACKAGES)
-    found = lint(tmp_path, 'compilers: []\n', 'compilers.yaml')
-    assert len(found) == 1 and 'Spack ignores this section' in found[0]
+    result = lint(tmp_path, 'compilers: []\n', 'compilers.yaml')
+    assert len(result) == 1 and 'Spack ignores this section' in result[0]
 
 
 def test_without_spack_it_says_so(tmp_path):
@@ -414,9 +414,9 @@ def spack_like(tmp_path, monkeypatch):
 def test_what_spack_refuses_or_ignores(tmp_path, names, spack_like, text,
                                        line, words):
     (tmp_path / 'packages.yaml').write_text(PACKAGES)
-    found = lint(tmp_path, text, 'faulty.yaml')
-    assert len(found) == 1, found
-    assert found[0].startswith(f'{tmp_path}/faulty.yaml:{line}: {words}')
+    result = lint(tmp_path, text, 'faulty.yaml')
+    assert len(result) == 1, result
+    assert result[0].startswith(f'{tmp_path}/faulty.yaml:{line}: {words}')
     assert 'schema of Spack 1.9' in spack_yaml.findings(tmp_path)[1]
     # The same in a stack.
     path = tmp_path / 'stack' / 'spack.yaml'
@@ -434,10 +434,10 @@ def test_spacks_own_schema(tmp_path, monkeypatch):
     text = PACKAGES + ('  openmpi:\n    buildable: maybe\n'
                        'mirrors:\n  local: {url: /x, binray: true}\n'
                        'config:\n  build_job: 3\n')
-    found = lint(tmp_path, text)
-    assert any(re.search(r":10: .*'maybe' is not of type", f) for f in found)
-    assert any(re.search(r":12: .*'binray'", f) for f in found), found
-    assert any(re.search(r":14: .*'build_jobs'", f) for f in found), found
+    result = lint(tmp_path, text)
+    assert any(re.search(r":10: .*'maybe' is not of type", f) for f in result)
+    assert any(re.search(r":12: .*'binray'", f) for f in result), result
+    assert any(re.search(r":14: .*'build_jobs'", f) for f in result), result
     assert 'schema of Spack' in spack_yaml.findings(tmp_path)[1]
 
 

@@ -44,14 +44,14 @@ def made(tmp_path_factory):
     running = [subprocess.Popen(
         [ROOT / 'plumb', 'site', 'new', name, '--path', folder / name,
          '--yes', *(['--recorded', machine] if machine else []),
-         *(f'--partition={p}' for p in wanted)],
+         *(f'--partition={p}' for p in expected)],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=env)
-        for name, machine, wanted in (
+        for name, machine, expected in (
             ('quarry', H100, ['gpu', 'debug', 'cpu', 'mixed.q']),
             ('fjord', MI250X, []), ('bench-1', None, []))]
     for process in running:
-        said = process.communicate()[0]
-        assert process.returncode == 0, said
+        output = process.communicate()[0]
+        assert process.returncode == 0, output
     return folder
 
 
@@ -311,19 +311,21 @@ def test_the_same_nodes_are_not_taken_twice():
     ('nvme:1', None), ('', None), ('gpu:0', None),
 ])
 def test_gres(gres, expected):
-    found = detect.gres_gpus(gres)
-    assert (found and (found.vendor, found.model, found.number)) == expected
+    result = detect.gres_gpus(gres)
+    assert (
+        result and (result.vendor, result.model, result.number)
+    ) == expected
 
 
 def test_gpus_of_the_vendors_tools():
-    found = detect.gpus('nvidia-smi', told(H100, 'nvidia-smi'))
-    assert (found.model, found.number) == ('H100 80GB HBM3', 8)
+    result = detect.gpus('nvidia-smi', told(H100, 'nvidia-smi'))
+    assert (result.model, result.number) == ('H100 80GB HBM3', 8)
     mig = ('GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-1)\n'
            '  MIG 3g.20gb     Device  0: (UUID: MIG-1)\n')
     assert detect.gpus('nvidia-smi', mig).number == 1
     assert detect.gpus('nvidia-smi', 'No devices found.') is None
-    found = detect.gpus('rocm-smi', told(MI250X, 'rocm-smi'))
-    assert (found.model, found.number) == ('Instinct MI250X', 8)
+    result = detect.gpus('rocm-smi', told(MI250X, 'rocm-smi'))
+    assert (result.model, result.number) == ('Instinct MI250X', 8)
     assert detect.gpus('rocm-smi', 'ERROR: No AMD GPUs') is None
 
 
@@ -416,9 +418,9 @@ def test_spack_is_asked_in_a_scope_of_its_own(tmp_path, monkeypatch):
     spack.chmod(0o755)
     monkeypatch.setenv('SPACK_ROOT', str(tmp_path))
     monkeypatch.setenv('PLUMBLINE_SPACK_PACKAGES', '/recipes')
-    found = detect.spack_section(detect.Machine().output('spack'),
+    result = detect.spack_section(detect.Machine().output('spack'),
                                  'packages', 'externals')
-    assert found == {'gcc': {'externals': [{'spec': 'gcc@12'}]}}
+    assert result == {'gcc': {'externals': [{'spec': 'gcc@12'}]}}
     assert (tmp_path / 'asked').read_text().startswith(
         'external find --scope user gcc openmpi ')
     assert '/recipes/repos/' in (tmp_path / 'repos.yaml').read_text()
@@ -500,8 +502,8 @@ def test_a_card_without_a_rate_is_for_a_person_to_write(site_of, recorded):
 def test_a_card_that_the_catalogue_lacks_is_the_sites_own(
         site_of, recorded):
     """Two models of it: one known, one not."""
-    said = told(H100, 'rdma').replace('rate:400 Gb', 'rate:200 Gb', 4)
-    folder, text = site_of(recorded=recorded(H100, rdma=said),
+    output = told(H100, 'rdma').replace('rate:400 Gb', 'rate:200 Gb', 4)
+    folder, text = site_of(recorded=recorded(H100, rdma=output),
                            partition=['gpu'])
     row, = yaml.safe_load((folder / 'hardware.yaml').read_text())[
         'nic'].items()
@@ -605,8 +607,8 @@ def test_what_slurm_enforces_is_told(site_of):
 @pytest.mark.parametrize('said, kinds', [
     ('none', ''), ('associations,limits', 'associations,limits'),
     ('(null)', '')])
-def test_what_is_enforced(said, kinds):
-    config = detect.slurm_config(f'AccountingStorageEnforce = {said}\n')
+def test_what_is_enforced(output, kinds):
+    config = detect.slurm_config(f'AccountingStorageEnforce = {output}\n')
     assert config.get('AccountingStorageEnforce', '') == kinds
 
 
@@ -629,7 +631,7 @@ def test_every_mpi_is_an_environment(site_of):
 
 def test_names_of_environments():
     def names(*modules: str) -> list[str]:
-        return new.environment_names([new.chosen_modules(text, None)
+        return new.environment_names([new.mpi_of_option(text, None)
                                       for text in modules])
     assert names('openmpi/5.0', 'mpich/4.2') == ['openmpi', 'mpich']
     assert names('mpich/4', 'openmpi/5.0', 'openmpi/4.1') == [
@@ -653,9 +655,9 @@ def test_site_check_tells_what_is_not_finished(site_of, tmp_path):
     (tmp_path / 'bare').mkdir()
     folder, _ = site_of(recorded=tmp_path / 'bare')
     path = folder / 'system.py'
-    found = sites.unfinished(folder)
-    assert all(line.startswith(f'{path}:') for line in found)
-    assert len(found) == path.read_text().count('# FINISH: ') > 0
+    result = sites.unfinished(folder)
+    assert all(line.startswith(f'{path}:') for line in result)
+    assert len(result) == path.read_text().count('# FINISH: ') > 0
     path.write_text(path.read_text().replace('# FINISH: ', '# '))
     assert sites.unfinished(folder) == []
 

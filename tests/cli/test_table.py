@@ -97,7 +97,7 @@ def ended(result: str, **more) -> results.Result:
      'no_reference: needs about 9 more runs (worst_ratio)'),
 ])
 def test_rows_say_how_many_runs_a_reference_needs(monkeypatch, note, runs,
-                                                  told):
+                                                  message):
     key = 'cpu', 'gnu', 'c0ffee'
     monkeypatch.setattr(results, 'of_session',
                         lambda *_: {key: ended('no_reference')})
@@ -108,7 +108,7 @@ def test_rows_say_how_many_runs_a_reference_needs(monkeypatch, note, runs,
     row, = account.rows(plan, None, [
         {'partition': 'cpu', 'environ': 'gnu', 'hashcode': 'c0ffee',
          'no_reference': note}]).values()
-    assert row.note == told
+    assert row.note == message
     assert row.waits is note.startswith('no reference')
 
 
@@ -156,13 +156,13 @@ def test_the_headlines_name_metrics_of_the_table():
     (93.456, '%', '93.5 %'), (0.000123456, 's', '0.000123 s'),
     (1.25e6, '1', '1250000'), (1234567.25, '1', '1234567'),
 ])
-def test_quantities(value, unit, wanted, monkeypatch):
+def test_quantities(value, unit, expected, monkeypatch):
     monkeypatch.setattr(sys, 'stdout', io.TextIOWrapper(
         io.BytesIO(), encoding='ascii'))
-    assert table.quantity(value, unit) == wanted
+    assert table.quantity(value, unit) == expected
     monkeypatch.setattr(sys, 'stdout', io.TextIOWrapper(
         io.BytesIO(), encoding='utf-8'))
-    assert table.quantity(value, unit) == wanted.replace(' us', ' µs')
+    assert table.quantity(value, unit) == expected.replace(' us', ' µs')
 
 
 def test_what_is_judged_comes_first_and_alone():

@@ -398,9 +398,9 @@ class Cluster:
     def _relay(self, node: str, **change: str) -> None:
         """Puts a relay into a node's link, another one, or none."""
         self.alive(node)
-        wanted = {**self.link(node), **change}
-        late = nanoseconds(wanted.get('delay') or '0')
-        lost = of_a_million(wanted.get('loss') or '0')
+        expected = {**self.link(node), **change}
+        late = nanoseconds(expected.get('delay') or '0')
+        lost = of_a_million(expected.get('loss') or '0')
         self.exec('ip', 'link', 'del', f'{node}-a', node=SWITCH)
         if not late and not lost:
             self.ask('ip', 'link', 'set', node, 'master', 'br0', node=SWITCH)
@@ -482,7 +482,7 @@ END
 
         Slurm's own two daemons are left out.
         """
-        found = set()
+        result = set()
         for table in ('tcp', 'tcp6'):
             lines = Path(f'/proc/{self.alive(node)}/net/{table}'
                          ).read_text().splitlines()[1:]
@@ -490,8 +490,8 @@ END
                 address, _, port = cells[1].partition(':')
                 if cells[3] == '0A' and int(port, 16) not in (6817, 6818,
                                                               6819):
-                    found.add((_address(address), int(port, 16)))
-        return found
+                    result.add((_address(address), int(port, 16)))
+        return result
 
     def mounts(self, node: str) -> list[str]:
         """The node's mount points, sorted."""
@@ -505,16 +505,16 @@ END
         """
         root = f'/proc/{self.alive(node)}/root'
         shared = [*self.settings['shared'], '/run/cluster', '/run/munge']
-        found = []
+        results = []
         for private in PRIVATE:
             for place, folders, names in os.walk(root + private):
                 here = place.removeprefix(root)
                 folders[:] = [f for f in folders if f'{here}/{f}' not in (
                     *shared, '/run/slurmd', '/run/mysqld')]
-                found += [f'{here}/{name}' for name in names]
+                results += [f'{here}/{name}' for name in names]
         ours = ('/run/slurmd.pid', '/run/slurmctld.pid', '/run/munged.pid',
                 '/run/munge.seed', '/run/slurmdbd.pid')
-        return sorted(set(found) - set(ours))
+        return sorted(set(results) - set(ours))
 
 
 def private(path: Path, content: bytes) -> None:

@@ -128,9 +128,9 @@ class Channel:
 
     def receive(self) -> tuple[int, str]:
         """The sender's pid and its message; '' if it died."""
-        words, found, _, _ = self.here.recvmsg(
+        words, result, _, _ = self.here.recvmsg(
             65536, socket.CMSG_SPACE(struct.calcsize('3i')))
-        pid = struct.unpack('3i', found[0][2])[0] if found and words else 0
+        pid = struct.unpack('3i', result[0][2])[0] if result and words else 0
         return pid, words.decode()
 
 

@@ -203,12 +203,12 @@ def await_ready(cluster: Cluster, name: str, process: subprocess.Popen[bytes],
     end = time.monotonic() + limit
     while not ready():
         if process.poll() is not None or time.monotonic() > end:
-            said = cluster.log(name).read_text(errors='replace').splitlines()
+            output = cluster.log(name).read_text(errors='replace').splitlines()
             raise ClusterError(
                 f'{name} '
                 + ('does not answer' if process.poll() is None else
                    f'ended with exit code {process.returncode}')
-                + f': {said[-1] if said else "no word why"}')
+                + f': {output[-1] if output else "no word why"}')
         time.sleep(0.01)
 
 
@@ -237,10 +237,10 @@ def await_report(cluster: Cluster, node: str, channel: ns.Channel) -> int:
     if words.startswith(('unshare(', 'mount(')):
         raise CannotRunHere(f'namespaces are forbidden here: {words}')
     log = cluster.log(node)
-    said = log.read_text(errors='replace').splitlines()
+    output = log.read_text(errors='replace').splitlines()
     raise ClusterError(
         f'{node}: {words}' if words else
-        f'{node} ended: {said[-1] if said else "no word why"} ({log})')
+        f'{node} ended: {output[-1] if output else "no word why"} ({log})')
 
 
 class report_errors:

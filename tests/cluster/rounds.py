@@ -327,14 +327,14 @@ def kill_victim(job: Job, name: str, chance: random.Random) -> str:
     is_it = VICTIMS[name].is_it
     assert is_it
     while running(job):
-        found = [(node, p) for node in cluster.nodes
+        results = [(node, p) for node in cluster.nodes
                  for p in cluster.processes(node) if is_it(p)]
         if name in ('launcher', 'ranks'):
             # mpirun has an srun of its own, and srun is two processes.
-            found = sorted(found, key=lambda one: (
+            results = sorted(results, key=lambda one: (
                 one[1].name == 'srun', one[1].pid))[:1]
-        if found:
-            node, victim = chance.choice(found)
+        if results:
+            node, victim = chance.choice(results)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(victim.pid, signal.SIGKILL)
                 return f'{victim.name} on {node}'
@@ -344,13 +344,13 @@ def kill_victim(job: Job, name: str, chance: random.Random) -> str:
 
 def listeners(cluster: Cluster, node: str) -> dict[tuple[str, int], str]:
     """Address and port of all listening sockets of a node -> program."""
-    found = dict.fromkeys(cluster.ports(node), '')
+    result = dict.fromkeys(cluster.ports(node), '')
     for line in cluster.ask('ss', '-ltnpH', node=node).splitlines():
         address, _, port = line.split()[3].rpartition(':')
         key = (address.strip('[]').replace('*', '::'), int(port))
-        if key in found:
-            found[key] = line.partition('(("')[2].partition('"')[0]
-    return found
+        if key in result:
+            result[key] = line.partition('(("')[2].partition('"')[0]
+    return result
 
 
 def running(job: Job) -> bool:
@@ -362,19 +362,19 @@ def running(job: Job) -> bool:
 
 def seen(cluster: Cluster) -> dict[str, Counter[str]]:
     """Processes, ports, mounts and files of each node."""
-    found = {}
+    result = {}
     for node in (LOGIN, *cluster.nodes):
         if cluster.pid(node) is None:
             continue
         with contextlib.suppress(ClusterError, OSError):
-            found[node] = Counter([
+            result[node] = Counter([
                 *(f'process {p.pid} {p.command}'
                   for p in cluster.processes(node)),
                 *(f'port {address}:{port}'
                   for address, port in cluster.ports(node)),
                 *(f'mount {path}' for path in cluster.mounts(node)),
                 *(f'file {path}' for path in cluster.files(node))])
-    return found
+    return result
 
 
 #: Data folders of killed agents are allowed: the next agent removes them.
@@ -389,13 +389,16 @@ def left(cluster: Cluster, before: dict[str, Counter[str]], folder: Path
     """What a job left, after CLEANUP_TIMEOUT at most; also its secrets."""
     deadline = time.monotonic() + CLEANUP_TIMEOUT
     while True:
-        found = [f'{node}: {one}' for node, all_of_it in seen(cluster).items()
-                 for one in all_of_it - before.get(node, Counter())
-                 if not any(path in one for path in FOREIGN)]
-        found += [f'{folder.name}: file {path}'
+        results = [
+            f'{node}: {one}'
+            for node, all_of_it in seen(cluster).items()
+            for one in all_of_it - before.get(node, Counter())
+            if not any(path in one for path in FOREIGN)
+        ]
+        results += [f'{folder.name}: file {path}'
                   for path in folder.glob('*.private')]
-        if all(DATA in one for one in found) or time.monotonic() > deadline:
-            return sorted(found)
+        if all(DATA in one for one in results) or time.monotonic() > deadline:
+            return sorted(results)
         time.sleep(0.1)
 
 
@@ -423,17 +426,17 @@ class Round:
     @property
     def faults(self) -> list[str]:
         """What is wrong with the outcome, in words."""
-        found = [f'left: {one}' for one in self.left]
+        results = [f'left: {one}' for one in self.left]
         if self.ended > END_TIMEOUT:
-            found.append(f'ended after {self.ended:.1f} s')
+            results.append(f'ended after {self.ended:.1f} s')
         if len(self.lines) > 1:
-            found.append(f'{len(self.lines)} lines: '
+            results.append(f'{len(self.lines)} lines: '
                          f'{" / ".join(self.lines)}')
         if self.verdict and not any(
                 cause in self.verdict
                 for cause in VICTIMS[self.victim].causes):
-            found.append(f'another cause: {self.verdict}')
-        return found
+            results.append(f'another cause: {self.verdict}')
+        return results
 
 
 def play(cluster: Cluster, launcher: str, victim: str, plan: Plan,

@@ -61,12 +61,12 @@ def test_another_clock_for_one_host(tmp_path):
     shim = compiled('clock.so', tmp_path)
 
     def clocks(host):
-        said = subprocess.run(
+        output = subprocess.run(
             [sys.executable, '-c', 'import time; print(time.time(), '
              'time.clock_gettime(time.CLOCK_MONOTONIC))'], text=True,
             env={**os.environ, 'LD_PRELOAD': str(shim),
                  'BOX_CLOCK': f'{host}:120'}, capture_output=True, check=True)
-        wall, steady = map(float, said.stdout.split())
+        wall, steady = map(float, output.stdout.split())
         return wall - time.time(), steady - time.monotonic()
 
     wall, steady = clocks(socket.gethostname())
@@ -108,17 +108,17 @@ def test_commands_without_a_cluster_say_so(tmp_path, words):
 
 def left_over(folder: Path) -> list[str]:
     """Processes, mounts and interfaces that speak of a cluster's folder."""
-    found = []
+    results = []
     for entry in Path('/proc').glob('[0-9]*'):
         with contextlib.suppress(OSError):
             if str(folder) in (entry / 'mountinfo').read_text():
-                found.append(f'{entry.name} '
+                results.append(f'{entry.name} '
                              + (entry / 'comm').read_text().strip())
             elif str(folder).encode() in (entry / 'cmdline').read_bytes():
-                found.append(entry.name)
-    found += [line for line in Path('/proc/mounts').read_text().splitlines()
+                results.append(entry.name)
+    results += [line for line in Path('/proc/mounts').read_text().splitlines()
               if str(folder) in line]
-    return found
+    return results
 
 
 def interfaces() -> set[str]:
@@ -195,10 +195,10 @@ def test_a_signal_to_exec_reaches_the_command(cluster, number):
 def test_a_dead_node_is_gone_and_comes_back(cluster):
     job = cluster.submit('#!/bin/sh\ntouch /tmp/mine; sleep 1000\n', '-wn2')
     until(lambda: cluster.files('n2') == ['/tmp/mine'])
-    mine = {p.pid for p in cluster.processes('n2')}
-    assert mine
+    subset = {p.pid for p in cluster.processes('n2')}
+    assert subset
     cluster.kill('n2')
-    assert not any(Path(f'/proc/{pid}').exists() for pid in mine)
+    assert not any(Path(f'/proc/{pid}').exists() for pid in subset)
     with pytest.raises(ClusterError, match='n2 is dead; boot it'):
         cluster.ports('n2')
     assert 'n2@' not in cluster.ask('ip', '-br', 'link', node=SWITCH)

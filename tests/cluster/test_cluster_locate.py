@@ -55,10 +55,10 @@ def test_one_node_whose_link_is_20_percent_slower(limited, suite):
     finally:
         limited.rate(slow, RATE)
     assert done.returncode == 1, text
-    found = json.loads((suite.tmp / 'found.json').read_text())
+    result = json.loads((suite.tmp / 'found.json').read_text())
     assert [(one['kind'], one['name'], one['verdict'])
-            for one in found['named']] == [('node', slow, 'slow')], text
-    assert found['named'][0]['ratio'] == pytest.approx(0.8, abs=0.08), text
+            for one in result['named']] == [('node', slow, 'slow')], text
+    assert result['named'][0]['ratio'] == pytest.approx(0.8, abs=0.08), text
     assert f'SLOW    node {slow}: ' in text
     # Where the nights look there is nothing of it.
     assert not suite.records
@@ -103,9 +103,9 @@ def locate(cluster, suite, *options):
     def ended():
         text, _ = job.communicate()
         assert job.returncode == 1, text
-        found = json.loads((suite.tmp / 'found.json').read_text())
+        result = json.loads((suite.tmp / 'found.json').read_text())
         return [(one['kind'], one['name'], one['verdict'])
-                for one in found['named']], found, text
+                for one in result['named']], result, text
     return ended
 
 
@@ -146,20 +146,20 @@ def test_after_a_verdict_with_a_node_that_is_down(limited, suite):
     history(suite, 14)
     with rates(limited, n2='50mbit'):
         session()
-        said = subprocess.run(
+        output = subprocess.run(
             [ROOT / 'plumb', 'verdict', '--perflogs',
              suite.tmp / 'perflogs'], text=True, capture_output=True)
-        assert said.returncode == 1 and 'bandwidth' in said.stdout, said
+        assert output.returncode == 1 and 'bandwidth' in output.stdout, output
         limited.kill('n4')
         until(lambda: limited.states()['n4'].startswith('down'), 60)
-        job, said = searching(limited, suite), ''
+        job, output = searching(limited, suite), ''
         for line in job.stdout:
-            said += line
+            output += line
             if re.search(r'\d+ jobs? in \d+ round', line):
                 job.send_signal(signal.SIGTERM)
-    assert 'after the regressions of slurm-srun' in said, said
-    assert re.search(r'left out, .*: n4 \(down', said), said
-    assert 'program=osu_bw on slurm-srun+mpich, 3 nodes' in said, said
+    assert 'after the regressions of slurm-srun' in output, output
+    assert re.search(r'left out, .*: n4 \(down', output), output
+    assert 'program=osu_bw on slurm-srun+mpich, 3 nodes' in output, output
     # That it was cut short, by whichever process was the first to say so.
     assert job.wait() in (1, 128 + signal.SIGTERM, -signal.SIGTERM)
 

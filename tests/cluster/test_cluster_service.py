@@ -107,11 +107,11 @@ def test_taobench_with_two_nodes_of_clients(suite, cluster, partition, jobs):
     assert all('validity: hit ratio ' in line and 'too few keys' in line
                for line in invalid), invalid
     for job in jobs:
-        mine = [r for r in suite.records if f'job={job} ' in r['params']]
-        metrics = {r['metric']: float(r['value']) for r in mine}
+        subset = [r for r in suite.records if f'job={job} ' in r['params']]
+        metrics = {r['metric']: float(r['value']) for r in subset}
         assert metrics['total_qps'] > 0, job
         assert metrics['spawned_instances'] == 1, job
-        assert {r['num_nodes'] for r in mine} == {
+        assert {r['num_nodes'] for r in subset} == {
             '1' if job == 'standalone' else '3'}, job
     assert left(cluster, before, suite.tmp) == []
 
@@ -162,11 +162,11 @@ def test_ranks_of_an_mpi_program_beside_a_server(cluster, tools, tmp_path,
     cluster.wait(job.number)
     cluster.wait_idle(cluster.nodes)
     assert not job.verdict()
-    said = (job.folder / 'job.out').read_text().splitlines()
-    assert sorted(line for line in said if line.startswith('rank')) == [
+    output = (job.folder / 'job.out').read_text().splitlines()
+    assert sorted(line for line in output if line.startswith('rank')) == [
         'rank 0 of 4 on n2', 'rank 1 of 4 on n2', 'rank 2 of 4 on n3',
         'rank 3 of 4 on n3']
-    assert 'consumer 0 of 1 on n4' in said
+    assert 'consumer 0 of 1 on n4' in output
     errors = (job.folder / 'run.1.err').read_text()
     # The ranks' CPU time is the job's own.
     assert errors.count('"within": true') == 4
@@ -235,16 +235,16 @@ def test_the_count_sees_what_is_left(cluster, tmp_path, monkeypatch):
         's = socket.create_server(("10.0.0.4", 7001))\ntime.sleep(60)')
     (tmp_path / 'x.private').mkdir()
     until(lambda: cluster.ports('n3'))
-    found = left(cluster, before, tmp_path)
+    result = left(cluster, before, tmp_path)
     program.terminate()
     program.wait()
     cluster.ask('sh', '-c', 'umount /tmp/mine; rmdir /tmp/mine; '
                 'rm /dev/shm/mine', node='n2')
     words = ('n2: file /dev/shm/mine', 'n2: mount /tmp/mine',
              'n3: port 10.0.0.4:7001', 'n3: process', 'x.private')
-    assert len(found) == len(words)
+    assert len(result) == len(words)
     for word in words:
-        assert any(word in one for one in found), found
+        assert any(word in one for one in result), result
 
 
 def test_the_faults_of_a_round():
@@ -262,10 +262,10 @@ def test_the_faults_of_a_round():
 def test_an_agent_is_not_taken_for_the_conductor():
     agent = 'python /x/services agent service.json'
     conductor = f'python /x/services conduct service.json -- srun {agent}'
-    for victim, mine, other in (('agent', agent, conductor),
+    for victim, group, other in (('agent', agent, conductor),
                                 ('conductor', conductor, agent)):
         is_it = rounds.VICTIMS[victim].is_it
-        assert is_it(Process(1, 'python', mine))
+        assert is_it(Process(1, 'python', group))
         assert not is_it(Process(1, 'python', other))
 
 
@@ -301,9 +301,11 @@ def test_a_port_that_is_taken_on_the_servers_node(cluster, tools, tmp_path):
 def listening(cluster: Cluster, node: str, *programs: str
               ) -> list[tuple[str, int]]:
     """Where programs of these names listen; nobody's name is unknown."""
-    found = listeners(cluster, node)
-    assert '' not in found.values(), found
-    return [where for where, who in found.items() if who.startswith(programs)]
+    results = listeners(cluster, node)
+    assert '' not in results.values(), results
+    return [
+        where for where, who in results.items() if who.startswith(programs)
+    ]
 
 
 def asked(cluster: Cluster, node: str, address: str, port: int, *lines: str
@@ -337,9 +339,9 @@ def test_a_server_is_reached_at_its_address_alone(cluster, tools, tmp_path,
                     for one in listening(cluster, node, rounds.STORE,
                                          'python', 'plumbload', 'sh')]
         # From another node, without the password: nothing but a refusal.
-        said = asked(cluster, 'n2', home, port, 'PING', 'GET x',
+        answer = asked(cluster, 'n2', home, port, 'PING', 'GET x',
                      'CONFIG GET *', 'SHUTDOWN', 'AUTH wrong')
-        assert [line.split()[0] for line in said] == [
+        assert [line.split()[0] for line in answer] == [
             '-NOAUTH', '-NOAUTH', '-NOAUTH', '-NOAUTH', '-WRONGPASS']
         # At its node, but at another address; the address is there.
         for address in ('127.0.0.1', other):
@@ -347,10 +349,10 @@ def test_a_server_is_reached_at_its_address_alone(cluster, tools, tmp_path,
         assert asked(cluster, 'n1', home, port, 'PING')
         # This machine has no way into the cluster: it finds nobody, or
         # another server of its own network at that address.
-        said = subprocess.run(
+        answer = subprocess.run(
             [sys.executable, '-c', ASK, home, str(port), 'PING'], text=True,
             capture_output=True).stdout
-        assert 'NOAUTH' not in said
+        assert 'NOAUTH' not in answer
     finally:
         (job.folder / 'go').touch()
         cluster.wait(job.number)

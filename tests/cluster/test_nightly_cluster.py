@@ -56,9 +56,9 @@ def test_every_node_is_measured_but_one_that_is_drained(site, cluster):
     finally:
         cluster.ask('scontrol', 'update', 'NodeName=n4', 'State=RESUME')
     assert code == 0, text
-    [told] = nightly_session['nodes']
-    assert (told['usable'], told['measured']) == (3, 3), text
-    assert told['out'] == ['n4 (drained: disk of n4)']
+    [message] = nightly_session['nodes']
+    assert (message['usable'], message['measured']) == (3, 3), text
+    assert message['out'] == ['n4 (drained: disk of n4)']
     ran = {r['run']: r['nodes'] for r in site.records}
     # What Slurm chose, and the node that it did not, with another one.
     assert len(ran) == 2 and all(
@@ -151,17 +151,17 @@ def test_a_budget_a_partition_and_the_longest_first(tmp_path, cluster):
                 for name in ('slurm-srun', 'squeue-srun')}
         return jobs, json.loads((tmp_path / 'night.json').read_text())
 
-    jobs, said = nightly_session()
+    jobs, output = nightly_session()
     # The one without a budget runs all of them, the widest are not longer.
     assert len(jobs['squeue-srun']) == 4
     assert [nodes for _, nodes in jobs['slurm-srun']] == [4, 4]
-    left, *names = (line for line in said['notes'] if 'OsuStartup' in line
+    left, *names = (line for line in output['notes'] if 'OsuStartup' in line
                     or line.startswith('Left to'))
     assert left.startswith('Left to other sessions: 2 cases of slurm-srun, '
                            '0.333 node-hours beyond its 0.7 a night')
     assert len(names) == 2 and all('never ran' in line for line in names)
     # Tomorrow those are first in line, and by their time limit they are the
     # longest; what is known by now fits beside them.
-    jobs, said = nightly_session()
+    jobs, output = nightly_session()
     assert [nodes for _, nodes in jobs['slurm-srun']] == [2, 2, 4, 4]
-    assert not any(line.startswith('Left to') for line in said['notes'])
+    assert not any(line.startswith('Left to') for line in output['notes'])

@@ -18,7 +18,7 @@ RECORDED = ('import os, config.common; from config.records import perflog; '
 
 
 def test_another_repository_of_the_caller_is_not_recorded(tmp_path):
-    mine = git('describe', '--always', '--dirty', '--abbrev=12',
+    subset = git('describe', '--always', '--dirty', '--abbrev=12',
                '--exclude=*').strip()
     other = tmp_path / 'other'
     other.mkdir()
@@ -30,7 +30,7 @@ def test_another_repository_of_the_caller_is_not_recorded(tmp_path):
         capture_output=True, env={
             **os.environ, 'GIT_DIR': str(other / '.git'),
             'GIT_WORK_TREE': str(other), 'PYTHONOPTIMIZE': '1'})
-    assert done.stdout.split() == [mine], done.stderr
+    assert done.stdout.split() == [subset], done.stderr
 
 
 def test_assertions_and_help_are_part_of_the_suite():

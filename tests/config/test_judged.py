@@ -13,9 +13,9 @@ METRICS = families.metrics()
 
 def test_a_derived_metric_is_the_geometric_mean_over_its_range():
     curve = {f'latency@{2 ** n}B': 2.0 ** n for n in range(23)}
-    found = judged.derived('osu', curve)
+    result = judged.derived('osu', curve)
     # 1 B to 1 KiB, inclusive: 2^0 to 2^10; each size weighs the same.
-    assert found == {'latency_small': pytest.approx(2 ** 5)}
+    assert result == {'latency_small': pytest.approx(2 ** 5)}
     large = judged.derived('osu', {f'bandwidth@{2 ** n}B': float(n)
                                    for n in range(23)})
     assert large == {'bandwidth_large': pytest.approx(
@@ -44,8 +44,8 @@ def test_each_derived_metric_is_that_of_its_curve():
             if name:
                 what = families.derived()[name]
                 assert what['of'] == rule['metric']
-                mine, its = METRICS[name], METRICS[rule['metric']]
-                assert (mine['unit'], mine['better'], mine['point']) == (
+                subset, its = METRICS[name], METRICS[rule['metric']]
+                assert (subset['unit'], subset['better'], subset['point']) == (
                     its['unit'], its['better'], '')
                 assert judged.max_tolerance(
                     family, name
@@ -67,6 +67,6 @@ def test_caps():
     ('none', 0.5, -0.1, 0.1, False), ('none', 1.5, -0.1, 0.1, False),
 ])
 def test_what_is_better_by_more_than_it_might_be_worse(better, value, lower,
-                                                       upper, told):
-    assert judged.improved(better, value, 1.0, lower, upper) is told
+                                                       upper, message):
+    assert judged.improved(better, value, 1.0, lower, upper) is message
     assert judged.improved(better, value, 0.0, lower, upper) is False

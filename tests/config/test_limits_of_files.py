@@ -122,8 +122,8 @@ def ends(folder: Path, words: str, capsys: pytest.CaptureFixture[str]
             (report.main, ['--output', str(folder / 'out')], (1, 2)),
             (verdict.main, [], (1, 2))):
         assert command([*where, *more]) in codes
-        said = capsys.readouterr().err
-        assert said.count(words) == 1, said
+        output = capsys.readouterr().err
+        assert output.count(words) == 1, output
 
 
 def test_a_fifo_among_plans(tmp_path, capsys):

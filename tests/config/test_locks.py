@@ -35,7 +35,7 @@ def locked_by_a_reader(*paths: Path) -> Iterator[set[Path]]:
     for folder in {above for path in paths for above in path.parents}:
         if folder.stat().st_uid == os.geteuid():
             folder.chmod(folder.stat().st_mode | 0o055)
-    (said, say), (wait, end) = os.pipe(), os.pipe()
+    (output, say), (wait, end) = os.pipe(), os.pipe()
 
     def lock_all() -> None:
         os.close(end)
@@ -54,7 +54,7 @@ def locked_by_a_reader(*paths: Path) -> Iterator[set[Path]]:
     pid = as_another_user(lock_all)
     os.close(say)
     os.close(wait)
-    with open(said) as stream:
+    with open(output) as stream:
         kept = set(map(Path, stream.read().splitlines()))
     try:
         yield kept
@@ -122,8 +122,8 @@ def test_a_reader_of_a_plan_neither_stops_nor_fakes_a_session(tmp_path):
 def test_a_reader_of_the_session_and_the_cache_holds_no_lock(
         tmp_path, monkeypatch):
     monkeypatch.setattr(session, 'WORK', tmp_path)
-    with session.opened({}) as mine:
-        path = mine.folder / 'lock'
+    with session.open_session({}) as subset:
+        path = subset.folder / 'lock'
     logs = tmp_path / 'perflogs'
     make.write(logs, [make.record()])
     perflogs.read(logs)
@@ -137,7 +137,7 @@ def test_a_lock_of_an_earlier_session_becomes_private(tmp_path):
     path = tmp_path / 'alpha.lock'
     path.touch(0o644)
     path.chmod(0o644)
-    with overlap.alone(path, 1, print, 0):
+    with overlap.hold_lock(path, 1, print, 0):
         assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -239,10 +239,10 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
 
 def test_a_group_that_writes_to_the_perflogs_shares_their_lock(
         tmp_path, header):
-    for mode, wanted in ((0o2775, 0o660), (0o755, 0o600)):
+    for mode, expected in ((0o2775, 0o660), (0o755, 0o600)):
         tmp_path.chmod(mode)
         perflog.append(tmp_path / 'X.v3.csv', header, [])
         path = tmp_path / perflog.LOCK
-        assert path.stat().st_mode & 0o777 == wanted
+        assert path.stat().st_mode & 0o777 == expected
         assert re.match(r'reframe\b',
                         json.loads(path.read_text())['command'])

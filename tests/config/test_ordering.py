@@ -113,10 +113,10 @@ NEEDS = {'x': ['A'], 'y': ['B'], 'z': ['B'], 'B': ['C']}
     ({'z': 5, 'x': 4, 'A': 2}, 'ACBzxyw'),      # what is built takes time too
 ])
 def test_the_longest_way_to_go_is_first_behind_what_it_needs(seconds, order):
-    found = rules.longest_first(
+    result = rules.longest_first(
         list('AxCByzw'), lambda one: seconds.get(one, 0),
         lambda one: NEEDS.get(one, ['of a session before']))
-    assert ''.join(found) == order
+    assert ''.join(result) == order
 
 
 def test_what_is_known_goes_to_a_session_in_a_file(tmp_path, monkeypatch):
@@ -125,9 +125,9 @@ def test_what_is_known_goes_to_a_session_in_a_file(tmp_path, monkeypatch):
                         True)
     known.write(tmp_path / 'known.json')
     monkeypatch.delenv(rules.KNOWN, raising=False)
-    assert rules.Known.handed() == rules.Known()
+    assert rules.Known.from_environment() == rules.Known()
     monkeypatch.setenv(rules.KNOWN, str(tmp_path / 'known.json'))
-    assert rules.Known.handed() == known
+    assert rules.Known.from_environment() == known
     assert known.seconds(('cpu', 'gnu', 'a'), 5, 600) == (12.5, True)
     assert known.seconds(('cpu', 'gnu', 'b'), 5, 600) == (600, False)
 
@@ -139,7 +139,7 @@ def test_a_file_that_tells_nothing_is_refused(tmp_path, monkeypatch, text):
         (tmp_path / 'known').write_text(text)
     monkeypatch.setenv(rules.KNOWN, str(tmp_path / 'known'))
     with pytest.raises(ValueError, match='not what is known of cases .*unset'):
-        rules.Known.handed()
+        rules.Known.from_environment()
 
 
 # ------------------------------------------------- in a session of ReFrame
@@ -272,9 +272,9 @@ def test_a_case_that_never_began_has_not_run(tmp_path):
                                            ('quick', False)])
 def test_budgets_hold_in_mode_nightly(tmp_path, monkeypatch, mode, budgets):
     known = ordering.of_nightly_session(None, mode)
-    with ordering.handed(known) as variables:
+    with ordering.known_in_file(known) as variables:
         monkeypatch.setenv(*variables.popitem())
-        assert rules.Known.handed() == rules.Known(budgets=budgets)
+        assert rules.Known.from_environment() == rules.Known(budgets=budgets)
 
 
 def test_many_records_are_asked_for_times_alone(tmp_path, monkeypatch):
@@ -307,15 +307,15 @@ def left(name: str, hours: float, sessions: int, last: str = '', by='time'
 def test_the_end_of_a_run_tells_what_is_left():
     plan = plans.Plan(Path(), {}, [], [
         left('A', 4, 3, '20261101T030000Z-aa'), left('B', 2.5, 3)])
-    lines, never = ordering.told(plan)
+    lines, never = ordering.describe_left(plan)
     assert not never and lines == [
         'Left to other sessions: 2 cases of cpu, 6.5 node-hours beyond its 10 '
         'a night; each has its turn within 3 sessions',
         '  B @cpu+gnu: never ran, needs 2.5 node-hours',
         '  A @cpu+gnu: last ran 2026-11-01 03:00, needs 4 node-hours']
     many = plan._replace(left=[left(f'C{n}', 1, 3) for n in range(9)])
-    assert ordering.told(many)[0][-1] == '  and 4 more'
-    assert ordering.told(plan._replace(left=[])) == ([], False)
+    assert ordering.describe_left(many)[0][-1] == '  and 4 more'
+    assert ordering.describe_left(plan._replace(left=[])) == ([], False)
 
 
 @pytest.mark.parametrize('by, words', [
@@ -323,7 +323,7 @@ def test_the_end_of_a_run_tells_what_is_left():
     ('limit', '; that is by its time limit, for it has not run yet: run it '
      'once in another mode (./plumb run --mode full -n /c0ffee00)')])
 def test_a_case_that_can_never_run_is_an_error(by, words):
-    (line,), never = ordering.told(plans.Plan(Path(), {}, [], [
+    (line,), never = ordering.describe_left(plans.Plan(Path(), {}, [], [
         left('A', 21.3, 0, by=by)]))
     assert (
         never
@@ -473,15 +473,17 @@ def faults(*parts: dict) -> list[str]:
     ({'scheduler': 'pbs'}, ''),
 ])
 def test_a_site_may_not_time_two_cases_on_one_node(change, words):
-    found = faults({'name': 'p', 'scheduler': 'slurm', **change})
-    assert (words in found[0]) if words else not found
-    assert len(found) <= 1
+    result = faults({'name': 'p', 'scheduler': 'slurm', **change})
+    assert (words in result[0]) if words else not result
+    assert len(result) <= 1
 
 
 def test_two_partitions_are_not_one_machine():
     one = {'scheduler': 'local', 'max_jobs': 1}
-    found, = faults({**one, 'name': 'a'}, {**one, 'name': 'b'})
-    assert 'partitions a and b have the scheduler local: they are one' in found
+    result, = faults({**one, 'name': 'a'}, {**one, 'name': 'b'})
+    assert (
+        'partitions a and b have the scheduler local: they are one' in result
+    )
 
 
 @pytest.mark.parametrize('here', [True, False])

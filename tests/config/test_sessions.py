@@ -134,13 +134,13 @@ def test_plain_reframe_waits_as_well(suite):
 
 def waits(job):
     """What a run says until it waits for this process."""
-    said = ''
-    while 'waiting for' not in said:
+    output = ''
+    while 'waiting for' not in output:
         line = job.stdout.readline()
-        assert line, said
-        said += line
-    assert f'waiting for pid {os.getpid()} of' in said
-    return said
+        assert line, output
+        output += line
+    assert f'waiting for pid {os.getpid()} of' in output
+    return output
 
 
 def held_by(path):
@@ -177,7 +177,7 @@ def test_old_sessions_are_removed_and_live_ones_are_not(tmp_path,
     monkeypatch.setattr(session.run_id, 'new', lambda: next(names))
     (tmp_path / 'scratch' / 'local').mkdir(parents=True)    # plain reframe's
     for number in range(8):
-        one = session.opened(system)
+        one = session.open_session(system)
         opened = stack.enter_context(one) if number == 1 else one.__enter__()
         assert opened.stage.parent == tmp_path / 'scratch'
         assert opened.output.parent == tmp_path / 'output'
@@ -198,7 +198,7 @@ def test_dry_runs_remove_no_session_that_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(session.run_id, 'new', lambda: next(names))
     made = {True: [], False: []}
     for measures in [True] + [False] * (session.KEPT + 2) + [True] * 2:
-        with session.opened({}, measures=measures) as one:
+        with session.open_session({}, measures=measures) as one:
             one.stage.mkdir(parents=True)
         made[measures].append(one.stage)
     assert all(stage.exists() for stage in made[True])

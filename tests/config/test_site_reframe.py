@@ -63,10 +63,10 @@ class Clone:
         """The only line of a ReFrame that failed."""
         done = self.reframe(site, *args, **more)
         assert done.returncode == 1
-        said = [line for line in (done.stdout + done.stderr).splitlines()
+        messages = [line for line in (done.stdout + done.stderr).splitlines()
                 if line and not line.startswith('Log file')]
-        assert len(said) == 1, said
-        return said[0]
+        assert len(messages) == 1, messages
+        return messages[0]
 
 
 @pytest.fixture

@@ -370,7 +370,7 @@ def test_a_full_disk_leaves_both_files(site, monkeypatch):
 def test_nobody_takes_a_proposal_for_references(site, monkeypatch):
     site.propose(latencies(CALM))
     site.proposal.write_text('no: [yaml')
-    commands.references_are_sound(site.folder)
+    commands.check_references(site.folder)
     assert sites.own_files(site.folder.parent, [
         {'family': 'osu', 'check': 'OsuPt2pt'}]) == []
 

@@ -13,8 +13,8 @@ def parse(text: str) -> tuple[Record, ...]:
 
     :raises ParseError: it is not the whole output of NAME.
     """
-    found = OUTPUT.fullmatch(text)
-    if not found:
+    match = OUTPUT.fullmatch(text)
+    if not match:
         raise ParseError(1, text[:60], 'not the output of NAME')
-    return (Record('NAME', found[1], None, 'NAME_bandwidth',
-                   float(found[2]), 'MB/s', 2),)
+    return (Record('NAME', match[1], None, 'NAME_bandwidth',
+                   float(match[2]), 'MB/s', 2),)

@@ -53,8 +53,8 @@ class Name(ServiceBenchmark):
     def planned_values(self) -> list[str]:
         return ['NAME_rate', 'ready_time']
 
-    def values_of_services(self, services: Services, said: str,
+    def values_of_services(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
-        records = parse(said)
+        records = parse(output)
         self.version = records[0].version
         return guards.values_by_metric(records, f'{run.name}.out')

@@ -190,7 +190,7 @@ class Row:
     fault: str
     sessions: int
     #: The session (from 1) that found it; 0: none did.
-    found: int
+    result: int
     by: str
     named: str
     #: The same with all faults before in the history.
@@ -208,15 +208,15 @@ def row_of(name: str, node: str, sessions: Sequence[Mapping[str, Any]]) -> Row:
     """A fault's row, from its sessions in their order."""
     first = day_of(sessions[0]['run'])
 
-    def found(verdict: str) -> tuple[int, list[Report]]:
+    def result(verdict: str) -> tuple[int, list[Report]]:
         for number, session in enumerate(sessions, 1):
             lines = reports(session, first, verdict)
             if lines:
                 return number, lines
         return 0, []
 
-    number, lines = found('alone')
-    among, _ = found('verdict')
+    number, lines = result('alone')
+    among, _ = result('verdict')
     if not lines:
         return Row(name, len(sessions), 0, '', 'no' if node else '', among,
                    'nothing')
@@ -272,8 +272,8 @@ def report(sessions: Sequence[Mapping[str, Any]], skipped: Mapping[str, str]
                              f'{shortened(skipped[name], 160)} |')
             continue
         row = row_of(name, fault.node, of_kind)
-        good &= bool(row.found)
-        lines.append(f'| {name} | {row.sessions} | {row.found or "not"} '
+        good &= bool(row.result)
+        lines.append(f'| {name} | {row.sessions} | {row.result or "not"} '
                      f'| {shortened(row.by, 80)} | {row.named} '
                      f'| {row.among or "not"} '
                      f'| {shortened(row.words, 240)} |')

@@ -73,7 +73,7 @@ class Family:
         default_factory=dict)
 
     def tells(self, program: str) -> str:
-        """What the figures of a program tell an operator; '': not said."""
+        """What the values of a program tell an operator; '': not said."""
         return self.about.get(program) or next(
             (text for pattern, text in self.about.items()
              if fnmatch.fnmatchcase(program, pattern)), '')

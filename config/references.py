@@ -5,8 +5,8 @@ then `metric@size: [value, lower, upper, unit]`, or `[$xfail, reason, that]`
 for a known fault. ReFrame itself warns and goes on if a unit differs or a
 metric is misspelt; here a file is sound, or it is refused with the line.
 
-Beside its figures an entry may have `$from` (what the suite made it of) and
-`$no_reference` (judged figure -> about how many more sessions until it has a
+Beside its metrics an entry may have `$from` (what the suite made it of) and
+`$no_reference` (judged metric -> about how many more sessions until it has a
 tolerance; 0: no number would do). `complete: true` at the top requires a
 reference for every test case of the family.
 
@@ -157,7 +157,7 @@ def _entry_faults(family: str, entry: strict.Mapping, line: int, where: str
 
 
 def _without_tolerance(family: str, data: Any) -> Iterator[tuple[int, str]]:
-    """Judged figures without a tolerance, of a file whose grammar is sound: an
+    """Judged metrics without a tolerance, of a file whose grammar is sound: an
     accepted proposal gives them one, so that accepting it is no fault."""
     for name, below in data.items():
         if name == 'complete' or not below:
@@ -194,7 +194,7 @@ def _data_fault(family: str, key: str, value: Any) -> str:
             for pair in tolerances.values()
         ):
             return (
-                'tolerances: expected figure: [centre, tolerance] in numbers'
+                'tolerances: expected metric: [centre, tolerance] in numbers'
             )
         runs = value.get('runs', 1)
         return '' if type(runs) is int and runs > 0 else (
@@ -250,7 +250,7 @@ def metric_fault(metric: Any, entry: Any) -> str:
     worse = {'lower': upper, 'higher': lower}
     if known.better in worse and worse[known.better] is None:
         side = 'upper' if known.better == 'lower' else 'lower'
-        return (f'only better figures are bounded: {side} is what may be '
+        return (f'only better metrics are bounded: {side} is what may be '
                 f'worse, for {known.better} is better')
     return ''
 
@@ -269,12 +269,12 @@ def has_tolerance(entry: Any) -> bool:
 
 def no_reference(family: str, entry: Mapping[str, Any],
              further: Iterable[str] = ()) -> dict[str, int | None]:
-    """Judged figures without a tolerance, neither their own nor one of the
+    """Judged metrics without a tolerance, neither their own nor one of the
     metric that is judged instead.
 
     :arg entry: the references of one case, sound ones.
-    :arg further: further figures that the case has.
-    :returns: figure -> about how many more runs until it has a tolerance; 0:
+    :arg further: further metrics that the case has.
+    :returns: metric -> about how many more runs until it has a tolerance; 0:
         no number would do; None: the entry does not say so, which is a fault.
     """
     more_sessions = entry.get('$no_reference', {})
@@ -293,7 +293,7 @@ def no_reference(family: str, entry: Mapping[str, Any],
 
 
 def more_runs(number: int | None) -> str:
-    """What a judged figure without a tolerance needs; 0 or None: no number of
+    """What a judged metric without a tolerance needs; 0 or None: no number of
     runs would do."""
     return (f'needs about {number} more run{"s" * (number > 1)}' if number
             else 'no number of runs would do')
@@ -302,7 +302,7 @@ def more_runs(number: int | None) -> str:
 def _judged_since(entry: Mapping[str, Any], metrics: Iterable[str]
                   ) -> int | None:
     """1, one more run: the suite wrote the entry before it judged these
-    figures, and files of before stay valid. None: it gave one of them a
+    metrics, and files of before stay valid. None: it gave one of them a
     tolerance, or a person wrote the entry, and the tolerance is missing."""
     tolerances = entry.get('$from', {}).get('tolerances')
     return None if tolerances is None or any(
@@ -331,5 +331,5 @@ def sides(metric: str, line: Any) -> tuple[float | None, float | None]:
 
 
 def better(metric: str) -> str:
-    """Which way is better for a figure like `latency@8B`."""
+    """Which way is better for a metric like `latency@8B`."""
     return metrics.metric(metrics.split(metric)[0]).better

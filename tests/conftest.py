@@ -61,7 +61,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 #: Marker -> the option of pytest that selects the tests that have it. The
 #: option of `./plumb selftest` is the marker's name; pytest has a --strict of
 #: its own.
-ASKED = {'cluster': '--cluster', 'strict': '--strict-tests',
+REQUESTED = {'cluster': '--cluster', 'strict': '--strict-tests',
          'slow': '--slow'}
 #: Marker -> number of tests that were not asked for.
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
@@ -95,7 +95,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(config: pytest.Config,
                                   items: list[pytest.Item]) -> None:
     counts = config.stash[LEFT_OUT] = {}
-    for marker, option in ASKED.items():
+    for marker, option in REQUESTED.items():
         if config.getoption(option):
             continue
         left = [i for i in items if i.get_closest_marker(marker)]
@@ -132,8 +132,8 @@ def group(item: pytest.Item) -> str:
     # Each worker would set up module-scoped fixtures again.
     fixtures: Any = getattr(item, '_fixtureinfo', None)
     shares = fixtures and any(
-        found[-1].scope == 'module'
-        for found in fixtures.name2fixturedefs.values())
+        result[-1].scope == 'module'
+        for result in fixtures.name2fixturedefs.values())
     return (item.path.stem
             if shares or item.get_closest_marker('cluster') else '')
 
@@ -183,19 +183,19 @@ class Outcomes:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.found: dict[str, str] = {}
+        self.result: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         name = report.nodeid
         if name.rfind('@') > name.rfind(']'):       # its group (xdist)
             name = name.rpartition('@')[0]
         how = 'crashed' if report.when == '???' else report.outcome
-        if self.found.get(name) not in ('failed', 'crashed') \
+        if self.result.get(name) not in ('failed', 'crashed') \
                 and (report.when == 'call' or how != 'passed'):
-            self.found[name] = how
+            self.result[name] = how
 
     def pytest_sessionfinish(self) -> None:
-        self.path.write_text(json.dumps(self.found))
+        self.path.write_text(json.dumps(self.result))
 
 
 # Parallel workers -----------------------------------------------------------
@@ -213,9 +213,9 @@ def pytest_configure_node(node: Any) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Takes a worker's counts of deselected tests, for the summary."""
-    told = getattr(node, 'workeroutput', {}).get('left_out')
-    if told is not None:
-        node.config.stash[LEFT_OUT] = told
+    message = getattr(node, 'workeroutput', {}).get('left_out')
+    if message is not None:
+        node.config.stash[LEFT_OUT] = message
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -302,8 +302,8 @@ def once(request: pytest.FixtureRequest,
          ) -> Callable[[str, Callable[[Path], object]], Path]:
     """once(NAME, MAKE): the folder NAME, filled by MAKE in one worker."""
     def shared(name: str, make: Callable[[Path], object]) -> Path:
-        told = getattr(request.config, 'workerinput', None)
-        base = (Path(told['shared']) if told
+        message = getattr(request.config, 'workerinput', None)
+        base = (Path(message['shared']) if message
                 else tmp_path_factory.getbasetemp())
         folder, done = base / name, base / f'{name}.done'
         with open(base / f'{name}.lock', 'w') as lock:
@@ -478,17 +478,17 @@ def until(true: Callable[[], object], seconds: float = 60) -> None:
 
 def command_lines() -> list[str]:
     """`PID COMMAND` of all processes; without ps, which may be missing."""
-    found = []
+    result = []
     for path in Path('/proc').glob('[0-9]*/cmdline'):
         with contextlib.suppress(OSError):
             words = path.read_bytes().rstrip(b'\0').replace(b'\0', b' ')
-            found.append(f'{path.parent.name} '
+            result.append(f'{path.parent.name} '
                          f'{words.decode(errors="replace")}')
-    return found
+    return result
 
 
 #: Of `plumb env`: variables -> the test's folder, the output, local.json.
-_TOLD: dict[frozenset[tuple[str, str]], tuple[str, str, str]] = {}
+_REPORTED: dict[frozenset[tuple[str, str]], tuple[str, str, str]] = {}
 
 
 def python_script(text: str) -> str:
@@ -549,18 +549,18 @@ class Suite:
             (name, value if name in ('PATH', 'PLUMBLINE_SITE')
              else value.replace(here, ''))
             for name, value in env.items() if name != 'PYTEST_CURRENT_TEST')
-        found = self.tmp / 'work' / 'local.json'
-        if key not in _TOLD:
+        result = self.tmp / 'work' / 'local.json'
+        if key not in _REPORTED:
             done = subprocess.run([str(ROOT / 'plumb'), 'env'], text=True,
                              capture_output=True, env=env)
             assert done.returncode == 0, done.stderr
-            _TOLD[key] = here, done.stdout, (
-                found.read_text() if found.exists() else '')
-        there, *told = _TOLD[key]
-        said, local = (text.replace(there, here) for text in told)
+            _REPORTED[key] = here, done.stdout, (
+                result.read_text() if result.exists() else '')
+        there, *message = _REPORTED[key]
+        output, local = (text.replace(there, here) for text in message)
         if local:
-            found.write_text(local)
-        return said
+            result.write_text(local)
+        return output
 
     def on(self, cluster: Cluster, *args: str, site: str = 'devcluster',
            **more: str) -> subprocess.Popen[str]:
@@ -575,11 +575,11 @@ class Suite:
     @property
     def records(self) -> list[dict[str, str]]:
         import csv
-        found = []
+        result = []
         for path in sorted((self.tmp / 'perflogs').rglob('*.v?.csv')):
             with open(path, newline='') as handle:
-                found += list(csv.DictReader(handle))
-        return found
+                result += list(csv.DictReader(handle))
+        return result
 
     def again(self, times: int) -> None:
         """Repeats all records `times` times under new run ids: a history
@@ -616,13 +616,13 @@ def suite(tmp_path: Path) -> Suite:
 def suite_in(tmp_path: Path) -> Suite:
     work = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline')
     # Installed programs are shared; what a run writes is not.
-    mine = tmp_path / 'work'
-    mine.mkdir()
+    own = tmp_path / 'work'
+    own.mkdir()
     for name in ('venv', 'mpi', 'mpich', 'stores', 'bin'):
         if (work / name).exists():
-            (mine / name).symlink_to(work / name)
+            (own / name).symlink_to(work / name)
     return Suite(tmp_path, {
-        'PLUMBLINE_WORK': str(mine),
+        'PLUMBLINE_WORK': str(own),
         'PLUMBLINE_PERFLOGS': str(tmp_path / 'perflogs'),
         'PLUMBLINE_REPORT': str(tmp_path / 'report'),
         'RFM_REFERENCE_PREFIX': str(tmp_path / 'references'),
@@ -655,18 +655,18 @@ class Store(NamedTuple):
 def stores() -> list[Store]:
     """Redis-like stores that the set-up found, or that are on PATH."""
     work = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline')
-    found = {}
+    result = {}
     with contextlib.suppress(OSError, KeyError, ValueError):
         for one in json.loads((work / 'local.json').read_text())['stores']:
-            found[f"{one['store']}-{one['source']}"] = (
+            result[f"{one['store']}-{one['source']}"] = (
                 one['store'], Path(one['prefix'], 'bin',
                                    f"{one['store']}-server"))
     for name in ('redis', 'valkey'):
         path = shutil.which(f'{name}-server')
         if path:
-            found[f'{name}-system'] = (name, Path(path))
+            result[f'{name}-system'] = (name, Path(path))
     known = [(binary, identify(name, binary, ''), environ)
-             for environ, (name, binary) in found.items()
+             for environ, (name, binary) in result.items()
              if binary.exists() and name in ('redis', 'valkey')]
     return [Store(one['store'], binary, one['version'], one['tls'], environ)
             for binary, one, environ in known if one]
@@ -675,16 +675,16 @@ def stores() -> list[Store]:
 @pytest.fixture(scope='session')
 def store() -> Store:
     """A real store: the set-up brings one along, else it is on PATH."""
-    found = stores()
-    if not found:
+    result = stores()
+    if not result:
         skip_missing('redis-server', 'no redis-server or valkey-server: no '
                      'wheel for this Python, and none on PATH')
-    return found[0]
+    return result[0]
 
 
 @pytest.fixture(scope='session')
 def store_with_tls() -> Store:
-    found = [one for one in stores() if one.tls]
-    if not found:
+    result = [one for one in stores() if one.tls]
+    if not result:
         skip_missing('redis-server', 'no store here was built with TLS')
-    return found[0]
+    return result[0]

@@ -109,10 +109,10 @@ def script_of(command: Sequence[Any], env: dict[str, str]
         if not env.get('PLUMBLINE_PYTHON') and is_ours(venv):
             return str(ROOT / 'cli'), f'{venv}/bin/python', words
     elif os.path.basename(program) == 'reframe':
-        found = shutil.which(program, path=env.get('PATH', os.defpath))
-        venv = os.path.realpath(found or '') + '/../..'
-        if found and is_ours(venv):
-            return found, os.path.normpath(f'{venv}/bin/python'), words
+        result = shutil.which(program, path=env.get('PATH', os.defpath))
+        venv = os.path.realpath(result or '') + '/../..'
+        if result and is_ours(venv):
+            return result, os.path.normpath(f'{venv}/bin/python'), words
     elif words[:1] == [str(ROOT / 'cli' / 'site' / 'cases.py')] and is_ours(
             program.removesuffix('/bin/python')):
         return words[0], program, words[1:]
@@ -122,7 +122,7 @@ def script_of(command: Sequence[Any], env: dict[str, str]
 class Popen(_Popen):
     """subprocess.Popen; a fork of the server where that is the same."""
 
-    _told: socket.socket | None = None
+    _messages: socket.socket | None = None
 
     def _execute_child(self, args: Any, executable: Any, preexec_fn: Any,  # type: ignore[override]
                        close_fds: bool, pass_fds: Sequence[int], cwd: Any,
@@ -132,12 +132,12 @@ class Popen(_Popen):
                        restore_signals: bool, *rest: Any) -> None:
         variables = dict(os.environ if env is None else env)
         new_session, others = rest[4], (*rest[:4], *rest[5:])
-        found = None
+        result = None
         if not (executable or shell
                 or any(one not in (None, -1) for one in others)):
-            found = script_of(args, variables)
+            result = script_of(args, variables)
         # Of a process with threads only the kernel can make a child.
-        if not found or preexec_fn and not (
+        if not result or preexec_fn and not (
                 FORKED and threading.active_count() == 1):
             super()._execute_child(  # type: ignore[misc]
                 args, executable, preexec_fn, close_fds, pass_fds, cwd, env,
@@ -145,13 +145,13 @@ class Popen(_Popen):
                 c2pwrite, errread, errwrite, restore_signals, *rest)
             return
         folder = os.path.abspath(cwd or '.')
-        if os.path.isdir(found[0]) and 'PWD' in variables:
+        if os.path.isdir(result[0]) and 'PWD' in variables:
             variables['PWD'] = folder           # by the shell of ./plumb
         umask = os.umask(0)
         os.umask(umask)
         request = {
-            'script': found[0], 'python': found[1],
-            'args': found[2], 'env': variables,
+            'script': result[0], 'python': result[1],
+            'args': result[2], 'env': variables,
             'cwd': folder, 'address': address, 'session': new_session,
             'umask': umask, 'cpus': list(os.sched_getaffinity(0)),
             'limits': [resource.getrlimit(one) for one in LIMITS]}
@@ -171,35 +171,37 @@ class Popen(_Popen):
     def _ask(self, request: dict[str, Any], fds: dict[int, int]) -> None:
         """Has the server fork."""
         text = json.dumps({**request, 'places': list(fds)}).encode()
-        self._told = socket.socket(socket.AF_UNIX)
-        self._told.connect(address)
-        socket.send_fds(self._told, [_HEAD.pack(len(text))], [*fds.values()])
-        self._told.sendall(text)
+        self._messages = socket.socket(socket.AF_UNIX)
+        self._messages.connect(address)
+        socket.send_fds(
+            self._messages, [_HEAD.pack(len(text))], [*fds.values()]
+        )
+        self._messages.sendall(text)
         self.pid = self._number()
 
     def _number(self) -> int:
         """The next number that the server tells: pid, then wait status."""
-        told = self._told.recv(_HEAD.size)
-        if not told:
+        message = self._messages.recv(_HEAD.size)
+        if not message:
             self.returncode = -signal.SIGKILL       # nobody can know
             raise RuntimeError('the server of tests/forks.py is gone')
-        return _HEAD.unpack(told)[0]
+        return _HEAD.unpack(message)[0]
 
     def _try_wait(self, wait_flags: int) -> tuple[int, int]:
-        if self._told is None:
+        if self._messages is None:
             return super()._try_wait(wait_flags)  # type: ignore[misc]
-        self._told.setblocking(not wait_flags & os.WNOHANG)
+        self._messages.setblocking(not wait_flags & os.WNOHANG)
         try:
             status = self._number()
         except BlockingIOError:
             return 0, 0
-        self._told.close()
+        self._messages.close()
         return self.pid, status
 
     def _internal_poll(self, *args: Any, **more: Any) -> int | None:
-        if self._told is None:
+        if self._messages is None:
             return super()._internal_poll(*args, **more)  # type: ignore[misc]
-        if self.returncode is None and self._told.fileno() == -1:
+        if self.returncode is None and self._messages.fileno() == -1:
             # Both were garbage: subprocess asks at each start that follows.
             self.returncode = -signal.SIGKILL       # nobody can know
         if self.returncode is None and self._waitpid_lock.acquire(False):  # type: ignore[attr-defined]
@@ -227,14 +229,14 @@ def frames(context: int = 1) -> list[inspect.FrameInfo]:
     ReFrame asks for them twice for each check that it loads, and does not
     read the lines, which are half of the CPU time of a start.
     """
-    found = []
+    result = []
     frame = sys._getframe(1)
     while frame:
-        found.append(inspect.FrameInfo(
+        result.append(inspect.FrameInfo(
             frame, frame.f_code.co_filename, frame.f_lineno,
             frame.f_code.co_name, None, None))
         frame = frame.f_back                    # type: ignore[assignment]
-    return found
+    return result
 
 
 def serve(listener: socket.socket) -> dict[str, Any]:
@@ -259,11 +261,11 @@ def serve(listener: socket.socket) -> dict[str, Any]:
                     pid, status = os.waitpid(-1, os.WNOHANG)
                     if not pid:
                         break
-                    with children.pop(pid) as asked, \
+                    with children.pop(pid) as connection, \
                             contextlib.suppress(OSError):
-                        asked.sendall(_HEAD.pack(status))
+                        connection.sendall(_HEAD.pack(status))
                 continue
-            asked, _ = listener.accept()
+            connection, _ = listener.accept()
             if PACKAGES[0] not in sys.modules:
                 before = dict(os.environ)
                 for name in PACKAGES:
@@ -273,26 +275,26 @@ def serve(listener: socket.socket) -> dict[str, Any]:
                 gc.collect()
                 gc.freeze()
             try:
-                head, fds, _, _ = socket.recv_fds(asked, _HEAD.size, 64)
+                head, fds, _, _ = socket.recv_fds(connection, _HEAD.size, 64)
                 text = b''
                 while len(text) < _HEAD.unpack(head)[0]:
-                    part = asked.recv(1 << 20)
+                    part = connection.recv(1 << 20)
                     assert part, 'cut short'
                     text += part
             except (OSError, AssertionError, struct.error):
-                asked.close()
+                connection.close()
                 continue
             pid = os.fork()
             if pid:
-                children[pid] = asked
-                asked.sendall(_HEAD.pack(pid))
+                children[pid] = connection
+                connection.sendall(_HEAD.pack(pid))
                 for fd in fds:
                     os.close(fd)
                 continue
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             selector.close()
-            for other in (wake, woken, listener, asked, *children.values()):
+            for other in (wake, woken, listener, connection, *children.values()):
                 other.close()
             request = json.loads(text.decode('utf-8', 'surrogateescape'))
             place(dict(zip(request['places'], fds, strict=True)))

@@ -96,8 +96,8 @@ def unproven(connection: socket.socket, recorded: bytes, proof: str) -> None:
 
 def reflected(connection: socket.socket, recorded: bytes, proof: str) -> None:
     """A reflection attack: sends the agent's own messages back."""
-    said = connection.recv(1000)
-    connection.sendall((said + said[len(MAGIC):])[-NONCE - MAC:])
+    output = connection.recv(1000)
+    connection.sendall((output + output[len(MAGIC):])[-NONCE - MAC:])
     connection.sendall(connection.recv(1000))
     frames(connection, proof)
 
@@ -163,14 +163,14 @@ def play_agent(address: tuple[str, int], seconds: float) -> None:
     hello = json.dumps({'type': 'hello', 'name': 'n9', 'cpus': []}).encode()
     frame = struct.pack('!I', len(hello)) + b'\0' * MAC + hello
     while time.monotonic() < end:
-        said = overheard(address)
+        output = overheard(address)
         for words in (
                 (b'agent ' + b'0' * 32 + b' n9\n', hello + b'\n'),
                 (b'GET / HTTP/1.1\r\n\r\n',), (b'',), (b'\xff' * 100_000,),
                 (MAGIC + secrets.token_bytes(NONCE), secrets.token_bytes(MAC),
                  frame),
                 # The conductor's own proof, reflected.
-                (MAGIC + said[:NONCE], said[NONCE:], frame),
+                (MAGIC + output[:NONCE], output[NONCE:], frame),
                 (MAGIC + secrets.token_bytes(NONCE), struct.pack(
                     '!I', 1 << 31) * 100)):
             with contextlib.suppress(OSError), socket.create_connection(
@@ -194,7 +194,7 @@ class Round:
     met: bool
     obeyed: bool
     #: The agent's last line on stderr.
-    said: str
+    output: str
     #: Processes, and folders of secrets, that were left.
     left: tuple[str, ...]
 
@@ -240,13 +240,13 @@ def address_in(folder: Path, limit: float = 20) -> tuple[str, int]:
 
 def processes_in(folder: Path) -> list[int]:
     """Processes whose working folder this is."""
-    found = []
+    result = []
     for path in Path('/proc').glob('[0-9]*'):
         with contextlib.suppress(OSError):
             if (os.readlink(path / 'cwd') == str(folder)
                     and int(path.name) != os.getpid()):
-                found.append(int(path.name))
-    return found
+                result.append(int(path.name))
+    return result
 
 
 def play(folder: Path, name: str, chance: random.Random,
@@ -279,8 +279,8 @@ def play(folder: Path, name: str, chance: random.Random,
     left = [f'process {pid}' for pid in processes_in(folder)]
     for pid in processes_in(folder):
         os.kill(pid, signal.SIGKILL)
-    said = (folder / 'run.launcher.err').read_text().splitlines()
+    output = (folder / 'run.launcher.err').read_text().splitlines()
     return Round(name, Path(f'{proof}.taken').exists(),
                  Path(f'{proof}.met').exists(), proof.exists(),
-                 said[-1] if said else '',
+                 output[-1] if output else '',
                  (*left, *map(str, folder.glob('*.private'))))

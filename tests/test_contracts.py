@@ -384,7 +384,7 @@ def lacks(root: Path, name: str) -> list[str]:
     output = families.faults(folder / families.FILE, families.shared_metrics())
     if not (folder / 'README.md').is_file():
         output.append(f'checks/{name}/README.md: write what it measures, what '
-                    'its figures tell an operator, what usually breaks it')
+                    'its values tell an operator, what usually breaks it')
     code = sorted(folder.glob('*.py'))
     if not code:
         return output

@@ -50,7 +50,7 @@ print('to stderr', file=sys.stderr)
 '''
 
 
-def told(suite, name, forked, start):
+def message(suite, name, forked, start):
     """Output, exit code, and what the processes told of themselves."""
     probe = suite.tmp / name
     done = start({**os.environ, **suite.variables, 'ROOT': str(ROOT),
@@ -77,8 +77,8 @@ def test_a_fork_is_what_a_start_is(suite, tmp_path, session):
                 [ROOT / 'plumb', 'run', '--', *OSU, '-n', 'NoSuchCheck'],
                 text=True, env=env, cwd=tmp_path, start_new_session=session,
                 stdin=subprocess.DEVNULL, capture_output=True)
-        forked, by_fork = told(suite, 'forked', True, start)
-        plain, by_start = told(suite, 'plain', False, start)
+        forked, by_fork = message(suite, 'forked', True, start)
+        plain, by_start = message(suite, 'plain', False, start)
     finally:
         os.umask(umask)
     assert forked.returncode == plain.returncode == 1

@@ -5,7 +5,7 @@ import re
 import subprocess
 
 import pytest
-from conftest import ASKED, FEWER, nested_tests
+from conftest import FEWER, REQUESTED, nested_tests
 
 from cli.session import commands
 
@@ -81,15 +81,15 @@ def test_a_test_that_hangs_ends_by_its_time_out(side_by_side):
 
 def test_what_was_left_out_is_told(side_by_side):
     text = 'import pytest\ndef test_always(): pass\n'
-    for marker in ASKED:
+    for marker in REQUESTED:
         text += f'@pytest.mark.{marker}\ndef test_{marker}(): pass\n'
     lines = {f'     1  {marker} tests: ./plumb selftest --{marker}'
-             for marker in ASKED}
+             for marker in REQUESTED}
     done = side_by_side(text)
     assert lines <= {*done.stdout.splitlines()} and '1 passed' in done.stdout
-    done = side_by_side(text, *ASKED.values())
+    done = side_by_side(text, *REQUESTED.values())
     assert 'Not selected' not in done.stdout, done.stdout
-    assert f'{1 + len(ASKED)} passed' in done.stdout, done.stdout
+    assert f'{1 + len(REQUESTED)} passed' in done.stdout, done.stdout
 
 
 SHARING = '''

@@ -1,7 +1,7 @@
 """Tests that failed beside the others are run again, alone.
 
 A test of thousands that fails now and then, because the machine was busy,
-would block everybody. It is told by name, so that somebody mends it.
+would block everybody. It is told by name, so that somebody fixes it.
 """
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _accept() -> None:
 def _outcomes(path: Path) -> dict[str, str]:
     """Id of a test -> how it ended; empty where pytest did not get so far."""
     try:
-        found: dict[str, str] = json.loads(path.read_text())
+        result: dict[str, str] = json.loads(path.read_text())
     except FileNotFoundError:
         return {}
-    return found
+    return result

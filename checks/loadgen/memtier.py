@@ -211,7 +211,7 @@ class _TextReader:
                 tables.append(self.table(line))
                 line = self.after()
             if not tables:
-                self.refuse('cut off before the figures')
+                self.refuse('cut off before the values')
         if not self.complete:
             self.refuse('the last line is cut short')
         return tables
@@ -283,7 +283,7 @@ class _TextReader:
         if operations and (None in latencies.values()
                            or result['KB/sec'] is None
                            and cells[0][0] != 'Waits'):
-            self.refuse('a figure is missing')
+            self.refuse('a value is missing')
         mean = latencies.pop('Avg. Latency', None)
         if operations and not mean:
             self.refuse('no mean latency')

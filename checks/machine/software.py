@@ -38,9 +38,9 @@ def identify_mpi(banner: str) -> tuple[str, str]:
     Returns ('unknown', '') where it is none of Open MPI, MPICH, Intel MPI.
     """
     for flavour, pattern in _FLAVOURS:
-        found = pattern.search(banner)
-        if found:
-            return flavour, found.group(1)
+        result = pattern.search(banner)
+        if result:
+            return flavour, result.group(1)
     return 'unknown', ''
 
 
@@ -65,11 +65,11 @@ def detect_mpi(search: str | None = None) -> dict[str, str] | None:
             'origin': 'wheel' if ours.is_file() else 'system'}
 
 
-def keep(work: Path, mpi: dict[str, str], found: list[dict[str, Any]]
+def keep(work: Path, mpi: dict[str, str], result: list[dict[str, Any]]
          ) -> None:
     """Writes what was found, so that each session need not ask again."""
     path = work / FILE
-    text = json.dumps({'mpi': mpi, 'stores': found}, indent=1) + '\n'
+    text = json.dumps({'mpi': mpi, 'stores': result}, indent=1) + '\n'
     try:
         if path.read_text() == text:
             return

@@ -194,7 +194,7 @@ class _Reader:
 
     def explain(self) -> None:
         """Refuse a run that prints its own reason of failure."""
-        output = self.said()
+        output = self.reported()
         for pattern, reason in _FAILURES.items():
             for number, line in output:
                 match = pattern.search(line)
@@ -203,7 +203,7 @@ class _Reader:
                              match.groupdict().items()}
                     self.refuse(reason.format(**words).strip(), number)
 
-    def said(self) -> list[tuple[int, str]]:
+    def reported(self) -> list[tuple[int, str]]:
         """Lines, with their numbers, that may report a failure."""
         return [(number, line[:LONGEST]) for number, line in
                 enumerate(self.lines, 1)
@@ -215,7 +215,7 @@ class _Reader:
         """Refuse a run that died, unless `error` has a more exact reason."""
         if error and re.search('wrong|FAILED|more than one', error.reason):
             return
-        for number, line in self.said():
+        for number, line in self.reported():
             if _DIED.search(line):
                 self.refuse(f'the run failed: {line.strip()[:100]}', number)
 

@@ -798,7 +798,7 @@ def installed(name: str, site: Path) -> dict[str, Any]:
     :raises StackError: it is not installed, or what decides was changed
         since; names the command that installs it.
     """
-    found = []
+    result = []
     for path in _folder(site).glob(f'{name}-*/record.json'):
         try:
             kept = json.loads(path.read_text())
@@ -807,9 +807,9 @@ def installed(name: str, site: Path) -> dict[str, Any]:
             continue
         stack = Stack(name, site, spack, own=detected_in(site))
         if stack.folder == path.parent and (record := stack.recorded()):
-            found.append((path.stat().st_mtime, record))
-    if found:
-        return max(found, key=lambda one: one[0])[1]
+            result.append((path.stat().st_mtime, record))
+    if result:
+        return max(result, key=lambda one: one[0])[1]
     if record := _of_plain_spack(name, site):
         return record
     where = site.name if site.parent == SITES else site

@@ -29,13 +29,13 @@ def stores(wheels: Path) -> list[dict[str, Any]]:
 
     :param wheels: prefix in which set-up installs the wheels
     """
-    found = [identify(store, Path(on_path), 'system')
+    result = [identify(store, Path(on_path), 'system')
              for store, server in SERVERS.items()
              if (on_path := shutil.which(server))]
-    found += [identify(store, path, 'wheel')
+    result += [identify(store, path, 'wheel')
               for store, server in SERVERS.items()
               if (path := wheels / 'bin' / server).is_file()]
-    return [store for store in found if store]
+    return [store for store in result if store]
 
 
 def identify(store: str, server: Path, source: str) -> dict[str, Any] | None:

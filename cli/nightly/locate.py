@@ -56,7 +56,7 @@ class Target(NamedTuple):
     case: Case
     #: Judged where the case has it; empty: the first that is.
     metric: str
-    #: The figure of a good pair before, if a regression tells.
+    #: The value of a good pair before, if a regression tells.
     expected: float | None
 
 
@@ -112,7 +112,7 @@ def search_slow_nodes(args: argparse.Namespace) -> SearchResult:
         work = work._replace(
             variables={**work.variables,
                        'PLUMBLINE_PERFLOGS': str(place / 'perflogs')},
-            # Whether data arrive whole is for the nights to say: here it
+            # Whether data arrive whole is for the sessions to say: here it
             # would be most of the time of many short jobs.
             options=['-Sbringup=1', '-Svalidates=0',
                      f'-Srepetitions={args.repetitions}', *args.reframe])
@@ -329,7 +329,7 @@ def _measure_pairs(search: Search, work: commands.Work, target: Target,
             or (
                 ''
                 if better
-                else f'no pair has a figure of {target.metric or "this case"}'
+                else f'no pair has a value of {target.metric or "this case"}'
             )
         )
         if why:
@@ -341,7 +341,7 @@ class Results(NamedTuple):
     """What a session says of its pairs."""
     #: None: the job failed.
     metrics: list[tuple[Pair, float | None]]
-    #: The better side and the unit of the figure; '': there is none.
+    #: The better side and the unit of the value; '': there is none.
     better: str
     unit: str
     #: Why no pair was measured; '': some were.
@@ -394,7 +394,7 @@ def results(plan: Plan, folder: str, metric: str) -> Results:
 
 def metric_of(rows: pd.DataFrame, family: str, metric: str
               ) -> tuple[float, str, str] | None:
-    """The judged figure of a case's records: value, better side, unit.
+    """The judged value of a case's records: value, better side, unit.
 
     The median over the repetitions of the job where it has several (repetition
     0).

@@ -336,8 +336,8 @@ class NightlySession:
 
     def suspects(self, failed: Sequence[Result]
                  ) -> list[tuple[Result, int]]:
-        """Cases that were worse tonight than they were, of which one night
-        says too little; and the runs that would say enough."""
+        """Cases that were worse in this session than they were, of which one
+        night says too little; and the runs that would say enough."""
         if self.frame is None or not len(self.frame) or self.summary.ended_by:
             return []
         try:
@@ -353,7 +353,7 @@ class NightlySession:
                 and case.planned in self.first and case.planned not in bad]
         if reruns.too_many(len(some), self.summary.cases):
             self.summary.note(
-                f'{len(some)} cases were worse tonight: too many '
+                f'{len(some)} cases were worse in this session: too many '
                 'for chance, none was measured again'
             )
             return []
@@ -400,8 +400,8 @@ def representatives(some: Sequence[Result], times: dict[Key, float],
     """The cases by which nodes are measured that no other case has reached.
 
     Of each family the shortest of those that use the most nodes and were
-    good tonight: each node of a group takes part, for as little time as may
-    be.
+    good in this session: each node of a group takes part, for as little time
+    as may be.
 
     :param most: nodes that are free
     :returns: cases, and how many nodes they use

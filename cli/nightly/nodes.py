@@ -8,7 +8,7 @@ So the night measures on the nodes that were not measured for longest, besides
 would make also a job of one node, such as a build, take all of them.
 
 ReFrame's own flexible allocation (`num_tasks = 0`) is not used: a test gets
-another number of ranks then each night, so that its figures have no history,
+another number of ranks then each night, so that its values have no history,
 and it fails where a node is down.
 """
 from __future__ import annotations
@@ -326,10 +326,10 @@ def last_measured(frame: pd.DataFrame, system: str) -> dict[str, float]:
 def due_nodes(
     pool: Pool, seen: Mapping[str, float], nightly_sessions: int
 ) -> list[str]:
-    """The nodes to be measured tonight: of N that take jobs the N / `nights`
-    (rounded up) that were measured longest ago.
+    """The nodes to be measured in this session: of N that take jobs the N /
+    `nights` (rounded up) that were measured longest ago.
 
-    So a node that is free every night waits `nights` nights at the most. One
+    So a node that is free every night waits `nights` sessions at the most. One
     that is busy is left alone: its turn is the first night when it is free.
 
     :param seen: `last_measured`

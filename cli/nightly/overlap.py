@@ -1,4 +1,5 @@
-"""One night at a time: who holds its lock, and what dead nights have left.
+"""One night at a time: who holds its lock, and what dead nightly sessions have
+left.
 
 The lock is one of the kernel, as the machine's (config/sessions/lock.py): it
 ends with the process that holds it. Beside it stands who that is, since when,
@@ -41,7 +42,7 @@ def place(site: str) -> Path:
 @contextlib.contextmanager
 def hold_lock(path: Path, hours: float, note: Callable[[str], None],
           began: float) -> Iterator[None]:
-    """Holds the lock of a site's nights, for this one.
+    """Holds the lock of a site's nightly sessions, for this one.
 
     :param hours: a night that is older than that hangs, and is ended
     :param note: is told what was done about an older night
@@ -152,7 +153,8 @@ def marked_pids(path: Path) -> set[int]:
 
 
 def end_leftovers(path: Path, note: Callable[[str], None]) -> None:
-    """Ends the processes that dead nights have left; the lock is held."""
+    """Ends the processes that dead nightly sessions have left; the lock is
+    held."""
     left = {pid for pid in marked_pids(path) if processes.is_alive(pid)}
     if left:
         note('a night that was killed had left processes, ended now: '
@@ -183,7 +185,8 @@ def jobs_of(text: str, stages: Iterable[Path]) -> list[str]:
 
 
 def cancel_orphans(site: str, note: Callable[[str], None]) -> None:
-    """Cancels the Slurm jobs that dead nights of a site have left."""
+    """Cancels the Slurm jobs that dead nightly sessions of a site have
+    left."""
     stages = [one.stage for one in session.ended_nightly_sessions(site)]
     try:
         left = _jobs(stages)
@@ -200,7 +203,7 @@ def cancel_orphans(site: str, note: Callable[[str], None]) -> None:
             time.sleep(0.5)
     except (OSError, subprocess.SubprocessError) as err:
         reason = getattr(err, 'stderr', '') or str(err)
-        note('whether killed nights have left jobs could not be asked: '
+        note('whether killed sessions have left jobs could not be asked: '
              f'{" ".join(reason.split())}')
 
 

@@ -86,7 +86,7 @@ def _elsewhere(other: Mapping[frozenset[str], list[Result]],
 
 def plan_suspects(suspects: Sequence[tuple[Result, int]],
                   pools: Mapping[str, Collection[str]]) -> list[Again]:
-    """The sessions that say whether what was worse tonight stays so.
+    """The sessions that say whether what was worse in this session stays so.
 
     On the same nodes, on others, and then wherever, until there are enough.
 

@@ -35,7 +35,7 @@ class Nodes:
     measured: int
     #: Left out, with state and reason, in words.
     out: list[str] = field(default_factory=list)
-    #: Due tonight, and not measured for they were not free.
+    #: Due in this session, and not measured for they were not free.
     busy: list[str] = field(default_factory=list)
     #: Not measured for longer than they should wait.
     late: list[str] = field(default_factory=list)
@@ -269,13 +269,13 @@ def _nodes(one: Nodes, cover: int) -> list[str]:
     where = f'of partition {one.pool}' if one.pool else ''
     lines = [' '.join(filter(None, [
         f'Nodes: {one.measured} of {one.usable} that take jobs', where,
-        'were measured tonight']))]
+        'were measured in this session']))]
     if one.out:
         lines.append(f'  left out: {_some(one.out)}')
     if one.busy:
         lines.append(f'  due, and not free: {_some(one.busy)}')
     if one.late:
-        lines.append(f'  not measured for more than {cover} nights: '
+        lines.append(f'  not measured for more than {cover} sessions: '
                      f'{_some(one.late)}')
     return lines
 

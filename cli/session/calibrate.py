@@ -246,7 +246,7 @@ class Calibration:
                 wide = ', '.join(metric for metric, needs in
                                  one.needs_of.items() if needs is None)
                 print(f'{name} at speed {one.speed}: no number of runs would '
-                      f'bring {wide or "its figures"} below the cap: '
+                      f'bring {wide or "its metrics"} below the cap: '
                       'no_reference')
             if key in self.failed:
                 tried = (f'left out, failed in {ROUNDS} rounds in a row'

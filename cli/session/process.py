@@ -149,7 +149,7 @@ class Left(NamedTuple):
 
 
 def ended_nightly_sessions(site: str) -> Iterator[Left]:
-    """The sessions of a site's nights that have ended, the oldest first."""
+    """The nightly sessions of a site that have ended, the oldest first."""
     for mark in sorted((WORK / 'sessions').glob(f'[0-9]*/{NIGHTLY_SESSION}')):
         # What is cut off was written before anything ran.
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
@@ -179,8 +179,8 @@ def remove_nightly_sessions(site: str, keep: int) -> list[str]:
     Only those that a session's file NIGHT names, and that are called as the
     session is: nothing that somebody else has put beside them.
 
-    :param keep: nights that are left
-    :returns: the nights that were removed
+    :param keep: sessions that are left
+    :returns: the sessions that were removed
     """
     left = list(ended_nightly_sessions(site))
     nightly_sessions = sorted({one.nightly_session for one in left})

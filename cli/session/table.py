@@ -26,7 +26,7 @@ MINIMUM = {'us': 10, 'ms': 10, 'ns': 10, 'MB/s': 10}
 
 
 class Metric(NamedTuple):
-    """A figure of a case."""
+    """A metric of a case."""
     metric: str
     #: Message size in B; None: of the whole run.
     size: int | None
@@ -40,7 +40,7 @@ class Metric(NamedTuple):
 
 def metric_of(key: str, value: float, unit: str, reference: float | None,
               judged: bool) -> Metric:
-    """A figure from its key in ReFrame's report: local:thishost:x@8B."""
+    """A metric from its key in ReFrame's report: local:thishost:x@8B."""
     metric, size = split(key.rpartition(':')[2])
     return Metric(metric, size, value, unit, reference, judged)
 

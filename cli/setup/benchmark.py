@@ -37,12 +37,12 @@ perflogs/*/*/{check}.v*.csv then. ruff and mypy read all of it, too.
 #: File -> what to write in it.
 ROWS = {
     'checks/{name}/src/{name}.c':
-        'the program: figures on stdout, exit code 1\nwhere what it computed '
+        'the program: values on stdout, exit code 1\nwhere what it computed '
         'or got is wrong',
     'tests/{name}/golden/{name}.txt': 'what it really printed',
-    'checks/{name}/parser.py': 'that text to figures; refuses all else',
+    'checks/{name}/parser.py': 'that text to values; refuses all else',
     'tests/{name}/test_{name}.py': 'and damaged copies of it',
-    'checks/{name}/family.yaml': 'metrics, what is judged, limits, figures',
+    'checks/{name}/family.yaml': 'metrics, what is judged, limits, values',
     'checks/{name}/{name}.py': 'the check: parameters, command line{more}',
     'checks/{name}/README.md': 'what it measures, and its parameters',
 }

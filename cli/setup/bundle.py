@@ -93,10 +93,10 @@ def make(file: Path, python: str, platform: Platform
             with step(f'fetching wheels ({lock.stem})'):
                 folder = Path(place, lock.stem)
                 folder.mkdir()
-                found = fetch(lock, python, platform, folder)
+                result = fetch(lock, python, platform, folder)
             locks[lock.stem] = {'sha256': bundle_file.digest(lock),
-                                'wheels': [path.name for path in found]}
-            wheels |= {path.name: path for path in found}
+                                'wheels': [path.name for path in result]}
+            wheels |= {path.name: path for path in result}
         bundle_file.write(file, {
             'suite': VERSION, 'python': python, 'platform': str(platform),
             'locks': locks}, wheels)

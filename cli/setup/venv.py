@@ -240,7 +240,7 @@ def ensure_wheel(name: str) -> Path:
     lock, prefix = LOCKS / f'{name}.lock', WORK / name
     if not lock.is_file():
         raise SetupError(f'{lock} is missing: restore it with git checkout, '
-                         'or mend the name in extras of the site')
+                         'or fix the name in extras of the site')
     mark = prefix / 'plumbline.stamp'
     stamp = _stamp(_read(lock))
     if _read(mark) != stamp:

@@ -76,11 +76,11 @@ def misspelt(error: jsonschema.ValidationError) -> str:
 
 
 def judged(check: Any) -> bool:
-    """Whether some figure of the case is to be bounded by a reference."""
+    """Whether some metric of the case is to be bounded by a reference."""
     try:
         return bool(check.judged_values(check.planned_values()))
     except AttributeError:
-        # Its figures are known once it is set up: of its kind, assume so.
+        # Its metrics are known once it is set up: of its kind, assume so.
         return True
 
 
@@ -88,7 +88,7 @@ def reference(check: Any) -> tuple[str, str, str, bool]:
     """Whether the case has references, what it lacks, what is wrong, whether
     they judge.
 
-    own: in the site's folder; vendor: published figures stand in; none:
+    own: in the site's folder; vendor: published metrics stand in; none:
     there is none; -: nothing is judged.
     """
     if (not hasattr(check, 'judged_values') or not judged(check)

@@ -253,7 +253,7 @@ def coverage(cases: Iterable[dict[str, Any]],
             f'{n.total()} cases judged, '
             + (f'{n["open"]} with a reference that cannot judge yet, '
                if n['open'] else '')
-            + (f'{n["vendor"]} of them by a vendor\'s figures, '
+            + (f'{n["vendor"]} of them by a vendor\'s values, '
                if n['vendor'] else '')
             + ('complete' if family in complete else 'bring-up')
             for family, n in sorted(kinds.items())]

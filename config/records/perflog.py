@@ -254,7 +254,7 @@ class PerflogHandler(logging.Handler):
         except (OSError, lock.LockError) as err:
             why = getattr(err, 'strerror', None) or err
             raise LoggingError(f'{path}: cannot be written ({why}): '
-                               'the figures of this case are lost; free the '
+                               'the values of this case are lost; free the '
                                'disk and run it again') from None
         self.recorded.add((common['partition'], common['environ'],
                            common['case']))
@@ -291,11 +291,11 @@ class PerflogHandler(logging.Handler):
 
 
 def values(check: Any) -> Iterator[dict[str, Any]]:
-    """The figures of a case: each repetition, then what was judged.
+    """The values of a case: each repetition, then what was judged.
 
-    With one repetition the two are the same record. A case without figures (a
+    With one repetition the two are the same record. A case without values (a
     guard refused it) leaves one record: completed = 0; so does one with a
-    figure that is no finite number. One whose references are wrong or missing
+    value that is no finite number. One whose references are wrong or missing
     leaves that record besides its figures.
     """
     # A machine that changed its speed has a column of its own.

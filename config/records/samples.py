@@ -1,6 +1,6 @@
 """Raw samples of a run, written beside its perflogs: samples.csv.
 
-What a metric is made from, for figures that show all of it (a violin of the
+What a metric is made from, for values that show all of it (a violin of the
 calls of each rank, a timeline of a run). A row is one call:
 
     rank       who made it, from 0

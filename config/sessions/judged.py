@@ -1,4 +1,4 @@
-"""Which figures of a family are judged, by `judged` of its family.yaml.
+"""Which metrics of a family are judged, by `judged` of its family.yaml.
 
 Checks and postprocess both ask it.
 """
@@ -16,7 +16,7 @@ MAX_TOLERANCE = 0.3
 #: A case beyond a tolerance is measured again at the end of its session, and
 #: fails if it is beyond in so many tries. What disturbs a machine for a while
 #: seldom does so four times, so that tolerances can be narrow (postprocess/
-#: spread.py) and few runs are enough for one: of a figure that varies by 15 %
+#: spread.py) and few runs are enough for one: of a metric that varies by 15 %
 #: half as many as with three tries.
 MEASUREMENTS = 4
 #: Quantile 1 - 0.001^(1/TRIES) of the normal distribution: all tries of a run
@@ -50,7 +50,7 @@ def max_tolerance(family: str, metric: str) -> float:
 
 
 def instead(family: str, metric: str) -> str | None:
-    """The derived metric that is judged in place of a judged figure where
+    """The derived metric that is judged in place of a judged metric where
     the tolerance of that is too wide; None: there is none."""
     base, _ = split(metric)
     return next((rule.get('instead') for rule in table()[family]
@@ -58,13 +58,13 @@ def instead(family: str, metric: str) -> str | None:
 
 
 def derived(family: str, metrics: Mapping[str, float]) -> dict[str, float]:
-    """The derived figures of a case: means over a range of its curve.
+    """The derived metrics of a case: means over a range of its curve.
 
     The geometric mean exp(mean(log x)), so that each size weighs the same
     whatever its value. A curve with fewer than three sizes in the range, or
     a value of 0 there, has none.
 
-    :param figures: figure -> value, of one run
+    :param metrics: metric -> value, of one run
     """
     values_by_key = {}
     for rule in table().get(family, ()):
@@ -84,7 +84,7 @@ def derived(family: str, metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def key(metric: str, point: float | None = None) -> str:
-    """Name of a figure: `latency@8B`, or `init_time` without a point.
+    """Name of a metric: `latency@8B`, or `init_time` without a point.
 
     :param point: as `position` has it
     """
@@ -169,7 +169,7 @@ def resolution(family: str, metric: str) -> float:
 
 def judged(family: str,
            available: Iterable[tuple[str, int | None]]) -> set[str]:
-    """Keys of the figures that are judged, out of those that are available.
+    """Keys of the metrics that are judged, out of those that are available.
 
     :param available: (metric, message size in B; None: the whole run)
     :raises ValueError: there is no such family

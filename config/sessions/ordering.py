@@ -1,4 +1,4 @@
-"""Which cases of a session run tonight, and which of them first.
+"""Which test cases run in a session, and which of them first.
 
 Pure but for `Known.from_environment`. The runner asks it where all cases of a
 session are known; cli/session/ordering.py tells it what the perflogs know of
@@ -55,7 +55,8 @@ class Case(NamedTuple):
 
 def select(cases: Iterable[Case], budget: float, last: Mapping[Key, str]
            ) -> tuple[list[Case], list[Case]]:
-    """The cases that run tonight, and those that are left to other nights.
+    """The cases that run in this session, and those that are left to other
+    nights.
 
     Who has not run for longest comes first, of several the one that costs
     most; all that still fits is taken. So a night takes at least the
@@ -86,7 +87,7 @@ def nightly_sessions(cases: Iterable[Case], budget: float) -> int:
     With H node-hours in all and B a night: 1 if H <= B, else at most
     ceil(2 H / B), and no more than there are cases. For until a case has its
     turn, each night's beginning of the line and the case after it need more
-    than B together, and a case that ran is behind it: over m - 1 nights
+    than B together, and a case that ran is behind it: over m - 1 sessions
     without it these sums exceed (m - 1) B, and no case is in them more than
     twice. And each night takes the first of the line. Cases that appear on
     the way, and so have never run, may come before it.

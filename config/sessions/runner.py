@@ -490,8 +490,8 @@ def expected(case: Any, known: ordering.Known) -> tuple[float, bool]:
 
 def within_budgets(cases: list, known: ordering.Known
                    ) -> tuple[list, list[dict[str, Any]]]:
-    """The cases that run tonight, and a row of the plan for each of those
-    that the budgets of their partitions leave to other nights."""
+    """The cases that run in this session, and a row of the plan for each of
+    those that the budgets of their partitions leave to other nights."""
     now: set[Any] = set()
     left = []
     for part in {case.partition.name: case.partition
@@ -684,7 +684,7 @@ class AccountedRunner(Runner):
              left: list[dict[str, Any]]) -> Iterator[None]:
         """Writes the plan, which stays locked until the session ends.
 
-        :param left: what is left to other nights
+        :param left: what is left to other sessions
         """
         now = datetime.datetime.now(datetime.timezone.utc)
         system = cases[0].partition.fullname.partition(':')[0]
@@ -705,7 +705,7 @@ class AccountedRunner(Runner):
         except OSError as err:
             refuse(
                 f'{folder}: cannot be written ({err.strerror}): nothing was '
-                'run, for its figures would be lost; free the disk, or set '
+                'run, for its values would be lost; free the disk, or set '
                 'PLUMBLINE_PERFLOGS to another folder')
         try:
             yield

@@ -90,7 +90,7 @@ FINEST = 0.2
 #: How much rarer than a slow node each kind of part is, as log(odds).
 RARER = {'node': 0.0, 'switch': 1.0, 'uplink': 1.0, 'link': 2.0}
 #: A part with less chance than this is not worth telling of.
-TOLD = 0.05
+REPORTED = 0.05
 #: Croux and Rousseeuw: factor of the MAD of so many values.
 FACTOR = {2: 1.196, 3: 1.495, 4: 1.363, 5: 1.206, 6: 1.200, 7: 1.140,
           8: 1.129, 9: 1.107}
@@ -610,7 +610,7 @@ class Search:
                    if part not in named and (
                        part[0] == 'node' and part[1] not in good
                        or _chance(fit.evidence[number], fit.prior[number])
-                       >= TOLD)]
+                       >= REPORTED)]
         never = [n for n in self.nodes if ('node', n) not in self._number]
         total = len(self.nodes) * (len(self.nodes) - 1) // 2
         notes = self._all_slow_note(fit, expected)

@@ -50,7 +50,7 @@ if _mpi['origin'] == 'wheel':
     _env_vars.append(['OMPI_MCA_osc', '^ucx'])
 
 
-def _environment(name: str, origin: dict, found: list) -> dict:
+def _environment(name: str, origin: dict, result: list) -> dict:
     extras = {'mpi_library': f"{_mpi['flavour']} {_mpi['version']}",
               'programs': {'osu': origin}}
     if _mpi['origin'] == 'wheel':
@@ -64,7 +64,7 @@ def _environment(name: str, origin: dict, found: list) -> dict:
     # The wrapper is found on PATH, as mpirun is: its full path may have a
     # blank, and `cc` is shell words.
     return {'name': name, 'cc': 'mpicc', 'cxx': '', 'ftn': '',
-            'features': ['mpi', 'osu', *found], 'extras': extras}
+            'features': ['mpi', 'osu', *result], 'extras': extras}
 
 
 _environments = [_environment(_mpi['flavour'], {'source': 'embedded'},
@@ -79,18 +79,18 @@ if os.environ.get('OMB_PREFIX'):
         _installed))
 
 
-def _store(found: dict) -> dict:
+def _store(result: dict) -> dict:
     """The environment of a store that was found."""
-    origin = {key: found[key] for key in ('source', 'prefix', 'version')}
-    more = {'store_bench': found['bench'],
+    origin = {key: result[key] for key in ('source', 'prefix', 'version')}
+    more = {'store_bench': result['bench'],
             # The suite's load generator speaks it too, where it was built
             # with these headers.
-            'store_tls': found['tls'] and Path(
+            'store_tls': result['tls'] and Path(
                 '/usr/include/openssl/ssl.h').exists(),
             'memtier': shutil.which('memtier_benchmark')}
-    return {'name': f"{found['store']}-{found['source']}",
+    return {'name': f"{result['store']}-{result['source']}",
             'cc': _mpi['compiler'], 'cxx': '', 'ftn': '',
-            'features': [found['store'],
+            'features': [result['store'],
                          *(name for name, has in more.items() if has)],
             'extras': {'programs': {'keyvalue': origin}}}
 
@@ -98,12 +98,12 @@ def _store(found: dict) -> dict:
 _environments += map(_store, _stores)
 
 
-def _tensors(found: dict) -> dict:
+def _tensors(result: dict) -> dict:
     """The environment of ranks that put tensors into a store."""
-    origin = {key: found[key] for key in ('source', 'prefix', 'version')}
-    return {'name': f"tensors-{found['store']}-{found['source']}",
+    origin = {key: result[key] for key in ('source', 'prefix', 'version')}
+    return {'name': f"tensors-{result['store']}-{result['source']}",
             'cc': 'mpicc', 'cxx': '', 'ftn': '',
-            'features': [f"tensor_{found['store']}",
+            'features': [f"tensor_{result['store']}",
                          *(['libtorch'] if _libtorch else [])],
             'extras': {'mpi_library': f"{_mpi['flavour']} {_mpi['version']}",
                        'programs': {'keyvalue': origin, 'smartredis': {
@@ -117,8 +117,8 @@ if _libtorch and not Path(_libtorch, 'include', 'torch').is_dir():
     raise ConfigError(f'LIBTORCH={_libtorch}: no include/torch in it')
 
 
-_environments += [_tensors(found) for found in _stores
-                  if found['store'] in ('redis', 'valkey', 'keydb')]
+_environments += [_tensors(result) for result in _stores
+                  if result['store'] in ('redis', 'valkey', 'keydb')]
 
 
 #: Between the two speeds seen on virtual machines: 62 to 232 and 363 to
@@ -128,16 +128,17 @@ _boundary = float(os.environ.get('PLUMBLINE_SPEED_BOUNDARY_NS', 300))
 
 def _bands() -> dict:
     """The readings of each speed; what is far beyond both is of neither."""
-    told = os.environ.get('PLUMBLINE_SPEED_BANDS_NS') or (
+    message = os.environ.get('PLUMBLINE_SPEED_BANDS_NS') or (
         f'0:{_boundary},{_boundary}:{4 * _boundary}')
     try:
         fast, slow = ([float(x) for x in band.split(':')]
-                      for band in told.split(','))
+                      for band in message.split(','))
         (_, _), (_, _) = fast, slow
     except ValueError:
         raise ConfigError(
-            f'PLUMBLINE_SPEED_BANDS_NS={told}: two bands in ns, the fast one '
-            'first: 60:160,300:600') from None
+            f'PLUMBLINE_SPEED_BANDS_NS={message}: two bands in ns, the '
+            'fast one first: 60:160,300:600'
+        ) from None
     return {'fast': fast, 'slow': slow}
 
 
@@ -180,7 +181,7 @@ _environments += _of_prefix(
 _environments += _of_prefix(
     'OPTCAST_PREFIX', 'optcast', 'optcast', 'optcast_server',
     lambda prefix: [name for name in (optcast.SERVER, optcast.LIBRARY)
-                    if not optcast.found(prefix, name)])
+                    if not optcast.result(prefix, name)])
 
 
 def _stack(name: str) -> dict:

@@ -18,7 +18,7 @@ from tests.conftest import ROOT, until
 PATH = ROOT / 'bench' / 'faults.py'
 
 #: What the campaign was asked to have, a row each.
-ASKED = {
+REQUESTED = {
     'delay-200us', 'delay-2ms', 'rate-half', 'rate-tenth', 'loss-1', 'loss-5',
     'half-cpu', 'fewer-threads', 'persistence', 'no-pinning', 'version',
     'transport', 'binding', 'node-lost', 'hang', 'disk-stage',
@@ -57,9 +57,9 @@ def refused(guard, words):
 # The sessions ---------------------------------------------------------------
 
 def test_the_sessions_are_those_of_the_issue(faults):
-    assert set(faults.FAULTS) == ASKED
+    assert set(faults.FAULTS) == REQUESTED
     sessions = faults.plan(30, 3, 20, list(faults.FAULTS))
-    assert len(sessions) == 30 + 3 * len(ASKED) + 20
+    assert len(sessions) == 30 + 3 * len(REQUESTED) + 20
     assert [one.number for one in sessions] == list(
         range(1, len(sessions) + 1)
     )
@@ -105,13 +105,13 @@ def test_what_stands_before_the_program(faults, tmp_path):
     box.real.write_text('#!/bin/sh\nseq 20\n')
     box.real.chmod(0o755)
 
-    def said():
+    def output():
         return subprocess.run([tmp_path / 'osu' / 'osu_latency'], text=True,
                               capture_output=True).stdout.splitlines()
 
     with faults.program(box, '"$real" "$@" | sed -n 1,12p'):
-        assert len(said()) == 12
-    assert len(said()) == 20
+        assert len(output()) == 12
+    assert len(output()) == 20
 
 
 def test_a_session_has_six_cases(faults):
@@ -275,11 +275,11 @@ def test_the_row_of_a_fault(faults):
     quiet = session(41, 'delay-2ms', alone={})
     loud = session(42, 'delay-2ms', worse('2026-02-11'))
     row = faults.row_of('delay-2ms', 'n2', [quiet, loud])
-    assert (row.sessions, row.found, row.by, row.named, row.among) == (
+    assert (row.sessions, row.result, row.by, row.named, row.among) == (
         2, 2, 'regression: latency', 'yes', 2)
     assert 'node n2 of box' in row.words
     row = faults.row_of('delay-2ms', 'n2', [quiet])
-    assert (row.found, row.named, row.words) == (0, 'no', 'nothing')
+    assert (row.result, row.named, row.words) == (0, 'no', 'nothing')
 
 
 # The report ---------------------------------------------------------------

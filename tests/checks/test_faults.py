@@ -31,7 +31,7 @@ if [ $FAULT = leftover ]; then
     setsid sleep ${LEFT:-987.4} </dev/null >/dev/null 2>&1 &
 fi
 [ "$rank" = 0 ] || exit 0
-# With figures of a fast machine: they claim 0.2 s, and that is how long it
+# With values of a fast machine: they claim 0.2 s, and that is how long it
 # takes. The golden ones are of a slow hour, and would take 50 s.
 good() { sleep 0.3; awk '/^[0-9]/ { printf "%-10d%18.2f\\n", $1,
          0.4 + $1 / 200000; next } { print }' "$GOLDEN"; }
@@ -152,7 +152,7 @@ FAULTS = [
     ('nan', 'table: run.1.out:'),
     ('unit', 'table: run.1.out:'),
     ('program', 'not of osu_latency'),
-    ('wall_time', 'iterations times figures make 50.2 s, the program ran for'),
+    ('wall_time', 'iterations times values make 50.2 s, the program ran for'),
     (
         'physics',
         'is below the physical limit 0.02: a call and a pass through a cache',
@@ -371,7 +371,7 @@ def test_what_is_beyond_is_measured_again(tmp_path):
     frame = perflogs.read(tmp_path / 'perflogs')
     eight = frame[(frame['point'] == 8) & (frame['metric'] == 'latency')
                   ].set_index('environ')
-    # The first try's figure is what the history has.
+    # The first try's value is what the history has.
     assert [*eight.loc['case-once', ['value', 'result', 'measurements']]] == [
         9.0, 'pass', 2]
     assert [*eight.loc['case-slow', ['result', 'measurements']]] == [

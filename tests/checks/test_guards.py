@@ -194,7 +194,7 @@ def test_what_no_path_can_do(params, metric, value, site, words):
 
 
 @pytest.mark.parametrize('params, metric, value, site', [
-    # The fastest of the golden outputs, and figures of fast hardware.
+    # The fastest of the golden outputs, and metrics of fast hardware.
     ('placement=intra_node program=osu_get_latency synchronisation=flush '
      'window=allocate', 'latency@1B', 0.02, {}),
     (INTRA, 'latency@1B', 0.05, {}), (INTRA, 'latency@65536B', 0.5, {}),
@@ -319,7 +319,7 @@ TOLERANCE = 'latency@8B: [1.0, null, 0.12, us]'
         (['latency@8B: [-1.0, null, 0.1, us]'], '-1.0 is bounded'),
         (
             ['latency@8B: [1.0, -0.1, null, us]'],
-            'only better figures are bounded: upper',
+            'only better metrics are bounded: upper',
         ),
         (['latency@8B: [1.0, null, 1000, us]'], 'upper is 1000.*not percent'),
         (['latency@8B: [1.0, null, 10.1, us]'], 'upper is 10.1'),
@@ -330,7 +330,7 @@ TOLERANCE = 'latency@8B: [1.0, null, 0.12, us]'
         ),
         (
             [TOLERANCE, 'bandwidth@1B: [1.0, null, 0.1, MB/s]'],
-            '7: .*only better figures are bounded: lower',
+            '7: .*only better metrics are bounded: lower',
         ),
         ([OPEN], '6: .*latency@8B: it is judged and has no tolerance'),
         (
@@ -386,7 +386,7 @@ def test_a_bad_reference_is_refused_with_its_line(loaded, lines, words):
 
 def test_references_of_before_a_metric_was_judged_stay_valid(loaded):
     """A family that judges more than it did makes no file of a site invalid:
-    what the suite wrote without that figure is recorded, and told."""
+    what the suite wrote without that metric is recorded, and told."""
     made = '$from: {runs: 5, tolerances: {worst_ratio: [1.0, 0.1]}}'
     result = loaded(ENTRY.format(f'{OPEN}\n      {made}'))
     entry = result.checks['OsuPt2pt']['fast']['x=1']

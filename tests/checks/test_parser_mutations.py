@@ -1,9 +1,9 @@
-"""Mutations of real output, from a seed: refused, or the figures it has.
+"""Mutations of real output, from a seed: refused, or the values it has.
 
 A parser may say ParseError and nothing else; what it gives of a broken copy
 stands in the whole one.  What nothing can notice is left out: a line that is
 lost where lines say nothing of one another (a test of --csv or -q, the
-statistics of TaoBench), and a digit that another figure does not confirm.
+statistics of TaoBench), and a digit that another value does not confirm.
 """
 from __future__ import annotations
 
@@ -126,12 +126,12 @@ def test_refused_or_the_same(path):
             continue
         assert want is not None, mutation
         if family_of(path) == 'taobench':
-            assert told(text), mutation
+            assert message(text), mutation
         else:
             assert got <= want, mutation
 
 
-def told(text):
+def message(text):
     """Points of TaoBench are those of the log, or said not to count."""
     known = {point_of(line) for line in
              text_of(TESTS / 'taobench' / 'golden' / 'server_v1.log'

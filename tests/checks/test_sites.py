@@ -277,7 +277,7 @@ def test_rows_of_a_case(monkeypatch):
     monkeypatch.setattr(vendor, 'profile', lambda: rows)
     assert vendor.values(case()) == rows
     assert vendor.note(rows) == 'vendor profile: somebody (2025-12)'
-    # Another program's figures judge neither ours nor an emulation.
+    # Another program's values judge neither ours nor an emulation.
     assert not vendor.values(case('embedded'))
     assert not vendor.values(case(emulated=True))
     monkeypatch.setattr(vendor, 'profile', lambda: rows * 2)
@@ -320,7 +320,7 @@ for _part in site_configuration['systems'][0]['partitions']:
 
 
 def judged(suite):
-    """The reference and the result of the figure, and the case's note."""
+    """The reference and the result of the value, and the case's note."""
     record, = (r for r in suite.records
                if (r['metric'], r['point']) == ('latency', '8 B'))
     report = Path(suite.variables['PLUMBLINE_WORK'], 'report.json')

@@ -33,7 +33,7 @@ from postprocess.report import page, plots
 
 #: How a case may end; beside results of records what leaves no figures.
 ENDS = (*(name for name in results.ORDER if name not in ('not_run', 'flaky')),
-        'retried', 'guard', 'guard and figures', 'nothing')
+        'retried', 'guard', 'guard and values', 'nothing')
 METRICS = ('latency', 'bandwidth', 'wall_time')
 
 
@@ -153,7 +153,7 @@ def drawn(seed: int, folder: Path) -> set[str]:
                     rng, run, session, began + datetime.timedelta(
                         minutes=20 * number), end)
                 records += got
-                seen |= {end} & {'retried', 'guard', 'guard and figures'} | {
+                seen |= {end} & {'retried', 'guard', 'guard and values'} | {
                     row['result'] for row in got if last}
             if last and rng.random() < 0.5:
                 for system, planned_ in planned.items():
@@ -309,5 +309,5 @@ def test_all_say_the_same_of_every_case(tmp_path, capsys, monkeypatch):
             seen |= agrees(seed, tmp_path / str(seed), capsys)
         except Exception as err:
             raise AssertionError(f'seed {seed}: {err}') from err
-    assert {*results.ORDER, 'retried', 'guard', 'guard and figures', 'plan',
+    assert {*results.ORDER, 'retried', 'guard', 'guard and values', 'plan',
             'regressed', 'row', 'stale'} <= seen

@@ -117,7 +117,7 @@ def test_it_fails_if_the_default_mode_cannot_run(monkeypatch, capsys, blocked,
             ('load_site', {'systems': [{'name': 'alpha'}]}),
             ('environments', None), ('places', None), ('budgets', []),
             ('part_rows', []), ('why_none', ''), ('obstacles', blocked)):
-        monkeypatch.setattr(doctor, name, lambda *_, found=answer: found)
+        monkeypatch.setattr(doctor, name, lambda *_, result=answer: result)
     monkeypatch.setattr(doctor.sites, 'ask_reframe',
                         lambda _: {'cases': cases, 'settings': {}})
     assert doctor.doctor(argparse.Namespace(site='alpha')) == code

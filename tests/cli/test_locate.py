@@ -247,7 +247,7 @@ def test_an_end_in_the_middle_tells_what_is_known(site):
 def test_a_metric_that_the_case_has_not(site):
     (_, why, code), _ = site(Cluster(4, 0), columns={
         'metric': 'message_rate', 'unit': '1/s'})
-    assert code == 1 and why == 'no pair has a figure of bandwidth'
+    assert code == 1 and why == 'no pair has a value of bandwidth'
 
 
 @pytest.mark.parametrize('located, code', [(0.8, 1), (1.0, 0)])

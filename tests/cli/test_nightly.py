@@ -101,7 +101,7 @@ def test_a_failure_that_was_gone_in_a_rerun_is_no_pass(tmp_path):
         == 'fail'
     )
     assert results.of_session(frame, AGAIN)[one.planned].result == 'pass'
-    # A run of its own, by hand, shows that it is mended.
+    # A run of its own, by hand, shows that it is fixed.
     write(tmp_path, [good('20261123T090000Z-123456')])
     assert set(results.newest(perflogs.read(tmp_path))['result']) == {'pass'}
 
@@ -166,7 +166,7 @@ SYSTEM = {'name': 'alpha', 'partitions': [
 def sinfo_says(monkeypatch, tmp_path, text, code=0, err=''):
     program = tmp_path / 'bin' / 'sinfo'
     program.parent.mkdir(exist_ok=True)
-    (tmp_path / 'said').write_text(text)
+    (tmp_path / 'output').write_text(text)
     program.write_text(f'#!/bin/sh\ncat {tmp_path}/said; '
                        f'echo "{err}" >&2; exit {code}\n')
     program.chmod(0o755)
@@ -519,11 +519,14 @@ def test_a_good_nightly_session_is_one_session(nightly_session):
     (True, 1, []), (False, 2, [])])
 def test_a_regression_on_several_nodes_is_located(
         monkeypatch, request, width, lines):
-    result = said()
+    result = output()
     one = nightly.NightlySession(
-        commands.Work({'name': 'alpha'}, {}, [], True, [], None), found=result,
-        args=argparse.Namespace(max_node_age=0, mode='nightly', locate=request,
-                                reframe=[]))
+        commands.Work({'name': 'alpha'}, {}, [], True, [], None),
+        result=result,
+        args=argparse.Namespace(
+            max_node_age=0, mode='nightly', locate=request, reframe=[]
+        ),
+    )
     member = trial(where='n1 n2' if width == 2 else 'n1')
     one.first = {member.planned: member}
     monkeypatch.setattr(nightly.locate, 'search_slow_nodes', lambda args:
@@ -769,11 +772,12 @@ def test_what_a_dead_nightly_session_started_is_ended(tmp_path, monkeypatch):
             job.wait()
 
 
-# What dead nights have left --------------------------------------------------
+# What dead sessions have left
+# --------------------------------------------------
 
 @pytest.fixture
 def work(tmp_path, monkeypatch):
-    """Sessions of nights: opened(night number)."""
+    """Sessions of nightly sessions: opened(night number)."""
     monkeypatch.setattr(session, 'WORK', tmp_path)
     for name in ('RFM_STAGE_DIR', 'RFM_OUTPUT_DIR'):
         monkeypatch.delenv(name, raising=False)
@@ -839,8 +843,8 @@ def test_only_folders_of_old_nightly_sessions_are_removed(
                 pass
     with work(1, site='beta') as beta:
         pass
-    (tmp_path / 'scratch' / 'mine').mkdir()
-    (tmp_path / 'sessions' / 'mine').mkdir()
+    (tmp_path / 'scratch' / 'own').mkdir()
+    (tmp_path / 'sessions' / 'own').mkdir()
     # Damaged, or pointing elsewhere: left alone.
     precious = tmp_path / 'precious'
     precious.mkdir()
@@ -854,8 +858,8 @@ def test_only_folders_of_old_nightly_sessions_are_removed(
     assert there == {(2, 1), (3, 0), (3, 1), (4, 0), (4, 1)}
     assert opened[3, 0].stage.exists() and not opened[1, 0].stage.exists()
     assert beta.stage.exists() and precious.exists()
-    assert (tmp_path / 'scratch' / 'mine').exists()
-    assert (tmp_path / 'sessions' / 'mine').exists()
+    assert (tmp_path / 'scratch' / 'own').exists()
+    assert (tmp_path / 'sessions' / 'own').exists()
 
 
 def test_a_nightly_session_that_runs_keeps_its_folders(work):
@@ -886,7 +890,7 @@ def test_further_sessions_of_a_nightly_session_are_told_from_its_first(work):
 
 # What is said ---------------------------------------------------------------
 
-def said(**more: Any) -> nightly_summary.Summary:
+def output(**more: Any) -> nightly_summary.Summary:
     return nightly_summary.Summary(
         'alpha',
         time.time(),
@@ -910,24 +914,24 @@ def said(**more: Any) -> nightly_summary.Summary:
     ({'ended_by': 'ended by SIGTERM'}, 'ended', 1),
     ({'broken': 'no site', 'usage': True}, 'not run', 2)])
 def test_a_nightly_session_in_a_word_and_its_exit_code(more, word, code):
-    result = said(**more)
+    result = output(**more)
     assert (result.word, result.code) == (word, code)
     assert result.headline.startswith(f'alpha: {word.upper()}: ')
 
 
 def test_a_nightly_session_without_a_page_is_not_good():
-    result = said()
+    result = output()
     result.page = ''
     assert (result.word, result.code) == ('incomplete', 1)
 
 
 def test_a_case_beyond_every_budget_makes_the_session_incomplete():
-    result = said(never=True)
+    result = output(never=True)
     assert (result.word, result.code) == ('incomplete', 1)
 
 
 def test_the_mail_is_a_message_that_a_parser_reads(tmp_path):
-    result = said(results=[whole(trial(reason='zwölf\nLinien: µs' * 40))])
+    result = output(results=[whole(trial(reason='zwölf\nLinien: µs' * 40))])
     result.note('a line\nand another')
     result.write(tmp_path / 'mail', tmp_path / 'hook', to='ops@example.org')
     mail = email.message_from_bytes((tmp_path / 'mail').read_bytes(),
@@ -947,7 +951,7 @@ def test_the_mail_is_a_message_that_a_parser_reads(tmp_path):
 
 
 def test_long_lists_are_counted():
-    result = said(results=[whole(trial(f'c{n}')) for n in range(25)])
+    result = output(results=[whole(trial(f'c{n}')) for n in range(25)])
     assert '  and 5 more' in result.lines()
     assert len(result.data()['failed']) == 25
 
@@ -955,7 +959,7 @@ def test_long_lists_are_counted():
 def test_no_half_file_where_it_cannot_be_written(tmp_path):
     (tmp_path / 'mail').mkdir()
     with pytest.raises(OSError):
-        said().write(tmp_path / 'mail', None)
+        output().write(tmp_path / 'mail', None)
     assert [path.name for path in tmp_path.iterdir()] == ['mail']
 
 

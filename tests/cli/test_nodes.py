@@ -40,7 +40,7 @@ def run(observe, *command, options=(), before=(), **more):
                           text=True, capture_output=True, timeout=60, **more)
 
 
-def lives(name):
+def is_alive(name):
     """Whether a process with this on its command line lives."""
     return any(re.search(name, line.partition(' ')[2])
                for line in command_lines())
@@ -94,13 +94,13 @@ def test_who_kills_it_kills_the_program(observe):
     with subprocess.Popen([observe, '--', 'sleep', '987.1'],
                           stderr=subprocess.DEVNULL) as one:
         until = time.monotonic() + 10
-        while not lives('^sleep 987.1') and time.monotonic() < until:
+        while not is_alive('^sleep 987.1') and time.monotonic() < until:
             time.sleep(0.02)
         one.kill()
     until = time.monotonic() + 10
-    while lives('^sleep 987.1') and time.monotonic() < until:
+    while is_alive('^sleep 987.1') and time.monotonic() < until:
         time.sleep(0.02)
-    assert not lives('^sleep 987.1')
+    assert not is_alive('^sleep 987.1')
 
 
 def test_nothing_left_costs_no_wait(observe):
@@ -120,7 +120,7 @@ def test_what_is_left_is_ended_and_named(observe, how, options):
     done = run(observe, 'sh', '-c', how.format(sleep), options=options)
     assert done.returncode == 0
     assert 4.5 < time.monotonic() - start < 15
-    assert not lives(sleep)
+    assert not is_alive(sleep)
     lines = [ln.split(' ', 2) for ln in done.stderr.splitlines()
              if ln.startswith('plumbline-left')]
     assert 'sleep' in {json.loads(line[2])['name'] for line in lines}
@@ -142,7 +142,7 @@ def test_told_to_end_it_does_not_wait_for_what_is_left(observe):
         one.terminate()
         one.wait(30)
     assert time.monotonic() - start < 4
-    assert not lives('sleep 987.3')
+    assert not is_alive('sleep 987.3')
 
 
 # Others' CPU time ---------------------------------------------------------
@@ -243,7 +243,7 @@ def test_a_child_in_a_session_of_its_own_fails_the_run(faulty):
     # Another time than in the jobs of the clusters beside it.
     done = faulty.run('leftover', '-Sbringup=1', LEFT='987.6')
     text = done.stdout + done.stderr
-    assert not lives('sleep 987.6')
+    assert not is_alive('sleep 987.6')
     assert done.returncode == 1, text
     assert 'leftover: ' in text and 'still ran 5 s after' in text, text
     assert 'sleep (' in text
@@ -309,7 +309,7 @@ for _env in site_configuration['environments']:
         f'str(scenario) == "{store.name} get"', *SHORT,
         PLUMBLINE_SPEED_BOUNDARY_NS='1e9')
     text = ' '.join((done.stdout + done.stderr).split())
-    assert not lives('sleep 987.5')
+    assert not is_alive('sleep 987.5')
     assert done.returncode == 1, text
     assert {r['guard'] for r in suite.records} == {'leftover'}, text
     assert 'sleep (' in text

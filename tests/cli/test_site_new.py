@@ -24,7 +24,7 @@ DATA = ROOT / 'tests' / 'data' / 'sites'
 H100, MI250X = DATA / 'h100-ndr', DATA / 'mi250x-slingshot'
 
 
-def told(machine: Path, command: str) -> str:
+def message(machine: Path, command: str) -> str:
     return (machine / f'{command}.txt').read_text()
 
 
@@ -67,10 +67,10 @@ def configuration(folder: Path) -> dict:
 @pytest.fixture
 def recorded(tmp_path):
     """A copy of a recorded machine, with other words of some commands."""
-    def copy(machine: Path, **said: str | None) -> Path:
+    def copy(machine: Path, **output: str | None) -> Path:
         folder = tmp_path / 'recorded'
         shutil.copytree(machine, folder)
-        for name, text in said.items():
+        for name, text in output.items():
             path = folder / f'{name.replace("_", "-")}.txt'
             path.unlink(missing_ok=True)
             if text is not None:
@@ -83,7 +83,7 @@ def recorded(tmp_path):
 def site_of(tmp_path, monkeypatch, capsys):
     """Makes a site here, without ReFrame: (folder, what was said)."""
     monkeypatch.setattr(new.sites, 'ask_reframe',
-                        lambda folder: {'cases': [], 'said': []})
+                        lambda folder: {'cases': [], 'output': []})
 
     def make(**more) -> tuple[Path, str]:
         folder = tmp_path / 'quarry'
@@ -212,7 +212,7 @@ def test_a_terminal_is_asked(tmp_path, monkeypatch, word):
     monkeypatch.setattr(sys.stdin, 'isatty', lambda: True, raising=False)
     monkeypatch.setattr('builtins.input', lambda text: word)
     monkeypatch.setattr(new.sites, 'ask_reframe',
-                        lambda folder: {'cases': [], 'said': []})
+                        lambda folder: {'cases': [], 'output': []})
     folder = tmp_path / 'quarry'
     assert new.new(options('quarry', path=folder, yes=False, launcher='srun',
                            partition=['debug'], access=['--account=x'])
@@ -240,7 +240,7 @@ def test_a_name_that_checks_use(name):
 
 
 def test_an_existing_folder_is_left_alone(tmp_path):
-    (tmp_path / 'mine.txt').write_text('mine')
+    (tmp_path / 'mine.txt').write_text('own')
     with pytest.raises(SetupError, match='exists, and nothing is ever'):
         new.new(options('quarry', path=tmp_path))
     assert [p.name for p in tmp_path.iterdir()] == ['mine.txt']
@@ -284,7 +284,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
 # ----------------------------------------------------------------- parsers
 
 def test_partitions_of_sinfo():
-    parts = {p.name: p for p in nodes.partitions(told(H100, 'sinfo'))}
+    parts = {p.name: p for p in nodes.partitions(message(H100, 'sinfo'))}
     assert list(parts) == ['gpu', 'debug', 'cpu', 'mixed.q']
     assert parts['gpu'].default and not parts['cpu'].default
     # drained and down are gone, powered down (~) is not
@@ -295,7 +295,7 @@ def test_partitions_of_sinfo():
 
 
 def test_the_same_nodes_are_not_taken_twice():
-    parts = nodes.partitions(told(H100, 'sinfo'))
+    parts = nodes.partitions(message(H100, 'sinfo'))
     assert [p.name for p in detect.distinct(parts)] == [
         'gpu', 'cpu', 'mixed.q']
     assert detect.distinct([parts[0], parts[0]]) == [parts[0]]
@@ -318,19 +318,19 @@ def test_gres(gres, expected):
 
 
 def test_gpus_of_the_vendors_tools():
-    result = detect.gpus('nvidia-smi', told(H100, 'nvidia-smi'))
+    result = detect.gpus('nvidia-smi', message(H100, 'nvidia-smi'))
     assert (result.model, result.number) == ('H100 80GB HBM3', 8)
     mig = ('GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-1)\n'
            '  MIG 3g.20gb     Device  0: (UUID: MIG-1)\n')
     assert detect.gpus('nvidia-smi', mig).number == 1
     assert detect.gpus('nvidia-smi', 'No devices found.') is None
-    result = detect.gpus('rocm-smi', told(MI250X, 'rocm-smi'))
+    result = detect.gpus('rocm-smi', message(MI250X, 'rocm-smi'))
     assert (result.model, result.number) == ('Instinct MI250X', 8)
     assert detect.gpus('rocm-smi', 'ERROR: No AMD GPUs') is None
 
 
 def test_cards_of_sysfs():
-    ports = detect.sysfs_nics(told(H100, 'rdma'))
+    ports = detect.sysfs_nics(message(H100, 'rdma'))
     assert len(ports) == 9 and len(detect.fabric(ports)) == 8
     assert detect.fabric(ports)[0] == detect.Nic(
         'ConnectX-7', 'InfiniBand', 400, 'rdma')
@@ -339,9 +339,9 @@ def test_cards_of_sysfs():
 
 
 def test_slingshot_cards_count_once():
-    nics = detect.slingshot_nics(told(MI250X, 'rdma'))
+    nics = detect.slingshot_nics(message(MI250X, 'rdma'))
     assert [n.rate for n in nics] == [200] * 4
-    assert detect.slingshot_nics(told(H100, 'rdma')) == []
+    assert detect.slingshot_nics(message(H100, 'rdma')) == []
 
 
 def test_processors_as_reframe_detects_them():
@@ -384,9 +384,11 @@ def test_modules_the_default_before_the_newest():
 
 def test_the_suites_own_mpi_is_not_the_sites():
     own = f'{WORK}/mpi/bin/mpicc\n{WORK}/mpi/bin/mpirun'
-    banner = told(H100, 'mpirun')
+    banner = message(H100, 'mpirun')
     assert detect.mpi_of_path(banner, own) is None
-    assert detect.mpi_of_path(banner, told(H100, 'paths')).version == '5.0.3'
+    assert (
+        detect.mpi_of_path(banner, message(H100, 'paths')).version == '5.0.3'
+    )
 
 
 @pytest.mark.parametrize('text', ['', 'packages: 3', ': [', '[]'])
@@ -421,7 +423,7 @@ def test_spack_is_asked_in_a_scope_of_its_own(tmp_path, monkeypatch):
     result = detect.spack_section(detect.Machine().output('spack'),
                                  'packages', 'externals')
     assert result == {'gcc': {'externals': [{'spec': 'gcc@12'}]}}
-    assert (tmp_path / 'asked').read_text().startswith(
+    assert (tmp_path / 'request').read_text().startswith(
         'external find --scope user gcc openmpi ')
     assert '/recipes/repos/' in (tmp_path / 'repos.yaml').read_text()
     scope = Path((tmp_path / 'scope').read_text().strip())
@@ -468,7 +470,7 @@ def test_upstreams_of_spack():
     def upstreams(text):
         return detect.spack_section(text, 'upstreams', 'install_tree')
 
-    assert upstreams(told(H100, 'upstreams')) == {
+    assert upstreams(message(H100, 'upstreams')) == {
         'this-spack': {'install_tree': '/opt/apps/spack/opt/spack'}}
     assert upstreams(
         'upstreams:\n  old:\n    install_tree: /a\n'
@@ -485,7 +487,7 @@ def test_numbers_that_are_words(text, number):
 
 
 def test_a_card_without_a_rate_is_for_a_person_to_write(site_of, recorded):
-    rates = re.sub('(?m)^(.*/rate:).*', r'\1unknown', told(H100, 'rdma'))
+    rates = re.sub('(?m)^(.*/rate:).*', r'\1unknown', message(H100, 'rdma'))
     folder, text = site_of(recorded=recorded(H100, rdma=rates),
                            partition=['gpu'])
     assert 'the rate of ConnectX-7 is not known: write a row for it' in text
@@ -502,7 +504,7 @@ def test_a_card_without_a_rate_is_for_a_person_to_write(site_of, recorded):
 def test_a_card_that_the_catalogue_lacks_is_the_sites_own(
         site_of, recorded):
     """Two models of it: one known, one not."""
-    output = told(H100, 'rdma').replace('rate:400 Gb', 'rate:200 Gb', 4)
+    output = message(H100, 'rdma').replace('rate:400 Gb', 'rate:200 Gb', 4)
     folder, text = site_of(recorded=recorded(H100, rdma=output),
                            partition=['gpu'])
     row, = yaml.safe_load((folder / 'hardware.yaml').read_text())[

@@ -1,4 +1,4 @@
-"""A row of the table: the figures that an operator looks for."""
+"""A row of the table: the metrics that an operator looks for."""
 from __future__ import annotations
 
 import io

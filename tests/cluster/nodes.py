@@ -208,7 +208,7 @@ def await_ready(cluster: Cluster, name: str, process: subprocess.Popen[bytes],
                 f'{name} '
                 + ('does not answer' if process.poll() is None else
                    f'ended with exit code {process.returncode}')
-                + f': {output[-1] if output else "no word why"}')
+                + f': {output[-1] if output else "no output"}')
         time.sleep(0.01)
 
 
@@ -240,7 +240,7 @@ def await_report(cluster: Cluster, node: str, channel: ns.Channel) -> int:
     output = log.read_text(errors='replace').splitlines()
     raise ClusterError(
         f'{node}: {words}' if words else
-        f'{node} ended: {output[-1] if output else "no word why"} ({log})')
+        f'{node} ended: {output[-1] if output else "no output"} ({log})')
 
 
 class report_errors:

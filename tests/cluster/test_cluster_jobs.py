@@ -180,7 +180,7 @@ def out_of_time(tmp_path_factory):
 
 
 def both_failed(suite, run, words):
-    """One line a backend with the words, and no figure kept."""
+    """One line a backend with the words, and no value kept."""
     text, _ = run.communicate()
     assert run.returncode == 1, text
     reasons = [line for line in text.splitlines() if 'Reason: ' in line]

@@ -60,7 +60,7 @@ def test_one_node_whose_link_is_20_percent_slower(limited, suite):
             for one in result['named']] == [('node', slow, 'slow')], text
     assert result['named'][0]['ratio'] == pytest.approx(0.8, abs=0.08), text
     assert f'SLOW    node {slow}: ' in text
-    # Where the nights look there is nothing of it.
+    # Where the nightly sessions look there is nothing of it.
     assert not suite.records
     [place] = (suite.tmp / 'work' / 'locate').iterdir()
     assert list(place.rglob('OsuPt2pt.v3.csv'))
@@ -110,8 +110,8 @@ def locate(cluster, suite, *options):
 
 
 def history(suite, days):
-    """Gives what was measured so many nights before, a little different each
-    time; the records of tonight come after them."""
+    """Gives what was measured so many sessions before, a little different each
+    time; the records of this session come after them."""
     for path in (suite.tmp / 'perflogs').rglob('*.v?.csv'):
         with open(path, newline='') as handle:
             rows = list(csv.DictReader(handle))

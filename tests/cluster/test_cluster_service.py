@@ -308,7 +308,7 @@ def listening(cluster: Cluster, node: str, *programs: str
     ]
 
 
-def asked(cluster: Cluster, node: str, address: str, port: int, *lines: str
+def request(cluster: Cluster, node: str, address: str, port: int, *lines: str
           ) -> list[str]:
     """What a server says to a node; empty: nobody there."""
     done = cluster.exec(sys.executable, '-c', ASK, address, str(port), *lines,
@@ -339,14 +339,14 @@ def test_a_server_is_reached_at_its_address_alone(cluster, tools, tmp_path,
                     for one in listening(cluster, node, rounds.STORE,
                                          'python', 'plumbload', 'sh')]
         # From another node, without the password: nothing but a refusal.
-        answer = asked(cluster, 'n2', home, port, 'PING', 'GET x',
+        answer = request(cluster, 'n2', home, port, 'PING', 'GET x',
                      'CONFIG GET *', 'SHUTDOWN', 'AUTH wrong')
         assert [line.split()[0] for line in answer] == [
             '-NOAUTH', '-NOAUTH', '-NOAUTH', '-NOAUTH', '-WRONGPASS']
         # At its node, but at another address; the address is there.
         for address in ('127.0.0.1', other):
-            assert asked(cluster, 'n1', address, port, 'PING') == []
-        assert asked(cluster, 'n1', home, port, 'PING')
+            assert request(cluster, 'n1', address, port, 'PING') == []
+        assert request(cluster, 'n1', home, port, 'PING')
         # This machine has no way into the cluster: it finds nobody, or
         # another server of its own network at that address.
         answer = subprocess.run(

@@ -47,7 +47,7 @@ def written(folder: Path, *records: dict) -> Path:
     return folder
 
 
-def found(folder: Path) -> tuple[dict[str, tuple[str, str]], list[str]]:
+def result(folder: Path) -> tuple[dict[str, tuple[str, str]], list[str]]:
     """Program -> result and guard; and the faults."""
     frame, faults = perflogs.read(folder, on_error='collect')
     return {str(row.program): (row.result, row.guard) for row in
@@ -82,12 +82,12 @@ def test_a_session_of_a_wrong_clock_hides_no_failure(
 
 
 def test_a_good_session_of_a_wrong_clock_is_no_pass(tmp_path):
-    ended, [fault] = found(written(
+    ended, [fault] = result(written(
         tmp_path, session(-2), session(-1), session(400)))
     assert ended == {'osu_latency': ('fail', 'session_clock')}
     assert 'has the time' in fault
     # What is written later, with a right clock, counts.
-    ended, faults = found(written(tmp_path, session(-0.5)))
+    ended, faults = result(written(tmp_path, session(-0.5)))
     assert ended == {'osu_latency': ('pass', '')} and len(faults) == 1
 
 
@@ -104,12 +104,12 @@ def test_a_time_that_has_come_by_now_is_still_wrong(tmp_path):
                         [session(-30, 'fail', 'bbbbbb')])
     old = (clock.now() - 30 * DAY).timestamp()
     os.utime(file, (old, old))
-    ended, [fault] = found(tmp_path)
+    ended, [fault] = result(tmp_path)
     assert ended == {'osu_latency': ('fail', '')}
     assert 'its file was last written at' in fault
     # Without this modification time, the order of writing remains.
     os.utime(file)
-    ended, [fault] = found(tmp_path)
+    ended, [fault] = result(tmp_path)
     assert ended == {'osu_latency': ('fail', 'session_clock')}
     assert 'aaaaaa was written before' in fault or (
         'bbbbbb was written after' in fault)
@@ -122,7 +122,7 @@ def test_only_one_session_of_many_is_wrong(tmp_path):
     behind[7] = session(-40, name='bbbbbb')
     for records in ahead, behind:
         folder = tmp_path / records[0]['run']
-        ended, [fault] = found(written(folder, *records))
+        ended, [fault] = result(written(folder, *records))
         assert ended == {'osu_latency': ('pass', '')}
         assert re.search(r'session \S*-bbbbbb was written', fault)
 
@@ -130,7 +130,7 @@ def test_only_one_session_of_many_is_wrong(tmp_path):
 def test_a_clock_that_leaps_while_a_session_runs(tmp_path):
     first = session(-1)
     later = {**session(-30), 'run': first['run'], 'program': 'osu_bw'}
-    ended, [fault] = found(written(tmp_path, first, later))
+    ended, [fault] = result(written(tmp_path, first, later))
     assert {*ended.values()} == {('fail', 'session_clock')} and len(ended) == 2
     assert 'began at' in fault
 
@@ -141,7 +141,7 @@ def test_sessions_beside_each_other_are_no_contradiction(tmp_path):
     late = {**session(-1 + 2 * hour), 'run': one['run'], 'program': 'osu_bw'}
     # Clocks of two login nodes differ by some minutes.
     early = session(-1 + hour - 3 / 60 * hour, name='cccccc')
-    ended, faults = found(written(tmp_path, one, other, early, late))
+    ended, faults = result(written(tmp_path, one, other, early, late))
     assert not faults and ended['osu_bw'] == ('pass', '')
 
 
@@ -179,7 +179,7 @@ def test_the_readme_says_how_to_remove_a_session(tmp_path):
         line for line in text.splitlines() if line.startswith('    ')))
     subprocess.run(['bash', '-ec', commands], cwd=tmp_path, check=True)
     assert clock.behind(logs / 'alpha') == ''
-    ended, [fault] = found(logs)
+    ended, [fault] = result(logs)
     assert ended == {'osu_latency': ('pass', '')}
     assert 'OsuCollective' in fault and 'remove the file' in fault
 

@@ -45,7 +45,7 @@ def made(folder, text=GOOD, name='stream'):
     return path
 
 
-def told(folder, old, new):
+def message(folder, old, new):
     """The faults of the good file with something else in it."""
     assert old in GOOD
     return families.faults(made(folder, GOOD.replace(old, new)),
@@ -117,7 +117,7 @@ def test_a_good_file_is_read_whole(tmp_path):
 ])
 def test_what_is_wrong_has_a_line_and_what_is_allowed(tmp_path, old, new,
                                                       words):
-    faults = told(tmp_path, old, new)
+    faults = message(tmp_path, old, new)
     assert any(words in fault for fault in faults), faults
     assert all(re.search(r'stream/family\.yaml:\d+: ', fault)
                for fault in faults)

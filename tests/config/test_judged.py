@@ -1,4 +1,4 @@
-"""config/sessions/judged.py: which figures are judged, and by what."""
+"""config/sessions/judged.py: which metrics are judged, and by what."""
 from __future__ import annotations
 
 import math

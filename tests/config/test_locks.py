@@ -107,15 +107,15 @@ def test_a_reader_of_a_plan_neither_stops_nor_fakes_a_session(tmp_path):
     alive = ('import sys; from pathlib import Path; from postprocess.perflogs '
              'import plans; print(plans.is_running(Path(sys.argv[1])))')
 
-    def lives() -> str:
+    def is_alive() -> str:
         return subprocess.run([sys.executable, '-c', alive, path], cwd=ROOT,
                               capture_output=True, text=True).stdout.strip()
 
     with locked_by_a_reader(path):
-        assert lives() == 'True'
+        assert is_alive() == 'True'
     os.close(made)
     with locked_by_a_reader(path) as kept:
-        assert kept == {path} and lives() == 'False'
+        assert kept == {path} and is_alive() == 'False'
 
 
 @as_root
@@ -169,8 +169,8 @@ def test_the_lock_of_a_machine_is_in_the_folder_of_its_user(
         assert lock.place().stat().st_mode & 0o777 == 0o600
     folder.chmod(0o777)
     assert lock.place() == work                     # others can write there
-    places.setenv('PLUMBLINE_LOCK', str(tmp_path / 'mine'))
-    assert lock.place() == tmp_path / 'mine'
+    places.setenv('PLUMBLINE_LOCK', str(tmp_path / 'own'))
+    assert lock.place() == tmp_path / 'own'
 
 
 @as_root

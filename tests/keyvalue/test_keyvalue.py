@@ -331,7 +331,7 @@ for _env in site_configuration['environments']:
                          'str(scenario).startswith("redis get generator=ben")',
                          '-SStoreGenerators.requests=20000')
     output = refused(suite, done, 'wall_time')
-    assert 'iterations times figures make 2e+03 s' in output, output
+    assert 'iterations times values make 2e+03 s' in output, output
 
 
 # Its parts -----------------------------------------------------------------

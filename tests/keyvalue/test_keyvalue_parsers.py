@@ -39,7 +39,7 @@ def refused(text, reason):
 def test_real_output(name):
     records = keyvalue.parse(TEXTS[name])
     keys = [(r.size, r.metric) for r in records]
-    assert len(keys) == len(set(keys)), 'a figure stands twice'
+    assert len(keys) == len(set(keys)), 'a value stands twice'
     lines = TEXTS[name].split('\n')
     for record in records:
         base = record.metric.split('[')[0]
@@ -150,7 +150,7 @@ def test_a_run_that_failed(name, reason):
 # Broken copies -----------------------------------------------------------
 
 def harmless(name, text, want):
-    """A broken copy is refused, or no figure of it is wrong.
+    """A broken copy is refused, or no value of it is wrong.
 
     Without a line of its own a test, row or run may be missing; then the
     suffix that told tests apart may be gone too.

@@ -25,14 +25,14 @@ for check, partition, environ in generate_testcases(loader.load_all()):
             and (check.layout.gpus, check.layout.nodes) == (8, 2):
         check.lay_out_ranks()
         checks.setdefault(getattr(check, 'choice', 'plain'), check)
-found = {}
+result = {}
 for folder in map(Path, sys.argv[2:]):
     check = checks[folder.name.partition(' ')[0]]
     check._stagedir = str(folder)
     run = Run(1, 0, 1e3, 0, 0, 0, 0, (folder / 'out').read_text(),
               '', 'run.1')
     try:
-        found[folder.name] = check.values_of(run)
+        result[folder.name] = check.values_of(run)
     except Exception as error:  # ReFrame's copies of our classes
-        found[folder.name] = str(error)
-json.dump(found, sys.stdout)
+        result[folder.name] = str(error)
+json.dump(result, sys.stdout)

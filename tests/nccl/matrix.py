@@ -17,18 +17,18 @@ from cli.site import cases
 
 cases.load(Path(sys.argv[1]))
 loader = RegressionCheckLoader([str(ROOT / 'checks' / 'nccl')])
-found = []
+result = []
 for check, partition, environ in generate_testcases(loader.load_all()):
     if check.is_fixture():
         continue
     check._current_partition, check._current_environ = partition, environ
     check.lay_out_ranks()
     check.check_cores()
-    found.append({
+    result.append({
         'check': type(check).variant_name(), 'params': check.params,
         'program': check.program, 'arguments': check.arguments(),
         'environment': check.environment(), 'gpus': check.layout.gpus,
         'nodes': check.layout.nodes, 'tasks': check.num_tasks,
         'threads': check.threads, 'planned': check.planned_values(),
         'modes': sorted(check.tags), 'where': partition.name})
-json.dump(found, sys.stdout)
+json.dump(result, sys.stdout)

@@ -1,4 +1,4 @@
-"""Optcast's logs and printed output: figures of the original's own runs."""
+"""Optcast's logs and printed output: values of the original's own runs."""
 from __future__ import annotations
 
 import argparse
@@ -364,7 +364,7 @@ def unconfirmed(metric, old, new):
 
 @pytest.mark.parametrize('name', DAMAGED)
 def test_a_thousand_mutations_and_no_wrong_metric(name):
-    """Refused, or the same figures; a server's last rounds may be lost with
+    """Refused, or the same values; a server's last rounds may be lost with
     the end of its log, for nobody waits for it."""
     text, rounds = DAMAGED[name]
     whole, draw, refused = by_name(parser.parse(text)), random.Random(name), 0

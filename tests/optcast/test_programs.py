@@ -94,7 +94,7 @@ class Run:
         """Exit codes of the clients."""
         return [one.wait(60) for one in self.clients]
 
-    def said(self, name='client0'):
+    def output(self, name='client0'):
         """The one line on a program's standard error."""
         [line] = (self.folder / f'{name}.err').read_text().splitlines()
         return line
@@ -232,7 +232,7 @@ def test_a_wrong_secret_is_not_served(run):
     job = run(2)
     assert job.serve().ask(secret='password guessed\n', ranks=[0]
                            ).ends() == [1]
-    assert 'does it have the secret' in job.said()
+    assert 'does it have the secret' in job.output()
     job.clients.clear()
     assert job.ask().ends() == [0, 0]
     log = (job.folder / 'server.log').read_text()
@@ -251,20 +251,20 @@ def test_a_server_that_does_not_know_the_secret(run):
             peer.recv(1 << 16)
             peer.sendall(struct.pack('II', 0x3143504f, 0) + bytes(32 + 216))
             assert job.ends() == [1]
-    assert 'another program uses the server' in job.said('client1')
+    assert 'another program uses the server' in job.output('client1')
 
 
 def test_wrong_nsplit(run):
     job = run(2, 2, chunk=16, nsplit=1)
     assert job.serve().ask(nsplit=2, ranks=[0]).ends() == [1]
-    assert 'is nsplit the same?' in job.said()
+    assert 'is nsplit the same?' in job.output()
 
 
 def test_different_chunks(run):
     job = run(2)
     job.serve().ask('64K', ranks=[0]).ask('8K', ranks=[1])
     assert any(job.ends())
-    assert 'their size or chunksize differ' in job.said('server0')
+    assert 'their size or chunksize differ' in job.output('server0')
 
 
 def test_a_taken_port(run):
@@ -272,13 +272,13 @@ def test_a_taken_port(run):
     with socket.create_server(('127.0.0.1', job.ports[0])):
         job.serve()
         assert job.servers[0].wait(30) == 1
-    assert 'another program has this port' in job.said('server0')
+    assert 'another program has this port' in job.output('server0')
 
 
 def test_nobody_serves(run):
     job = run(2, timeout=1)
     assert job.ask(ranks=[0]).ends() == [1]
-    assert 'cannot connect to the server' in job.said()
+    assert 'cannot connect to the server' in job.output()
 
 
 def begun(job):
@@ -302,11 +302,11 @@ def test_a_client_dies(run, ring):
     codes = job.ends()
     assert codes[1] == -signal.SIGKILL and codes[0] == codes[2] == 1
     if ring:
-        assert 'rank' in job.said('client2')
+        assert 'rank' in job.output('client2')
     else:
         assert job.servers[0].wait(30) == 1
-        assert 'rank 1 (127.0.0.1:' in job.said('server0')
-        assert 'closed the connection' in job.said('client2')
+        assert 'rank 1 (127.0.0.1:' in job.output('server0')
+        assert 'closed the connection' in job.output('client2')
 
 
 def test_a_server_dies(run):
@@ -317,7 +317,7 @@ def test_a_server_dies(run):
     assert job.ends() == [1, 1]
     # The first to notice ends, and the other server with it: the other client
     # may name that one.
-    messages = [job.said(f'client{rank}') for rank in range(2)]
+    messages = [job.output(f'client{rank}') for rank in range(2)]
     assert all('closed the connection' in one for one in messages), messages
     assert any(
         f'127.0.0.1:{job.ports[1]} closed' in one for one in messages
@@ -331,7 +331,7 @@ def test_the_server_where_a_ring_meets_dies(run):
     time.sleep(0.5)
     job.servers[0].kill()
     assert job.ends() == [1, 1]
-    assert 'rank 0: ' in job.said()
+    assert 'rank 0: ' in job.output()
 
 
 def test_a_server_that_hangs(run):
@@ -340,7 +340,7 @@ def test_a_server_that_hangs(run):
     begun(job)
     job.servers[0].send_signal(signal.SIGSTOP)
     assert job.ends() == [1, 1]
-    assert 'for 1 s: it hangs, or its link is down' in job.said()
+    assert 'for 1 s: it hangs, or its link is down' in job.output()
 
 
 def test_hostile_peers_do_not_disturb_a_run(run):

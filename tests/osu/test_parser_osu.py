@@ -59,7 +59,7 @@ def same_or_refused(text: str, records: tuple[Record, ...]) -> bool:
 
 
 def rows_of(lines: list[str]) -> list[int]:
-    """Lines of a text that hold figures, found without the parser."""
+    """Lines of a text that hold values, found without the parser."""
     return [i for i, line in enumerate(lines)
             if re.match(r'([0-9]+ | +[0-9]+\.|nprocs|This is a test)', line)]
 
@@ -94,7 +94,7 @@ def test_real_output(name):
             round(record.value)) in words
         assert record.size is None or words[0] == str(record.size)
     keys = [(r.size, r.metric) for r in records]
-    assert len(keys) == len(set(keys)), 'a figure stands twice'
+    assert len(keys) == len(set(keys)), 'a value stands twice'
 
 
 def test_names_and_units_are_those_of_the_table():

@@ -169,9 +169,9 @@ def drawings(records, metric):
     for panel in panels(records, metric):
         yield panel.drawing('dots', dots, panel.points, panel.title)
 def dots(frame, title):
-    figure, axes = charts.figure(title, charts.legend_entries(frame))
+    value, axes = charts.figure(title, charts.legend_entries(frame))
     axes.plot(frame['value'], 'o')
-    return figure
+    return value
 ''')
     monkeypatch.setattr(plots, '__path__',
                         [*plots.__path__, str(tmp_path)])

@@ -70,15 +70,15 @@ def test_a_derived_metric_stands_in(monkeypatch):
     def runs(values):
         return dict(zip('abcdefghij', values, strict=False))
 
-    def found(small):
+    def result(small):
         [one] = judgements('osu', {('latency', 8): runs(WILD),
                                    ('latency_p50', None): runs(small)})
         return one.metric, one.needs
 
-    assert found(CALM * 2) == ('latency_p50', 0)
-    assert found(CALM[:4]) == ('latency@8B', None)   # too few to count
-    assert found(WILD) == ('latency@8B', None)
-    assert found([1.0, 1.17, 0.83, 1.16, 0.84, 1.0]) == ('latency@8B', 6)
+    assert result(CALM * 2) == ('latency_p50', 0)
+    assert result(CALM[:4]) == ('latency@8B', None)   # too few to count
+    assert result(WILD) == ('latency@8B', None)
+    assert result([1.0, 1.17, 0.83, 1.16, 0.84, 1.0]) == ('latency@8B', 6)
     [one] = judgements('osu', {('latency', 8): runs(CALM),
                                ('latency_p50', None): runs(CALM)})
     assert one.metric == 'latency@8B'

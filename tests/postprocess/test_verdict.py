@@ -574,7 +574,7 @@ def test_a_change_counts_each_partition_of_a_case(judge):
 
 
 def test_a_group_keeps_its_history_when_a_regression_is_over(judge):
-    """A node that was bad, was mended, and is a little bad again."""
+    """A node that was bad, was fixed, and is a little bad again."""
     def worse(c, n):
         return 1.0 if c % 3 != 1 else 1.1 if 20 <= n < 33 else (
             1.02 if n > 36 else 1.0)

@@ -22,7 +22,7 @@ THROUGHPUT = TEXTS['throughput-redis-7.0.15-4-ranks.txt']
 def test_real_output(name):
     records = parser.parse(TEXTS[name])
     keys = [(r.size, r.metric) for r in records]
-    assert len(keys) == len(set(keys)), 'a figure stands twice'
+    assert len(keys) == len(set(keys)), 'a value stands twice'
     known = families.metrics()
     lines = TEXTS[name].splitlines()
     for record in records:

@@ -9,7 +9,7 @@ OUTPUT = re.compile(r'# NAME (\d+\.\d+)\ncopy (\d+\.\d) MB/s\n')
 
 
 def parse(text: str) -> tuple[Record, ...]:
-    """The figure of one run.
+    """The value of one run.
 
     :raises ParseError: it is not the whole output of NAME.
     """

@@ -9,7 +9,7 @@ OUTPUT = re.compile(r'# NAME (\d+\.\d+)\nanswers (\d+\.\d) 1/s\n')
 
 
 def parse(text: str) -> tuple[Record, ...]:
-    """The figure of one client.
+    """The value of one client.
 
     :raises ParseError: it is not the whole output of NAME.
     """

@@ -26,9 +26,9 @@ class Keydb(Package):
 
     @classmethod
     def determine_version(cls, exe):
-        said = Executable(exe)("--version", output=str, error=str)
-        found = re.search(r"v=(\S+)", said)
-        return found.group(1) if found else None
+        output = Executable(exe)("--version", output=str, error=str)
+        match = re.search(r"v=(\S+)", output)
+        return match.group(1) if match else None
 
     def install(self, spec, prefix):
         raise InstallError(
@@ -40,5 +40,5 @@ class Keydb(Package):
     def test_version(self):
         """the server says its version"""
         server = which(self.prefix.bin.join("keydb-server"), required=True)
-        said = server("--version", output=str.split, error=str.split)
-        check_outputs([str(self.version)], said)
+        output = server("--version", output=str.split, error=str.split)
+        check_outputs([str(self.version)], output)

@@ -24,11 +24,11 @@ class Memcached(BuiltinMemcached):
     def test_version(self):
         """the server says its version"""
         server = which(self.prefix.bin.memcached, required=True)
-        said = server("--version", output=str.split, error=str.split)
-        check_outputs([str(self.version)], said)
+        output = server("--version", output=str.split, error=str.split)
+        check_outputs([str(self.version)], output)
 
     def test_libevent(self):
         """the server runs with the libevent that it was built with"""
         tool = which("ldd", required=True)
-        said = tool(self.prefix.bin.memcached, output=str.split)
-        check_outputs([str(self.spec["libevent"].prefix)], said)
+        output = tool(self.prefix.bin.memcached, output=str.split)
+        check_outputs([str(self.spec["libevent"].prefix)], output)

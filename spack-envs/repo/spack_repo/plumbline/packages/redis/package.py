@@ -26,5 +26,7 @@ class Redis(BuiltinRedis):
         for name in ("redis-server", "redis-cli", "redis-benchmark"):
             with test_part(self, f"test_version_{name}", purpose=name):
                 program = which(self.prefix.bin.join(name), required=True)
-                said = program("--version", output=str.split, error=str.split)
-                check_outputs([str(self.version)], said)
+                output = program(
+                    '--version', output=str.split, error=str.split
+                )
+                check_outputs([str(self.version)], output)

@@ -114,6 +114,6 @@ class Smartredis(CMakePackage, PythonExtension):
         Spack's Python packages"""
         tool = which("ldd", required=True)
         library = find_libraries("libsmartredis", self.prefix, recursive=True)
-        said = tool(library[0], output=str.split)
-        assert "not found" not in said, said
-        check_outputs([str(self.spec["hiredis"].prefix)], said)
+        output = tool(library[0], output=str.split)
+        assert "not found" not in output, output
+        check_outputs([str(self.spec["hiredis"].prefix)], output)

@@ -64,11 +64,13 @@ class Valkey(MakefilePackage):
         for name in ("valkey-server", "valkey-cli", "valkey-benchmark"):
             with test_part(self, f"test_version_{name}", purpose=name):
                 program = which(self.prefix.bin.join(name), required=True)
-                said = program("--version", output=str.split, error=str.split)
-                check_outputs([str(self.version)], said)
+                output = program(
+                    '--version', output=str.split, error=str.split
+                )
+                check_outputs([str(self.version)], output)
 
     def test_allocator(self):
         """the server has the allocator that was asked for"""
         server = which(self.prefix.bin.join("valkey-server"), required=True)
-        said = server("--version", output=str.split, error=str.split)
-        check_outputs([f"malloc={self.spec.variants['malloc'].value}"], said)
+        output = server("--version", output=str.split, error=str.split)
+        check_outputs([f"malloc={self.spec.variants['malloc'].value}"], output)

@@ -190,7 +190,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
                        connections=connections)
 
     def values_served(self, services: Services, output: str,
-                       run: guards.Run) -> dict[str, float]:
+                      run: guards.Run) -> dict[str, float]:
         self.version = services.servers[0].version
         filled, measured = (services.steps[s] for s in ('fill', 'measure'))
         if filled.after.keys != self.keys:
@@ -268,7 +268,7 @@ class StoreServes(StoreBenchmark):
                 'server_cpu', 'ready_time', 'memory_ratio', 'evictions']
 
     def values_served(self, services: Services, output: str,
-                       run: guards.Run) -> dict[str, float]:
+                      run: guards.Run) -> dict[str, float]:
         filled = services.steps['fill']
         measured = read(output)
         if 'client' in measured.limited.values():
@@ -384,7 +384,7 @@ class StoreGenerators(StoreBenchmark):
             'server_cpu', 'ready_time', 'evictions']
 
     def values_served(self, services: Services, output: str,
-                       run: guards.Run) -> dict[str, float]:
+                      run: guards.Run) -> dict[str, float]:
         measured = services.steps['measure']
         if measured.grown('misses'):
             guards.refuse('misses', f'{run.name}: {self.scenario.store} had '

@@ -165,7 +165,7 @@ class OptcastAllReduce(ServiceBenchmark):
                    for size, count in self.evaluation.timed().items())
 
     def values_served(self, services: Services, output: str,
-                       run: guards.Run) -> dict[str, float]:
+                      run: guards.Run) -> dict[str, float]:
         evaluation, stage = self.evaluation, Path(self.stagedir)
         folder = evaluation.collect(stage, run.name, services)
         try:

@@ -247,7 +247,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         raise NotImplementedError
 
     def values_served(self, services: Services, output: str,
-                       run: guards.Run) -> dict[str, float]:
+                      run: guards.Run) -> dict[str, float]:
         self.version = services.servers[0].version
         self.calls = []
         values: dict[str, float] = {}
@@ -359,7 +359,7 @@ class SmartRedisThroughput(TensorBenchmark):
                 'client_time', 'loop_time')
 
     def values_served(self, services: Services, output: str,
-                       run: guards.Run) -> dict[str, float]:
+                      run: guards.Run) -> dict[str, float]:
         values = super().values_served(services, output, run)
         dip = parser.dip({size: values[metrics.key('bandwidth', size)]
                           for size in self.sizes})

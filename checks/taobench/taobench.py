@@ -316,7 +316,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         return rows
 
     def values_served(self, services: Services, output: str,
-                       run: guards.Run) -> dict[str, float]:
+                      run: guards.Run) -> dict[str, float]:
         sized, interval = self.sized, self.interval
         self.version = services.servers[0].version
         phases = {name: (step.at, step.at + step.seconds)

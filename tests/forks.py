@@ -294,7 +294,8 @@ def serve(listener: socket.socket) -> dict[str, Any]:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             selector.close()
-            for other in (wake, woken, listener, connection, *children.values()):
+            for other in (wake, woken, listener, connection,
+                          *children.values()):
                 other.close()
             request = json.loads(text.decode('utf-8', 'surrogateescape'))
             place(dict(zip(request['places'], fds, strict=True)))

@@ -210,7 +210,7 @@ def test_each_figure_says_how_many_runs_it_needs(tmp_path):
     code, text = page(tmp_path, records)
     words = visible(text)
     assert '2 figures unjudged' in words
-    assert re.search('latency@8B · no_reference: no number of runs would do',
+    assert re.search('latency@8B · no_reference: more sessions would not help',
                      words), words
     assert 'overall_time@8B · no_reference: propose again' in words, words
 

@@ -3,12 +3,12 @@
 A file `<family>.yaml` has ReFrame's own form: check class, `$index`, levels,
 then `metric@size: [value, lower, upper, unit]`, or `[$xfail, reason, that]`
 for a known fault. ReFrame itself warns and goes on if a unit differs or a
-metric is misspelt; here a file is sound, or it is refused with the line.
+metric is misspelt; here such a file is refused, with the line.
 
-Beside its metrics an entry may have `$from` (what the suite made it of) and
-`$no_reference` (judged metric -> about how many more sessions until it has a
-tolerance; 0: no number would do). `complete: true` at the top requires a
-reference for every test case of the family.
+Beside its values an entry may have `$from` (its source, written by the suite)
+and `$no_reference` (metric that needs a tolerance -> about how many more
+sessions until it has one; 0: more sessions would not help). `complete: true`
+at the top requires a reference for every test case of the family.
 
 A proposal is a file of the same form beside it, `<family>.proposed.yaml`.
 """
@@ -46,14 +46,14 @@ class ReferenceError_(ValueError):
 class File(NamedTuple):
     """The references of a family."""
     path: Path
-    #: Whether a case without a reference fails.
+    #: Whether a test case without a reference fails.
     complete: bool = False
     #: Check class -> indexed references.
     checks: Mapping[str, Any] = {}
 
 
 def accepted(folder: Path) -> list[Path]:
-    """The accepted reference files of a site, one a family."""
+    """The accepted reference files of a site, one per family."""
     return sorted(path for path in folder.glob('*.yaml')
                   if not path.name.endswith(_PROPOSED))
 
@@ -110,7 +110,7 @@ def faults(family: str, data: Any) -> Iterator[tuple[int, str]]:
         line = data.lines.get(name, 1)
         if name == 'complete':
             if not isinstance(below, bool):
-                yield line, f'complete: {below!r} is neither true nor false'
+                yield line, f'complete: {below!r} must be true or false'
             continue
         if below is not None and not isinstance(below, strict.Mapping):
             yield line, (f'{name}: expected check classes at the top, each '
@@ -119,8 +119,8 @@ def faults(family: str, data: Any) -> Iterator[tuple[int, str]]:
             index = below.get('$index')
             if not isinstance(index, list) or not index or not all(
                     isinstance(level, str) for level in index):
-                yield line, (f'{name}: $index is missing, the list of what '
-                             'its levels are')
+                yield line, (f'{name}: $index is missing; it lists the names '
+                             'of the levels')
                 continue
             for entry, at, where in _entries(below, len(index), line, name):
                 if isinstance(entry, str):
@@ -148,7 +148,7 @@ def _entries(level: strict.Mapping, depth: int, line: int, where: str
 
 def _entry_faults(family: str, entry: strict.Mapping, line: int, where: str
                   ) -> Iterator[tuple[int, str]]:
-    """What is wrong with the references of one case."""
+    """Faults of the references of one test case."""
     for key, value in entry.items():
         fault = (_data_fault(family, str(key), value)
                  if str(key).startswith('$') else metric_fault(key, value))
@@ -157,8 +157,8 @@ def _entry_faults(family: str, entry: strict.Mapping, line: int, where: str
 
 
 def _without_tolerance(family: str, data: Any) -> Iterator[tuple[int, str]]:
-    """Judged metrics without a tolerance, of a file whose grammar is sound: an
-    accepted proposal gives them one, so that accepting it is no fault."""
+    """Metrics that lack a tolerance, in a file of correct grammar. An accepted
+    proposal adds it, so accepting a proposal is not a fault."""
     for name, below in data.items():
         if name == 'complete' or not below:
             continue
@@ -167,16 +167,15 @@ def _without_tolerance(family: str, data: Any) -> Iterator[tuple[int, str]]:
             for metric, runs in no_reference(family, entry).items():
                 if runs is None:
                     yield entry.lines.get(metric, line), (
-                        f'{where}: {metric}: it is judged and has no '
-                        'tolerance; give it one, or let `./plumb references '
-                        'propose` say in $no_reference how many runs it still '
-                        'needs')
+                        f'{where}: {metric}: the metric has no tolerance, '
+                        'but needs one; add it, or let `./plumb references '
+                        'propose` write $no_reference')
 
 
 def _data_fault(family: str, key: str, value: Any) -> str:
     """What is wrong with an entry's $from or $no_reference; empty: nothing."""
     if key not in ('$from', '$no_reference'):
-        return 'unknown; there are $from and $no_reference'
+        return 'unknown key; use $from or $no_reference'
     if not isinstance(value, Mapping):
         return f'expected keys and values, got {value!r}'
     if key == '$from':
@@ -185,7 +184,7 @@ def _data_fault(family: str, key: str, value: Any) -> str:
                 near = difflib.get_close_matches(str(name), FROM, 1)
                 return (f'unknown key {name!r}: '
                         + (f'did you mean {near[0]}?' if near
-                           else f'there are {", ".join(FROM)}'))
+                           else f'use {", ".join(FROM)}'))
         tolerances = value.get('tolerances', {})
         if not isinstance(tolerances, Mapping) or not all(
             isinstance(pair, list)
@@ -198,14 +197,14 @@ def _data_fault(family: str, key: str, value: Any) -> str:
             )
         runs = value.get('runs', 1)
         return '' if type(runs) is int and runs > 0 else (
-            f'runs: {runs!r} is no number of runs')
+            f'runs: {runs!r} is not a number of sessions')
     known = {name for rule in table().get(family, ())
              for name in (rule['metric'], rule.get('instead'))}
     for metric, runs in value.items():
         if str(metric).partition('@')[0] not in known:
-            return f'{metric} is not judged (checks/{family}/family.yaml)'
+            return f'{metric} has no tolerance by checks/{family}/family.yaml'
         if type(runs) is not int or runs < 0:
-            return f'{metric}: {runs!r} is no number of runs'
+            return f'{metric}: {runs!r} is not a number of sessions'
     return ''
 
 
@@ -232,26 +231,25 @@ def metric_fault(metric: Any, entry: Any) -> str:
         return f'unit is {unit!r}, the metric is in {known.unit!r}'
     for number in (value, lower, upper):
         if number is not None and not _is_finite(number):
-            return f'{number!r} is not a number that is finite'
+            return f'{number!r} is not a finite number'
     if value is None or (lower or 0) > 0 or (upper or 0) < 0:
-        return ('a value is needed, lower <= 0 and upper >= 0 (fractions), '
-                'null leaves open')
+        return ('expected a value, lower <= 0 and upper >= 0 (fractions, or '
+                'null for no limit)')
     if lower is None and upper is None:
         return ''
     if value <= 0:
-        return f'{value!r} is bounded, and a fraction of it means nothing'
+        return f'{value!r} has a tolerance, so the value must be above 0'
     if (upper or 0) > MAX_TOLERANCE:
-        return (f'upper is {upper!r}: a fraction is meant, not percent (0.3 '
-                'for 30 %), and more than 10 judges nothing; null leaves '
-                'open')
+        return (f'upper is {upper!r}; write a fraction of at most 10 (0.3 '
+                'for 30 %), or null for no limit')
     if (lower or 0) < -1 or known.better == 'higher' and lower == -1:
-        return (f'lower is {lower!r}: a fraction above -1 is meant, not '
-                'percent (-0.3 for 30 %); null leaves open')
+        return (f'lower is {lower!r}; write a fraction above -1 (-0.3 for '
+                '30 %), or null for no limit')
     worse = {'lower': upper, 'higher': lower}
     if known.better in worse and worse[known.better] is None:
         side = 'upper' if known.better == 'lower' else 'lower'
-        return (f'only better metrics are bounded: {side} is what may be '
-                f'worse, for {known.better} is better')
+        return (f'{side} is missing: {known.better} is better, so {side} '
+                'limits worse values')
     return ''
 
 
@@ -263,19 +261,19 @@ def plain(entry: Any) -> Any:
 
 
 def has_tolerance(entry: Any) -> bool:
-    """Whether a sound reference judges its figure."""
+    """Whether a reference has a tolerance."""
     return entry is not None and plain(entry)[1:3] != [None, None]
 
 
 def no_reference(family: str, entry: Mapping[str, Any],
              further: Iterable[str] = ()) -> dict[str, int | None]:
-    """Judged metrics without a tolerance, neither their own nor one of the
-    metric that is judged instead.
+    """Metrics that need a tolerance and lack it; that of the metric that is
+    compared instead counts, too.
 
-    :arg entry: the references of one case, sound ones.
-    :arg further: further metrics that the case has.
-    :returns: metric -> about how many more runs until it has a tolerance; 0:
-        no number would do; None: the entry does not say so, which is a fault.
+    :arg entry: the references of one test case, without faults.
+    :arg further: further metrics of the test case.
+    :returns: metric -> about how many more sessions until it has a tolerance;
+        0: more sessions would not help; None: not stated, which is a fault.
     """
     more_sessions = entry.get('$no_reference', {})
     there = {*further, *(f for f in (*entry, *more_sessions) if f[0] != '$')}
@@ -293,10 +291,10 @@ def no_reference(family: str, entry: Mapping[str, Any],
 
 
 def more_runs(number: int | None) -> str:
-    """What a judged metric without a tolerance needs; 0 or None: no number of
-    runs would do."""
-    return (f'needs about {number} more run{"s" * (number > 1)}' if number
-            else 'no number of runs would do')
+    """How many more sessions a metric without a tolerance needs; 0 or None:
+    more sessions would not help."""
+    return (f'needs about {number} more session{"s" * (number > 1)}'
+            if number else 'more sessions would not help')
 
 
 def _judged_since(entry: Mapping[str, Any], metrics: Iterable[str]
@@ -331,5 +329,5 @@ def sides(metric: str, line: Any) -> tuple[float | None, float | None]:
 
 
 def better(metric: str) -> str:
-    """Which way is better for a metric like `latency@8B`."""
+    """The better direction of a metric like `latency@8B`."""
     return metrics.metric(metrics.split(metric)[0]).better

@@ -66,7 +66,7 @@ def filters(suite):
                     ['-r', '--mode=quick', '-x', '.*'],
                     ['--dry-run', '-n', 'nosuch']):
         done = ran(suite, *OSU, *options, code=1)
-        assert done.stderr.startswith('plumb: zero cases ran')
+        assert done.stderr.startswith('plumb: no test case ran')
         assert len(done.stderr.splitlines()) == 1
 
 

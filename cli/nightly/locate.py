@@ -1,14 +1,14 @@
 """plumb locate: which node, or link, is slow.
 
-Runs one case of two nodes on pairs of nodes, by ReFrame and with the suite's
-own checks and guards, and says which node, link or switch the slow pairs have
-in common. Which pairs, and what they say: postprocess/regressions/locating.py.
+Runs one test case of two nodes on pairs of nodes, with ReFrame, and reports
+which node, link or switch the slow pairs have in common.
+postprocess/regressions/locating.py chooses the pairs and evaluates them.
 
-What is measured here is of nodes that were chosen, most of them because they
-were suspected: it would pull at the histories and references of the nights.
-So these records have a folder of their own, $PLUMBLINE_WORK/locate/TIME, in
+These pairs are not a random choice: most of their nodes are suspected. Their
+values would bias histories and references. So the records have their own
+folder, $PLUMBLINE_WORK/locate/TIME, in
 the suite's format (`./plumb report --perflogs FOLDER/perflogs` shows them),
-and no other command reads it unasked.
+and no other command reads it by default.
 """
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 #: Searches whose records are kept; older ones are removed when one begins.
 KEPT = 20
-#: Guards of a case that says nothing of its nodes: it never began.
+#: Guards of a test case that never began: no evidence about its nodes.
 NOT_BEGUN = ('build', 'cancelled', 'dependency', 'missing', 'setup',
              'skipped')
 
@@ -49,19 +49,19 @@ Case = Mapping[str, Any]
 
 
 class Target(NamedTuple):
-    """What to measure, where."""
+    """What to measure, and where."""
     #: Of the site's configuration.
     partition: Mapping[str, Any]
     #: Of cli/site/cases.py.
     case: Case
-    #: Judged where the case has it; empty: the first that is.
+    #: Metric to compare; empty: the first one that has a tolerance.
     metric: str
-    #: The value of a good pair before, if a regression tells.
+    #: Value of a good pair, from the regression; None: unknown.
     expected: float | None
 
 
 def options(site: str, **given: Any) -> argparse.Namespace:
-    """Arguments of `locate`, for who calls it from elsewhere."""
+    """Arguments of `locate` for a caller in Python."""
     known: dict[str, Any] = {
         'site': site, 'partition': None, 'nodes': None, 'hash': None,
         'metric': None, 'environ': None, 'slowdown': 10.0, 'parallel': None,
@@ -70,10 +70,10 @@ def options(site: str, **given: Any) -> argparse.Namespace:
 
 
 class SearchResult(NamedTuple):
-    """What a search has found."""
+    """The result of a search."""
     #: None: nothing was measured.
     located: Located | None
-    #: What cut it short; empty: nothing did.
+    #: Why it ended early; empty: it is complete.
     why: str
     code: int
     #: Folder of its records.
@@ -81,18 +81,18 @@ class SearchResult(NamedTuple):
 
 
 def locate(args: argparse.Namespace) -> int:
-    """The command."""
+    """Run the command `plumb locate`; return the exit code."""
     return _report_result(args, *search_slow_nodes(args))
 
 
 def search_slow_nodes(args: argparse.Namespace) -> SearchResult:
-    """Measures pairs until it is known what is slow.
+    """Measure pairs of nodes until the slow node or link is found.
 
-    :raises SetupError: it cannot be done with these options, or here
+    :raises SetupError: an option cannot be used, or the site has no pairs
     """
     if action := account.other_action(args.reframe):
-        raise SetupError(f'{action} measures nothing; ./plumb run hands it '
-                         'on')
+        raise SetupError(f'{action} measures nothing; use ./plumb run with '
+                         'this option')
     if args.repetitions < 1 or args.parallel is not None and args.parallel < 1:
         raise SetupError('--repetitions and --parallel must be 1 or more')
     folder = commands.site_folder(args.site)
@@ -112,8 +112,9 @@ def search_slow_nodes(args: argparse.Namespace) -> SearchResult:
         work = work._replace(
             variables={**work.variables,
                        'PLUMBLINE_PERFLOGS': str(place / 'perflogs')},
-            # Whether data arrive whole is for the sessions to say: here it
-            # would be most of the time of many short jobs.
+            # Nightly sessions validate the data: here it would take most of
+            # the
+            # time of many short jobs.
             options=['-Sbringup=1', '-Svalidates=0',
                      f'-Srepetitions={args.repetitions}', *args.reframe])
         say(f'{target.case["check"]} {target.case["params"]} on '
@@ -127,10 +128,10 @@ def search_slow_nodes(args: argparse.Namespace) -> SearchResult:
 
 def select_target(args: argparse.Namespace, folder: Path, work: commands.Work
          ) -> Target:
-    """The partition and the case: those that were named, else those of what
-    regressed, else the only ones that there are.
+    """Partition and test case: from the options, else from the regressions,
+    else the only ones that exist.
 
-    :raises SetupError: not to be told, or none that could be measured
+    :raises SetupError: there are several, or none that can be measured
     """
     current_verdict = _verdict(work)
     system = work.system['name']
@@ -152,14 +153,15 @@ def select_target(args: argparse.Namespace, folder: Path, work: commands.Work
     case, metric = case_of(here, name, args.hash, args.metric, [
         one.metric for _, one in worse if one.partition == name])
     if worse and not args.partition:
-        say(f'after the regressions of {name}: ./plumb verdict')
+        say(f'the test case is chosen by the regressions of {name} (./plumb '
+            f'verdict)')
     before = [line.before for line, _ in worse
               if line.case == case['hash'] and line.metric == metric]
     return Target(partition, case, metric, before[0] if before else None)
 
 
 def _verdict(work: commands.Work) -> Verdict | None:
-    """What the perflogs say by now; None: there are none."""
+    """The verdict of the perflogs; None: they cannot be read."""
     try:
         return verdict.of_perflogs(
             work.perflogs, None, work.variables['RFM_REFERENCE_PREFIX'])[0]
@@ -177,8 +179,8 @@ def partition_of(system: Mapping[str, Any], name: str | None,
     able = [part for part in known.values()
             if part['scheduler'] in partitions.SLURM]
     if name is not None and name not in known:
-        raise SetupError(f'no partition {name!r} in {system["name"]}: there '
-                         f'are {", ".join(known)}')
+        raise SetupError(f'{system["name"]} has no partition {name!r}; it has '
+                         f'{", ".join(known)}')
     if name is None:
         regressed = [one for one in worse
                      if known.get(one) in able and one in known]
@@ -188,8 +190,8 @@ def partition_of(system: Mapping[str, Any], name: str | None,
             name = able[0]['name']
         elif able:
             raise SetupError(
-                'nothing regressed that would say where to look: name a '
-                'partition with --partition: '
+                'no regression selects a partition; name one with '
+                '--partition: '
                 + ', '.join(part['name'] for part in able))
     if name is None or known[name] not in able:
         which = (f'the site {system["name"]} has' if name is None
@@ -198,8 +200,8 @@ def partition_of(system: Mapping[str, Any], name: str | None,
             part['scheduler'] for part in known.values()
             if name in (None, part['name'])))
         raise SetupError(
-            f'{which} the scheduler {schedulers}: pairs of nodes are chosen '
-            'with --nodelist, and need slurm or squeue and two nodes')
+            f'{which} the scheduler {schedulers}: pairs of nodes need '
+            'the scheduler slurm or squeue (--nodelist), and two nodes')
     return known[name]
 
 
@@ -227,11 +229,11 @@ def case_of(cases: Iterable[Case], where: str, hash_prefix: str | None,
     links = [case for case in two if case['link']]
     names = list(dict.fromkeys(case['link'] for case in links))
     if not links:
-        raise SetupError(f'no case of two nodes on {where} says what the '
-                         'link between them does: name one with --hash')
+        raise SetupError(f'no test case of two nodes on {where} measures a '
+                         'link; name a test case with --hash')
     if metric is not None and metric not in names:
-        raise SetupError(f'no case on {where} measures {metric!r} of a pair: '
-                         f'there are {", ".join(names)}; others with --hash')
+        raise SetupError(f'no test case on {where} measures {metric!r} of a '
+                         f'link; choose {", ".join(names)}, or use --hash')
     metric = metric or next((one for one in worse if one in names),
                             'bandwidth' if 'bandwidth' in names else names[0])
     return next(case for case in links if case['link'] == metric), metric
@@ -249,17 +251,17 @@ def nodes_of(partition: Mapping[str, Any], host_list: str | None) -> list[str]:
     if host_list is None:
         if place.chooses:
             raise SetupError(
-                f'the access of {name} has {place.chooses[0]}: which nodes '
-                'that leaves is not known here, name them with --nodes')
+                f'the access of {name} has {place.chooses[0]}, which '
+                'chooses unknown nodes; name the nodes with --nodes')
         names = list(there)
     else:
         names = list(dict.fromkeys(expanded(host_list)))
         if lost := [one for one in names if one not in there]:
-            raise SetupError(f'no node {", ".join(lost)} among those that '
-                             f'Slurm gives to jobs of {name}')
+            raise SetupError(f'--nodes: jobs of partition {name} cannot use '
+                             f'{", ".join(lost)}')
     unusable = [str(there[one]) for one in names if not there[one].usable]
     if unusable:
-        say(f'left out, for Slurm gives them to no job: {", ".join(unusable)}')
+        say(f'left out, because they take no jobs: {", ".join(unusable)}')
     return [one for one in names if there[one].usable]
 
 
@@ -271,7 +273,7 @@ def expanded(text: str) -> list[str]:
     try:
         return topology.expand(text)
     except ValueError:
-        raise SetupError(f'--nodes {text!r} is no list of hosts, such as '
+        raise SetupError(f'--nodes {text!r} is not a list of hosts, such as '
                          'n[1-4,7]') from None
 
 
@@ -298,7 +300,7 @@ def _place() -> Path:
 
 def _measure_pairs(search: Search, work: commands.Work, target: Target,
               parallel: int) -> tuple[Located | None, str, int]:
-    """Measures until nothing is left that another pair could decide."""
+    """Measure pairs until no other pair could add evidence."""
     better = unit = why = ''
     where, _, environ = target.case['where'].partition('+')
     only = [(where, environ, target.case['hash'])]
@@ -338,10 +340,10 @@ def _measure_pairs(search: Search, work: commands.Work, target: Target,
 
 
 class Results(NamedTuple):
-    """What a session says of its pairs."""
+    """The values of the pairs of a session."""
     #: None: the job failed.
     metrics: list[tuple[Pair, float | None]]
-    #: The better side and the unit of the value; '': there is none.
+    #: Better side and unit of the metric; '': there are no values.
     better: str
     unit: str
     #: Why no pair was measured; '': some were.
@@ -349,7 +351,7 @@ class Results(NamedTuple):
 
 
 def results(plan: Plan, folder: str, metric: str) -> Results:
-    """What a session says of its pairs, by its plan and its records.
+    """The values of the pairs of a session, from its plan and records.
 
     :raises SetupError: a job did not run on the nodes that it was given
     """
@@ -368,8 +370,8 @@ def results(plan: Plan, folder: str, metric: str) -> Results:
         if ran and ran != set(pair):
             raise SetupError(
                 f'the job of {"-".join(pair)} ran on '
-                f'{", ".join(sorted(ran))}: Slurm did not keep to '
-                '--nodelist; is a plugin of the site in its way?')
+                f'{", ".join(sorted(ran))}: Slurm ignored '
+                '--nodelist; check the job-submit plugins of the site')
         guards = sorted(set(map(str, rows['guard'].unique())) - {''})
         if pair_value := metric_of(rows, case['family'], metric):
             value, better, unit = pair_value
@@ -394,10 +396,10 @@ def results(plan: Plan, folder: str, metric: str) -> Results:
 
 def metric_of(rows: pd.DataFrame, family: str, metric: str
               ) -> tuple[float, str, str] | None:
-    """The judged value of a case's records: value, better side, unit.
+    """The metric of a test case that has a tolerance: value, better side,
+    unit.
 
-    The median over the repetitions of the job where it has several (repetition
-    0).
+    Repetition 0, if it exists, is the median over all repetitions.
     """
     rows = rows[rows['metric'] != 'completed']
     if rows.empty:
@@ -416,7 +418,7 @@ def metric_of(rows: pd.DataFrame, family: str, metric: str
     return None
 
 
-# ------------------------------------------------- telling
+# ------------------------------------------------- report
 
 def _report_result(args: argparse.Namespace, located: Located | None, why: str,
                code: int, place: Path) -> int:
@@ -434,6 +436,7 @@ def _report_result(args: argparse.Namespace, located: Located | None, why: str,
         print(*locating.lines(located), sep='\n')
         print(f'Records: {place}')
     if why:
-        print(f'plumb locate: {why}; the verdict is of what there is',
+        print(f'plumb locate: {why}; the result is of the pairs measured so '
+              f'far',
               file=sys.stderr)
     return max(code, located.code)

@@ -1,9 +1,9 @@
-"""plumb nightly: a night's measurements, for nobody who looks on.
+"""plumb nightly: an unattended session that measures all nodes in turn.
 
-What it is made of: a lock, and the end of a night that hangs (overlap.py);
-which nodes are due (nodes.py); which failures are measured again, and which
-are believed (reruns.py); what is said in the end (night_summary.py); what
-starts it (timers.py). Here is their order.
+The parts: the lock, and the end of a nightly session that hangs (overlap.py);
+the nodes that are due (nodes.py); the failures that are measured again
+(reruns.py); the summary (summary.py); what starts it (timers.py). This module
+has their order.
 """
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CHOOSES = ('-J', '--job-option', '--distribute', '--flex-alloc')
 
 
 def nightly(args: argparse.Namespace) -> int:
-    """The command."""
+    """Run the command `plumb nightly`; return the exit code."""
     _check_options(args)
     folder = commands.site_folder(args.site)
     if args.print:
@@ -73,7 +73,7 @@ def nightly(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         summary.ended_by = summary.ended_by or 'ended by a signal'
     except Exception as err:
-        # Nobody looks on: what went wrong is in the mail, too.
+        # The session is unattended: the error is in the mail, too.
         summary.usage = isinstance(err, SetupError)
         summary.broken = str(err) if summary.usage else \
             f'{type(err).__name__}: {err}'
@@ -86,14 +86,14 @@ def nightly(args: argparse.Namespace) -> int:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    """Refuses what makes no night.
+    """Check the options of a nightly session.
 
-    :raises SetupError: why, and what to write
+    :raises SetupError: an option cannot be used, and what to write instead
     """
     action = account.other_action(args.reframe)
     if action:
-        raise SetupError(f'{action} measures nothing, so it makes no night; '
-                         './plumb run hands it on')
+        raise SetupError(f'{action} measures nothing, so it is not a nightly '
+                         'session; use ./plumb run with this option')
     for name, minimum in (('hours', 0.0), ('keep_sessions', 1),
                         ('max_node_age', 0)):
         value = getattr(args, name)
@@ -106,9 +106,9 @@ def _check_options(args: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def limited(hours: float, summary: Summary) -> Iterator[None]:
-    """Ends what runs, as SIGTERM does, when the time is over."""
+    """End the session with SIGTERM when its time is over."""
     def over(number: int, frame: Any) -> None:
-        summary.ended_by = f'its {hours:g} h were over (--hours)'
+        summary.ended_by = f'its limit of {hours:g} h was reached (--hours)'
         os.kill(os.getpid(), signal.SIGTERM)
     before = signal.signal(signal.SIGALRM, over)
     signal.setitimer(signal.ITIMER_REAL, 3600 * hours)
@@ -120,19 +120,20 @@ def limited(hours: float, summary: Summary) -> Iterator[None]:
 
 
 class NightlySession:
-    """The sessions of a night, one after the other."""
+    """The ReFrame sessions of a nightly session, one after the other."""
 
     def __init__(self, work: commands.Work, args: argparse.Namespace,
                  summary: Summary) -> None:
         self.work, self.summary = work, summary
         self.max_node_age: int = args.max_node_age
         self.mode: str = args.mode
-        #: After a regression of several nodes: look for the one.
+        #: Whether to look for the slow node after a regression.
         self.locates: bool = args.locate
         self.system: str = work.system['name']
-        #: People who choose nodes choose them all.
+        #: Whether the user chose nodes by an option of ReFrame.
         self.chooses = any(word.startswith(CHOOSES) for word in args.reframe)
-        #: Partition of the site -> nodes; none where nobody knows them.
+        #: Partition of the site -> nodes; without partitions whose nodes
+        #: are unknown.
         self.pools: dict[str, nodes.Pool] = {}
         #: Nodes that are due, by the name of their pool.
         self.due: dict[str, list[str]] = {}
@@ -144,11 +145,11 @@ class NightlySession:
         self.frame: pd.DataFrame | None = None
 
     def go(self) -> None:
-        """All of the night; what there is to say is in `found` then."""
+        """Measure, and fill `summary`."""
         try:
             self.read()
             self.find_due_nodes()
-            first = self.measure('the cases of the night')
+            first = self.measure('all test cases that are due')
             if first is None or first.plan is None:
                 if first is not None and not self.summary.ended_by:
                     commands.report_zero_cases(first)
@@ -169,8 +170,9 @@ class NightlySession:
                 self.summary.note(line)
             if first.code and not first.ended_by and not any(
                     one.failed for one in self.first.values()):
-                self.summary.broken = ('no case failed, and ReFrame did: its '
-                                     'log says why')
+                self.summary.broken = ('ReFrame failed, but no test case did; '
+                                       'its '
+                                     'log gives the reason')
             self.cover_nodes()
             self.measure_again()
         except KeyboardInterrupt:
@@ -184,9 +186,9 @@ class NightlySession:
 
     def measure(self, title: str, cases: Collection[Key] | None = None,
                 options: Sequence[str] = ()) -> commands.Ended | None:
-        """A session of ReFrame; None: the night is over.
+        """Run a session of ReFrame; None: the nightly session is over.
 
-        :param cases: those that it is restricted to; None: all of the mode
+        :param cases: the only test cases to run; None: all of the mode
         """
         if self.summary.ended_by:
             return None
@@ -218,9 +220,11 @@ class NightlySession:
     # Nodes -----------------------------------------------------------------
 
     def find_due_nodes(self) -> None:
-        """Which nodes there are, and which are due."""
+        """Find the nodes of each partition, and those that are due."""
         if self.chooses:
-            self.summary.note('nodes are chosen by the options after --')
+            self.summary.note('no nodes were added: options of ReFrame choose '
+                              'the '
+                              'nodes')
             return
         self.pools, why = nodes.find_pools(self.work.system)
         if why:
@@ -239,7 +243,7 @@ class NightlySession:
                      }.values())
 
     def cover_nodes(self) -> None:
-        """Measures on the nodes that are due and were not reached yet."""
+        """Measure on the nodes that are due and were not measured yet."""
         if not self.pools or self.frame is None:
             return
         for pool in self.distinct():
@@ -250,10 +254,10 @@ class NightlySession:
 
     def groups(self, pool: nodes.Pool
                ) -> list[tuple[frozenset[str], list[Key]]]:
-        """Nodes to be measured together, and by what."""
+        """Groups of nodes, each with the test cases that measure it."""
         assert self.frame is not None
         this_session = self.measured_now()
-        # They have changed since the night began.
+        # Their states have changed since the nightly session began.
         now, _ = nodes.find_pools(self.work.system)
         free = next((one for one in now.values() if one.name == pool.name),
                     pool)
@@ -279,7 +283,7 @@ class NightlySession:
                 if when >= int(self.summary.began)}
 
     def summarise_nodes(self) -> None:
-        """What the reader is to know of the nodes."""
+        """Add the nodes of each pool to the summary."""
         if not self.pools or self.frame is None:
             return
         this_session = self.measured_now()
@@ -302,7 +306,7 @@ class NightlySession:
     # Failures --------------------------------------------------------------
 
     def measure_again(self) -> None:
-        """Measures again what failed, and what was worse for one night."""
+        """Measure failures and possible regressions again."""
         failed = [one for one in self.summary.results
                   if one.result in ('fail', 'not_run')]
         if reruns.too_many(len(failed), self.summary.cases):
@@ -325,19 +329,20 @@ class NightlySession:
                        if one.where == reruns.OTHER else [])
             keys = {of.planned for of in one.of}
             ended = self.measure(
-                f'again ({number} of {len(sessions)}), on {one.where}: '
-                f'{len(keys)} case{"s" * (len(keys) > 1)}', keys, options)
+                f'rerun {number} of {len(sessions)}, on {one.where}: '
+                f'{len(keys)} test case{"s" * (len(keys) > 1)}', keys, options)
             if ended is None or ended.plan is None or ended.ended_by:
                 break
         left = len(sessions) - reruns.MAX_SESSIONS
         if left > 0:
-            self.summary.note(f'{left} more sessions would have measured '
-                            'failures again: left out')
+            self.summary.note(f'{left} more reruns of failures were left out '
+                              f'(limit: '
+                              f'{reruns.MAX_SESSIONS})')
 
     def suspects(self, failed: Sequence[Result]
                  ) -> list[tuple[Result, int]]:
-        """Cases that were worse in this session than they were, of which one
-        night says too little; and the runs that would say enough."""
+        """Test cases that were worse once, which is too little evidence for a
+        regression, and how many measurements would be enough."""
         if self.frame is None or not len(self.frame) or self.summary.ended_by:
             return []
         try:
@@ -353,8 +358,8 @@ class NightlySession:
                 and case.planned in self.first and case.planned not in bad]
         if reruns.too_many(len(some), self.summary.cases):
             self.summary.note(
-                f'{len(some)} cases were worse in this session: too many '
-                'for chance, none was measured again'
+                f'{len(some)} test cases were worse: none was measured '
+                              'again, because so many are not chance'
             )
             return []
         return some
@@ -362,7 +367,7 @@ class NightlySession:
     # The end ---------------------------------------------------------------
 
     def conclude(self) -> None:
-        """Page, verdict, and what is to be said."""
+        """Write the page, and add verdict and regressions to the summary."""
         self.summarise_nodes()
         page, made = commands.write_page(self.work.perflogs)
         self.summary.page = page or ''
@@ -375,36 +380,35 @@ class NightlySession:
                 self.locate(lines)
 
     def locate(self, lines: Sequence[Regression]) -> None:
-        """Which node it is, where cases of several nodes regressed."""
+        """Find the slow node if test cases of several nodes regressed."""
         wide = {key for key, one in self.first.items() if one.width > 1}
         if not any(one.planned in wide
                    for line in lines for one in line.members):
             return
-        say('which node: pairs of nodes are measured')
+        say('looking for the slow node: measuring pairs of nodes')
         try:
             search = locate.search_slow_nodes(
                 locate.options(self.summary.site)
             )
         except SetupError as err:
-            self.summary.note(f'which node it is was not measured: {err}')
+            self.summary.note(f'the slow node was not looked for: {err}')
             return
         if search.located:
             for line in locating.lines(search.located):
                 self.summary.note(f'pairs of nodes: {line.strip()}')
         if search.why:
-            self.summary.note(f'pairs of nodes: cut short: {search.why}')
+            self.summary.note(f'pairs of nodes: ended early: {search.why}')
 
 
 def representatives(some: Sequence[Result], times: dict[Key, float],
                     maximum: int) -> tuple[list[Key], int]:
-    """The cases by which nodes are measured that no other case has reached.
+    """Test cases that measure nodes which no other test case used.
 
-    Of each family the shortest of those that use the most nodes and were
-    good in this session: each node of a group takes part, for as little time
-    as may be.
+    Per family, the shortest of those that use the most nodes and passed in
+    this session: each node of a group takes part, in little time.
 
-    :param most: nodes that are free
-    :returns: cases, and how many nodes they use
+    :param maximum: number of free nodes
+    :returns: test cases, and how many nodes they use
     """
     good = [one for one in some
             if not one.failed and one.nodes and one.width <= maximum]

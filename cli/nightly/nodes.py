@@ -1,15 +1,16 @@
-"""The nodes of a site's partitions: which can be had, which are due, and how
-jobs are kept to some of them. All that asks sinfo is here (`query_sinfo`).
+"""The nodes of a site's partitions: which are usable, which are due, and how
+jobs are restricted to some of them. Only this module calls sinfo
+(`query_sinfo`).
 
-Slurm chooses the nodes of a job. A night does not: what it leaves to Slurm is
-measured on the nodes that are free, always the same ones on a quiet cluster.
-So the night measures on the nodes that were not measured for longest, besides
-(`due_nodes`). Jobs are kept to nodes by excluding all others: `--nodelist`
+Slurm chooses the nodes of a job among the free ones, always the same ones on a
+quiet cluster. So a nightly session also measures on the nodes that were
+measured longest ago (`due_nodes`). Jobs are restricted to nodes by excluding
+all others: `--nodelist`
 would make also a job of one node, such as a build, take all of them.
 
-ReFrame's own flexible allocation (`num_tasks = 0`) is not used: a test gets
-another number of ranks then each night, so that its values have no history,
-and it fails where a node is down.
+ReFrame's own flexible allocation (`num_tasks = 0`) is not used: a test case
+would have another number of ranks in each session, so that its values had no
+history, and it would fail if a node is down.
 """
 from __future__ import annotations
 
@@ -37,12 +38,13 @@ SINFO = ['sinfo', '--Node', '--noheader',
          '--format=%P|%N|%T|%c|%X|%Y|%Z|%G|%s|%E']
 #: Seconds for sinfo to answer.
 LIMIT = 60
-#: States of nodes that take jobs, at once or later. Only what stands here is
-#: trusted: a state that is new is one that somebody looks at.
+#: States of nodes that take jobs, at once or later. A node in any other state,
+#: also an unknown one, is left out and reported.
 TAKES = ('idle', 'mixed', 'allocated', 'completing', 'planned', 'powering_up',
          'powered_down', 'powering_down')
 #: Signs behind a state: the node does not answer, or is to be rebooted, or is
-#: kept for maintenance. Others (`~`, `#`, `!`, `%`, `-`) tell of power saving
+#: kept for maintenance. Others (`~`, `#`, `!`, `%`, `-`) stand for power
+#: saving
 #: and plans.
 OUT = re.compile(r'[*$@^]')
 #: Options of sbatch that leave a job some nodes of a partition only, and
@@ -53,10 +55,10 @@ CHOOSES = (('-w', '--nodelist'), ('-C', '--constraint'), ('-F', '--nodefile'),
 
 @dataclass(frozen=True)
 class Node:
-    """A node, as sinfo tells of it."""
+    """A node, as sinfo reports it."""
     name: str
     state: str
-    #: Why it is out, in its administrator's words; '': nobody said.
+    #: Why it is out, in its administrator's words; '': no reason given.
     reason: str = ''
     cpus: int = 1
     sockets: int = 1
@@ -143,7 +145,7 @@ class Pool:
 
 def partitions(text: str) -> list[Partition]:
     """Partitions from SINFO: a line for each node of each. Lines of another
-    form are none: a warning, or an older recording without the reason.
+    form are skipped: a warning, or an older recording without the reason.
 
     >>> partitions('batch*|n1|idle|2|1|2|1|(null)|1-4|none')[0].node.idle
     True
@@ -170,9 +172,9 @@ def partitions(text: str) -> list[Partition]:
 
 
 def query_sinfo() -> list[Partition]:
-    """What sinfo says now.
+    """The partitions that sinfo reports now.
 
-    :raises SetupError: it cannot be asked, or tells of no node
+    :raises SetupError: sinfo fails, or reports no node
     """
     try:
         done = subprocess.run(SINFO, capture_output=True, text=True,
@@ -180,16 +182,16 @@ def query_sinfo() -> list[Partition]:
     except subprocess.TimeoutExpired:
         raise SetupError(f'sinfo: no answer in {LIMIT} s') from None
     except OSError as err:
-        raise SetupError(f'sinfo: {err.strerror}: is this a node where jobs '
-                         'are submitted?') from None
+        raise SetupError(f'sinfo: {err.strerror}: run this on a node where '
+                         'jobs are submitted') from None
     errors = ' '.join(done.stderr.split())
     if done.returncode:
         raise SetupError(f'sinfo: {errors or f"exit code {done.returncode}"}')
     known_partitions = partitions(done.stdout)
     if not known_partitions:
-        raise SetupError('sinfo tells of no node in any partition: '
-                         + (errors or done.stdout.strip()[:80] or 'it said '
-                            'nothing'))
+        raise SetupError('sinfo reports no node in any partition: '
+                         + (errors or done.stdout.strip()[:80] or 'no '
+                            'output'))
     return known_partitions
 
 
@@ -206,7 +208,7 @@ def nodes_by_partition(
 
 
 class Access(NamedTuple):
-    """What options of sbatch say of the nodes of a job."""
+    """The options of sbatch that choose the nodes of a job."""
     #: Partitions of Slurm; '': its default one.
     partitions: tuple[str, ...]
     excluded: frozenset[str]
@@ -215,7 +217,7 @@ class Access(NamedTuple):
 
 
 def parse_access(access: Iterable[str]) -> Access:
-    """What the access of a partition of a site says of nodes."""
+    """The options on nodes in the access of a partition of a site."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument('-p', '--partition', default='')
     parser.add_argument('-x', '--exclude', default='')
@@ -230,7 +232,7 @@ def parse_access(access: Iterable[str]) -> Access:
 
 
 def find_pools(system: Mapping[str, Any]) -> tuple[dict[str, Pool], str]:
-    """The pools of a site's partitions, and why there are none of some.
+    """The pools of a site's partitions, and why some have none.
 
     :param system: of the site's configuration
     :returns: partition of the site -> pool, those of a pool have the same one
@@ -248,10 +250,10 @@ def find_pools(system: Mapping[str, Any]) -> tuple[dict[str, Pool], str]:
     try:
         there = nodes_by_partition(query_sinfo())
     except SetupError as err:
-        return {}, f'no node was chosen: {err}'
+        return {}, f'the nodes that are due cannot be listed: {err}'
     pool_of = pools(free, there)
     if lost := sorted(set(free) - set(pool_of)):
-        why.append(f'no node was chosen for {", ".join(lost)}: '
+        why.append(f'the nodes of {", ".join(lost)} cannot be listed: '
                    + _missing_partition(free[lost[0]].partitions, there))
     return pool_of, '; '.join(why)
 
@@ -306,7 +308,7 @@ def pools(places: Mapping[str, Access],
 
 
 def last_measured(frame: pd.DataFrame, system: str) -> dict[str, float]:
-    """Node -> when a case was last measured on it that no guard refused.
+    """Node -> time of its last test case that no guard refused.
 
     The perflogs are the only record of it: nothing else can be lost or be
     out of step with them. Unit: seconds since 1970.
@@ -326,11 +328,11 @@ def last_measured(frame: pd.DataFrame, system: str) -> dict[str, float]:
 def due_nodes(
     pool: Pool, seen: Mapping[str, float], nightly_sessions: int
 ) -> list[str]:
-    """The nodes to be measured in this session: of N that take jobs the N /
-    `nights` (rounded up) that were measured longest ago.
+    """The nodes to be measured in this session: of N usable nodes the
+    N / `nightly_sessions` (rounded up) that were measured longest ago.
 
-    So a node that is free every night waits `nights` sessions at the most. One
-    that is busy is left alone: its turn is the first night when it is free.
+    So a node that is always free waits at most `nightly_sessions` sessions. A
+    busy node is measured in the first session in which it is free.
 
     :param seen: `last_measured`
     """
@@ -341,14 +343,14 @@ def due_nodes(
 def late_nodes(
     pool: Pool, seen: Mapping[str, float], since: float
 ) -> list[str]:
-    """Nodes that take jobs and were not measured since then."""
+    """Usable nodes that were not measured since a time."""
     return sorted(n for n in pool.usable if seen.get(n, 0.0) < since)
 
 
 def node_groups(lacking: Collection[str], pool: Pool, width: int
            ) -> list[frozenset[str]]:
     """Sets of `width` free nodes that have all of `lacking` among them; the
-    last one is filled up. Empty: so many are not free."""
+    last one is filled up. Empty: too few are free."""
     rest = sorted(lacking)
     spare = sorted(pool.idle - set(rest))
     missing = -len(rest) % width
@@ -362,7 +364,7 @@ def node_groups(lacking: Collection[str], pool: Pool, width: int
 def options_for_nodes(
     names: Collection[str], some: Iterable[Pool]
 ) -> list[str]:
-    """Options of ReFrame that keep jobs to some nodes of pools."""
+    """Options of ReFrame that restrict jobs to some nodes of pools."""
     return _exclude({n for pool in some for n in (*pool.nodes, *pool.excluded)
                      } - set(names))
 
@@ -376,7 +378,7 @@ def options_without_nodes(
 
 
 def _exclude(unwanted: Collection[str]) -> list[str]:
-    # The last --exclude counts: it has what the site excludes, too.
+    # Only the last --exclude counts, so it repeats what the site excludes.
     if not unwanted:
         return []
     return ['-J', f'exclude={topology.fold(unwanted)}']

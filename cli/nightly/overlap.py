@@ -1,12 +1,11 @@
-"""One night at a time: who holds its lock, and what dead nightly sessions have
-left.
+"""The lock of nightly sessions, and the end of what killed ones left.
 
-The lock is one of the kernel, as the machine's (config/sessions/lock.py): it
-ends with the process that holds it. Beside it stands who that is, since when,
-and on which host. Everything that a night starts has the lock's path in its
-environment (MARK), and its jobs run in the stage folders that its sessions
-name (process.py): so what a night that was killed has left is found by what it
-is, whatever became of its parents.
+The lock is a lock of the kernel, as the machine's (config/sessions/lock.py):
+it ends with the process that holds it. The file names this process, its start
+and its host. All processes of a nightly session have the lock's path in their
+environment (MARK), and its jobs run in the stage folders of its sessions
+(process.py). So processes and jobs of a killed session are found without
+their parents.
 """
 from __future__ import annotations
 
@@ -25,29 +24,29 @@ from cli.session import process as session
 from cli.setup.venv import WORK, SetupError
 from config.sessions import lock
 
-#: Variable of all processes of a night: the path of its lock.
+#: Variable of all processes of a nightly session: the path of its lock.
 MARK = 'PLUMBLINE_NIGHTLY_SESSION'
-#: Seconds that a night has after SIGTERM: to cancel its jobs, to end what
-#: they left, and to write what it knows.
+#: Seconds that a nightly session has after SIGTERM: to cancel its jobs, to end
+#: what they left, and to write its summary.
 STOP_TIMEOUT = session.CANCEL_TIMEOUT + session.END_TIMEOUT + 55
 #: Seconds for Slurm to answer, and for cancelled jobs to be gone.
 ANSWER_TIMEOUT, GONE_TIMEOUT = 60, 120
 
 
 def place(site: str) -> Path:
-    """The file of the lock of a site's nights."""
+    """The lock file of a site's nightly sessions."""
     return WORK / 'nightly' / f'{site}.lock'
 
 
 @contextlib.contextmanager
 def hold_lock(path: Path, hours: float, note: Callable[[str], None],
           began: float) -> Iterator[None]:
-    """Holds the lock of a site's nightly sessions, for this one.
+    """Hold the lock of a site's nightly sessions.
 
-    :param hours: a night that is older than that hangs, and is ended
-    :param note: is told what was done about an older night
-    :param began: when this night began; seconds since 1970
-    :raises SetupError: another night runs, or the lock cannot be had
+    :param hours: age from which a session counts as hanging, and is ended
+    :param note: is called with a line on a session that was ended
+    :param began: start of this session; seconds since 1970
+    :raises SetupError: another session runs, or the lock cannot be taken
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
@@ -65,48 +64,48 @@ def hold_lock(path: Path, hours: float, note: Callable[[str], None],
 
 
 def started(pid: int) -> str:
-    """When a process started, in ticks since the machine's start: with its
-    pid it is one process for ever. '' where it is gone."""
+    """Start of a process in ticks since boot, which with the pid identifies
+    it for ever; '' if it does not exist."""
     return next(iter(processes.stat_of(pid)[19:20]), '')
 
 
 def _end_hanging_session(path: Path, holder: dict[str, Any], hours: float,
               note: Callable[[str], None]) -> None:
-    """Ends a night that hangs.
+    """End a nightly session that hangs.
 
-    :raises SetupError: it does not, or cannot be ended from here
+    :raises SetupError: it does not hang, or cannot be ended from here
     """
     if not holder:
         if _changes(path, holder):
             return
-        raise SetupError(f'{path} is held, and its holder does not say who '
-                         f'it is; see `fuser {path}`')
+        raise SetupError(f'{path} is locked by an unknown process; '
+                         f'`fuser {path}` prints its pid')
     age = time.time() - float(holder.get('began', time.time()))
-    who = f'{lock.holder(holder)}, for {age / 3600:.1f} h'
+    who = f'{lock.holder(holder)}, since {age / 3600:.1f} h'
     host = holder.get('host', '')
     if age < 3600 * hours:
-        raise SetupError(f'another night of this site runs: {who}. It is '
-                         f'left alone until it is {hours:g} h old (--hours)')
+        raise SetupError(f'another nightly session of this site runs: {who}. '
+                         f'It is ended when it is {hours:g} h old (--hours)')
     if host != socket.gethostname():
-        raise SetupError(f"last night's still runs on {host}, and can be "
-                         f'ended there alone: {who}; kill -9 '
-                         f'{holder.get("pid")} on {host}')
+        raise SetupError(f'the previous nightly session hangs on {host}: '
+                         f'{who}; end it there: kill -9 {holder.get("pid")}')
     pid = int(holder.get('pid', 0))
     if pid and started(pid) == holder.get('started', '?'):
-        note(f"last night's hung, and was ended: {who}")
+        note(f'the previous nightly session hung and was ended: {who}')
         if end([pid], [(signal.SIGTERM, STOP_TIMEOUT),
                        (signal.SIGKILL, session.END_TIMEOUT)]):
-            raise SetupError(f"last night's cannot be ended, not even with "
-                             f'kill -9: {who}; a file system may hang')
+            raise SetupError(f'the previous nightly session does not end, '
+                             f'even '
+                             f'with kill -9: {who}; a file system may hang')
     elif not _changes(path, holder):
-        # Held, but not by who wrote that: by what has inherited it.
-        raise SetupError(f'{path} is held by a process that is not the one '
-                         f'it names ({who}); see `fuser {path}`, and end it')
+        # The process that wrote its name is dead; a child inherited the lock.
+        raise SetupError(f'{path} is locked by another process than it names '
+                         f'({who}); find it with `fuser {path}`, and end it')
 
 
 def _changes(path: Path, holder: dict[str, Any]) -> bool:
-    """Whether another holder's name appears: it takes the lock first, and
-    writes its name then."""
+    """Whether another holder's name appears: a process writes its name after
+    it has taken the lock."""
     for _ in range(20):
         time.sleep(0.1)
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -120,10 +119,10 @@ def _changes(path: Path, holder: dict[str, Any]) -> bool:
 
 def end(pids: Iterable[int], asks: Sequence[tuple[int, float]]
         ) -> list[int]:
-    """Ends processes, ever more firmly.
+    """End processes by several signals, one after the other.
 
-    :param asks: (signal, seconds that they have then); 0: none, wait only
-    :returns: those that still run
+    :param asks: (signal, seconds to wait then); signal 0: wait only
+    :returns: the processes that still run
     """
     left = {pid: started(pid) for pid in pids}
     for number, seconds in asks:
@@ -141,7 +140,8 @@ def end(pids: Iterable[int], asks: Sequence[tuple[int, float]]
 
 
 def marked_pids(path: Path) -> set[int]:
-    """Processes of this machine that a night with this lock has started."""
+    """Processes of this machine that a nightly session with this lock started.
+    """
     mark = f'{MARK}={path}'.encode()
     pids = set()
     for about in Path('/proc').glob('[0-9]*/environ'):
@@ -153,19 +153,17 @@ def marked_pids(path: Path) -> set[int]:
 
 
 def end_leftovers(path: Path, note: Callable[[str], None]) -> None:
-    """Ends the processes that dead nightly sessions have left; the lock is
-    held."""
+    """End the processes that killed nightly sessions left; needs the lock."""
     left = {pid for pid in marked_pids(path) if processes.is_alive(pid)}
     if left:
-        note('a night that was killed had left processes, ended now: '
-             f'{len(left)}')
-        # ReFrame was told when its parent died, and cancels its jobs; more
-        # signals would disturb it there.
+        note(f'ended {len(left)} processes that a killed nightly session left')
+        # ReFrame got a signal when its parent died, and cancels its jobs;
+        # more signals would disturb it.
         stay = end(left, [(0, session.CANCEL_TIMEOUT),
                           (signal.SIGTERM, session.END_TIMEOUT),
                           (signal.SIGKILL, session.END_TIMEOUT)])
         if stay:
-            note(f'still running: pid {" ".join(map(str, stay))}')
+            note(f'processes that do not end: pid {" ".join(map(str, stay))}')
 
 
 def jobs_of(text: str, stages: Iterable[Path]) -> list[str]:
@@ -185,15 +183,14 @@ def jobs_of(text: str, stages: Iterable[Path]) -> list[str]:
 
 
 def cancel_orphans(site: str, note: Callable[[str], None]) -> None:
-    """Cancels the Slurm jobs that dead nightly sessions of a site have
-    left."""
+    """Cancel the Slurm jobs that killed nightly sessions of a site left."""
     stages = [one.stage for one in session.ended_nightly_sessions(site)]
     try:
         left = _jobs(stages)
         if not left:
             return
-        note('a night that was killed had left jobs of Slurm, cancelled '
-             f'now: {" ".join(left)}')
+        note('cancelled Slurm jobs that a killed nightly session left: '
+             f'{" ".join(left)}')
         _slurm_output(['scancel', *left])
         deadline = time.monotonic() + GONE_TIMEOUT
         while left := _jobs(stages):
@@ -203,7 +200,7 @@ def cancel_orphans(site: str, note: Callable[[str], None]) -> None:
             time.sleep(0.5)
     except (OSError, subprocess.SubprocessError) as err:
         reason = getattr(err, 'stderr', '') or str(err)
-        note('whether killed sessions have left jobs could not be asked: '
+        note('cannot list the Slurm jobs that killed nightly sessions left: '
              f'{" ".join(reason.split())}')
 
 

@@ -42,7 +42,7 @@ def where(one: Result, other: Result) -> str:
 
 
 def too_many(failed: int, cases: int) -> bool:
-    """Whether so many failed that no chance did it."""
+    """Whether too many failed for chance to be the cause."""
     return failed > MAXIMUM and failed > PART * cases
 
 
@@ -51,8 +51,8 @@ def plan(failed: Sequence[Result], pools: Mapping[str, Collection[str]]
     """The sessions that measure failures again.
 
     :param failed: results of single sessions
-    :param pools: partition of the site -> nodes that take its jobs; of
-        others nobody knows the nodes, or there is one only
+    :param pools: partition of the site -> nodes that take its jobs; without
+        partitions whose nodes are unknown, or that have one node
     """
     same: dict[frozenset[str], list[Result]] = {}
     other: dict[frozenset[str], list[Result]] = {}
@@ -62,7 +62,7 @@ def plan(failed: Sequence[Result], pools: Mapping[str, Collection[str]]
         if not one.nodes or not pool:
             anywhere += [one] * (one.measurements == 1)
             continue
-        # A node that is down by now can be compared with others alone.
+        # A node that is down now can only be compared with others.
         if one.measurements == 1 and one.nodes <= pool:
             same.setdefault(one.nodes, []).append(one)
         if len(pool - one.nodes) >= one.width:
@@ -86,11 +86,11 @@ def _elsewhere(other: Mapping[frozenset[str], list[Result]],
 
 def plan_suspects(suspects: Sequence[tuple[Result, int]],
                   pools: Mapping[str, Collection[str]]) -> list[Again]:
-    """The sessions that say whether what was worse in this session stays so.
+    """Sessions that show whether test cases that were worse once stay so.
 
-    On the same nodes, on others, and then wherever, until there are enough.
+    On the same nodes, on others, then on any, until they are enough.
 
-    :param suspects: with the number of runs that each needs
+    :param suspects: with the number of measurements that each needs
         (postprocess/regressions/judging.py)
     """
     sessions = plan([one for one, _ in suspects], pools)

@@ -1,8 +1,7 @@
-"""What a night says: one text, as a mail and for a webhook too.
+"""The summary of a nightly session: text, mail and data for a webhook.
 
-Files only. Who wants to send them does that with the site's own tools
-(`sendmail -t < FILE`, `curl --json @FILE URL`): no address, no password and
-no URL is known here.
+Only files are written; the site's own tools send them (`sendmail -t < FILE`,
+`curl --json @FILE URL`). So no address, password or URL is needed here.
 """
 from __future__ import annotations
 
@@ -22,36 +21,36 @@ from cli.nightly import reruns
 from config.version import VERSION
 from postprocess.results import Key, Result
 
-#: Lines of a kind; the rest is counted.
+#: Maximum of lines of a kind; the rest is counted.
 MAXIMUM = 20
 
 
 @dataclass
 class Nodes:
-    """What a night says of the nodes of a partition of Slurm."""
+    """The nodes of a Slurm partition in a nightly session."""
     #: Partition of Slurm; '' for its default one.
     pool: str
     usable: int
     measured: int
     #: Left out, with state and reason, in words.
     out: list[str] = field(default_factory=list)
-    #: Due in this session, and not measured for they were not free.
+    #: Due, but not measured because they were not free.
     busy: list[str] = field(default_factory=list)
-    #: Not measured for longer than they should wait.
+    #: Not measured for more than `max_node_age` sessions.
     late: list[str] = field(default_factory=list)
 
 
 @dataclass
 class Summary:
-    """A night, as far as it is known."""
+    """The results of a nightly session so far."""
     site: str
     #: Seconds since 1970.
     began: float
-    #: Nights in which each node is to be measured; 0: nobody asked for it.
+    #: Sessions within which each node is measured; 0: no such limit.
     max_node_age: int = 0
-    #: Its first session.
+    #: Identifier of its first session.
     nightly_session: str = ''
-    #: What the reader is to know besides, the most important first.
+    #: Further remarks, the most important first.
     notes: list[str] = field(default_factory=list)
     #: Test cases of its first session, and their names.
     cases: int = 0
@@ -62,25 +61,25 @@ class Summary:
     #: Cases without a reference.
     waiting: int = 0
     nodes: list[Nodes] = field(default_factory=list)
-    #: The verdict's own sentence.
+    #: The headline of the verdict.
     verdict: str = ''
     page: str = ''
-    #: Why there is nothing to judge; '': there is.
+    #: Why nothing was measured; '': something was.
     broken: str = ''
-    #: A case can never run within the site's budget.
+    #: Whether a test case can never run within the site's budget.
     never: bool = False
     #: What ended it early; '': nothing did.
     ended_by: str = ''
-    #: Exit code where nothing was judged.
+    #: Whether the session could not run because of a usage error.
     usage: bool = False
 
     def note(self, text: str) -> None:
-        """Adds what the reader is to know, and says it at once."""
+        """Add a remark, and print it at once."""
         print(f'plumb: {text}', flush=True)
         self.notes.append(text)
 
     def with_result(self, *names: str) -> list[Result]:
-        """The results that are one of these."""
+        """The test cases that have one of these results."""
         return [one for one in self.results if one.result in names]
 
     @property
@@ -90,7 +89,7 @@ class Summary:
 
     @property
     def word(self) -> str:
-        """The night in a word, the worst that is true of it."""
+        """The worst property of the session, in a word."""
         return ('not run' if self.broken else 'ended' if self.ended_by
                 else 'failed' if self.failed
                 else 'regressed' if self.regressions
@@ -107,15 +106,15 @@ class Summary:
 
     @property
     def headline(self) -> str:
-        """All of it in a sentence."""
+        """The summary in one sentence."""
         if self.broken:
             sentence = self.broken
         else:
             parts = [(len(self.failed), 'failed'),
                      (len(self.with_result('flaky')), 'flaky'),
-                     (len(self.regressions), 'worse by its history')]
+                     (len(self.regressions), 'worse than before')]
             sentence = ', '.join(f'{number} {what}' for number, what in parts
-                             if number) or 'nothing is worse'
+                             if number) or 'nothing is worse than before'
             sentence += (f'; {self.cases} test case{"s" * (self.cases != 1)} '
                      'to run')
             if self.ended_by:
@@ -123,19 +122,20 @@ class Summary:
         return f'{self.site}: {self.word.upper()}: {sentence}'
 
     def lines(self) -> list[str]:
-        """What people read, the worst first."""
+        """The lines of the summary, the worst first."""
         lines = [
-            f'Night {self.nightly_session} of {self.headline}'.replace(
+            f'Nightly session {self.nightly_session} of '
+            f'{self.headline}'.replace(
                 '  ', ' '
             )
         ]
         lines += [f'! {note}' for note in self.notes]
         lines += self._results('Failed:', self.failed)
-        lines += self._results('Flaky: failed once, and not when measured '
+        lines += self._results('Flaky: failed, and passed when measured '
                                'again:', self.with_result('flaky'))
         if self.regressions:
-            lines.append('Worse than it was, by its history (./plumb '
-                         'verdict):')
+            lines.append('Worse than before (./plumb verdict explains '
+                         'it):')
             lines += [f'  {text}' for one in self.regressions[:MAXIMUM]
                       for text in one]
             lines += _more(len(self.regressions))
@@ -191,7 +191,8 @@ class Summary:
         lines = [title] if some else []
         for one in some[:MAXIMUM]:
             first = next(s for s in one.sessions if s.failed)
-            why = ('a known fault is gone: remove it from the reference file'
+            why = ('a known fault no longer occurs: remove $xfail from the '
+                   'reference file'
                    if one.result == 'xpass' else first.reason or first.guard
                    or 'out of tolerance')
             lines.append(
@@ -201,8 +202,9 @@ class Summary:
             if text := describe_reruns(one):
                 lines.append(f'    measured again: {text}')
             if one.suspects:
-                lines.append(f'    look at {" ".join(sorted(one.suspects))}: '
-                             'it failed there, and not elsewhere')
+                lines.append(f'    check {" ".join(sorted(one.suspects))}: '
+                             f'the '
+                             'test case failed only there')
         return lines + _more(len(some))
 
     def _name(self, one: Result) -> str:
@@ -233,9 +235,9 @@ class Summary:
 
     def write(self, mail: Path | None, webhook: Path | None, to: str = ''
               ) -> None:
-        """Writes the files; none of them is ever half there.
+        """Write the files, each as a whole or not at all.
 
-        :raises OSError: one cannot be written
+        :raises OSError: a file cannot be written
         """
         from postprocess.files import write_all
         for path, made in ((mail, lambda: self.mail(to)),
@@ -254,13 +256,13 @@ def again(one: Result) -> list[tuple[str, Result]]:
 
 
 def describe_reruns(one: Result) -> str:
-    """How the sessions of a nightly session ended, in words."""
+    """The results of the reruns of a test case, in words."""
     endings = [f'{"failed again" if other.failed else "passed"} on {where}'
             + (f' ({" ".join(sorted(other.nodes))})' if other.nodes else '')
             for where, other in again(one)]
     if one.sessions[0].measurements > 1:
         endings.insert(
-            0, f'failed in each of {one.sessions[0].measurements} tries'
+            0, f'failed in each of {one.sessions[0].measurements} measurements'
         )
     return ', '.join(endings)
 
@@ -269,13 +271,13 @@ def _nodes(one: Nodes, cover: int) -> list[str]:
     where = f'of partition {one.pool}' if one.pool else ''
     lines = [' '.join(filter(None, [
         f'Nodes: {one.measured} of {one.usable} that take jobs', where,
-        'were measured in this session']))]
+        'were measured']))]
     if one.out:
         lines.append(f'  left out: {_some(one.out)}')
     if one.busy:
-        lines.append(f'  due, and not free: {_some(one.busy)}')
+        lines.append(f'  due, but not free: {_some(one.busy)}')
     if one.late:
-        lines.append(f'  not measured for more than {cover} sessions: '
+        lines.append(f'  not measured in the last {cover} sessions: '
                      f'{_some(one.late)}')
     return lines
 

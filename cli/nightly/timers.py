@@ -1,8 +1,7 @@
-"""What starts a night: a systemd service and timer, cron, or GitLab.
+"""Timers of nightly sessions: systemd service and timer, cron, GitLab.
 
-Texts only, for the checkout, the site and the options that they are asked
-for; who wants one puts it where it belongs. No file of the repository
-could name the checkout.
+Only texts are printed, for this checkout, site and options; the user installs
+them. No file of the repository could name the checkout.
 """
 from __future__ import annotations
 
@@ -15,12 +14,12 @@ import yaml
 from cli.nightly.overlap import STOP_TIMEOUT
 from cli.setup.venv import ROOT, WORK
 
-#: When it starts: after midnight (UTC), so that a night is one date.
+#: Start: after midnight (UTC), so that a nightly session has one date.
 HOUR, MINUTE = 1, 30
 
 
 def words(args: argparse.Namespace) -> list[str]:
-    """The command of a night with the options of this one."""
+    """The command of a nightly session with these options."""
     command = ['./plumb', 'nightly', '--site', _site(args.site)]
     for name, default in DEFAULTS.items():
         value = getattr(args, name)
@@ -35,13 +34,14 @@ def words(args: argparse.Namespace) -> list[str]:
     return command + (['--', *args.reframe] if args.reframe else [])
 
 
-#: Options of a night that need not be said.
+#: Options that may be left out, with their defaults.
 DEFAULTS = {'mode': 'nightly', 'max_node_age': 14, 'hours': 20.0,
             'keep_sessions': 5, 'mail': None, 'to': '', 'webhook': None}
 
 
 def _site(text: str) -> str:
-    """A site's name; a path becomes absolute, for others start there."""
+    """A site's name; a path becomes absolute, because the timer starts in
+    another folder."""
     inside = (ROOT / 'site-configs' / text).is_dir()
     return text if inside else str(Path(text).absolute())
 
@@ -62,16 +62,16 @@ def service(args: argparse.Namespace) -> str:
 #   systemctl --user enable --now {name}.timer
 #   loginctl enable-linger            (also while nobody is logged in)
 [Unit]
-Description=Plumbline measures every night (site {_percent(
+Description=Plumbline nightly session (site {_percent(
         Path(args.site).name)})
 
 [Service]
 Type=oneshot
 WorkingDirectory={_percent(str(ROOT))}
 ExecStart={command}
-# A night ends itself after its hours; this is for one that cannot.
+# A nightly session ends itself after --hours; this ends one that hangs.
 TimeoutStartSec={round(args.hours * 3600 + 2 * STOP_TIMEOUT)}
-# plumb cancels its jobs, and ends what they left; the rest is killed then.
+# plumb cancels its jobs and ends their processes; then the rest is killed.
 KillMode=mixed
 TimeoutStopSec={round(STOP_TIMEOUT)}
 '''
@@ -82,12 +82,12 @@ def timer(args: argparse.Namespace) -> str:
     return f'''\
 # ~/.config/systemd/user/{name_of(args)}.timer
 [Unit]
-Description=Plumbline measures every night (site {_percent(
+Description=Plumbline nightly session (site {_percent(
         Path(args.site).name)})
 
 [Timer]
-# A night is one date (UTC). No Persistent=true: a night that was missed would
-# be measured by day, beside everybody's work.
+# A session has one date (UTC). No Persistent=true: a session that was missed
+# would run by day, beside the users' jobs.
 OnCalendar=*-*-* {HOUR:02}:{MINUTE:02}:00 UTC
 
 [Install]
@@ -110,16 +110,16 @@ def _unit_word(word: str) -> str:
 def cron(args: argparse.Namespace) -> str:
     """A line for `crontab -e`."""
     folder = shlex.quote(str(WORK / 'nightly'))
-    # A log for each day of the week: a night that is refused, because last
-    # night's still runs, must not empty the log of that one.
+    # One log per day of the week: a session that is refused because the
+    # previous one still runs must not overwrite its log.
     log = f'{folder}/{shlex.quote(Path(args.site).name)}-$(date +%a).log'
     command = (f'cd {shlex.quote(str(ROOT))} && mkdir -p {folder} && '
                f'log={log} && {{ {shlex.join(words(args))} >"$log" 2>&1 '
                '|| tail -n 60 "$log"; }')
     # cron reads a % as the end of the line.
-    return ('# crontab -e: cron mails what is printed, which is the end of '
-            'the log of a night\n# that is not good. The time is local; best '
-            'is one after midnight in UTC.\n'
+    return ('# crontab -e: if a nightly session is not good, cron mails the '
+            'end of its log.\n# The time is local; choose one after '
+            'midnight in UTC.\n'
             f'{MINUTE} {HOUR} * * * ' + command.replace('%', r'\%') + '\n')
 
 
@@ -135,7 +135,7 @@ def gitlab(args: argparse.Namespace) -> str:
         'interruptible': False,
         'resource_group': name_of(args),
         'script': [
-            # The runner empties its checkout; a history outlives it.
+            # The runner empties its checkout; the records must outlive it.
             'export PLUMBLINE_WORK="${PLUMBLINE_WORK:-$HOME/plumbline/work}"',
             'export PLUMBLINE_PERFLOGS="${PLUMBLINE_PERFLOGS:-'
             '$HOME/plumbline/perflogs}"',

@@ -96,7 +96,7 @@ def rows(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
                 guard, why(case) or (one.reason if one else '')) or guard
             if text and one and one.measurements > 1 and (
                     guard not in reasons.NOT_RUN):
-                text += f' (in each of {one.measurements} tries)'
+                text += f' (in each of {one.measurements} measurements)'
             rows_by_key[key] = Row(
                 name, one.result if one else 'not_run', text
             )

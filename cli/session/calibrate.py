@@ -1,9 +1,9 @@
-"""plumb references calibrate: rounds until there is enough to judge by.
+"""plumb references calibrate: rounds until the tolerances are narrow enough.
 
-A round is a session of ReFrame with the cases that are not there yet, so that
-the runs of a case are spread over the time, and never stand in a row. How far
-a case is, progress.py says from the perflogs, which are all that
-is kept from one round, or one `calibrate`, to the next.
+A round is a session of ReFrame with the test cases that are not ready yet. So
+the measurements of a test case are spread over the time. progress.py computes
+the progress from the perflogs; nothing else is kept from one round, or one
+`calibrate`, to the next.
 """
 from __future__ import annotations
 
@@ -34,36 +34,39 @@ if TYPE_CHECKING:
 
     from postprocess.perflogs.plans import Plan
 
-#: A case that has failed, or never been fit to judge, in so many rounds in a
-#: row is left out of those that follow.
+#: A test case that failed, or was inconclusive, in so many rounds in a row is
+#: left out of the next rounds.
 ROUNDS = 3
-#: A case shows a speed if at least this part of its runs was at it.
+#: Minimum fraction of the sessions of a test case at a CPU speed class that
+#: counts.
 SHOWN = 0.25
 
 
 class Standing(NamedTuple):
-    """How far a case is."""
-    #: At each speed that the machine shows.
+    """The progress of a test case."""
+    #: Per CPU speed class.
     speeds: Sequence[Progress] = ()
 
     @property
     def needs(self) -> int:
-        """Runs that are still needed, at the speed that needs most."""
+        """Sessions still needed, at the speed class that needs most."""
         return max(map(_needs, self.speeds), default=1)
 
     @property
     def hopeless(self) -> list[Progress]:
-        """Those that no number of runs would bring there."""
+        """Speed classes whose tolerances no number of sessions would
+        narrow."""
         return [one for one in self.speeds if one.needs is None]
 
     def __str__(self) -> str:
         return (
-            '; '.join(map(_describe, self.speeds)) or 'no run fit to judge yet'
+            '; '.join(map(_describe, self.speeds)) or 'no conclusive session '
+                                                      'yet'
         )
 
 
 def _needs(one: Progress) -> int:
-    """More runs for what runs can help, whatever no number of them would."""
+    """Sessions needed for the metrics that more sessions can help."""
     never = [metric for metric, needs in one.needs_of.items()
              if needs is None]
     if one.needs is None and not never:
@@ -79,25 +82,25 @@ def _describe(one: Progress) -> str:
     )
     text = (
         f'{one.speed}: {_runs(one.runs)}, {below} of {len(one.tolerances)} '
-        'tolerances below the cap'
+        'tolerances within the max tolerance'
     )
     if needs := _needs(one):
         text += f', needs about {_runs(needs, "more ")}'
     if one.needs is None:
         never = ', '.join(metric for metric, needs in one.needs_of.items()
                           if needs is None)
-        text += (', no number of runs would do'
+        text += (', more sessions would not help'
                  + (f' for {never}' if never else ''))
     return text
 
 
 def _runs(number: int, more: str = '') -> str:
-    return f'{number} {more}run' + 's' * (number != 1)
+    return f'{number} {more}session' + 's' * (number != 1)
 
 
 def standings(plan: Plan, frame: pd.DataFrame, ahead: list[Progress]
               ) -> dict[Key, Standing]:
-    """How far each case of a plan is, by all records of its system.
+    """The progress of each test case of a plan, by the records of its system.
 
     :param ahead: `progress` of the records
     """
@@ -108,7 +111,7 @@ def standings(plan: Plan, frame: pd.DataFrame, ahead: list[Progress]
             rows.setdefault((
                 one.family, one.check, one.partition, one.environ,
                 one.source, one.params), []).append(one)
-    # Where versions are apart: the one that runs now.
+    # If versions have separate references: only the current version.
     good = frame[frame['guard'] == ''].drop_duplicates(
         ['partition', 'environ', 'case'], keep='last')
     versions = {(str(row.partition), str(row.environ), str(row.case)):
@@ -127,7 +130,7 @@ def standings(plan: Plan, frame: pd.DataFrame, ahead: list[Progress]
 
 
 class Calibration:
-    """The cases of a mode, and what the rounds so far have made of them."""
+    """The test cases of a mode, and their progress."""
 
     def __init__(self, work: commands.Work, minutes: float,
                  interval: float) -> None:
@@ -142,27 +145,28 @@ class Calibration:
         self.names: dict[Key, str] = {}
         self.families: set[str] = set()
         self.standing: dict[Key, Standing] = {}
-        #: Rounds in a row that left nothing to calibrate from.
+        #: Rounds in a row without a usable measurement.
         self.barren: Counter[Key] = Counter()
         #: Why the last round of a case failed.
         self.failed: dict[Key, str] = {}
 
     @property
     def left_out(self) -> set[Key]:
-        """Those that are not tried again."""
+        """Test cases that are not measured again."""
         return {key for key, number in self.barren.items()
                 if number >= ROUNDS}
 
     @property
     def missing(self) -> list[Key]:
-        """Those that are run again."""
+        """Test cases that are not ready, and are measured again."""
         return [key for key, standing in self.standing.items()
                 if standing.needs and key not in self.left_out]
 
     def calibrate(self) -> int:
-        """All rounds; 0, or the exit code of one without cases.
+        """Run all rounds; return 0, or the exit code of one without test
+        cases.
 
-        :raises KeyboardInterrupt: a signal has ended it
+        :raises KeyboardInterrupt: a signal ended a round
         """
         while True:
             began = time.monotonic()
@@ -179,15 +183,16 @@ class Calibration:
             now = time.monotonic()
             pause = max(began + self.interval - now, 0.0)
             if now + pause + took > self.end:
-                print('\nThe time is over: another round of '
-                      f'{took:.0f} s would not end in it.')
+                print('\nStopped: another round of '
+                      f'{took:.0f} s would exceed --minutes.')
                 return 0
             if pause:
                 say(f'the next round begins in {pause:.0f} s')
                 time.sleep(pause)
 
     def round(self) -> commands.Ended:
-        """One session: first of all cases, then of those not there yet."""
+        """Run a session: first all test cases, later those that are not
+        ready."""
         self.rounds += 1
         if self.rounds == 1:
             return commands.measure(self.work, '-r')
@@ -196,7 +201,7 @@ class Calibration:
         return commands.measure(self.work, '-r', '-q', only=self.missing)
 
     def read_results(self, ended: commands.Ended) -> None:
-        """Reads what the perflogs say after a round."""
+        """Read the records after a round."""
         plan = ended.plan
         assert plan is not None
         frame, faults = perflogs.read(self.work.perflogs, on_error='collect')
@@ -214,13 +219,13 @@ class Calibration:
             self.failed.pop(key, None)
             if one is None or one.failed:
                 self.failed[key] = rows[key].text
-            # What lacks a reference has values to make it from.
+            # A test case that lacks a reference does have values.
             barren = (key in self.failed and not (
                 one and one.guard == 'reference') or not now[key].speeds)
             self.barren[key] = self.barren[key] + 1 if barren else 0
 
     def show(self, took: float) -> None:
-        """How far each case is; a line for each that is not there."""
+        """Print the progress, one line per test case that is not ready."""
         now = time.monotonic()
         missing = self.missing
         print()
@@ -239,35 +244,35 @@ class Calibration:
         print(text, flush=True)
 
     def conclude(self) -> int:
-        """What is not there, and why; the exit code."""
+        """Print why test cases are not ready; return the exit code."""
         for key in sorted(self.standing, key=lambda k: self.names[k]):
             name, standing = self.names[key], self.standing[key]
             for one in standing.hopeless:
                 wide = ', '.join(metric for metric, needs in
                                  one.needs_of.items() if needs is None)
-                print(f'{name} at speed {one.speed}: no number of runs would '
-                      f'bring {wide or "its metrics"} below the cap: '
-                      'no_reference')
+                print(f'{name} at CPU speed class {one.speed}: no_reference, '
+                      f'because more sessions would not bring '
+                      f'{wide or "its values"} within the max tolerance')
             if key in self.failed:
                 tried = (f'left out, failed in {ROUNDS} rounds in a row'
                          if key in self.left_out else 'failed in its last '
                          'round')
                 print(f'{name}: {tried}: {self.failed[key]}')
             elif key in self.left_out:
-                print(f'{name}: left out, in {ROUNDS} rounds no run was fit '
-                      'to judge; ./plumb run tells why')
+                print(f'{name}: left out, inconclusive in {ROUNDS} rounds; '
+                      './plumb run prints the reason')
         return 1 if self.failed else 0
 
 
 def _cases(number: int) -> str:
-    return f'{number} case' + 's' * (number != 1)
+    return f'{number} test case' + 's' * (number != 1)
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP do what ^C does.
+    """Handle SIGTERM and SIGHUP like ^C.
 
-    :raises KeyboardInterrupt: one of them came, or ^C
+    :raises KeyboardInterrupt: one of these signals came
     """
     def stop(number: int, frame: Any) -> NoReturn:
         raise KeyboardInterrupt
@@ -286,14 +291,14 @@ def interruptible() -> Iterator[None]:
 
 
 def calibrate(args: argparse.Namespace) -> int:
-    """The command."""
+    """Run `plumb references calibrate`; return the exit code."""
     if args.minutes <= 0:
         raise SetupError(f'--minutes is {args.minutes:g}; it must be more '
                          'than 0')
     action = account.other_action(args.reframe)
     if action:
-        raise SetupError(f'{action} measures nothing, so there is nothing '
-                         'to calibrate from; ./plumb run hands it on')
+        raise SetupError(f'{action} measures nothing, so calibration cannot '
+                         'use it; use ./plumb run with this option')
     with commands.prepare(args) as work:
         try:
             with interruptible():
@@ -316,7 +321,8 @@ def _calibrate_and_propose(
     code = max(calibration.conclude(),
                _propose(args, work, calibration.families))
     page, _ = commands.write_page(work.perflogs)
-    print(f'Page: {page}' if page else 'No page: see the error above')
+    print(f'Page: {page}' if page else 'No page was written: see the error '
+                                       'above')
     print('Next: ./plumb run' if args.accept else
           'Next: ./plumb references accept, if the proposed references are '
           'right; then ./plumb run')

@@ -56,14 +56,14 @@ def site_folder(name: str) -> Path:
     if not (path / 'system.py').is_file():
         near = difflib.get_close_matches(name, known, 1, 0.4)
         hint = f'did you mean {near[0]}? ' if near else ''
-        raise SetupError(f'unknown site {name!r}: {hint}there are '
-                         f'{", ".join(known)}, or give the path of a folder '
-                         'with a system.py')
+        raise SetupError(f'unknown site {name!r}; {hint}known sites: '
+                         f'{", ".join(known)}; or give the path of a folder '
+                         'that has a system.py')
     return path
 
 
 def environment(site: str) -> dict[str, str]:
-    """What plain reframe needs to run the suite on a site.
+    """Variables that plain ReFrame needs to run the suite on a site.
 
     :raises SetupError: unknown or broken site.
     """
@@ -111,9 +111,9 @@ def references_of(folder: Path) -> Path:
 
 
 def load_site(path: Path) -> dict[str, Any]:
-    """The site's configuration, every name in it checked.
+    """Load a site's configuration, and check every name in it.
 
-    :raises SetupError: the file cannot be run, or uses an unknown name.
+    :raises SetupError: the file cannot be run, or has an unknown name
     """
     from checks.core.features import GlossaryError, check_site
     try:
@@ -131,9 +131,9 @@ def load_site(path: Path) -> dict[str, Any]:
 
 
 def check_references(folder: Path) -> None:
-    """Every reference file of the site can be read.
+    """Check that every reference file of the site can be read.
 
-    :raises SetupError: one cannot; once, and not once a case.
+    :raises SetupError: a file cannot; reported once, not per test case
     """
     from checks.core import references
     for path in accepted(folder):
@@ -161,14 +161,14 @@ def env(args: argparse.Namespace) -> int:
 class Work(NamedTuple):
     """A site that is set up, and this machine's lock where there is one."""
     system: dict[str, Any]
-    #: What ReFrame is to know of the site.
+    #: Variables of ReFrame for the site.
     variables: dict[str, str]
     #: Options of ReFrame: the mode, and those that the user gave.
     options: list[str]
-    #: Nothing is judged but by limits and vendor profile.
+    #: Whether only limits and vendor profile can fail a value.
     bringup: bool
     locks: list[int]
-    #: That its sessions belong to.
+    #: The nightly session that its sessions belong to.
     nightly_session: session.NightlySession | None = None
 
     @property
@@ -181,7 +181,7 @@ class Ended(NamedTuple):
     code: int
     #: Name of the signal that ended it, or ''.
     ended_by: str
-    #: None: no case began.
+    #: None: no test case began.
     plan: plans.Plan | None
     #: Of ReFrame's report (`_cases`).
     cases: list[dict[str, Any]]
@@ -198,7 +198,7 @@ def prepare(args: argparse.Namespace) -> Iterator[Work]:
     if args.mode not in MODES:
         near = difflib.get_close_matches(args.mode, MODES, 1, 0.4)
         hint = f' did you mean {near[0]}?' if near else ''
-        raise SetupError(f'unknown mode {args.mode!r}:{hint} there are '
+        raise SetupError(f'unknown mode {args.mode!r};{hint} modes: '
                          f'{", ".join(MODES)}')
     for word in args.reframe:
         if re.match(r'(-S|--setvar=)?(\w+\.)?bringup=', word):
@@ -209,7 +209,7 @@ def prepare(args: argparse.Namespace) -> Iterator[Work]:
     system = load_site(folder / 'system.py')['systems'][0]
     with contextlib.ExitStack() as stack:
         locks = []
-        # One run at a time, where nothing else sees to it.
+        # Without a scheduler, only one session at a time may measure.
         if _is_unscheduled(system):
             try:
                 locks = [stack.enter_context(lock.held(
@@ -229,17 +229,17 @@ def prepare(args: argparse.Namespace) -> Iterator[Work]:
 
 
 def _is_unscheduled(system: dict[str, Any]) -> bool:
-    """Whether no scheduler parts the runs of a site."""
+    """Whether no scheduler separates the sessions of a site."""
     return all(part['scheduler'] == 'local' for part in system['partitions'])
 
 
 def measure(work: Work, *options: str,
              only: Collection[Key] | None = None,
              variables: Mapping[str, str] | None = None) -> Ended:
-    """One session of ReFrame, with an option that is its action.
+    """Run one session of ReFrame; one of the options is its action.
 
-    :param only: test cases that it is restricted to; None: all of the mode
-    :raises SetupError: it would measure, and the clock is wrong
+    :param only: the only test cases to run; None: all of the mode
+    :raises SetupError: it would measure, but the clock is wrong
     """
     from cli.session import account
     if '-r' in options and (why := clock.behind(
@@ -266,16 +266,16 @@ def measure(work: Work, *options: str,
 
 
 def report_zero_cases(ended: Ended) -> int:
-    """Says why a session without a plan is an error; the exit code."""
-    print(f'plumb: ended by {ended.ended_by} before any case began'
+    """Print why a session without a plan is an error; return the exit code."""
+    print(f'plumb: ended by {ended.ended_by} before any test case began'
           if ended.ended_by else
-          'plumb: zero cases ran: nothing was measured. The lines above say '
-          'why', file=sys.stderr)
+          'plumb: no test case ran, so nothing was measured; the lines above '
+          'give the reason', file=sys.stderr)
     return 2 if ended.code == 2 else 1      # 2: ReFrame's own usage error
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs a mode, then the table, the report and an honest exit code."""
+    """Run a mode, print the table, write the page; return the exit code."""
     from cli.session import account, ordering
     from postprocess.results import FAILED
     start = time.monotonic()
@@ -300,44 +300,45 @@ def run(args: argparse.Namespace) -> int:
                         made.ahead).values()
     _print_table([*rows, *account.builds(ended.cases)])
     failed = [one for one in rows if one.result in FAILED]
-    print(f'\n{len(rows)} cases, {len(failed)} failed, '
-          f'{time.monotonic() - start:.0f} s in all')
+    print(f'\n{len(rows)} test cases, {len(failed)} failed, '
+          f'{time.monotonic() - start:.0f} s in total')
     if ended.ended_by:
-        print(f'Ended by {ended.ended_by}: test cases that did not end have '
-              'failed.')
+        print(f'Ended by {ended.ended_by}: test cases that did not finish '
+              'have failed.')
     if work.bringup:
-        print('Bring-up: only limits judged, and a vendor profile where '
-              'there is one')
+        print('Bring-up: only limits, and the vendor profile of the site, can '
+              'fail a value')
     waiting = sum(one.waits for one in rows)
     if waiting:
-        print(f'{waiting} of the cases have no reference: ./plumb '
-              'references calibrate')
+        print(f'{waiting} of the test cases have no reference; add them: '
+              './plumb references calibrate')
     worse = _print_regressions(made.verdict, ended.plan)
-    print(f'Page: {page}' if page else 'No page: see the error above')
+    print(f'Page: {page}' if page else 'No page was written: see the error '
+                                       'above')
     return 1 if (ended.code or failed or not page or ended.ended_by
                  or worse) else 0
 
 
 def _print_regressions(verdict: Verdict | None, plan: plans.Plan) -> bool:
-    """Tells what is worse than it was, of the cases of a session; whether
-    there is anything."""
+    """Print the regressions among the test cases of a session; return
+    whether there are any."""
     from postprocess.regressions import telling
     if verdict is None:
         return False
     lines = regressions_of(verdict, plan)
     if lines:
-        print('\nWorse than it was, by its history (./plumb verdict):')
+        print('\nWorse than before (./plumb verdict explains it):')
     for line in lines:
         print(*(f'  {text}' for text in telling.regression(line)), sep='\n')
     if verdict.rerun:
-        print(f'{len(verdict.rerun)} of the cases were worse for one night: '
-              './plumb run $(./plumb verdict --print-rerun-options) tells at '
-              'once')
+        print(f'{len(verdict.rerun)} test cases were worse in one session; '
+              'measure them again: ./plumb run $(./plumb verdict '
+              '--print-rerun-options)')
     return bool(lines)
 
 
 def regressions_of(verdict: Verdict, plan: plans.Plan) -> list[Regression]:
-    """What is worse than it was, of the cases of a session."""
+    """The regressions among the test cases of a session."""
     keys = {(case['partition'], case['environ'], case['case'])
             for case in plan.cases}
     return [line for line in verdict.regressions if any(
@@ -367,8 +368,8 @@ def _print_table(rows: Collection[Row]) -> None:
 
 
 def write_page(perflogs: str) -> tuple[str | None, Any]:
-    """Writes the page; its path (None where that failed), and what it was
-    made from (report.Written)."""
+    """Write the page; return its path (None if that failed), and the data of
+    the page (report.Written)."""
     from postprocess.report import build as page
     folder = _report_folder()
     made = page.write(perflogs, Path(folder), references_folder())
@@ -376,7 +377,7 @@ def write_page(perflogs: str) -> tuple[str | None, Any]:
 
 
 def _with_defaults(words: list[str], **defaults: str) -> list[str]:
-    """A command line with options that the user did not give."""
+    """Add defaults for options that the user did not give."""
     given = {w.partition('=')[0] for w in words}
     return words + [word for name, value in defaults.items()
                     if f'--{name}' not in given
@@ -392,7 +393,7 @@ def _report_folder() -> str:
 
 
 def references(args: argparse.Namespace) -> int:
-    """Hands over to postprocess: propose or accept, with the site's places as
+    """Run `references propose` or `accept` with the folders of the site as
     defaults."""
     from postprocess.references import proposal as module
     words: list[str] = args.rest
@@ -438,12 +439,12 @@ def compare(args: argparse.Namespace) -> int:
 
 
 def references_folder() -> str:
-    """Where what belongs to this machine alone is kept."""
+    """Folder of the references of this machine."""
     return os.environ.get('RFM_REFERENCE_PREFIX') or str(WORK / 'references')
 
 
 def plot(args: argparse.Namespace) -> int:
-    """The same for people's own figures."""
+    """Run `plumb plot` with the usual folder as default."""
     from postprocess.report import plot as module
     if {'-h', '--help'} & set(args.rest):
         return module.main(args.rest)

@@ -108,10 +108,10 @@ def describe_left(plan: Plan) -> tuple[list[str], bool]:
     for name in dict.fromkeys(one.case['partition'] for one in turns):
         rows = [one for one in turns if one.case['partition'] == name]
         lines.append(
-            f'Left to other sessions: {len(rows)} '
-            f'case{"s" * (len(rows) > 1)} of {name}, '
-            f'{sum(one.hours for one in rows):.3g} node-hours beyond its '
-            f'{rows[0].budget:g} a session; each has its turn within '
+            f'Left to later sessions: {len(rows)} test '
+            f'case{"s" * (len(rows) > 1)} of {name} with '
+            f'{sum(one.hours for one in rows):.3g} node-hours (budget per '
+            f'session: {rows[0].budget:g}); all run within '
             f'{rows[0].nightly_sessions} sessions')
         # Who has waited longest first.
         rows.sort(key=lambda one: one.last)
@@ -123,12 +123,13 @@ def describe_left(plan: Plan) -> tuple[list[str], bool]:
 
 def describe_never(one: Left) -> str:
     """What to do about a case that needs more than a session has."""
-    how = ('raise nightly_budget in system.py, or leave the case out with -x'
+    how = ('raise nightly_budget in system.py, or exclude the test case with '
+           '-x'
            if one.by == 'time' else
-           'that is by its time limit, for it has not run yet: run it once '
-           'in another mode (./plumb run --mode full -n /'
-           f'{one.case["case"]}), and its own time counts from then on; or '
-           'raise nightly_budget in system.py')
-    return (f'error: {one.name} needs {one.hours:.3g} node-hours, and '
-            f'{one.case["partition"]} has {one.budget:g} a session: it can '
-            f'never run in mode {NIGHTLY}; {how}')
+           'this is its time limit, because it has not run yet; run it once '
+           '(./plumb run --mode full -n /'
+           f'{one.case["case"]}), or raise nightly_budget in system.py')
+    return (f'error: {one.name} needs {one.hours:.3g} node-hours, but '
+            f'{one.case["partition"]} has {one.budget:g} per session: it '
+            f'never '
+            f'runs in mode {NIGHTLY}; {how}')

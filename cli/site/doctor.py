@@ -1,8 +1,8 @@
-"""plumb doctor: what would run on a site from here, what not, and why.
+"""plumb doctor: which test cases of a site can run from here, and why not.
 
-Three questions, each answered by a function of its own: would the cases of a
-partition and environment start (`obstacles`); why has a family none
-(`why_none`); what does a mode cost (`cost`).
+Three functions answer three questions: would the test cases of a partition and
+environment start (`obstacles`); why does a family have none (`why_none`); what
+does a mode cost (`cost`).
 """
 from __future__ import annotations
 
@@ -77,10 +77,11 @@ def doctor(args: argparse.Namespace) -> int:
         console.show([
             *family_rows(rows, blocked), *part_rows(family, configuration),
             ('references', f'{prefix / family}.yaml'
-             + ('' if there else f': none yet: {calibrate}'))], indent=2)
-    print('\nA mode as a whole (cases, as `plumb site check` counts: of a '
-          'check on a partition\nin an environment; checks as `reframe -l`); '
-          'node-hours without builds and queues')
+             + ('' if there else f': no references yet; add them: '
+                                 f'{calibrate}'))], indent=2)
+    print('\nCost per mode: test cases (as in `plumb site check`), checks (as '
+          'in '
+          '`reframe -l`),\nand node-hours without builds and queues')
     console.show([(f'--mode {mode}', cost(
         [c for c in answer['cases'] if mode in c['modes']], seen,
         answer['settings'].get(mode, {}))) for mode in MODES], indent=2)
@@ -112,8 +113,8 @@ def machine(folder: Path, path: str) -> None:
     console.show([
         ('site', folder),
         ('python', f'{sys.version.split()[0]} ({sys.executable})'),
-        ('compiler', cc or 'none: install gcc or load a module'),
-        ('spack', spack or 'none (only Spack stacks need it)')])
+        ('compiler', cc or 'not found: install gcc, or load a module'),
+        ('spack', spack or 'not found (only Spack stacks need it)')])
 
 
 def environments(configuration: Mapping[str, Any]) -> None:
@@ -142,8 +143,9 @@ def stores() -> None:
                               'own load generator'))
     missing = WORK / 'stores' / 'missing'
     if missing.is_file():
-        print(f'no store from wheels: {missing.read_text().strip()}; to try '
-              f'again, remove {missing.parent}')
+        print(f'no store was installed from wheels: '
+              f'{missing.read_text().strip()}; '
+              f'to retry, remove {missing.parent}')
 
 
 def places(configuration: Mapping[str, Any]) -> None:
@@ -191,12 +193,12 @@ def partition_fault(part: Mapping[str, Any], path: str) -> str:
     """Why no job of a partition would start from here; empty: it would."""
     command = SUBMIT.get(part['scheduler'], '')
     if command and not shutil.which(command, path=path):
-        return (f'no {command} here: partition {part["name"]} takes jobs of '
-                f'{part["scheduler"]}; run it on a login node of the site')
+        return (f'{command} not found: partition {part["name"]} has the '
+                f'scheduler {part["scheduler"]}; use a login node of the site')
     launcher = part['launcher']
     if (part['scheduler'] == 'local' and launcher != 'local'
             and not shutil.which(launcher, path=path)):
-        return f'no {launcher} here: load an MPI, or put it on PATH'
+        return f'{launcher} not found: load an MPI, or add it to PATH'
     return ''
 
 
@@ -213,17 +215,17 @@ def environ_fault(env: Mapping[str, Any], path: str, folder: Path) -> str:
     if env.get('modules'):
         if not {'LMOD_CMD', 'MODULESHOME', 'MODULES_CMD'} & set(os.environ):
             return (f'{label} loads {" ".join(map(str, env["modules"]))}, '
-                    'and there is no modules system here')
+                    'but no modules system is available')
         return ''               # what they bring is known once loaded
     for family, origin in extras.get('programs', {}).items():
         prefix = origin.get('prefix')
         if prefix and not Path(prefix).is_dir():
-            return f'{label}: {family}: no folder {prefix} here'
+            return f'{label}: {family}: folder {prefix} does not exist'
         compiler = env.get('cc') or 'cc'
         if origin['source'] == 'embedded' and not shutil.which(
                 compiler, path=path):
-            return (f'{label} builds its programs with {compiler}, which is '
-                    'not here: load a module, or put it on PATH')
+            return (f'{label} builds its programs with {compiler}, which '
+                    'is not found: load a module, or add it to PATH')
     return ''
 
 
@@ -236,23 +238,23 @@ def family_rows(cases: Iterable[Case], blocked: Mapping[str, str]
         start = sum(c['where'] not in blocked for c in mode_cases)
         rest = f' of {len(mode_cases)}' if start < len(mode_cases) else ''
         yield ('runs here' if start else 'not here',
-               f'--mode {mode}: {start}{rest} cases')
+               f'--mode {mode}: {start}{rest} test cases')
     reasons = Counter(blocked[case['where']] for case in cases
                       if blocked.get(case['where']))
     for why, number in reasons.items():
-        yield 'not here', f'{number} cases: {why}'
-    cpus = [c['unavailable_cpus'] for c in cases if c.get('unavailable_cpus')]
-    if cpus:
+        yield 'not here', f'{number} test cases: {why}'
+    if cpus := [c['unavailable_cpus'] for c in cases
+               if c.get('unavailable_cpus')]:
         yield 'only full', (
-            f'{len(cpus)} cases: servers and clients need {min(cpus)} '
-            f'CPUs of a node or more (up to {max(cpus)}), and none has '
-            'them: nothing could be judged')
+            f'{len(cpus)} test cases would be inconclusive: servers and '
+            f'clients need {min(cpus)} to {max(cpus)} CPUs of a node, '
+            'and no node has them')
 
 
 # --------------------------------------------------- why there is none
 
 def why_none(family: str, configuration: Mapping[str, Any]) -> str:
-    """Why a site has no case of a family, and what would change it."""
+    """Why a site has no test case of a family, and what to add."""
     features = set(families()[family].features)
     if not features:
         return ('all its programs are embedded, and no environment of a '
@@ -321,16 +323,17 @@ class Cost:
     by_limits: float
 
     def __str__(self) -> str:
-        text = (f'{self.cases} cases ({self.checks} checks), '
+        text = (f'{self.cases} test cases ({self.checks} checks), '
                 f'{hours(self.by_times + self.by_limits)} node-hours')
         if not self.cases:
             return text
         if not self.seen:
-            return f'{text} at the most, by their time limits'
+            return f'{text} at most, by their time limits'
         if self.seen == self.cases:
-            return f'{text}, by times seen before'
-        return (f'{text}: {hours(self.by_times)} by times seen before '
-                f'({self.seen} cases), {hours(self.by_limits)} at the most by '
+            return f'{text}, by earlier times'
+        return (f'{text}: {hours(self.by_times)} by earlier times '
+                f'({self.seen} test cases), {hours(self.by_limits)} at most '
+                f'by '
                 f'time limits ({self.cases - self.seen})')
 
 
@@ -383,14 +386,14 @@ def budgets(configuration: Mapping[str, Any], cases: Iterable[Case],
         never = sum(one.hours > budget for one in rows)
         yield (
             f'nightly_budget of {part["name"]}, {budget:g} node-hours: each '
-            'case of mode nightly has its turn '
+            'test case of mode nightly is measured '
             + (
                 'every session'
                 if sessions == 1
                 else f'within {sessions} sessions'
             )
             + (
-                f', but for {never} that need more than a session has'
+                f', except {never} that need more than the budget'
                 if never
                 else ''
             )

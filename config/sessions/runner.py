@@ -128,15 +128,16 @@ REASONS, MAX_REASON = '.reasons', 400
 #: list of [partition, environment, hash] in JSON.
 ONLY = 'PLUMBLINE_ONLY'
 
-#: Variable with the seconds until a case that is beyond its reference, or was
-#: disturbed, is measured again, or `never`.
+#: Variable with the seconds until the first retry of a test case that is out
+#: of
+#: tolerance or had interference, or `never`.
 AGAIN = 'PLUMBLINE_AGAIN_AFTER'
-#: What was disturbed is measured again where that takes at most this part of
-#: the time of all jobs, or so long (s): a machine that is restless for longer
-#: will go on, and a night would take several.
+#: Test cases with interference are measured again if that takes at most this
+#: fraction of the time of all jobs, or this time (s): longer interference does
+#: not end soon, and a session would take several times as long.
 AGAIN_PART, AGAIN_SECONDS = 0.25, 300
 
-#: Stage that a case failed in -> the guard of its record, where no guard of
+#: Stage in which a test case failed -> guard of its record, unless a guard of
 #: the suite refused it.
 STAGES = {
     'startup': 'setup', 'setup': 'setup', 'compile': 'build',
@@ -146,9 +147,9 @@ STAGES = {
     'cleanup': 'cleanup'}
 
 
-ZERO = ('zero cases ran: nothing was measured. No case has all that the '
-        'filters ask for (mode, -n, -t, -p, -E, --failed); `reframe -l` '
-        'lists the cases, `./plumb doctor` says what runs on this site')
+ZERO = ('no test case ran, so nothing was measured: none matches all filters '
+        '(mode, -n, -t, -p, -E, --failed). `reframe -l` lists the test cases, '
+        '`./plumb doctor` reports what this site can run')
 
 
 def refuse(reason: str) -> NoReturn:
@@ -158,16 +159,16 @@ def refuse(reason: str) -> NoReturn:
 
 
 def seconds_between_retries() -> float | None:
-    """Seconds to wait before a case is measured again for the first time.
+    """Seconds before the first retry of a test case.
 
-    $PLUMBLINE_AGAIN_AFTER, or 30: what disturbs a machine lasts for some
-    seconds. None for `never`: the first try decides.
+    $PLUMBLINE_AGAIN_AFTER, or 30, because interference lasts for some seconds.
+    None for `never`: the first measurement decides.
     """
     text = os.environ.get(AGAIN) or '30'
     if text == 'never':
         return None
     try:
-        # The records of a second try are told from the first by their time,
+        # The records of a retry differ from the first only in their time,
         # which is in whole seconds.
         return max(float(text), 1.0)
     except ValueError:
@@ -176,7 +177,7 @@ def seconds_between_retries() -> float | None:
 
 
 def measures(check: Any) -> bool:
-    """Whether a case is a benchmark of the suite, not a build."""
+    """Whether a test case is a benchmark of the suite, not a build."""
     return hasattr(check, 'params')
 
 
@@ -186,7 +187,7 @@ def key(case: Any) -> tuple[str, str, str]:
 
 
 def planned(case: Any) -> dict[str, Any]:
-    """The columns of a case that are known before it runs."""
+    """The columns of a test case that are known before it runs."""
     check = case.check
     return {
         'partition': case.partition.name, 'environ': case.environ.name,
@@ -226,7 +227,7 @@ def write_plan(folder: Path, run: str, head: dict[str, Any],
 
 
 def guard_of(task: RegressionTask) -> str:
-    """The guard's name for a case that ended early."""
+    """The name of the guard of a test case that ended early."""
     err = task.exc_info[1]
     while err is not None:
         guard = getattr(err, 'guard', '')
@@ -299,7 +300,7 @@ def placed(check: Any, partition: Any, environ: Any) -> Iterator[None]:
 
 
 class Accounts(Listener):
-    """Writes a record for each planned case that has none."""
+    """Writes a record for each planned test case that has none."""
 
     def __init__(self, handler: perflog.PerflogHandler) -> None:
         self.handler = handler
@@ -442,7 +443,7 @@ class Causes(Listener):
 
 
 def select_cases(testcases: list) -> list:
-    """The cases named in the file $PLUMBLINE_ONLY, with their fixtures.
+    """The test cases named in the file $PLUMBLINE_ONLY, with their fixtures.
 
     A list of `key`s in JSON. ReFrame's own -n /HASH adds to the user's -n,
     and takes a case with all its environments.
@@ -463,7 +464,7 @@ def select_cases(testcases: list) -> list:
 
 
 def with_dependencies(testcases: list, selected: list) -> list:
-    """Those that were found and all that they need, in their order."""
+    """Selected test cases and their dependencies, in the original order."""
     needed, left = set(selected), list(selected)
     while left:
         more = set(left.pop().deps) - needed
@@ -479,9 +480,9 @@ def limit(case: Any) -> float:
 
 
 def expected(case: Any, known: ordering.Known) -> tuple[float, bool]:
-    """Seconds that a case is expected to take, and whether it was seen.
+    """Expected seconds of a test case, and whether it was measured before.
 
-    Nobody knows how long what is built for it takes: 0.
+    The time of its builds is unknown, and counts as 0.
     """
     if not measures(case.check):
         return 0.0, False
@@ -490,8 +491,8 @@ def expected(case: Any, known: ordering.Known) -> tuple[float, bool]:
 
 def within_budgets(cases: list, known: ordering.Known
                    ) -> tuple[list, list[dict[str, Any]]]:
-    """The cases that run in this session, and a row of the plan for each of
-    those that the budgets of their partitions leave to other nights."""
+    """The test cases of this session, and a row of the plan for each one that
+    the budget of its partition leaves to later sessions."""
     now: set[Any] = set()
     left = []
     for part in {case.partition.name: case.partition
@@ -526,11 +527,11 @@ def within_budgets(cases: list, known: ordering.Known
 
 
 class AccountedRunner(Runner):
-    """ReFrame's runner: zero cases are an error, every case has a record, and
-    what is beyond its reference, or was disturbed, is measured again."""
+    """ReFrame's runner: zero test cases are an error, each test case has a
+    record, and one out of tolerance or with interference is retried."""
 
     accounts: Accounts | None = None
-    #: What earlier sessions tell of the cases.
+    #: Times and last sessions of the test cases, from the records.
     known = ordering.Known()
 
     def runall(self, testcases: list, restored_cases: Any = None) -> None:
@@ -561,7 +562,7 @@ class AccountedRunner(Runner):
                 'profile of the site, if it has one, can fail a value')
 
     def account(self, testcases: list, restored_cases: Any) -> None:
-        """A run with a plan, and a record for each of its cases."""
+        """Run with a plan, and write a record for each test case."""
         handler = perflog.handler()
         cases = [case for case in testcases if measures(case.check)]
         if handler is None or not cases:
@@ -569,8 +570,8 @@ class AccountedRunner(Runner):
         cases, left = within_budgets(cases, self.known)
         if not cases:
             refuse(
-                f'zero cases ran: each of {len(left)} needs more node-hours '
-                f'than its partition has a night ({ordering.BUDGET})')
+                f'no test case ran: each of {len(left)} needs more node-hours '
+                f'than its partition has per session ({ordering.BUDGET})')
         if left:
             testcases = with_dependencies(testcases, cases)
         self.accounts = accounts = Accounts(handler)
@@ -582,12 +583,13 @@ class AccountedRunner(Runner):
                 for case in filter(accounts.is_unrecorded, cases):
                     accounts.never_started(case)
         if accounts.failed and not self.stats.failed():
-            # ReFrame counts as success what was skipped, not started before
-            # the time was over, or passed in its own retry.
+            # ReFrame counts test cases as successful that were skipped, did
+            # not
+            # start in time, or passed in its own retry.
             why = ', '.join(sorted(set(accounts.failed.values())))
             refuse(
-                f'{len(accounts.failed)} of {len(cases)} cases failed at '
-                f'least once, or never ran ({why}); their records say '
+                f'{len(accounts.failed)} of {len(cases)} test cases failed at '
+                f'least once, or never ran ({why}); their records have '
                 'completed = 0')
 
     def _runall(self, testcases: list) -> None:
@@ -604,7 +606,7 @@ class AccountedRunner(Runner):
         for some in pinned.rounds(testcases):
             super()._runall(self.in_order(some))
         done = self.stats._alltasks[runtime.runtime().current_run]
-        # The first users of a build wait for it within this time.
+        # The time of the first users of a build includes the wait for it.
         limit = max(AGAIN_SECONDS, AGAIN_PART * seconds_of(
             task for task in done if measures(task.check)))
         while self.accounts and (due := [
@@ -648,7 +650,7 @@ class AccountedRunner(Runner):
         return pause
 
     def in_order(self, testcases: list) -> list:
-        """The longest first, unless somebody asked for another order."""
+        """The longest first, unless the user chose another order."""
         if any(word.startswith('--exec-o') for word in sys.argv[1:]):
             return testcases
         return ordering.longest_first(
@@ -656,7 +658,7 @@ class AccountedRunner(Runner):
             lambda case: case.deps)
 
     def run(self, testcases: list, restored_cases: Any) -> None:
-        """Runs the cases; the end of --duration is no error."""
+        """Run the test cases; the end of --duration is not an error."""
         try:
             super().runall(testcases, restored_cases)
         except RunSessionTimeout as err:
@@ -684,7 +686,7 @@ class AccountedRunner(Runner):
              left: list[dict[str, Any]]) -> Iterator[None]:
         """Writes the plan, which stays locked until the session ends.
 
-        :param left: what is left to other sessions
+        :param left: test cases left to later sessions
         """
         now = datetime.datetime.now(datetime.timezone.utc)
         system = cases[0].partition.fullname.partition(':')[0]
@@ -704,9 +706,10 @@ class AccountedRunner(Runner):
                             [planned(case) for case in cases])
         except OSError as err:
             refuse(
-                f'{folder}: cannot be written ({err.strerror}): nothing was '
-                'run, for its values would be lost; free the disk, or set '
-                'PLUMBLINE_PERFLOGS to another folder')
+                f'{folder}: cannot be written ({err.strerror}), so nothing '
+                f'was '
+                'run; free the disk, or set PLUMBLINE_PERFLOGS to another '
+                'folder')
         try:
             yield
         finally:

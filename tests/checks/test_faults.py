@@ -396,7 +396,7 @@ NOTES = {
     'no bound yet': ('fast', {
         'latency@8B': [0.4, None, None, 'us'],
         '$no_reference': {'latency@8B': 0, 'latency_small': 7}},
-        'no_reference: needs about 7 more runs (latency@8B)'),
+        'no_reference: needs about 7 more sessions (latency@8B)'),
 }
 
 
@@ -542,7 +542,7 @@ def test_check_file_that_cannot_be_imported(suite, tmp_path):
 def test_zero_cases(suite):
     done = suite.plumb('run', '--', *OSU, '-n', 'NoSuchCheck')
     assert done.returncode == 1
-    assert 'zero cases ran' in done.stderr
+    assert 'no test case ran' in done.stderr
 
 
 @pytest.mark.parametrize('readings, speed', [

@@ -361,7 +361,10 @@ TOLERANCE = 'latency@8B: [1.0, null, 0.12, us]'
             [TOLERANCE, '$from: {run: 3}'],
             "unknown key 'run': did you mean runs",
         ),
-        ([TOLERANCE, '$from: {runs: 0}'], 'runs: 0 is no number of runs'),
+        (
+            [TOLERANCE, '$from: {runs: 0}'],
+            'runs: 0 is not a number of sessions',
+        ),
         (
             [TOLERANCE, '$from: {tolerances: {latency@8B: 1.0}}'],
             'tolerances: expected',
@@ -370,10 +373,13 @@ TOLERANCE = 'latency@8B: [1.0, null, 0.12, us]'
             [TOLERANCE, '$no_reference: {wall_time: 3}'],
             'wall_time is not judged',
         ),
-        ([OPEN, '$no_reference: {latency@8B: -1}'], '-1 is no number of runs'),
+        (
+            [OPEN, '$no_reference: {latency@8B: -1}'],
+            '-1 is not a number of sessions',
+        ),
         (
             [OPEN, '$no_reference: {latency@8B: soon}'],
-            "'soon' is no number of runs",
+            "'soon' is not a number of sessions",
         ),
     ],
 )
@@ -408,7 +414,7 @@ def test_references_of_before_a_metric_was_judged_stay_valid(loaded):
         known, note = references.resolve(case, {'latency@8B': 1.0,
                                               'latency@1B': 1.0})
     assert 'latency@1B' in known
-    assert note == 'no_reference: needs about 1 more run (latency@8B)'
+    assert note == 'no_reference: needs about 1 more session (latency@8B)'
 
 
 def test_several_faults_are_counted(loaded):

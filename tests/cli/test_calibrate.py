@@ -122,10 +122,15 @@ def test_each_round_runs_what_is_not_there_yet(machine, capsys):
                                   strict=False)]
     assert min(gaps) == 60
     output = capsys.readouterr().out
-    assert ('Check osu_init  fast: 1 run, 0 of 1 bounds below the cap, needs '
-            'about 3 more runs' in output)
-    assert 'round 1 took 30 s: 1 of 3 cases ready; 0.5 min elapsed' in output
-    assert 'round 4 took 10 s: 3 of 3 cases ready' in output
+    assert (
+        'Check osu_init  fast: 1 session, 0 of 1 tolerances within '
+        'the max tolerance, needs '
+        'about 3 more runs' in output
+    )
+    assert (
+        'round 1 took 30 s: 1 of 3 test cases ready; 0.5 min elapsed' in output
+    )
+    assert 'round 4 took 10 s: 3 of 3 test cases ready' in output
 
 
 def test_what_earlier_runs_have_left_counts(machine):
@@ -144,7 +149,7 @@ def test_no_round_is_begun_that_would_not_end_in_time(machine, capsys):
     machine.enough = dict.fromkeys([A, B, C], 99)
     assert calibration(machine, minutes=14).calibrate() == 0
     assert len(machine.rounds) == 2 and machine.now <= 14 * 60
-    assert 'The time is over' in capsys.readouterr().out
+    assert 'Stopped: another round' in capsys.readouterr().out
 
 
 def test_both_speeds_that_a_machine_shows_are_calibrated(machine):
@@ -168,7 +173,7 @@ def test_what_no_number_of_runs_would_do_is_told(machine, capsys):
     output = capsys.readouterr().out
     assert ('Check osu_latency at speed fast: no number of runs would bring '
             'latency@8B below the cap: no_reference') in output
-    assert '3 of 3 cases ready (1 as far as possible)' in output
+    assert '3 of 3 test cases ready (1 as far as possible)' in output
 
 
 def test_what_is_hopeless_of_a_case_does_not_stop_the_rest_of_it():
@@ -177,7 +182,7 @@ def test_what_is_hopeless_of_a_case_does_not_stop_the_rest_of_it():
                                           'worst_ratio': None})
     standing = calibrate.Standing([one])
     assert standing.needs == 3 and standing.hopeless
-    assert str(standing).endswith('needs about 3 more runs, no number of '
+    assert str(standing).endswith('needs about 3 more sessions, no number of '
                                   'runs would do for worst_ratio')
 
 
@@ -191,7 +196,7 @@ def test_after_three_bad_rounds_a_case_is_left_out(machine, capsys, bad,
     assert ran == {A: 5, B: 3, C: 5}, 'the others go on'
     assert subset.conclude() == code
     output = capsys.readouterr().out
-    assert '2 of 3 cases ready, 1 left out' in output
+    assert '2 of 3 test cases ready, 1 left out' in output
     if code:
         assert 'osu_bw: left out, failed in 3 rounds in a row: exit_code' \
             in output
@@ -205,7 +210,7 @@ def test_a_failure_that_is_gone_is_forgotten(machine):
     machine.bad = {B: 'time_limit'}
     subset = calibration(machine)
     once = subset.round()
-    subset.look(once)
+    subset.read_results(once)
     assert subset.failed and not subset.left_out
     machine.bad = {}
     assert subset.calibrate() == subset.conclude() == 0
@@ -221,7 +226,7 @@ def test_a_round_that_a_signal_ended_is_the_last(machine):
 def test_zero_cases_are_an_error(machine, capsys):
     machine.cases = []
     assert calibration(machine).calibrate() == 1
-    assert 'zero cases ran' in capsys.readouterr().err
+    assert 'no test case ran' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('given, words', [

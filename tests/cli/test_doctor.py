@@ -66,11 +66,11 @@ def test_without_the_schedulers_command_nothing_starts(path):
 
 
 @pytest.mark.parametrize('change, words', [
-    ({'cc': 'xlc'}, 'builds its programs with xlc, which is not here'),
-    ({'modules': ['openmpi/5']}, 'loads openmpi/5, and there is no modules'),
+    ({'cc': 'xlc'}, 'builds its programs with xlc, which is not found'),
+    ({'modules': ['openmpi/5']}, 'loads openmpi/5, but no modules system'),
     ({'extras': {'programs': {'osu': {'source': 'system',
                                       'prefix': '/no/such'}}}},
-     'osu: no folder /no/such here'),
+     'osu: folder /no/such does not exist'),
     ({'cc': 'gcc'}, None)])
 def test_what_an_environment_needs(path, change, words):
     result = doctor.obstacles(site(**change), path('sbatch', 'gcc'), FOLDER)
@@ -88,7 +88,7 @@ def test_this_machine_needs_its_launcher(path):
     here['systems'][0]['partitions'][0].update(scheduler='local',
                                                launcher='mpirun')
     result = doctor.obstacles(here, path('gcc'), FOLDER)
-    assert 'no mpirun here' in result['a+gnu']
+    assert 'mpirun not found' in result['a+gnu']
     assert 'a+gnu' not in doctor.obstacles(here, path('gcc', 'mpirun'), FOLDER)
 
 
@@ -193,7 +193,7 @@ def test_a_mode_is_summed_by_times_seen_and_else_by_limits(tmp_path):
     assert (cost.cases, cost.checks, cost.seen) == (3, 2, 1)
     assert cost.by_times == pytest.approx(4 * 100 / 3600)
     assert cost.by_limits == pytest.approx(0.5 + 2 * 0.5)
-    assert '1.6 node-hours: 0.11 by times seen before (1 cases), 1.5 at ' \
+    assert '1.6 node-hours: 0.11 by earlier times (1 cases), 1.5 at ' \
         'the most by time limits (2)' in str(cost)
     # A mode repeats, and gives more time.
     cost = doctor.cost(cases, seen, {'repetitions': '20', 'time_limit': '2h'})

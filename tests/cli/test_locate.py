@@ -116,7 +116,7 @@ def sinfo(monkeypatch):
     monkeypatch.setattr(slurm, 'query_sinfo', lambda: slurm.partitions(SINFO))
 
 
-@pytest.mark.parametrize('access, wanted, found', [
+@pytest.mark.parametrize('access, expected, result', [
     (['-pgpu'], None, 'g1 g2 g10'), (['-p gpu'], None, 'g1 g2 g10'),
     (['--partition=gpu'], 'g[1-2]', 'g1 g2'), ([], None, 'c1 c2'),
     (['--exclusive', '-p', 'gpu'], 'g10,g3', 'g10'),
@@ -132,7 +132,7 @@ def test_nodes_are_those_that_slurm_gives_to_jobs(sinfo, access, expected,
             in capsys.readouterr().err) == left
 
 
-@pytest.mark.parametrize('access, wanted, words', [
+@pytest.mark.parametrize('access, expected, words', [
     (['-pgone'], None, 'access of batch: Slurm has no partition gone; it has '
      'cpu, gpu'),
     (['-pgpu'], 'g1,g7', 'no node g7 among those that Slurm gives to jobs of '

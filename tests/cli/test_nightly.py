@@ -204,7 +204,10 @@ def test_what_is_no_answer_of_sinfo(monkeypatch, tmp_path, text, code, err,
     """A night goes on without choosing nodes, and says so; who needs the
     nodes gets the same words as an error."""
     sinfo_says(monkeypatch, tmp_path, text, code, err)
-    assert nodes.find_pools(SYSTEM) == ({}, f'no node was chosen: {words}')
+    assert nodes.find_pools(SYSTEM) == (
+        {},
+        f'the nodes that are due cannot be listed: {words}',
+    )
     with pytest.raises(SetupError, match=f'^{re.escape(words)}$'):
         nodes.nodes_of_access([], 'cpu')
     assert nodes.find_pools({'partitions': SYSTEM['partitions'][4:]}) == (
@@ -218,12 +221,14 @@ def test_a_sinfo_that_hangs_or_is_not_there(monkeypatch, tmp_path):
     (tmp_path / 'bin' / 'sinfo').write_text('#!/bin/sh\nexec sleep 60\n')
     monkeypatch.setattr(nodes, 'LIMIT', 0.2)
     assert nodes.find_pools(SYSTEM)[1] == (
-        'no node was chosen: sinfo: no answer in 0.2 s'
+        'the nodes that are due cannot be listed: sinfo: no answer in 0.2 s'
     )
     monkeypatch.setenv('PATH', str(tmp_path))
     assert nodes.find_pools(SYSTEM)[1] == (
-        'no node was chosen: sinfo: No such file or directory: is this a '
-        'node where jobs are submitted?')
+        'the nodes that are due cannot be listed: sinfo: No such file or '
+        'directory: is this a '
+        'node where jobs are submitted?'
+    )
 
 
 def pool_of(number: int, busy: set[str] = frozenset()) -> Pool:
@@ -513,20 +518,17 @@ def test_a_good_nightly_session_is_one_session(nightly_session):
     assert 'left out: n6 (drained: disk)' in '\n'.join(result.lines())
 
 
-@pytest.mark.parametrize('asked, width, lines', [
-    (True, 2, ['pairs of nodes: SLOW node n2', 'pairs of nodes: cut short: '
+@pytest.mark.parametrize('looks, width, lines', [
+    (True, 2, ['pairs of nodes: SLOW node n2', 'pairs of nodes: ended early: '
                'ended by SIGTERM']),
     (True, 1, []), (False, 2, [])])
 def test_a_regression_on_several_nodes_is_located(
-        monkeypatch, request, width, lines):
-    result = output()
+        monkeypatch, looks, width, lines):
+    result = said()
     one = nightly.NightlySession(
-        commands.Work({'name': 'alpha'}, {}, [], True, [], None),
-        result=result,
-        args=argparse.Namespace(
-            max_node_age=0, mode='nightly', locate=request, reframe=[]
-        ),
-    )
+        commands.Work({'name': 'alpha'}, {}, [], True, [], None), found=result,
+        args=argparse.Namespace(max_node_age=0, mode='nightly', locate=looks,
+                                reframe=[]))
     member = trial(where='n1 n2' if width == 2 else 'n1')
     one.first = {member.planned: member}
     monkeypatch.setattr(nightly.locate, 'search_slow_nodes', lambda args:
@@ -691,10 +693,17 @@ def this_session(path, hours=20.0):
 
 def test_a_second_nightly_session_is_refused_and_says_for_whom(holder):
     path, job = holder(3)
-    with pytest.raises(SetupError, match=(
-            rf'another night of this site runs: pid {job.pid} of .* since '
-            r'20.*, for 3\.0 h\. It is left alone until it is 20 h old')), \
-            this_session(path):
+    with (
+        pytest.raises(
+            SetupError,
+            match=(
+                rf'another nightly session of this site runs: pid {job.pid} of .* '
+                r'since '
+                r'20.*, for 3\.0 h\. It is left alone until it is 20 h old'
+            ),
+        ),
+        this_session(path),
+    ):
         pass
     assert job.poll() is None
 
@@ -703,8 +712,11 @@ def test_a_nightly_session_that_hangs_is_ended_and_tonight_goes_on(holder):
     path, job = holder(21)
     with this_session(path) as notes:
         assert job.wait(5) == -signal.SIGTERM
-    assert re.match(rf"last night's hung, and was ended: pid {job.pid} .*, "
-                    r'for 21\.0 h', notes[0])
+    assert re.match(
+        rf'the previous nightly session hung and was ended: pid {job.pid} .*, '
+        r'for 21\.0 h',
+        notes[0],
+    )
 
 
 def test_a_nightly_session_that_ignores_sigterm_is_killed(holder, monkeypatch):

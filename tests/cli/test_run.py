@@ -21,7 +21,7 @@ def test_run_records_judges_and_shows(suite):
     done = suite.plumb('run', *PICK)
     text = done.stdout + done.stderr
     assert done.returncode == 0, text
-    assert '3 cases, 0 failed' in done.stdout
+    assert '3 test cases, 0 failed' in done.stdout
     # Neither passed nor failed; and says what to do.
     assert len(re.findall(r'^no_reference .*needs \d+ more runs', done.stdout,
                           re.M)) == 3, done.stdout

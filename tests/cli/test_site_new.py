@@ -606,7 +606,7 @@ def test_what_slurm_enforces_is_told(site_of):
     assert text.count('alone: write') == 1
 
 
-@pytest.mark.parametrize('said, kinds', [
+@pytest.mark.parametrize('output, kinds', [
     ('none', ''), ('associations,limits', 'associations,limits'),
     ('(null)', '')])
 def test_what_is_enforced(output, kinds):

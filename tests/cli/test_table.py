@@ -81,7 +81,7 @@ def ended(result: str, **more) -> results.Result:
     return results.Result(*[''] * 9, run='r', result=result, **more)
 
 
-@pytest.mark.parametrize('note, runs, told', [
+@pytest.mark.parametrize('note, runs, message', [
     ('no reference yet: ./plumb references calibrate', 2,
      'no reference: needs 2 more sessions'),
     ('no reference yet: ./plumb references calibrate; x = 1', 1,
@@ -91,10 +91,10 @@ def ended(result: str, **more) -> results.Result:
     ('no reference yet: ./plumb references calibrate', 0,
      'no reference: has enough sessions: ./plumb references propose'),
     ('no reference yet: ./plumb references calibrate', None,
-     'no reference: no number of sessions would suffice for all '
-     'metrics: ./plumb references propose'),
-    ('no_reference: needs about 9 more runs (worst_ratio)', 4,
-     'no_reference: needs about 9 more runs (worst_ratio)'),
+     'no reference: more sessions would not help for all of it: ./plumb '
+     'references propose'),
+    ('no_reference: needs about 9 more sessions (worst_ratio)', 4,
+     'no_reference: needs about 9 more sessions (worst_ratio)'),
 ])
 def test_rows_say_how_many_runs_a_reference_needs(monkeypatch, note, runs,
                                                   message):
@@ -146,7 +146,7 @@ def test_the_headlines_name_metrics_of_the_table():
                 'at' not in rule), rule
 
 
-@pytest.mark.parametrize('value, unit, wanted', [
+@pytest.mark.parametrize('value, unit, expected', [
     (38213.7, '1/s', '38.2 k/s'), (812.0, '1/s', '812 /s'),
     (760279.76, '1/s', '760 k/s'), (2.5e6, '1/s', '2.50 M/s'),
     (0.571, 'us', '0.571 us'), (910.4, 'us', '910 us'),

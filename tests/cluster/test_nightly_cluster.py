@@ -157,7 +157,7 @@ def test_a_budget_a_partition_and_the_longest_first(tmp_path, cluster):
     assert [nodes for _, nodes in jobs['slurm-srun']] == [4, 4]
     left, *names = (line for line in output['notes'] if 'OsuStartup' in line
                     or line.startswith('Left to'))
-    assert left.startswith('Left to other sessions: 2 cases of slurm-srun, '
+    assert left.startswith('Left to later sessions: 2 cases of slurm-srun, '
                            '0.333 node-hours beyond its 0.7 a night')
     assert len(names) == 2 and all('never ran' in line for line in names)
     # Tomorrow those are first in line, and by their time limit they are the

@@ -58,7 +58,7 @@ def test_caps():
     assert judged.max_tolerance('osu', 'worst_ratio') == 1.0
 
 
-@pytest.mark.parametrize('better, value, lower, upper, told', [
+@pytest.mark.parametrize('better, value, lower, upper, message', [
     # 0.12 * z(0.999) / z(0.822) = 0.40: one try must be that far away.
     ('lower', 0.70, None, 0.12, True), ('lower', 0.73, None, 0.12, False),
     ('lower', 0.01, None, None, False), ('lower', 0.25, None, 1.0, False),

@@ -229,17 +229,19 @@ site_configuration['systems'][0]['partitions'][0]['extras'][
         done = suite.plumb('nightly', '--site', site, '--bringup', '--',
                            *OSU, '-n', 'OsuStartup', '-Srepetitions=1', *more)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert 'nothing is worse; 1 test case to run' in done.stdout
+        assert (
+            'nothing is worse than before; 1 test case to run' in done.stdout
+        )
         return done.stdout
 
     first = nightly_session()
-    assert ('Left to other sessions: 1 case of thishost, 0.167 node-hours '
+    assert ('Left to later sessions: 1 case of thishost, 0.167 node-hours '
             'beyond its 0.2 a session; each has its turn within 2 sessions'
             ) in first
     assert ': never ran, needs 0.167 node-hours' in first
     assert 'postponed: 1' in first
     page = (suite.tmp / 'report' / 'index.html').read_text()
-    assert 'Postponed' in page and 'never ran' in page
+    assert 'Left to later sessions' in page and 'never ran' in page
     # Now the first one's own time is known, and both fit.
     done = suite.plumb('nightly', '--site', site, '--bringup', '--',
                        *OSU, '-n', 'OsuStartup', '-Srepetitions=1')
@@ -309,7 +311,7 @@ def test_the_end_of_a_run_tells_what_is_left():
         left('A', 4, 3, '20261101T030000Z-aa'), left('B', 2.5, 3)])
     lines, never = ordering.describe_left(plan)
     assert not never and lines == [
-        'Left to other sessions: 2 cases of cpu, 6.5 node-hours beyond its 10 '
+        'Left to later sessions: 2 cases of cpu, 6.5 node-hours beyond its 10 '
         'a night; each has its turn within 3 sessions',
         '  B @cpu+gnu: never ran, needs 2.5 node-hours',
         '  A @cpu+gnu: last ran 2026-11-01 03:00, needs 4 node-hours']

@@ -524,9 +524,10 @@ def test_a_good_nightly_session_is_one_session(nightly_session):
     (True, 1, []), (False, 2, [])])
 def test_a_regression_on_several_nodes_is_located(
         monkeypatch, looks, width, lines):
-    result = said()
+    result = output()
     one = nightly.NightlySession(
-        commands.Work({'name': 'alpha'}, {}, [], True, [], None), found=result,
+        commands.Work({'name': 'alpha'}, {}, [], True, [], None),
+        summary=result,
         args=argparse.Namespace(max_node_age=0, mode='nightly', locate=looks,
                                 reframe=[]))
     member = trial(where='n1 n2' if width == 2 else 'n1')
@@ -696,7 +697,8 @@ def test_a_second_nightly_session_is_refused_and_says_for_whom(holder):
     with (
         pytest.raises(
             SetupError,
-            match=(
+                r'another nightly session of this site runs: '
+                rf'pid {job.pid} of .* '
                 rf'another nightly session of this site runs: pid {job.pid} of .* '
                 r'since '
                 r'20.*, for 3\.0 h\. It is left alone until it is 20 h old'

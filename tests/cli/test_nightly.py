@@ -697,10 +697,9 @@ def test_a_second_nightly_session_is_refused_and_says_for_whom(holder):
     with (
         pytest.raises(
             SetupError,
+            match=(
                 r'another nightly session of this site runs: '
-                rf'pid {job.pid} of .* '
-                rf'another nightly session of this site runs: pid {job.pid} of .* '
-                r'since '
+                rf'pid {job.pid} of .* since '
                 r'20.*, for 3\.0 h\. It is left alone until it is 20 h old'
             ),
         ),

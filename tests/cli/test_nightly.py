@@ -204,7 +204,8 @@ def test_what_is_no_answer_of_sinfo(monkeypatch, tmp_path, text, code, err,
     """A night goes on without choosing nodes, and says so; who needs the
     nodes gets the same words as an error."""
     sinfo_says(monkeypatch, tmp_path, text, code, err)
-    assert nodes.find_pools(SYSTEM) == ({}, f'the nodes that are due cannot be listed: {words}')
+    assert nodes.find_pools(SYSTEM) == (
+        {}, f'the nodes that are due cannot be listed: {words}')
     with pytest.raises(SetupError, match=f'^{re.escape(words)}$'):
         nodes.nodes_of_access([], 'cpu')
     assert nodes.find_pools({'partitions': SYSTEM['partitions'][4:]}) == (
@@ -222,7 +223,8 @@ def test_a_sinfo_that_hangs_or_is_not_there(monkeypatch, tmp_path):
     )
     monkeypatch.setenv('PATH', str(tmp_path))
     assert nodes.find_pools(SYSTEM)[1] == (
-        'the nodes that are due cannot be listed: sinfo: No such file or directory: is this a '
+        'the nodes that are due cannot be listed: sinfo: No such '
+        'file or directory: run this on a '
         'node where jobs are submitted?')
 
 
@@ -689,7 +691,8 @@ def this_session(path, hours=20.0):
 def test_a_second_nightly_session_is_refused_and_says_for_whom(holder):
     path, job = holder(3)
     with pytest.raises(SetupError, match=(
-            rf'another nightly session of this site runs: pid {job.pid} of .* since '
+            rf'another nightly session of this site runs: pid {job.pid} '
+            'of .* since '
             r'20.*, for 3\.0 h\. It is left alone until it is 20 h old')), \
             this_session(path):
         pass
@@ -700,7 +703,8 @@ def test_a_nightly_session_that_hangs_is_ended_and_tonight_goes_on(holder):
     path, job = holder(21)
     with this_session(path) as notes:
         assert job.wait(5) == -signal.SIGTERM
-    assert re.match(rf"the previous nightly session hung and was ended: pid {job.pid} .*, "
+    assert re.match("the previous nightly session hung and was ended: "
+                    rf"pid {job.pid} .*, "
                     r'for 21\.0 h', notes[0])
 
 

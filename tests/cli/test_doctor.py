@@ -193,7 +193,7 @@ def test_a_mode_is_summed_by_times_seen_and_else_by_limits(tmp_path):
     assert (cost.cases, cost.checks, cost.seen) == (3, 2, 1)
     assert cost.by_times == pytest.approx(4 * 100 / 3600)
     assert cost.by_limits == pytest.approx(0.5 + 2 * 0.5)
-    assert '1.6 node-hours: 0.11 by earlier times (1 test cases), 1.5 at ' \
+    assert '1.6 node-hours: 0.11 by earlier times (1 test cases), 1.5 ' \
         'the most by time limits (2)' in str(cost)
     # A mode repeats, and gives more time.
     cost = doctor.cost(cases, seen, {'repetitions': '20', 'time_limit': '2h'})

@@ -135,11 +135,10 @@ def test_nodes_are_those_that_slurm_gives_to_jobs(sinfo, access, expected,
 @pytest.mark.parametrize('access, expected, words', [
     (['-pgone'], None, 'access of batch: Slurm has no partition gone; it has '
      'cpu, gpu'),
-    (['-pgpu'], 'g1,g7', 'jobs of partition batch cannot use g7'
-     'batch'),
+    (['-pgpu'], 'g1,g7', 'jobs of partition batch cannot use g7'),
     (['-pgpu', '-x', 'g1'], 'g1,g2', 'cannot use g1'),
     (['-pgpu'], 'g[1-x]', 'is not a list of hosts'),
-    (['-pgpu', '-Ca100'], None, 'has --constraint=a100: .* with --nodes')])
+    (['-pgpu', '-Ca100'], None, 'has --constraint=a100, .* with --nodes')])
 def test_nodes_that_cannot_be_told(sinfo, access, expected, words):
     with pytest.raises(SetupError, match=words):
         locate.nodes_of({**SLURM, 'access': access}, expected)
@@ -227,7 +226,7 @@ def test_a_node_that_fails_every_job(site, capsys):
 
 
 def test_a_job_on_other_nodes_is_refused(site):
-    with pytest.raises(SetupError, match='ran on n7, n8: Slurm did not'):
+    with pytest.raises(SetupError, match='ran on n7, n8: Slurm ignored'):
         site(Cluster(4, 0), columns={'nodes': 'n7 n8'})
 
 

@@ -81,7 +81,7 @@ def _end_hanging_session(path: Path, holder: dict[str, Any], hours: float,
         raise SetupError(f'{path} is locked by an unknown process; '
                          f'`fuser {path}` prints its pid')
     age = time.time() - float(holder.get('began', time.time()))
-    who = f'{lock.holder(holder)}, since {age / 3600:.1f} h'
+    who = f'{lock.holder(holder)}, for {age / 3600:.1f} h'
     host = holder.get('host', '')
     if age < 3600 * hours:
         raise SetupError(f'another nightly session of this site runs: {who}. '

@@ -125,11 +125,10 @@ def test_each_round_runs_what_is_not_there_yet(machine, capsys):
     assert (
         'Check osu_init  fast: 1 session, 0 of 1 tolerances within '
         'the max tolerance, needs '
-        'about 3 more runs' in output
+        'about 3 more sessions' in output
     )
-    assert (
-        'round 1 took 30 s: 1 of 3 test cases ready; 0.5 min elapsed' in output
-    )
+    assert ('round 1 took 30 s: 1 of 3 test cases ready; 0.5 min elapsed'
+            in output)
     assert 'round 4 took 10 s: 3 of 3 test cases ready' in output
 
 
@@ -171,8 +170,7 @@ def test_what_no_number_of_runs_would_do_is_told(machine, capsys):
     assert subset.calibrate() == subset.conclude() == 0
     assert len(machine.rounds) == 1
     output = capsys.readouterr().out
-    assert ('Check osu_latency at speed fast: no number of runs would bring '
-            'latency@8B below the cap: no_reference') in output
+    assert 'Check osu_latency at CPU speed class fast: no_reference' in output
     assert '3 of 3 test cases ready (1 as far as possible)' in output
 
 
@@ -182,8 +180,8 @@ def test_what_is_hopeless_of_a_case_does_not_stop_the_rest_of_it():
                                           'worst_ratio': None})
     standing = calibrate.Standing([one])
     assert standing.needs == 3 and standing.hopeless
-    assert str(standing).endswith('needs about 3 more sessions, no number of '
-                                  'runs would do for worst_ratio')
+    assert str(standing).endswith('needs about 3 more sessions, more '
+                                  'sessions would not help for worst_ratio')
 
 
 @pytest.mark.parametrize('bad, code', [('exit_code', 1), ('inconclusive', 0)])
@@ -200,10 +198,10 @@ def test_after_three_bad_rounds_a_case_is_left_out(machine, capsys, bad,
     if code:
         assert 'osu_bw: left out, failed in 3 rounds in a row: exit_code' \
             in output
-        assert 'more runs; failed' not in output
-        assert 'no run fit to judge yet; failed: exit_code' in output
+        assert 'more sessions; failed' not in output
+        assert 'no conclusive session yet; failed: exit_code' in output
     else:
-        assert 'osu_bw: left out, in 3 rounds no run was fit' in output
+        assert 'osu_bw: left out, inconclusive in 3 rounds' in output
 
 
 def test_a_failure_that_is_gone_is_forgotten(machine):

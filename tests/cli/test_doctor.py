@@ -98,10 +98,10 @@ def test_only_what_would_start_is_said_to_run():
         ('b+stores', ['nightly']))]
     assert list(doctor.family_rows(
         cases, {'a+stores': 'no Spack', 'b+stores': 'no Spack'})) == [
-        ('runs here', '--mode quick: 1 cases'),
-        ('not here', '--mode nightly: 0 of 1 cases'),
-        ('runs here', '--mode full: 1 of 2 cases'),
-        ('not here', '2 cases: no Spack')]
+        ('runs here', '--mode quick: 1 test cases'),
+        ('not here', '--mode nightly: 0 of 1 test cases'),
+        ('runs here', '--mode full: 1 of 2 test cases'),
+        ('not here', '2 test cases: no Spack')]
 
 
 @pytest.mark.parametrize('blocked, code', [
@@ -130,8 +130,8 @@ def test_cases_that_fit_on_no_node_are_counted():
         {'where': 'a', 'modes': ['full'], 'unavailable_cpus': cpus}
         for cpus in (5, 11, 0)], {})
     assert label == 'only full' and text.startswith(
-        '2 cases: servers and clients need 5 CPUs of a node or more (up to '
-        '11)')
+        '2 test cases would be inconclusive: servers and clients need '
+        '5 to 11 CPUs of a node')
 
 
 # -------------------------------------------------- why there is none
@@ -193,13 +193,15 @@ def test_a_mode_is_summed_by_times_seen_and_else_by_limits(tmp_path):
     assert (cost.cases, cost.checks, cost.seen) == (3, 2, 1)
     assert cost.by_times == pytest.approx(4 * 100 / 3600)
     assert cost.by_limits == pytest.approx(0.5 + 2 * 0.5)
-    assert '1.6 node-hours: 0.11 by earlier times (1 cases), 1.5 at ' \
+    assert '1.6 node-hours: 0.11 by earlier times (1 test cases), 1.5 ' \
         'the most by time limits (2)' in str(cost)
     # A mode repeats, and gives more time.
     cost = doctor.cost(cases, seen, {'repetitions': '20', 'time_limit': '2h'})
     assert cost.by_times == pytest.approx(20 * 4 * 100 / 3600)
     assert cost.by_limits == pytest.approx(2 + 2 * 2)
-    assert '0 cases (0 checks), 0 node-hours' in str(doctor.cost([], {}, {}))
+    assert '0 test cases (0 checks), 0 node-hours' in str(
+        doctor.cost([], {}, {})
+    )
 
 
 @pytest.mark.parametrize('text, number', [
@@ -212,15 +214,17 @@ def test_time_limits_of_modes(text, number):
 
 def test_it_counts_as_site_check_and_reframe_do(suite):
     output = suite.plumb('doctor').stdout
-    whole = dict(re.findall(r'--mode (\w+) +(\d+) cases \(', output))
+    whole = dict(re.findall(r'--mode (\w+) +(\d+) test cases \(', output))
     assert set(whole) == set(MODES)
     checked = suite.plumb('site', 'check', 'local').stdout
     assert all(f'{mode} {number}' in checked
                for mode, number in whole.items())
-    families = re.findall(r'runs here +--mode quick: (\d+) cases', output)
+    families = re.findall(r'runs here +--mode quick: (\d+) test cases', output)
     assert sum(map(int, families)) == int(whole['quick'])
     listed = suite.reframe('-l', '--mode=quick').stdout
-    checks, = re.findall(r'--mode quick +\d+ cases \((\d+) checks\)', output)
+    (checks,) = re.findall(
+        r'--mode quick +\d+ test cases \((\d+) checks\)', output
+    )
     assert f'Found {checks} check(s)' in listed
 
 

@@ -43,8 +43,8 @@ def test_the_partition_is_named_or_the_one_that_regressed():
 
 
 @pytest.mark.parametrize('system, name, words', [
-    (TWO, None, 'name a partition with --partition: batch, other'),
-    (TWO, 'gone', "no partition 'gone' in alpha: there are batch, other"),
+    (TWO, None, 'name one with --partition: batch, other'),
+    (TWO, 'gone', "alpha has no partition 'gone'; it has batch, other"),
     (SYSTEM, 'login', 'partition login has the scheduler local: .* need '
      'slurm or squeue and two nodes'),
     ({**SYSTEM, 'partitions': SYSTEM['partitions'][:1]}, None,
@@ -74,8 +74,8 @@ def test_the_case_says_what_regressed_or_bandwidth():
 
 @pytest.mark.parametrize('cases, words, match', [
     (CASES, (None, 'overlap'), "measures 'overlap' .* latency, bandwidth"),
-    (CASES, ('other1', None), "no case 'other1' of two nodes on batch"),
-    (CASES[:2], (None, None), 'name one with --hash')])
+    (CASES, ('other1', None), "no test case of two nodes .* 'other1'"),
+    (CASES[:2], (None, None), 'name a test case with --hash')])
 def test_where_no_case_fits(cases, words, match):
     with pytest.raises(SetupError, match=match):
         locate.case_of(cases, 'batch', *words, [])
@@ -128,18 +128,17 @@ def test_nodes_are_those_that_slurm_gives_to_jobs(sinfo, access, expected,
                            expected) == result.split()
     left = ('g3' in (expected or 'g3') and 'gpu' in str(access)
             and '-x' not in access)
-    assert ('left out, for Slurm gives them to no job: g3 (down*)'
+    assert ('left out, because they take no jobs: g3 (down*)'
             in capsys.readouterr().err) == left
 
 
 @pytest.mark.parametrize('access, expected, words', [
     (['-pgone'], None, 'access of batch: Slurm has no partition gone; it has '
      'cpu, gpu'),
-    (['-pgpu'], 'g1,g7', 'no node g7 among those that Slurm gives to jobs of '
-     'batch'),
-    (['-pgpu', '-x', 'g1'], 'g1,g2', 'no node g1 among'),
-    (['-pgpu'], 'g[1-x]', 'is no list of hosts'),
-    (['-pgpu', '-Ca100'], None, 'has --constraint=a100: .* with --nodes')])
+    (['-pgpu'], 'g1,g7', 'jobs of partition batch cannot use g7'),
+    (['-pgpu', '-x', 'g1'], 'g1,g2', 'cannot use g1'),
+    (['-pgpu'], 'g[1-x]', 'is not a list of hosts'),
+    (['-pgpu', '-Ca100'], None, 'has --constraint=a100, .* with --nodes')])
 def test_nodes_that_cannot_be_told(sinfo, access, expected, words):
     with pytest.raises(SetupError, match=words):
         locate.nodes_of({**SLURM, 'access': access}, expected)
@@ -227,7 +226,7 @@ def test_a_node_that_fails_every_job(site, capsys):
 
 
 def test_a_job_on_other_nodes_is_refused(site):
-    with pytest.raises(SetupError, match='ran on n7, n8: Slurm did not'):
+    with pytest.raises(SetupError, match='ran on n7, n8: Slurm ignored'):
         site(Cluster(4, 0), columns={'nodes': 'n7 n8'})
 
 

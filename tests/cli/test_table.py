@@ -31,7 +31,7 @@ def test_rows_of_real_cases(case, monkeypatch):
 
 
 def test_rows_say_how_a_case_ended_and_where(capsys):
-    commands._show([
+    commands._print_table([
         account.Row('Stores get @redis-system', 'inconclusive', '',
                     'shared CPUs'),
         account.Row('Stores put', 'fail', 'ranks: 1 of 2'),
@@ -91,7 +91,7 @@ def ended(result: str, **more) -> results.Result:
     ('no reference yet: ./plumb references calibrate', 0,
      'no reference: has enough sessions: ./plumb references propose'),
     ('no reference yet: ./plumb references calibrate', None,
-     'no reference: more sessions would not help for all of it: ./plumb '
+     'no reference: no number of runs would do for all of it: ./plumb '
      'references propose'),
     ('no_reference: needs about 9 more sessions (worst_ratio)', 4,
      'no_reference: needs about 9 more sessions (worst_ratio)'),

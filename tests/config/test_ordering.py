@@ -229,14 +229,13 @@ site_configuration['systems'][0]['partitions'][0]['extras'][
         done = suite.plumb('nightly', '--site', site, '--bringup', '--',
                            *OSU, '-n', 'OsuStartup', '-Srepetitions=1', *more)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert (
-            'nothing is worse than before; 1 test case to run' in done.stdout
-        )
+        assert ('nothing is worse than before; 1 test case to run'
+                in done.stdout)
         return done.stdout
 
     first = nightly_session()
-    assert ('Left to later sessions: 1 case of thishost, 0.167 node-hours '
-            'beyond its 0.2 a session; each has its turn within 2 sessions'
+    assert ('Left to later sessions: 1 test case of thishost with 0.167 '
+            'node-hours (budget per session: 0.2); all run within 2 sessions'
             ) in first
     assert ': never ran, needs 0.167 node-hours' in first
     assert 'postponed: 1' in first
@@ -311,8 +310,8 @@ def test_the_end_of_a_run_tells_what_is_left():
         left('A', 4, 3, '20261101T030000Z-aa'), left('B', 2.5, 3)])
     lines, never = ordering.describe_left(plan)
     assert not never and lines == [
-        'Left to later sessions: 2 cases of cpu, 6.5 node-hours beyond its 10 '
-        'a night; each has its turn within 3 sessions',
+        'Left to later sessions: 2 test cases of cpu with 6.5 node-hours '
+        '(budget per session: 10); all run within 3 sessions',
         '  B @cpu+gnu: never ran, needs 2.5 node-hours',
         '  A @cpu+gnu: last ran 2026-11-01 03:00, needs 4 node-hours']
     many = plan._replace(left=[left(f'C{n}', 1, 3) for n in range(9)])
@@ -321,18 +320,17 @@ def test_the_end_of_a_run_tells_what_is_left():
 
 
 @pytest.mark.parametrize('by, words', [
-    ('time', '; raise nightly_budget in system.py, or leave the case out'),
-    ('limit', '; that is by its time limit, for it has not run yet: run it '
-     'once in another mode (./plumb run --mode full -n /c0ffee00)')])
+    ('time', '; raise nightly_budget in system.py, or exclude the test case'),
+    ('limit', '; this is its time limit, because it has not run yet; run it '
+     'once (./plumb run --mode full -n /c0ffee00)')])
 def test_a_case_that_can_never_run_is_an_error(by, words):
     (line,), never = ordering.describe_left(plans.Plan(Path(), {}, [], [
         left('A', 21.3, 0, by=by)]))
     assert (
         never
         and line.startswith(
-            'error: A @cpu+gnu needs 21.3 node-hours, and cpu has 10 '
-        'a session: it '
-            'can never run in mode nightly; '
+            'error: A @cpu+gnu needs 21.3 node-hours, but cpu has 10 '
+            'per session: it never runs in mode nightly; '
         )
         and words in line
     )
@@ -447,11 +445,11 @@ def test_doctor_says_in_how_many_nightly_sessions_each_case_has_its_turn():
                   ('a', 2), ('b', 2), ('c', 2), ('d', 8))]
     seen = {('cpu', 'gnu', 'a'): 3600.0}
     assert list(doctor.budgets(site, cases, seen, {})) == [
-        'nightly_budget of cpu, 2 node-hours: each case of mode nightly has '
-        'its turn within 3 sessions, but for 1 that need more than a '
-        'session has'
+        'nightly_budget of cpu, 2 node-hours: each test case of mode nightly '
+        'is measured within 3 sessions, except 1 that need more than the '
+        'budget'
     ]
-    assert 'turn every session' in next(doctor.budgets(
+    assert 'measured every session' in next(doctor.budgets(
         site, cases[:1], {}, {'repetitions': '1'}))
 
 

@@ -194,11 +194,11 @@ def test_what_was_no_reference_is_filled_by_the_next_proposal(site, capsys):
     assert site.entry()['$no_reference'] == {'latency@8B': 0, 'worst_ratio': 1}
     capsys.readouterr()
     site.propose(latencies(CALM * 2))
-    assert (
-        '  latency@8B 1 us no_reference: more sessions would not help -> '
-        '1 us +5 % (centre +0.0 %)\n'
-        '  worst_ratio no_reference: needs about 1 more session -> 1 +30 %\n'
-    ) in capsys.readouterr().out
+    assert ('  latency@8B 1 us no_reference: more sessions would not help -> '
+            '1 us +5 % (centre +0.0 %)\n'
+            '  worst_ratio no_reference: needs about 1 more session '
+            '-> 1 +30 %\n'
+            ) in capsys.readouterr().out
     assert site.accept() == 0
     entry = site.entry()
     assert '$no_reference' not in entry

@@ -121,7 +121,7 @@ def both(command, env, end=lambda job: None, **more):
         job = subprocess.Popen(command, text=True, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, **more,
                           env={**env, 'PLUMBLINE_TEST_FORKS': mark})
-        assert (job._told is not None) == (mark == 'yes')
+        assert (job._messages is not None) == (mark == 'yes')
         end(job)
         text, _ = job.communicate(timeout=60)
         assert job.poll() == job.wait() == job.returncode
@@ -201,8 +201,8 @@ def test_a_process_that_nobody_asked_about_is_in_nobodys_way(suite):
     left.communicate()
     left.returncode = None
     # Both are collected as garbage at once, the socket first.
-    left._told = socket.socket()
-    left._told.close()
+    left._messages = socket.socket()
+    left._messages.close()
     del left
     assert suite.reframe('--version').returncode == 0
 

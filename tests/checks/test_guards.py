@@ -343,7 +343,10 @@ TOLERANCE = 'latency@8B: [1.0, null, 0.12, us]'
             ['latency@8B: [0.0, null, null, us]'],
             'the metric has no tolerance, but needs one',
         ),
-        ([OPEN, 'latency_small: [1.0, null, null, us]'], 'latency@8B: the'),
+        (
+            [OPEN, 'latency_small: [1.0, null, null, us]'],
+            'latency@8B: the metric has no tolerance',
+        ),
         # A tolerance that the suite wrote, and somebody took out.
         (
             [OPEN, '$from: {runs: 5, tolerances: {latency@8B: [1.0, 0.1]}}'],

@@ -374,7 +374,7 @@ def test_a_profile_that_does_not_fit(published, change, words):
 def test_published_values_are_never_proposed(published):
     published.run()
     published.again(4)
-    done = published.plumb('references', 'propose')
+    done = published.plumb('references', 'propose', '--site', 'local')
     assert done.returncode == 0, done.stdout + done.stderr
     text = (published.tmp / 'references' / 'osu.proposed.yaml'
             ).read_text()

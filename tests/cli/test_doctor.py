@@ -61,7 +61,7 @@ def test_an_environment_whose_stack_is_not_installed_does_not_start(path):
 def test_without_the_schedulers_command_nothing_starts(path):
     result = doctor.obstacles(SITE, path('gcc'), FOLDER)
     assert set(result) == {'a+gnu', 'a+stores'}
-    assert 'no sbatch here: partition a takes jobs of slurm; run it on a ' \
+    assert 'sbatch not found: partition a has the scheduler slurm; use a ' \
         'login node' in result['a+gnu']
 
 
@@ -162,9 +162,9 @@ def test_the_parts_of_a_family_are_told_with_what_to_do():
     real, bench, memcached = [*doctor.part_rows('osu', SITE),
                               *doctor.part_rows('keyvalue', SITE)]
     assert real == (
-        'not here', 'real OMB and all collectives: give an environment the '
-        'prefix of an installation of the OSU micro-benchmarks (on the site '
-        'local: OMB_PREFIX); or name a stack that has '
+        'not here', 'real OMB and all collectives: set the prefix of an '
+        'installation of the OSU micro-benchmarks in an environment (on the '
+        'site local: OMB_PREFIX); or name a stack that has '
         'it: mpi-cuda, mpi-host, mpi-rocm')
     assert ('load a module; or name a stack that has it: keyvalue'
             ) in bench[1] and 'memcached: install' in memcached[1]
@@ -194,7 +194,7 @@ def test_a_mode_is_summed_by_times_seen_and_else_by_limits(tmp_path):
     assert cost.by_times == pytest.approx(4 * 100 / 3600)
     assert cost.by_limits == pytest.approx(0.5 + 2 * 0.5)
     assert '1.6 node-hours: 0.11 by earlier times (1 test cases), 1.5 ' \
-        'the most by time limits (2)' in str(cost)
+        'at most by time limits (2)' in str(cost)
     # A mode repeats, and gives more time.
     cost = doctor.cost(cases, seen, {'repetitions': '20', 'time_limit': '2h'})
     assert cost.by_times == pytest.approx(20 * 4 * 100 / 3600)
@@ -232,5 +232,5 @@ def test_a_site_of_stacks_does_not_run_where_they_are_not_installed(suite):
     output = suite.plumb('doctor', '--site', 'template').stdout
     assert 'runs here' not in output
     assert 'openmpi: the stack mpi-host is not installed' in output \
-        or 'no sbatch here' in output
+        or 'sbatch not found' in output
     assert re.search('not here +no environment offers', output)

@@ -167,7 +167,7 @@ def sinfo_says(monkeypatch, tmp_path, text, code=0, err=''):
     program = tmp_path / 'bin' / 'sinfo'
     program.parent.mkdir(exist_ok=True)
     (tmp_path / 'output').write_text(text)
-    program.write_text(f'#!/bin/sh\ncat {tmp_path}/said; '
+    program.write_text(f'#!/bin/sh\ncat {tmp_path}/output; '
                        f'echo "{err}" >&2; exit {code}\n')
     program.chmod(0o755)
     monkeypatch.setenv('PATH', str(program.parent), prepend=os.pathsep)
@@ -375,7 +375,7 @@ def test_a_node_that_is_down_by_now_is_compared_with_others():
     # Only on other nodes: it was out of tolerance in each try.
     (['n2 pass'], 'fail', 'n1'),
     (['n2 pass', 'n3 fail', 'n3 pass'], 'fail', ''),
-    (['n1 again'], 'fail', '')])
+    (['n1 retried'], 'fail', '')])
 def test_which_failures_are_believed(tmp_path, again, result, suspects):
     write(tmp_path, [bad(NIGHTLY_SESSION, nodes='n1'), *(
         (bad if end == 'fail' else good)(
@@ -732,8 +732,8 @@ def test_no_other_process_of_that_number_is_ended(holder, monkeypatch):
     path, job = holder(21)
     message = json.loads(path.read_text())
     path.write_text(json.dumps(message | {'started': '1'}) + '\n')
-    with pytest.raises(SetupError, match='a process that is not the one it '
-                       'names'), this_session(path):
+    with pytest.raises(SetupError, match='is locked by another '
+                       'process than it names'), this_session(path):
         pass
     assert job.poll() is None
 
@@ -751,7 +751,7 @@ def test_a_holder_that_does_not_say_who_it_is(tmp_path):
     path = tmp_path / 'alpha.lock'
     with lock.held(path):
         path.write_text('')
-        with pytest.raises(SetupError, match='does not say who it is'), \
+        with pytest.raises(SetupError, match='is locked by an unknown process'), \
                 this_session(path):
             pass
 
@@ -766,8 +766,8 @@ def test_what_a_dead_nightly_session_started_is_ended(tmp_path, monkeypatch):
         notes: list[str] = []
         overlap.end_leftovers(path, notes.append)
         assert subset.wait(5) == -signal.SIGTERM and other.poll() is None
-        assert notes == ['a night that was killed had left processes, ended '
-                         'now: 1']
+        assert notes == ['ended 1 processes that a killed nightly session '
+                         'left']
         overlap.end_leftovers(path, notes.append)
         assert len(notes) == 1
     finally:
@@ -822,8 +822,8 @@ def test_jobs_of_dead_nightly_sessions_are_cancelled_and_no_others(
             jobs.write(f'11|{alive.stage}/cpu/Osu\n')
         overlap.cancel_orphans('alpha', notes.append)
     assert (tmp_path / 'cancelled').read_text() == '7 8\n'
-    assert notes == ['a night that was killed had left jobs of Slurm, '
-                     'cancelled now: 7 8']
+    assert notes == ['cancelled Slurm jobs that a killed nightly session '
+                     'left: 7 8']
     overlap.cancel_orphans('beta', notes.append)
     assert len(notes) == 1
 

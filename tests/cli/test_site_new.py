@@ -412,7 +412,7 @@ def test_spack_is_asked_in_a_scope_of_its_own(tmp_path, monkeypatch):
     (tmp_path / 'bin').mkdir()
     spack = tmp_path / 'bin' / 'spack'
     spack.write_text(
-        '#!/bin/sh\necho "$@" > $SPACK_ROOT/asked\n'
+        '#!/bin/sh\necho "$@" > $SPACK_ROOT/request\n'
         'cp $SPACK_USER_CONFIG_PATH/repos.yaml $SPACK_ROOT\n'
         'echo "$SPACK_USER_CONFIG_PATH" > $SPACK_ROOT/scope\n'
         'echo "packages: {gcc: {externals: [{spec: gcc@12}]}}" > '

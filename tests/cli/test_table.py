@@ -91,8 +91,8 @@ def ended(result: str, **more) -> results.Result:
     ('no reference yet: ./plumb references calibrate', 0,
      'no reference: has enough sessions: ./plumb references propose'),
     ('no reference yet: ./plumb references calibrate', None,
-     'no reference: no number of runs would do for all of it: ./plumb '
-     'references propose'),
+     'no reference: no number of sessions would suffice for all metrics: '
+     './plumb references propose'),
     ('no_reference: needs about 9 more sessions (worst_ratio)', 4,
      'no_reference: needs about 9 more sessions (worst_ratio)'),
 ])

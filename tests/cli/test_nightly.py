@@ -1108,7 +1108,7 @@ def test_a_nightly_session_has_an_end(suite):
         '-Stime_limit=30m')
     assert done.returncode == 1, done.stdout + done.stderr
     assert 'ENDED: its 0.003 h were over (--hours)' in done.stdout
-    assert 'again (1 of' not in done.stderr
+    assert 'rerun 1 of' not in done.stderr
     assert not [line for line in command_lines() if str(suite.tmp) in line]
 
 

@@ -222,11 +222,11 @@ def test_data_that_arrives_wrong(faulty, tmp_path):
     failed_for(faulty, done, 'validation: validate.out: ended with exit')
 
 
-def another_site(suite, tmp_path, more):
+def another_site(suite, tmp_path, more, name='site'):
     """The local site with more Python at its end, in another folder."""
     suite.plumb('env')                          # detects the real MPI
     text = (ROOT / 'site-configs' / 'local' / 'system.py').read_text()
-    suite.write_site(tmp_path / 'site', text + more)
+    suite.write_site(tmp_path / name, text + more)
 
 
 def test_real_transport_is_seen(suite, tmp_path):

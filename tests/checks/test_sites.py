@@ -306,12 +306,12 @@ def published(suite, tmp_path):
     another_site(suite, tmp_path, '''
 for _part in site_configuration['systems'][0]['partitions']:
     _part['features'].remove('speed_probe')
-''')
+''', 'local')
     # Without a speed probe there are no speeds, not one.
     del suite.variables['PLUMBLINE_SPEED_BOUNDARY_NS']
 
     def run(*args, **change):
-        written(tmp_path / 'site' / 'vendor.yaml', {**ROW, **change})
+        written(tmp_path / 'local' / 'vendor.yaml', {**ROW, **change})
         return suite.reframe('-r', *OSU, '-n', 'OsuPt2pt', '-E',
                              'program=="osu_latency"', '-p', '.*-omb',
                              '--exec-policy=serial', *args, FAULT='none')
@@ -374,7 +374,7 @@ def test_a_profile_that_does_not_fit(published, change, words):
 def test_published_values_are_never_proposed(published):
     published.run()
     published.again(4)
-    done = published.plumb('references', 'propose', '--site', 'local')
+    done = published.plumb('references', 'propose')
     assert done.returncode == 0, done.stdout + done.stderr
     text = (published.tmp / 'references' / 'osu.proposed.yaml'
             ).read_text()

@@ -751,7 +751,8 @@ def test_a_holder_that_does_not_say_who_it_is(tmp_path):
     path = tmp_path / 'alpha.lock'
     with lock.held(path):
         path.write_text('')
-        with pytest.raises(SetupError, match='is locked by an unknown process'), \
+        with pytest.raises(SetupError,
+                           match='is locked by an unknown process'), \
                 this_session(path):
             pass
 

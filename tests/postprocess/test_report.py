@@ -216,8 +216,8 @@ def test_each_figure_says_how_many_runs_it_needs(tmp_path):
     code, text = page(tmp_path, records)
     words = visible(text)
     assert '2 metrics without a tolerance' in words
-    assert re.search('latency@8B · no_reference: more sessions would not help',
-                     words), words
+    assert ('latency@8B · no tolerance yet: more sessions would not help'
+            in words), words
     assert 'overall_time@8B · propose references again' in words, words
 
 

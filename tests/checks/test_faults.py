@@ -654,7 +654,7 @@ sys.path.insert(0, {root!r})
 from pathlib import Path
 from checks.core import guards
 try:
-    guards.disk_had_room(Path.cwd())
+    guards.check_disk(Path.cwd())
 except guards.Refused as err:
     print(err)
 print(*sorted(path.name for path in Path('.').iterdir()))

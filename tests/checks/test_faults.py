@@ -314,7 +314,7 @@ REFERENCES = {
     'a known fault': ({'latency@8B': [
         '$xfail', 'slow since the update', [1e-3, None, 0.1, 'us']]}, None),
     'of another size': ({'latency@16B': GOOD},
-                        'no reference for the judged latency@8B'),
+                        'no reference for the metrics latency@8B'),
     'judged in its place': ({'latency@8B': [1.0, None, None, 'us'],
                              'latency_small': [1.0, None, 0.1, 'us'],
                              '$from': {'runs': 3}}, None),

@@ -184,8 +184,11 @@ def test_a_partition_that_slurm_has_not_is_told(monkeypatch, tmp_path):
     sinfo_says(monkeypatch, tmp_path, SINFO)
     one = {'name': 'old', 'scheduler': 'slurm', 'access': ['-p', 'gone']}
     assert nodes.find_pools({'partitions': [one]}) == (
-        {}, 'no node was chosen for old: Slurm has no partition gone; it has '
-        'batch, gpu')
+        {},
+        'the nodes of old cannot be listed: Slurm has no partition gone; it '
+        'has '
+        'batch, gpu',
+    )
     sinfo_says(monkeypatch, tmp_path, SINFO.replace('*|n', '|n'))
     assert nodes.find_pools({'partitions': [{**one, 'access': []}]})[
         1
@@ -1108,7 +1111,7 @@ def test_a_nightly_session_has_an_end(suite):
         'OsuPt2pt', '-E', 'program == "osu_latency"', '-Srepetitions=400',
         '-Stime_limit=30m')
     assert done.returncode == 1, done.stdout + done.stderr
-    assert 'ENDED: its 0.003 h were over (--hours)' in done.stdout
+    assert 'ENDED: its limit of 0.003 h was reached (--hours)' in done.stdout
     assert 'rerun 1 of' not in done.stderr
     assert not [line for line in command_lines() if str(suite.tmp) in line]
 

@@ -26,7 +26,7 @@ def test_run_records_judges_and_shows(suite):
     assert len(re.findall(r'^no_reference .*needs \d+ more sessions',
                           done.stdout,
                           re.M)) == 3, done.stdout
-    assert '3 of the cases have no reference' in done.stdout
+    assert '3 of the test cases have no reference' in done.stdout
     assert './plumb references calibrate' in done.stdout
     records = suite.records
     assert {r['program'] for r in records} == {
@@ -89,7 +89,7 @@ def test_from_runs_to_references_to_a_verdict(suite):
     path = suite.tmp / 'references' / 'osu.yaml'
     done = suite.plumb('references', 'propose')
     assert done.returncode == 0, done.stdout + done.stderr
-    assert 'osu: all is new, no osu.yaml yet' in done.stdout
+    assert 'osu: all entries are new, because osu.yaml does' in done.stdout
     assert path.with_name('osu.proposed.yaml').exists() and not path.exists()
     done = suite.plumb('references', 'accept')
     assert done.returncode == 0, done.stdout + done.stderr

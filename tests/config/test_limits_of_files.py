@@ -156,7 +156,7 @@ def test_a_perflog_that_unpacks_without_end(tmp_path, capsys, monkeypatch,
     file.unlink()
     Path(f'{file}.gz').write_bytes(gzip.compress(bomb))
     _, faults = perflogs.read(tmp_path, on_error='collect')
-    assert [1 for fault in faults if 'unpacks to more than' in str(fault)] == [
+    assert [1 for fault in faults if 'MiB when unpacked' in str(fault)] == [
         1]
     ends(tmp_path, 'unpacks to more than', capsys)
 

@@ -240,7 +240,7 @@ site_configuration['systems'][0]['partitions'][0]['extras'][
     assert ': never ran, needs 0.167 node-hours' in first
     assert 'postponed: 1' in first
     page = (suite.tmp / 'report' / 'index.html').read_text()
-    assert 'Left to later sessions' in page and 'never ran' in page
+    assert 'Postponed' in page and 'never ran' in page
     # Now the first one's own time is known, and both fit.
     done = suite.plumb('nightly', '--site', site, '--bringup', '--',
                        *OSU, '-n', 'OsuStartup', '-Srepetitions=1')

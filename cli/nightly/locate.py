@@ -146,7 +146,7 @@ def select_target(args: argparse.Namespace, folder: Path, work: commands.Work
     name = partition['name']
     answer = sites.ask_reframe(folder)
     if 'error' in answer:
-        raise SetupError('; '.join([*answer['said'], answer['error']]))
+        raise SetupError('; '.join([*answer['output'], answer['error']]))
     here = [case for case in answer['cases']
             if case['where'].partition('+')[0] == name
             and args.environ in (None, case['where'].partition('+')[2])]

@@ -100,7 +100,7 @@ def examine(folder: Path, update: bool = False) -> Verdict:
     verdict = Verdict(folder.name if folder.parent == ROOT / 'site-configs'
                       else str(folder))
     answer = ask_reframe(folder)
-    verdict.findings += answer['said']
+    verdict.findings += answer['output']
     if 'error' in answer:
         verdict.findings.append(answer['error'])
     else:
@@ -154,10 +154,10 @@ def ask_reframe(folder: Path) -> dict[str, Any]:
     warnings = [f'{folder}/system.py: {line}'
             for line in done.stderr.splitlines() if line.strip()]
     try:
-        return {**json.loads(done.stdout), 'said': warnings}
+        return {**json.loads(done.stdout), 'output': warnings}
     except ValueError:
         return {'error': f'{folder}/system.py: ReFrame ended with exit code '
-                         f'{done.returncode}', 'said': warnings[-3:]}
+                         f'{done.returncode}', 'output': warnings[-3:]}
 
 
 def judge_cases(verdict: Verdict, folder: Path, cases: list[dict[str, Any]],

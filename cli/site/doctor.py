@@ -58,7 +58,7 @@ def doctor(args: argparse.Namespace) -> int:
         stores()
     places(configuration)
     if 'error' in answer:
-        print(*answer['said'], answer['error'], sep='\n', file=sys.stderr)
+        print(*answer['output'], answer['error'], sep='\n', file=sys.stderr)
         return 1
     blocked = obstacles(configuration, path, folder)
     seen = times_seen(Path(variables['PLUMBLINE_PERFLOGS']),

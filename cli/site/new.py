@@ -423,10 +423,10 @@ def files(name: str, detected: Facts, choices: Choices) -> dict[str, str]:
         write(folder, made)
         # The snapshot also proves that ReFrame takes what was written.
         answer = sites.ask_reframe(folder)
-    if 'error' in answer or answer['said']:
+    if 'error' in answer or answer['output']:
         raise SetupError('the files that were made are wrong, which is a '
                          'fault of plumb: ' + (answer.get('error')
-                                               or answer['said'][0]))
+                                               or answer['output'][0]))
     return {**made, sites.SNAPSHOT: sites.snapshot(answer['cases'])}
 
 

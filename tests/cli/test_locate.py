@@ -91,7 +91,7 @@ def test_without_options_it_looks_where_something_regressed(
     cases = [case(link, where=f'{part}+mpi') for part in ('batch', 'other')
              for link in ('bandwidth', 'latency')]
     monkeypatch.setattr(locate.sites, 'ask_reframe', lambda _: {
-        'cases': cases, 'said': []})
+        'cases': cases, 'output': []})
 
     def line(system, partition, metric, digest, before):
         return SimpleNamespace(

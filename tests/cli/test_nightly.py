@@ -184,8 +184,8 @@ def test_a_partition_that_slurm_has_not_is_told(monkeypatch, tmp_path):
     sinfo_says(monkeypatch, tmp_path, SINFO)
     one = {'name': 'old', 'scheduler': 'slurm', 'access': ['-p', 'gone']}
     assert nodes.find_pools({'partitions': [one]}) == (
-        {}, 'no node was chosen for old: Slurm has no partition gone; it has '
-        'batch, gpu')
+        {}, 'the nodes of old cannot be listed: Slurm has no partition gone; '
+        'it has batch, gpu')
     sinfo_says(monkeypatch, tmp_path, SINFO.replace('*|n', '|n'))
     assert nodes.find_pools({'partitions': [{**one, 'access': []}]})[
         1
@@ -751,8 +751,8 @@ def test_a_holder_that_does_not_say_who_it_is(tmp_path):
     path = tmp_path / 'alpha.lock'
     with lock.held(path):
         path.write_text('')
-        with pytest.raises(SetupError, match='is locked by an unknown process'), \
-                this_session(path):
+        with pytest.raises(SetupError, match='locked by an unknown process'
+                           ), this_session(path):
             pass
 
 

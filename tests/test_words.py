@@ -19,7 +19,7 @@ WORDS = {
     'tonight': 'this session', 'unfit': 'inconclusive',
     'unjudged': 'no_reference', 'widest bound': 'max tolerance',
     'no word why': 'no output', 'mend(s|ed)?': 'fix'}
-OLD = re.compile(rf'(?<![\w$./`-])({"|".join(WORDS)})(?![\w/.(`-])')
+OLD = re.compile(rf'(?<![\w$./`<-])({"|".join(WORDS)})(?![\w/.(`-])')
 
 
 def files(*patterns: str) -> list[Path]:

@@ -137,7 +137,7 @@ def why(case: dict[str, Any]) -> str:
         # ReFrame lists every file that it could not copy.
         if f'[Errno {number}]' in text:
             return (f'disk: the disk of {case.get("stagedir")} is full '
-                    f'({os.strerror(number)}): free it, or name another '
+                    f'({os.strerror(number)}): free space, or set another '
                     "(the site's stagedir, --prefix)")
     return text[:400]
 

@@ -109,7 +109,8 @@ exec {shlex.join([sys.executable, str(ROOT / 'tests/fake/spack')])} "$@"''')
 
 def test_a_stack_that_is_not_solved_and_a_spack_that_is_missing(tmp_path):
     done = solve(tmp_path, '')
-    assert done.returncode == 2 and 'spack: does not run' in done.stderr
+    assert done.returncode == 2 and 'stacks: cannot run ' in done.stderr
+    assert 'bin/spack: ' in done.stderr
     done = solve(tmp_path, '[ "$1" = --version ] && echo 1.2.0 && exit\n'
                  'echo "==> Error: no such variant" >&2; exit 1')
     assert done.returncode == 1

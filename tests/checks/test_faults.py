@@ -152,7 +152,10 @@ FAULTS = [
     ('nan', 'table: run.1.out:'),
     ('unit', 'table: run.1.out:'),
     ('program', 'not of osu_latency'),
-    ('wall_time', 'iterations times values make 50.2 s, the program ran for'),
+    (
+        'wall_time',
+        'iterations times values make 50.2 s, but the program ran for',
+    ),
     (
         'physics',
         'is below the physical limit 0.02: a call and a pass through a cache',
@@ -219,14 +222,14 @@ def test_data_that_arrives_wrong(faulty, tmp_path):
         shell=True, check=True, cwd=ROOT / 'checks' / 'osu' / 'src')
     done = faulty.run('none', '-Sbringup=1', '-S', 'OsuPt2pt.max_size=1024',
                       '-SOsuPt2pt.options=-i 200 -x 20')
-    failed_for(faulty, done, 'validation: validate.out: ended with exit')
+    failed_for(faulty, done, 'validation: validate.out: the validation ended')
 
 
-def another_site(suite, tmp_path, more):
+def another_site(suite, tmp_path, more, name='site'):
     """The local site with more Python at its end, in another folder."""
     suite.plumb('env')                          # detects the real MPI
     text = (ROOT / 'site-configs' / 'local' / 'system.py').read_text()
-    suite.write_site(tmp_path / 'site', text + more)
+    suite.write_site(tmp_path / name, text + more)
 
 
 def test_real_transport_is_seen(suite, tmp_path):
@@ -286,7 +289,7 @@ GOOD = [1.0, None, 9.0, 'us']
     ({'latency@8B': GOOD, 'latncy@8B': GOOD}, "did you mean 'latency'"),
     ({'latency@8B': 1}, 'expected'),
     ({'latency@8B': [1.0, None, 1000, 'us']}, 'osu.yaml:1: OsuPt2pt'),
-    ({'latency@8B': [1.0, None, None, 'us']}, 'it is judged and has no bound'),
+    ({'latency@8B': [1.0, None, None, 'us']}, 'the metric has no tolerance'),
 ])
 def test_a_reference_that_breaks_its_file(tmp_path, values, words):
     path = tmp_path / 'osu.yaml'
@@ -651,7 +654,7 @@ sys.path.insert(0, {root!r})
 from pathlib import Path
 from checks.core import guards
 try:
-    guards.disk_had_room(Path.cwd())
+    guards.check_disk(Path.cwd())
 except guards.Refused as err:
     print(err)
 print(*sorted(path.name for path in Path('.').iterdir()))
@@ -682,7 +685,7 @@ def test_a_stage_disk_that_is_full_has_its_line(tmp_path, before, program):
     assert output[1].startswith('disk: the disk of the stage directory was '
                               'full: '), done
     assert f'{tmp_path}/stage' in output[1], done
-    assert 'free it, or name another' in output[1], done
+    assert 'free space, or set another' in output[1], done
 
 
 @pytest.mark.parametrize('room', [0, 12])
@@ -705,7 +708,7 @@ def test_a_conductor_on_a_full_disk_says_so(tmp_path, room):
              if line.startswith('service: ')]
     assert done.returncode == 1 and len(lines) == 1, done
     assert f'the disk of {stage}' in lines[0], lines
-    assert 'is full (No space left on device): free it' in lines[0]
+    assert 'is full (No space left on device): free space' in lines[0]
     assert 'Traceback' not in done.stderr
     assert '.private' not in done.stdout            # nothing is left there
 
@@ -737,6 +740,6 @@ def test_a_stage_disk_that_is_full_before_reframe_begins(faulty):
     lines = [line for line in done.stdout.splitlines()
              if line.startswith(('fail  ', 'not_run  '))]
     case, build = lines
-    assert 'not run: what it needs could not be built' in case
+    assert 'not run: a build that it needs failed' in case
     assert (f'disk: the disk of {stage}' in build and 'is full (No space left '
-            'on device): free it, or name another' in build), lines
+            'on device): free space, or set another' in build), lines

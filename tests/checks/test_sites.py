@@ -155,8 +155,8 @@ def test_a_site_adds_models_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize('change, words', [
-    (lambda row: row.pop('source'), 'X1: missing or unknown: source'),
-    (lambda row: row.update(rates=1), 'X1: missing or unknown: rates')])
+    (lambda row: row.pop('source'), 'X1: missing or unknown keys: source'),
+    (lambda row: row.update(rates=1), 'X1: missing or unknown keys: rates')])
 def test_broken_table_of_hardware(monkeypatch, tmp_path, change, words):
     row = {'arch': 'a', 'rate': 1, 'source': 's', 'date': '2025-01'}
     change(row)
@@ -225,11 +225,11 @@ def written(path, *rows):
     return path
 
 
-def test_bounds_are_open_to_the_better_side(tmp_path):
+def test_tolerances_are_open_to_the_better_side(tmp_path):
     path = written(tmp_path / 'vendor.yaml', ROW,
                    {**ROW, 'metric': 'bandwidth', 'unit': 'MB/s',
                     'worse': 0.5})
-    assert vendor.bounds(vendor.load(path, PLACES)) == {
+    assert vendor.tolerances(vendor.load(path, PLACES)) == {
         'latency@8B': [123.5, None, 1.0, 'us'],
         'bandwidth@8B': [123.5, -0.5, None, 'MB/s']}
 
@@ -237,15 +237,15 @@ def test_bounds_are_open_to_the_better_side(tmp_path):
 @pytest.mark.parametrize('change, words', [
     ({'valeu': 1}, "row 2: unknown key 'valeu': did you mean 'value'"),
     ({'metric': 'latancy'}, "row 2: unknown metric .*'latency'"),
-    ({'metric': 'ranks', 'unit': '1'}, 'no better and no worse'),
+    ({'metric': 'ranks', 'unit': '1'}, 'cannot be better or worse'),
     ({'unit': 'ms'}, "row 2: unit is 'ms', latency is in 'us'"),
     ({'partition': 'thathost'}, "unknown partition .*'thishost'"),
     ({'family': 'osv'}, "unknown family on thishost: .*'osu'"),
-    ({'source': ''}, 'row 2: source missing'),
-    ({'date': None}, 'row 2: date missing'),
-    ({'value': 'fast'}, 'no number above 0'),
-    ({'worse': 0}, 'no number above 0'),
-    ({'at': '8 B'}, 'no size in bytes'),
+    ({'source': ''}, 'row 2: missing keys: source'),
+    ({'date': None}, 'row 2: missing keys: date'),
+    ({'value': 'fast'}, 'not a number above 0'),
+    ({'worse': 0}, 'not a number above 0'),
+    ({'at': '8 B'}, 'not a size in bytes'),
     ({'when': '('}, 'row 2: when: '),
 ])
 def test_wrong_row_of_a_profile(tmp_path, change, words):
@@ -281,7 +281,7 @@ def test_rows_of_a_case(monkeypatch):
     assert not vendor.values(case('embedded'))
     assert not vendor.values(case(emulated=True))
     monkeypatch.setattr(vendor, 'profile', lambda: rows * 2)
-    with pytest.raises(vendor.VendorError, match='two rows give latency'):
+    with pytest.raises(vendor.VendorError, match='two rows match latency'):
         vendor.values(case())
 
 
@@ -306,12 +306,12 @@ def published(suite, tmp_path):
     another_site(suite, tmp_path, '''
 for _part in site_configuration['systems'][0]['partitions']:
     _part['features'].remove('speed_probe')
-''')
+''', 'local')
     # Without a speed probe there are no speeds, not one.
     del suite.variables['PLUMBLINE_SPEED_BOUNDARY_NS']
 
     def run(*args, **change):
-        written(tmp_path / 'site' / 'vendor.yaml', {**ROW, **change})
+        written(tmp_path / 'local' / 'vendor.yaml', {**ROW, **change})
         return suite.reframe('-r', *OSU, '-n', 'OsuPt2pt', '-E',
                              'program=="osu_latency"', '-p', '.*-omb',
                              '--exec-policy=serial', *args, FAULT='none')

@@ -194,7 +194,7 @@ def test_plumb_run_tells_of_a_reframe_that_was_killed(suite, tmp_path):
                        '--exec-policy=serial')
     assert done.returncode == 1
     assert '2 test cases, 1 failed' in done.stdout, done.stdout
-    assert 'before it had a record' in done.stdout
+    assert 'planned, but the session ended before it ran' in done.stdout
     assert failed_by(done.stdout) == 1
 
 

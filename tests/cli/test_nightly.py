@@ -751,8 +751,9 @@ def test_a_holder_that_does_not_say_who_it_is(tmp_path):
     path = tmp_path / 'alpha.lock'
     with lock.held(path):
         path.write_text('')
-        with pytest.raises(SetupError, match='locked by an unknown process'
-                           ), this_session(path):
+        with pytest.raises(SetupError,
+                           match='is locked by an unknown process'), \
+                this_session(path):
             pass
 
 
@@ -1108,7 +1109,7 @@ def test_a_nightly_session_has_an_end(suite):
         '-Stime_limit=30m')
     assert done.returncode == 1, done.stdout + done.stderr
     assert 'ENDED: its 0.003 h were over (--hours)' in done.stdout
-    assert 'again (1 of' not in done.stderr
+    assert 'rerun 1 of' not in done.stderr
     assert not [line for line in command_lines() if str(suite.tmp) in line]
 
 

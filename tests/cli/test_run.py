@@ -24,7 +24,8 @@ def test_run_records_judges_and_shows(suite):
     assert '3 test cases, 0 failed' in done.stdout
     # Neither passed nor failed; and says what to do.
     assert len(re.findall(r'^no_reference .*needs \d+ more sessions',
-                          done.stdout, re.M)) == 3, done.stdout
+                          done.stdout,
+                          re.M)) == 3, done.stdout
     assert '3 of the cases have no reference' in done.stdout
     assert './plumb references calibrate' in done.stdout
     records = suite.records

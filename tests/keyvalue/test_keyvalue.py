@@ -105,7 +105,7 @@ def test_port_that_is_taken(suite, store):
         port = taken.getsockname()[1]
         done = measure(suite, store, 'get', f'-SStoreServes.port={port}')
     output = refused(suite, done, 'service')
-    assert f'port {port} on ' in output and 'is taken by' in output
+    assert f'port {port} on ' in output and 'is in use by' in output
 
 
 def test_too_few_open_files(suite, store):

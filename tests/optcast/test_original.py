@@ -126,7 +126,7 @@ def started(tmp_path):
 
 
 def values(evaluation, job, limit=60):
-    assert job.process.wait(limit) == 0, job.said()
+    assert job.process.wait(limit) == 0, job.messages()
     services, _ = split((job.folder / 'out').read_text())
     folder = evaluation.collect(job.folder, 'run', services)
     result = evaluation.analyse(folder)
@@ -162,7 +162,7 @@ def test_the_real_one(started):
 def test_a_server_that_ends_early_and_a_client_that_panics(started):
     _, job = started(STANDIN='server')
     assert job.process.wait(60) == 1
-    [line] = job.said()
+    [line] = job.messages()
     assert 'server 0' in line or 'client' in line
 
 
@@ -172,7 +172,7 @@ def test_a_client_that_panics(started):
     since = time.monotonic()
     assert job.process.wait(60) == 1
     assert time.monotonic() - since < shim.LIMIT
-    [line] = job.said()
+    [line] = job.messages()
     assert 'exit code 101' in line and 'panicked at src/client.rs' in line
     assert job.leftovers() == []
 
@@ -219,7 +219,7 @@ def test_the_server_loses_a_client_when_another_never_leaves(monkeypatch):
 
 def test_values_that_contradict_each_other(started):
     evaluation, job = started()
-    assert job.process.wait(60) == 0, job.said()
+    assert job.process.wait(60) == 0, job.messages()
     services, _ = split((job.folder / 'out').read_text())
     folder = evaluation.collect(job.folder, 'run', services)
     log = folder / 'client.log'

@@ -67,7 +67,7 @@ def test_a_tolerance_that_cannot_judge_is_written_open(site, capsys):
     assert entry['$no_reference'] == {'latency@8B': 0, 'worst_ratio': 1}
     assert entry['$from']['tolerances'] == {} and 'worst_ratio' not in entry
     assert (
-        ' (10 runs, 2026-11-01 to 2026-11-10):\n'
+        ' (10 sessions, 2026-11-01 to 2026-11-10):\n'
         '  latency@8B new -> 1 us no_reference: more sessions would not help\n'
     ) in capsys.readouterr().out
 
@@ -76,7 +76,7 @@ def test_how_many_more_runs_an_no_reference_metric_needs(site, capsys):
     assert site.propose(latencies([1.0, 1.17, 0.83, 1.16, 0.84])) == 0
     needs = site.entry(file=site.proposal)['$no_reference']['latency@8B']
     assert 2 < needs < 60
-    assert f'no_reference: needs about {needs} more runs' in \
+    assert f'no_reference: needs about {needs} more sessions' in \
         capsys.readouterr().out
 
 

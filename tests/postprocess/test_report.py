@@ -215,9 +215,9 @@ def test_each_figure_says_how_many_runs_it_needs(tmp_path):
                         reference='1.0')]
     code, text = page(tmp_path, records)
     words = visible(text)
-    assert '2 figures unjudged' in words
-    assert re.search('latency@8B · no_reference: more sessions would not help',
-                     words), words
+    assert '2 metrics without a tolerance' in words
+    assert ('latency@8B · no tolerance yet: more sessions would not help'
+            in words), words
     assert 'overall_time@8B · propose references again' in words, words
 
 

@@ -554,7 +554,7 @@ def test_who_takes_the_port_of_a_dead_conductor_is_not_obeyed(attack):
         one = impostor.play(Path(folder), attack, random.Random(attack))
     assert one.taken and one.met, one
     assert not one.obeyed and not one.left, one
-    assert "does not know the run's secret" in one.said, one
+    assert "does not know the run's secret" in one.output, one
 
 
 def test_a_server_of_another_user_is_not_told_the_password(tmp_path):

@@ -82,7 +82,7 @@ def loop(tools, store, mode, *options, config='', servers=1, ranks=2,
 
 def runs(one):
     """What the programs of a job said."""
-    assert one.end(90) == 0, one.said()
+    assert one.end(90) == 0, one.messages()
     assert not one.leftovers()
     text = (one.folder / 'out').read_text()
     return parser.read(text.partition('\n')[2])
@@ -91,7 +91,7 @@ def runs(one):
 def fault(one):
     """The one line of a job that fails and leaves nothing."""
     assert one.end(90) == 1
-    lines = one.said()
+    lines = one.messages()
     assert len(lines) == 1, (one.folder / 'err').read_text()
     assert not one.leftovers()
     return lines[0]

@@ -456,7 +456,7 @@ def test_a_stack_that_is_missing_fails_with_the_command(with_stack):
     assert ('the stack mpi is not installed for the site local' in done.stdout
             and './plumb spack install --site local --stack mpi;'
             in done.stdout)
-    assert 'not run: what it needs could not be built' in done.stdout
+    assert 'not run: a build that it needs failed' in done.stdout
     assert not (with_stack.tmp / 'calls').exists(), 'Spack was called'
 
 

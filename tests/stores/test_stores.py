@@ -176,7 +176,8 @@ def test_doctor_tells_of_stores(suite, tmp_path):
     shutil.copytree(target, stores, symlinks=True)
     (stores / 'missing').write_text('no wheel; a reason\n')
     output = suite.plumb('doctor').stdout
-    assert 'no store from wheels: no wheel; a reason; to try again' in output
+    assert ('no store was installed from wheels: no wheel; a reason; '
+            'to retry, remove ' in output)
 
 
 def test_a_wheel_serves_on_this_machine(suite, tmp_path):

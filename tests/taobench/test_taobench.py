@@ -44,7 +44,7 @@ def built(programs):
 def test_cpus_are_divided_in_whole_cores():
     eight = [Cpu(0, 0, n % 4, n) for n in range(8)]
     assert cpus.divide(eight, 3) == [[0, 1, 4, 5], [2, 6], [3, 7]]
-    with pytest.raises(ValueError, match='5 parts of 4 cores'):
+    with pytest.raises(ValueError, match='5 instances need a core each'):
         cpus.divide(eight, 5)
 
 
@@ -53,8 +53,8 @@ def test_ticks_of_the_cpus_that_are_ours():
             'cpu0 1 2 3 4 5 6 7 8 0 0\n'
             'cpu1 100 0 0 0 0 0 0 0 0 0\n'
             'cpu11 1 1 1 1 1 1 1 1 0 0\nintr 5\n')
-    assert usage.spent(text, [0]) == (3, 16, 9, 8)
-    assert usage.spent(text, [0, 1]) == (103, 16, 9, 8)
+    assert usage.cpu_ticks(text, [0]) == (3, 16, 9, 8)
+    assert usage.cpu_ticks(text, [0, 1]) == (103, 16, 9, 8)
 
 
 def test_the_share_of_a_time():
@@ -254,15 +254,15 @@ def test_a_memcached_that_has_the_port(built, tmp_path):
     with socket.create_server(('127.0.0.1', 0)) as other:
         port = other.getsockname()[1]
         line = refused(built, tmp_path, one_step(small(built, port)))
-    assert f'port {port} on ' in line and 'is taken by python' in line
-    assert 'stop it, or ask for another' in line
+    assert f'port {port} on ' in line and 'is in use by python' in line
+    assert 'or request another port' in line
 
 
 def test_a_host_name_that_clients_do_not_know(built, tmp_path):
     line = refused(built, tmp_path, one_step(small(built),
                                              hostname='no-such.invalid'))
     assert "cannot resolve 'no-such.invalid'" in line
-    assert 'or 127.0.0.1' in line
+    assert 'or the address 127.0.0.1' in line
 
 
 def test_a_host_name_of_another_machine(built, tmp_path):
@@ -279,7 +279,7 @@ def test_a_host_name_of_another_machine(built, tmp_path):
 def test_more_connections_than_a_machine_has_ports(built, tmp_path):
     line = refused(built, tmp_path, replace(
         one_step(small(built)), clients=(Clients(connections=70_000),)))
-    assert '70000 connections from ' in line and 'to one server' in line
+    assert 'ports for 70000 connections to one server' in line
     assert 'net.ipv4.ip_local_port_range' in line
 
 
@@ -298,7 +298,7 @@ def test_a_slow_interface(monkeypatch):
 def test_memory_that_must_be_bound_needs_numactl(monkeypatch):
     from checks.services import agent
     monkeypatch.setattr(agent.shutil, 'which', lambda name: None)
-    with pytest.raises(agent.Failed, match='numactl is not on n1'):
+    with pytest.raises(agent.Failed, match='numactl is missing on n1'):
         agent.numactl_for([0, 1], True, 'n1')
     assert agent.numactl_for([0, 1], False, 'n1') == []
     monkeypatch.setattr(agent.shutil, 'which', lambda name: f'/bin/{name}')
@@ -321,7 +321,7 @@ def test_a_server_of_text_is_no_server_of_the_binary_protocol():
         import threading
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(ask.Refusal, match='no binary protocol'):
+        with pytest.raises(ask.Refusal, match="memcached's binary protocol"):
             ask.MemcachedBinary().ping(ask.Server(*listener.getsockname()))
         thread.join()
 

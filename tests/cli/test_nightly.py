@@ -184,11 +184,8 @@ def test_a_partition_that_slurm_has_not_is_told(monkeypatch, tmp_path):
     sinfo_says(monkeypatch, tmp_path, SINFO)
     one = {'name': 'old', 'scheduler': 'slurm', 'access': ['-p', 'gone']}
     assert nodes.find_pools({'partitions': [one]}) == (
-        {},
-        'the nodes of old cannot be listed: Slurm has no partition gone; it '
-        'has '
-        'batch, gpu',
-    )
+        {}, 'the nodes of old cannot be listed: Slurm has no partition gone; '
+        'it has batch, gpu')
     sinfo_says(monkeypatch, tmp_path, SINFO.replace('*|n', '|n'))
     assert nodes.find_pools({'partitions': [{**one, 'access': []}]})[
         1

@@ -102,7 +102,7 @@ def test_jobs_of_a_nightly_session_that_was_killed_are_cancelled(
     text, code, nightly_session = site.run('none', '--max-node-age', '0')
     assert code == 0, text
     assert nightly_session['notes'][-1] == (
-        'a night that was killed had left jobs of Slurm, cancelled now: '
+        'cancelled Slurm jobs that a killed nightly session left: '
         f'{orphan}')
     assert not cluster.ask('squeue', '-h').strip()
     assert {r['guard'] for r in site.records} == {''}
@@ -157,8 +157,9 @@ def test_a_budget_a_partition_and_the_longest_first(tmp_path, cluster):
     assert [nodes for _, nodes in jobs['slurm-srun']] == [4, 4]
     left, *names = (line for line in output['notes'] if 'OsuStartup' in line
                     or line.startswith('Left to'))
-    assert left.startswith('Left to later sessions: 2 cases of slurm-srun, '
-                           '0.333 node-hours beyond its 0.7 a night')
+    assert left.startswith('Left to later sessions: 2 test cases of '
+                           'slurm-srun with 0.333 node-hours (budget per '
+                           'session: 0.7)')
     assert len(names) == 2 and all('never ran' in line for line in names)
     # Tomorrow those are first in line, and by their time limit they are the
     # longest; what is known by now fits beside them.

@@ -733,8 +733,8 @@ def test_a_stage_disk_that_is_full_before_reframe_begins(faulty):
     done = in_small(
         stage, '1m', [
             'sh', '-c', f'{FILL} >{stage}/data 2>/dev/null; exec "$@"', 'sh',
-            ROOT / 'plumb', 'run', '--', *CASE, '-p', '.*-omb',
-            '-Sbringup=1'],
+            ROOT / 'plumb', 'run', '--bringup', '--', *CASE, '-p',
+            '.*-omb'],
         env={**os.environ, **faulty.variables, 'FAULT': 'none'})
     assert done.returncode == 1
     lines = [line for line in done.stdout.splitlines()

@@ -202,7 +202,7 @@ def test_perflogs_that_cannot_be_written(suite):
     (suite.tmp / 'perflogs').write_text('no folder')
     done = suite.reframe('-r', *STARTUP, '-Sbringup=1')
     assert done.returncode == 1
-    assert 'nothing was measured' in done.stderr
+    assert 'nothing was run' in done.stderr
     assert 'Traceback' not in done.stdout + done.stderr
 
 

@@ -1,6 +1,7 @@
-"""A reader that leaves (`| head`) ends a command without a message."""
+"""Output for readers that leave (`| head`) or lack a character such as µ."""
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import signal
@@ -28,6 +29,16 @@ class Pipe(io.TextIOWrapper):
             end()
 
 
+def _plain(err: UnicodeError) -> tuple[str, int]:
+    """Write µ as u and any other character that the encoding lacks as ?."""
+    assert isinstance(err, UnicodeEncodeError)
+    lacking = err.object[err.start:err.end]
+    return ''.join('u' if one == 'µ' else '?' for one in lacking), err.end
+
+
+codecs.register_error('plumb.plain', _plain)
+
+
 def end() -> NoReturn:
     """Ends the command like a program that SIGPIPE ends."""
     # Python flushes its streams once more at the end.
@@ -44,6 +55,8 @@ def watch() -> None:
         if stream is not None:              # it was closed
             stream.flush()
             setattr(sys, name, Pipe(
-                stream.buffer, encoding=stream.encoding, errors=stream.errors,
+                stream.buffer, encoding=stream.encoding,
+                errors='plumb.plain' if stream.errors == 'strict'
+                else stream.errors,
                 line_buffering=stream.line_buffering,
                 write_through=stream.write_through))

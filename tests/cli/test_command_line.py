@@ -173,6 +173,15 @@ def test_a_reader_that_has_left_ends_a_command_quietly(variables, words):
     assert not os.listdir(variables['TMPDIR']), 'no temporary file is left'
 
 
+def test_an_output_that_lacks_a_character(variables):
+    """History prints the unit µs."""
+    done = subprocess.run(
+        [ROOT / 'plumb', 'history', 'latency'], capture_output=True,
+        text=True, env={**variables, 'PYTHONIOENCODING': 'ascii'})
+    assert done.returncode == 0, done.stderr
+    assert 'latency (us), lower is better' in done.stdout
+
+
 def test_head_of_an_answer(variables):
     done = subprocess.run(
         ['bash', '-c', '"$0" sql "FROM range(1000000)" --csv - | head -n 2; '

@@ -60,7 +60,9 @@ def is_local(site: Path) -> bool:
 def named(site: str) -> Path:
     """Folder of a site that is given by its name or by its path."""
     known = SITES / site
-    return known if (known / SYSTEM).is_file() else Path(site).absolute()
+    # ./NAME is a path.
+    return known if Path(site).name == site and (
+        known / SYSTEM).is_file() else Path(site).absolute()
 
 
 def site() -> Path | None:

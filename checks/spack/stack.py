@@ -17,7 +17,6 @@ lock of a build stage that they shared.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import hashlib
 import json
 import os
@@ -38,6 +37,7 @@ from typing import Any
 import yaml
 
 from config import regular, strict
+from config.commandline import nearest
 from config.families import families as all_families
 from config.places import ROOT, SITES, is_local, work
 from config.sessions import lock as locks
@@ -360,9 +360,7 @@ def about(name: str) -> dict[str, Any]:
         has another type.
     """
     if name not in names():
-        near = difflib.get_close_matches(name, names(), 1)
-        raise NoStack(f'unknown stack {name!r}: '
-                      f'{f"did you mean {near[0]}? " if near else ""}'
+        raise NoStack(f'unknown stack {name!r}: {nearest(name, names())}'
                       f'stacks: {", ".join(names())}')
     path = ENVS / name / 'stack.yaml'
     result = _yaml(path)

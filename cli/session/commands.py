@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import json
 import os
 import re
@@ -31,6 +30,7 @@ from cli.setup.venv import (
     say,
 )
 from config import console, families, places
+from config.commandline import nearest
 from config.places import is_local
 from config.references import accepted
 from config.sessions import clock, lock
@@ -50,13 +50,12 @@ def site_folder(name: str) -> Path:
 
     :raises SetupError: no such site; names those that exist.
     """
-    known = {p.parent.name: p.parent
-             for p in sorted(ROOT.glob('site-configs/*/system.py'))}
-    path = known.get(name) or Path(name).absolute()
-    if not (path / 'system.py').is_file():
-        near = difflib.get_close_matches(name, known, 1, 0.4)
-        hint = f'did you mean {near[0]}? ' if near else ''
-        raise SetupError(f'unknown site {name!r}; {hint}known sites: '
+    path = places.named(name)
+    if not (path / places.SYSTEM).is_file():
+        known = [one.parent.name for one in sorted(
+            places.SITES.glob(f'*/{places.SYSTEM}'))]
+        raise SetupError(f'unknown site {name!r}; '
+                         f'{nearest(name, known, 0.4)}known sites: '
                          f'{", ".join(known)}; or give the path of a folder '
                          'that has a system.py')
     return path
@@ -196,9 +195,8 @@ def prepare(args: argparse.Namespace) -> Iterator[Work]:
         of ReFrame that plumb has in another form
     """
     if args.mode not in MODES:
-        near = difflib.get_close_matches(args.mode, MODES, 1, 0.4)
-        hint = f' did you mean {near[0]}?' if near else ''
-        raise SetupError(f'unknown mode {args.mode!r};{hint} modes: '
+        raise SetupError(f'unknown mode {args.mode!r}; '
+                         f'{nearest(args.mode, MODES, 0.4)}modes: '
                          f'{", ".join(MODES)}')
     for word in args.reframe:
         if re.match(r'(-S|--setvar=)?(\w+\.)?bringup=', word):

@@ -30,7 +30,7 @@ def peers_of(ports: Iterable[int], text: str) -> dict[int, Counter[str]]:
 
 def listener_of(port: int, tables: Iterable[str] = (
         '/proc/net/tcp', '/proc/net/tcp6')) -> int | None:
-    """The id of the user who listens on a port; None: nobody, or unknown."""
+    """The id of the user who listens on a port; None: no user, or unknown."""
     for table in tables:
         # Listening sockets come first; thousands of others may follow.
         with contextlib.suppress(OSError), open(table) as lines:

@@ -92,12 +92,12 @@ def check_owner(folder: Path) -> None:
     status = folder.lstat()
     mode = stat.S_IMODE(status.st_mode)
     if not stat.S_ISDIR(status.st_mode):
-        raise NotPrivate(f'{folder} is not a folder: somebody else created '
+        raise NotPrivate(f'{folder} is not a folder: another user created '
                          'it; remove it')
     if status.st_uid != os.geteuid() or mode & 0o077:
         raise NotPrivate(f'{folder} belongs to user {status.st_uid} with '
                          f'mode {mode:o}, not to user {os.geteuid()} with '
-                         'mode 700: somebody else created it; remove it')
+                         'mode 700: another user created it; remove it')
 
 
 class OwnedFolder:
@@ -187,7 +187,7 @@ def read(folder: Path, name: str = RENDEZVOUS) -> str:
         if (not stat.S_ISREG(status.st_mode)
                 or status.st_uid != os.geteuid() or status.st_mode & 0o077):
             raise NotPrivate(f'{folder / name} is not a file that only user '
-                             f'{os.geteuid()} can read: somebody else created '
+                             f'{os.geteuid()} can read: another user created '
                              'it; remove it')
         return stream.read()
 

@@ -113,8 +113,7 @@ def search_slow_nodes(args: argparse.Namespace) -> SearchResult:
             variables={**work.variables,
                        'PLUMBLINE_PERFLOGS': str(place / 'perflogs')},
             # Nightly sessions validate the data: here it would take most of
-            # the
-            # time of many short jobs.
+            # the time of many short jobs.
             options=['-Sbringup=1', '-Svalidates=0',
                      f'-Srepetitions={args.repetitions}', *args.reframe])
         say(f'{target.case["check"]} {target.case["params"]} on '

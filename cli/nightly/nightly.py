@@ -171,8 +171,7 @@ class NightlySession:
             if first.code and not first.ended_by and not any(
                     one.failed for one in self.first.values()):
                 self.summary.broken = ('ReFrame failed, but no test case did; '
-                                       'its '
-                                     'log gives the reason')
+                                       'its log gives the reason')
             self.cover_nodes()
             self.measure_again()
         except KeyboardInterrupt:
@@ -223,8 +222,7 @@ class NightlySession:
         """Find the nodes of each partition, and those that are due."""
         if self.chooses:
             self.summary.note('no nodes were added: options of ReFrame choose '
-                              'the '
-                              'nodes')
+                              'the nodes')
             return
         self.pools, why = nodes.find_pools(self.work.system)
         if why:
@@ -336,8 +334,7 @@ class NightlySession:
         left = len(sessions) - reruns.MAX_SESSIONS
         if left > 0:
             self.summary.note(f'{left} more reruns of failures were left out '
-                              f'(limit: '
-                              f'{reruns.MAX_SESSIONS})')
+                              f'(limit: {reruns.MAX_SESSIONS})')
 
     def suspects(self, failed: Sequence[Result]
                  ) -> list[tuple[Result, int]]:

@@ -203,8 +203,7 @@ class Summary:
                 lines.append(f'    measured again: {text}')
             if one.suspects:
                 lines.append(f'    check {" ".join(sorted(one.suspects))}: '
-                             f'the '
-                             'test case failed only there')
+                             'the test case failed only there')
         return lines + _more(len(some))
 
     def _name(self, one: Result) -> str:

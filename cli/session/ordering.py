@@ -131,5 +131,4 @@ def describe_never(one: Left) -> str:
            f'{one.case["case"]}), or raise nightly_budget in system.py')
     return (f'error: {one.name} needs {one.hours:.3g} node-hours, but '
             f'{one.case["partition"]} has {one.budget:g} per session: it '
-            f'never '
-            f'runs in mode {NIGHTLY}; {how}')
+            f'never runs in mode {NIGHTLY}; {how}')

@@ -80,8 +80,7 @@ def doctor(args: argparse.Namespace) -> int:
              + ('' if there else f': no references yet; add them: '
                                  f'{calibrate}'))], indent=2)
     print('\nCost per mode: test cases (as in `plumb site check`), checks (as '
-          'in '
-          '`reframe -l`),\nand node-hours without builds and queues')
+          'in `reframe -l`),\nand node-hours without builds and queues')
     console.show([(f'--mode {mode}', cost(
         [c for c in answer['cases'] if mode in c['modes']], seen,
         answer['settings'].get(mode, {}))) for mode in MODES], indent=2)
@@ -333,8 +332,7 @@ class Cost:
             return f'{text}, by earlier times'
         return (f'{text}: {hours(self.by_times)} by earlier times '
                 f'({self.seen} test cases), {hours(self.by_limits)} at most '
-                f'by '
-                f'time limits ({self.cases - self.seen})')
+                f'by time limits ({self.cases - self.seen})')
 
 
 def seconds(text: str) -> float:

@@ -129,8 +129,7 @@ REASONS, MAX_REASON = '.reasons', 400
 ONLY = 'PLUMBLINE_ONLY'
 
 #: Variable with the seconds until the first retry of a test case that is out
-#: of
-#: tolerance or had interference, or `never`.
+#: of tolerance or had interference, or `never`.
 AGAIN = 'PLUMBLINE_AGAIN_AFTER'
 #: Test cases with interference are measured again if that takes at most this
 #: fraction of the time of all jobs, or this time (s): longer interference does
@@ -584,8 +583,7 @@ class AccountedRunner(Runner):
                     accounts.never_started(case)
         if accounts.failed and not self.stats.failed():
             # ReFrame counts test cases as successful that were skipped, did
-            # not
-            # start in time, or passed in its own retry.
+            # not start in time, or passed in its own retry.
             why = ', '.join(sorted(set(accounts.failed.values())))
             refuse(
                 f'{len(accounts.failed)} of {len(cases)} test cases failed at '
@@ -707,8 +705,7 @@ class AccountedRunner(Runner):
         except OSError as err:
             refuse(
                 f'{folder}: cannot be written ({err.strerror}), so nothing '
-                f'was '
-                'run; free the disk, or set PLUMBLINE_PERFLOGS to another '
+                'was run; free the disk, or set PLUMBLINE_PERFLOGS to another '
                 'folder')
         try:
             yield

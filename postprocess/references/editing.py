@@ -43,7 +43,7 @@ def dump(data: CommentedMap) -> bytes:
 def line(metric: str, value: float, tolerance: float | None) -> CommentedSeq:
     """`[value, lower, upper, unit]`, bounded on the worse side.
 
-    :param tolerance: `written_bound`; None: open
+    :param tolerance: `written_tolerance`; None: open
     """
     limits: list[float | None] = [None, None]
     if tolerance is not None:

@@ -618,7 +618,7 @@ def test_a_folder_that_was_prepared_is_refused(tmp_path):
     folder = folder_of(tmp_path)
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
-    with pytest.raises(private.NotPrivate, match='mode 777.*somebody else'):
+    with pytest.raises(private.NotPrivate, match='mode 777.*another user'):
         private.Secrets(folder)
     folder.rmdir()
     (tmp_path / 'elsewhere').mkdir(mode=0o700)
@@ -649,11 +649,11 @@ def test_a_folder_of_another_user_is_refused(tmp_path):
     os.chown(folder, impostor.UID, impostor.UID)
     with pytest.raises(private.NotPrivate, match=f'user {impostor.UID}'):
         private.Secrets(folder)
-    with pytest.raises(Failed, match='somebody else created it'):
+    with pytest.raises(Failed, match='another user created it'):
         read_rendezvous(folder, lambda: None)
     os.chown(folder, 0, 0)
     os.chown(secret, impostor.UID, impostor.UID)
-    with pytest.raises(Failed, match='somebody else created it'):
+    with pytest.raises(Failed, match='another user created it'):
         read_rendezvous(folder, lambda: None)
     private.remove(folder)
     assert not folder.exists()

@@ -291,7 +291,7 @@ def test_node_that_dies_after_good_output(faulty, cluster):
         text = both_failed(faulty, run, 'refused: ')
         # One backend knows, the other sees that the job is gone.
         assert 'ended in state NODE_FAIL' in text
-        assert 'a node died?' in text
+        assert 'or a node was lost' in text
     finally:
         for node in victims:
             cluster.boot(node)

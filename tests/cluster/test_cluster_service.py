@@ -104,7 +104,7 @@ def test_taobench_with_two_nodes_of_clients(suite, cluster, partition, jobs):
     invalid = [line for line in text.splitlines()
                if 'Reason: performance error: validity: ' in line]
     assert len(invalid) == len(jobs), text
-    assert all('validity: hit ratio ' in line and 'too few keys' in line
+    assert all('validity: the hit ratio is ' in line and 'too few keys' in line
                for line in invalid), invalid
     for job in jobs:
         subset = [r for r in suite.records if f'job={job} ' in r['params']]
@@ -292,7 +292,7 @@ def test_a_port_that_is_taken_on_the_servers_node(cluster, tools, tmp_path):
     finally:
         thief.terminate()
         thief.wait()
-    assert 'port 7002 on n1 is taken by python' in line
+    assert 'port 7002 on n1 is in use by python' in line
     assert 'stop it, or ask for another port' in line
 
 

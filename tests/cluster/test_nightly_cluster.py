@@ -77,7 +77,7 @@ def test_a_node_that_is_bad_is_named(site):
             for one in failed['again']] == [
         ('the same nodes', ['n1', 'n2'], True),
         ('other nodes', ['n3', 'n4'], False)]
-    assert 'look at n1 n2' in text
+    assert 'check n1 n2: the test case failed only there' in text
 
 
 def test_jobs_of_a_nightly_session_that_was_killed_are_cancelled(

@@ -293,7 +293,7 @@ def test_a_port_that_is_taken_on_the_servers_node(cluster, tools, tmp_path):
         thief.terminate()
         thief.wait()
     assert 'port 7002 on n1 is in use by python' in line
-    assert 'stop it, or ask for another port' in line
+    assert 'stop that program, or request another port' in line
 
 
 # Reach ----------------------------------------------------------------------

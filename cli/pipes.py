@@ -16,6 +16,8 @@ class Pipe(io.TextIOWrapper):
     that a command would report.
     """
 
+    mode = 'w'                          # which open() sets
+
     def write(self, text: str) -> int:
         try:
             return super().write(text)
@@ -32,8 +34,8 @@ class Pipe(io.TextIOWrapper):
 def _plain(err: UnicodeError) -> tuple[str, int]:
     """Write µ as u and any other character that the encoding lacks as ?."""
     assert isinstance(err, UnicodeEncodeError)
-    lacking = err.object[err.start:err.end]
-    return ''.join('u' if one == 'µ' else '?' for one in lacking), err.end
+    characters = err.object[err.start:err.end]
+    return ''.join('u' if one == 'µ' else '?' for one in characters), err.end
 
 
 codecs.register_error('plumb.plain', _plain)

@@ -111,12 +111,13 @@ LOCATE = """Finds the node, link or switch that is slow, from pairs of nodes.
 The command runs a test case of two nodes on pairs of nodes, in rounds. In the
 first round each node is in at least one pair. Then the suspected nodes are
 paired with good nodes, inside and across the switches of topology.yaml. It
-ends if no further pair could decide more.
+ends when no further pair could change the result.
 
 By default it uses the partition and the metric of the newest regression of
-`plumb verdict`. The partition needs slurm or squeue, and at least two nodes.
-The records are kept in $PLUMBLINE_WORK/locate, apart from the perflogs.
-Options that are not listed above are passed on to ReFrame.
+`plumb verdict`. The scheduler of the partition must be Slurm (`slurm` or
+`squeue` in ReFrame), with at least two nodes. The records are kept in
+$PLUMBLINE_WORK/locate, and not in the perflogs. Options that are not listed
+above are passed on to ReFrame.
 
 Exit codes: 0 nothing is slow; 1 something is slow, or the search was ended
 early; 2 wrong usage, or the search is not possible here.
@@ -387,8 +388,9 @@ def _locate(parser: Parser) -> None:
                            '(default: 1)')
     how = parser.add_argument_group('how to search')
     how.add_argument('--slowdown', type=float, default=10, metavar='PERCENT',
-                     help='the slowdown to find, in percent; half of it is '
-                          'found in every second case (default: 10)')
+                     help='the slowdown to find, in percent; a slowdown of '
+                          'half this size is found every second time '
+                          '(default: 10)')
     how.add_argument('--parallel', type=int, metavar='N',
                      help='jobs that run at the same time (default: max_jobs '
                           'of the partition)')
@@ -471,10 +473,10 @@ def _bundle(parser: Parser) -> None:
                         help='the file to write')
     cluster = parser.add_argument_group('the cluster')
     cluster.add_argument('--python', metavar='3.N',
-                         help='its Python, as `python3 --version` prints it '
+                         help='the Python of the cluster, as `python3 --version` prints it '
                               '(default: the Python of this machine)')
     cluster.add_argument('--platform', metavar='manylinux_2_N_MACHINE',
-                         help='its glibc, as `ldd --version` prints it, or an '
+                         help='the glibc of the cluster, as `ldd --version` prints it, or an '
                               'older one, and its machine, as `uname -m` '
                               'prints it (default: those of this machine)')
 

@@ -50,9 +50,35 @@ def text_of(node: ast.expr) -> str:
 
 def placeholder(node: ast.expr) -> str:
     """A short name of what is computed, in braces."""
-    code = ast.unparse(node)
-    return '{' + (code if len(code) <= 24 and '{' not in code
-                  else '...') + '}'
+    name = subject(node)
+    return '{' + (name.strip('_').replace('_', ' ') or '...') + '}'
+
+
+def subject(node: ast.expr) -> str:
+    """The name of what an expression is computed from; else empty."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Call(func=ast.Name(id='len'), args=[first]):
+            return f'number of {subject(first)}'
+        case ast.Call(func=ast.Attribute(value=text, attr=method)) if (
+                method != 'join' and hasattr(str, method)):
+            return subject(text)
+        case ast.Call(args=[first, *_], func=function):
+            return subject(first) or name_of(function)
+        case ast.Call(func=function):
+            return name_of(function)
+        case ast.Subscript(slice=ast.Constant(value=str(key))):
+            return key
+        case (ast.Subscript(value=inner) | ast.BinOp(left=inner)
+              | ast.IfExp(body=inner) | ast.Starred(value=inner)
+              | ast.GeneratorExp(elt=inner) | ast.ListComp(elt=inner)
+              | ast.BoolOp(values=[inner, *_])
+              | ast.FormattedValue(value=inner)):
+            return subject(inner)
+        case ast.JoinedStr(values=parts):
+            return next(filter(None, map(subject, parts)), '')
+    return ''
 
 
 def name_of(function: ast.expr) -> str:

@@ -153,7 +153,7 @@ def waiting_text(runs: int | None, lacks: str = '') -> str:
     elif runs:
         todo = f'needs {runs} more session{"s" * (runs > 1)}'
     else:
-        todo = 'has enough sessions: ./plumb references propose'
+        todo = 'enough sessions exist; run ./plumb references propose'
     return f'{lacks or "no reference"}: {todo}'
 
 

@@ -282,7 +282,8 @@ class _Reader:
 
     def read_rccl_version(self, match: re.Match[str]) -> None:
         if self.out.version:
-            self.refuse('the text has two versions and so more than one run')
+            self.refuse('the text has two version lines, so it is the output '
+                        'of more than one run')
         self.out.version = match[1]
 
     def read_start(self, match: re.Match[str]) -> None:
@@ -299,7 +300,8 @@ class _Reader:
 
     def read_end(self, match: re.Match[str]) -> None:
         if self.concluded:
-            self.refuse('the text has two ends and so more than one run')
+            self.refuse('the text has two last lines, so it is the output of '
+                        'more than one run')
         self.concluded = self.known(match[1])
 
     def read_devices(self, match: re.Match[str]) -> None:

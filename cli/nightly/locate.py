@@ -199,8 +199,8 @@ def partition_of(system: Mapping[str, Any], name: str | None,
             part['scheduler'] for part in known.values()
             if name in (None, part['name'])))
         raise SetupError(
-            f'{which} the scheduler {schedulers}: pairs of nodes need '
-            'the scheduler slurm or squeue (--nodelist), and two nodes')
+            f'{which} the scheduler {schedulers}; plumb locate needs the '
+            'scheduler slurm or squeue, and at least two nodes')
     return known[name]
 
 

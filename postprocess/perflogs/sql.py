@@ -17,14 +17,14 @@ from . import cache
 HELP = """\
 Answers a question in SQL about all records.
 
-The view `records` has one row per record: the columns of config/perflog.yaml,
-with the point as a number of bytes; `file`, `line` and `format`, where the
-record is.
+The view `records` has one row per record. Its columns are those of
+config/perflog.yaml, and `file`, `line` and `format`, which give the place of
+the record. `point` is a number of bytes.
 Times are UTC. An empty text is '', an empty number is NULL. The names "case"
 and "check" need quotes. `DESCRIBE records` lists all columns. The language is
 that of DuckDB (https://duckdb.org/docs/stable/sql/introduction).
 
-A question cannot change or write anything, and reads no other file.
+The statement can only read, and it reads only the perflogs.
 
 Exit codes: 0 good; 1 the perflogs have damaged places, which stderr lists; 2
 wrong usage, a question that DuckDB refuses, or a file that cannot be written.

@@ -136,8 +136,9 @@ def _take(accepted: CommentedMap, before: CommentedMap | None, keys: tuple,
     """
     check = accepted.get(keys[0])
     if check and list(check.get('$index', ())) != list(index):
-        raise Refused(f"$index of {keys[0]} is not [{', '.join(index)}]; "
-                      'correct $index, or remove the check from this file')
+        raise Refused(f"{keys[0]}: the key $index must be "
+                      f"[{', '.join(index)}]; correct it, or remove the check "
+                      'from this file')
     hand = metrics_set_by_hand(before or {})
     levels = worse_metrics(before or {}, entry, hand)
     if levels and not reason:

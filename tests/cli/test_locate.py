@@ -46,7 +46,7 @@ def test_the_partition_is_named_or_the_one_that_regressed():
     (TWO, None, 'name one with --partition: batch, other'),
     (TWO, 'gone', "alpha has no partition 'gone'; it has batch, other"),
     (SYSTEM, 'login', 'partition login has the scheduler local: .* need '
-     'the scheduler slurm or squeue .*and two nodes'),
+     'the scheduler .*slurm or squeue, and at least two nodes'),
     ({**SYSTEM, 'partitions': SYSTEM['partitions'][:1]}, None,
      'the site alpha has the scheduler local')])
 def test_where_nothing_can_be_located(system, name, words):

@@ -89,7 +89,7 @@ def ended(result: str, **more) -> results.Result:
     ('no reference at speed slow: ./plumb references calibrate', 3,
      'no reference at speed slow: needs 3 more sessions'),
     ('no reference yet: ./plumb references calibrate', 0,
-     'no reference: has enough sessions: ./plumb references propose'),
+     'no reference: enough sessions exist; run ./plumb references propose'),
     ('no reference yet: ./plumb references calibrate', None,
      'no reference: no number of sessions would suffice for all metrics: '
      './plumb references propose'),

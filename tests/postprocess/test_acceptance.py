@@ -352,7 +352,8 @@ def test_a_broken_accepted_file_is_told_with_its_line(site, capsys):
         capsys.readouterr().err
     site.osu.write_text('OsuPt2pt:\n  $index: [params]\n')
     assert site.accept() == 1
-    assert '$index of OsuPt2pt is not [$partition' in capsys.readouterr().err
+    assert ('OsuPt2pt: the key $index must be [$partition'
+            in capsys.readouterr().err)
 
 
 def test_a_full_disk_leaves_both_files(site, monkeypatch):

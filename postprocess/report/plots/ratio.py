@@ -31,7 +31,7 @@ def of(value: Any, family: Family | None = None) -> str:
     """
     names = fields(value, family) or ('system',)
     if len(names) > 1:
-        raise ValueError(f'{value!r} is not one field')
+        raise ValueError(f'option `of` needs one field, not {value!r}')
     return names[0]
 
 

@@ -42,7 +42,7 @@ def over(value: Any, family: Family | None = None) -> str:
     """
     names = fields(value, family) or ('num_nodes',)
     if len(names) > 1:
-        raise ValueError(f'{value!r} is not one field')
+        raise ValueError(f'option `over` needs one field, not {value!r}')
     return names[0]
 
 

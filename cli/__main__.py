@@ -73,7 +73,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
         similar = nearest(word.partition('=')[0], options.long_options(), 0.8)
         if word.startswith('--') and similar:
             options.error(f'unknown option {word}: {similar}'
-                          f'Write options of {passes} after --')
+                          f'write options of {passes} after --')
     if passes:
         setattr(args, passes, unknown + after)
     elif after:

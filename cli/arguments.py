@@ -472,13 +472,19 @@ def _bundle(parser: Parser) -> None:
     parser.add_argument('file', type=Path, metavar='FILE',
                         help='the file to write')
     cluster = parser.add_argument_group('the cluster')
-    cluster.add_argument('--python', metavar='3.N',
-                         help='the Python of the cluster, as `python3 --version` prints it '
-                              '(default: the Python of this machine)')
-    cluster.add_argument('--platform', metavar='manylinux_2_N_MACHINE',
-                         help='the glibc of the cluster, as `ldd --version` prints it, or an '
-                              'older one, and its machine, as `uname -m` '
-                              'prints it (default: those of this machine)')
+    cluster.add_argument(
+        '--python',
+        metavar='3.N',
+        help='the Python of the cluster, as `python3 --version` prints it '
+        '(default: the Python of this machine)',
+    )
+    cluster.add_argument(
+        '--platform',
+        metavar='manylinux_2_N_MACHINE',
+        help='the glibc of the cluster, as `ldd --version` prints it, or an '
+        'older one, and its machine, as `uname -m` '
+        'prints it (default: those of this machine)',
+    )
 
 
 def _site(actions: Any) -> None:

@@ -7,6 +7,7 @@ A test fails if a page is not what this script writes.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,7 +92,7 @@ def is_message(text: str) -> bool:
     """Whether a text has words of its own, and not only replaced ones."""
     outside = ''.join(part.partition('}')[2] if number else part
                       for number, part in enumerate(text.split('{')))
-    return len(outside.split()) > 1
+    return len(re.sub(r'^plumb( \w+)?:', '', outside).split()) > 1
 
 
 def messages(tree: ast.Module) -> Iterator[str]:

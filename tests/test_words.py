@@ -110,4 +110,4 @@ def test_the_page_of_messages_has_what_is_raised():
         '    refuse("clock", "the clock is " + x)\n'
         '    raise ValueError(x)\n')
     assert list(generate.messages(tree)) == [
-        '{x}: expected a number, got {x[1]}', 'the clock is {x}']
+        '{x}: expected a number, got {x}', 'the clock is {x}']

@@ -225,7 +225,7 @@ def resolve(check: Any, values: Mapping[str, float]
     if missing := [f for f in needs if needs[f] is None and f in to_judge]:
         raise ReferenceError_(
             f'{where}: no reference for the metrics {", ".join(missing)}, '
-            f'which are judged; {CALIBRATE}')
+            f'which are compared with references; {CALIBRATE}')
     notes = [
         site_entry.note,
         _missing_tolerance_note(needs),

@@ -177,8 +177,10 @@ def values(check: Any) -> tuple[Row, ...]:
     names = [row.key for row in rows]
     for name in names:
         if names.count(name) > 1:
-            raise VendorError(f'vendor.yaml: two rows match {name} of '
-                              f'{check.params}: make `when` narrower')
+            raise VendorError(
+                f'vendor.yaml: two rows match {name} of '
+                f'{check.params}: change `when` so that only one row matches'
+            )
     return rows
 
 

@@ -409,7 +409,7 @@ class StoreGenerators(StoreBenchmark):
         if values.get('hit_ratio', 1) < 1:
             guards.refuse('misses', f'{run.name}: {self.program} found only '
                           f'{values["hit_ratio"]:.4%} of the keys that were '
-                          f'set: does {self.scenario.store} lose keys?')
+                          f'set: the store lost keys')
         each = values.get('bandwidth', 1e9) * 1e6 / values['operations']
         if each < self.scenario.payload:
             guards.refuse('values', f'{run.name}: {self.program} transferred '

@@ -120,7 +120,7 @@ def _check(table: Table, refuse: Callable[[str, int], NoReturn]) -> None:
         if not _COMMAND.fullmatch(row.name):
             refuse(f'{row.name[:40]!r} is not the name of a command', row.line)
     if totals.operations == 0:
-        refuse('zero operations', totals.line)
+        refuse('the number of operations is zero', totals.line)
     own = all(row.name in OWN for row in commands)
     for what in ('operations', 'kilobytes') if own else ('operations',):
         values = [getattr(row, what) or 0.0 for row in table.rows]
@@ -131,7 +131,10 @@ def _check(table: Table, refuse: Callable[[str, int], NoReturn]) -> None:
         order = [ms for _, ms in sorted(row.percentiles.items(),
                                         key=lambda item: float(item[0]))]
         if order != sorted(order):
-            refuse(f'percentiles of {row.name} are out of order', row.line)
+            refuse(
+                f'percentiles of {row.name} are not in ascending order',
+                row.line,
+            )
 
 
 def _records(table: Table, run: str | None, size: int | None
@@ -206,14 +209,17 @@ class _TextReader:
             line = self.next()
             while title := _TITLE.fullmatch(line):
                 if line in titles and line != 'ALL STATS':
-                    self.refuse(f'{title[0]} comes twice: two outputs')
+                    self.refuse(
+                        f'{title[0]} occurs twice: the text has more than '
+                        'one output'
+                    )
                 titles.add(line)
                 tables.append(self.table(line))
                 line = self.after()
             if not tables:
-                self.refuse('cut off before the values')
+                self.refuse('the line ends before its values')
         if not self.complete:
-            self.refuse('the last line is cut short')
+            self.refuse('the last line is incomplete')
         return tables
 
     def before(self, line: str) -> str:
@@ -234,7 +240,7 @@ class _TextReader:
         header = self.next()
         columns, ends = self.header(header)
         if set(rule) != {'='} or set(self.next()) != {'-'}:
-            self.refuse('a rule of the table is damaged')
+            self.refuse('a line of dashes in the table is damaged')
         rows = [self.row(columns, ends)]
         while rows[-1].name != 'Totals':
             rows.append(self.row(columns, ends))
@@ -266,7 +272,7 @@ class _TextReader:
         cells = list(re.finditer(r'\S+', line))
         if _TITLE.fullmatch(line) or len(cells) != len(columns) or [
                 cell.end() for cell in cells[1:]] != ends[1:]:
-            self.refuse('a row that does not stand under its header')
+            self.refuse('the row is not below its header')
         result: dict[str, float | None] = {}
         for column, cell in zip(columns[1:], cells[1:], strict=True):
             digits = 5 if 'Latency' in column else 2
@@ -276,7 +282,7 @@ class _TextReader:
             elif cell[0] == '---' and column != 'Ops/sec':
                 result[column] = None
             else:
-                self.refuse(f'{column}: {cell[0]} is no number')
+                self.refuse(f'{column}: {cell[0]} is not a number')
         latencies = {name: value for name, value in result.items()
                      if 'Latency' in name}
         operations = result['Ops/sec'] or 0.0
@@ -286,7 +292,7 @@ class _TextReader:
             self.refuse('a value is missing')
         mean = latencies.pop('Avg. Latency', None)
         if operations and not mean:
-            self.refuse('no mean latency')
+            self.refuse('the mean latency is missing')
         return Row(cells[0][0], self.number, operations,
                    result.get('Hits/sec'), result.get('Misses/sec'),
                    result['KB/sec'], mean,
@@ -306,7 +312,7 @@ class _TextReader:
                 last = line.split()[-1]
                 line = self.next()
             if last != '100.000':
-                self.refuse('the distribution breaks off')
+                self.refuse('the distribution is incomplete')
         while match := _VERIFIED.fullmatch(line):
             if match[1] and not line.startswith('0 '):
                 self.refuse('data verification failed')
@@ -328,20 +334,28 @@ def _read_json(text: str, refuse: Callable[[str, int], NoReturn]
         return result
 
     def constant(name: str) -> NoReturn:
-        raise ValueError(f'{name} is no number')
+        raise ValueError(f'{name} is not a number')
 
     try:
         document = json.loads(text, object_pairs_hook=once,
                               parse_constant=constant)
         size = document['configuration'].get('data_size') or None
     except json.JSONDecodeError as err:
-        refuse(f'not the whole of a JSON document: {err.msg}', err.lineno)
+        refuse(f'the JSON document is incomplete: {err.msg}', err.lineno)
     except ValueError as err:
         refuse(str(err), 1)
     except RecursionError:
-        refuse('JSON nested too deep: not of memtier_benchmark', 1)
+        refuse(
+            'the JSON is nested too deep: it is not an output of '
+            'memtier_benchmark',
+            1,
+        )
     except (KeyError, AttributeError):
-        refuse('no configuration: not of memtier_benchmark', 1)
+        refuse(
+            'the JSON has no configuration: it is not an output of '
+            'memtier_benchmark',
+            1,
+        )
     ends = [match.start() for match in re.finditer('\n', text)]
     tables, place = [], 0
     for title, block in document.items():

@@ -91,7 +91,7 @@ def percentile(histogram: Mapping[int, int], share: float) -> float:
         expected -= histogram[lower]
         if expected < 0:
             return lower + _width(lower) / 2 if lower >= STEPS else lower
-    raise ValueError('an empty histogram')
+    raise ValueError('a histogram is empty')
 
 
 def _width(lower: int) -> int:
@@ -107,7 +107,7 @@ def _client(number: int, line: str) -> dict[str, Any]:
     try:
         client = json.loads(line)
     except ValueError as error:
-        raise wrong(f'no whole JSON document: {error}') from None
+        raise wrong(f'the JSON document is incomplete: {error}') from None
     except RecursionError:
         raise wrong('the JSON is nested too deep: it is not a document of '
                     'plumbload') from None
@@ -144,7 +144,7 @@ def _look_through(client: dict[str, Any], number: int, line: str) -> None:
           and client['cpu_user_s'] + client['cpu_system_s']
           <= 1.1 * client['wall_s'] * len(threads)
           and all(0 <= t['cpu_share'] <= 1.1 and t['wait_share'] >= 0
-                  for t in threads), 'its CPU time cannot be')
+                  for t in threads), 'its CPU time is not possible')
     check('operation' in client['parameters']
           and 'value_size' in client['parameters'], 'parameters are missing')
     check(set(client['kinds']) <= set(KINDS) and client['kinds'] != {},
@@ -197,7 +197,7 @@ def _belong_together(clients: Sequence[dict[str, Any]],
         for value, times in Counter(values).items():
             if times > 1:
                 raise ParseError(number, '', f'{times} clients are {what} '
-                                 f'{value}: a doubled document?')
+                                 f'{value}; the same document occurs twice')
     if len(clients) != total or {c['share'][1] for c in clients} != {total}:
         raise ParseError(number, '', f'{len(clients)} documents of {total} '
                          f'clients: {", ".join(c["name"] for c in clients)}')

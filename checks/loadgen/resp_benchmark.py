@@ -143,11 +143,11 @@ class _Reader:
             if last.strip():
                 self.take(last)
         if self.title:
-            self.refuse(f'the report of {self.title} breaks off')
+            self.refuse(f'the report of {self.title} is incomplete')
         if not self.tests:
             self.refuse('the output has no row: the benchmark did not finish')
         if not self.complete:
-            self.refuse('the last line is cut short')
+            self.refuse('the last line is incomplete')
         return tuple(self.records())
 
     def records(self) -> Iterator[Record]:
@@ -223,14 +223,14 @@ class _Reader:
     def damaged(self, cells: list[str]) -> NoReturn:
         """Report the fault of a row of --csv."""
         if not cells or '"' in ''.join(cells):
-            self.refuse('a cell that is not quoted')
+            self.refuse('a cell has no quotation marks')
         if len(cells) != len(self.header):
             self.refuse(f'{len(cells)} columns, the header has '
                         f'{len(self.header)}')
         for name, cell in zip(self.header[1:], cells[1:], strict=True):
             if not re.fullmatch(rf'{_N}\.\d{{{_digits(name)}}}', cell):
-                self.refuse(f'{name}: {cell[:60]} cannot be')
-        self.refuse('a row without a name')
+                self.refuse(f'{name}: {cell[:60]} is not possible')
+        self.refuse('a row has no name')
 
     def report(self, line: str) -> None:
         """Read a line of a report: it must match the next step of REPORT."""
@@ -262,20 +262,22 @@ class _Reader:
                      for row in _TABLE.findall(line)]
             for column in zip(*table, strict=True):
                 if list(column) != sorted(column):
-                    self.refuse(f'a table of {self.title} goes back')
+                    self.refuse(
+                        f'a table of {self.title} is not in ascending order'
+                    )
             if table[-1][0] != 100:
                 self.refuse(f'a table of {self.title} ends before 100 %')
             tables.append(table)
         requests, seconds = int(result['requests'][0]), result['seconds'][0]
         if not 0 < tables[0][-1][2] == tables[1][-1][2] <= requests:
-            self.refuse('the counts of requests disagree')
+            self.refuse('the two numbers of requests differ')
         if tables[0][-1][1] != summary['max']:
-            self.refuse('the greatest latencies disagree')
+            self.refuse('the two maximum latencies differ')
         for quantile in (50, 95, 99):
             low = [ms for percent, ms, _ in tables[0] if percent <= quantile]
             high = [ms for percent, ms, _ in tables[0] if percent >= quantile]
             if not low[-1] <= summary[f'p{quantile}'] <= high[0]:
-                self.refuse(f'p{quantile} disagrees with the distribution')
+                self.refuse(f'p{quantile} differs from the distribution')
         # Seconds have two decimals, the rate comes from milliseconds.
         rps = float(result['rps'][0])
         if not (rps * (float(seconds) - 0.006) <= requests
@@ -290,13 +292,15 @@ class _Reader:
             ) -> None:
         """Add a complete test, if its values are plausible and it is new."""
         if values['rps'] == 0:
-            self.refuse('rps: 0.00 cannot be')
+            self.refuse('rps is 0.00, which is not possible')
         if name in self.names:
-            self.refuse(f'{name} twice: two outputs in one')
+            self.refuse(
+                f'{name} occurs twice: the text has more than one output'
+            )
         order = [values[key] for key in _ORDER if key in values]
         mean = values.get('avg_latency_ms', order[0])
         if order != sorted(order) or not order[0] <= mean <= order[-1]:
-            self.refuse('the latencies are out of order')
+            self.refuse('the latencies are not in ascending order')
         self.names.add(name)
         self.tests.append(Test(name, self.number, size, values))
 

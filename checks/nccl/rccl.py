@@ -166,7 +166,9 @@ class _File:
     def ranks(self, entry: dict[str, Any], line: int) -> int:
         """Ranks of the communicator."""
         if 'gpus' in entry:
-            return int(entry['gpus']) or self.refuse('the key gpus is 0; it must be at least 1', line)
+            return int(entry['gpus']) or self.refuse(
+                'the key gpus is 0; it must be at least 1', line
+            )
         each, processes = entry['gpusPerRank'], entry['ranksPerNode']
         if not each or not processes or (
                 entry['nodes'] != entry['ranks'] // processes):

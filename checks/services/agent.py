@@ -633,7 +633,7 @@ class Agent:
             if resolved != address:
                 raise Failed(
                     f'{name!r} is {resolved} on {self.host}, but the server '
-                    f'listens on {address}: set another name'
+                    f'listens on {address}: set another host name'
                 )
         ports = _lines('/proc/sys/net/ipv4/ip_local_port_range', 0)
         low, high = map(int, ports[0].split()) if ports else (0, 1 << 16)

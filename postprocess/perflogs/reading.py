@@ -213,7 +213,8 @@ def _blocks(handle: Any, file: Path, source: Source) -> Iterator[bytes]:
         rest = block[len(whole):]
         if source.offset + len(block) > maximum:
             raise Damaged(
-                f'more than {maximum >> 20} MiB when unpacked: not a perflog'
+                f'more than {maximum >> 20} MiB when unpacked: it is not a '
+                'perflog'
             )
         if whole:
             yield whole

@@ -249,7 +249,7 @@ def _records(perflogs_: str) -> tuple[pd.DataFrame, list[str]]:
     """
     frame, faults = perflogs.read(perflogs_, on_error='collect')
     for fault in faults:
-        # A metric that is no number is left out; all else may hide more.
+        # A metric that is not a number is left out; all else may hide more.
         if 'not a finite number' not in fault.reason:
             raise fault
     return frame, [f'left out: {fault}' for fault in faults]

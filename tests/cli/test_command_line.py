@@ -63,7 +63,7 @@ def test_help_of_a_command(capsys, monkeypatch):
      'plumb doctor: error: unknown argument --sit: did you mean --site? '),
     (['run', '--mdoe', 'full'],
      'plumb run: error: unknown option --mdoe: did you mean --mode? '
-     'Write options of reframe after --'),
+     'write options of reframe after --'),
     (['doctor', '--', '-n'],
      'plumb doctor: error: no argument after -- is expected: -n')])
 def test_a_wrong_word_suggests_the_nearest(capsys, monkeypatch, words, line):

@@ -55,6 +55,9 @@ def test_every_node_is_measured_but_one_that_is_drained(site, cluster):
         text, code, nightly_session = site.run('none', '--max-node-age', '1')
     finally:
         cluster.ask('scontrol', 'update', 'NodeName=n4', 'State=RESUME')
+        until(lambda: cluster.ask(
+            'sinfo', '-h', '-n', 'n4', '-o', '%t').strip()
+            == 'idle', 120)
     assert code == 0, text
     [message] = nightly_session['nodes']
     assert (message['usable'], message['measured']) == (3, 3), text

@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -362,12 +363,23 @@ def start(place, **more):
 
 
 def test_two_at_once_install_once(place):
-    first = start(place, FAKE_SECONDS='1')
+    gate = place / 'gate'
+    first = start(place, FAKE_GATE=str(gate))
     while 'install' not in (calls(place) if (place / 'calls').exists()
                             else []):
         time.sleep(0.05)
     second = start(place)
-    one, two = first.communicate()[0], second.communicate()[0]
+    late = threading.Timer(60, gate.touch)
+    late.start()
+    two = ''
+    for line in second.stdout:
+        two += line
+        if 'waiting' in line:
+            gate.touch()
+    late.cancel()
+    gate.touch()
+    one = first.communicate()[0]
+    second.wait()
     assert first.returncode == second.returncode == 0, one + two
     assert 'waiting' in two and calls(place).count('install') == 1
     assert one.splitlines()[-1] == two.splitlines()[-1]

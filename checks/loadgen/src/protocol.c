@@ -613,7 +613,7 @@ static bool meta_line(struct conn *c, const char *line)
         return reply_done(c);
     if (op && op->kind == GET && !strncmp(line, "VA ", 3)) {
         if (!parse_integer(line + 3, &n) || n < 0 || (size_t)n > MAX_VALUE)
-            malformed_answer(c, "a length that is no number");
+            malformed_answer(c, "a length that is not a number");
         body_begins(c, (size_t)n);
     } else if (op && op->kind == SET && !strcmp(line, "NS")) {
         refused(c->node->server, "NS (not stored)");

@@ -45,7 +45,7 @@ const char *read_head(const char *line, bool resp2, struct head *h)
     case '%':
         if (!parse_integer(rest, &h->n) || h->n < -1
             || (h->n < 0 && !strchr("$*", *line)))
-            return "a length that is no number";
+            return "a length that is not a number";
         if ((unsigned long long)h->n + 1
             > (strchr("$=", *line) ? MAX_VALUE : MAX_ELEMENTS) + 1)
             return "a length beyond all bounds";

@@ -184,7 +184,8 @@ UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
         file, platform=f'manylinux_2_99_{os.uname().machine}'),
         'is for manylinux_2_99_'),
     'lock': (lambda file: some_bundle(file, locks={'requirements': {
-        'sha256': 'f' * 64, 'wheels': []}}), 'with a different config/python/'),
+        'sha256': 'f' * 64, 'wheels': []}}),
+        'with a different config/python/'),
     'no such lock': (lambda file: some_bundle(file, locks={}),
                      'with a different config/python/requirements.lock'),
 }

@@ -153,7 +153,7 @@ def test_the_reasons_why_a_family_has_no_case():
     assert doctor.why_none('nccl', bare).count('environs.embedded') == 1
     idle = site(name='other')
     assert doctor.why_none('osu', idle).startswith(
-        'no partition names environment other: ')
+        'no partition has the environment other: ')
     assert 'environment gnu offers its programs, but on no partition' in (
         doctor.why_none('osu', SITE))
 

@@ -461,12 +461,13 @@ def faults(*parts: dict) -> list[str]:
 
 @pytest.mark.parametrize('change, words', [
     ({'scheduler': 'local', 'max_jobs': 1}, ''),
-    ({'scheduler': 'local'}, "s:p: max_jobs is 8, ReFrame's default: cases "
-     'would be timed beside each other on this machine'),
-    ({'scheduler': 'local', 'max_jobs': 2}, 'max_jobs is 2: '),
+    ({'scheduler': 'local'}, "s:p: max_jobs is 8, ReFrame's default, so "
+     'test cases would disturb each other on this machine'),
+    ({'scheduler': 'local', 'max_jobs': 2}, 'max_jobs is 2, so '),
     ({'access': ['--exclusive']}, ''),
     ({'scheduler': 'squeue', 'access': ['-p x']}, 's:p: access has no '
-     "--exclusive: two cases could be timed on one node; add '--exclusive'"),
+     "--exclusive, so two test cases could disturb each other on one node; "
+     "add '--exclusive'"),
     ({'access': ['--exclusive=user']}, 'access has no --exclusive'),
     ({'access': ['--exclude=n1']}, 'access has no --exclusive'),
     ({'extras': {'others_cpu_limit': 1e6}}, ''),

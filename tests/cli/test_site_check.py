@@ -346,7 +346,7 @@ def test_a_good_file_is_good(tmp_path, names):
     ('compilers:\n- compiler: {spec: gcc@9}\n', 1, 'Spack ignores this sec'),
     ('packages: [\n', 2, 'not YAML'),
     ('packages:\n\tgcc: {}\n', 2, 'not YAML'),
-    ('packages: {}\npackages: {}\n', 2, 'stands here a second time'),
+    ('packages: {}\npackages: {}\n', 2, 'occurs twice here'),
 ])
 def test_each_fault_names_its_line(tmp_path, names, text, line, words):
     (tmp_path / 'packages.yaml').write_text(PACKAGES)

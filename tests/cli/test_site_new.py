@@ -253,7 +253,8 @@ def test_an_existing_folder_is_left_alone(tmp_path):
     ({'stack': ['mpi-hots']}, 'unknown stack'),
     ({'modules': ['gcc/13.2.0']},
      'none of these modules provides a known MPI'),
-    ({'modules': ['openmpi/5', 'openmpi/5']}, 'two of the options have the same modules; remove one'),
+    ({'modules': ['openmpi/5', 'openmpi/5']},
+     'two of the options have the same modules; remove one'),
     ({'modules': ['openmpi/5', 'mpich/4'], 'launcher': 'mpirun'},
      'mpich and openmpi have different mpirun commands.*--launcher srun'),
     ({'access': ['gpuu:--qos=x']}, 'unknown partition .gpuu.*mean .gpu.'),
@@ -569,14 +570,16 @@ def test_lists_of_hosts(text, names):
     ('switches:\n  a: {nods: n1}',
      "2: switches: a: unknown key 'nods'; did you mean 'nodes'"),
     ('switches: {a: {nodes: n1}, a: {nodes: n2}}', "1: 'a' stands here a "
-     'second time'),
+     'twice here'),
     ('switches:\n  a: {nodes: "n[1-x]"}',
      "2: switches: a: nodes: 'n[1-x]' is not a list of hosts, such as"),
     ('switches:\n  a: {nodes: n1}\n  b: {nodes: n1}',
-     '3: switches: b: node n1 is plugged into a, too'),
+     '3: switches: b: node n1 is also plugged into a; remove '
+     'one of them'),
     ('switches: {a: {switches: b}}', "1: switches: a: the file has no switch "
      "'b'"),
-    ('switches: {a: {switches: b}, b: {switches: a}}', 'is above itself'),
+    ('switches: {a: {switches: b}, b: {switches: a}}', 'is above itself; '
+     'remove this loop'),
 ])
 def test_what_is_no_tree_of_switches(tmp_path, text, words):
     path = tmp_path / 'topology.yaml'

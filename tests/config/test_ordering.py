@@ -483,7 +483,8 @@ def test_two_partitions_are_not_one_machine():
     one = {'scheduler': 'local', 'max_jobs': 1}
     result, = faults({**one, 'name': 'a'}, {**one, 'name': 'b'})
     assert (
-        'partitions a and b have the scheduler local: they are one' in result
+        'partitions a and b have the scheduler local. They are the same '
+        'machine' in result
     )
 
 

@@ -46,8 +46,8 @@ class Mapping(dict):
         return min(self.lines.values(), default=1)
 
 
-#: PyYAML's safe loader. With libyaml it is ten times as fast, which matters for
-#: a site with thousands of test cases.
+#: PyYAML's safe loader. With libyaml it is ten times as fast, which matters
+#: for a site with thousands of test cases.
 _Safe: Any = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
 
 

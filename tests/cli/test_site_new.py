@@ -569,8 +569,8 @@ def test_lists_of_hosts(text, names):
      '2: switches: a: expected {nodes: LIST} or'),
     ('switches:\n  a: {nods: n1}',
      "2: switches: a: unknown key 'nods'; did you mean 'nodes'"),
-    ('switches: {a: {nodes: n1}, a: {nodes: n2}}', "1: 'a' stands here a "
-     'twice here'),
+    ('switches: {a: {nodes: n1}, a: {nodes: n2}}', "1: 'a' occurs twice "
+     'here'),
     ('switches:\n  a: {nodes: "n[1-x]"}',
      "2: switches: a: nodes: 'n[1-x]' is not a list of hosts, such as"),
     ('switches:\n  a: {nodes: n1}\n  b: {nodes: n1}',

@@ -78,7 +78,7 @@ class Family:
              if fnmatch.fnmatchcase(program, pattern)), '')
 
     def bands_of(self, params: str) -> dict[str, list[float]]:
-        """The bands of a valid run with these parameters: metric -> [min, max]."""
+        """Metric -> [min, max] of a valid run with these parameters."""
         return self.bands | {
             metric: band for pattern, bands in self.bands_when.items()
             if re.search(pattern, params) for metric, band in bands.items()}
@@ -189,7 +189,8 @@ def load(checks: Path, shared: Mapping[str, Row]) -> dict[str, Family]:
                               if key == 'metrics' else 'choose another name')
                     wrong.append(_fault(
                         path, data, [key, name], f'{_short(other)} already '
-                        f'has this name; {advice}'))
+                        'has this name, and a name has only one meaning; '
+                        + advice))
         _raise_first(wrong)
         families_by_name[path.parent.name] = _family(path, data)
     return families_by_name
@@ -273,8 +274,8 @@ def _faults_of_names(path: Path, data: Mapping[str, Any],
     for word, module in data.get('parsers', {}).items():
         if not (path.parent / f'{module}.py').is_file():
             yield ['parsers', word], (
-                f'the file {_short(path.parent)}/{module}.py does not exist; '
-                'add it, or correct its name')
+                f'{module}.py does not exist in {_short(path.parent)}; add '
+                'it, or correct its name')
     yield from _faults_of_bands(data, ['bands'], data.get('bands', {}))
     for pattern, bands in data.get('bands_when', {}).items():
         yield from _faults_of_bands(data, ['bands_when', pattern], bands)

@@ -138,7 +138,8 @@ def test_a_file_that_tells_nothing_is_refused(tmp_path, monkeypatch, text):
     if text is not None:
         (tmp_path / 'known').write_text(text)
     monkeypatch.setenv(rules.KNOWN, str(tmp_path / 'known'))
-    with pytest.raises(ValueError, match='not what is known of cases .*unset'):
+    with pytest.raises(ValueError, match=(
+            'is not a file with the times of test cases .*unset')):
         rules.Known.from_environment()
 
 

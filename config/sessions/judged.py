@@ -50,8 +50,8 @@ def max_tolerance(family: str, metric: str) -> float:
 
 
 def instead(family: str, metric: str) -> str | None:
-    """The derived metric that replaces a metric of `judged` if the tolerance of
-    the latter would be too wide; None: there is none."""
+    """The derived metric that replaces a metric of `judged` if the tolerance
+    of the latter would be too wide; None: there is none."""
     base, _ = split(metric)
     return next((rule.get('instead') for rule in table()[family]
                  if rule['metric'] == base), None)

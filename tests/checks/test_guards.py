@@ -268,7 +268,7 @@ def loaded(tmp_path, monkeypatch):
     ('OsuPt2pt: 3\n', 'osu.yaml:1: OsuPt2pt: expected check classes'),
     ('OsuPt2pt:\n  x: {}\n', 'osu.yaml:1: OsuPt2pt: .index is missing'),
     ('\ncomplete: 1\n', 'osu.yaml:2: complete: 1 must be true or false'),
-    ('complete: true\ncomplete: false\n', "osu.yaml:2: 'complete' stands "
+    ('complete: true\ncomplete: false\n', "osu.yaml:2: 'complete' "
      'occurs twice here .first in line 1.'),
     ('OsuPt2pt: {}\nOsuRma: {}\nOsuPt2pt: {}\n', "osu.yaml:3: 'OsuPt2pt' "),
     ('OsuPt2pt:\n  $index: [speed, params]\n  fast: 3\n',

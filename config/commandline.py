@@ -1,4 +1,4 @@
-"""Parsers of all commands: their help, and suggestions for wrong words."""
+"""Parsers of all commands: help texts, and suggestions for unknown options."""
 from __future__ import annotations
 
 import argparse
@@ -12,7 +12,7 @@ WIDTH = 100
 
 
 def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str:
-    """A question with the most similar word; empty if none is similar."""
+    """A suggestion of the most similar word; empty if none is similar."""
     similar = difflib.get_close_matches(word, words, 1, cutoff)
     return f'did you mean {similar[0]}? ' if similar else ''
 
@@ -58,7 +58,7 @@ class Parser(argparse.ArgumentParser):
         return known
 
     def refuse(self, word: str) -> NoReturn:
-        """Ends with exit code 2 because of a word that is not known."""
+        """End with exit code 2 because of an unknown argument."""
         similar = nearest(word.partition('=')[0], self.long_options())
         self.error(f'unknown argument {word}: {similar}{self.prog} --help '
                    'lists the options')

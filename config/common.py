@@ -1,22 +1,22 @@
 """ReFrame settings that all sites share: logging, perflogs, modes.
 
-Load it before the `system.py` of a site, with any ReFrame that is new enough:
-`reframe -C config/common.py -C site-configs/SITE/system.py` needs no variable.
+Load this file before the `system.py` of a site: `reframe -C config/common.py
+-C site-configs/SITE/system.py`. No environment variable is necessary.
 """
 import os
 import sys
 
 import reframe
 
-#: Oldest ReFrame that runs the suite; CI tries it (.ci/reframe-versions).
+#: Oldest ReFrame that runs the suite; CI tests it (.ci/reframe-versions).
 _OLDEST = (4, 10)
 if tuple(map(int, reframe.VERSION.split('.')[:2])) < _OLDEST:
-    # Before all imports: some need a newer ReFrame, too.
+    # Before the other imports, because some need a newer ReFrame, too.
     raise SystemExit(f'plumb: ReFrame {reframe.VERSION} is too old; the suite '
                      'needs 4.10.0 or newer: pip install '
                      "'reframe-hpc>=4.10.0'")
 
-# The ReFrame of a site does not know where the suite is.
+# The ReFrame of a site cannot import the suite by itself.
 sys.path.insert(0, os.path.dirname(os.path.dirname(
     os.path.abspath(__file__))))
 
@@ -28,34 +28,33 @@ try:
     places.set_defaults()
     families.families()
 except (places.PlaceError, families.FamilyError) as err:
-    # A line, and not ReFrame's traceback of its own start.
+    # One line instead of ReFrame's traceback.
     raise SystemExit(str(err)) from None
 runner.install()
 
-# Programs of other languages print a decimal comma, or translated messages.
+# With another locale, programs print a decimal comma or translated text.
 os.environ['LC_ALL'] = 'C'
 
 _WORK = places.work()
 local_jobs.install(str(_WORK))
-#: A log of its own for each session.
+#: Folder of the log: each session has its own.
 _SESSION = os.environ.get('PLUMBLINE_SESSION', _WORK)
 
 site_configuration = {
     'general': [{
         'colorize': sys.stdout.isatty() and not os.environ.get('NO_COLOR'),
-        # Only folders with checks: ReFrame parses every file. A family.yaml
-        # with a fault ends it all here, in one line.
+        # Only folders with checks, because ReFrame parses every file.
         'check_search_path': [
             str(family.folder) for family in
             families.families().values()],
         'check_search_recursive': True,
         'clean_stagedir': True,
-        # Ours, not the default ~/.reframe: nothing of a run leaves the
-        # checkout.
+        # Not the default ~/.reframe: a session writes only to the work folder.
         'report_file': f'{_WORK}/report.json',
         'topology_prefix': f'{_WORK}/topology',
         'remote_detect': False,
-        # A curve is thirty lines a case: with -v, and always in the perflog.
+        # Only with -v: a curve has thirty lines per test case. The perflog
+        # always has them.
         'perf_info_level': 'verbose',
     }],
     'storage': [{
@@ -64,7 +63,7 @@ site_configuration = {
         'sqlite_db_file': f'{_WORK}/results.db',
     }],
     'logging': [{
-        # The logger's level must admit what -v shows; handlers filter.
+        # The logger's level must allow what -v shows; handlers filter it.
         'level': 'verbose',
         'handlers$': [{
             'type': 'stream',
@@ -72,8 +71,8 @@ site_configuration = {
             'level': 'info',
             'format': '%(message)s',
         }],
-        # Level info: at ReFrame's stock level, debug, the file log alone was
-        # seen to cost five times the CPU of all the rest.
+        # Level info: with ReFrame's default, debug, the file log took five
+        # times the CPU time of everything else together.
         'handlers': [{
             'type': 'file',
             'name': f'{_SESSION}/reframe.log',

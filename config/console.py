@@ -1,15 +1,15 @@
 """Tables for a terminal, 100 columns at most, and for files and pipes.
 
-A terminal narrower than a table wraps each cell under its column. Elsewhere a
-row is one line, whatever its width: no name or number is ever cut.
+On a terminal that is narrower than a table, cells wrap under their column. In
+files and pipes a row is one line of any width. No name or number is ever cut.
 """
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-#: Columns of a terminal that are used. Unit: characters.
+#: Maximum width of a table on a terminal. Unit: characters.
 WIDTH = 100
-#: The same for what no person reads as it is printed.
+#: Maximum width of a table in a file or a pipe.
 UNLIMITED = 100_000
 
 #: Word in the first column -> its style.
@@ -20,11 +20,11 @@ STYLES = {'fail': 'bold red', 'not_run': 'bold red', 'flaky': 'bold red',
 
 def show(rows: Iterable[Sequence[object]], head: Sequence[str] = (),
          right: Iterable[int] = (), indent: int = 0) -> None:
-    """Prints a table.
+    """Print a table.
 
     :param head: names of the columns; (): none
     :param right: columns whose cells are right-aligned
-    :param indent: columns of the screen before it
+    :param indent: blanks before each line
     """
     from rich.console import Console
     from rich.padding import Padding

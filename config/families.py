@@ -1,12 +1,11 @@
-"""What the suite knows of its families: checks/<family>/family.yaml.
+"""Descriptions of all families: checks/<family>/family.yaml.
 
-The one reader of these files. Checks, postprocess and the command line ask
-`families()`; what several families share stands in config/metrics.yaml and
-config/limits.yaml.
+Only this module reads these files; checks, postprocess and the command line
+call `families()`. Metrics and limits that families share are in
+config/metrics.yaml and config/limits.yaml.
 
-config/schemas/family.yaml says which keys a family.yaml may have and what each
-of them means. What a schema cannot say is checked here: names that a key
-takes from another key, or from another file.
+config/schemas/family.yaml describes the keys of a family.yaml. A schema cannot
+check names that a key takes from another key or file: this module does.
 """
 from __future__ import annotations
 
@@ -24,32 +23,32 @@ ROOT = Path(__file__).resolve().parent.parent
 CHECKS = ROOT / 'checks'
 FILE = 'family.yaml'
 
-#: Where programs may come from; the schema says more.
+#: Origins of programs; the schema describes them.
 SOURCES = ('spack', 'module', 'system', 'wheel', 'embedded')
 
 Row = dict[str, Any]
 
 
 class FamilyError(strict.Fault):
-    """What is wrong with a file: `FILE:LINE: key: reason, what to write`."""
+    """A fault of a file: `FILE:LINE: key: reason, what to write`."""
 
 
 @dataclass(frozen=True)
 class Feature:
-    """What an environment can offer of a family."""
+    """A feature of a family that an environment can offer."""
     means: str
-    #: The program that it promises; '': it is about several, or about none.
+    #: The program that it promises; '': several programs, or none.
     program: str = ''
-    #: The name is a regular expression.
+    #: Whether the name is a regular expression.
     pattern: bool = False
     #: Feature of an environment in which the suite builds the program; '':
-    #: no feature alone brings it.
+    #: no feature alone is enough to build it.
     built_with: str = ''
 
 
 @dataclass(frozen=True)
 class Family:
-    """A family.yaml; see the module for what is in it."""
+    """The data of a family.yaml; config/schemas/family.yaml describes it."""
     name: str
     title: str
     folder: Path
@@ -73,13 +72,13 @@ class Family:
         default_factory=dict)
 
     def tells(self, program: str) -> str:
-        """What the values of a program tell an operator; '': not said."""
+        """The meaning of a program's values for operators; '': not stated."""
         return self.about.get(program) or next(
             (text for pattern, text in self.about.items()
              if fnmatch.fnmatchcase(program, pattern)), '')
 
     def bands_of(self, params: str) -> dict[str, list[float]]:
-        """Where a valid run with these parameters is."""
+        """Metric -> [min, max] of a valid run with these parameters."""
         return self.bands | {
             metric: band for pattern, bands in self.bands_when.items()
             if re.search(pattern, params) for metric, band in bands.items()}
@@ -89,20 +88,20 @@ class Family:
 def families() -> dict[str, Family]:
     """Every family by its name.
 
-    :raises FamilyError: the first fault of the first file that has one
+    :raises FamilyError: the first fault of the first file with a fault
     """
     return load(CHECKS, shared_metrics())
 
 
 @functools.cache
 def shared_metrics() -> dict[str, Row]:
-    """config/metrics.yaml: what several families have."""
+    """The metrics of config/metrics.yaml, which several families have."""
     return shared_rows(ROOT / 'config' / 'metrics.yaml', 'metrics')
 
 
 @functools.cache
 def shared_limits() -> list[Row]:
-    """config/limits.yaml: what physics allows, whatever the family."""
+    """The physical limits of config/limits.yaml, for all families."""
     path = ROOT / 'config' / 'limits.yaml'
     rows = shared_rows(path, 'limits')
     _raise_first([_fault(path, rows, [at, 'metric'], reason)
@@ -113,9 +112,9 @@ def shared_limits() -> list[Row]:
 
 
 def shared_rows(path: Path, part: str) -> Any:
-    """Data of a file that families share.
+    """The data of a file that families share.
 
-    :param part: of the schema of families that the file has to fit
+    :param part: part of the schema of families that describes the file
     :raises FamilyError: the first fault of the file
     """
     data, faults = _read(path, part)
@@ -139,29 +138,30 @@ def derived() -> dict[str, Row]:
 
 
 def parsers() -> dict[str, str]:
-    """Word of `plumb parse` -> module."""
+    """Argument of `plumb parse` -> module."""
     return {word: f'checks.{family.name}.{module}'
             for family in families().values()
             for word, module in family.parsers.items()}
 
 
 def offering(program: str, family: str) -> str:
-    """The family under whose name an environment says where a program comes
-    from: the one that has a feature for it, else that of the check."""
+    """The family under whose name an environment has the origin of a program:
+    the family with a feature for it, else that of the check."""
     owners = [one.name for one in families().values() for feature in
               one.features.values() if program and feature.program == program]
     return family if family in owners or not owners else owners[0]
 
 
 def origin(extras: Mapping[str, Any], program: str, family: str) -> Row:
-    """Where an environment has a program from: {source, prefix, version}.
+    """The origin of a program in an environment: {source, prefix, version}.
 
-    What it says of the program's family. A family whose first source is
-    embedded is there wherever its checks can be built: no site says so.
+    It is the entry of the program's family in the extras. A family whose first
+    source is `embedded` needs no entry, because its checks can be built in any
+    environment.
 
-    :param extras: those of the environment
-    :param program: '': any of the family
-    :returns: empty where the environment does not have it
+    :param extras: extras of the environment
+    :param program: '': any program of the family
+    :returns: empty if the environment does not have the program
     """
     family = offering(program, family)
     reason = extras.get('programs', {}).get(family)
@@ -171,10 +171,10 @@ def origin(extras: Mapping[str, Any], program: str, family: str) -> Row:
 
 
 def load(checks: Path, shared: Mapping[str, Row]) -> dict[str, Family]:
-    """The families of a folder; `families()` is that of the suite.
+    """The families of a folder; `families()` has those of the suite.
 
-    :param shared: metrics that all of them may name
-    :raises FamilyError: also where two of them have one name for two things
+    :param shared: metrics that all of them may use
+    :raises FamilyError: a file has a fault, or two of them use the same name
     """
     families_by_name: dict[str, Family] = {}
     taken: dict[tuple[str, str], Path] = {}
@@ -188,15 +188,16 @@ def load(checks: Path, shared: Mapping[str, Row]) -> dict[str, Family]:
                     advice = ('move it to config/metrics.yaml'
                               if key == 'metrics' else 'choose another name')
                     wrong.append(_fault(
-                        path, data, [key, name], f'{_short(other)} has this '
-                        f'name, too; one name has one meaning: {advice}'))
+                        path, data, [key, name], f'{_short(other)} already '
+                        'has this name, and a name has only one meaning; '
+                        + advice))
         _raise_first(wrong)
         families_by_name[path.parent.name] = _family(path, data)
     return families_by_name
 
 
 def faults(path: Path, shared: Mapping[str, Row]) -> list[str]:
-    """What is wrong with one family.yaml, one line per fault.
+    """The faults of a family.yaml, one line per fault.
 
     Names are compared only if the file fits its schema.
     """
@@ -214,7 +215,7 @@ def _checked(path: Path, shared: Mapping[str, Row]
 
 
 def _read(path: Path, part: str = '') -> tuple[Any, list[FamilyError]]:
-    """The data of a file, and the faults that its schema finds."""
+    """The data of a file, and its faults by the schema."""
     try:
         data = strict.load(path)
     except OSError as err:
@@ -227,7 +228,7 @@ def _read(path: Path, part: str = '') -> tuple[Any, list[FamilyError]]:
 
 
 def _family(path: Path, data: Mapping[str, Any]) -> Family:
-    """The family of data without faults."""
+    """A family from data without faults."""
     return Family(**{
         **data, 'name': path.parent.name, 'folder': path.parent,
         'features': {name: Feature(**row)
@@ -253,7 +254,7 @@ def _raise_first(faults: list[FamilyError]) -> None:
 
 # --------------------------- names that one key takes from another
 
-#: The keys that lead to a value, and what is wrong with the value.
+#: The keys that lead to a value, and the fault of the value.
 Wrong = Iterator[tuple[list[Any], str]]
 
 
@@ -272,15 +273,16 @@ def _faults_of_names(path: Path, data: Mapping[str, Any],
     yield from _faults_of_parts(data)
     for word, module in data.get('parsers', {}).items():
         if not (path.parent / f'{module}.py').is_file():
-            yield ['parsers', word], (f'there is no {module}.py in '
-                                      f'{_short(path.parent)}')
+            yield ['parsers', word], (
+                f'{module}.py does not exist in {_short(path.parent)}; add '
+                'it, or correct its name')
     yield from _faults_of_bands(data, ['bands'], data.get('bands', {}))
     for pattern, bands in data.get('bands_when', {}).items():
         yield from _faults_of_bands(data, ['bands_when', pattern], bands)
 
 
 def _metrics_named(data: Mapping[str, Any]) -> Wrong:
-    """Every place that names a metric, and the metric."""
+    """All keys that lead to the name of a metric, and the name."""
     for key in ('judged', 'headline', 'limits', 'plots'):
         for at, row in enumerate(data.get(key, ())):
             if isinstance(row, str):
@@ -335,7 +337,7 @@ def _faults_of_bands(data: Mapping[str, Any], keys: list[str],
                  for name in units]
     for name, (low, high) in bands.items():
         if name not in in_series:
-            yield [*keys, name], ('it is not a metric of series; '
+            yield [*keys, name], ('this is not a metric of series; '
                                   f'{schema.near(name, in_series)}')
         elif low > high:
             yield [*keys, name], f'expected [min, max], got {[low, high]}'

@@ -1,7 +1,7 @@
-"""Folders of the suite, and those of the site that a process works for.
+"""Folders of the suite, and of the site that a process works for.
 
-ReFrame decides which site that is: its folder is that of the `system.py` that
-was loaded last. `plumb env` and `plumb run` choose it with $PLUMBLINE_SITE.
+The site is the folder of the `system.py` that ReFrame loaded last. `plumb env`
+and `plumb run` select it with $PLUMBLINE_SITE.
 """
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SYSTEM = 'system.py'
 
 
 class PlaceError(ValueError):
-    """A folder cannot be used; one line says why and what to do."""
+    """A folder cannot be used; the message says why and what to do."""
 
 
 def work() -> Path:
-    """Folder of all that the suite makes for itself."""
+    """Folder of the files that the suite makes for itself."""
     return Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline'
                 ).absolute()
 
@@ -33,14 +33,14 @@ def perflogs() -> Path:
 
 
 def set_defaults() -> None:
-    """Set variables of `plumb env` that are not set, make the work folder.
+    """Set the missing variables of `plumb env`, and make the work folder.
 
-    :raises PlaceError: nobody can write to the work folder
+    :raises PlaceError: the work folder cannot be written
     """
     os.environ['PLUMBLINE_ROOT'] = str(ROOT)
     os.environ['PLUMBLINE_WORK'] = str(work())
     os.environ['PLUMBLINE_PERFLOGS'] = str(perflogs())
-    # A check that cannot be imported is only a warning to ReFrame.
+    # ReFrame only warns of a check that cannot be imported.
     os.environ.setdefault('RFM_WARN_AS_ERROR', '1')
     try:
         work().mkdir(parents=True, exist_ok=True)
@@ -48,17 +48,17 @@ def set_defaults() -> None:
     except OSError as err:
         why = str(err.strerror)
     if why:
-        raise PlaceError(f'{work()}: cannot be written ({why}); set '
-                         'PLUMBLINE_WORK to a folder that can be written')
+        raise PlaceError(f'cannot write to {work()} ({why}); set '
+                         'PLUMBLINE_WORK to a folder that you can write to')
 
 
 def is_local(site: Path) -> bool:
-    """Whether the site is this machine, whatever it is."""
+    """Whether the site is `local`, which describes the machine it runs on."""
     return site.resolve() == SITES / 'local'
 
 
 def named(site: str) -> Path:
-    """Folder of a site that is given by its name or by its path."""
+    """Folder of a site, from its name or its path."""
     known = SITES / site
     # ./NAME is a path.
     return known if Path(site).name == site and (
@@ -66,7 +66,7 @@ def named(site: str) -> Path:
 
 
 def site() -> Path | None:
-    """Folder of the site; None: there is none yet."""
+    """Folder of the site; None: no site is selected yet."""
     configuration = _configuration()
     for path in reversed(configuration.sources if configuration else ()):
         if Path(path).name == SYSTEM:
@@ -76,7 +76,7 @@ def site() -> Path | None:
 
 
 def _configuration() -> Any:
-    """Configuration that ReFrame runs with; None: it does not run yet."""
+    """The configuration of ReFrame; None if ReFrame does not run yet."""
     # Set-up imports this module before ReFrame is installed.
     from reframe.core import runtime
     from reframe.core.exceptions import ReframeFatalError
@@ -87,8 +87,8 @@ def _configuration() -> Any:
 
 
 def references() -> Path:
-    """Folder of the references that judge: RFM_REFERENCE_PREFIX or
-    general/reference_prefix of the configuration, else the site's.
+    """Folder of the references: RFM_REFERENCE_PREFIX or
+    general/reference_prefix of the configuration, else the site's own.
 
     :raises PlaceError: as :func:`references_of`
     """
@@ -103,15 +103,14 @@ def references() -> Path:
 
 def default_references(site: Path) -> Path:
     """Folder of a site's references."""
-    # What belongs to this machine alone stays out of the site's folder.
+    # References of this machine alone must not be in the checkout.
     return (work() if is_local(site) else site) / 'references'
 
 
 def references_of(site: Path, given: str | None) -> Path:
     """Folder of a site's references, or another one that a person set.
 
-    The site decides: the folder that `plumb env` has set for another site is
-    ignored.
+    A folder that `plumb env` set for another site is ignored.
 
     :param given: folder that a person set; None or '': none
     :raises PlaceError: it has references of another site
@@ -131,8 +130,8 @@ def references_of(site: Path, given: str | None) -> Path:
         owner = Path(given).parent
     if not _same(owner, site):
         raise PlaceError(
-            f'RFM_REFERENCE_PREFIX is {given}: these are references of the '
-            f'site {owner.name}, and not of {site.name}. Unset '
+            f'RFM_REFERENCE_PREFIX is {given}, which has the references of '
+            f'the site {owner.name}, not of {site.name}; unset '
             'RFM_REFERENCE_PREFIX')
     return Path(given)
 

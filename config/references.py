@@ -1,11 +1,11 @@
-"""Reference files of a site: their names, their grammar, reading.
+"""Reference files of a site: names, format and reading.
 
-A file `<family>.yaml` has ReFrame's own form: check class, `$index`, levels,
-then `metric@size: [value, lower, upper, unit]`, or `[$xfail, reason, that]`
-for a known fault. ReFrame itself warns and goes on if a unit differs or a
-metric is misspelt; here such a file is refused, with the line.
+A file `<family>.yaml` has ReFrame's format: check class, `$index`, levels,
+then `metric@size: [value, lower, upper, unit]`, or `[$xfail, reason, [value,
+...]]` for a known fault. ReFrame only warns of a wrong unit or a misspelt
+metric. This module refuses such a file, and names the line.
 
-Beside its values an entry may have `$from` (its source, written by the suite)
+Besides its values an entry may have `$from` (its source, written by the suite)
 and `$no_reference` (metric that needs a tolerance -> about how many more
 sessions until it has one; 0: more sessions would not help). `complete: true`
 at the top requires a reference for every test case of the family.
@@ -38,7 +38,7 @@ MAX_TOLERANCE = 10
 
 
 class ReferenceError_(ValueError):
-    """A reference file that cannot be used; names file and line or key."""
+    """A reference file cannot be used; names the file, and the line or key."""
 
     guard = 'reference'
 
@@ -65,16 +65,16 @@ def proposed(folder: Path) -> dict[str, Path]:
 
 
 def proposal(family: str) -> str:
-    """Name of the file that proposes references of a family."""
+    """The name of the file with the proposed references of a family."""
     return family + _PROPOSED
 
 
 def read(path: Path) -> File:
-    """The references of a family, which is named by the file; empty if there
-    is no file.
+    """The references of the family after which a file is named; empty if the
+    file does not exist.
 
-    :raises ReferenceError_: unreadable or broken file, with the line of the
-        first fault, and how many more there are.
+    :raises ReferenceError_: the file cannot be read, or has faults; names the
+        line of the first fault, and the number of others
     """
     try:
         data = strict.load(path)
@@ -90,7 +90,7 @@ def read(path: Path) -> File:
 
 
 def refuse(path: Path, faults: list[tuple[int, str]]) -> None:
-    """Refuses a file with faults.
+    """Refuse a file with faults.
 
     :raises ReferenceError_: names the first fault
     """
@@ -131,8 +131,8 @@ def faults(family: str, data: Any) -> Iterator[tuple[int, str]]:
 
 def _entries(level: strict.Mapping, depth: int, line: int, where: str
              ) -> Iterator[tuple[Any, int, str]]:
-    """Entries below a level, each with its line and keys; or what is wrong
-    with a level, as text."""
+    """Entries below a level, each with its line and keys; for a level with a
+    fault, the fault as text."""
     for key, below in level.items():
         if key == '$index':
             continue
@@ -157,8 +157,11 @@ def _entry_faults(family: str, entry: strict.Mapping, line: int, where: str
 
 
 def _without_tolerance(family: str, data: Any) -> Iterator[tuple[int, str]]:
-    """Metrics that lack a tolerance, in a file of correct grammar. An accepted
-    proposal adds it, so accepting a proposal is not a fault."""
+    """Faults: metrics without the tolerance that they need.
+
+    The file must have no other faults. These are not checked when a proposal
+    is accepted, because the proposal may add the tolerance.
+    """
     for name, below in data.items():
         if name == 'complete' or not below:
             continue
@@ -173,7 +176,7 @@ def _without_tolerance(family: str, data: Any) -> Iterator[tuple[int, str]]:
 
 
 def _data_fault(family: str, key: str, value: Any) -> str:
-    """What is wrong with an entry's $from or $no_reference; empty: nothing."""
+    """The fault of an entry's $from or $no_reference; empty: none."""
     if key not in ('$from', '$no_reference'):
         return 'unknown key; use $from or $no_reference'
     if not isinstance(value, Mapping):
@@ -214,9 +217,9 @@ def _is_finite(number: Any) -> bool:
 
 
 def metric_fault(metric: Any, entry: Any) -> str:
-    """What is wrong with one reference; empty: nothing.
+    """The fault of a reference; empty: none.
 
-    :arg entry: [value, lower, upper, unit], or ['$xfail', reason, that].
+    :arg entry: [value, lower, upper, unit], or ['$xfail', reason, entry]
     """
     try:
         name, _ = metrics.split(str(metric))
@@ -228,7 +231,8 @@ def metric_fault(metric: Any, entry: Any) -> str:
         return f'expected [value, lower, upper, unit], got {entry!r}'
     value, lower, upper, unit = entry
     if unit != known.unit:
-        return f'unit is {unit!r}, the metric is in {known.unit!r}'
+        return (f'the unit is {unit!r}, but the metric has the unit '
+                f'{known.unit!r}')
     for number in (value, lower, upper):
         if number is not None and not _is_finite(number):
             return f'{number!r} is not a finite number'
@@ -254,7 +258,7 @@ def metric_fault(metric: Any, entry: Any) -> str:
 
 
 def plain(entry: Any) -> Any:
-    """A reference without the mark of an expected failure."""
+    """A reference without its mark of an expected failure ($xfail)."""
     if isinstance(entry, list) and len(entry) == 3 and entry[0] == XFAIL:
         return entry[2]
     return entry
@@ -267,13 +271,13 @@ def has_tolerance(entry: Any) -> bool:
 
 def no_reference(family: str, entry: Mapping[str, Any],
              further: Iterable[str] = ()) -> dict[str, int | None]:
-    """Metrics that need a tolerance and lack it; that of the metric that is
-    compared instead counts, too.
+    """Metrics without the tolerance that they need. A tolerance of the derived
+    metric that replaces a metric is enough.
 
-    :arg entry: the references of one test case, without faults.
-    :arg further: further metrics of the test case.
+    :arg entry: the references of one test case, without faults
+    :arg further: further metrics of the test case
     :returns: metric -> about how many more sessions until it has a tolerance;
-        0: more sessions would not help; None: not stated, which is a fault.
+        0: more sessions would not help; None: not stated, which is a fault
     """
     more_sessions = entry.get('$no_reference', {})
     there = {*further, *(f for f in (*entry, *more_sessions) if f[0] != '$')}
@@ -284,7 +288,7 @@ def no_reference(family: str, entry: Mapping[str, Any],
         both = [f for f in (metric, instead(family, metric)) if f]
         if not any(has_tolerance(entry.get(f)) for f in both):
             needs = [more_sessions[f] for f in both if f in more_sessions]
-            # 0 means never: takes the one of the two that can get a tolerance.
+            # 0 means never: take the one of the two that can get a tolerance.
             missing[metric] = min(filter(None, needs), default=0) \
                 if needs else _judged_since(entry, both)
     return missing
@@ -299,9 +303,13 @@ def more_runs(number: int | None) -> str:
 
 def _judged_since(entry: Mapping[str, Any], metrics: Iterable[str]
                   ) -> int | None:
-    """1, one more run: the suite wrote the entry before it judged these
-    metrics, and files of before stay valid. None: it gave one of them a
-    tolerance, or a person wrote the entry, and the tolerance is missing."""
+    """Sessions that metrics need which are not in `$no_reference`.
+
+    1 if the suite wrote the entry before these metrics were in `judged`, so
+    that older files stay valid. None, which is a fault, if a person wrote the
+    entry, or if the suite gave one of the metrics a tolerance that is missing
+    now.
+    """
     tolerances = entry.get('$from', {}).get('tolerances')
     return None if tolerances is None or any(
         metric in tolerances for metric in metrics) else 1

@@ -1,7 +1,7 @@
-"""Reading files of others, with limits: no wait for a FIFO, no endless file.
+"""Reading regular files only, with a limit on their size.
 
-Somebody else may have put anything at a path: to open a FIFO waits for its
-writer, and a device never ends.
+A path may lead to something else: the open of a FIFO waits for a writer, and a
+device never ends.
 """
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import os
 import stat
 from typing import Any
 
-#: Largest file of text that is read at once. Unit: bytes.
+#: Maximum size of a text file. Unit: bytes.
 LARGEST = 256 << 20
 
 
 def opened(path: os.PathLike[str] | str) -> Any:
-    """A regular file, open to read its bytes.
+    """Open a regular file to read its bytes.
 
     :raises OSError: it cannot be read, or is not a regular file
     """
@@ -29,7 +29,7 @@ def opened(path: os.PathLike[str] | str) -> Any:
 
 
 def text(path: os.PathLike[str] | str, largest: int = LARGEST) -> str:
-    """The text of a regular file, as `Path.read_text` has it.
+    """The text of a regular file, like `Path.read_text`.
 
     :raises OSError: it cannot be read, is not a regular file, or is larger
     :raises UnicodeDecodeError: it is not UTF-8

@@ -1,9 +1,9 @@
 """Files that people edit, checked against a JSON schema of config/schemas/.
 
 Each fault names the file, the line, the keys that lead to the value, and
-what is allowed there. JSON schema ignores keys that it does not know; two of
-them are ours: `expected` completes "expected ...", and `examples` says what
-to write if a required key is missing.
+what is allowed there. Two keys of our schemas are not part of JSON schema,
+which ignores them: `expected` completes a message "expected ...", and
+`examples` has the text to write if a required key is missing.
 """
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from . import strict
 
 if TYPE_CHECKING:
-    # Imported when a file is checked: many commands check none.
+    # Imported only if a file is checked: most commands check none.
     import jsonschema
 
 FOLDER = Path(__file__).with_name('schemas')
-#: JSON schema's type -> how a message calls it.
+#: JSON schema's type -> its name in a message.
 TYPES = {'object': 'a mapping', 'array': 'a list', 'string': 'text',
          'boolean': 'true or false', 'number': 'a number',
          'integer': 'an integer'}
@@ -38,13 +38,14 @@ def _validator(name: str, part: str) -> jsonschema.Draft202012Validator:
 
 def faults(file: str, data: Any, name: str, part: str = ''
            ) -> list[strict.Fault]:
-    """All faults of a file's data, in the order of its lines; missing keys
-    come last, because a misspelt key is missing, too.
+    """All faults of a file's data, in the order of its lines.
 
-    :param file: as messages name it
+    Missing keys come last, because the cause may be a misspelt key.
+
+    :param file: name of the file in messages
     :param data: from :func:`strict.load`
-    :param name: of the schema: config/schemas/NAME.yaml
-    :param part: of its `$defs`; '': the whole schema
+    :param name: name of the schema: config/schemas/NAME.yaml
+    :param part: the part of its `$defs`; '': the whole schema
     """
     errors = [(error.validator in ('required', 'anyOf'), fault.line, fault)
              for error in _validator(name, part).iter_errors(data)
@@ -54,8 +55,8 @@ def faults(file: str, data: Any, name: str, part: str = ''
 
 def fault(file: str, data: Any, path: Iterable[Any], reason: str
           ) -> strict.Fault:
-    """A fault at a path of keys and positions of the data, or at the part
-    of the path that exists."""
+    """A fault at a path of keys and positions of the data, or at the existing
+    part of this path."""
     line = getattr(data, 'first_line', 1)
     keys = []
     for step in path:
@@ -72,7 +73,7 @@ def fault(file: str, data: Any, path: Iterable[Any], reason: str
 
 
 def near(name: Any, known: Iterable[Any]) -> str:
-    """A suggestion for a name that is not known, or the known names."""
+    """A suggestion for an unknown name, or the list of known names."""
     known = [str(one) for one in known]
     close = difflib.get_close_matches(str(name), known, 1, 0.5)
     if close:
@@ -110,7 +111,7 @@ def _of_error(file: str, data: Any, error: jsonschema.ValidationError
 
 
 def _reason(error: jsonschema.ValidationError) -> str:
-    """What is wrong with one value, and what is allowed."""
+    """The fault of a value, with what is allowed."""
     schema, value = error.schema, error.instance
     assert isinstance(schema, dict)
     if error.validator == 'format':

@@ -1,12 +1,12 @@
-"""YAML: what people edit is read strictly, tables of the suite fast.
+"""Reading YAML: strictly for files that people edit, fast for our tables.
 
-PyYAML takes the last one of two equal keys and forgets lines. Here a
-duplicate key is a fault, and every mapping knows the line of each key. A
-number that YAML 1.1 and YAML 1.2 read differently is a fault, too: `010` is 8
-or 10, `10:00` is 600 or text.
+PyYAML takes the last of two equal keys and does not keep lines. Here a
+duplicate key is a fault, and every mapping has the line of each key. A number
+that YAML 1.1 and YAML 1.2 read differently is a fault, too: `010` is 8 or 10,
+`10:00` is 600 or text.
 
-All files have limits: aliases of aliases make a few lines endless, and
-libyaml ends the process where brackets are nested too deep.
+All files have limits: with aliases of aliases a few lines have millions of
+nodes, and libyaml ends the process if brackets are nested too deep.
 """
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import yaml
 
 from config import regular
 
-#: Limits of a file: its size in bytes, its nodes where each alias counts as
-#: what it stands for, and its levels.
+#: Limits of a file: its size in bytes, its nodes (an alias counts as many as
+#: the data that it repeats), and its levels of nesting.
 LARGEST, MAX_NODES, DEEPEST = 16 << 20, 2_000_000, 100
 
 #: Numbers that every YAML reads alike.
@@ -29,7 +29,7 @@ _FLOAT = re.compile(r'[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?'
 
 
 class Fault(ValueError):
-    """What is wrong with a file: `FILE:LINE: reason`."""
+    """A fault of a file: `FILE:LINE: reason`."""
 
     def __init__(self, file: Path | str, line: int, reason: str) -> None:
         super().__init__(f'{file}:{line}: {reason}')
@@ -37,7 +37,7 @@ class Fault(ValueError):
 
 
 class Mapping(dict):
-    """A mapping of the file; `lines`: key -> the line that it stands at."""
+    """A mapping of the file; `lines`: key -> the line of the key."""
 
     lines: dict[Any, int]
 
@@ -46,13 +46,13 @@ class Mapping(dict):
         return min(self.lines.values(), default=1)
 
 
-#: PyYAML's safe loader; libyaml's, where it was built with it, is ten times
-#: as fast, and a site has some thousand cases.
+#: PyYAML's safe loader. With libyaml it is ten times as fast, which matters
+#: for a site with thousands of test cases.
 _Safe: Any = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
 
 
 class Loader(_Safe):
-    """PyYAML's safe one, with :class:`Mapping` and without duplicates."""
+    """PyYAML's safe loader, with :class:`Mapping` and without duplicates."""
 
     def mapping(self, node: yaml.MappingNode) -> Any:
         lines: dict[Any, int] = {}
@@ -62,10 +62,11 @@ class Loader(_Safe):
             key = self.construct_object(key_node, deep=True)
             line = key_node.start_mark.line + 1
             if not isinstance(key, str | int | float | bool | None):
-                raise Fault(self.name, line, f'{key!r} is no key')
+                raise Fault(self.name, line, f'{key!r} cannot be a key; '
+                            'write text or a number')
             if key in lines:
-                raise Fault(self.name, line, f'{key!r} stands here a second '
-                            f'time (first in line {lines[key]}); remove one')
+                raise Fault(self.name, line, f'{key!r} occurs twice here '
+                            f'(first in line {lines[key]}); remove one')
             lines[key] = line
         made = Mapping()
         made.lines = lines
@@ -84,9 +85,9 @@ class Loader(_Safe):
                   ) -> None:
         if not plain.fullmatch(node.value):
             raise Fault(self.name, node.start_mark.line + 1,
-                        f'{node.value} is another number in YAML 1.1 than in '
-                        'YAML 1.2 (octal, or to base 60); write it with '
-                        'decimal digits alone, or in quotes as a text')
+                        f'YAML 1.1 and YAML 1.2 read {node.value} differently '
+                        '(octal, or base 60); write it with decimal digits '
+                        'only, or in quotes if it is text')
 
 
 Loader.add_constructor('tag:yaml.org,2002:map', Loader.mapping)
@@ -95,15 +96,15 @@ Loader.add_constructor('tag:yaml.org,2002:float', Loader.float)
 
 
 def table(path: Path) -> Any:
-    """Data of a table that comes with the suite; tests see to its form."""
+    """Data of a table of the suite; tests check its form."""
     return yaml.load(path.read_text(encoding='utf-8'), _Safe)
 
 
 def load(path: Path) -> Any:
-    """A file's data; its mappings are of :class:`Mapping`.
+    """The data of a file; its mappings are of :class:`Mapping`.
 
-    :raises FileNotFoundError: there is no such file.
-    :raises Fault: it cannot be read, is no YAML, or has a key twice.
+    :raises FileNotFoundError: the file does not exist
+    :raises Fault: it cannot be read, is not YAML, or has a key twice
     """
     try:
         text = regular.text(path, LARGEST)
@@ -138,24 +139,24 @@ def parse(text: str, file: Path | str) -> Any:
 
 
 def safe_load(text: str) -> Any:
-    """PyYAML's, with the limits of a file.
+    """PyYAML's `safe_load`, with the limits of a file.
 
-    :raises yaml.YAMLError: it is no YAML, or beyond a limit.
+    :raises yaml.YAMLError: the text is not YAML, or exceeds a limit
     """
     check_limits(text)
     return yaml.load(text, _Safe)
 
 
 def check_limits(text: str) -> None:
-    """Counts the nodes of a text, with what its aliases stand for.
+    """Count the nodes and levels of a text, including those of its aliases.
 
-    :raises yaml.YAMLError: it is no YAML, or beyond a limit.
+    :raises yaml.YAMLError: the text is not YAML, or exceeds a limit
     """
     def refuse(reason: str) -> None:
         mark: Any = event.start_mark
         raise yaml.MarkedYAMLError(problem=reason, problem_mark=mark)
 
-    #: Anchor -> its nodes; and of each level its anchor, and nodes so far.
+    #: Anchor -> its nodes; and for each open level its anchor and its nodes.
     sizes: dict[str, int] = {}
     levels: list[tuple[str, int]] = [('', 0)]
     for event in yaml.parse(text, _Safe):
@@ -163,19 +164,19 @@ def check_limits(text: str) -> None:
         if isinstance(event, yaml.CollectionStartEvent):
             levels.append((anchor, 1))
             if len(levels) > DEEPEST:
-                refuse(f'more than {DEEPEST} levels')
+                refuse(f'more than {DEEPEST} levels of nesting')
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, size = levels.pop()
         elif isinstance(event, yaml.ScalarEvent):
             size = 1
         elif isinstance(event, yaml.AliasEvent):
             if any(anchor == above for above, _ in levels):
-                refuse(f'*{anchor} stands for what it stands in')
+                refuse(f'*{anchor} is an alias of the data that contains it')
             size = sizes.get(anchor, 1)
         if anchor and size:
             sizes[anchor] = size
         above, before = levels[-1]
         levels[-1] = above, before + size
         if before + size > MAX_NODES:
-            refuse(f'more than {MAX_NODES} nodes, with what its aliases '
-                   'stand for')
+            refuse(f'more than {MAX_NODES} nodes, including those of its '
+                   'aliases')

@@ -1,8 +1,8 @@
-"""The version of the suite; every record and `plumb --version` tell it.
+"""The version of the suite, MAJOR.MINOR.PATCH, for records and `--version`.
 
-MAJOR.MINOR.PATCH. MINOR goes up where values may differ from those of before
-for a reason in the suite, or where a format that the suite writes changes;
-PATCH where neither does. CHANGELOG.md says what changed.
+MINOR increases if a change of the suite may change values, or if a format that
+the suite writes changes. PATCH increases otherwise. CHANGELOG.md lists the
+changes.
 """
 from __future__ import annotations
 

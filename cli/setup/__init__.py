@@ -1,4 +1,4 @@
-"""Set-up, in reading order:
+"""The set-up of a checkout, in reading order:
 
 venv            virtual environment, MPI and stores from lock files
 bundle          ./plumb bundle

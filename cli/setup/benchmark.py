@@ -1,7 +1,7 @@
-"""`plumb benchmark new NAME`: a family's folder that runs at once.
+"""`plumb benchmark new NAME`: make the folders of a family that runs at once.
 
-The templates cli/templates/{program,service} are families that hold the
-contract tests; NAME and Name in their files and paths become the family's
+The templates cli/setup/templates/{program,service} are families that pass the
+contract tests. NAME and Name in their files and paths become the family's
 name and the class of its check.
 """
 from __future__ import annotations
@@ -17,36 +17,39 @@ from cli.setup.venv import ROOT, SetupError
 
 TEMPLATES = Path(__file__).with_name('templates')
 
-#: Characters of a name, at most: lines of the templates have room for it.
+#: Maximum length of a name: longer ones do not fit the lines of the templates.
 LONGEST = 12
 
 PROGRAM = """\
-Wrote {count} files in checks/{name}/ and tests/{name}/. It runs already:
+Wrote {count} files in checks/{name}/ and tests/{name}/. The family runs:
 
   ./plumb run -n {check}
   ./plumb selftest tests/{name} tests/test_contracts.py
 
-Then make it yours, in this order:
+Then change these files to your benchmark, in this order:
 {rows}
-  ./plumb site check --all --update    adds its cases to the sites' cases.txt
+  ./plumb site check --all --update    adds its test cases to each cases.txt
 
-A metric that you rename makes the perflogs of before unreadable: remove
-perflogs/*/*/{check}.v*.csv then. ruff and mypy read all of it, too.
+If you rename a metric, earlier perflogs cannot be read any more: remove
+perflogs/*/*/{check}.v*.csv. ruff and mypy check these files, too.
 """
 
-#: File -> what to write in it.
+#: File -> its content, for the printed list.
 ROWS = {
     'checks/{name}/src/{name}.c':
-        'the program: values on stdout, exit code 1\nwhere what it computed '
-        'or got is wrong',
-    'tests/{name}/golden/{name}.txt': 'what it really printed',
-    'checks/{name}/parser.py': 'that text to values; refuses all else',
-    'tests/{name}/test_{name}.py': 'and damaged copies of it',
-    'checks/{name}/family.yaml': 'metrics, what is judged, limits, values',
+        'the program: prints values on stdout; exit code 1\nif a result is '
+        'wrong',
+    'tests/{name}/golden/{name}.txt': 'output of a real run',
+    'checks/{name}/parser.py': 'reads values from the output, refuses any '
+                               'other text',
+    'tests/{name}/test_{name}.py': 'tests of the parser, also on damaged '
+                                   'output',
+    'checks/{name}/family.yaml': 'metrics, references, limits, bands',
     'checks/{name}/{name}.py': 'the check: parameters, command line{more}',
-    'checks/{name}/README.md': 'what it measures, and its parameters',
+    'checks/{name}/README.md': 'description of the benchmark and its '
+                               'parameters',
 }
-SERVICE = ',\nwhat is started (checks/services/plan.py)'
+SERVICE = ',\nservers and clients (checks/services/plan.py)'
 
 
 def rows(name: str, more: str) -> str:
@@ -65,23 +68,28 @@ def class_name(name: str) -> str:
 
 
 def check_name(name: str) -> None:
-    """:raises SetupError: no name for a family, or it is taken."""
+    """Refuse a name that is not valid for a family, or that exists.
+
+    :raises SetupError: the name cannot be used
+    """
     if not re.fullmatch(r'[a-z][a-z0-9]*(_[a-z0-9]+)*', name) \
             or keyword.iskeyword(name):
-        raise SetupError(f'{name}: a family is named like a Python module: '
-                         'a-z, 0-9 and _, a letter first')
+        raise SetupError(f'{name!r} is not a valid name for a family; use '
+                         'a-z, 0-9 and _, begin with a letter, and do not '
+                         'use a keyword of Python')
     if len(name) > LONGEST:
-        raise SetupError(f'{name}: longer than {LONGEST} characters; it '
-                         'stands in names of metrics and in tables')
+        raise SetupError(f'{name} is longer than {LONGEST} characters; '
+                         'choose a shorter name, because it becomes a part '
+                         'of metric names and of tables')
     for folder in (ROOT / 'checks' / name, ROOT / 'tests' / name):
         if folder.exists():
-            raise SetupError(f'{folder}: there already; choose another name, '
-                             'nothing is ever overwritten')
+            raise SetupError(f'{folder} exists, and plumb does not overwrite '
+                             'it; choose another name')
     taken = re.compile(rf'^class {class_name(name)}\b', re.M)
     for path in (ROOT / 'checks').glob('*/*.py'):
         if taken.search(path.read_text('utf-8')):
-            raise SetupError(f'{path}: has a class {class_name(name)} '
-                             'already; choose another name')
+            raise SetupError(f'{path} already has a class '
+                             f'{class_name(name)}; choose another name')
 
 
 def files(name: str, service: bool) -> dict[str, str]:
@@ -98,7 +106,7 @@ def files(name: str, service: bool) -> dict[str, str]:
 
 
 def new(args: argparse.Namespace) -> int:
-    """Makes the folders of a family, both or none."""
+    """Make the two folders of a family: both, or neither."""
     check_name(args.name)
     made = files(args.name, args.service)
     targets = [ROOT / part / args.name for part in ('checks', 'tests')]

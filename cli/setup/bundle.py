@@ -1,4 +1,4 @@
-"""plumb bundle: all wheels that a set-up may need, in one file."""
+"""`plumb bundle`: write all wheels that a set-up may need into one file."""
 from __future__ import annotations
 
 import argparse
@@ -23,8 +23,8 @@ from config.version import VERSION
 
 #: Pythons that the lock files are made for (config/python/README.md).
 PYTHONS = ('3.10', '3.11', '3.12', '3.13', '3.14')
-#: Locks that a set-up goes on without, where no wheel fits a machine: it has
-#: an MPI or stores of its own.
+#: Locks without which a set-up goes on if no wheel fits the machine, because
+#: the machine may have an MPI or stores of its own.
 OPTIONAL = ('mpi', 'mpich', 'stores')
 _ENTRY = re.compile(
     r'^(?P<what>[^\s#]+==\S+)(?: ; (?P<marker>.+?))?'
@@ -32,9 +32,9 @@ _ENTRY = re.compile(
 
 
 def applicable(lock: str, python: str, platform: Platform) -> str:
-    """The entries of a lock file that are for a Python and a platform.
+    """The entries of a lock file that apply to a Python and a platform.
 
-    pip would hold markers against the machine that it runs on.
+    pip would evaluate the markers for the machine that it runs on.
 
     :param lock: text of the file
     """
@@ -54,9 +54,10 @@ def applicable(lock: str, python: str, platform: Platform) -> str:
 
 def fetch(lock: Path, python: str, platform: Platform, folder: Path
           ) -> list[Path]:
-    """The wheels of a lock file, hashes checked; none where none fits.
+    """Download the wheels of a lock file, and check their hashes.
 
-    :raises SetupError: no wheel of what set-up cannot do without, or no index
+    :returns: empty if no wheel of an optional lock fits the platform
+    :raises SetupError: a required wheel, or an index, is not available
     """
     requirements = folder / lock.name
     requirements.write_text(applicable(lock.read_text(), python, platform))
@@ -67,9 +68,9 @@ def fetch(lock: Path, python: str, platform: Platform, folder: Path
                  '--implementation', 'cp', '--python-version', python,
                  *(f'--platform={tag}' for tag in platform.tags),
                  '--dest', str(folder), '-r', str(requirements)],
-                f'fetching {lock.name}', 'is a package index reachable '
-                '(PIP_INDEX_URL, PIP_FIND_LINKS), and are there wheels for '
-                f'Python {python} on {platform}?')
+                f'fetching {lock.name}', 'check that a package index can be '
+                'reached (PIP_INDEX_URL, PIP_FIND_LINKS), and that it has '
+                f'wheels for Python {python} on {platform}')
     except SetupError as err:
         if lock.stem not in OPTIONAL or 'No matching dist' not in str(err):
             raise
@@ -79,15 +80,15 @@ def fetch(lock: Path, python: str, platform: Platform, folder: Path
 
 def make(file: Path, python: str, platform: Platform
          ) -> tuple[list[str], list[str]]:
-    """Makes a bundle.
+    """Make a bundle.
 
-    :returns: the wheels in it, and the locks that no wheel fits
+    :returns: its wheels, and the locks of which no wheel fits the platform
     """
     locks: dict[str, Any] = {}
     wheels: dict[str, Path] = {}
     WORK.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix='bundle.', dir=WORK) as place:
-        # First what must be there: without an index it ends at once.
+        # Required locks first: without an index the command ends at once.
         for lock in sorted(LOCKS.glob('*.lock'),
                            key=lambda path: (path.stem in OPTIONAL, path)):
             with step(f'fetching wheels ({lock.stem})'):
@@ -105,25 +106,27 @@ def make(file: Path, python: str, platform: Platform
 
 
 def bundle(args: argparse.Namespace) -> int:
-    """Makes a bundle and says what it is."""
+    """Make a bundle and print its contents and its sha256."""
     python = args.python or '.'.join(map(str, sys.version_info[:2]))
     if python not in PYTHONS:
-        raise SetupError(f'no lock for Python {python!r}: there are '
-                         f'{", ".join(PYTHONS)}')
+        raise SetupError(f'the lock files do not support Python {python!r}; '
+                         f'choose one of {", ".join(PYTHONS)}')
     platform = (Platform.parse(args.platform) if args.platform
                 else Platform.here())
-    # Not after minutes of fetching.
+    # Checked here, and not after minutes of downloads.
     if not args.file.absolute().parent.is_dir():
-        raise SetupError(f'{args.file.parent} is no folder: make it, or name '
-                         'another file')
+        raise SetupError(f'{args.file.parent} is not a folder; create it, or '
+                         'choose another path for the bundle')
     if args.file.is_dir():
-        raise SetupError(f'{args.file} is a folder: name the file to write')
+        raise SetupError(f'{args.file} is a folder; give the path of a file '
+                         'to write')
     wheels, without = make(args.file, python, platform)
     for name in without:
-        say(f'left out: {name}.lock has no wheel for Python {python} on '
-            f'{platform}')
+        say(f'{name}.lock is left out, because it has no wheel for Python '
+            f'{python} on {platform}')
     print(f'{args.file}: {len(wheels)} wheels, '
           f'{args.file.stat().st_size / 1e6:.0f} MB, for Python {python} on '
           f'{platform}\nsha256 {bundle_file.digest(args.file)}\n'
-          f'There: {bundle_file.VARIABLE}={args.file.name} ./plumb run')
+          f'On the other machine, run: {bundle_file.VARIABLE}='
+          f'{args.file.name} ./plumb run')
     return 0

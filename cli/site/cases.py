@@ -1,9 +1,9 @@
-"""What ReFrame would generate for a site, and what it would be judged by.
+"""Print the test cases that ReFrame generates for a site, as JSON.
 
-A program of its own, called by `plumb site check` once a site: a check asks
-the system for its parameters while it is imported, so that one process can
-see one site only. Nothing is run or written, and neither a scheduler nor a
-modules system is needed. Prints JSON: the cases, or `error`.
+`plumb site check` runs this program once per site: a check reads parameters
+from the system while it is imported, so one process can load only one site.
+The program runs and writes nothing, and needs neither a scheduler nor a
+modules system. It prints the test cases with their references, or `error`.
 """
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from cli.site import partitions
 from config.families import families
 from config.sessions.ordering import limit_of
 
-#: A check that cannot be imported is a warning to ReFrame; on stderr it is a
-#: finding to the caller.
+#: ReFrame only warns of a check that cannot be imported. The caller reports
+#: each line on stderr as a fault.
 LOGGING = {'logging': [{'level': 'warning', 'handlers': [], 'handlers$': [
     {'type': 'stream', 'name': 'stderr', 'level': 'warning',
      'format': '%(message)s'}]}]}
 
 
 def load(folder: Path) -> dict[str, Any]:
-    """Makes the site ReFrame's current system; returns its configuration.
+    """Make the site ReFrame's current system; returns its configuration.
 
-    :raises SetupError: what is wrong with the site's file.
+    :raises SetupError: the site's file has a fault
     """
     path = folder / 'system.py'
     configuration = load_site(path)
     systems = configuration['systems']
     if len(systems) != 1:
-        raise SetupError(f'{path}: {len(systems)} systems; a site is one '
-                         'system, with a folder of its own')
+        raise SetupError(f'{path} has {len(systems)} systems, but a site has '
+                         'exactly one; make one folder per system')
     try:
         site = config.load_config(str(ROOT / 'config' / 'common.py'),
                                   str(path))
@@ -58,7 +58,7 @@ def load(folder: Path) -> dict[str, Any]:
         raise SetupError(f'{path}: {where}: {cause.message[:200]}'
                          f"{misspelt(cause)} (ReFrame's schema)") from None
     site.update_config(LOGGING, '<site check>')
-    # Not here, in general: the site's modules.
+    # The modules of the site usually do not exist on this machine.
     site.add_sticky_option('systems/modules_system', 'nomod')
     site.select_subconfig(systems[0]['name'], ignore_resolve_errors=True)
     runtime.init_runtime(site)
@@ -67,34 +67,34 @@ def load(folder: Path) -> dict[str, Any]:
 
 
 def misspelt(error: jsonschema.ValidationError) -> str:
-    """The key that was written where a required one is missing."""
+    """A note on the key that is probably a misspelt required key."""
     if error.validator != 'required':
         return ''
     missing = error.message.split("'")[1]
     matches = difflib.get_close_matches(missing, error.instance, 1, 0.7)
-    return f', and there is {matches[0]!r}' if matches else ''
+    return f'; is {matches[0]!r} misspelt?' if matches else ''
 
 
 def judged(check: Any) -> bool:
-    """Whether some metric of the case is to be bounded by a reference."""
+    """Whether a reference is compared with any metric of the test case."""
     try:
         return bool(check.judged_values(check.planned_values()))
     except AttributeError:
-        # Its metrics are known once it is set up: of its kind, assume so.
+        # Its metrics are known only after its setup: assume that one is.
         return True
 
 
 def reference(check: Any) -> tuple[str, str, str, bool]:
-    """Whether the case has references, what it lacks, what is wrong, whether
-    they judge.
+    """The references of a test case: kind, what is missing, fault, whether
+    they have a tolerance.
 
-    own: in the site's folder; vendor: published metrics stand in; none:
-    there is none; -: nothing is judged.
+    The kind is `own` (in the site's folder), `vendor` (published values),
+    `none` (no reference), or `-` (no metric is compared with a reference).
     """
     if (not hasattr(check, 'judged_values') or not judged(check)
             or check.inconclusive):
         return '-', '', '', False
-    # What ReFrame's set-up of a dry run would do, short of making folders.
+    # As ReFrame's setup in a dry run, but without making folders.
     check._rfm_dry_run = True
     check.set_origin()
     try:
@@ -109,7 +109,7 @@ def reference(check: Any) -> tuple[str, str, str, bool]:
 
 
 def placement_fault(check: Any) -> str:
-    """What the partition lacks to place the ranks of a case."""
+    """Why the partition cannot place the ranks of a test case; '': it can."""
     if not hasattr(check, 'check_cores'):
         return ''
     try:
@@ -121,8 +121,8 @@ def placement_fault(check: Any) -> str:
 
 
 def cases() -> Iterator[dict[str, Any]]:
-    """Every case of the current system; fixtures are not cases."""
-    # As config/common.py: ReFrame parses every file.
+    """Every test case of the current system, without fixtures."""
+    # Only folders of families, because ReFrame parses every file.
     loader = RegressionCheckLoader(
         [str(family.folder) for family in families().values()], recurse=True)
     for case in generate_testcases(loader.load_all()):
@@ -148,7 +148,7 @@ def cases() -> Iterator[dict[str, Any]]:
 
 
 def settings_of_modes() -> dict[str, dict[str, str]]:
-    """Mode -> the variables of checks that it sets (-S name=value)."""
+    """Mode -> the variables of checks that the mode sets (-S name=value)."""
     modes = runtime.runtime().site_config.get('modes') or []
     return {mode['name']: dict(
         option[2:].split('=', 1) for option in mode['options']
@@ -171,10 +171,10 @@ def stacks(configuration: dict[str, Any]) -> dict[str, str]:
 
 
 def complete(families: Iterable[str]) -> list[str]:
-    """Those of the families whose file says that all cases have one."""
+    """The families whose reference file has `complete: true`."""
     names = []
     for family in sorted(filter(None, families)):
-        # A broken file is the fault of each of its cases.
+        # A broken file is reported with its test cases.
         with contextlib.suppress(references.ReferenceError_):
             names += [family] * references.load(family).complete
     return names

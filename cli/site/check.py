@@ -1,4 +1,4 @@
-"""plumb site check: whether a site's folder is sound."""
+"""`plumb site check`: report the faults of a site's folder."""
 from __future__ import annotations
 
 import argparse
@@ -36,7 +36,7 @@ from config.sites import topology
 ENVS = ROOT / 'spack-envs'
 
 SNAPSHOT = 'cases.txt'
-#: Begins a comment on what `site new` leaves to a person.
+#: Start of a comment on what `site new` leaves to a person.
 FINISH = 'FINISH: '
 
 #: First lines of a snapshot.
@@ -49,7 +49,7 @@ HEADER = ('# What can run on this site, and whether a reference judges it; '
 
 @dataclass
 class Verdict:
-    """What was found of one site."""
+    """The result of a check of one site."""
     name: str
     facts: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
@@ -57,22 +57,23 @@ class Verdict:
 
 
 def check(args: argparse.Namespace) -> int:
-    """Checks sites: exit code 1 if something has to be fixed."""
+    """Check sites; returns 1 if one of them has a fault."""
     if args.all == bool(args.sites):
-        raise SetupError('name the sites to check, or say --all')
+        raise SetupError('no site is named, or both sites and --all; name the '
+                         'sites to check, or give --all')
     folders = ([p.parent for p in sorted(
         ROOT.glob('site-configs/*/system.py'))] if args.all
         else [site_folder(name) for name in args.sites])
     if any(map(is_local, folders)):
         software.keep(WORK, ensure_mpi(), ensure_stores())
-    # Each site is a process of its own: two at a time, as cores allow.
+    # One process per site, several of them at the same time.
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         verdicts = list(pool.map(
             lambda folder: examine(folder, args.update), folders))
     for verdict in verdicts:
         show(verdict)
     stacks = sorted(ENVS.glob('*/spack.yaml'))
-    # common/ is a scope that the stacks share, not one of them.
+    # common/ is not a stack, but a scope that the stacks share.
     faults, note = spack_yaml.findings(
         None, [*stacks, *sorted(ENVS.glob('common/*.yaml'))])
     if stacks:
@@ -84,19 +85,20 @@ def check(args: argparse.Namespace) -> int:
 
 
 def show(verdict: Verdict) -> None:
-    """A site's facts, then its faults, one line each."""
+    """Print a site's facts, then its faults, one per line."""
     print(verdict.name)
     for fact in verdict.facts:
         print(f'  {fact}')
     for line in (*verdict.findings, *verdict.diff):
         print(line.replace(f'{Path.cwd()}/', ''))
     if verdict.diff:
-        print(f'{verdict.name}: other cases than {SNAPSHOT} has; if that is '
-              f'right: ./plumb site check {verdict.name} --update')
+        print(f'{verdict.name}: the test cases differ from {SNAPSHOT}; if '
+              'this is intended, run ./plumb site check '
+              f'{verdict.name} --update')
 
 
 def examine(folder: Path, update: bool = False) -> Verdict:
-    """One site: its file, its cases, its references, its YAML."""
+    """Check one site: system.py, test cases, references, YAML files."""
     verdict = Verdict(folder.name if folder.parent == ROOT / 'site-configs'
                       else str(folder))
     answer = ask_reframe(folder)
@@ -128,8 +130,8 @@ def examine(folder: Path, update: bool = False) -> Verdict:
 
 
 def unfinished(folder: Path) -> list[str]:
-    """What `site new` left to a person in a site's system.py, as
-    FILE:LINE: what."""
+    """The lines of a site's system.py that `site new` left to a person, as
+    FILE:LINE: what to do."""
     path = folder / 'system.py'
     text = path.read_text('utf-8') if path.is_file() else ''
     return [f'{path}:{text.count(chr(10), 0, comment.start()) + 1}: '
@@ -139,7 +141,7 @@ def unfinished(folder: Path) -> list[str]:
 
 
 def ask_reframe(folder: Path) -> dict[str, Any]:
-    """What cases.py says of a site; never raises for a site's fault."""
+    """The output of cases.py for a site; also returns the site's faults."""
     variables = {
         'PLUMBLINE_ROOT': str(ROOT), 'PLUMBLINE_WORK': str(WORK),
         'PLUMBLINE_SITE': str(folder),
@@ -156,25 +158,27 @@ def ask_reframe(folder: Path) -> dict[str, Any]:
     try:
         return {**json.loads(done.stdout), 'output': warnings}
     except ValueError:
-        return {'error': f'{folder}/system.py: ReFrame ended with exit code '
-                         f'{done.returncode}', 'output': warnings[-3:]}
+        return {'error': f'{folder}/system.py: ReFrame cannot list the test '
+                         f'cases (exit code {done.returncode}); the lines '
+                         'above have its last output',
+                'output': warnings[-3:]}
 
 
 def judge_cases(verdict: Verdict, folder: Path, cases: list[dict[str, Any]],
                 complete: list[str], update: bool) -> None:
-    """The cases against the snapshot, and the references that they have.
+    """Compare test cases with the snapshot, and check their references.
 
-    :arg complete: families of which every case shall have one.
+    :arg complete: families in which every test case needs a reference
     """
     counts = ', '.join(f'{mode} {sum(mode in c["modes"] for c in cases)}'
                        for mode in MODES)
     places = sorted({c['where'] for c in cases})
-    verdict.facts.append(f'cases       {len(cases)} on '
-                         f'{", ".join(places) or "nothing"}; {counts}')
+    verdict.facts.append(f'test cases  {len(cases)} on '
+                         f'{", ".join(places) or "no partition"}; {counts}')
     if not cases:
         verdict.findings.append(
-            f'{folder}/system.py:1: no case can run here; see features in '
-            'site-configs/README.md')
+            f'{folder}/system.py:1: no test case can run on this site; '
+            'correct its features (site-configs/README.md)')
     verdict.findings += sorted({c['misplaced'] for c in cases
                                 if c['misplaced']})
     home = default_references(folder)
@@ -183,8 +187,8 @@ def judge_cases(verdict: Verdict, folder: Path, cases: list[dict[str, Any]],
         {c['fault'] for c in cases if c['fault'] and c['reference'] != '-'}))
     verdict.findings += some(without_reference(home, cases, complete))
     if is_local(folder):
-        verdict.facts.append('snapshot    none kept: this site is whatever '
-                             'machine it runs on')
+        verdict.facts.append('snapshot    not used, because this site is '
+                             'the machine that it runs on')
         return
     path, now = folder / SNAPSHOT, snapshot(cases)
     kept = path.read_text() if path.is_file() else ''
@@ -195,8 +199,8 @@ def judge_cases(verdict: Verdict, folder: Path, cases: list[dict[str, Any]],
         verdict.facts.append(f'snapshot    {SNAPSHOT} written')
     elif not kept:
         verdict.findings.append(
-            f'{path}:1: no snapshot is kept; write it: ./plumb site check '
-            f'{verdict.name} --update')
+            f'{path}:1: the file does not exist; to write it, run ./plumb '
+            f'site check {verdict.name} --update')
     else:
         verdict.diff = list(difflib.unified_diff(
             kept.splitlines(), now.splitlines(), str(path), 'now',
@@ -204,10 +208,11 @@ def judge_cases(verdict: Verdict, folder: Path, cases: list[dict[str, Any]],
 
 
 def snapshot(cases: list[dict[str, Any]]) -> str:
-    """The cases as text, short enough that a change of it can be read.
+    """The test cases as text, short enough that people can read a diff of it.
 
-    Cases that agree in places, modes and reference stand together; cases
-    that differ in one parameter share a line. One each would be thousands.
+    Test cases with the same partitions, modes and kind of reference share a
+    section; those that differ in one parameter share a line. A line for each
+    test case would make thousands of lines.
     """
     places = collections.defaultdict(list)
     for case in cases:
@@ -223,9 +228,9 @@ def snapshot(cases: list[dict[str, Any]]) -> str:
 
 
 def merged(rows: list[dict[str, str]]) -> list[str]:
-    """Lines for rows of parameters, values of one parameter joined.
+    """Lines for rows of parameters, with the values of a parameter joined.
 
-    The program is never joined: it is what a reader looks for.
+    Programs are never joined, because readers search for them.
     """
     names = sorted({name for row in rows for name in row} - {'', 'program'})
     for name in names:
@@ -242,7 +247,7 @@ def merged(rows: list[dict[str, str]]) -> list[str]:
 
 def coverage(cases: Iterable[dict[str, Any]],
              complete: Iterable[str]) -> list[str]:
-    """How many cases of each family a reference judges."""
+    """How many test cases of each family have a reference, as lines."""
     kinds: dict[str, collections.Counter[str]] = {}
     for case in cases:
         if case['reference'] != '-':
@@ -250,10 +255,10 @@ def coverage(cases: Iterable[dict[str, Any]],
             kinds.setdefault(case['family'], collections.Counter())[
                 kind if case['judges'] or kind == 'none' else 'open'] += 1
     return [f'references  {family}: {n.total() - n["none"] - n["open"]} of '
-            f'{n.total()} cases judged, '
-            + (f'{n["open"]} with a reference that cannot judge yet, '
+            f'{n.total()} test cases with a tolerance, '
+            + (f'{n["open"]} with a reference without tolerance, '
                if n['open'] else '')
-            + (f'{n["vendor"]} of them by a vendor\'s values, '
+            + (f'{n["vendor"]} of them from values of the vendor, '
                if n['vendor'] else '')
             + ('complete' if family in complete else 'bring-up')
             for family, n in sorted(kinds.items())]
@@ -261,29 +266,29 @@ def coverage(cases: Iterable[dict[str, Any]],
 
 def without_reference(folder: Path, cases: Iterable[dict[str, Any]],
                       complete: Iterable[str]) -> list[str]:
-    """Judged cases of mode quick that have no reference, in families that
-    say that all have one."""
+    """Faults: test cases of mode quick that need a reference and have none, in
+    families with `complete: true`."""
     return [f'{folder}/{c["family"]}.yaml:1: {c["lacks"]} for {c["check"]} '
-            f'{c["params"]} on {c["where"]}, and the file says `complete: '
-            'true`; ./plumb references calibrate' for c in cases
+            f'{c["params"]} on {c["where"]}, but the file has `complete: '
+            'true`; run ./plumb references calibrate' for c in cases
             if not c['fault'] and c['family'] in complete
             and c['reference'] == 'none' and 'quick' in c['modes']]
 
 
 def some(lines: list[str]) -> list[str]:
-    """The first few, and how many more: one fault may be in every case."""
+    """The first lines and the number of others: a fault may occur often."""
     return lines[:5] + [f'... and {len(lines) - 5} more like these'
                         for _ in lines[5:6]]
 
 
 def switches(folder: Path) -> dict[str, topology.Switch]:
-    """The tree of switches; empty if the site has none."""
+    """The switches of topology.yaml; empty if the site has no such file."""
     path = folder / topology.NAME
     return topology.load(path) if path.exists() else {}
 
 
 def own_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]:
-    """Faults of the files that only the suite reads."""
+    """Faults of the files that only the suite reads, not ReFrame or Spack."""
     faults = []
     for read in (stack.settings_of, hardware.table, switches):
         try:
@@ -292,24 +297,25 @@ def own_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]:
             faults.append(str(err))
     for path in sorted(folder.glob('locks/*')):
         if path.suffix != '.lock' or path.stem not in stack.names():
-            faults.append(f'{path}:1: no stack {path.stem!r} in spack-envs/')
+            faults.append(f'{path}:1: spack-envs/ has no stack '
+                          f'{path.stem!r}; rename the file, or remove it')
         elif stack.lock_in(path) is None:
             faults.append(
-                f'{path}:1: no lock of Spack; make it again: ./plumb '
-                f'spack lock --stack {path.stem}'
+                f'{path}:1: this is not a lock file of Spack; to make it '
+                f'again, run ./plumb spack lock --stack {path.stem}'
             )
     known = {c['family']: {d['check'] for d in cases
                            if d['family'] == c['family']} for c in cases}
     for path in accepted(folder / 'references') if known else ():
         if path.stem not in known:
-            faults.append(f'{path}:1: no family {path.stem!r} here; '
+            faults.append(f'{path}:1: this site has no family {path.stem!r}; '
                          + schema.near(path.stem, known))
             continue
         # A broken file is reported where references are looked up.
         with contextlib.suppress(strict.Fault):
             data = strict.load(path)
             lines = data.lines if isinstance(data, strict.Mapping) else {}
-            faults += [f'{path}:{line}: no check {name!r} here; '
+            faults += [f'{path}:{line}: this site has no check {name!r}; '
                       + schema.near(name, known[path.stem])
                       for name, line in lines.items()
                       if name not in (*known[path.stem], 'complete')]
@@ -317,31 +323,31 @@ def own_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]:
 
 
 def line_with(path: Path, text: str) -> int:
-    """The first line of a file that has a text; 1 where none has."""
+    """The number of the first line with a text; 1 if no line has it."""
     return next((number for number, line in enumerate(
         path.read_text().splitlines(), 1) if text in line), 1)
 
 
 def unused(folder: Path, environs: Iterable[str]) -> list[str]:
-    """Environments that no partition names: nothing would run in them."""
+    """Faults: environments that no partition uses."""
     path = folder / 'system.py'
-    return [f'{path}:{line_with(path, repr(name))}: environment {name} is '
-            "named by no partition: add it to a partition's environs, or "
+    return [f'{path}:{line_with(path, repr(name))}: no partition uses '
+            f"environment {name}; add it to a partition's environs, or "
             'remove it' for name in environs]
 
 
 def stack_faults(folder: Path, named: dict[str, str]) -> list[str]:
-    """Environments that name a stack that does not exist, or that the site
+    """Faults: environments with a stack that does not exist, or that the site
     cannot build."""
     path = folder / 'system.py'
     faults = []
     for environ, name in named.items():
         where = f'{path}:{line_with(path, repr(name))}: environment {environ}'
         if name not in stack.names():
-            faults.append(f'{where}: no stack {name!r} in spack-envs/; '
+            faults.append(f'{where}: spack-envs/ has no stack {name!r}; '
                          + schema.near(name, stack.names()))
         elif not (folder / 'spack').is_dir():
             faults.append(f'{where} has the stack {name}, but the site has no '
-                         'folder spack/ that says how to build; add '
-                         'spack/packages.yaml, with gcc and the MPI')
+                         'folder spack/ to build it; add spack/packages.yaml '
+                         'with gcc and the MPI')
     return faults

@@ -1,9 +1,9 @@
-"""Commands that describe a machine, and pure parsers of their output.
+"""Commands that describe a machine, and parsers of their output.
 
 Every command goes through :class:`Machine`, which can also read recorded
-outputs: a folder with one file per command, named as in COMMANDS with .txt
-(sinfo.txt, nvidia-smi.txt, ...). A file that is missing is a command that
-was not found.
+output from a folder: one file per command, named as in COMMANDS with .txt
+(sinfo.txt, nvidia-smi.txt, ...). If a file is missing, the command counts as
+not found.
 """
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from config import strict
 
 _DATA = strict.table(Path(__file__).with_suffix('.yaml'))
 
-#: Name -> command. The name is that of the file with a recorded output.
+#: Name -> command. The file of a recorded output has the same name.
 COMMANDS: dict[str, list[str]] = {
     'sinfo': nodes.SINFO,
     'reframe': [str(Path(sys.executable).with_name('reframe')),
                 '--detect-host-topology'],
     **{name: ['sh', '-c', text] if '\n' in text else shlex.split(text)
        for name, text in _DATA['commands'].items()}}
-#: Seconds that a command may take.
+#: Time limit of a command. Unit: s.
 LIMIT = 30
 #: Module -> flavour of its MPI, best first.
 MPI_MODULES: dict[str, str] = _DATA['mpi_modules']
@@ -42,7 +42,7 @@ MPI_MODULES: dict[str, str] = _DATA['mpi_modules']
 
 @dataclass
 class Machine:
-    """Output of commands, run here or recorded."""
+    """Output of commands, from this machine or recorded."""
     recorded: Path | None = None
     #: Commands with output.
     answered: list[str] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Machine:
     silent: dict[str, str] = field(default_factory=dict)
 
     def output(self, name: str, *more: str) -> str:
-        """A command's output; empty, with the reason kept, if it failed."""
+        """A command's output; empty if it failed: `silent` has the reason."""
         command, limit = COMMANDS[name], _DATA['limits'].get(name, LIMIT)
         if not self.recorded:
             text, why = _run([*command, *more], limit)
@@ -66,7 +66,7 @@ class Machine:
 
 
 def _run(command: list[str], limit: int) -> tuple[str, str]:
-    """What a command prints, and the reason if it prints nothing."""
+    """The output of a command, and the reason if it is empty."""
     try:
         done = subprocess.run(
             command, text=True, errors='replace', stdin=subprocess.DEVNULL,
@@ -74,7 +74,7 @@ def _run(command: list[str], limit: int) -> tuple[str, str]:
     except FileNotFoundError:
         return '', 'not found'
     except subprocess.TimeoutExpired:
-        return '', f'no answer in {limit} s'
+        return '', f'no output within {limit} s'
     except OSError as err:
         return '', err.strerror or str(err)
     words = done.stderr.strip().splitlines() or ['no output']
@@ -91,8 +91,8 @@ def number(text: str) -> int:
 # -------------------------------------------------------------------- Slurm
 
 def distinct(parts: list[Partition]) -> list[Partition]:
-    """Without those whose nodes are all in a larger one (debug, preempt):
-    they would measure the same nodes again."""
+    """The partitions without those whose nodes are all in a larger partition
+    (debug, preempt): they would measure the same nodes again."""
     names = [{n.name for n in part.nodes} for part in parts]
     return [part for i, part in enumerate(parts) if not any(
         names[i] < other or names[i] == other and j < i
@@ -113,8 +113,8 @@ def switches(text: str) -> dict[str, dict[str, str]]:
     """Switch -> {nodes: LIST} or {switches: LIST}, from `scontrol show
     topology`; empty if Slurm has no tree.
 
-    Slurm lists the nodes of a switch above others, too: they are left out,
-    because the tree has them.
+    For a switch above other switches Slurm lists the nodes, too. They are left
+    out, because they follow from the tree.
     """
     switch_rows = {}
     for name, row in pairs_of(text, 'SwitchName').items():
@@ -137,7 +137,7 @@ def slurm_config(text: str) -> dict[str, str]:
 @dataclass(frozen=True)
 class Gpus:
     """The GPUs of a node."""
-    vendor: str                 # nvidia, amd, or empty: not known
+    vendor: str                 # nvidia, amd, or empty: unknown
     model: str
     number: int
     source: str
@@ -148,21 +148,21 @@ _NVIDIA = re.compile(r'[abhlpvt]\d|g[bh]\d|rtx|quadro|tesla|titan|geforce|'
 _AMD = re.compile(r'(mi\d|amd|instinct|radeon|gfx)', re.I)
 
 
-#: Command -> vendor, and a line with the model of a GPU. Parts of a GPU (MIG)
-#: are not counted; a MI250X counts as two.
+#: Command -> vendor, and the line of a GPU with its model. Parts of a GPU
+#: (MIG) are not counted; an MI250X counts as two.
 SMI = {'nvidia-smi': ('nvidia', r'^GPU \d+: (?:NVIDIA )?(.+?) \(UUID'),
        'rocm-smi': ('amd', r'^GPU\[\d+\]\s*: Card series:\s*(?:AMD )?'
                            r'(.+?)\s*$')}
 
 
 def vendor(model: str) -> str:
-    """Whose GPU that is; empty where the name does not tell."""
+    """The vendor of a GPU; empty if the model does not identify it."""
     return ('amd' if _AMD.match(model) else
             'nvidia' if _NVIDIA.match(model) else '')
 
 
 def gres_gpus(gres: str) -> Gpus | None:
-    """GPUs of a GRES such as `gpu:h100:8(S:0-1),nvme:1`; None: none.
+    """The GPUs of a GRES such as `gpu:h100:8(S:0-1),nvme:1`, or None.
 
     >>> gres_gpus('gpu:h100:8(S:0-1)').number
     8
@@ -178,7 +178,7 @@ def gres_gpus(gres: str) -> Gpus | None:
 
 
 def gpus(command: str, text: str) -> Gpus | None:
-    """GPUs from the output of a vendor's command, a key of SMI."""
+    """The GPUs in the output of a vendor's command, which is a key of SMI."""
     kind, line = SMI[command]
     models = re.findall(line, text, re.M | re.I)
     return Gpus(kind, models[0], len(models), command) if models else None
@@ -186,10 +186,10 @@ def gpus(command: str, text: str) -> Gpus | None:
 
 @dataclass(frozen=True)
 class Nic:
-    """A port of a card that goes to the fabric."""
+    """A port of a network card."""
     model: str
     layer: str                  # InfiniBand, Ethernet, Slingshot
-    rate: float                 # Gb/s, 0: not known
+    rate: float                 # Gb/s; 0: unknown
     source: str
 
 
@@ -217,7 +217,7 @@ def slingshot_nics(text: str) -> list[Nic]:
 
 
 def fabric(ports: Iterable[Nic]) -> list[Nic]:
-    """The ports that MPI would use: Ethernet only where nothing else is."""
+    """The ports that MPI would use: Ethernet only if there are no others."""
     ports = list(ports)
     return [p for p in ports if p.layer != 'Ethernet'] or ports
 
@@ -272,7 +272,7 @@ class Mpi:
 
 
 def mpi_of_path(banner: str, paths: str) -> Mpi | None:
-    """The MPI of PATH; the suite's own wheel is none of the site's."""
+    """The MPI of PATH, but not the wheel that the suite installed."""
     flavour, version = identify_mpi(banner)
     there = {Path(p).name: Path(p) for p in paths.splitlines()}
     if flavour == 'unknown' or not {'mpicc', 'mpirun'} <= set(there):
@@ -284,7 +284,7 @@ def mpi_of_path(banner: str, paths: str) -> Mpi | None:
 
 
 def mpi_of_modules(names: Sequence[str], source: str) -> Mpi | None:
-    """The MPI that loaded modules bring; None: no known one."""
+    """The MPI that modules provide; None: none of them is a known MPI."""
     for name in names:
         word, _, version = name.partition('/')
         if flavour := MPI_MODULES.get(word):
@@ -323,7 +323,7 @@ def spack_section(text: str, name: str, key: str) -> dict[str, dict]:
     ...               'upstreams', 'install_tree')
     {'a': {'install_tree': '/b'}}
     """
-    # An empty section is printed as {}, which nothing may follow.
+    # Spack prints {} for an empty section, and further entries may follow.
     text = text.replace(f'{name}: {{}}', f'{name}:')
     try:
         return {entry: row for entry, row in (

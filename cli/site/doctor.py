@@ -1,8 +1,8 @@
-"""plumb doctor: which test cases of a site can run from here, and why not.
+"""`plumb doctor`: print which test cases can run here, and why others cannot.
 
-Three functions answer three questions: would the test cases of a partition and
-environment start (`obstacles`); why does a family have none (`why_none`); what
-does a mode cost (`cost`).
+Three functions answer three questions: Would the test cases of a partition and
+environment start (`obstacles`)? Why does a family have no test case
+(`why_none`)? What does a mode cost (`cost`)?
 """
 from __future__ import annotations
 
@@ -45,8 +45,10 @@ DEFAULT_MODE = 'quick'
 
 
 def doctor(args: argparse.Namespace) -> int:
-    """Prints what can run; the exit code is 1 if the default mode cannot, or
-    if the checks cannot be listed."""
+    """Print which test cases can run.
+
+    :returns: 1 if the default mode has none, or the checks cannot be listed
+    """
     variables = environment(args.site)
     folder = site_folder(args.site)
     configuration = load_site(folder / 'system.py')
@@ -103,10 +105,10 @@ def can_run(cases: Iterable[Case], blocked: Mapping[str, str], mode: str
                for case in cases)
 
 
-# ------------------------------------------------------- what is here
+# ------------------------------------------- what this machine has
 
 def machine(folder: Path, path: str) -> None:
-    """The site, and the tools that are found."""
+    """Print the site, and the tools that are installed."""
     cc = shutil.which('cc', path=path) or shutil.which('gcc', path=path)
     spack = stack.spack_command()
     console.show([
@@ -117,7 +119,7 @@ def machine(folder: Path, path: str) -> None:
 
 
 def environments(configuration: Mapping[str, Any]) -> None:
-    """Each environment, with where its programs come from."""
+    """Print each environment with the origin of its programs."""
     print()
     rows = []
     for env in configuration['environments']:
@@ -132,7 +134,7 @@ def environments(configuration: Mapping[str, Any]) -> None:
 
 
 def stores() -> None:
-    """The stores found on this machine."""
+    """Print the stores of this machine."""
     print()
     rows = json.loads((WORK / 'local.json').read_text())['stores']
     console.show([
@@ -148,7 +150,7 @@ def stores() -> None:
 
 
 def places(configuration: Mapping[str, Any]) -> None:
-    """What cases of any family may need of a partition."""
+    """Print which needs of test cases a partition of the site satisfies."""
     print()
     offers = {feature for system in configuration['systems']
               for part in system['partitions']
@@ -169,11 +171,11 @@ def places(configuration: Mapping[str, Any]) -> None:
 
 def obstacles(configuration: Mapping[str, Any], path: str, folder: Path
               ) -> dict[str, str]:
-    """`partition+environment` -> why none of its cases would start from
-    here; those that would are left out.
+    """`partition+environment` -> why its test cases cannot start here; those
+    that can start are left out.
 
-    :arg path: PATH as the checks would have it.
-    :arg folder: of the site.
+    :arg path: PATH of the checks
+    :arg folder: the site's folder
     """
     system, = configuration['systems']
     faults = {env['name']: environ_fault(env, path, folder)
@@ -189,7 +191,7 @@ def obstacles(configuration: Mapping[str, Any], path: str, folder: Path
 
 
 def partition_fault(part: Mapping[str, Any], path: str) -> str:
-    """Why no job of a partition would start from here; empty: it would."""
+    """Why the jobs of a partition cannot start here; empty: they can."""
     command = SUBMIT.get(part['scheduler'], '')
     if command and not shutil.which(command, path=path):
         return (f'{command} not found: partition {part["name"]} has the '
@@ -202,7 +204,7 @@ def partition_fault(part: Mapping[str, Any], path: str) -> str:
 
 
 def environ_fault(env: Mapping[str, Any], path: str, folder: Path) -> str:
-    """Why nothing would start in an environment; empty: it would."""
+    """Why programs of an environment cannot start; empty: they can."""
     extras = env.get('extras', {})
     label = f'environment {env["name"]}'
     if 'stack' in extras:
@@ -215,7 +217,7 @@ def environ_fault(env: Mapping[str, Any], path: str, folder: Path) -> str:
         if not {'LMOD_CMD', 'MODULESHOME', 'MODULES_CMD'} & set(os.environ):
             return (f'{label} loads {" ".join(map(str, env["modules"]))}, '
                     'but no modules system is available')
-        return ''               # what they bring is known once loaded
+        return ''               # known only after they are loaded
     for family, origin in extras.get('programs', {}).items():
         prefix = origin.get('prefix')
         if prefix and not Path(prefix).is_dir():
@@ -230,7 +232,7 @@ def environ_fault(env: Mapping[str, Any], path: str, folder: Path) -> str:
 
 def family_rows(cases: Iterable[Case], blocked: Mapping[str, str]
                 ) -> Iterator[tuple[str, str]]:
-    """For each mode what would start, then once each reason why not."""
+    """For each mode the test cases that can start, then why others cannot."""
     cases = list(cases)
     for mode in MODES:
         mode_cases = [c for c in cases if mode in c['modes']]
@@ -250,14 +252,14 @@ def family_rows(cases: Iterable[Case], blocked: Mapping[str, str]
             'and no node has them')
 
 
-# --------------------------------------------------- why there is none
+# ------------------------------------ why a family has no test case
 
 def why_none(family: str, configuration: Mapping[str, Any]) -> str:
-    """Why a site has no test case of a family, and what to add."""
+    """Why a site has no test case of a family, and what to add for one."""
     features = set(families()[family].features)
     if not features:
-        return ('all its programs are embedded, and no environment of a '
-                f'partition has what builds them (checks/{family}/README.md)')
+        return ('no environment of a partition can build its programs, which '
+                f'are part of the suite; see checks/{family}/README.md')
     offers = [env['name'] for env in configuration['environments']
               if features & set(env.get('features', ()))]
     if not offers:
@@ -270,55 +272,55 @@ def why_none(family: str, configuration: Mapping[str, Any]) -> str:
             *(f'environs.of_stack(NAME, {name!r})' for name in stack.names()
               if features & set(stack.about(name)['features']))]
         return (f'no environment offers {" or ".join(sorted(features))}: add '
-                f'{"".join(f"{line} or " for line in lines)}one with a prefix '
-                'of programs that are there to system.py (checks/'
+                f'{"".join(f"{line} or " for line in lines)}an environment '
+                'with the prefix of installed programs to system.py (checks/'
                 f'{family}/README.md)')
     used = {name for system in configuration['systems']
             for part in system['partitions'] for name in part['environs']}
     idle = [name for name in offers if name not in used]
     if len(idle) == len(offers):
-        return (f'no partition names environment {" or ".join(idle)}: add it '
-                "to a partition's environs")
+        return (f'no partition has the environment {" or ".join(idle)}: add '
+                "it to a partition's environs")
     return (f'environment {" and ".join(offers)} offers its programs, but on '
-            'no partition that has the nodes or the GPUs that its checks ask '
-            f'for (checks/{family}/README.md)')
+            'no partition with the nodes or the GPUs that its checks need '
+            f'(checks/{family}/README.md)')
 
 
 def part_rows(family: str, configuration: Mapping[str, Any]
               ) -> Iterator[tuple[str, str]]:
-    """What a site has of a family's parts, and how to get those that it has
-    not: `parts` of its family.yaml."""
+    """The parts of a family (`parts` of its family.yaml) that a site has, and
+    how to get the others."""
     offers = {feature for env in configuration['environments']
               for feature in env.get('features', ())}
     for what, part in families()[family].parts.items():
         named = [name for name in stack.names() if part['feature'] in
                  environs.of_stack('', name)['features']]
         yield part_row(what, part['feature'] in offers, part['without'] + (
-            f'; or name a stack that has it: {", ".join(named)}'
+            f'; or use a stack that has it: {", ".join(named)}'
             if named else ''))
 
 
 def part_row(what: str, there: bool, without: str) -> tuple[str, str]:
-    """It is offered, or what to do."""
+    """A row of the table: offered, or what to do."""
     return ('offered', what) if there else ('not here', f'{what}: {without}')
 
 
 # ------------------------------------------------------------- the cost
 
 def hours(number: float) -> str:
-    """Two digits are enough of an estimate, and all before the point."""
+    """Hours with two digits, or all digits before the point."""
     return f'{number:.2g}' if number < 10 else f'{number:.0f}'
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a mode costs. Unit: node-hours."""
+    """The cost of a mode. Unit: node-hours."""
     cases: int
     checks: int
-    #: Cases that ran before, and what they took.
+    #: Test cases that were measured before, and their hours.
     seen: int
     by_times: float
-    #: What the others take at the most, by their time limits.
+    #: Maximum of the others, from their time limits.
     by_limits: float
 
     def __str__(self) -> str:
@@ -353,10 +355,10 @@ def seconds(text: str) -> float:
 
 def expected(case: Case, seen: Mapping[Key, float],
              settings: Mapping[str, str]) -> tuple[ordering.Case, bool]:
-    """What a case costs, and whether that is by times seen before; else it
-    is by its time limit.
+    """The cost of a test case, and whether it is from earlier times; else it
+    is from its time limit.
 
-    :arg settings: variables that the mode sets: repetitions, time_limit.
+    :arg settings: variables that the mode sets: repetitions, time_limit
     """
     partition, _, environ = case['where'].partition('+')
     key = partition, environ, case['hash']
@@ -369,10 +371,11 @@ def expected(case: Case, seen: Mapping[Key, float],
 def budgets(configuration: Mapping[str, Any], cases: Iterable[Case],
             seen: Mapping[Key, float], settings: Mapping[str, str]
             ) -> Iterator[str]:
-    """A line for each partition with a budget: in how many sessions its cases
-    have their turn, and how many cost more than a session has.
+    """A line for each partition with a budget: within how many sessions each
+    test case is measured, and how many need more than the budget.
 
-    :arg cases: of mode nightly; `settings` likewise.
+    :arg cases: those of mode nightly
+    :arg settings: variables that mode nightly sets
     """
     every = [expected(case, seen, settings)[0] for case in cases]
     for part in configuration['systems'][0]['partitions']:
@@ -400,9 +403,9 @@ def budgets(configuration: Mapping[str, Any], cases: Iterable[Case],
 
 def cost(cases: Iterable[Case], seen: Mapping[Key, float],
          settings: Mapping[str, str]) -> Cost:
-    """What some cases cost together.
+    """The cost of several test cases together.
 
-    :arg settings: variables that the mode sets: repetitions, time_limit.
+    :arg settings: variables that the mode sets: repetitions, time_limit
     """
     cases = list(cases)
     ran, by_times, by_limits = 0, 0.0, 0.0

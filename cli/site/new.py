@@ -1,8 +1,8 @@
-"""plumb site new: a folder for a new site.
+"""`plumb site new`: make the folder of a new site.
 
-cli/site/detect.py asks the machine, options choose, the templates of
-cli/site/templates/ print the facts. The folder appears as a whole or not at
-all.
+cli/site/detect.py detects the machine, options select partitions and stacks,
+and the templates of cli/site/templates/ write the files. The folder is created
+completely or not at all.
 """
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from config.sites import topology
 from config.sites.launch import LAUNCH, SPREAD
 
 TEMPLATES = Path(__file__).with_name('templates')
-#: The template of what is printed before a person agrees.
+#: The template of the summary that is printed before the confirmation.
 SUMMARY = 'summary.txt'
 
 #: Value of SLURM_MPI_TYPE per MPI, if the cluster has no default.
 MPI_TYPE = {'openmpi': 'pmix', 'mpich': 'pmi2', 'intelmpi': 'pmi2'}
 
-#: What restricts the jobs of a partition -> the option that meets it.
+#: Restriction of a partition (scontrol) -> the option of sbatch that it needs.
 RESTRICTIONS = {'AllowAccounts': '--account', 'AllowQos': '--qos'}
 
-#: An MPI's flavour -> Spack's name of it.
+#: Flavour of an MPI -> its name in Spack.
 SPACK_MPI = {'cray': 'cray-mpich', 'openmpi': 'openmpi', 'mpich': 'mpich'}
 
 
@@ -62,7 +62,7 @@ class Facts:
     #: Partition -> pairs of `scontrol show partition`.
     rules: dict[str, dict[str, str]]
     switches: dict[str, dict[str, str]]
-    #: As ReFrame detects it.
+    #: Processor of this machine, as ReFrame detects it.
     processor: dict[str, Any]
     gpus: Gpus | None
     nics: list[Nic]
@@ -74,7 +74,7 @@ class Facts:
 
 @dataclass
 class Choices:
-    """What the options say."""
+    """The choices made by the options."""
     partitions: list[Partition]
     launcher: str
     #: (partition, or '' for all of them; option)
@@ -84,11 +84,11 @@ class Choices:
 
 @dataclass
 class Place:
-    """A partition of the new site, as the template prints it."""
+    """A partition of the new site, with the values for the template."""
     part: Partition
     label: str
     access: list[str]
-    #: Option of sbatch -> values, of which the user has to choose one.
+    #: Option of sbatch -> allowed values; the user has to choose one.
     needed: dict[str, str]
     cpus: int
     gpus: Gpus | None
@@ -100,9 +100,9 @@ class Place:
 
 
 def look(recorded: Path | None, modules: list[str]) -> Facts:
-    """Runs the commands that describe the machine."""
+    """Run the commands that describe the machine."""
     if recorded and not recorded.is_dir():
-        raise SetupError(f'--recorded {recorded}: no such folder')
+        raise SetupError(f'--recorded {recorded}: the folder does not exist')
     machine = Machine(recorded)
     output = machine.output
     parts = nodes.partitions(output('sinfo'))
@@ -117,7 +117,7 @@ def look(recorded: Path | None, modules: list[str]) -> Facts:
            or detect.best_mpi(detect.modules(avail)))
     mpis = ([mpi_of_option(text, mpi) for text in modules]
             or ([mpi] if mpi else []))
-    # One node of each partition describes all nodes of its kind.
+    # One node of each partition is enough: it describes its kind.
     names = ','.join(dict.fromkeys(p.node.name for p in parts))
     return Facts(
         machine=machine, host=host, slurm=bool(parts),
@@ -138,7 +138,7 @@ def look(recorded: Path | None, modules: list[str]) -> Facts:
 
 
 def this_machine(host: str, processor: dict[str, Any]) -> Partition:
-    """The only partition of a site without Slurm."""
+    """The partition of a site without Slurm: this machine."""
     cpus = processor.get('num_cpus', os.cpu_count() or 1)
     return Partition('node', True, 1, [Node(
         host, 'idle', cpus=cpus, sockets=processor.get('num_sockets', 1),
@@ -146,22 +146,25 @@ def this_machine(host: str, processor: dict[str, Any]) -> Partition:
 
 
 def mpi_of_option(text: str, mpi_of_path: Mpi | None) -> Mpi:
-    """The MPI of an option --modules."""
+    """The MPI that the modules of an option --modules provide."""
     names = tuple(text.split())
     mpi = detect.mpi_of_modules(names, 'option --modules')
     if not mpi and mpi_of_path and not mpi_of_path.modules:
         mpi = replace(mpi_of_path, modules=names)
     if mpi:
         return mpi
-    raise SetupError(f'--modules {text!r}: none of these modules is a known '
-                     f'MPI ({", ".join(detect.MPI_MODULES)})')
+    raise SetupError(f'--modules {text!r}: none of these modules provides a '
+                     'known MPI; name one of '
+                     f'{", ".join(detect.MPI_MODULES)}')
 
 
 def environment_names(mpis: list[Mpi]) -> list[str]:
-    """Names of their environments: the MPI; its version, too, if there are
-    several of its flavour; all modules instead if their versions are equal.
+    """The name of an environment for each MPI.
 
-    :raises SetupError: two of them are the same modules.
+    The name is the flavour of the MPI. If several have the same flavour, the
+    version is added, or all modules if the versions are equal, too.
+
+    :raises SetupError: two MPIs have the same modules
     """
     def name(mpi: Mpi) -> str:
         versions = [m.version for m in mpis if m.flavour == mpi.flavour]
@@ -172,13 +175,14 @@ def environment_names(mpis: list[Mpi]) -> list[str]:
 
     names = [name(mpi) for mpi in mpis]
     if len(set(names)) < len(names):
-        raise SetupError('--modules: the same modules are given twice')
+        raise SetupError('--modules: two of the options have the same '
+                         'modules; remove one of them')
     return names
 
 
 def externals(machine: Machine, mpis: list[Mpi],
               paths: str) -> dict[str, dict]:
-    """`packages:` for Spack, with a gcc that Spack can call, or empty."""
+    """`packages:` for Spack, with a gcc; empty if Spack could not call one."""
     packages: dict[str, dict] = {
         name: {'externals': row['externals']}
         for name, row in detect.spack_section(
@@ -206,19 +210,22 @@ def externals(machine: Machine, mpis: list[Mpi],
 # ----------------------------------------------------------------- choices
 
 def check_name(name: str, folder: Path) -> None:
-    """:raises SetupError: not a name for a site, or the folder exists."""
+    """Refuse a name that is not valid for a site, or whose folder exists.
+
+    :raises SetupError: the name cannot be used
+    """
     if not re.fullmatch('[a-z][a-z0-9-]*', name):
-        raise SetupError(f'{name!r} is not a name for a site: use a-z, 0-9 '
-                         'and -, a letter first')
+        raise SetupError(f'{name!r} is not a valid name for a site; use a-z, '
+                         '0-9 and -, and begin with a letter')
     if folder.exists() or folder.is_symlink():
-        raise SetupError(f'{folder} exists, and nothing is ever overwritten; '
+        raise SetupError(f'{folder} exists, and plumb does not overwrite it; '
                          'choose another name or --path')
     word = re.compile(rf"""['"]([^'"\n]*[\s:+%|,])?{name}([\s:+%|,'"])""")
     if any(word.search(path.read_text('utf-8'))
            for path in (ROOT / 'checks').rglob('*.py')):
-        raise SetupError(f'{name!r} is a word that the checks use, and a '
-                         'check must not name a site; choose another name, '
-                         f'e.g. {name}-1')
+        raise SetupError(f'{name!r} occurs as a word in the checks, which '
+                         'must not name a site; choose another name, e.g. '
+                         f'{name}-1')
 
 
 def pick(name: str, known: list[str], what: str) -> str:
@@ -230,10 +237,11 @@ def pick(name: str, known: list[str], what: str) -> str:
 
 def access_option(text: str, chosen: list[str], names: list[str]
                   ) -> tuple[str, str]:
-    """`--qos=x` is for all partitions, `P:--qos=x` for the partition P.
+    """Split an option --access into a partition ('': all) and an option of
+    sbatch: `--qos=x` is for all partitions, `P:--qos=x` for the partition P.
 
-    :param wanted: chosen partitions.
-    :param names: all partitions.
+    :param chosen: the selected partitions
+    :param names: all partitions
     """
     if text.startswith('-'):
         return '', text
@@ -242,28 +250,28 @@ def access_option(text: str, chosen: list[str], names: list[str]
         raise SetupError(f'--access {text!r}: expected an option of sbatch, '
                          'such as --qos=x, or PARTITION:--qos=x')
     if pick(name, names, 'partition') not in chosen:
-        raise SetupError(f'--access {text!r}: partition {name} is left out; '
-                         f'add --partition {name}')
+        raise SetupError(f'--access {text!r}: partition {name} is not '
+                         f'selected; add --partition {name}')
     return name, option
 
 
 def choose(args: argparse.Namespace, facts: Facts) -> Choices:
-    """What the options say, else what is usual for what was found."""
+    """The choices of the options, with defaults for the detected machine."""
     names = [p.name for p in facts.partitions]
     for name in args.partition or ():
         pick(name, names if facts.slurm else [], 'partition')
     for name in args.stack:
         pick(name, stack.names(), 'stack')
     if args.stack and not facts.externals:
-        raise SetupError('a stack needs a gcc for Spack, and none was found: '
-                         'load a compiler module, or leave out --stack')
+        raise SetupError('--stack needs a gcc for Spack, but none is in PATH; '
+                         'load a compiler module, or omit --stack')
     flavours = {mpi.flavour for mpi in facts.mpis} or {'openmpi'}
     launcher = args.launcher or (
         'srun' if facts.slurm and flavours != {'openmpi'} else 'mpirun')
     if launcher == 'mpirun' and len(flavours) > 1:
-        raise SetupError(f'{" and ".join(sorted(flavours))} have an mpirun '
-                         'each, and a partition has one launcher: --launcher '
-                         'srun starts both')
+        raise SetupError(f'{" and ".join(sorted(flavours))} have different '
+                         'mpirun commands, but a partition has only one '
+                         'launcher; use --launcher srun, which starts both')
     parts = ([p for p in facts.partitions if p.name in args.partition]
              if args.partition else detect.distinct(facts.partitions))
     return Choices(parts, launcher, [
@@ -277,7 +285,7 @@ def place(name: str, part: Partition, facts: Facts, choices: Choices,
           own_nics: dict[str, dict]) -> Place:
     """A partition of the site.
 
-    :param own_nics: gets the cards that the catalogue lacks
+    :param own_nics: network cards that the catalogue does not have are added
     """
     # Nodes of one kind have the same devices as this node.
     here = not facts.slurm or any(
@@ -305,8 +313,8 @@ def place(name: str, part: Partition, facts: Facts, choices: Choices,
 
 def missing_options(rules: dict[str, str], access: list[str]
                     ) -> dict[str, str]:
-    """Options that a partition needs and that have none of the allowed
-    values in `access` -> these values.
+    """Options that a partition needs and that `access` does not set to an
+    allowed value -> the allowed values.
 
     :param rules: pairs of `scontrol show partition`
     """
@@ -319,10 +327,10 @@ def missing_options(rules: dict[str, str], access: list[str]
 
 
 def add_devices(made: Place, host: str, own_nics: dict[str, dict]) -> None:
-    """Models of GPUs and NICs, by the names of the catalogue.
+    """Add the models of GPUs and NICs, named as in the catalogue.
 
-    A NIC that the catalogue lacks gets a row of the site's own, if its rate
-    is known.
+    A NIC that the catalogue does not have gets a row in the site's own file,
+    if its rate is known.
     """
     gpus = made.gpus
     devices = [('gpu', gpus.model, gpus.number, hardware.recognise_model(
@@ -347,8 +355,8 @@ def add_devices(made: Place, host: str, own_nics: dict[str, dict]) -> None:
 
 
 def environments(facts: Facts, choices: Choices) -> list[dict[str, Any]]:
-    """Facts of each environment: its name, its stack ('' for none), its MPI,
-    and whether srun needs the kind of the MPI (SLURM_MPI_TYPE)."""
+    """Facts of each environment: its name, its stack ('': none), its MPI, and
+    the value of SLURM_MPI_TYPE if srun needs it."""
     mpis = facts.mpis or [Mpi('openmpi', '', 'mpicc', (), '', '')]
     made = [(name, '', mpi) for name, mpi in zip(
         environment_names(mpis), mpis, strict=True)]
@@ -371,15 +379,18 @@ def environments(facts: Facts, choices: Choices) -> list[dict[str, Any]]:
 
 
 def literal(value: object, column: int, behind: int = 1) -> str:
-    """A value as Python, in lines that fit between a column and what stands
-    behind the value (characters)."""
+    """A value as Python code, in lines of at most 79 characters.
+
+    :param column: where the lines begin
+    :param behind: number of characters that follow the value
+    """
     return pprint.pformat(
         value, width=79 - column - behind, compact=True, sort_dicts=False
         ).replace('\n', '\n' + ' ' * column)
 
 
 def comment(text: str, column: int) -> str:
-    """A text as lines of comments that begin at a column."""
+    """A text as comment lines that begin at a column."""
     start = ' ' * column + '# '
     return textwrap.fill(
         ' '.join(text.split()), 79, initial_indent=start,
@@ -393,7 +404,7 @@ def as_yaml(data: object, flow: bool | None = False) -> str:
 
 
 def files(name: str, detected: Facts, choices: Choices) -> dict[str, str]:
-    """Path in the folder -> text, with the SUMMARY."""
+    """The files of the site: path in the folder -> text; also SUMMARY."""
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,
@@ -421,12 +432,12 @@ def files(name: str, detected: Facts, choices: Choices) -> dict[str, str]:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, name)
         write(folder, made)
-        # The snapshot also proves that ReFrame takes what was written.
+        # The snapshot also proves that ReFrame accepts the files.
         answer = sites.ask_reframe(folder)
     if 'error' in answer or answer['output']:
-        raise SetupError('the files that were made are wrong, which is a '
-                         'fault of plumb: ' + (answer.get('error')
-                                               or answer['output'][0]))
+        raise SetupError('ReFrame refuses the generated files, which is a bug '
+                         'of plumb; please report it: '
+                         + (answer.get('error') or answer['output'][0]))
     return {**made, sites.SNAPSHOT: sites.snapshot(answer['cases'])}
 
 
@@ -438,7 +449,7 @@ def write(folder: Path, made: dict[str, str]) -> None:
 
 
 def create(folder: Path, made: dict[str, str]) -> None:
-    """Makes the folder, as a whole or not at all."""
+    """Create the folder completely or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix='.new-', dir=folder.parent))
     try:
@@ -450,7 +461,7 @@ def create(folder: Path, made: dict[str, str]) -> None:
 
 
 def new(args: argparse.Namespace) -> int:
-    """Makes a site's folder."""
+    """Make a site's folder, after a confirmation."""
     folder = (args.path or ROOT / 'site-configs' / args.name).absolute()
     check_name(args.name, folder)
     facts = look(args.recorded, args.modules)
@@ -463,17 +474,17 @@ def new(args: argparse.Namespace) -> int:
             print(f'\n=== {folder / path}\n{text}', end='')
     if not args.yes:
         if not sys.stdin.isatty():
-            say('nothing was written: nobody to ask; add --yes, or --show to '
-                'see the files')
+            say('nothing was written, because there is no terminal to confirm '
+                'it; add --yes to write the files, or --show to print them')
             return 2
         if input(f'Write {folder}? y(es), [N]o: ').strip().lower() not in (
                 'y', 'yes'):
-            say('nothing was written; --show prints the files')
+            say('nothing was written; to print the files, add --show')
             return 0
     create(folder, made)
     left = sites.unfinished(folder)
     if left:
-        print('To finish by hand:', *left, sep='\n  ')
-    print(f'Written: {folder}. Next: ./plumb site check '
+        print('To complete by hand:', *left, sep='\n  ')
+    print(f'{folder} was written. Next, run: ./plumb site check '
           f'{args.path or args.name}')
     return 0

@@ -1,8 +1,8 @@
-"""Values of a partition that nothing but a job would find to be wrong.
+"""Wrong values of a partition that otherwise only a job reveals.
 
-ReFrame's schema takes any text in `access` and any numbers in `processor`:
-the first job then ends with an error of the scheduler, or with ranks on CPUs
-that are not there.
+ReFrame's schema accepts any text in `access` and any numbers in `processor`.
+The first job would then fail in the scheduler, or place ranks on CPUs that do
+not exist.
 """
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ SBATCH = '''
     threads-per-core time time-min tmp tres-bind tres-per-task uid
     use-min-nodes usage verbose version wait wait-all-nodes wckey wrap
     '''
-#: Schedulers of ReFrame of which the access is options of sbatch.
+#: Schedulers of ReFrame whose `access` has options of sbatch.
 SLURM = ('slurm', 'squeue')
 
 
 def faults(path: str, system: Mapping[str, Any]) -> Iterator[str]:
-    """Lines on the partitions of a system: which, what, what to write.
+    """Faults of the partitions of a system, each with what to write instead.
 
-    :param path: the site's file, for the lines
+    :param path: the site's file, as the messages name it
     """
     for part in system['partitions']:
         where = f'{path}: partition {system["name"]}:{part["name"]}'
@@ -50,37 +50,38 @@ def faults(path: str, system: Mapping[str, Any]) -> Iterator[str]:
             if part['scheduler'] == 'local']
     if len(here) > 1:
         yield (f'{path}: partitions {" and ".join(here)} have the scheduler '
-               'local: they are one machine, and cases of both would be '
-               'timed beside each other; make them one partition')
+               'local. They are the same machine, so test cases of both '
+               'would disturb each other; make them one partition')
 
 
 def side_by_side(part: Mapping[str, Any]) -> Iterator[str]:
-    """How two cases could be timed on one node at a time.
+    """Faults by which two test cases could run on one node at the same time.
 
-    ReFrame runs `max_jobs` (8) jobs of a partition at once. What other
-    schedulers than Slurm call a node for oneself is not known here.
+    ReFrame runs up to `max_jobs` (default: 8) jobs of a partition at once. For
+    schedulers other than Slurm, options for exclusive nodes are not checked.
     """
     if part['scheduler'] == 'local' and part.get('max_jobs') != 1:
         number = part.get('max_jobs', "8, ReFrame's default")
-        yield (f'max_jobs is {number}: cases would be timed beside each other '
+        yield (f'max_jobs is {number}, so test cases would disturb each other '
                "on this machine; write 'max_jobs': 1")
-    # So high where a site says that jobs share nodes on purpose.
+    # A site sets it so high if jobs share nodes on purpose.
     shared = part.get('extras', {}).get('others_cpu_limit', 0) >= 1
-    # With a value (user, mcs) it lets in the jobs of the same user.
+    # With a value (user, mcs) it admits other jobs of the same user.
     if part['scheduler'] in SLURM and not shared and not any(
             text.startswith('--exclus') and '=' not in text
             for text in part.get('access', ())):
-        yield ("access has no --exclusive: two cases could be timed on one "
-               "node; add '--exclusive', or where jobs share nodes on purpose "
-               "others_cpu_limit (1 or more) to the extras")
+        yield ("access has no --exclusive, so two test cases could disturb "
+               "each other on one node; add '--exclusive', or, if jobs share "
+               "nodes on purpose, add others_cpu_limit (1 or more) to the "
+               "extras")
 
 
 def unknown_options(access: Iterable[str]) -> Iterator[str]:
-    """Options that sbatch does not have; short ones pass."""
+    """Long options that sbatch does not have; short ones are not checked."""
     options = SBATCH.split()
     for text in access:
         name = text.partition('=')[0]
-        # As sbatch itself, which takes any beginning that is unique.
+        # sbatch accepts any unique abbreviation.
         if name.startswith('--') and not any(
                 known.startswith(name[2:]) for known in options):
             near = difflib.get_close_matches(name[2:], options, 1)
@@ -95,8 +96,9 @@ def impossible(processor: Mapping[str, Any]) -> Iterator[str]:
         'num_cpus', 'num_cpus_per_core', 'num_cpus_per_socket',
         'num_sockets'))
     if cpus and a_core and cpus % a_core:
-        yield (f'num_cpus {cpus} is no multiple of num_cpus_per_core '
-               f'{a_core}')
+        yield (f'num_cpus is {cpus}, which is not a multiple of '
+               f'num_cpus_per_core ({a_core}); correct one of them')
     if cpus and a_socket and sockets and cpus != a_socket * sockets:
-        yield (f'num_cpus is {cpus}, and num_sockets x num_cpus_per_socket '
-               f'is {sockets} x {a_socket} = {sockets * a_socket}')
+        yield (f'num_cpus is {cpus}, but num_sockets x num_cpus_per_socket '
+               f'is {sockets} x {a_socket} = {sockets * a_socket}; correct '
+               'one of them')

@@ -1,10 +1,11 @@
-"""Spack's own schema over YAML files, in a Python of its own.
+"""Check YAML files against Spack's own schema, in a separate process.
 
     python spack_schema.py SPACK_ROOT FILE...
 
-Spack's modules never enter ours: they bring their own copies of libraries.
-Neither clingo nor a package repository is needed. Prints JSON: the version,
-the keys of each section, and for each file its errors as (path, message).
+The suite does not import Spack's modules, because they bring their own copies
+of libraries. Neither clingo nor a package repository is needed. The program
+prints JSON: Spack's version, the keys of each section, and for each file its
+errors as (path, message).
 """
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from spack.util import spack_yaml
 
 
 def deepest(error: Any) -> Any:
-    """Of the alternatives that all failed, the one that went furthest."""
+    """The error of the alternative that matches most of the file."""
     while error.context:
         error = max(error.context, key=lambda e: (
             len(e.absolute_path), e.validator != 'type'))
@@ -38,13 +39,13 @@ def errors(path: str) -> list[tuple[list[str | int], str]]:
     schema = spack.schema.env if 'spack' in data else spack.schema.merged
     schema_errors = map(deepest, spack.schema.Validator(schema.schema)
                 .iter_errors(data))
-    # Keys end in the marks that say how Spack merges them.
+    # Without the marks at the end of keys: they say how Spack merges them.
     return [([step if isinstance(step, int) else str(step).rstrip(':+-')
               for step in e.absolute_path], e.message) for e in schema_errors]
 
 
 def keys() -> dict[str, list[str]]:
-    """Section -> the keys that the schema knows."""
+    """Section -> the keys that the schema allows."""
     schema: dict[str, Any] = spack.schema.merged.schema
     known = {}
     for name, section in schema['properties'].items():

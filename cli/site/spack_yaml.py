@@ -1,10 +1,10 @@
-"""The Spack files of a site or a stack: what Spack refuses or ignores.
+"""Faults in the Spack files of a site or a stack.
 
-Spack's own schema says what a file may contain, if a Spack is available.
-Spack ignores some mistakes in silence, and a site then runs with other
-software than its files say: a misspelt key of `config:` or name of a
-package, a missing compiler. These are found here. Each finding is one line,
-`FILE:LINE: what; what to do`.
+If a Spack is available, its own schema is used. Spack silently ignores some
+mistakes: a misspelt key of `config:`, a misspelt name of a package, a missing
+compiler. The site would then run other software than its files describe. This
+module reports these mistakes, too. Each fault is one line, `FILE:LINE: fault;
+what to do`.
 """
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from cli.setup.venv import ROOT
 from config import schema, strict
 from config.strict import Fault
 
-#: Longest time that Spack has to load the files of a stack. Unit: s.
+#: Time limit for Spack to load the files of a stack. Unit: s.
 LIMIT = 300
 
-#: Sections of which Spack's schema lets unknown keys pass.
+#: Sections in which Spack's schema allows unknown keys.
 OPEN_SECTIONS = ('bootstrap', 'concretizer', 'config')
 
-#: Names of interfaces, which stand where a package's name does.
+#: Names of Spack's virtual packages.
 _VIRTUALS = (
     'armci awk blas c cuda-lang cxx daal elf fftw-api flame fortran '
     'fortran-rt fuse gl glu glx golang go-or-gccgo-bootstrap hip-lang iconv '
@@ -44,8 +44,8 @@ COMPILERS = ('aocc', 'acfl', 'cce', 'gcc', 'intel-oneapi-compilers', 'llvm',
 
 
 def load(path: Path) -> Any:
-    """A file's data, without the marks of `repos::` and `require+:`, which
-    say how Spack merges a section."""
+    """The data of a file, with keys like `repos::` and `require+:` shortened
+    to `repos` and `require`: the marks only say how Spack merges sections."""
     def plain(data: Any) -> Any:
         if isinstance(data, list):
             return [plain(one) for one in data]
@@ -75,10 +75,11 @@ def spack_root() -> Path | None:
 
 
 def ask_spack(root: Path | None, paths: Sequence[Path]) -> dict | str:
-    """What Spack's schema says of files; a string says why it was not asked.
+    """Check files with Spack's schema; returns a string with the reason if it
+    cannot be used.
     """
     if root is None:
-        return 'no Spack (SPACK_ROOT, or spack on PATH)'
+        return 'Spack is not available; set SPACK_ROOT, or add spack to PATH'
     python = os.environ.get('SPACK_PYTHON') or sys.executable
     try:
         done = subprocess.run(
@@ -94,13 +95,14 @@ def ask_spack(root: Path | None, paths: Sequence[Path]) -> dict | str:
 
 
 def loaded(folder: Path, names: Iterable[str]) -> tuple[list[str], str]:
-    """Whether Spack alone loads stacks with the settings of a site.
+    """Let Spack itself load stacks with the settings of a site.
 
-    :returns: findings, and a note on what was loaded
+    :returns: faults, and a note on how many stacks were loaded
     """
     spack = spack_command()
     if not spack:
-        return [], 'not loaded: no Spack (SPACK_ROOT, or spack on PATH)'
+        return [], ('not loaded, because Spack is not available; set '
+                    'SPACK_ROOT, or add spack to PATH')
     env = {name: value for name, value in environment(folder).items()
            if name not in ('PLUMBLINE_ROOT', 'PLUMBLINE_WORK')}
     faults, names = [], sorted(set(names))
@@ -113,8 +115,8 @@ def loaded(folder: Path, names: Iterable[str]) -> tuple[list[str], str]:
                 stdin=subprocess.DEVNULL)
         except (OSError, subprocess.SubprocessError) as err:
             reason = (getattr(err, 'stderr', '') or str(err)).splitlines()[0]
-            faults.append(f'{manifest}/spack.yaml:1: Spack does not load it '
-                         f'with PLUMBLINE_SITE={folder}: {reason}')
+            faults.append(f'{manifest}/spack.yaml:1: Spack cannot load this '
+                         f'file with PLUMBLINE_SITE={folder}: {reason}')
     return (
         faults,
         f'{len(names) - len(faults)} of {len(names)} load with Spack',
@@ -122,8 +124,10 @@ def loaded(folder: Path, names: Iterable[str]) -> tuple[list[str], str]:
 
 
 def package_names() -> set[str]:
-    """Names in Spack's package repository and in the suite's own; empty if
-    Spack's is not available."""
+    """Names of the packages of Spack's repository and of the suite's own.
+
+    Empty if Spack's repository is not available.
+    """
     cache = os.environ.get('SPACK_USER_CACHE_PATH') or '~/.spack'
     repositories = [
         f'{os.environ.get("PLUMBLINE_SPACK_PACKAGES", "")}/repos',
@@ -144,8 +148,8 @@ def of_file(path: Path, data: Any, answer: dict | str, names: set[str]
             ) -> Iterator[Fault]:
     """Faults of one file.
 
-    :param said: what `ask_spack` returns
-    :param names: of packages that exist; empty: names are not compared
+    :param answer: the result of `ask_spack`
+    :param names: packages that exist; empty: names are not compared
     """
     top = ['spack'] if path.name == 'spack.yaml' else []
     if path.name == 'compilers.yaml' or 'compilers' in below(data, *top):
@@ -166,7 +170,7 @@ def of_file(path: Path, data: Any, answer: dict | str, names: set[str]
             yield schema.fault(str(path), data, [*top, section, key], (
                 f'Spack ignores this key; {schema.near(key, keys)}'))
     for steps, message in answer['errors'][str(path)]:
-        # An unknown key is an error of the mapping that it stands in.
+        # The schema reports an unknown key as an error of its mapping.
         quoted = re.findall(r"'([^']+)' (?:was|were) unexpected", message)
         yield schema.fault(str(path), data, [*steps, *quoted], (
             f'{" ".join(message.split())[:160]}; correct it (Spack\'s '
@@ -174,8 +178,8 @@ def of_file(path: Path, data: Any, answer: dict | str, names: set[str]
 
 
 def has_compiler(data: Any) -> bool:
-    """Whether a file of a scope describes a compiler that Spack can call, or
-    includes other files, which may."""
+    """Whether a file describes a compiler that Spack can call, or includes
+    other files, which may describe one."""
     externals = [one for name in COMPILERS for one in below(
         data, 'packages', name).get('externals') or ()]
     return 'include' in below(data) or any(
@@ -186,7 +190,8 @@ def findings(scope: Path | None, files: Sequence[Path] = ()
              ) -> tuple[list[Fault], str]:
     """All faults of a scope (a site's folder spack/) and of files.
 
-    Returns them with what was asked: Spack's version, or why not.
+    :returns: the faults, and a note: the version of Spack's schema, or why it
+        was not used
     """
     own = sorted(scope.glob('*.yaml')) if scope else []
     data: dict[Path, Any] = {}
@@ -202,12 +207,12 @@ def findings(scope: Path | None, files: Sequence[Path] = ()
     if own and not any(has_compiler(data.get(path)) for path in own):
         faults.append(Fault(
             own[0], 1, 'the packages have no compiler with '
-            'extra_attributes: compilers:, so that Spack would look for one '
-            'and rewrite files; add gcc with externals: [{spec: ..., prefix: '
+            'extra_attributes: compilers:, so Spack would detect one and '
+            'change its files; add gcc with externals: [{spec: ..., prefix: '
             '..., extra_attributes: {compilers: {c: PATH, cxx: PATH}}}]'))
-    note = (f'schema skipped: {answer}' if isinstance(answer, str)
+    note = (f'schema not checked: {answer}' if isinstance(answer, str)
             else f'schema of Spack {answer["version"]}')
     if not names:
-        note += ('; package names skipped: no package repository '
-                 '(PLUMBLINE_SPACK_PACKAGES)')
+        note += ('; package names not checked: set '
+                 'PLUMBLINE_SPACK_PACKAGES to a package repository')
     return sorted(faults, key=lambda fault: (fault.file, fault.line)), note

@@ -1,4 +1,4 @@
-"""What a session writes about each test case.
+"""Records of a session about each test case.
 
 In reading order:
 

@@ -1,4 +1,4 @@
-"""Every metric by its name (config/families.py), and the keys of figures."""
+"""Every metric by its name (config/families.py), and keys of values."""
 from __future__ import annotations
 
 import difflib
@@ -29,9 +29,9 @@ def table() -> dict[str, Metric]:
 
 
 def metric(name: str) -> Metric:
-    """The metric of that name.
+    """The metric with a name.
 
-    :raises KeyError: with the nearest name that exists.
+    :raises KeyError: it does not exist; the message has the nearest name
     """
     try:
         return table()[name]

@@ -1,9 +1,9 @@
-"""Writes the suite's perflogs: a handler for ReFrame's performance log.
+"""Write the suite's perflogs: a handler for ReFrame's performance log.
 
-The format is described in config/perflog.yaml. ReFrame's own file handler
-cannot quote a value, writes nothing for a run that a guard refused, and
-renames files when a header changes; this one does the first two and never
-needs the third.
+config/perflog.yaml describes the format. ReFrame's own file handler cannot
+quote a value, writes nothing for a test case that a sanity check refused, and
+renames files when the header changes. This handler quotes values, writes a
+record for each test case, and has a fixed header per schema.
 """
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from config.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: Guards that fail a case but keep its figures.
+#: Sanity checks that fail a test case but keep its values.
 KEEP_VALUES = ('reference', 'validity')
 
 
@@ -47,7 +47,7 @@ def columns() -> tuple[int, tuple[str, ...]]:
 
 @functools.cache
 def suite_commit() -> str:
-    """Commit of the checkout, '-dirty' when changed, 'unknown' without git."""
+    """Commit of the checkout, '-dirty' if changed; without git: 'unknown'."""
     try:
         return subprocess.run(
             ['git', '-C', str(ROOT), 'describe', '--always', '--dirty',
@@ -59,7 +59,7 @@ def suite_commit() -> str:
 
 
 def line(cells: list[Any]) -> str:
-    """One CSV line; control characters become blanks, None is empty."""
+    """A CSV line; control characters become blanks, and None is empty."""
     clean = []
     for cell in cells:
         text = '' if cell is None else (
@@ -70,25 +70,25 @@ def line(cells: list[Any]) -> str:
     return out.getvalue()
 
 
-#: A file of an earlier month is set aside once it has so many bytes.
+#: A file of an earlier month is renamed if it has at least so many bytes.
 ENOUGH = 1 << 20
 
 
-#: Name of the lock in a folder of perflogs, and longest wait for it: another
-#: session holds it while it appends. Unit: seconds.
+#: Name of the lock in a folder of perflogs, and the longest wait for it, in
+#: seconds. A session holds it while it appends records.
 LOCK, LOCK_LIMIT = '.lock', 120.0
 
 
 def append(path: Path, header: list[str], rows: list[list[Any]]) -> None:
-    """Appends records whole or not at all.
+    """Append all of the records, or none.
 
-    Several sessions may share the file, and take turns by a lock beside it:
-    somebody who can only read the file cannot hold that. A line that an
-    earlier crash left unfinished is closed first, so that it harms no other.
-    What earlier months left is set aside, so that no file grows for ever.
+    Several sessions may share the file and take turns with a lock beside it,
+    which users who can only read the file cannot hold. A line that an earlier
+    crash left incomplete is ended first, so that the next line is readable.
+    Records of earlier months are moved away, so that the file stays small.
 
-    :raises OSError: with the file as it was before.
-    :raises LockError: another session holds the lock, or it is not a file.
+    :raises OSError: it cannot be written; the file is unchanged
+    :raises LockError: another session holds the lock, or it is not a file
     """
     with lock.held(path.parent / LOCK, LOCK_LIMIT, 'reframe',
                    f'{path.parent} is written by', shared=True):
@@ -119,10 +119,10 @@ def _append(handle: Any, header: list[str], rows: list[list[Any]]) -> None:
 
 
 def set_aside(path: Path) -> bool:
-    """Renames a file that was last written in an earlier month:
-    X.v3.csv becomes X.v3.2026-10.csv. The lock is held.
+    """Rename a file that was last written in an earlier month:
+    X.v3.csv becomes X.v3.2026-10.csv. The caller holds the lock.
 
-    A file below 1 MiB stays, for it is not what grows.
+    A file of less than 1 MiB is not renamed.
     """
     try:
         known = path.stat()
@@ -141,9 +141,12 @@ def set_aside(path: Path) -> bool:
 
 
 def compress(path: Path) -> None:
-    """Compresses what was set aside of a perflog. A plain file counts until
-    it is gone, so nothing is lost or doubled whenever this is killed; what
-    cannot be compressed stays plain."""
+    """Compress the renamed files of a perflog.
+
+    Readers use the plain file as long as it exists, so no record is lost or
+    doubled if the process is killed. A file that cannot be compressed stays
+    plain.
+    """
     for old in path.parent.glob(f'{path.stem}.????-??.csv'):
         draft = old.with_name(f'.{old.name}.{secrets.token_hex(3)}')
         try:
@@ -159,10 +162,10 @@ def compress(path: Path) -> None:
 
 
 def attach(folder: Path, files: dict[str, str]) -> None:
-    """Saves the files of a case beside the perflogs, all or none.
+    """Save the files of a test case beside the perflogs: all or none.
 
-    :arg files: path below the folder -> text.
-    :raises OSError: with nothing written.
+    :arg files: path below the folder -> text
+    :raises OSError: they cannot be written; none of them is
     """
     if not files:
         return
@@ -173,7 +176,7 @@ def attach(folder: Path, files: dict[str, str]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         if folder.exists():
-            # The same case again in this run: keeps the newer one.
+            # This session measured the test case before: keep the newer.
             os.rename(folder, Path(new, 'before'))
         os.rename(Path(new, 'files'), folder)
     if samples.FILE in files:
@@ -182,16 +185,16 @@ def attach(folder: Path, files: dict[str, str]) -> None:
 
 @functools.cache
 def this_run() -> str:
-    """Identifier of this session; `plumb run` chooses that of its own."""
+    """Identifier of this session, which `plumb run` may have chosen."""
     # Removed from the environment: child processes are other sessions.
     return os.environ.pop(run_id.VARIABLE, '') or run_id.new()
 
 
 def keep(folder: Path, files: dict[str, str]) -> None:
-    """Saves content-addressed files: each once, and atomically.
+    """Save content-addressed files: each once, and atomically.
 
-    :arg files: name -> text.
-    :raises OSError: with the files as they were before.
+    :arg files: name -> text
+    :raises OSError: a file cannot be written; existing files are unchanged
     """
     for name, text in files.items():
         path = folder / f'{name}.json'
@@ -206,25 +209,26 @@ def keep(folder: Path, files: dict[str, str]) -> None:
 
 
 class PerflogHandler(logging.Handler):
-    """Appends one record a metric and point for each case that ended."""
+    """Appends one record per metric and point for each finished test case."""
 
     def __init__(self, basedir: str) -> None:
         super().__init__()
         self.basedir = Path(basedir)
         self.run = this_run()
-        #: Cases with a record: partition, environment and hash.
+        #: Test cases with a record: partition, environment and hash.
         self.recorded: set[tuple[str, str, str]] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         check: Any = getattr(record, '__rfm_check__', None)
-        # Builds end here too; they have no figures.
+        # Builds end here, too, but they have no values.
         if (hasattr(check, 'params') and not check.is_dry_run()
                 and not hasattr(check, 'is_settled')):
             self.write(check)
 
     def settle(self, check: Any, is_set_up: bool) -> None:
-        """Writes the records of a test case that failed; ReFrame, which logs
-        only some of these, adds none.
+        """Write the records of a test case that failed.
+
+        ReFrame logs only some of these, and adds no further record.
 
         :raises LoggingError: they cannot be written
         """
@@ -232,7 +236,7 @@ class PerflogHandler(logging.Handler):
         self.write(check, is_set_up)
 
     def write(self, check: Any, is_set_up: bool = True) -> None:
-        """Writes the records of a test case.
+        """Write the records of a test case.
 
         :param is_set_up: whether its number of tasks is known
         :raises LoggingError: they cannot be written
@@ -244,7 +248,7 @@ class PerflogHandler(logging.Handler):
         folder = self.basedir / common['system'] / common['partition']
         path = folder / f"{common['check']}.v{schema}.csv"
         try:
-            # A case has the same hash in two environments.
+            # A test case has the same hash in all environments.
             attach(folder / common['family'] / '-'.join(
                 common[name] for name in ('run', 'environ', 'case')),
                 check.attached)
@@ -253,19 +257,20 @@ class PerflogHandler(logging.Handler):
             append(path, list(names), rows)
         except (OSError, lock.LockError) as err:
             why = getattr(err, 'strerror', None) or err
-            raise LoggingError(f'{path}: cannot be written ({why}): '
-                               'the values of this case are lost; free the '
-                               'disk and run it again') from None
+            raise LoggingError(f'cannot write to {path} ({why}), so the '
+                               'values of this test case are lost; free '
+                               'space on the disk, and run it again'
+                               ) from None
         self.recorded.add((common['partition'], common['environ'],
                            common['case']))
 
     def common(self, check: Any, is_set_up: bool,
                schema: int) -> dict[str, Any]:
-        """What all records of a case have in common."""
+        """The columns that all records of a test case share."""
         now = datetime.datetime.now(datetime.timezone.utc)
         job = check.job
         nodes = job.nodelist if job else None
-        # Before its setup a case has neither partition nor tasks.
+        # Before its setup a test case has neither partition nor tasks.
         sizes = {
             'num_nodes': check.num_nodes, 'num_tasks': check.num_tasks,
             'tasks_per_node': check.num_tasks_per_node} if is_set_up else {}
@@ -291,14 +296,14 @@ class PerflogHandler(logging.Handler):
 
 
 def values(check: Any) -> Iterator[dict[str, Any]]:
-    """The values of a case: each repetition, then what was judged.
+    """The records of a test case: each repetition, then the compared values.
 
-    With one repetition the two are the same record. A case without values (a
-    guard refused it) leaves one record: completed = 0; so does one with a
-    value that is no finite number. One whose references are wrong or missing
-    leaves that record besides its figures.
+    With one repetition the two are the same record. A test case without values
+    (a sanity check refused it), or with a value that is not finite, has one
+    record: completed = 0. If its references are wrong or missing, it has this
+    record and those of its values.
     """
-    # A machine that changed its speed has a column of its own.
+    # A changed CPU speed is recorded in the column `speed`.
     result = ('inconclusive' if check.inconclusive
               and (check.invalid or check.disturbed
                    or check.speed != 'mixed') else 'no_reference')
@@ -312,11 +317,11 @@ def values(check: Any) -> Iterator[dict[str, Any]]:
                 'value': float(value), 'unit': known.unit,
                 'better': known.better, 'result': result, **judged}
 
-    # After a failure ReFrame fills in the names, with None for the values.
+    # After a failure ReFrame sets the values of all names to None.
     values = {key.split(':')[-1]: v for key, v in check.perfvalues.items()
               if v[0] is not None}
     samples = getattr(check, 'samples', [])
-    # The last chance to refuse a line that no report could read.
+    # Refuse here what no report could read.
     guard = check.guard if all(
         math.isfinite(number) for number in (
             *(n for sample in samples for n in sample.values()),
@@ -346,12 +351,12 @@ def values(check: Any) -> Iterator[dict[str, Any]]:
         yield record(metric, value, 0 if several else 1, **judged)
 
 
-#: The handler of this session, once ReFrame has made it.
+#: The handler of this session, after ReFrame has created it.
 _handlers: list[PerflogHandler] = []
 
 
 def handler() -> PerflogHandler | None:
-    """The handler of this session; None: the site's configuration has none."""
+    """The handler of this session; None if the configuration has none."""
     return _handlers[-1] if _handlers else None
 
 

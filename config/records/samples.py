@@ -1,26 +1,27 @@
-"""Raw samples of a run, written beside its perflogs: samples.csv.
+"""Raw samples of a test case, written beside its perflogs: samples.csv.
 
-What a metric is made from, for values that show all of it (a violin of the
-calls of each rank, a timeline of a run). A row is one call:
+The samples from which a metric is computed, for plots of all calls (a violin
+of the calls of each rank, a timeline). A row is one call:
 
-    rank       who made it, from 0
-    call       its name
-    iteration  its number, from 0, among those of the same rank and call
-    start      seconds since the run began, on the clock of all ranks; empty:
-               not known. With it the row is an event on the time axis.
-    seconds    how long it took; 0: an event without a length
-    every      the file has each iteration (1), or each second, third, ...
+    rank       rank that made the call, from 0
+    call       name of the call
+    iteration  number of the call, from 0, among those of its rank and name
+    start      seconds since the program began, on a clock that all ranks
+               share; empty: unknown. With it the row is an event in time.
+    seconds    duration of the call; 0: an event without a duration
+    every      the file has every iteration (1), or every second, third, ...
 
-A check hands the text on as it does other files:
+A check passes the text on like other files:
 
     @property
     def attached(self) -> dict[str, str]:
         return {samples.FILE: samples.text(self.calls)}
 
-Two limits: a file has MOST rows, of longer runs every second, third, ...
-iteration of each rank and call; and of each case the newest KEPT runs keep
-their file (`prune`, called as a new one is written). Nothing else of a run is
-removed. postprocess/perflogs/samples.py reads them.
+There are two limits. A file has at most MAXIMUM rows: of more calls, it has
+only every second, third, ... iteration of each rank and call. Only the newest
+KEPT sessions of a test case keep their file (`prune`, called when a new file
+is written); all other records stay. postprocess/perflogs/samples.py reads the
+files.
 """
 from __future__ import annotations
 
@@ -33,13 +34,13 @@ from typing import NamedTuple
 
 FILE = 'samples.csv'
 COLUMNS = ('rank', 'call', 'iteration', 'start', 'seconds', 'every')
-#: Rows of a file, some 4 MB.
+#: Maximum number of rows of a file: about 4 MB.
 MAXIMUM = 100_000
-#: Runs of a case that keep their file.
+#: Sessions of a test case that keep their file.
 KEPT = 5
-#: Names of calls: no separator of CSV, nothing that has to be quoted.
+#: Names of calls: without characters that CSV would have to quote.
 CALL = re.compile(r'[A-Za-z_][\w.:/+-]{0,59}')
-#: Folders of cases that ended: <run>-<environ>-<case>.
+#: Folders of test cases: <session>-<environ>-<case>.
 _FOLDER = re.compile(r'(\d{8}T\d{6}Z-[0-9a-f]+)-(.+)')
 
 
@@ -49,15 +50,15 @@ class Sample(NamedTuple):
     call: str
     iteration: int
     seconds: float
-    #: Seconds since the run began; None: not known.
+    #: Seconds since the program began; None: unknown.
     start: float | None = None
 
 
 def text(samples: Iterable[Sample]) -> str:
-    """The file's text, at most MOST rows of it.
+    """The text of the file, with at most MAXIMUM rows.
 
-    :raises ValueError: a sample that no reader would take, or more ranks and
-        calls than rows
+    :raises ValueError: a sample is not valid, or there are more pairs of rank
+        and call than rows
     """
     series: dict[tuple[int, str], dict[int, Sample]] = defaultdict(dict)
     number = 0
@@ -65,14 +66,14 @@ def text(samples: Iterable[Sample]) -> str:
         _check(one)
         values = series[one.rank, one.call]
         if one.iteration in values:
-            raise ValueError(f'{one}: that iteration is there already')
+            raise ValueError(f'{one}: this rank and call already has this '
+                             'iteration; count iterations from 0')
         values[one.iteration] = one
         number += 1
     if len(series) > MAXIMUM:
         raise ValueError(
-            f'{len(series)} ranks and calls, the most is {MAXIMUM};'
-            ' leave out some of the ranks'
-        )
+            f'there are {len(series)} pairs of rank and call, but at most '
+            f'{MAXIMUM} are allowed; leave out some of the ranks')
     every = max(-(-number // MAXIMUM), 1)
     while (
         sum(-(-len(values) // every) for values in series.values()) > MAXIMUM
@@ -90,23 +91,25 @@ def text(samples: Iterable[Sample]) -> str:
 
 def _check(one: Sample) -> None:
     if one.rank < 0 or one.iteration < 0:
-        raise ValueError(f'{one}: rank and iteration are 0 or more')
+        raise ValueError(f'{one}: rank and iteration must be 0 or more')
     if not CALL.fullmatch(one.call):
-        raise ValueError(f'{one}: a call is named like {CALL.pattern}')
+        raise ValueError(f'{one}: the name of a call must match '
+                         f'{CALL.pattern}')
     for seconds in (one.seconds, one.start or 0.0):
         if not math.isfinite(seconds) or seconds < 0:
-            raise ValueError(f'{one}: {seconds} is no time')
+            raise ValueError(f'{one}: {seconds} is not a time; it must be '
+                             'finite, and 0 or more')
 
 
 def prune(folder: Path) -> None:
-    """Removes the samples of all but the newest KEPT runs of a case.
+    """Remove the samples of a test case, except the newest KEPT sessions.
 
-    :param folder: of one of its runs, <run>-<environ>-<case>
+    :param folder: that of one of its sessions, <session>-<environ>-<case>
     """
     name = _FOLDER.fullmatch(folder.name)
     if not name:
         return
-    # Names of runs begin with their time.
+    # Names of sessions begin with their time.
     runs = sorted(path for path in folder.parent.glob(f'*/{FILE}')
                   if (other := _FOLDER.fullmatch(path.parent.name))
                   and other[2] == name[2])

@@ -1,24 +1,24 @@
-"""Points: the arrangements of a benchmark that are measured, and in which
-modes. A family has a frozen dataclass for its own (checks/*/scenarios.py)."""
+"""Scenarios: the arrangements of a benchmark that are measured, and the modes
+of each. A family has a frozen dataclass for them (checks/*/scenarios.py)."""
 from __future__ import annotations
 
 from dataclasses import fields
 from typing import Any
 
-#: Each has all cases of those before it.
+#: Each mode has all test cases of the modes before it.
 MODES = ('quick', 'nightly', 'full')
 
 
 def modes_from(first: str) -> set[str]:
-    """The modes that have a point, by the first of them."""
+    """The modes that have a scenario: `first` and all after it."""
     return set(MODES[MODES.index(first):])
 
 
 def unusual(scenario: Any, *leave: str) -> list[str]:
-    """`name=value` of each field that has not its default.
+    """`name=value` of each field whose value is not the default.
 
-    :arg point: an instance of a dataclass.
-    :arg leave: fields that are said elsewhere.
+    :arg scenario: an instance of a dataclass
+    :arg leave: fields to leave out
     """
     return [f'{one.name}={value}' for one in fields(scenario)
             if one.name not in leave

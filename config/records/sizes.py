@@ -1,9 +1,9 @@
-"""Sizes of messages in words."""
+"""Sizes of messages as text."""
 from __future__ import annotations
 
 
 def exact(count: int) -> str:
-    """`8 B`, `4 MiB`: in the largest unit that leaves a whole number."""
+    """A size as `8 B` or `4 MiB`: in the largest unit with a whole number."""
     for unit in ('B', 'KiB', 'MiB'):
         if count < 1024 or count % 1024:
             return f'{count} {unit}'

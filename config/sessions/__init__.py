@@ -1,9 +1,9 @@
-"""One session of ReFrame: how it starts, runs and is described.
+"""A session of ReFrame: its start, its test cases and its records.
 
 In reading order:
 
 * `modes`: the modes of `reframe --mode`
-* `caller`: variables of the caller that would change records
+* `caller`: variables of the caller that must not change records
 * `run_id`: names of sessions
 * `clock`: sessions that are dated in the future or before the newest record
 * `lock`: one session at a time on a machine, one set-up per work folder

@@ -1,6 +1,6 @@
-"""Variables of the caller that must not change what the suite does.
+"""Variables of the caller that must not change a session.
 
-Git finds another repository by them, from a hook for example, and a Python
+With them, Git uses another repository (for example in a hook), and a Python
 that a job starts skips its assertions.
 """
 from __future__ import annotations
@@ -14,6 +14,6 @@ VARIABLES = (
 
 
 def forget() -> None:
-    """Removes the variables from this process and what it starts."""
+    """Remove the variables from this process and its child processes."""
     for name in VARIABLES:
         os.environ.pop(name, None)

@@ -1,16 +1,16 @@
-"""Whether a clock can be right: the one of this machine, those of sessions.
+"""Checks of the clock of this machine, and of the times of sessions.
 
-The newest session of a test case decides how it stands, so a clock that leaps
-could hide a failure. No session begins while the clock is behind what was
-written before (`behind`). The records of a session whose clock was wrong are
-refused when they are read (postprocess/perflogs/clock.py).
+The newest session of a test case decides its result, so a wrong clock could
+hide a failure. No session begins while the clock is behind the existing
+records (`behind`). Records of a session with a wrong clock are refused when
+they are read (postprocess/perflogs/clock.py).
 """
 from __future__ import annotations
 
 import datetime
 from pathlib import Path
 
-#: What the clocks of a cluster and of its file servers may differ by.
+#: Allowed difference between the clocks of a cluster and its file servers.
 TOLERANCE = datetime.timedelta(minutes=5)
 
 
@@ -22,7 +22,7 @@ def now() -> datetime.datetime:
 def written(path: Path) -> datetime.datetime:
     """The modification time of a file, UTC.
 
-    :raises OSError: the file is not there
+    :raises OSError: the file does not exist
     """
     return datetime.datetime.fromtimestamp(path.stat().st_mtime,
                                            datetime.timezone.utc)
@@ -34,7 +34,7 @@ def latest(path: Path) -> datetime.datetime:
 
 
 def began(run: str) -> datetime.datetime | None:
-    """When a session began, by its identifier; None: it does not say."""
+    """The start of a session from its identifier; None: it has no time."""
     try:
         return datetime.datetime.strptime(
             run[:16], '%Y%m%dT%H%M%SZ').replace(tzinfo=datetime.timezone.utc)
@@ -43,7 +43,7 @@ def began(run: str) -> datetime.datetime | None:
 
 
 def shown(time: datetime.datetime) -> str:
-    """A time, for people."""
+    """A time as text."""
     return f'{time:%Y-%m-%d %H:%M} UTC'
 
 
@@ -51,7 +51,7 @@ def behind(folder: Path) -> str:
     """Why no session can begin: the clock is behind the perflogs of a system.
 
     :param folder: perflogs of one system
-    :returns: a line that says what is later than now; '': nothing is
+    :returns: a message with the file that is later than now; '': no such file
     """
     sessions = folder / 'sessions'
     begun = [(time, plan) for plan in sessions.glob('*.json')
@@ -62,8 +62,8 @@ def behind(folder: Path) -> str:
     for what, times in ('began', begun), ('modified', modified):
         time, path = max(times, default=(now(), folder))
         if time > now() + TOLERANCE:
-            return (f'{path}: {what} at {shown(time)}, and it is '
-                    f'{shown(now())} now. Set the clock; if it is right, '
-                    'remove the session (perflogs/README.md, "Remove a '
-                    'session")')
+            return (f'{path}: {what} at {shown(time)}, but the clock of this '
+                    f'machine shows {shown(now())}. Set the clock; if it is '
+                    'right, remove the session (perflogs/README.md, "Remove '
+                    'a session")')
     return ''

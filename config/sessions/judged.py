@@ -1,6 +1,6 @@
-"""Which metrics of a family are judged, by `judged` of its family.yaml.
+"""The metrics of a family that are compared with references.
 
-Checks and postprocess both ask it.
+`judged` of its family.yaml lists them. Checks and postprocess use this module.
 """
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from collections.abc import Iterable, Mapping
 from ..families import derived as derived_metrics
 from ..families import families
 
-#: Cap of a tolerance, as a fraction, where a row has none of its own: a wider
-#: one cannot tell a sick machine from a healthy one.
+#: Max tolerance, as a fraction, of a row without its own: with a wider one,
+#: faulty and healthy machines would look alike.
 MAX_TOLERANCE = 0.3
-#: A case beyond a tolerance is measured again at the end of its session, and
-#: fails if it is beyond in so many tries. What disturbs a machine for a while
-#: seldom does so four times, so that tolerances can be narrow (postprocess/
-#: spread.py) and few runs are enough for one: of a metric that varies by 15 %
-#: half as many as with three tries.
+#: A test case out of tolerance is measured again at the end of its session. It
+#: fails if it is out of tolerance in so many measurements. Temporary
+#: interference seldom lasts for four of them. So tolerances can be narrow
+#: (postprocess/spread.py), and need few sessions: for a metric that varies by
+#: 15 %, half as many as with three measurements.
 MEASUREMENTS = 4
-#: Quantile 1 - 0.001^(1/TRIES) of the normal distribution: all tries of a run
-#: are beyond it once in a thousand.
+#: Quantile 1 - 0.001^(1/MEASUREMENTS) of the normal distribution: all
+#: measurements of a test case exceed it with a probability of 0.001.
 Z = 0.9237
-#: Bounds are so much wider where a single try must be believed: quantile
-#: 0.999 over that.
+#: Factor of a tolerance if a single measurement decides: the quantile 0.999
+#: divided by Z.
 ONE_MEASUREMENT = 3.0902 / Z
-#: A mean over fewer sizes than this says no more than one of them.
+#: Fewest sizes for a mean: one over fewer is hardly better than a single size.
 FEWEST_SIZES = 3
 
 
@@ -35,9 +35,9 @@ def table() -> dict[str, list[dict]]:
 
 
 def max_tolerance(family: str, metric: str) -> float:
-    """Cap of the tolerance of a judged metric, as a fraction.
+    """Max tolerance of a metric with a reference, as a fraction.
 
-    :param metric: a judged one, or the derived one that stands in for it
+    :param metric: a metric of `judged`, or the derived one that replaces it
     """
     return next(
         (
@@ -50,21 +50,20 @@ def max_tolerance(family: str, metric: str) -> float:
 
 
 def instead(family: str, metric: str) -> str | None:
-    """The derived metric that is judged in place of a judged metric where
-    the tolerance of that is too wide; None: there is none."""
+    """The derived metric that replaces a metric of `judged` if the tolerance
+    of the latter would be too wide; None: there is none."""
     base, _ = split(metric)
     return next((rule.get('instead') for rule in table()[family]
                  if rule['metric'] == base), None)
 
 
 def derived(family: str, metrics: Mapping[str, float]) -> dict[str, float]:
-    """The derived metrics of a case: means over a range of its curve.
+    """The derived metrics of a test case: means over a range of its curve.
 
-    The geometric mean exp(mean(log x)), so that each size weighs the same
-    whatever its value. A curve with fewer than three sizes in the range, or
-    a value of 0 there, has none.
+    The geometric mean exp(mean(log x)) gives each size the same weight. If the
+    range has fewer than three sizes, or a value of 0, there is no mean.
 
-    :param metrics: metric -> value, of one run
+    :param metrics: metric -> value, of one measurement
     """
     values_by_key = {}
     for rule in table().get(family, ()):
@@ -86,7 +85,7 @@ def derived(family: str, metrics: Mapping[str, float]) -> dict[str, float]:
 def key(metric: str, point: float | None = None) -> str:
     """Name of a metric: `latency@8B`, or `init_time` without a point.
 
-    :param point: as `position` has it
+    :param point: see `position`
     """
     at = position(point)
     return metric if at is None else f'{metric}@{at}B'
@@ -95,48 +94,47 @@ def key(metric: str, point: float | None = None) -> str:
 def split(metric: str) -> tuple[str, int | None]:
     """The inverse of `key`: metric name and point in bytes.
 
-    :raises ValueError: after the @ is no size
+    :raises ValueError: the text after the @ is not a size
     """
     name, _, point = metric.partition('@')
     if not point:
         return name, None
     if not point.endswith('B') or not point[:-1].isdigit():
-        raise ValueError(f'{metric!r} is no metric: after @ comes a size '
-                         'like 8B')
+        raise ValueError(f'{metric!r} is not a metric; write a size like 8B '
+                         'after the @')
     return name, int(point[:-1])
 
 
 def position(point: float | None) -> int | None:
-    """The point of a record in bytes; None or NaN: it is of the whole run."""
+    """The point of a record in bytes; None: the record has no point."""
     return None if point is None or point != point else int(point)
 
 
 def point(point: float | None) -> str:
-    """A point with its unit, as perflogs and people have it: `8 B`, or ``."""
+    """A point with its unit, as in perflogs: `8 B`; without a point: empty."""
     at = position(point)
     return '' if at is None else f'{at} B'
 
 
 def judged_metrics(family: str) -> set[str]:
-    """Names of the metrics that a reference judges somewhere, without the
-    derived ones that stand in for them."""
+    """Names of the metrics that may have a reference, without the derived ones
+    that replace them."""
     return {rule['metric'] for rule in table()[family]}
 
 
 def worse_by(family: str, metric: str, better: str, value: float,
              reference: float) -> float:
-    """How much worse a value is than its reference: a ratio, 1 = as good.
+    """The ratio by which a value is worse than its reference; 1: equally good.
 
-    value / reference where lower is better, the inverse where higher is; 1
-    where the two differ by less than the program can print, or where one
-    is 0 and there is no ratio.
+    If lower is better, value / reference, else the inverse. It is 1 if the two
+    differ by less than the program can print, or if one of them is 0.
     """
     return ratio(better, value, reference, resolution(family, metric))
 
 
 def ratio(better: str, value: float, reference: float, digit: float
           ) -> float:
-    """The same, where the last digit that the program prints is known."""
+    """Like `worse_by`, with the last digit that the program prints."""
     near = abs(value - reference) <= digit * 1.001
     if near or not value or not reference:
         return 1.0
@@ -145,11 +143,10 @@ def ratio(better: str, value: float, reference: float, digit: float
 
 def improved(better: str, value: float, reference: float,
              lower: float | None, upper: float | None) -> bool:
-    """Whether a value is better than its reference by far more than the
-    tolerance lets it be worse: news, and no failure.
+    """Whether a value is clearly better than its reference.
 
-    A worse value is measured again before it fails, a better one is not: it
-    must be further away, as far as a tolerance for a single try would be.
+    Only worse values are measured again. A better value must therefore differ
+    by as much as a tolerance for a single measurement (ONE_MEASUREMENT).
 
     :param lower, upper: tolerances as fractions; None or NaN: open
     """
@@ -162,22 +159,22 @@ def improved(better: str, value: float, reference: float,
 
 
 def resolution(family: str, metric: str) -> float:
-    """Last digit that the program prints, in the metric's unit; 0: any."""
+    """Last digit that the program prints, in the metric's unit; 0: unknown."""
     return next((rule.get('resolution', 0) for rule in table()[family]
                  if rule['metric'] == metric), 0)
 
 
 def judged(family: str,
            available: Iterable[tuple[str, int | None]]) -> set[str]:
-    """Keys of the metrics that are judged, out of those that are available.
+    """Keys of the available metrics that are compared with references.
 
-    :param available: (metric, message size in B; None: the whole run)
-    :raises ValueError: there is no such family
+    :param available: (metric, message size in B; None: no point)
+    :raises ValueError: the family does not exist
     """
     if family not in table():
         raise ValueError(
-            f'there is no checks/{family}/family.yaml; `judged: []` in it '
-            'judges nothing')
+            f'checks/{family}/family.yaml does not exist; add it, with '
+            '`judged: []` if no metric shall have a reference')
     points = set(available)
     keys = set()
     for rule in table()[family]:

@@ -16,13 +16,13 @@ _run_command_async = osext.run_command_async
 
 
 def run_command_async(cmd: Any, *args: Any, **options: Any) -> Any:
-    """ReFrame's function, but the path of a file is one word."""
+    """ReFrame's function, but the path of a file is not split."""
     if isinstance(cmd, str) and os.path.isfile(cmd):
         cmd = [cmd]
     return _run_command_async(cmd, *args, **options)
 
 
 def install(folder: str) -> None:
-    """Replaces ReFrame's function if a shell would split this path."""
+    """Replace ReFrame's function if a shell would split this path."""
     if shlex.quote(folder) != folder:
         osext.run_command_async = run_command_async

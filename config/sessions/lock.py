@@ -1,13 +1,13 @@
-"""Locks of the suite, and the one that a measurement holds on its machine.
+"""Locks of the suite, among them the lock of a machine that is measured.
 
-A lock is one of the kernel (flock) on a file that only its user can open: who
-can read the data beside it cannot hold it. It ends with its last holder,
-however that ended. Its file names the holder, and each wait has a limit.
+A lock is a kernel lock (flock) on a file that only its user can open, so that
+other users, who can read the data beside it, cannot hold it. The kernel
+releases it when the last process that holds it ends in any way. The file names
+the holder, and each wait has a limit.
 
-The machine's lock is one per user and machine, because two sessions disturb
-each other wherever they were started. `plumb run` takes it and ReFrame
-inherits it, so that it is held as long as anything measures; plain ReFrame
-takes it itself.
+A machine has one lock per user, because two sessions on it disturb each other.
+`plumb run` takes it and ReFrame inherits it, so that it is held as long as
+either runs. Plain ReFrame takes it itself.
 """
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: Variable with the descriptor of the lock that a parent holds for us.
+#: Variable with the file descriptor of a lock that a parent process holds.
 HELD = 'PLUMBLINE_LOCK_HELD'
 
-#: Longest wait for the machine's lock: sessions may queue for a night. Unit:
+#: Longest wait for the machine's lock: several sessions may queue. Unit:
 #: seconds.
 LIMIT = 24 * 3600.0
 
@@ -39,11 +39,11 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0
 
 
 class LockError(Exception):
-    """The lock cannot be had; the message says why and what to do.
+    """The lock cannot be taken; the message says why and what to do.
 
-    `holder` is what its holder said of itself (pid, user, since, command and
-    more, see `held`), {} before it did; None: no process holds it, the file
-    is no lock.
+    `holder` has the facts that the holder wrote (pid, user, since, command and
+    more, see `held`); {} if it has not written them yet; None if no process
+    holds the lock, because the file cannot be a lock.
     """
 
     def __init__(self, message: str,
@@ -55,9 +55,9 @@ class LockError(Exception):
 def place() -> Path:
     """The file of the machine's lock.
 
-    $PLUMBLINE_LOCK, else one in the user's folder of this machine, else one
-    with the machine's name in the work folder. Nobody else can put a file
-    there, as in /tmp.
+    $PLUMBLINE_LOCK, else a file in the user's runtime folder, else a file with
+    the machine's name in the work folder. Unlike in /tmp, other users cannot
+    create files there.
     """
     if given := os.environ.get('PLUMBLINE_LOCK'):
         return Path(given)
@@ -83,22 +83,22 @@ def _is_private(folder: Path) -> bool:
 def held(path: Path, limit: float = LIMIT, program: str = 'plumb',
          busy: str = 'this machine is measured by', shared: bool = False,
          **facts: Any) -> Iterator[int]:
-    """Holds the lock; a descriptor to pass on, with its number in HELD.
+    """Hold a lock; yields its file descriptor, for child processes and HELD.
 
     :param limit: longest wait for another holder; 0: refuse at once. Unit:
         seconds
-    :param program: whose arguments this process has
-    :param busy: what another holder does, in front of its name
-    :param shared: other users hold it too, if their group may write to its
-        folder
-    :param facts: more that others are to know of this holder
-    :raises LockError: another one holds it, or the file cannot be trusted
+    :param program: name of this program, for the command in the lock's file
+    :param busy: beginning of the message; the name of the holder follows
+    :param shared: other users may hold it, too, if their group may write to
+        its folder
+    :param facts: further facts about this holder for the lock's file
+    :raises LockError: another process holds it, or the file is not safe to use
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as err:
-        raise LockError(f'cannot lock {path}: {err.strerror}; make its '
-                        'folder one that you can write to') from None
+        raise LockError(f'cannot lock {path}: {err.strerror}; give yourself '
+                        'write permission for its folder') from None
     handle = opened(path, shared)
     try:
         if _is_inherited(handle):
@@ -110,8 +110,8 @@ def held(path: Path, limit: float = LIMIT, program: str = 'plumb',
             'since': time.strftime('%Y-%m-%d %H:%M:%S'),
             'command': shlex.join([program, *sys.argv[1:]]), **facts}
             ).encode()
-        # What is left of a longer name is behind the line's end, so that a
-        # reader always finds one.
+        # First the new line, then the cut: a reader always finds a complete
+        # line, whatever a longer line before has left behind it.
         os.pwrite(handle, text + b'\n', 0)
         os.ftruncate(handle, len(text) + 1)
         yield handle
@@ -120,8 +120,7 @@ def held(path: Path, limit: float = LIMIT, program: str = 'plumb',
 
 
 def _is_inherited(handle: int) -> bool:
-    """Whether a parent holds the lock: waiting for it would be a deadlock.
-    """
+    """Whether a parent process holds the lock: to wait would be a deadlock."""
     try:
         number = int(os.environ[HELD])
         if not os.path.sameopenfile(number, handle):
@@ -133,16 +132,17 @@ def _is_inherited(handle: int) -> bool:
 
 
 def opened(path: Path, shared: bool = False) -> int:
-    """Descriptor of a lock's file, which nobody else can open.
+    """Open the file of a lock, so that no other user can open it.
 
     :param shared: others can, if their group may write to its folder
+    :returns: a file descriptor
     :raises LockError: it is a link, or another user's file
     """
-    advice = 'remove what is there'
+    advice = 'remove this file'
     try:
-        # Who may write to the folder may replace the file in any case.
+        # A user who may write to the folder could replace the file anyway.
         group = 0o060 if shared and path.parent.stat().st_mode & 0o020 else 0
-        # Not blocking: else the open waits where a FIFO is.
+        # Not blocking: the open of a FIFO would wait.
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
                          | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
     except OSError as err:
@@ -162,9 +162,10 @@ def opened(path: Path, shared: bool = False) -> int:
 
 
 def _take(handle: int, path: Path, limit: float, busy: str) -> None:
-    """Waits for the lock, at most `limit` seconds.
+    """Wait for the lock, at most `limit` seconds.
 
-    :raises LockError: another one holds it, or the file system has no locks
+    :raises LockError: another process holds it, or the file system does not
+        support locks
     """
     start, pause, waits = time.monotonic(), _FIRST_PAUSE, False
     while True:
@@ -175,8 +176,8 @@ def _take(handle: int, path: Path, limit: float, busy: str) -> None:
             content = read_holder(handle)
             other = holder(content)
         except OSError as err:
-            raise LockError(f'cannot lock {path}: {err.strerror}; its file '
-                            'system needs locks (flock)') from None
+            raise LockError(f'cannot lock {path}: {err.strerror}; use a file '
+                            'system that supports locks (flock)') from None
         if not limit:
             raise LockError(f'{busy} {other}; without --no-wait this run '
                             'would wait for it', content)
@@ -194,7 +195,7 @@ def _take(handle: int, path: Path, limit: float, busy: str) -> None:
 
 
 def read_holder(handle: int) -> dict[str, Any]:
-    """What the holder of the lock wrote of itself; empty: nothing yet."""
+    """The facts that the holder of the lock wrote; empty: none yet."""
     try:
         content = json.loads(os.pread(handle, 1 << 16, 0).partition(b'\n')[0])
     except ValueError:
@@ -203,7 +204,7 @@ def read_holder(handle: int) -> dict[str, Any]:
 
 
 def holder(content: Mapping[str, Any]) -> str:
-    """Who holds the lock, in words."""
+    """The holder of the lock, as text."""
     try:
         return (f'pid {content["pid"]} of {content["user"]} since '
                 f'{content["since"]}: {content["command"]}')

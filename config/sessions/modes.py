@@ -1,7 +1,7 @@
 """The modes of a session, with the options of ReFrame that each one sets.
 
-`plumb` hands the options to ReFrame. `reframe --mode=M` has the same, but
-ignores -p beside it.
+`plumb` passes these options to ReFrame. `reframe --mode=M` has the same
+effect, but ReFrame then ignores -p.
 """
 MODES = {
     'quick': ['--tag=^quick$'],

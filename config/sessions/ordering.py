@@ -1,18 +1,19 @@
-"""Which test cases run in a session, and which of them first.
+"""Which test cases run in a session, and in which order.
 
-Pure but for `Known.from_environment`. The runner asks it where all cases of a
-session are known; cli/session/ordering.py tells it what the perflogs know of
-them.
+The runner calls this module when it has all test cases of a session.
+cli/session/ordering.py passes it their times and last sessions, which it reads
+from the perflogs.
 
-**First** is what has the longest way to go: its own time, and that of what
-waits for it. ReFrame's asynchronous policy submits in the order that it is
-given, as far as `max_jobs` of the partition lets it. On equal machines this
-order takes at most 4/3 of the shortest possible time (Graham, Bounds on
-Multiprocessing Timing Anomalies, 1969).
+**Order**: first the test case with the longest total time of itself and of
+those that wait for it. ReFrame's asynchronous policy submits in this order, as
+far as `max_jobs` of the partition allows. On equal machines this takes at most
+4/3 of the shortest possible time (Graham, Bounds on Multiprocessing Timing
+Anomalies, 1969).
 
-**Tonight** is what the budget of a partition (node-hours a night) has room
-for, in the order of who has not run for longest; what is left over has waited
-longer tomorrow. `nights` is the number within which each case has its turn.
+**Budget**: a nightly session measures as many test cases of a partition as its
+budget (node-hours per session) allows. It begins with those that were not
+measured for the longest time, so that the others come first in later sessions.
+`nightly_sessions` is the number of sessions that measure all of them.
 """
 from __future__ import annotations
 
@@ -24,13 +25,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-#: Variable with the file that tells a session what is known of its cases.
+#: Variable with a file of the times and last sessions of the test cases.
 KNOWN = 'PLUMBLINE_KNOWN_CASES'
 
-#: Extra of a partition: node-hours that a night may take of it.
+#: Extra of a partition: node-hours that a nightly session may use.
 BUDGET = 'nightly_budget'
 
-#: Sums of hours that are equal but for rounding. Unit: node-hours.
+#: Difference of equal sums of hours by rounding. Unit: node-hours.
 ROUNDING = 1e-9
 
 #: Partition, environment and ReFrame's hash of a case.
@@ -40,7 +41,7 @@ T = TypeVar('T')
 
 
 class Case(NamedTuple):
-    """What a case is to a budget."""
+    """The cost of a test case."""
     key: Key
     #: Nodes of its job.
     nodes: int
@@ -55,18 +56,18 @@ class Case(NamedTuple):
 
 def select(cases: Iterable[Case], budget: float, last: Mapping[Key, str]
            ) -> tuple[list[Case], list[Case]]:
-    """The cases that run in this session, and those that are left to other
-    nights.
+    """The test cases of this session, and those left to later sessions.
 
-    Who has not run for longest comes first, of several the one that costs
-    most; all that still fits is taken. So a night takes at least the
-    beginning of the line, up to the first case that does not fit, and that
-    one is first tomorrow: see `nights`. A case that needs more than the whole
-    budget is left in any case.
+    The test case that was not measured for the longest time comes first; of
+    several, the most expensive. Each one that still fits is selected. So a
+    session measures at least the beginning of the queue, up to the first test
+    case that does not fit, which is the first of the next session: see
+    `nightly_sessions`. One that needs more than the whole budget is never
+    selected.
 
     :param budget: node-hours
-    :param last: case -> the session that it ran in last, by names that sort
-        as their times do; who is not there never ran
+    :param last: test case -> its last session, by names that sort by time;
+        without an entry it was never measured
     """
     now: list[Case] = []
     left: list[Case] = []
@@ -82,15 +83,18 @@ def select(cases: Iterable[Case], budget: float, last: Mapping[Key, str]
 
 
 def nightly_sessions(cases: Iterable[Case], budget: float) -> int:
-    """Nights in which each case that fits the budget runs once, at the most.
+    """Maximum number of sessions that measure each test case once, without
+    those that need more than the budget.
 
-    With H node-hours in all and B a night: 1 if H <= B, else at most
-    ceil(2 H / B), and no more than there are cases. For until a case has its
-    turn, each night's beginning of the line and the case after it need more
-    than B together, and a case that ran is behind it: over m - 1 sessions
-    without it these sums exceed (m - 1) B, and no case is in them more than
-    twice. And each night takes the first of the line. Cases that appear on
-    the way, and so have never run, may come before it.
+    With H node-hours in all and B per session it is 1 if H <= B. Else it is
+    ceil(2 H / B), or the number of test cases if that is less, because each
+    session measures the first of the queue.
+
+    Proof: take a test case that is measured in session m. In each of the m - 1
+    sessions before, the beginning of the queue and the test case after it need
+    more than B together, and a measured test case moves behind the one in
+    question. So these sums exceed (m - 1) B, and have each test case at most
+    twice. New test cases, which were never measured, may come before it.
     """
     hours = [case.hours for case in cases
              if case.hours <= budget + ROUNDING]
@@ -101,46 +105,45 @@ def nightly_sessions(cases: Iterable[Case], budget: float) -> int:
 
 def longest_first(cases: Sequence[T], seconds: Callable[[T], float],
                   needs: Callable[[T], Iterable[T]]) -> list[T]:
-    """The cases in the order of their time and that of all that waits for
-    them, the longest first.
+    """The test cases by their time and that of those which wait for them, the
+    longest first.
 
-    What a case needs stays before it. Cases that are equal in this keep their
-    order.
+    A test case stays after those that it needs. Equal ones keep their order.
 
-    :param cases: each after what it needs
+    :param cases: each after those that it needs
     """
     own = {case: seconds(case) for case in cases}
     path = dict(own)
     for case in reversed(cases):
         for need in needs(case):
-            if need in path:            # else of a session before
+            if need in path:            # else it is of an earlier session
                 path[need] = max(path[need], own[need] + path[case])
     return sorted(cases, key=lambda case: -path[case])
 
 
 def limit_of(check: Any) -> float:
-    """Seconds that the job of a case takes at the most."""
+    """The maximum time of the job of a test case. Unit: s."""
     try:
         own = check.seconds_needed()
     except (AttributeError, ValueError):
-        own = 0.0               # known in a job alone
+        own = 0.0               # known only in a job
     return max(check.time_limit or 0, own)
 
 
 @dataclass(frozen=True)
 class Known:
-    """What earlier sessions tell of the cases."""
-    #: Case -> seconds of one run of its program.
+    """Times and last sessions of test cases, from earlier sessions."""
+    #: Test case -> seconds of one repetition.
     once: Mapping[Key, float] = field(default_factory=dict)
-    #: Case -> the session in which it ran last.
+    #: Test case -> its last session.
     last: Mapping[Key, str] = field(default_factory=dict)
-    #: The budgets of the site hold for this session.
+    #: Whether the budgets of the site apply to this session.
     budgets: bool = False
 
     def seconds(self, key: Key, repetitions: int, limit: float
                 ) -> tuple[float, bool]:
-        """Seconds that a case is expected to take, without queues and
-        builds; and whether it was seen: else it is the limit.
+        """Expected seconds of a test case without queues and builds, and
+        whether it was measured before; if not, they are its time limit.
 
         :param limit: its time limit. Unit: s
         """
@@ -148,16 +151,16 @@ class Known:
         return (limit, False) if once is None else (once * repetitions, True)
 
     def write(self, path: Path) -> None:
-        """For `handed`."""
+        """Write a file for `from_environment`."""
         path.write_text(json.dumps({'budgets': self.budgets, 'cases': [
             [*key, self.once.get(key), self.last.get(key)]
             for key in sorted({*self.once, *self.last})]}))
 
     @classmethod
     def from_environment(cls) -> Known:
-        """What $PLUMBLINE_KNOWN_CASES tells; nothing without it.
+        """Read the file of $PLUMBLINE_KNOWN_CASES; empty without the variable.
 
-        :raises ValueError: it is no such file.
+        :raises ValueError: the file cannot be read, or has other contents
         """
         path = os.environ.get(KNOWN)
         if not path:
@@ -172,6 +175,6 @@ class Known:
                        bool(data['budgets']))
         except (OSError, ValueError, KeyError, TypeError) as err:
             raise ValueError(
-                f'{KNOWN}={path}: not what is known of cases '
-                f'({type(err).__name__}: {err}); ./plumb run sets it, unset '
-                'it elsewhere') from None
+                f'{KNOWN}={path} is not a file with the times of test cases '
+                f'({type(err).__name__}: {err}); unset {KNOWN}, which only '
+                './plumb run sets') from None

@@ -1,15 +1,15 @@
-"""A case on nodes that it is given: several jobs of it, round after round.
+"""A test case on chosen nodes: several jobs of it, round after round.
 
-A check states needs, never places; what looks for a slow node must choose
-them (`plumb locate`). It restricts a session to a case and names the nodes of
-its jobs in the file $PLUMBLINE_PINNED, JSON::
+A check never selects nodes, but `plumb locate`, which looks for a slow node,
+must. It restricts a session to a test case, and names the nodes of its jobs in
+the file $PLUMBLINE_PINNED, JSON::
 
     {"rounds": [[["n1", "n2"], ["n3", "n4"]], [["n1", "n3"]]],
      "parallel": 2}
 
-Each list of nodes is a job. Those of a round run at the same time, as many as
-`parallel` says; a round begins when the one before it has ended. ReFrame's
-own --distribute gives each job one node.
+Each list of nodes is a job. Up to `parallel` jobs of a round run at the same
+time. A round begins after the end of the one before it. ReFrame's own
+--distribute cannot do this, because it gives each job one node.
 """
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from typing import Any
 #: Variable with the file.
 VARIABLE = 'PLUMBLINE_PINNED'
 
-#: What a case's name says of its nodes and its round.
+#: The part of a test case's name with its nodes and its round.
 _SUFFIX = ' %nodes={nodes} %round={number}'
 _IN_NAME = re.compile(r' %nodes=(\S+) %round=(\d+)$')
 
 
 def nodes_of(name: str) -> tuple[str, ...]:
-    """The nodes that a case was given, by its name in the session's plan.
+    """The chosen nodes of a test case, from its name in the session's plan.
 
     >>> nodes_of('Check %size=1 %nodes=n1+n2 %round=3')
     ('n1', 'n2')
@@ -43,9 +43,10 @@ def nodes_of(name: str) -> tuple[str, ...]:
 
 
 def placed(cases: list[Any], measures: Callable[[Any], bool]) -> list[Any]:
-    """The cases of a session, each that measures once for each of its jobs.
+    """The test cases of a session, with one copy for each job of a benchmark.
 
-    Without the variable, the same. What was built for a case serves them all.
+    Without the variable, they are returned as they are. All copies use the
+    same builds.
     """
     path = os.environ.get(VARIABLE)
     if not path:
@@ -61,15 +62,15 @@ def placed(cases: list[Any], measures: Callable[[Any], bool]) -> list[Any]:
                 for number, jobs in enumerate(request['rounds'], 1)
                 for nodes in jobs]
         for needed in case.deps:
-            # Of this count depends when ReFrame removes what was built.
+            # ReFrame removes a build when this count is 0.
             needed.in_degree += len(copies) - 1
         placed_cases += copies
-    # A round of all cases before the next one of any.
+    # A round of all test cases before the next round of any.
     return sorted(placed_cases, key=_round)
 
 
 def _on(case: Any, nodes: list[str], number: int) -> Any:
-    """A copy of a case, with a name and a hash of its own."""
+    """A copy of a test case, with its own name and hash."""
     check = copy.deepcopy(case.check)
     suffix = _SUFFIX.format(nodes='+'.join(nodes), number=number)
     check._rfm_unique_name = case.check.unique_name + suffix.replace(
@@ -84,19 +85,19 @@ def _on(case: Any, nodes: list[str], number: int) -> Any:
 
 
 def _round(case: Any) -> int:
-    """0: of no round, such as what is built."""
+    """The round of a test case; 0: none, for example a build."""
     return getattr(case.check, 'pinned', (0,))[0]
 
 
 def rounds(cases: list[Any]) -> Iterator[list[Any]]:
-    """The cases that may run at the same time, in order; what is built, and
-    cases that are not pinned, with those of the first round."""
+    """The test cases that may run at the same time, in order. Builds, and test
+    cases without chosen nodes, belong to the first round."""
     for _, cases_of_round in groupby(cases, lambda case: max(_round(case), 1)):
         yield list(cases_of_round)
 
 
 def pin(check: Any) -> None:
-    """Gives the job of a case, once it is set up, its nodes."""
+    """Give the job of a test case, after its setup, the chosen nodes."""
     nodes = getattr(check, 'pinned', (0, ()))[1]
     if nodes:
         check.job.pin_nodes = list(nodes)

@@ -1,10 +1,11 @@
-"""Identifiers of sessions; imports little: `plumb` needs it before ReFrame.
+"""Identifiers of sessions.
 
-A session's identifier is the time when it began and a random part of six
-digits. Further sessions of one night (`plumb nightly` measures again what
-failed) have the random part of its first one and two digits more, which count
-them, so that the records alone say what belongs to one night, and in which
-order, even where two began within one second.
+An identifier has the time when the session began and a random part of six
+digits. The further sessions of a nightly session (`plumb nightly` measures
+again what failed) have the random part of the first one, followed by two
+digits that count them. So the records alone show which sessions belong
+together, and in which order, even if two began within one second. The module
+imports little, because `plumb` needs it before ReFrame.
 """
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ _begun: collections.Counter[str] = collections.Counter()
 
 
 def new(first: str = '') -> str:
-    """Start time and a random part; the order of names is that of time.
+    """A new identifier: start time and random part. Names sort by time.
 
-    :param first: the first session of a night that this one belongs to
+    :param first: the first of the sessions that this one belongs to
     """
     now = f'{datetime.datetime.now(datetime.timezone.utc):%Y%m%dT%H%M%SZ}'
     if not first:
@@ -38,8 +39,8 @@ def new(first: str = '') -> str:
 
 
 def first_of(runs: Iterable[str]) -> dict[str, str]:
-    """Session -> the first one of its night; itself where it is that, or
-    where none of those given is.
+    """Session -> the first of the sessions that it belongs to; itself if it is
+    the first, or if the first is not among `runs`.
 
     >>> first_of(['20261122T013000Z-abcdef', '20261123T003000Z-abcdef07'])[
     ...     '20261123T003000Z-abcdef07']

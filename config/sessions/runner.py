@@ -171,8 +171,8 @@ def seconds_between_retries() -> float | None:
         # which is in whole seconds.
         return max(float(text), 1.0)
     except ValueError:
-        refuse(f'{AGAIN} is {text!r}; it must be a number of '
-                        'seconds, or never')
+        refuse(f'{AGAIN} is {text!r}; set it to a number of seconds, or to '
+               'never')
 
 
 def measures(check: Any) -> bool:
@@ -181,7 +181,7 @@ def measures(check: Any) -> bool:
 
 
 def key(case: Any) -> tuple[str, str, str]:
-    """The key of a case, unique in a session."""
+    """The key of a test case, unique in a session."""
     return case.partition.name, case.environ.name, case.check.hashcode
 
 
@@ -198,14 +198,14 @@ def planned(case: Any) -> dict[str, Any]:
 
 def write_plan(folder: Path, run: str, head: dict[str, Any],
                cases: list[dict[str, Any]]) -> int:
-    """Writes a plan atomically; returns the file, locked.
+    """Write a plan atomically; returns its file descriptor, locked.
 
-    :raises OSError: it cannot be written.
+    :raises OSError: it cannot be written
     """
     folder.mkdir(parents=True, exist_ok=True)
     fd, name = tempfile.mkstemp(prefix=f'.{run}.', dir=folder)
     try:
-        # Some file systems have no locks: there a live session looks dead.
+        # Some file systems have no locks: a live session then looks killed.
         with contextlib.suppress(OSError):
             fcntl.lockf(fd, fcntl.LOCK_EX)
         text = ',\n'.join(json.dumps(case, separators=(',', ':'))
@@ -244,7 +244,7 @@ def guard_of(task: RegressionTask) -> str:
 
 
 class Listener(TaskEventListener):
-    """A task listener with empty methods; subclasses handle some ends."""
+    """A task listener with empty methods; subclasses override some."""
 
     def nothing(self, task: RegressionTask) -> None:
         """Ignored: the task has not ended."""
@@ -358,7 +358,7 @@ class Accounts(Listener):
                            'reason': text[:MAX_REASON]}) + '\n'
         folder = (self.handler.basedir
                   / case.partition.fullname.partition(':')[0] / 'sessions')
-        # The record says that it failed; this only says it better.
+        # Only details: the record already has the failure.
         with contextlib.suppress(OSError), open(
                 folder / f'{self.handler.run}{REASONS}', 'a') as handle:
             if text:
@@ -405,7 +405,7 @@ class Accounts(Listener):
 
 
 class Pins(Listener):
-    """Gives each job the nodes that were chosen for it."""
+    """Gives each job its chosen nodes."""
 
     def on_task_setup(self, task: RegressionTask) -> None:
         pinned.pin(task.check)
@@ -415,7 +415,7 @@ class Causes(Listener):
     """The failures of a dry run, one line for each cause."""
 
     def __init__(self) -> None:
-        #: Cause without what is of one case alone -> example and number.
+        #: Cause without the details of one test case -> number and example.
         self.examples: dict[str, list[Any]] = {}
 
     def on_task_failure(self, task: RegressionTask) -> None:
@@ -444,8 +444,8 @@ class Causes(Listener):
 def select_cases(testcases: list) -> list:
     """The test cases named in the file $PLUMBLINE_ONLY, with their fixtures.
 
-    A list of `key`s in JSON. ReFrame's own -n /HASH adds to the user's -n,
-    and takes a case with all its environments.
+    The file has a list of `key`s in JSON. ReFrame's own -n /HASH would add to
+    the user's -n, and would select all environments of a test case.
     """
     path = os.environ.get(ONLY)
     if not path:
@@ -473,7 +473,7 @@ def with_dependencies(testcases: list, selected: list) -> list:
 
 
 def limit(case: Any) -> float:
-    """Seconds that a test case takes at the most, before it is set up."""
+    """The maximum time of a test case before its setup. Unit: s."""
     with placed(case.check, case.partition, case.environ):
         return ordering.limit_of(case.check)
 
@@ -591,8 +591,8 @@ class AccountedRunner(Runner):
                 'completed = 0')
 
     def _runall(self, testcases: list) -> None:
-        """ReFrame's, then retries of what is out of tolerance, or had
-        interference.
+        """Run the test cases, then retry those that are out of tolerance or
+        had interference.
 
         A retry replaces the measurement before it in what ReFrame counts.
         ReFrame's --max-retries would also repeat test cases that crashed or
@@ -622,7 +622,7 @@ class AccountedRunner(Runner):
             super()._runall(dependencies.toposort(graph, is_subgraph=True))
 
     def limit_retries(self, retries: Retries, limit: float) -> Retries:
-        """Retries that take at most so many seconds; else none of them."""
+        """The retries if they take at most so many seconds, else none."""
         retries.seconds += seconds_of(retries.due)
         if retries.due and retries.seconds > limit:
             count = len(retries.take())
@@ -682,7 +682,7 @@ class AccountedRunner(Runner):
     @contextlib.contextmanager
     def plan(self, handler: perflog.PerflogHandler, cases: list,
              left: list[dict[str, Any]]) -> Iterator[None]:
-        """Writes the plan, which stays locked until the session ends.
+        """Write the plan, which stays locked until the session ends.
 
         :param left: test cases left to later sessions
         """
@@ -704,9 +704,9 @@ class AccountedRunner(Runner):
                             [planned(case) for case in cases])
         except OSError as err:
             refuse(
-                f'{folder}: cannot be written ({err.strerror}), so nothing '
-                'was run; free the disk, or set PLUMBLINE_PERFLOGS to another '
-                'folder')
+                f'cannot write to {folder} ({err.strerror}), so nothing was '
+                'run; free space on the disk, or set PLUMBLINE_PERFLOGS to '
+                'another folder')
         try:
             yield
         finally:
@@ -715,7 +715,7 @@ class AccountedRunner(Runner):
 
 @contextlib.contextmanager
 def machine_lock() -> Iterator[None]:
-    """Holds the machine's lock if no scheduler keeps others from the CPUs."""
+    """Hold the machine's lock if no scheduler allocates the CPUs."""
     with contextlib.ExitStack() as stack:
         if all(part.scheduler.registered_name == 'local'
                for part in runtime.runtime().system.partitions):
@@ -728,17 +728,18 @@ def machine_lock() -> Iterator[None]:
 
 
 def cases_text(number: int) -> str:
-    """A number of test cases, in words."""
+    """A number of test cases, as text."""
     return f'{number} test case{"s" * (number != 1)}'
 
 
 def install() -> None:
-    """Replace ReFrame's runner, once its command line is imported."""
+    """Replace ReFrame's runner, if its command line is imported."""
     cli: Any = sys.modules.get('reframe.frontend.cli')
     if cli is None:
         return
     if not hasattr(cli, 'Runner'):
-        # Its own runner would write no plan, and pass zero test cases.
+        # ReFrame's runner would write no plan, and pass with zero test cases.
         refuse(f'ReFrame {reframe.VERSION} has no reframe.frontend.cli.Runner '
-               'any more: use an older ReFrame, or a newer Plumbline')
+               'for the suite to replace; use an older ReFrame, or a newer '
+               'Plumbline')
     cli.Runner = AccountedRunner

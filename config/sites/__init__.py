@@ -3,5 +3,5 @@
 * `launch`: options of launchers to pin and place ranks
 * `fabrics`: settings of interconnects
 * `topology`: groups of nodes in the network, from topology.yaml
-* `programs`: programs that PATH or a variable gives
+* `programs`: output of programs
 """

@@ -1,5 +1,7 @@
-"""What a network needs of a GPU collectives library, where several sites have
-that network: a site names it in its environments (`transport`)."""
+"""Settings of GPU collectives libraries for networks that several sites have.
+
+A site uses them in its environments (`transport`).
+"""
 from __future__ import annotations
 
 from typing import Any
@@ -8,12 +10,12 @@ from typing import Any
 def slingshot(plugin: str, nics: int, **more: str) -> dict[str, Any]:
     """NCCL or RCCL over Slingshot: libfabric's provider cxi.
 
-    The library must take it by a plugin, and its log says which network it
-    took, in words of the plugin and of the library.
+    The library uses the network through a plugin. Its log proves that (see
+    `evidence`), in the wording of the plugin and of the library.
 
-    :arg plugin: aws-ofi-nccl or aws-ofi-rccl.
-    :arg nics: of a node: its interfaces hsn0, hsn1, ...
-    :arg more: further variables of the environment.
+    :arg plugin: aws-ofi-nccl or aws-ofi-rccl
+    :arg nics: number of interfaces of a node: hsn0, hsn1, ...
+    :arg more: further variables of the environment
     """
     return {'name': f'Slingshot, by {plugin}',
             'env': {'FI_MR_CACHE_MONITOR': 'userfaultfd',

@@ -1,13 +1,13 @@
-"""How ranks are pinned, share cores or are spread, by launcher or MPI.
+"""Options of launchers and MPIs that pin ranks, share cores or spread ranks.
 
 `{cpus}` in an option is the number of cores of a rank: one for each of its
-threads. srun needs none: ReFrame gives it `--cpus-per-task`, and it binds a
-rank to the CPUs of its task.
+threads. srun does not need it: ReFrame passes `--cpus-per-task` to srun, which
+binds a rank to the CPUs of its task.
 """
 from __future__ import annotations
 
-#: Launcher, and the MPI under mpirun -> options that pin, that let ranks
-#: share cores, and the variables for the latter.
+#: Launcher, or the MPI if the launcher is mpirun -> options that pin ranks,
+#: options that let ranks share cores, and variables for the latter.
 LAUNCH: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
     'srun': (['--cpu-bind=cores'], ['--overcommit', '--cpu-bind=none'], {}),
     # PE counts cores, even if they have two hardware threads.
@@ -22,9 +22,9 @@ LAUNCH: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
                  {'I_MPI_WAIT_MODE': '1'}),
 }
 
-#: The same -> options that start one process on each node, free to run on
-#: all CPUs that the job has there: an agent that starts servers. If one of
-#: them dies, the launcher ends.
+#: The same -> options that start one process on each node: an agent that
+#: starts servers, and may use all CPUs of the job there. If one of the agents
+#: dies, the launcher ends.
 SPREAD: dict[str, list[str]] = {
     'srun': ['--cpu-bind=none', '--mpi=none', '--kill-on-bad-exit=1'],
     'openmpi': ['--map-by', 'ppr:1:node', '--bind-to', 'none'],
@@ -32,9 +32,9 @@ SPREAD: dict[str, list[str]] = {
     'intelmpi': ['-ppn', '1', '-genv', 'I_MPI_PIN', '0'],
 }
 
-#: The same -> words that start the ranks of one MPI program inside a job in
-#: which agents run already, bound to no CPU (each rank binds itself); with
-#: them, in a job of several nodes, those that name its nodes. In braces:
+#: The same -> the command that starts the ranks of an MPI program inside a job
+#: in which agents run already, and further arguments for a job of several
+#: nodes. Ranks are not bound, because each rank binds itself. In braces:
 #: {ranks}, {nodes}, {each} (ranks of a node), {names} (n2,n3) and {slots}
 #: (n2:4,n3:4).
 STEP: dict[str, tuple[list[str], list[str]]] = {
@@ -44,7 +44,7 @@ STEP: dict[str, tuple[list[str], list[str]]] = {
               'srun', '--overlap', '--overcommit', '--cpu-bind=none',
               '--kill-on-bad-exit=1', '--nodes={nodes}', '--ntasks={ranks}',
               '--ntasks-per-node={each}'], ['--nodelist={names}']),
-    # In a Slurm job it starts its daemons with srun.
+    # In a Slurm job mpirun starts its daemons with srun.
     'openmpi': (['env', 'SLURM_OVERLAP=1', 'mpirun', '-np', '{ranks}',
                  '--map-by', ':OVERSUBSCRIBE', '--bind-to', 'none'],
                 ['--host', '{slots}']),
@@ -59,12 +59,12 @@ TOLD_CPUS = ('srun', 'srunalloc', 'alps')
 
 
 def step(launcher: str, mpi: str, nodes: int) -> list[str]:
-    """Words that start an MPI program inside a job; see STEP.
+    """The command that starts an MPI program inside a job; see STEP.
 
-    :arg launcher: the partition's, as ReFrame calls it.
-    :arg mpi: the environment's, e.g. `openmpi 5.0`.
-    :arg nodes: of the job.
-    :returns: empty where the launcher is unknown.
+    :arg launcher: ReFrame's name of the partition's launcher
+    :arg mpi: MPI of the environment, e.g. `openmpi 5.0`
+    :arg nodes: number of nodes of the job
+    :returns: empty if the launcher is unknown
     """
     words, named = STEP.get(launcher) or STEP.get(
         mpi.partition(' ')[0]) or ([], [])
@@ -72,10 +72,10 @@ def step(launcher: str, mpi: str, nodes: int) -> list[str]:
 
 
 def line(extra: str, launcher: str, mpi: str) -> str:
-    """The line of system.py that gives a partition an extra of this kind.
+    """The line of system.py that adds an extra of this name to a partition.
 
-    :arg launcher: the partition's, as ReFrame calls it.
-    :arg mpi: the MPI under another launcher than srun, e.g. `openmpi 5.0`.
+    :arg launcher: ReFrame's name of the partition's launcher
+    :arg mpi: the MPI if the launcher is not srun, e.g. `openmpi 5.0`
     """
     kind = launcher if launcher in LAUNCH else mpi.partition(' ')[0]
     pin, share, _ = LAUNCH.get(kind, (None, None, None))

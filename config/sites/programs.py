@@ -1,11 +1,11 @@
-"""What a program says of itself."""
+"""Output of programs, such as their versions."""
 from __future__ import annotations
 
 import subprocess
 
 
 def said_by(*command: str, limit: int = 60) -> str:
-    """All that a command prints; nothing where it does not start or end.
+    """The output of a command; empty if it does not start, or does not end.
 
     :param limit: seconds
     """

@@ -1,7 +1,7 @@
-"""A site's topology.yaml: which switch has which nodes.
+"""A site's topology.yaml: the nodes of each switch.
 
-As Slurm tells it (`scontrol show topology`), names in Slurm's own short form
-of lists of hosts::
+The file has what `scontrol show topology` prints, with lists of hosts in
+Slurm's short form::
 
     switches:
       leaf1: {nodes: 'n[1-2]'}
@@ -32,12 +32,12 @@ NAME = 'topology.yaml'
 
 
 class TopologyError(strict.Fault):
-    """A file that does not describe a tree of switches; names the line."""
+    """A file does not describe a tree of switches; names the line."""
 
 
 @dataclass(frozen=True)
 class Switch:
-    """A switch with the nodes, or the switches, that are plugged into it."""
+    """A switch with the nodes, or the switches, that are connected to it."""
     nodes: tuple[str, ...]
     switches: tuple[str, ...]
 
@@ -70,8 +70,7 @@ def fold(names: Iterable[str]) -> str:
 
 
 def of_record(text: str) -> list[str]:
-    """Nodes that a record names; words that are not a list of hosts stand
-    for themselves."""
+    """The nodes of a record; if the text is not a list of hosts, its words."""
     try:
         return expand(text)
     except ValueError:
@@ -111,8 +110,8 @@ def _switch(data: Any, path: Path, name: str) -> Switch:
 
 
 def _is_tree(data: Any, path: Path, switches: dict[str, Switch]) -> None:
-    """Each node and each switch is plugged into one switch at most, and
-    every walk upwards ends."""
+    """Check that each node and each switch is connected to one switch at most,
+    and that the switches have no loop."""
     def fault(name: str, reason: str) -> strict.Fault:
         return schema.fault(str(path), data, ['switches', name], reason)
 
@@ -124,15 +123,16 @@ def _is_tree(data: Any, path: Path, switches: dict[str, Switch]) -> None:
                 raise fault(name, f'the file has no switch {one!r}; '
                             + schema.near(one, switches))
             if (kind, one) in above:
-                raise fault(name, f'{kind} {one} is plugged into '
-                            f'{above[kind, one]}, too')
+                raise fault(name, f'{kind} {one} is also plugged into '
+                            f'{above[kind, one]}; remove one of them')
             above[kind, one] = name
     for name in switches:
         seen = [name]
         while ('switch', seen[-1]) in above:
             seen.append(above['switch', seen[-1]])
             if len(seen) > len(switches):
-                raise fault(name, 'this switch is above itself')
+                raise fault(name, 'this switch is above itself; remove '
+                            'this loop')
 
 
 def above(switches: dict[str, Switch]) -> dict[str, list[str]]:
@@ -153,7 +153,7 @@ def above(switches: dict[str, Switch]) -> dict[str, list[str]]:
 
 
 def summary(switches: dict[str, Switch]) -> str:
-    """How much there is, in a few words."""
+    """The numbers of nodes and switches, as text."""
     def number(count: int, what: str) -> str:
         return f'{count} {what}{"" if count == 1 else "es"}'
 

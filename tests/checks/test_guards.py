@@ -268,8 +268,8 @@ def loaded(tmp_path, monkeypatch):
     ('OsuPt2pt: 3\n', 'osu.yaml:1: OsuPt2pt: expected check classes'),
     ('OsuPt2pt:\n  x: {}\n', 'osu.yaml:1: OsuPt2pt: .index is missing'),
     ('\ncomplete: 1\n', 'osu.yaml:2: complete: 1 must be true or false'),
-    ('complete: true\ncomplete: false\n', "osu.yaml:2: 'complete' stands "
-     'here a second time .first in line 1.'),
+    ('complete: true\ncomplete: false\n', "osu.yaml:2: 'complete' "
+     'occurs twice here .first in line 1.'),
     ('OsuPt2pt: {}\nOsuRma: {}\nOsuPt2pt: {}\n', "osu.yaml:3: 'OsuPt2pt' "),
     ('OsuPt2pt:\n  $index: [speed, params]\n  fast: 3\n',
      'osu.yaml:3: OsuPt2pt: fast: expected a level'),
@@ -308,7 +308,7 @@ TOLERANCE = 'latency@8B: [1.0, null, 0.12, us]'
         # What was taken without a word.
         (
             [TOLERANCE, 'latency@8B: [9.0, null, 9.0, us]'],
-            "7: 'latency@8B' stands here a second time",
+            "7: 'latency@8B' occurs twice here",
         ),
         (
             ['latency@8B: [.inf, null, 0.1, us]'],

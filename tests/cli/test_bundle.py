@@ -28,7 +28,7 @@ PYTHON = '.'.join(map(str, sys.version_info[:2]))
 LOCKS = ROOT / 'config' / 'python'
 
 if platform.libc_ver()[0] != 'glibc':
-    pytest.skip('no glibc here, which the wheels are built for',
+    pytest.skip('the wheels need glibc, which this machine does not have',
                 allow_module_level=True)
 
 
@@ -73,10 +73,10 @@ def test_a_lock_for_one_python_has_each_package_once(path, python):
 
 
 @pytest.mark.parametrize('name, options, words', [
-    ('w.tar', {'python': '3.9'}, 'there are 3.10, 3.11'),
+    ('w.tar', {'python': '3.9'}, 'choose one of 3.10, 3.11'),
     ('w.tar', {'platform': 'win_amd64'}, 'manylinux_2_28_x86_64'),
-    ('gone/w.tar', {}, 'gone is no folder'),
-    ('.', {}, 'is a folder'),
+    ('gone/w.tar', {}, 'gone is not a folder'),
+    ('.', {}, 'is a folder; give the path of a file'),
 ])
 def test_what_cannot_be_made(tmp_path, name, options, words):
     """It is said before anything is fetched."""
@@ -172,20 +172,22 @@ UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
     'cut off': (lambda file: os.truncate(some_bundle(file, WHEEL), 9000),
                 'is damaged, or'),
     'a tar': (lambda file: tarfile.open(file, 'w').close(), 'is damaged, or'),
-    'changed': (lambda file: some_bundle(file, WHEEL), 'the file is damaged'),
-    'incomplete': (some_bundle, 'lacks a-1-py3-none-any.whl'),
-    'format': (lambda file: some_bundle(file, bundle=2), 'of format 2'),
+    'changed': (lambda file: some_bundle(file, WHEEL),
+                'is damaged: the hash of a-1-py3-none-any.whl is not in'),
+    'incomplete': (some_bundle, 'a-1-py3-none-any.whl is missing'),
+    'format': (lambda file: some_bundle(file, bundle=2), 'has format 2'),
     'python': (lambda file: some_bundle(file, python=OTHER),
-               f'is for Python {OTHER}, and this is {PYTHON}'),
+               f'is for Python {OTHER}, but this is Python {PYTHON}'),
     'machine': (lambda file: some_bundle(file, platform='manylinux_2_17_m68k'),
-                f'make one with --platform {Platform.here()}'),
+                f'make a bundle with --platform {Platform.here()}'),
     'glibc': (lambda file: some_bundle(
         file, platform=f'manylinux_2_99_{os.uname().machine}'),
         'is for manylinux_2_99_'),
     'lock': (lambda file: some_bundle(file, locks={'requirements': {
-        'sha256': 'f' * 64, 'wheels': []}}), 'of another config/python/'),
+        'sha256': 'f' * 64, 'wheels': []}}),
+        'with a different config/python/'),
     'no such lock': (lambda file: some_bundle(file, locks={}),
-                     'of another config/python/requirements.lock'),
+                     'with a different config/python/requirements.lock'),
 }
 
 
@@ -198,7 +200,7 @@ def test_an_unfit_bundle_is_one_line_and_changes_nothing(tmp_path, what):
                                  tmp_path):
         pytest.fail('taken')
     assert words in str(message.value) and str(file) in str(message.value)
-    assert '\n' not in str(message.value) and ': ' in str(message.value)
+    assert '\n' not in str(message.value) and '; ' in str(message.value)
     assert not list(tmp_path.glob('bundle.*'))
 
 
@@ -226,7 +228,7 @@ def test_no_wheel_leaves_the_folder_of_a_bundle(tmp_path):
     some_bundle(tmp_path / 'b.tar', locks={'requirements': {
         'sha256': bundle_file.digest(LOCKS / 'requirements.lock'),
         'wheels': ['../a.whl']}})
-    with pytest.raises(bundle_file.BundleError, match='lacks ../a.whl'), \
+    with pytest.raises(bundle_file.BundleError, match='../a.whl is missing'), \
             bundle_file.unpacked(tmp_path / 'b.tar',
                                  LOCKS / 'requirements.lock', tmp_path):
         pytest.fail('taken')

@@ -72,7 +72,7 @@ def test_no_compiler(suite, tmp_path):
     done = suite.plumb('env', PATH=str(tools),
                        PLUMBLINE_PYTHON=str(work / 'venv/bin/python'),
                        OMPI_CC='gcc', MPICH_CC='gcc')
-    assert 'no C compiler' in complaint(done)
+    assert 'it calls the C compiler' in complaint(done)
 
 
 def test_no_network(suite, tmp_path):
@@ -92,7 +92,7 @@ def test_work_folder_that_cannot_be_written(suite):
 def test_work_folder_among_the_files_of_the_checkout(suite):
     for place in (ROOT, ROOT / 'perflogs' / 'work', ROOT / 'cli' / '..'):
         done = suite.plumb('env', PLUMBLINE_WORK=str(place))
-        assert 'lies in the checkout' in complaint(done)
+        assert 'is inside the checkout' in complaint(done)
     assert not (ROOT / 'setup.lock').exists()
 
 

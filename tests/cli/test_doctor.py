@@ -145,7 +145,7 @@ def test_every_family_without_a_case_has_a_reason(family):
 
 def test_the_reasons_why_a_family_has_no_case():
     assert ("add environs.embedded(NAME, 'taobench') or environs.of_stack("
-            "NAME, 'taobench') or one with a prefix"
+            "NAME, 'taobench') or an environment with the prefix"
             in doctor.why_none('taobench', SITE))
     bare = {**SITE, 'environments': []}
     assert 'add environs.of_mpi(NAME, LIBRARY) or environs.of_stack(' in (
@@ -153,7 +153,7 @@ def test_the_reasons_why_a_family_has_no_case():
     assert doctor.why_none('nccl', bare).count('environs.embedded') == 1
     idle = site(name='other')
     assert doctor.why_none('osu', idle).startswith(
-        'no partition names environment other: ')
+        'no partition has the environment other: ')
     assert 'environment gnu offers its programs, but on no partition' in (
         doctor.why_none('osu', SITE))
 
@@ -164,9 +164,9 @@ def test_the_parts_of_a_family_are_told_with_what_to_do():
     assert real == (
         'not here', 'real OMB and all collectives: set the prefix of an '
         'installation of the OSU micro-benchmarks in an environment (on the '
-        'site local: OMB_PREFIX); or name a stack that has '
+        'site local: OMB_PREFIX); or use a stack that has '
         'it: mpi-cuda, mpi-host, mpi-rocm')
-    assert ('load a module; or name a stack that has it: keyvalue'
+    assert ('load a module; or use a stack that has it: keyvalue'
             ) in bench[1] and 'memcached: install' in memcached[1]
     assert [*doctor.part_rows('osu', site(features=['osu_alltoall'])),
             *doctor.part_rows('taobench', SITE)] == [

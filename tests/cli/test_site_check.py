@@ -88,7 +88,8 @@ def test_a_change_of_the_cases_is_shown_until_it_is_accepted(site, suite):
         return suite.plumb('site', 'check', str(site), *more)
 
     done = check()
-    assert done.returncode == 1 and 'no snapshot is kept' in done.stdout
+    assert done.returncode == 1
+    assert 'cases.txt:1: the file does not exist' in done.stdout
     assert check('--update').returncode == 0
     kept = (site / 'cases.txt').read_text()
     assert re.search(
@@ -109,12 +110,12 @@ def test_a_change_of_the_cases_is_shown_until_it_is_accepted(site, suite):
 
 @pytest.mark.parametrize('files', [
     [('stacks.yaml', 'solve_limt: 3\n', 'stacks.yaml: solve_limt: expected'),
-     ('locks/mpi-host.lock', '{"roots": [', 'no lock of Spack'),
-     ('locks/mpi-hots.lock', '{}', "no stack 'mpi-hots'"),
+     ('locks/mpi-host.lock', '{"roots": [', 'is not a lock file of Spack'),
+     ('locks/mpi-hots.lock', '{}', "spack-envs/ has no stack 'mpi-hots'"),
      ('references/oso.yaml', '{}',
-      "no family 'oso' here; did you mean 'osu'"),
+      "this site has no family 'oso'; did you mean 'osu'"),
      ('references/osu.yaml', 'OsuPt2ptt: {}',
-      "no check 'OsuPt2ptt' here; did you mean 'OsuPt2pt'"),
+      "this site has no check 'OsuPt2ptt'; did you mean 'OsuPt2pt'"),
      ('topology.yaml', 'switches: {a: {switches: b}}', "has no switch 'b'"),
      ('hardware.yaml', 'nic: {X1: {rate: 1}}',
       'X1: missing or unknown keys: arch')],
@@ -126,7 +127,7 @@ def test_files_that_only_the_suite_reads(site, files):
         (site / file).parent.mkdir(exist_ok=True)
         (site / file).write_text(text)
     results = [line for line in sites.examine(site).findings
-             if 'no snapshot' not in line]
+             if 'cases.txt:1: the file does not exist' not in line]
     for file, _, words in files:
         assert sum(words in line for line in results) == 1, (file, results)
     assert len(results) == len(files), results
@@ -135,7 +136,7 @@ def test_files_that_only_the_suite_reads(site, files):
 def test_this_machine_has_no_snapshot(suite):
     done = suite.plumb('site', 'check', 'local')
     assert done.returncode == 0, done.stdout + done.stderr
-    assert 'snapshot    none kept' in done.stdout
+    assert 'snapshot    not used' in done.stdout
 
 
 def test_cases_that_agree_share_a_line():
@@ -154,7 +155,7 @@ def test_cases_that_agree_share_a_line():
 
 
 @pytest.mark.parametrize('args, words', [
-    ([], 'say --all'), (['local', '--all'], 'say --all'),
+    ([], 'or give --all'), (['local', '--all'], 'or give --all'),
     (['locl'], 'did you mean local'), (['/no/such/site'], 'unknown site')])
 def test_usage(suite, args, words):
     done = suite.plumb('site', 'check', *args)
@@ -172,13 +173,13 @@ def test_every_site_is_sound(suite):
 @pytest.mark.parametrize('old, new, words', [
     ('*node_features(2)', '"nodes_3"', "did you mean 'nodes_"),
     ("'mpi_library'", "'mpi_libary'", "did you mean 'mpi_library'"),
-    ("'scheduler'", "'schedular'", "required property, and there is "
+    ("'scheduler'", "'schedular'", "required property; is "
      "'schedular'"),
     ("'num_cpus': 64", "'num_cpus': 'many'", "'many' is not of type"),
     ("'slurm'", "'slrum'", 'slrum'),
     ("'environs': ['gnu']", "'environs': ['gun']", 'gun'),
     ('site_configuration = {', 'site_configuration = {{', 'system.py:'),
-    ("'osu_latency'", "'osu_latencies'", 'no case can run'),
+    ("'osu_latency'", "'osu_latencies'", 'no test case can run'),
     ("'processor': {'num_cpus': 64, 'num_cpus_per_core': 1},", '',
      "partition cluster:cluster-a has no 'processor' with num_cpus and "
      'num_cpus_per_core: write'),
@@ -192,7 +193,8 @@ def test_every_site_is_sound(suite):
      "'launcher_oversubscribe': ['--overcommit', '--cpu-bind=none'],"),
     ("'srun'", "'mpirun'", ''),
     ("['--exclusive']", '[]', "system.py: partition cluster:cluster-a: access "
-     'has no --exclusive: two cases could be timed on one node; add '),
+     'has no --exclusive, so two test cases could disturb each other on '
+     'one node; add '),
     ("'launcher_pin'", "'nightly_budget': '9', 'launcher_pin'",
      "system.py: partition cluster:cluster-a: nightly_budget is '9'; write a "
      'number of node-hours above 0'),
@@ -212,7 +214,7 @@ def test_a_fault_of_the_site_is_one_line(site, old, new, words):
     change(site, old, new)
     change(site, '# more', MT * ("'mt'" in new) + STORES * ("'stores'" in new))
     lines = [ln for ln in sites.examine(site).findings
-             if 'no snapshot' not in ln]
+             if 'cases.txt:1: the file does not exist' not in ln]
     assert (words in lines[0]) if words else not lines
     assert len(lines) <= 1
 
@@ -221,18 +223,19 @@ def test_faults_that_hide_none_are_a_line_each(site):
     changes = [
         ("5',\n                   'programs'",
          "5', 'stack': 'mpi-hots', 'programs'",
-         "system.py:18: environment gnu: no stack 'mpi-hots'"),
+         "system.py:18: environment gnu: spack-envs/ has no "
+         "stack 'mpi-hots'"),
         ("['--exclusive']", "['--exclusive', '--partitoin=x']",
          "system.py: partition cluster:cluster-a: access: '--partitoin=x': "
          'sbatch has no --partitoin, did you mean --partition?'),
         ("'num_cpus': 64", "'num_cpus': 64, 'num_sockets': 2, "
          "'num_cpus_per_socket': 16",
-         'processor: num_cpus is 64, and num_sockets x num_cpus_per_socket '
+         'processor: num_cpus is 64, but num_sockets x num_cpus_per_socket '
          'is 2 x 16 = 32')]
     for old, new, _ in changes:
         change(site, old, new)
     lines = [ln for ln in sites.examine(site).findings
-             if 'no snapshot' not in ln]
+             if 'cases.txt:1: the file does not exist' not in ln]
     for *_, words in changes:
         assert sum(words in line for line in lines) == 1, lines
     assert len(lines) == len(changes), lines
@@ -242,8 +245,8 @@ def test_an_environment_that_no_partition_names(site):
     change(site, '# more', MT)
     line = next(n for n, text in enumerate(
         (site / 'system.py').read_text().splitlines(), 1) if "'mt'" in text)
-    assert (f'{site}/system.py:{line}: environment mt is named by no '
-            "partition: add it to a partition's environs, or remove it"
+    assert (f'{site}/system.py:{line}: no partition uses '
+            "environment mt; add it to a partition's environs, or remove it"
             ) in findings(site)
 
 
@@ -277,20 +280,23 @@ def test_every_case_needs_a_reference_where_they_are_complete(site):
     both = ['intra_node', 'inter_node']
     change(site, "'mpi_library': 'openmpi 5',", '')
     verdict = sites.examine(site)
-    assert 'references  osu: 0 of 2 cases judged, bring-up' in verdict.facts
+    assert ('references  osu: 0 of 2 test cases with a tolerance, bring-up'
+            in verdict.facts)
     references(site, both[:1], 'latency@8B')
     verdict = sites.examine(site)
-    assert 'references  osu: 1 of 2 cases judged, bring-up' in verdict.facts
+    assert ('references  osu: 1 of 2 test cases with a tolerance, bring-up'
+            in verdict.facts)
     assert not [f for f in verdict.findings if 'reference' in f]
     references(site, both[:1], 'latency@8B', complete=True)
     result = findings(site)
     assert 'osu.yaml:1: no reference yet for OsuPt2pt' in result
-    assert 'the file says `complete: true`' in result
-    assert "no check 'complete'" not in result
+    assert 'but the file has `complete: true`' in result
+    assert "has no check 'complete'" not in result
     references(site, both, 'latency@8B', complete=True)
     verdict = sites.examine(site)
     # The ratio of a curve asks for one of its own where it has points.
-    assert 'references  osu: 2 of 2 cases judged, complete' in verdict.facts
+    assert ('references  osu: 2 of 2 test cases with a tolerance, complete'
+            in verdict.facts)
     assert not [f for f in verdict.findings if 'reference' in f]
     # With a reference, and nothing that judges.
     path = site / 'references' / 'osu.yaml'
@@ -300,8 +306,8 @@ def test_every_case_needs_a_reference_where_they_are_complete(site):
                               '$no_reference': {'latency@8B': 7}}
     path.write_text(yaml.safe_dump(data))
     verdict = sites.examine(site)
-    assert ('references  osu: 1 of 2 cases judged, 1 with a reference that '
-            'cannot judge yet, complete') in verdict.facts
+    assert ('references  osu: 1 of 2 test cases with a tolerance, 1 with a '
+            'reference without tolerance, complete') in verdict.facts
     assert not [f for f in verdict.findings if 'reference' in f]
     references(site, both, 'latncy@8B')
     assert "'latency'" in findings(site)
@@ -340,7 +346,7 @@ def test_a_good_file_is_good(tmp_path, names):
     ('compilers:\n- compiler: {spec: gcc@9}\n', 1, 'Spack ignores this sec'),
     ('packages: [\n', 2, 'not YAML'),
     ('packages:\n\tgcc: {}\n', 2, 'not YAML'),
-    ('packages: {}\npackages: {}\n', 2, 'stands here a second time'),
+    ('packages: {}\npackages: {}\n', 2, 'occurs twice here'),
 ])
 def test_each_fault_names_its_line(tmp_path, names, text, line, words):
     (tmp_path / 'packages.yaml').write_text(PACKAGES)
@@ -368,7 +374,8 @@ def test_old_compilers_file(tmp_path, names):
 
 def test_without_spack_it_says_so(tmp_path):
     (tmp_path / 'packages.yaml').write_text(PACKAGES)
-    assert 'schema skipped: no Spack' in spack_yaml.findings(tmp_path)[1]
+    assert ('schema not checked: Spack is not available' in
+            spack_yaml.findings(tmp_path)[1])
 
 
 #: The names that spack_schema.py takes from Spack, with small schemas.
@@ -447,7 +454,7 @@ def test_a_broken_spack_is_skipped_and_named(tmp_path, monkeypatch):
     monkeypatch.setenv('SPACK_ROOT', str(tmp_path))
     (tmp_path / 'packages.yaml').write_text(PACKAGES)
     note = spack_yaml.findings(tmp_path)[1]
-    assert note.startswith('schema skipped: ') and str(tmp_path) in note
+    assert note.startswith('schema not checked: ') and str(tmp_path) in note
 
 
 def test_stacks_are_loaded_with_one_variable(tmp_path, monkeypatch):
@@ -463,15 +470,16 @@ def test_stacks_are_loaded_with_one_variable(tmp_path, monkeypatch):
     (fault,), note = spack_yaml.loaded(tmp_path, ['nccl', 'mpi', 'nccl'])
     assert note == '1 of 2 load with Spack'
     assert fault == (
-        f'{spack_yaml.ENVS}/mpi/spack.yaml:1: Spack does not load it with '
-        f'PLUMBLINE_SITE={tmp_path}: ==> Error: no file')
+        f'{spack_yaml.ENVS}/mpi/spack.yaml:1: Spack cannot load this file '
+        f'with PLUMBLINE_SITE={tmp_path}: ==> Error: no file')
     monkeypatch.delenv('SPACK_ROOT')
     monkeypatch.setenv('PATH', '/no/such')
-    assert spack_yaml.loaded(tmp_path, ['mpi'])[1].startswith('not loaded: no')
+    assert spack_yaml.loaded(tmp_path, ['mpi'])[1].startswith(
+        'not loaded, because Spack is not available')
 
 
 def test_reframes_own_variables_do_not_leak_in(site, monkeypatch):
     monkeypatch.setenv('RFM_CHECK_SEARCH_PATH', os.devnull)
     monkeypatch.setenv('RFM_REFERENCE_PREFIX', '/no/such')
     monkeypatch.setenv('RFM_SYSTEM', 'elsewhere')
-    assert 'no snapshot is kept' in findings(site)
+    assert 'cases.txt:1: the file does not exist' in findings(site)

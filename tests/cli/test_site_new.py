@@ -229,38 +229,40 @@ def test_a_terminal_is_asked(tmp_path, monkeypatch, word):
 
 @pytest.mark.parametrize('name', ['Quarry', 'a_b', '3d', '-x', 'a/b', ''])
 def test_bad_names(name):
-    with pytest.raises(SetupError, match='is not a name for a site'):
+    with pytest.raises(SetupError, match='is not a valid name for a site'):
         new.new(options(name))
 
 
 @pytest.mark.parametrize('name', ['osu', 'host', 'cuda'])
 def test_a_name_that_checks_use(name):
-    with pytest.raises(SetupError, match='word that the checks use'):
+    with pytest.raises(SetupError, match='occurs as a word in the checks'):
         new.new(options(name))
 
 
 def test_an_existing_folder_is_left_alone(tmp_path):
     (tmp_path / 'mine.txt').write_text('own')
-    with pytest.raises(SetupError, match='exists, and nothing is ever'):
+    with pytest.raises(SetupError, match='exists, and plumb does not overw'):
         new.new(options('quarry', path=tmp_path))
     assert [p.name for p in tmp_path.iterdir()] == ['mine.txt']
-    with pytest.raises(SetupError, match='exists, and nothing is ever'):
+    with pytest.raises(SetupError, match='exists, and plumb does not overw'):
         new.new(options('local'))
 
 
 @pytest.mark.parametrize('more, words', [
     ({'partition': ['gpuu']}, 'unknown partition .gpuu.; did you mean .gpu.'),
     ({'stack': ['mpi-hots']}, 'unknown stack'),
-    ({'modules': ['gcc/13.2.0']}, 'none of these modules is a known MPI'),
-    ({'modules': ['openmpi/5', 'openmpi/5']}, 'same modules are given twice'),
+    ({'modules': ['gcc/13.2.0']},
+     'none of these modules provides a known MPI'),
+    ({'modules': ['openmpi/5', 'openmpi/5']},
+     'two of the options have the same modules; remove one'),
     ({'modules': ['openmpi/5', 'mpich/4'], 'launcher': 'mpirun'},
-     'mpich and openmpi have an mpirun each.*--launcher srun'),
+     'mpich and openmpi have different mpirun commands.*--launcher srun'),
     ({'access': ['gpuu:--qos=x']}, 'unknown partition .gpuu.*mean .gpu.'),
-    ({'access': ['debug:--qos=x']}, 'partition debug is left out; '
+    ({'access': ['debug:--qos=x']}, 'partition debug is not selected; '
      'add --partition debug'),
     ({'access': ['gpu:qos']}, 'expected an option of sbatch'),
     ({'access': ['qos=x']}, 'expected an option of sbatch'),
-    ({'recorded': Path('/no/such')}, 'no such folder'),
+    ({'recorded': Path('/no/such')}, 'the folder does not exist'),
 ])
 def test_wrong_options(tmp_path, monkeypatch, more, words):
     monkeypatch.setattr(detect, 'mpi_of_path', lambda *_: None)
@@ -403,7 +405,7 @@ def test_commands_that_say_nothing(monkeypatch):
         'bad': [sys.executable, '-c', 'raise SystemExit("broken link")']})
     machine = detect.Machine()
     assert [machine.output(name) for name in detect.COMMANDS] == ['', '', '']
-    assert machine.silent == {'slow': 'no answer in 1 s', 'gone':
+    assert machine.silent == {'slow': 'no output within 1 s', 'gone':
                               'not found', 'bad': 'broken link'}
 
 
@@ -567,15 +569,17 @@ def test_lists_of_hosts(text, names):
      '2: switches: a: expected {nodes: LIST} or'),
     ('switches:\n  a: {nods: n1}',
      "2: switches: a: unknown key 'nods'; did you mean 'nodes'"),
-    ('switches: {a: {nodes: n1}, a: {nodes: n2}}', "1: 'a' stands here a "
-     'second time'),
+    ('switches: {a: {nodes: n1}, a: {nodes: n2}}', "1: 'a' occurs twice "
+     'here'),
     ('switches:\n  a: {nodes: "n[1-x]"}',
      "2: switches: a: nodes: 'n[1-x]' is not a list of hosts, such as"),
     ('switches:\n  a: {nodes: n1}\n  b: {nodes: n1}',
-     '3: switches: b: node n1 is plugged into a, too'),
+     '3: switches: b: node n1 is also plugged into a; remove '
+     'one of them'),
     ('switches: {a: {switches: b}}', "1: switches: a: the file has no switch "
      "'b'"),
-    ('switches: {a: {switches: b}, b: {switches: a}}', 'is above itself'),
+    ('switches: {a: {switches: b}, b: {switches: a}}', 'is above itself; '
+     'remove this loop'),
 ])
 def test_what_is_no_tree_of_switches(tmp_path, text, words):
     path = tmp_path / 'topology.yaml'

@@ -105,12 +105,12 @@ def test_a_good_file_is_read_whole(tmp_path):
     ('why: no', "when: '(', why: no", "14: limits: when: '(' is not a regular "
      'expression: '),
     ('kind: curve', 'knd: curve', '16: plots: kind is missing'),
-    ('stream: parser}', 'stream: parse}', 'parsers: stream: there is no '
-     'parse.py in '),
-    ('bands: {rate', 'bands: {rat', "20: bands: rat: it is not a metric of "
+    ('stream: parser}', 'stream: parse}', 'parsers: stream: parse.py does '
+     'not exist in '),
+    ('bands: {rate', 'bands: {rat', "20: bands: rat: this is not a metric of "
      "series; did you mean 'rate'?"),
     ('[1, 2]', '[2, 1]', '20: bands: rate: expected [min, max], got [2, 1]'),
-    ('sources:', 'title: x\nsources:', "4: 'title' stands here a second "),
+    ('sources:', 'title: x\nsources:', "4: 'title' occurs twice here "),
     ('title:', '- title:', 'not YAML'),
     (GOOD, '', '1: expected the keys of a family; the first line is title: '),
     (GOOD, 'judged: []\n', "headline is missing; write 'headline: [NAME]'"),
@@ -151,8 +151,9 @@ def test_two_families_do_not_give_one_name_two_meanings(tmp_path, key, name,
            'features': '{means: another}', 'parsers': 'parser'}[key]
     made(tmp_path, f'{text}{key}:\n  {name}: {row}\n', 'zoo')
     with pytest.raises(families.FamilyError, match=(
-            rf'zoo/family\.yaml:6: {key}: {name}: .*stream/family\.yaml has '
-            f'this name, too; one name has one meaning: {advice}')):
+            rf'zoo/family\.yaml:6: {key}: {name}: .*stream/family\.yaml '
+            'already has this name, and a name has only one meaning; '
+            f'{advice}')):
         families.load(tmp_path, families.shared_metrics())
 
 

@@ -138,7 +138,8 @@ def test_a_file_that_tells_nothing_is_refused(tmp_path, monkeypatch, text):
     if text is not None:
         (tmp_path / 'known').write_text(text)
     monkeypatch.setenv(rules.KNOWN, str(tmp_path / 'known'))
-    with pytest.raises(ValueError, match='not what is known of cases .*unset'):
+    with pytest.raises(ValueError, match=(
+            'is not a file with the times of test cases .*unset')):
         rules.Known.from_environment()
 
 
@@ -461,12 +462,13 @@ def faults(*parts: dict) -> list[str]:
 
 @pytest.mark.parametrize('change, words', [
     ({'scheduler': 'local', 'max_jobs': 1}, ''),
-    ({'scheduler': 'local'}, "s:p: max_jobs is 8, ReFrame's default: cases "
-     'would be timed beside each other on this machine'),
-    ({'scheduler': 'local', 'max_jobs': 2}, 'max_jobs is 2: '),
+    ({'scheduler': 'local'}, "s:p: max_jobs is 8, ReFrame's default, so "
+     'test cases would disturb each other on this machine'),
+    ({'scheduler': 'local', 'max_jobs': 2}, 'max_jobs is 2, so '),
     ({'access': ['--exclusive']}, ''),
     ({'scheduler': 'squeue', 'access': ['-p x']}, 's:p: access has no '
-     "--exclusive: two cases could be timed on one node; add '--exclusive'"),
+     "--exclusive, so two test cases could disturb each other on one node; "
+     "add '--exclusive'"),
     ({'access': ['--exclusive=user']}, 'access has no --exclusive'),
     ({'access': ['--exclude=n1']}, 'access has no --exclusive'),
     ({'extras': {'others_cpu_limit': 1e6}}, ''),
@@ -482,7 +484,8 @@ def test_two_partitions_are_not_one_machine():
     one = {'scheduler': 'local', 'max_jobs': 1}
     result, = faults({**one, 'name': 'a'}, {**one, 'name': 'b'})
     assert (
-        'partitions a and b have the scheduler local: they are one' in result
+        'partitions a and b have the scheduler local. They are the same '
+        'machine' in result
     )
 
 

@@ -74,7 +74,8 @@ def test_a_reframe_without_the_runner_is_refused():
         cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1
     assert re.fullmatch(
-        r'plumb: ReFrame \S+ has no reframe.frontend.cli.Runner any more: '
+        r'plumb: ReFrame \S+ has no reframe.frontend.cli.Runner for '
+        r'the suite to replace; '
         'use an older ReFrame, or a newer Plumbline\n', done.stderr)
 
 

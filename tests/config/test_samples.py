@@ -58,7 +58,8 @@ def test_a_file_is_bounded(tmp_path, monkeypatch, ranks, iterations, maximum,
 
 def test_more_ranks_than_rows_are_refused(monkeypatch):
     monkeypatch.setattr(samples, 'MAXIMUM', 3)
-    with pytest.raises(ValueError, match='4 ranks and calls, the most is 3'):
+    with pytest.raises(ValueError,
+                       match='4 pairs of rank and call, but at most 3'):
         samples.text(Sample(rank, 'call', 0, 1.0) for rank in range(4))
 
 
@@ -70,7 +71,7 @@ def test_more_ranks_than_rows_are_refused(monkeypatch):
 def test_what_nobody_could_read_is_not_written(bad):
     with pytest.raises(ValueError):
         samples.text([bad])
-    with pytest.raises(ValueError, match='there already'):
+    with pytest.raises(ValueError, match='already has this'):
         samples.text([Sample(0, 'a', 0, 1.0)] * 2)
 
 

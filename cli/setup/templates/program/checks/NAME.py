@@ -1,4 +1,4 @@
-"""NAME: what one core reads and writes in memory."""
+"""NAME: the memory bandwidth of one core."""
 from __future__ import annotations
 
 import reframe as rfm
@@ -11,7 +11,7 @@ from ..core.program import (
 
 
 class NamePrograms(EmbeddedPrograms):
-    """src/*.c, compiled where it runs."""
+    """The programs of src/*.c, compiled on the machine that runs them."""
 
     family = 'NAME'
 

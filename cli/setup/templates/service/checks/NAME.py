@@ -1,4 +1,4 @@
-"""NAME: how often a server answers a client in its job."""
+"""NAME: the requests per second of one client to a server in its job."""
 from __future__ import annotations
 
 import reframe as rfm
@@ -19,21 +19,21 @@ from .parser import parse
 
 
 class NamePrograms(EmbeddedPrograms):
-    """src/*.c, compiled where it runs: server and client."""
+    """Server and client of src/*.c, compiled on the machine that runs them."""
 
     family = 'NAME'
 
 
 @rfm.simple_test
 class Name(ServiceBenchmark):
-    """Round trips of one client to a server that lives as long as the job."""
+    """Round trips of one client to a server that runs as long as the job."""
 
     family = program = 'NAME'
     programs = fixture(NamePrograms, scope='environment')
     valid_systems = ['+nodes_1']
     valid_prog_environs = ['+mpi']
 
-    #: How long the client asks. Unit: s.
+    #: How long the client sends requests. Unit: s.
     seconds = parameter([2])
 
     @run_after('init')

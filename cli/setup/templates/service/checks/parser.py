@@ -11,10 +11,10 @@ OUTPUT = re.compile(r'# NAME (\d+\.\d+)\nanswers (\d+\.\d) 1/s\n')
 def parse(text: str) -> tuple[Record, ...]:
     """The value of one client.
 
-    :raises ParseError: it is not the whole output of NAME.
+    :raises ParseError: the text is not the whole output of NAME
     """
     match = OUTPUT.fullmatch(text)
     if not match:
-        raise ParseError(1, text[:60], 'not the output of NAME')
+        raise ParseError(1, text[:60], 'this is not the output of NAME')
     return (Record('NAME', match[1], None, 'NAME_rate',
                    float(match[2]), '1/s', 2),)

@@ -1,4 +1,4 @@
-"""NAME: its parser, on real output and on damaged copies."""
+"""Tests of the parser of NAME, on real output and on damaged copies."""
 from __future__ import annotations
 
 from pathlib import Path

@@ -47,12 +47,12 @@ def option_parser(description: str | None) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
-def exit_with(main: Callable[[], bool]) -> None:
+def run_main_and_exit(main: Callable[[], bool]) -> None:
     """Calls `main` and ends the script with the exit code.
 
     :arg main: returns whether all goals are met
     """
-    end_in_order()
+    exit_cleanly_on_signals()
     try:
         good = main()
     except (Missing, OSError) as err:
@@ -63,7 +63,7 @@ def exit_with(main: Callable[[], bool]) -> None:
 
 # Rounds --------------------------------------------------------------------
 
-def alternate(rounds: int, names: Iterable[str], measure: Callable[[str], T]
+def measure_alternately(rounds: int, names: Iterable[str], measure: Callable[[str], T]
               ) -> dict[str, list[T]]:
     """Measures each name once per round, each time another name first.
 
@@ -78,13 +78,13 @@ def alternate(rounds: int, names: Iterable[str], measure: Callable[[str], T]
     return samples
 
 
-def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """The median over the rounds of ours / theirs."""
     return statistics.median(
         one / other for one, other in zip(ours, theirs, strict=True))
 
 
-def medians(samples: Sequence[Any]) -> Any:
+def median_of_fields(samples: Sequence[Any]) -> Any:
     """The median of each field of named tuples of one type."""
     return type(samples[0])(*map(statistics.median, zip(*samples,
                                                         strict=True)))
@@ -92,13 +92,13 @@ def medians(samples: Sequence[Any]) -> Any:
 
 # Markdown --------------------------------------------------------------------
 
-def head(*titles: object) -> None:
+def print_table_head(*titles: object) -> None:
     """Prints the head of a table."""
-    row(*titles)
+    print_table_row(*titles)
     print('|---' * len(titles) + '|', flush=True)
 
 
-def row(*cells: object) -> None:
+def print_table_row(*cells: object) -> None:
     """Prints a row of a table."""
     print('| ' + ' | '.join(str(cell).replace('|', r'\|') for cell in cells)
           + ' |', flush=True)
@@ -106,7 +106,7 @@ def row(*cells: object) -> None:
 
 # Processes -------------------------------------------------------------------
 
-def end_with_bench() -> None:
+def set_parent_death_signal() -> None:
     """Has the kernel kill a program when its bench script has ended, also by
     SIGKILL.
 
@@ -117,7 +117,7 @@ def end_with_bench() -> None:
         os._exit(1)
 
 
-def end_in_order() -> None:
+def exit_cleanly_on_signals() -> None:
     """Has signals that end a script leave its `with` and `finally` blocks."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
@@ -147,9 +147,9 @@ def run(command: Iterable[object], what: str, cpu: int | None = None,
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begin = time.monotonic()
     with subprocess.Popen(
-            pinned(cpu, command), text=True, stdout=subprocess.PIPE,
+            pinned_command(cpu, command), text=True, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, env=None if env is None else dict(env),
-            preexec_fn=end_with_bench) as process:
+            preexec_fn=set_parent_death_signal) as process:
         try:
             out, err = process.communicate(timeout=limit)
         except BaseException as problem:
@@ -166,7 +166,7 @@ def run(command: Iterable[object], what: str, cpu: int | None = None,
                 - before.ru_utime - before.ru_stime, wall)
 
 
-def environment(*options: str, **variables: str) -> dict[str, str]:
+def plumb_environment(*options: str, **variables: str) -> dict[str, str]:
     """The environment that `plumb env` with these options exports."""
     env = {**os.environ, **variables}
     exports = run([ROOT / 'plumb', 'env', *options], 'plumb env', env=env)
@@ -175,13 +175,13 @@ def environment(*options: str, **variables: str) -> dict[str, str]:
     return dict(x.split('=', 1) for x in shell.out.split('\0') if x)
 
 
-def pinned(cpu: int | None, command: Iterable[object]) -> list[str]:
+def pinned_command(cpu: int | None, command: Iterable[object]) -> list[str]:
     """A command line that is pinned to a CPU."""
     before = [] if cpu is None else ['taskset', '-c', str(cpu)]
     return [*before, *map(str, command)]
 
 
-def cpu_of(pid: int) -> float:
+def process_cpu_seconds(pid: int) -> float:
     """CPU time of all threads of a process. Unit: s."""
     return sum(int(path.read_text().split()[0]) for path in
                Path(f'/proc/{pid}/task').glob('*/schedstat')) / 1e9
@@ -192,7 +192,7 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
-def accepts(place: int | Path) -> bool:
+def accepts_connections(place: int | Path) -> bool:
     """Whether a server accepts connections on a port or a Unix socket."""
     unix = isinstance(place, Path)
     with socket.socket(socket.AF_UNIX if unix else socket.AF_INET) as client:
@@ -201,17 +201,17 @@ def accepts(place: int | Path) -> bool:
 
 
 @contextlib.contextmanager
-def served(command: Iterable[object], place: int | Path, cpu: int
+def running_server(command: Iterable[object], place: int | Path, cpu: int
            ) -> Iterator[int]:
     """A server that is pinned to a CPU and accepts connections; its pid.
 
     :arg place: port on the loopback, or Unix socket, that it listens on
     """
-    with subprocess.Popen(pinned(cpu, command), stdout=subprocess.DEVNULL,
-                          preexec_fn=end_with_bench) as process:
+    with subprocess.Popen(pinned_command(cpu, command), stdout=subprocess.DEVNULL,
+                          preexec_fn=set_parent_death_signal) as process:
         try:
             for _ in range(100):
-                if process.poll() is not None or accepts(place):
+                if process.poll() is not None or accepts_connections(place):
                     break
                 time.sleep(0.05)
             else:

@@ -12,7 +12,7 @@ second one has the share of steps that is found in time and, of those found,
 the share that begins within a session of the truth.
 
 `alone` judges each series by itself. `together` judges 25 of a system, whose
-noise differs by a factor of four, as `plumb verdict` does. `fixed` is a
+noise differs by a factor of four, as `plumb verdict` does. `exceeds_fixed_threshold` is a
 threshold of 5 % around the median of the warm-up, as in a reference of
 ReFrame. otava and ruptures are used with their defaults if they are installed,
 on fewer histories and on the last session alone: an alarm is a change point to
@@ -23,7 +23,7 @@ from __future__ import annotations
 import importlib.util
 
 import numpy as np
-from common import exit_with, option_parser
+from common import option_parser, run_main_and_exit
 
 from postprocess.regressions import detect
 
@@ -32,7 +32,7 @@ REFERENCE = 0.05
 BATCH = 5000
 
 
-def ar(rng, shape, phi):
+def autoregressive_noise(rng, shape, phi):
     steps = rng.standard_normal(shape)
     series_ = steps.copy()
     for t in range(1, shape[1]):
@@ -41,30 +41,30 @@ def ar(rng, shape, phi):
     return series_
 
 
-def outliers(rng, x):
+def add_outliers(rng, x):
     return x + (rng.random(x.shape) < 0.02) * rng.uniform(5, 30, x.shape)
 
 
-def missing(rng, x):
+def drop_random_sessions(rng, x):
     """A third of the sessions did not run: what is left moves together."""
     keep = np.argsort(rng.random(x.shape[1]))[:2 * x.shape[1] // 3]
     return x[:, np.sort(keep)]
 
 
-def classes(rng, x):
+def add_speed_classes(rng, x):
     """Two speeds, 40 % apart, that no speed probe reports."""
     return x + 40 * (rng.random(x.shape) < 0.3)
 
 
 KINDS = {
-    'white': lambda rng, s: ar(rng, s, 0.0),
-    'AR(1) 0.5': lambda rng, s: ar(rng, s, 0.5),
-    'white, 2 % outliers': lambda rng, s: outliers(rng, ar(rng, s, 0.0)),
-    'AR(1) 0.5, 2 % outliers': lambda rng, s: outliers(rng, ar(rng, s, 0.5)),
-    'white, sessions missing': lambda rng, s: missing(rng, ar(
+    'white': lambda rng, s: autoregressive_noise(rng, s, 0.0),
+    'AR(1) 0.5': lambda rng, s: autoregressive_noise(rng, s, 0.5),
+    'white, 2 % outliers': lambda rng, s: add_outliers(rng, autoregressive_noise(rng, s, 0.0)),
+    'AR(1) 0.5, 2 % outliers': lambda rng, s: add_outliers(rng, autoregressive_noise(rng, s, 0.5)),
+    'white, sessions missing': lambda rng, s: drop_random_sessions(rng, autoregressive_noise(
         rng, (s[0], s[1] * 3 // 2), 0.0)),
     'heavy tails (t, 3)': lambda rng, s: rng.standard_t(3, s),
-    'two speeds, no speed class': lambda rng, s: classes(rng, ar(rng, s, 0)),
+    'two speeds, no speed class': lambda rng, s: add_speed_classes(rng, autoregressive_noise(rng, s, 0)),
 }
 #: (name, step, sessions to find it in, sessions before it).
 STEPS = (('5 % in 3 sessions', 0.05, 3, 30),
@@ -74,11 +74,11 @@ STEPS = (('5 % in 3 sessions', 0.05, 3, 30),
          ('drift, 5 % in 25 sessions', np.arange(1, 28) * 0.002, 25, 60))
 
 
-def histories(rng, kind, shape, width):
+def simulated_histories(rng, kind, shape, width):
     return np.log1p(np.maximum(width * 0.01 * KINDS[kind](rng, shape), -0.9))
 
 
-def widths(rng, series, together):
+def noise_percent_of_series(rng, series, together):
     """Noise of each series in percent."""
     if not together:
         return np.ones((series, 1))
@@ -87,27 +87,27 @@ def widths(rng, series, together):
     return factors
 
 
-def pools(series, together):
+def pool_numbers(series, together):
     return np.arange(series) // TOGETHER if together else None
 
 
-def ours(x, together):
-    return detect.walk(x, pool=pools(len(x), together))
+def detect_regressions(x, together):
+    return detect.detect_level_changes(x, pool=pool_numbers(len(x), together))
 
 
-def fixed(x):
+def exceeds_fixed_threshold(x):
     """Worse than the median of the warm-up by more than a tolerance."""
     return x > np.median(x[:, :WARM], 1)[:, None] + np.log1p(REFERENCE)
 
 
-def otava(x):
+def otava_change_points(x):
     from otava.analysis import compute_change_points
     points, _ = compute_change_points(list(map(float, np.exp(x))))
     return [p.index for p in points
             if p.stats.mean_2 > p.stats.mean_1]
 
 
-def ruptures(x):
+def ruptures_change_points(x):
     import ruptures as rpt
     sigma = np.median(np.abs(np.diff(x))) * 1.4826 / np.sqrt(2)
     ends = rpt.KernelCPD(kernel='linear', min_size=5).fit(x).predict(
@@ -118,16 +118,16 @@ def ruptures(x):
             > x[edges[n - 1]:edges[n]].mean()]
 
 
-OTHERS = {'otava': otava, 'ruptures': ruptures}
+OTHERS = {'otava': otava_change_points, 'ruptures': ruptures_change_points}
 
 
-def false_alarms(rng, kind, together, series):
+def false_alarm_rates(rng, kind, together, series):
     begins = alarms = sessions = 0
     for _ in range(0, series, BATCH):
         size = min(series, BATCH)
-        x = histories(rng, kind, (size, WARM + AFTER),
-                      widths(rng, size, together))
-        worse = ours(x, together).states == detect.WORSE
+        x = simulated_histories(rng, kind, (size, WARM + AFTER),
+                      noise_percent_of_series(rng, size, together))
+        worse = detect_regressions(x, together).states == detect.WORSE
         begins += int((worse[:, WARM:] & ~worse[:, WARM - 1:-1]).sum())
         alarms += int(worse[:, WARM:].sum())
         sessions += worse[:, WARM:].size
@@ -135,20 +135,20 @@ def false_alarms(rng, kind, together, series):
             'alarms': 1e4 * alarms / sessions, 'sessions': sessions}
 
 
-def risen(step, sessions):
+def log_increase(step, sessions):
     """What a step, or a drift, adds to the log of each session."""
     return np.log1p(
         step[:sessions] if np.ndim(step) else np.full(sessions, step)
     )
 
 
-def power(rng, step, within, before, together, series):
-    x = histories(rng, 'white', (series, before + within + 2),
-                  widths(rng, series, together))
+def detection_power(rng, step, within, before, together, series):
+    x = simulated_histories(rng, 'white', (series, before + within + 2),
+                  noise_percent_of_series(rng, series, together))
     affected = np.zeros(series, bool)
     affected[::TOGETHER if together else 1] = True
-    x[affected, before:] += risen(step, within + 2)
-    walk = ours(x, together)
+    x[affected, before:] += log_increase(step, within + 2)
+    walk = detect_regressions(x, together)
     worse = walk.states == detect.WORSE
     fair = affected & ~worse[:, :before].any(1)
     detected = worse[:, before:before + within].any(1)
@@ -157,7 +157,7 @@ def power(rng, step, within, before, together, series):
         (abs(walk.start[late] - before) <= 1).mean())}
 
 
-def same_session(rng, share, series, reruns=5):
+def same_session_detection_power(rng, share, series, reruns=5):
     """5 % with reruns in the same session; share: the part of the variance
     that all runs of a session have in common."""
     shape = series, WARM + 31
@@ -169,7 +169,7 @@ def same_session(rng, share, series, reruns=5):
     for name, step in (('power', 0.05), ('false', 0.0)):
         x = np.log1p(0.01 * noise)
         x[:, -1] += np.log1p(step)
-        first = detect.walk(x, pool=pools(series, True))
+        first = detect.detect_level_changes(x, pool=pool_numbers(series, True))
         runs = np.ones(shape, int)
         within = np.full(shape, np.nan)
         suspects = first.suspect
@@ -178,24 +178,24 @@ def same_session(rng, share, series, reruns=5):
         x[suspects, -1] = np.median(every[suspects], 1)
         runs[suspects, -1] = 1 + reruns
         within[suspects, -1] = every[suspects].std(1, ddof=1)
-        last = detect.walk(x, pool=pools(series, True), runs=runs,
+        last = detect.detect_level_changes(x, pool=pool_numbers(series, True), runs=runs,
                            within=within).states
         hit = (last[:, -1] == detect.WORSE) & (last[:, -2] == 0)
         counts[name] = float(hit[last[:, -2] == 0].mean())
     return {'power': counts['power'], 'begins': 1e4 * counts['false']}
 
 
-def of_25(rng, rounds):
+def group_detection_power(rng, rounds):
     """1 % on each of 25 independent metrics, judged as a group."""
     hits = false = 0
     for _ in range(rounds):
-        x = histories(rng, 'white', (TOGETHER, 60 + 3), 1.0)
+        x = simulated_histories(rng, 'white', (TOGETHER, 60 + 3), 1.0)
         for step in (0.0, 0.01):
             y = x.copy()
             y[:, 60:] += np.log1p(step)
-            walk = detect.walk(y, pool=np.zeros(TOGETHER, int))
+            walk = detect.detect_level_changes(y, pool=np.zeros(TOGETHER, int))
             mean = np.clip(walk.z, -detect.CLIP, detect.CLIP).mean(0)
-            worse = (detect.walk(mean[None], floor=0.02,
+            worse = (detect.detect_level_changes(mean[None], floor=0.02,
                                  caution=-detect.ALONE).states[
                 0, 60:] == detect.WORSE).any()
             hits += bool(worse and step)
@@ -203,16 +203,16 @@ def of_25(rng, rounds):
     return {'power': hits / rounds, 'false': false / rounds}
 
 
-def others(rng, name, tool, series):
+def alarm_shares_of_tool(rng, name, tool, series):
     """A tool as it comes, on few histories."""
     counts = {}
     for kind in ('white', 'AR(1) 0.5', 'white, 2 % outliers'):
-        x = histories(rng, kind, (series, 66), 1.0)
+        x = simulated_histories(rng, kind, (series, 66), 1.0)
         hits = sum(any(at >= 59 for at in tool(row)) for row in x)
         counts[kind] = hits / series
     for step_name, step, within, before in STEPS[2:]:
-        x = histories(rng, 'white', (series, before + within), 1.0)
-        x[:, before:] += risen(step, within)
+        x = simulated_histories(rng, 'white', (series, before + within), 1.0)
+        x[:, before:] += log_increase(step, within)
         counts[step_name] = sum(
             any(at >= before - 2 for at in tool(row)) for row in x) / series
     return counts
@@ -227,12 +227,12 @@ def main() -> bool:
     cmd.add_argument('--seed', type=int, default=1)
     args = cmd.parse_args()
     rng = np.random.default_rng(args.seed)
-    missed = [] if args.others else of_ours(rng, args.series)
+    missed = [] if args.others else evaluate_plumb_verdict(rng, args.series)
     for name, tool in OTHERS.items():
         if not importlib.util.find_spec(name):
             print(f'{name}: not installed, skipped')
             continue
-        row = others(rng, name, tool, 200)
+        row = alarm_shares_of_tool(rng, name, tool, 200)
         print(f'{name}, share of 200 histories with an alarm: '
               + ', '.join(f'{k} {v:.3f}' for k, v in row.items()))
     for goal in missed:
@@ -240,7 +240,7 @@ def main() -> bool:
     return not missed
 
 
-def of_ours(rng, count):
+def evaluate_plumb_verdict(rng, count):
     """Prints the table; returns the goals that were missed."""
     missed = []
     print('false alarms per 10 000 metric-sessions: alarms that begin, '
@@ -250,10 +250,10 @@ def of_ours(rng, count):
         series = count if goal else max(count // 5, TOGETHER)
         row = {}
         for together in (True, False):
-            row['together' if together else 'alone'] = false_alarms(
+            row['together' if together else 'alone'] = false_alarm_rates(
                 rng, kind, together, series)
-        x = histories(rng, kind, (2000, WARM + AFTER), 1.0)
-        row['fixed'] = 1e4 * float(fixed(x)[:, WARM:].mean())
+        x = simulated_histories(rng, kind, (2000, WARM + AFTER), 1.0)
+        row['fixed'] = 1e4 * float(exceeds_fixed_threshold(x)[:, WARM:].mean())
         print(f"  {kind:28} together {row['together']['begins']:6.2f} "
               f"{row['together']['alarms']:7.2f}   alone "
               f"{row['alone']['begins']:6.2f} {row['alone']['alarms']:7.2f}   "
@@ -266,7 +266,7 @@ def of_ours(rng, count):
         row = {}
         for together in (True, False):
             series = 10000 if together else 1000
-            row['together' if together else 'alone'] = power(
+            row['together' if together else 'alone'] = detection_power(
                 rng, step, within, before, together, series)
         print(f"  {name} after {before:3}       together "
               f"{row['together']['power']:.3f} "
@@ -276,13 +276,13 @@ def of_ours(rng, count):
         if row['together']['power'] < 0.95 and not np.ndim(step):
             missed.append(f'{name} after {before}')
     for share in (0.0, 0.25, 0.5):
-        row = same_session(rng, share, 5000)
+        row = same_session_detection_power(rng, share, 5000)
         print(f'  5 % in the same session with 5 reruns, {share:.0%} of the '
               f"variance the session's: {row['power']:.3f}; false "
               f"{row['begins']:.1f} per 10 000", flush=True)
         if not share and row['power'] < 0.95:
             missed.append('5 % in the same session')
-    row = of_25(rng, 200)
+    row = group_detection_power(rng, 200)
     print(f"  1 % on 25 metrics in 3 sessions: {row['power']:.3f}; false "
           f"{row['false']:.3f}", flush=True)
     if row['power'] < 0.95:
@@ -291,4 +291,4 @@ def of_ours(rng, count):
 
 
 if __name__ == '__main__':
-    exit_with(main)
+    run_main_and_exit(main)

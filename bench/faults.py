@@ -47,7 +47,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common import ROOT, Missing, environment, exit_with, option_parser, run
+from common import (
+    ROOT,
+    Missing,
+    option_parser,
+    plumb_environment,
+    run,
+    run_main_and_exit,
+)
 
 sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
 
@@ -99,7 +106,7 @@ class NightlySession:
     of: int
 
 
-def plan(clean: int, sessions: int, after: int, faults: Sequence[str]
+def planned_sessions(clean: int, sessions: int, after: int, faults: Sequence[str]
          ) -> list[NightlySession]:
     """All sessions in their order."""
     kinds = [(CLEAN, clean), *((name, sessions) for name in faults),
@@ -109,7 +116,7 @@ def plan(clean: int, sessions: int, after: int, faults: Sequence[str]
             for number, (kind, n) in enumerate(rows, 1)]
 
 
-def session_id(first: datetime.date, number: int) -> str:
+def make_session_id(first: datetime.date, number: int) -> str:
     """The identifier of a session.
 
     :arg number: of the sessions that began so far; one that was cut short
@@ -119,7 +126,7 @@ def session_id(first: datetime.date, number: int) -> str:
     return f'{day:%Y%m%d}T030000Z-{secrets.token_hex(3)}'
 
 
-def day_of(run: str) -> str:
+def date_of_session(run: str) -> str:
     return f'{run[:4]}-{run[4:6]}-{run[6:8]}'
 
 
@@ -136,7 +143,7 @@ class Report:
     words: str
 
 
-def reports(session: Mapping[str, Any], since: str, verdict: str = 'verdict'
+def reports_since(session: Mapping[str, Any], since: str, verdict: str = 'verdict'
             ) -> list[Report]:
     """All that a session reports of what began on or after a date, the most
     certain first.
@@ -168,7 +175,7 @@ BLAMES = re.compile(r'\((n\d) was lost|the clock of (n\d)|node (n\d) of '
                     r'|all of them ran on (n\d)$|exit code \d+ on (n\d),')
 
 
-def named(lines: Sequence[Report], node: str) -> str:
+def how_node_is_named(lines: Sequence[Report], node: str) -> str:
     """Whether the node is named: `yes`, it alone; `among`, with others that
     are not told apart; or another one is."""
     if not node:
@@ -198,19 +205,19 @@ class Row:
     words: str
 
 
-def best(lines: Sequence[Report], node: str) -> Report:
+def most_specific_report(lines: Sequence[Report], node: str) -> Report:
     """The line that says most: of a node by itself, then the first."""
-    return next((one for one in lines if node and named([one], node) == 'yes'),
+    return next((one for one in lines if node and how_node_is_named([one], node) == 'yes'),
                 lines[0])
 
 
-def row_of(name: str, node: str, sessions: Sequence[Mapping[str, Any]]) -> Row:
+def result_of_fault(name: str, node: str, sessions: Sequence[Mapping[str, Any]]) -> Row:
     """A fault's row, from its sessions in their order."""
-    first = day_of(sessions[0]['run'])
+    first = date_of_session(sessions[0]['run'])
 
     def result(verdict: str) -> tuple[int, list[Report]]:
         for number, session in enumerate(sessions, 1):
-            lines = reports(session, first, verdict)
+            lines = reports_since(session, first, verdict)
             if lines:
                 return number, lines
         return 0, []
@@ -222,27 +229,27 @@ def row_of(name: str, node: str, sessions: Sequence[Mapping[str, Any]]) -> Row:
                    'nothing')
     every = [
         one for session in sessions
-        for one in reports(session, first, 'alone')
+        for one in reports_since(session, first, 'alone')
     ]
     by = ', '.join(list(dict.fromkeys(
         f'{one.kind}: {one.by}' for one in lines))[:3])
-    return Row(name, len(sessions), number, by, named(every, node), among,
-               best(every if node else lines, node).words)
+    return Row(name, len(sessions), number, by, how_node_is_named(every, node), among,
+               most_specific_report(every if node else lines, node).words)
 
 
-def alarms(sessions: Sequence[Mapping[str, Any]], kind: str
+def false_alarms(sessions: Sequence[Mapping[str, Any]], kind: str
            ) -> list[tuple[Mapping[str, Any], Report]]:
     """What clean sessions say that began in them: false alarms."""
     of_kind = [session for session in sessions if session['kind'] == kind]
     if not of_kind:
         return []
-    first = day_of(of_kind[0]['run'])
+    first = date_of_session(of_kind[0]['run'])
     late = str(datetime.date.fromisoformat(first)
                + datetime.timedelta(days=1 if kind == AFTER else 0))
     seen, alarms_ = set(), []
     for session in of_kind:
-        # The first clean session after a fault has another environment again.
-        lines = [one for one in reports(session, late) if not (
+        # The first clean session after a fault has another plumb_environment again.
+        lines = [one for one in reports_since(session, late) if not (
             one.kind == 'changed' and kind == AFTER and session is of_kind[0])]
         for one in lines:
             key = (one.kind, one.by, re.sub(r'[\d.]+', '0', one.words))
@@ -252,7 +259,7 @@ def alarms(sessions: Sequence[Mapping[str, Any]], kind: str
     return alarms_
 
 
-def report(sessions: Sequence[Mapping[str, Any]], skipped: Mapping[str, str]
+def report_tables(sessions: Sequence[Mapping[str, Any]], skipped: Mapping[str, str]
            ) -> tuple[list[str], bool]:
     """The tables, and whether all is well.
 
@@ -269,26 +276,26 @@ def report(sessions: Sequence[Mapping[str, Any]], skipped: Mapping[str, str]
         if not of_kind:
             if name in skipped:
                 lines.append(f'| {name} | 0 | | | | | skipped: '
-                             f'{shortened(skipped[name], 160)} |')
+                             f'{markdown_cell(skipped[name], 160)} |')
             continue
-        row = row_of(name, fault.node, of_kind)
+        row = result_of_fault(name, fault.node, of_kind)
         good &= bool(row.result)
         lines.append(f'| {name} | {row.sessions} | {row.result or "not"} '
-                     f'| {shortened(row.by, 80)} | {row.named} '
+                     f'| {markdown_cell(row.by, 80)} | {row.named} '
                      f'| {row.among or "not"} '
-                     f'| {shortened(row.words, 240)} |')
+                     f'| {markdown_cell(row.words, 240)} |')
     for kind, what in ((CLEAN, 'before'), (AFTER, 'after')):
         count = sum(session['kind'] == kind for session in sessions)
-        false = alarms(sessions, kind)
+        false = false_alarms(sessions, kind)
         good &= not false
         lines += ['', f'Clean sessions {what}: {count}, false alarms: '
                   f'{len(false)}']
-        lines += [f'- {day_of(session["run"])}: {one.kind}: '
-                  f'{shortened(one.words, 240)}' for session, one in false]
+        lines += [f'- {date_of_session(session["run"])}: {one.kind}: '
+                  f'{markdown_cell(one.words, 240)}' for session, one in false]
     return lines, good
 
 
-def shortened(line: str, maximum: int) -> str:
+def markdown_cell(line: str, maximum: int) -> str:
     """A line that fits into a cell of a Markdown table."""
     line = line.replace('|', '/')
     return (
@@ -296,33 +303,33 @@ def shortened(line: str, maximum: int) -> str:
     )
 
 
-# Programs and environment ----------------------------------------------------
+# Programs and plumb_environment ----------------------------------------------------
 
 #: Installed programs, shared with the user's sessions.
 INSTALLED = ('venv', 'mpi', 'mpich', 'stores', 'bin')
 
 
-def relink(path: Path, target: Path) -> None:
+def replace_symlink(path: Path, target: Path) -> None:
     """Makes a link, or replaces one."""
     path.unlink(missing_ok=True)
     path.symlink_to(target)
 
 
-def own_environment(site: str, work: Path) -> dict[str, str]:
+def campaign_environment(site: str, work: Path) -> dict[str, str]:
     """What `plumb env` exports, with a work folder of our own."""
     work.mkdir(parents=True, exist_ok=True)
     # Installs missing programs to the shared folder.
-    environment('--site', site)
+    plumb_environment('--site', site)
     for name in INSTALLED:
         if (WORK / name).exists():
-            relink(work / name, WORK / name)
-    return environment('--site', site, PLUMBLINE_WORK=str(work),
+            replace_symlink(work / name, WORK / name)
+    return plumb_environment('--site', site, PLUMBLINE_WORK=str(work),
                        PLUMBLINE_PERFLOGS=str(work / 'perflogs'))
 
 
 # The box ---------------------------------------------------------------------
 
-def site(box: Box) -> dict[str, Any]:
+def site_without_fault(box: Box) -> dict[str, Any]:
     """The site of a session without a fault; a fault changes it."""
     folder = box.folder
 
@@ -349,8 +356,8 @@ def site(box: Box) -> dict[str, Any]:
     return {
         'systems': [{
             'name': 'box', 'descr': 'a cluster in a box', 'hostnames': ['.*'],
-            'stagedir': str(box.work / 'stage'),
-            'outputdir': str(box.work / 'output'),
+            'stagedir': str(box.work_folder / 'stage'),
+            'outputdir': str(box.work_folder / 'output'),
             'partitions': [
                 *(partition(f'pair{nodes.replace("n", "").replace(",", "")}',
                             nodes, ['mpich', 'put_bw'] if nodes == PAIRS[2]
@@ -359,7 +366,7 @@ def site(box: Box) -> dict[str, Any]:
                 # More cores than the machine may have: the suite says so.
                 partition('one', 'n1', ['valkey'], 4)]}],
         'environments': [
-            *({'name': name, 'cc': f'{box.work}/mpich/bin/mpicc', 'cxx': '',
+            *({'name': name, 'cc': f'{box.work_folder}/mpich/bin/mpicc', 'cxx': '',
                'ftn': '', 'features': ['mpi', 'osu', program],
                'env_vars': [['SLURM_MPI_TYPE', 'pmi2'],
                             ['MPIR_CVAR_NOLOCAL', '1'],
@@ -374,7 +381,7 @@ def site(box: Box) -> dict[str, Any]:
             {'name': 'valkey', 'cc': 'cc', 'cxx': '', 'ftn': '',
              'features': ['valkey'],
              'extras': {'wheel': 'stores', 'programs': {'keyvalue': {
-                 'source': 'wheel', 'prefix': f'{box.work}/stores'}}}}]}
+                 'source': 'wheel', 'prefix': f'{box.work_folder}/stores'}}}}]}
 
 
 @dataclass
@@ -386,15 +393,15 @@ class Box:
     site: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def work(self) -> Path:
+    def work_folder(self) -> Path:
         return self.folder / 'work'
 
     @property
-    def perflogs(self) -> Path:
-        return self.work / 'perflogs'
+    def perflog_folder(self) -> Path:
+        return self.work_folder / 'perflogs'
 
     @property
-    def real(self) -> Path:
+    def real_osu_latency(self) -> Path:
         """The program behind osu/osu_latency."""
         return self.folder / 'built' / 'osu_latency'
 
@@ -404,53 +411,53 @@ class Box:
         path.write_text('# Written by bench/faults.py for each session.\n'
                         f'site_configuration = {pprint.pformat(self.site)}\n')
 
-    def partitions(self, *names: str) -> list[dict[str, Any]]:
+    def partitions_with_prefix(self, *names: str) -> list[dict[str, Any]]:
         """Those that begin with one of these names."""
         return [one for one in self.site['systems'][0]['partitions']
                 if one['name'].startswith(names)]
 
     @contextlib.contextmanager
-    def server(self, script: str) -> Iterator[None]:
+    def wrapped_store_server(self, script: str) -> Iterator[None]:
         """A script in place of the store's server, which it starts with
         `exec "$real" "$@"`."""
         real = WORK / 'stores' / 'bin' / 'valkey-server'
         # The site's file names the link.
-        prefix, stores = self.work / 'wrapped', self.work / 'stores'
+        prefix, stores = self.work_folder / 'wrapped', self.work_folder / 'stores'
         wrapper = prefix / 'bin' / real.name
         wrapper.parent.mkdir(parents=True, exist_ok=True)
         wrapper.write_text(f'#!/bin/sh\nreal={shlex.quote(str(real))}\n'
                            f'{script}\n')
         wrapper.chmod(0o755)
         try:
-            relink(stores, prefix)
+            replace_symlink(stores, prefix)
             yield
         finally:
-            relink(stores, WORK / 'stores')
+            replace_symlink(stores, WORK / 'stores')
 
-    def prepare(self) -> None:
-        """Programs, site and environment.
+    def prepare_campaign(self) -> None:
+        """Programs, site and plumb_environment.
 
         :raises Missing: what is needed is not here.
         """
         for name in ('reports', 'osu', 'built', 'bin'):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-        self.site = site(self)
+        self.site = site_without_fault(self)
         self.write_site()
-        env = own_environment(str(self.folder / 'site'), self.work)
+        env = campaign_environment(str(self.folder / 'site'), self.work_folder)
         more = cached_compiler(self.folder / 'compiled')
         self.env = {**env, **more, 'PATH': os.pathsep.join((
             str(self.folder / 'compiled' / 'bin'), env['PATH']))}
-        if not self.real.exists():
+        if not self.real_osu_latency.exists():
             sources = sorted((ROOT / 'checks' / 'osu' / 'src').glob('*.c'))
-            run([self.work / 'mpich' / 'bin' / 'mpicc', '-O2', '-std=gnu11',
-                 '-pthread', '-o', self.real, *sources, '-lm'],
+            run([self.work_folder / 'mpich' / 'bin' / 'mpicc', '-O2', '-std=gnu11',
+                 '-pthread', '-o', self.real_osu_latency, *sources, '-lm'],
                 'building osu_latency')
-        other = self.real.with_name('osu_put_bw')
+        other = self.real_osu_latency.with_name('osu_put_bw')
         if not other.exists():
-            other.symlink_to(self.real)
-        self.program()
+            other.symlink_to(self.real_osu_latency)
+        self.write_osu_latency()
 
-    def program(self, script: str = '') -> None:
+    def write_osu_latency(self, script: str = '') -> None:
         """What the site has as osu_latency: the program, or a script that
         calls "$real"."""
         plain = 'exec "$real" "$@"'
@@ -460,17 +467,17 @@ class Box:
             path.unlink(missing_ok=True)
             path.write_text(
                 '#!/bin/bash\n'
-                f'real={shlex.quote(str(self.real.parent))}/${{0##*/}}\n'
+                f'real={shlex.quote(str(self.real_osu_latency.parent))}/${{0##*/}}\n'
                 f'read -r host </proc/sys/kernel/hostname\n{text}\n')
             path.chmod(0o755)
 
-    def up(self) -> None:
+    def start_cluster(self) -> None:
         self.cluster.down()
         self.cluster.up(cpus=4, share=[self.folder, ROOT, WORK])
         for node in self.cluster.nodes:
             self.cluster.rate(node, RATE)
 
-    def play(self, session: NightlySession, run: str, fault: Fault | None
+    def run_session_with_fault(self, session: NightlySession, run: str, fault: Fault | None
              ) -> dict[str, Any]:
         """One session: its session.
 
@@ -478,9 +485,9 @@ class Box:
         :raises ClusterError: it can, and the cluster broke down.
         """
         for old in ('stage', 'output'):
-            shutil.rmtree(self.work / old, ignore_errors=True)
-        self.site = site(self)
-        expected_kinds = kinds(fault.more if fault else ())
+            shutil.rmtree(self.work_folder / old, ignore_errors=True)
+        self.site = site_without_fault(self)
+        expected_kinds = test_kinds_of_session(fault.more if fault else ())
         parts = self.site['systems'][0]['partitions']
         parts[:] = [one for one in parts
                     if one['name'].startswith('pair')
@@ -494,13 +501,13 @@ class Box:
             command = ['reframe', *words, *SHORT,
                        *(fault.options if fault else ()), '-r']
             began = time.monotonic()
-            code, output = self.session(
+            code, output = self.run_reframe(
                 command, {**self.env, 'PLUMBLINE_RUN_ID': run, **variables})
             took = time.monotonic() - began
         return {**asdict(session), 'run': run, 'code': code,
                 'output': ' / '.join(output[-3:]), 'session_s': round(took, 2)}
 
-    def session(self, command: Sequence[str], env: Mapping[str, str],
+    def run_reframe(self, command: Sequence[str], env: Mapping[str, str],
                 limit: float = LIMIT) -> tuple[int, list[str]]:
         """Exit code and last words.
 
@@ -532,13 +539,13 @@ class Box:
         return process.returncode, words
 
 
-def kinds(more: Sequence[str]) -> list[str]:
+def test_kinds_of_session(more: Sequence[str]) -> list[str]:
     """Names in CASES of what a session runs: six test cases."""
     # What a fault needs takes the place of the last.
     return ['pairs', 'store', *(more or ['bandwidth'])]
 
 
-def verdicts(perflogs: Path, run: str, before: set[str]
+def verdicts_of_session(perflogs: Path, run: str, before: set[str]
              ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What `plumb verdict` says of a session, by all sessions before and by
     the clean ones alone.
@@ -550,29 +557,29 @@ def verdicts(perflogs: Path, run: str, before: set[str]
     frame, _ = logs.read([str(perflogs)], on_error='collect')
     if frame.empty or run not in set(frame['run'].astype(str)):
         return {}, {}
-    every = verdict.of_records(frame, [str(perflogs)], run)
-    alone = verdict.of_records(frame[~frame['run'].isin(list(before))],
+    every = verdict.verdict_of_records(frame, [str(perflogs)], run)
+    alone = verdict.verdict_of_records(frame[~frame['run'].isin(list(before))],
                                [str(perflogs)], run)
-    return as_data(every), as_data(alone)
+    return verdict_as_dict(every), verdict_as_dict(alone)
 
 
-def as_data(value: Any) -> dict[str, Any]:
+def verdict_as_dict(value: Any) -> dict[str, Any]:
     """What is kept of a verdict, with its own words."""
     from postprocess.regressions import telling
     return {
-        'headline': telling.headline(value),
+        'headline': telling.verdict_headline(value),
         'failures': [{'guard': item.guard, 'metric': item.metric,
-                      'words': f'{item.check}: ' + telling.failed(
-                          item).removeprefix(f'{telling.place(item)}: ')}
+                      'words': f'{item.check}: ' + telling.failure_line(
+                          item).removeprefix(f'{telling.place_text(item)}: ')}
                      for item in value.failures],
-        'common': list(telling.shared_nodes(value.failures)),
+        'common': list(telling.shared_node_lines(value.failures)),
         'regressions': [{
             'metric': item.metric or ', '.join(item.metrics[:3]),
-            'since': item.since, 'words': telling.regression(item)[0]
+            'since': item.since, 'words': telling.regression_lines(item)[0]
             + (f'; changed in the same session: {item.cause}'
                if item.cause else '')}
             for item in value.regressions],
-        'changed': [{'what': item.what, 'words': telling.changed(item)}
+        'changed': [{'what': item.what, 'words': telling.environment_change_line(item)}
                     for item in value.changed]}
 
 
@@ -582,7 +589,7 @@ def as_data(value: Any) -> dict[str, Any]:
 class Fault:
     """A fault of a cluster: what it is, and how it begins and ends."""
     means: str
-    #: Injects it; yields further environment variables for ReFrame.
+    #: Injects it; yields further plumb_environment variables for ReFrame.
     make: Callable[[Box], contextlib.AbstractContextManager[
         Mapping[str, str]]]
     #: The node that has it; empty: it is of none alone.
@@ -594,7 +601,7 @@ class Fault:
 
 
 @contextlib.contextmanager
-def link(box: Box, what: str, value: str, usual: str
+def change_link(box: Box, what: str, value: str, usual: str
          ) -> Iterator[Mapping[str, str]]:
     """Another delay, rate or loss of the node's link."""
     change = getattr(box.cluster, what)
@@ -606,7 +613,7 @@ def link(box: Box, what: str, value: str, usual: str
 
 
 @contextlib.contextmanager
-def halted(box: Box) -> Iterator[Mapping[str, str]]:
+def pause_ranks_on_node(box: Box) -> Iterator[Mapping[str, str]]:
     """The ranks on the node may run for half of the time.
 
     A limit on their CPU time would have no effect: a rank that waits for its
@@ -616,7 +623,7 @@ def halted(box: Box) -> Iterator[Mapping[str, str]]:
 
     def halt() -> bool:
         pids = [one.pid for one in box.cluster.members(NODE)
-                if one.command.startswith(str(box.real.parent))]
+                if one.command.startswith(str(box.real_osu_latency.parent))]
         ranks.extend(pids)
         # A size of osu_latency is measured for some 25 ms.
         signals = (signal.SIGSTOP, signal.SIGCONT) * 50 if pids else ()
@@ -627,69 +634,69 @@ def halted(box: Box) -> Iterator[Mapping[str, str]]:
             time.sleep(0.005)
         return False
 
-    with meanwhile(halt):
+    with repeat_in_background(halt):
         yield {}
     if not ranks:
         raise Missing(f'no rank ran on {NODE}, so none was stopped')
 
 
 @contextlib.contextmanager
-def server(box: Box, script: str) -> Iterator[Mapping[str, str]]:
+def wrap_store_server(box: Box, script: str) -> Iterator[Mapping[str, str]]:
     """A script in place of the store's server, unless that is only asked
     for its version."""
-    with box.server('case $1 in -*[!-]*) exec "$real" "$@";; esac\n'
+    with box.wrapped_store_server('case $1 in -*[!-]*) exec "$real" "$@";; esac\n'
                     + script):
         yield {}
 
 
 @contextlib.contextmanager
-def version(box: Box) -> Iterator[Mapping[str, str]]:
+def replace_server_version(box: Box) -> Iterator[Mapping[str, str]]:
     other = shutil.which('redis-server')
     if not other:
         raise Missing('no redis-server on PATH, which serves as another '
                       'version')
-    with box.server(f'exec {shlex.quote(other)} "$@"'):
+    with box.wrapped_store_server(f'exec {shlex.quote(other)} "$@"'):
         yield {}
 
 
 @contextlib.contextmanager
-def program(box: Box, script: str) -> Iterator[Mapping[str, str]]:
+def wrap_osu_latency(box: Box, script: str) -> Iterator[Mapping[str, str]]:
     """A script in front of osu_latency."""
-    box.program(script)
+    box.write_osu_latency(script)
     try:
         yield {}
     finally:
-        box.program()
+        box.write_osu_latency()
 
 
 @contextlib.contextmanager
-def before_ranks(box: Box, *words: str) -> Iterator[Mapping[str, str]]:
+def prefix_rank_command(box: Box, *words: str) -> Iterator[Mapping[str, str]]:
     """Words between the launcher and each rank of the pairs."""
-    for one in box.partitions('pair'):
+    for one in box.partitions_with_prefix('pair'):
         one['extras']['launcher_free'] += [*words]
     yield {}
 
 
-def clock(box: Box) -> contextlib.AbstractContextManager[Mapping[str, str]]:
+def shift_node_clock(box: Box) -> contextlib.AbstractContextManager[Mapping[str, str]]:
     shim = compiled('clock.so', box.folder)
-    return before_ranks(box, 'env', f'LD_PRELOAD={shim}',
+    return prefix_rank_command(box, 'env', f'LD_PRELOAD={shim}',
                         f'BOX_CLOCK={NODE}:120')
 
 
 @contextlib.contextmanager
-def swallowed(box: Box) -> Iterator[Mapping[str, str]]:
+def hide_exit_code(box: Box) -> Iterator[Mapping[str, str]]:
     """The program fails on one node, and a wrapper of srun hides it."""
     wrapper = box.folder / 'bin' / 'srun'
     wrapper.write_text(f'#!/bin/sh\n{shutil.which("srun")} "$@"\nexit 0\n')
     wrapper.chmod(0o755)
-    for one in box.partitions('pair'):
+    for one in box.partitions_with_prefix('pair'):
         one['env_vars'].append(['PATH', f'{wrapper.parent}:$PATH'])
-    with program(box, f'"$real" "$@"; [ $host != {NODE} ] || exit 3'):
+    with wrap_osu_latency(box, f'"$real" "$@"; [ $host != {NODE} ] || exit 3'):
         yield {}
 
 
 @contextlib.contextmanager
-def spec(box: Box) -> Iterator[Mapping[str, str]]:
+def change_osu_spec(box: Box) -> Iterator[Mapping[str, str]]:
     for one in box.site['environments']:
         origin = one['extras']['programs'].get('osu', {})
         if 'spec' in origin:
@@ -698,7 +705,7 @@ def spec(box: Box) -> Iterator[Mapping[str, str]]:
 
 
 @contextlib.contextmanager
-def meanwhile(once: Callable[[], bool]) -> Iterator[list[bool]]:
+def repeat_in_background(once: Callable[[], bool]) -> Iterator[list[bool]]:
     """Calls a function again and again, until it returns True; yields a list
     that has something in it then."""
     over, done = threading.Event(), []
@@ -718,7 +725,7 @@ def meanwhile(once: Callable[[], bool]) -> Iterator[list[bool]]:
         thread.join()
 
 
-def fill(folder: Path) -> None:
+def fill_disk(folder: Path) -> None:
     """Writes until the disk of a folder is full."""
     with open(folder / 'filler', 'wb', buffering=0) as out, \
             contextlib.suppress(OSError):
@@ -727,7 +734,7 @@ def fill(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def full(box: Box, what: str) -> Iterator[Mapping[str, str]]:
+def limit_disk_space(box: Box, what: str) -> Iterator[Mapping[str, str]]:
     """A small disk that is full: that of the stage folders when the first
     program runs, or that of the perflogs from the beginning."""
     small = box.folder / 'small'
@@ -737,16 +744,16 @@ def full(box: Box, what: str) -> Iterator[Mapping[str, str]]:
     def interfere() -> bool:
         if not any(small.glob('stage/**/runs.tsv')):
             return False
-        fill(small)
+        fill_disk(small)
         return True
 
     try:
         if what == 'perflogs':
-            fill(small)
+            fill_disk(small)
             yield {'PLUMBLINE_PERFLOGS': str(small / 'perflogs')}
             return
         box.site['systems'][0]['stagedir'] = str(small / 'stage')
-        with meanwhile(interfere) as done:
+        with repeat_in_background(interfere) as done:
             yield {}
         if not done:
             raise Missing('no program ran, so the disk was never full')
@@ -756,11 +763,11 @@ def full(box: Box, what: str) -> Iterator[Mapping[str, str]]:
 
 
 @contextlib.contextmanager
-def lost(box: Box) -> Iterator[Mapping[str, str]]:
+def power_cut_node(box: Box) -> Iterator[Mapping[str, str]]:
     """A power cut of the node while a rank runs there; it boots when Slurm
     has seen it."""
     def interfere() -> bool:
-        if not any(str(box.real) in one.command.split()
+        if not any(str(box.real_osu_latency) in one.command.split()
                    for one in box.cluster.processes(NODE)):
             return False
         number = box.cluster.ask('squeue', '-h', '-t', 'R', '-w', NODE,
@@ -777,7 +784,7 @@ def lost(box: Box) -> Iterator[Mapping[str, str]]:
             box.cluster.rate(NODE, RATE)
 
     cut: list[str] = []
-    with meanwhile(interfere):
+    with repeat_in_background(interfere):
         yield {}
     up()
     if not cut:
@@ -787,59 +794,59 @@ def lost(box: Box) -> Iterator[Mapping[str, str]]:
 #: Name -> fault: what the issue asks for, in its order.
 FAULTS = {
     'delay-200us': Fault('each frame 200 us late, each way',
-                         partial(link, what='delay', value='200us',
+                         partial(change_link, what='delay', value='200us',
                                  usual='0'), NODE),
     'delay-2ms': Fault('each frame 2 ms late, each way',
-                       partial(link, what='delay', value='2ms', usual='0'),
+                       partial(change_link, what='delay', value='2ms', usual='0'),
                        NODE),
     'rate-half': Fault(f'a link of {HALF} among those of {RATE}',
-                       partial(link, what='rate', value=HALF, usual=RATE),
+                       partial(change_link, what='rate', value=HALF, usual=RATE),
                        NODE),
     'rate-tenth': Fault(f'a link of {TENTH} among those of {RATE}',
-                        partial(link, what='rate', value=TENTH, usual=RATE),
+                        partial(change_link, what='rate', value=TENTH, usual=RATE),
                         NODE),
     'loss-1': Fault('1 % of the frames lost, each way',
-                    partial(link, what='loss', value='1%', usual='0'), NODE),
+                    partial(change_link, what='loss', value='1%', usual='0'), NODE),
     'loss-5': Fault('5 % of the frames lost, each way',
-                    partial(link, what='loss', value='5%', usual='0'), NODE),
-    'half-cpu': Fault('the ranks on the node run for 5 of 10 ms', halted,
+                    partial(change_link, what='loss', value='5%', usual='0'), NODE),
+    'half-cpu': Fault('the ranks on the node run for 5 of 10 ms', pause_ranks_on_node,
                       NODE),
     'fewer-threads': Fault(
         'the store is started with one thread of two', partial(
-            server, script='exec "$real" "$@" --io-threads 1'),
+            wrap_store_server, script='exec "$real" "$@" --io-threads 1'),
         more=('threads',)),
     'persistence': Fault('the store writes an append-only file', partial(
-        server,
+        wrap_store_server,
         script='exec "$real" "$@" --appendonly yes --appendfsync always')),
     'no-pinning': Fault('the store may run on all CPUs', partial(
-        server, script='exec taskset -c 0-$(($(nproc --all) - 1)) "$real" '
+        wrap_store_server, script='exec taskset -c 0-$(($(nproc --all) - 1)) "$real" '
         '"$@"')),
-    'version': Fault('another version of the store', version),
+    'version': Fault('another version of the store', replace_server_version),
     'transport': Fault(
         'a library that takes another transport',
         lambda box: contextlib.nullcontext({
             'FI_PROVIDER': 'sockets', 'MPIR_CVAR_OFI_USE_PROVIDER': 'sockets',
             'UCX_TLS': 'tcp', 'UCX_TCP_TX_SEG_SIZE': '256',
             'UCX_TCP_RX_SEG_SIZE': '256'})),
-    'binding': Fault('all ranks on the first CPU', lambda box: before_ranks(
+    'binding': Fault('all ranks on the first CPU', lambda box: prefix_rank_command(
         box, 'taskset', '-c', '0')),
-    'node-lost': Fault('a power cut while a rank runs', lost, NODE),
+    'node-lost': Fault('a power cut while a rank runs', power_cut_node, NODE),
     'hang': Fault('a rank that never ends', partial(
-        program, script=f'case $host$SLURM_JOB_NODELIST in '
+        wrap_osu_latency, script=f'case $host$SLURM_JOB_NODELIST in '
         f'"{NODE}n[1,4]") exec sleep 1000;; esac; exec "$real" "$@"'),
         NODE, options=('-Stime_limit=1m',)),
     'disk-stage': Fault('the disk of the stage folders is full',
-                        partial(full, what='stage')),
+                        partial(limit_disk_space, what='stage')),
     'disk-perflogs': Fault('the disk of the perflogs is full',
-                           partial(full, what='perflogs')),
+                           partial(limit_disk_space, what='perflogs')),
     'exit-code': Fault('the program fails, and a wrapper of srun hides it',
-                       swallowed, NODE),
+                       hide_exit_code, NODE),
     'cut': Fault('the output ends after twelve lines', partial(
-        program, script=f'[ $host != {NODE} ] && exec "$real" "$@"; '
+        wrap_osu_latency, script=f'[ $host != {NODE} ] && exec "$real" "$@"; '
         '"$real" "$@" | sed -n 1,12p'), NODE),
     'clock': Fault('a clock two minutes ahead, for the ranks (see '
-                   'tests/cluster/clock.c)', clock, NODE),
-    'spec': Fault('a new spec of the program, as good as the old one', spec),
+                   'tests/cluster/clock.c)', shift_node_clock, NODE),
+    'spec': Fault('a new spec of the program, as good as the old one', change_osu_spec),
 }
 
 
@@ -860,21 +867,21 @@ class Diary:
                     self.lines.append(json.loads(line))
         return self
 
-    def add(self, line: dict[str, Any]) -> None:
+    def append_session(self, line: dict[str, Any]) -> None:
         self.lines.append(line)
         with open(self.path, 'a') as out:
             # On a line of its own, whatever was cut off before.
             out.write(f'\n{json.dumps(line)}\n')
 
-    def of(self, key: str) -> list[dict[str, Any]]:
+    def entries_with_key(self, key: str) -> list[dict[str, Any]]:
         return [line for line in self.lines if key in line]
 
     @property
     def sessions(self) -> list[dict[str, Any]]:
-        return self.of('session_s')
+        return self.entries_with_key('session_s')
 
     @property
-    def skipped(self) -> dict[str, str]:
+    def skipped_faults(self) -> dict[str, str]:
         """Fault -> why it could not be had, since the last --resume, which
         tries it again."""
         last = max((at for at, line in enumerate(self.lines)
@@ -883,50 +890,50 @@ class Diary:
                 if 'skipped' in line}
 
 
-def campaign(box: Box, diary: Diary) -> None:
+def run_campaign(box: Box, diary: Diary) -> None:
     """Plays the sessions that are left.
 
     :raises ClusterError: the cluster broke down
     """
-    first_clean = diary.of('clean')[0]
+    first_clean = diary.entries_with_key('clean')[0]
     first = datetime.date.fromisoformat(first_clean['first'])
     done = {session['number'] for session in diary.sessions}
-    for session in plan(
+    for session in planned_sessions(
         first_clean['clean'],
         first_clean['sessions'],
         first_clean['after'],
         first_clean['faults'],
     ):
-        if session.number in done or session.kind in diary.skipped:
+        if session.number in done or session.kind in diary.skipped_faults:
             continue
         try:
-            run = session_id(first, len(diary.of('began')))
-            diary.add({'began': run})
-            outcome_ = box.play(session, run, FAULTS.get(session.kind))
+            run = make_session_id(first, len(diary.entries_with_key('began')))
+            diary.append_session({'began': run})
+            outcome_ = box.run_session_with_fault(session, run, FAULTS.get(session.kind))
         except Missing as err:
-            diary.add({'skipped': session.kind, 'why': str(err)})
+            diary.append_session({'skipped': session.kind, 'why': str(err)})
             print(f'{session.kind}: skipped: {err}', flush=True)
             continue
         # Those of other faults, and those that were never finished.
         good = {one['run'] for one in diary.sessions
                 if one['kind'] in (CLEAN, AFTER, session.kind)}
-        others = {one['began'] for one in diary.of('began')} - good - {run}
-        every, alone = verdicts(box.perflogs, run, others)
-        diary.add({**outcome_, 'verdict': every, 'alone': alone})
+        others = {one['began'] for one in diary.entries_with_key('began')} - good - {run}
+        every, alone = verdicts_of_session(box.perflog_folder, run, others)
+        diary.append_session({**outcome_, 'verdict': every, 'alone': alone})
         write_report(box.folder, diary)
         print(f'{session.number} {session.kind} {session.of}: '
               f'{outcome_["session_s"]:.0f} s: '
               f'{alone.get("headline") or outcome_["output"]}', flush=True)
-        for one in reports(diary.lines[-1], day_of(run), 'alone'):
+        for one in reports_since(diary.lines[-1], date_of_session(run), 'alone'):
             print(f'    {one.kind}: {one.words}', flush=True)
 
 
-def outcome(diary: Diary) -> tuple[list[str], bool, int]:
+def campaign_result(diary: Diary) -> tuple[list[str], bool, int]:
     """The tables; whether all is well; sessions that were not played."""
-    first_clean = diary.of('clean')[0]
-    lines, good = report(diary.sessions, diary.skipped)
+    first_clean = diary.entries_with_key('clean')[0]
+    lines, good = report_tables(diary.sessions, diary.skipped_faults)
     left = len(
-        plan(
+        planned_sessions(
             first_clean['clean'],
             first_clean['sessions'],
             first_clean['after'],
@@ -941,11 +948,11 @@ def outcome(diary: Diary) -> tuple[list[str], bool, int]:
 def write_report(folder: Path, diary: Diary) -> None:
     """report.md, as it stands after each session, replaced atomically."""
     draft = folder / '.report.md'
-    draft.write_text('\n'.join(outcome(diary)[0]) + '\n')
+    draft.write_text('\n'.join(campaign_result(diary)[0]) + '\n')
     draft.replace(folder / 'report.md')
 
 
-def show_plan(
+def print_plan(
     sessions: Sequence[NightlySession], faults: Sequence[str]
 ) -> None:
     """What would be played; nothing is started."""
@@ -980,12 +987,12 @@ def main() -> bool:
     args = parser.parse_args()
     args.dir = args.dir.absolute()
     faults = [name for name in FAULTS if not args.only or name in args.only]
-    sessions = plan(args.clean, args.sessions, args.after, faults)
+    sessions = planned_sessions(args.clean, args.sessions, args.after, faults)
     if args.dry_run:
-        show_plan(sessions, faults)
+        print_plan(sessions, faults)
         return True
     diary = Diary(args.dir / 'sessions.jsonl').read()
-    if args.resume and not diary.of('clean'):
+    if args.resume and not diary.entries_with_key('clean'):
         raise Missing(f'no campaign in {args.dir}')
     if diary.lines and not args.resume:
         raise Missing(
@@ -993,18 +1000,18 @@ def main() -> bool:
             'continue them with --resume, or give another --dir'
         )
     try:
-        play_all(args, diary, sessions, faults)
+        run_campaign_and_report(args, diary, sessions, faults)
     except (ClusterError, KeyboardInterrupt) as err:
         raise Missing(f'{err or "ended early"}; continue with --resume'
                       ) from None
-    lines, good, left = outcome(diary)
+    lines, good, left = campaign_result(diary)
     print('', *lines, sep='\n')
     if left:
         raise Missing(f'{left} sessions did not run: see above')
     return good
 
 
-def play_all(
+def run_campaign_and_report(
     args: argparse.Namespace,
     diary: Diary,
     sessions: Sequence[NightlySession],
@@ -1024,20 +1031,20 @@ def play_all(
             namespaces.own_mounts()
             namespaces.mount('box', str(small), 'tmpfs',
                              options='size=16m')
-        box.prepare()
-        box.up()
+        box.prepare_campaign()
+        box.start_cluster()
         if not diary.lines:
             first = (datetime.datetime.now(datetime.timezone.utc).date()
                      - datetime.timedelta(days=len(sessions)))
-            diary.add({'clean': args.clean, 'sessions': args.sessions,
+            diary.append_session({'clean': args.clean, 'sessions': args.sessions,
                        'after': args.after, 'faults': list(faults),
                        'first': str(first)})
         else:
-            diary.add({'resumed': datetime.datetime.now().isoformat()})
-        campaign(box, diary)
+            diary.append_session({'resumed': datetime.datetime.now().isoformat()})
+        run_campaign(box, diary)
     finally:
         box.cluster.down()
 
 
 if __name__ == '__main__':
-    exit_with(main)
+    run_main_and_exit(main)

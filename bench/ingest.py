@@ -4,7 +4,7 @@
     .plumbline/venv/bin/python bench/ingest.py --records 1e6
     .plumbline/venv/bin/python bench/ingest.py --kill 50
 
-Each row is a process of its own: CPU seconds (user and system) with start-up
+Each print_table_row is a process of its own: CPU seconds (user and system) with start-up
 and imports, and its largest memory; medians of --rounds. The perflogs are made
 first. --kill: a process that writes the cache is killed so many times at a
 random moment (SIGKILL); the next reader must find all records, each once.
@@ -24,7 +24,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from common import ROOT, Missing, exit_with, head, option_parser, row
+from common import (
+    ROOT,
+    Missing,
+    option_parser,
+    print_table_head,
+    print_table_row,
+    run_main_and_exit,
+)
 
 from config.records import perflog
 
@@ -37,7 +44,7 @@ MAX_MIB = 2048
 OPEN = '''
 import sys; sys.path.insert(0, {root!r})
 from postprocess.perflogs import cache
-with cache.opened([{folder!r}], print) as con:
+with cache.open_records_database([{folder!r}], print) as con:
     print(*con.execute('SELECT count(*), count(DISTINCT (file, line)) '
                        'FROM {what}').fetchone())
 '''
@@ -63,7 +70,7 @@ _TAIL = '1,{metric},{point} B,{value!r},{unit},{better},{ref!r},-0.1,0.1,' \
         'pass,\n'
 
 
-def lines(number: int, check: int) -> Iterator[str]:
+def csv_records_of_check(number: int, check: int) -> Iterator[str]:
     """The records of one check in one nightly session, as CSV."""
     rng = random.Random(number * CHECKS + check)
     metric, unit, better = METRICS[check % 2]
@@ -84,13 +91,13 @@ def lines(number: int, check: int) -> Iterator[str]:
                 better=better, ref=2 + case + 1.5 ** point)
 
 
-def write(folder: Path, records: int, first: int = 0) -> int:
+def write_perflogs(folder: Path, records: int, first: int = 0) -> int:
     """Writes perflogs, or appends to them: a file for each check and month.
 
     :arg first: number of the first nightly session
     :returns: the number of records that were written
     """
-    _, columns = perflog.columns()
+    _, columns = perflog.schema_and_columns()
     place = folder / 'alpha' / 'cpu'
     place.mkdir(parents=True, exist_ok=True)
     sessions = max(1, round(records / SESSION))
@@ -103,20 +110,20 @@ def write(folder: Path, records: int, first: int = 0) -> int:
             with open(path, 'a', encoding='utf-8') as handle:
                 if not handle.tell():
                     handle.write(','.join(columns) + '\n')
-                handle.writelines(lines(number, check))
+                handle.writelines(csv_records_of_check(number, check))
             ended = (month + datetime.timedelta(hours=1)).timestamp()
             os.utime(path, (ended, ended))
     return sessions * checks * CASES * POINTS
 
 
-def code(text: str, folder: Path, **given: object) -> list[str]:
+def python_command(text: str, folder: Path, **given: object) -> list[str]:
     """A command that runs Python."""
     return [sys.executable, '-c', text.format(**{
         'root': str(ROOT), 'folder': str(folder),
         'what': '(FROM records LIMIT 1)', **given})]
 
 
-def cost(command: list[str]) -> tuple[float, int]:
+def cpu_and_memory_of_command(command: list[str]) -> tuple[float, int]:
     """CPU seconds and MiB of a process and those that it waited for."""
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(child.pid, 0)
@@ -126,22 +133,22 @@ def cost(command: list[str]) -> tuple[float, int]:
     return used.ru_utime + used.ru_stime, used.ru_maxrss >> 10
 
 
-def measure(folder: Path, records: int, rounds: int) -> bool:
+def measure_read_cost(folder: Path, records: int, rounds: int) -> bool:
     """Prints medians; returns whether they are within the goals."""
-    write(folder, records)
+    write_perflogs(folder, records)
     session = iter(range(records // SESSION, 1 << 30))
 
     def forget() -> None:
         shutil.rmtree(folder / '.store', ignore_errors=True)
 
     def grow() -> None:
-        write(folder, SESSION, next(session))
+        write_perflogs(folder, SESSION, next(session))
 
     plumb = [str(ROOT / 'plumb'), 'history', 'latency']
     rows: dict[str, tuple[list[str], Callable[[], object]]] = {
-        'cache is made': (code(OPEN, folder), forget),
-        'table from the cache': (code(TABLE, folder), int),
-        'appended session': (code(OPEN, folder), grow),
+        'cache is made': (python_command(OPEN, folder), forget),
+        'table from the cache': (python_command(TABLE, folder), int),
+        'appended session': (python_command(OPEN, folder), grow),
         'history of a test case': ([
             *plumb, 'Bench02 program=osu_02 size=3 ', '--perflogs',
             str(folder)], int),
@@ -151,27 +158,27 @@ def measure(folder: Path, records: int, rounds: int) -> bool:
         times = []
         for _ in range(rounds):
             before()
-            times.append(cost(command))
+            times.append(cpu_and_memory_of_command(command))
         cpu, size = map(statistics.median, zip(*times, strict=True))
-        row(f'{records:.0e}', name, f'{cpu:.2f}', f'{size:.0f}')
+        print_table_row(f'{records:.0e}', name, f'{cpu:.2f}', f'{size:.0f}')
         good = good and size <= MAX_MIB and (
             records != 1_000_000 or cpu <= GOALS[name])
     return good
 
 
-def kill(folder: Path, rounds: int, seed: int) -> bool:
+def kill_writers(folder: Path, rounds: int, seed: int) -> bool:
     """Rounds with a killed writer; False where a record was lost or doubled.
     """
     rng, wrong, landed = random.Random(seed), 0, 0
     took = [0.0, 0.0]
-    count = write(folder, 30_000)
+    count = write_perflogs(folder, 30_000)
     for turn in range(-2, rounds):
-        command = code(OPEN, folder, what='records')
+        command = python_command(OPEN, folder, what='records')
         new = turn % 2                  # a new cache; else one that grows
         if new:
             shutil.rmtree(folder / '.store', ignore_errors=True)
         else:
-            count += write(folder, 10_000, 1000 + turn)
+            count += write_perflogs(folder, 10_000, 1000 + turn)
         begin = time.monotonic()
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         if turn >= 0:
@@ -200,10 +207,10 @@ def main() -> bool:
     args = cmd.parse_args()
     with tempfile.TemporaryDirectory() as place:
         if args.kill:
-            return kill(Path(place), args.kill, args.seed)
-        head('records', 'what', 'CPU (s)', 'MiB')
-        return measure(Path(place), int(args.records), args.rounds)
+            return kill_writers(Path(place), args.kill, args.seed)
+        print_table_head('records', 'what', 'CPU (s)', 'MiB')
+        return measure_read_cost(Path(place), int(args.records), args.rounds)
 
 
 if __name__ == '__main__':
-    exit_with(main)
+    run_main_and_exit(main)

@@ -32,7 +32,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from common import ROOT, Missing, exit_with, head, option_parser, row, run
+from common import (
+    ROOT,
+    Missing,
+    option_parser,
+    print_table_head,
+    print_table_row,
+    run,
+    run_main_and_exit,
+)
 
 sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
 
@@ -43,7 +51,7 @@ from tests import impostor
 
 
 @contextlib.contextmanager
-def box(folder: Path) -> Iterator[Cluster]:
+def running_cluster(folder: Path) -> Iterator[Cluster]:
     """A cluster whose nodes see the folder.
 
     :raises Missing: the cluster cannot be started
@@ -59,7 +67,7 @@ def box(folder: Path) -> Iterator[Cluster]:
         cluster.down()
 
 
-def need(*names: str) -> None:
+def require_folders(*names: str) -> None:
     """:raises Missing: set-up has not made one of these folders"""
     for name in names:
         if not (WORK / name).exists():
@@ -69,9 +77,9 @@ def need(*names: str) -> None:
 
 # Jobs with services ----------------------------------------------------------
 
-def service_table(rounds: list[services.Round]) -> None:
-    """A row for each victim and launcher."""
-    head('victim', 'launcher', 'rounds', 'killed at (s)', 'ended after (s)',
+def print_service_table(rounds: list[services.Round]) -> None:
+    """A print_table_row for each victim and launcher."""
+    print_table_head('victim', 'launcher', 'rounds', 'killed at (s)', 'ended after (s)',
          'clean after (s)', 'cause named by the run', 'by the job', 'passed',
          'data', 'faults')
     for victim in services.VICTIMS:
@@ -84,7 +92,7 @@ def service_table(rounds: list[services.Round]) -> None:
                             for name in ('ended', 'clean'))
             named = sum(bool(r.lines) for r in group)
             passed = sum(not r.verdict for r in group)
-            row(victim, launcher, len(group),
+            print_table_row(victim, launcher, len(group),
                 f'{min(r.at for r in group):.1f} to '
                 f'{max(r.at for r in group):.1f}',
                 f'{statistics.median(ended):.1f}, {max(ended):.1f}',
@@ -94,16 +102,16 @@ def service_table(rounds: list[services.Round]) -> None:
                 sum(bool(r.faults) for r in group))
 
 
-def service(args: argparse.Namespace) -> bool:
-    need('stores', *(mpi for mpi, _ in services.MPI.values()))
+def kill_service_parts(args: argparse.Namespace) -> bool:
+    require_folders('stores', *(mpi for mpi, _ in services.MPI.values()))
     args.dir.mkdir(parents=True, exist_ok=True)
-    with box(args.dir) as cluster:
+    with running_cluster(args.dir) as cluster:
         (services.build_ranks if args.family in services.OF_RANKS
          else services.build)(args.dir)
-        return service_rounds(args, cluster)
+        return run_service_kill_rounds(args, cluster)
 
 
-def service_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
+def run_service_kill_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
     chance = random.Random(args.seed)
     launchers = args.launcher or list(services.LAUNCHERS)
     plans = {launcher: services.PLANS[args.family](args.load, args.dir,
@@ -153,14 +161,14 @@ def service_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
             for node, all_of_it in services.seen(cluster).items()
             for entry in all_of_it - before[node]
             if not any(path in entry for path in services.FOREIGN)]
-    service_table(rounds)
+    print_service_table(rounds)
     print(*bad, sep='\n')
     return not bad and not any(r.faults for r in rounds)
 
 
 # Optcast ---------------------------------------------------------------------
 
-def optcast(args: argparse.Namespace) -> bool:
+def kill_optcast_parts(args: argparse.Namespace) -> bool:
     from tests.optcast.test_programs import SOURCES
     chance, bad = random.Random(args.seed), 0
     with tempfile.TemporaryDirectory() as folder:
@@ -168,7 +176,7 @@ def optcast(args: argparse.Namespace) -> bool:
         run(['cc', '-O2', '-std=gnu11', '-pthread', '-o', program,
              *SOURCES], 'building optcast')
         for number in range(args.rounds):
-            fault = optcast_fault(program, chance)
+            fault = fault_of_optcast_round(program, chance)
             if fault:
                 bad += 1
                 print(f'round {number}: {fault}', flush=True)
@@ -176,7 +184,7 @@ def optcast(args: argparse.Namespace) -> bool:
     return not bad
 
 
-def optcast_fault(program: Path, chance: random.Random) -> str:
+def fault_of_optcast_round(program: Path, chance: random.Random) -> str:
     """What went wrong in one round; empty: nothing."""
     from tests.optcast.test_programs import Run
     ring = chance.random() < 0.3
@@ -205,7 +213,7 @@ def optcast_fault(program: Path, chance: random.Random) -> str:
 
 # Impostors -------------------------------------------------------------------
 
-def impostors(args: argparse.Namespace) -> bool:
+def run_impostor_attacks(args: argparse.Namespace) -> bool:
     if os.geteuid():
         raise Missing('only root can switch to another user')
     chance = random.Random(args.seed)
@@ -223,10 +231,10 @@ def impostors(args: argparse.Namespace) -> bool:
             *entry.left,
             flush=True,
         )
-    head('attack', 'rounds', 'had the port', 'met an agent', 'obeyed', 'left')
+    print_table_head('attack', 'rounds', 'had the port', 'met an agent', 'obeyed', 'left')
     for attack in attacks:
         group = [r for r in rounds if r.attack == attack]
-        row(attack, len(group), sum(r.taken for r in group),
+        print_table_row(attack, len(group), sum(r.taken for r in group),
             sum(r.met for r in group), sum(r.obeyed for r in group),
             sum(bool(r.left) for r in group))
     return not any(entry.obeyed or entry.left for entry in rounds)
@@ -238,8 +246,8 @@ def main() -> bool:
     parser = option_parser(__doc__)
     parts = parser.add_subparsers(required=True, metavar='PART')
     options = {}
-    for name, play in (('service', service), ('optcast', optcast),
-                       ('impostor', impostors)):
+    for name, play in (('service', kill_service_parts), ('optcast', kill_optcast_parts),
+                       ('impostor', run_impostor_attacks)):
         options[name] = subparser = parts.add_parser(name)
         subparser.set_defaults(play=play)
         subparser.add_argument('--rounds', type=int, default=50)
@@ -273,4 +281,4 @@ def main() -> bool:
 
 
 if __name__ == '__main__':
-    exit_with(main)
+    run_main_and_exit(main)

@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from common import exit_with, head, option_parser, row
+from common import option_parser, print_table_head, print_table_row, run_main_and_exit
 
 from postprocess.regressions.locating import Located, Search
 
@@ -56,7 +56,7 @@ class Cluster:
                       for i, node in enumerate(self.nodes)
                       } if self.leaf else {}
 
-    def metric(self, a: str, b: str) -> float | None:
+    def simulated_pair_metric(self, a: str, b: str) -> float | None:
         """What a job on the pair gives; None: it fails."""
         drawn, wild = self.rng.standard_normal(), self.rng.random()
         if a in self.dead or b in self.dead:
@@ -75,15 +75,15 @@ class Cluster:
             off = -5 * abs(off)
         return value * math.exp(off)
 
-    def search(self) -> Located:
+    def locate_bad_nodes(self) -> Located:
         """A whole search on it."""
         search_ = Search(self.nodes, 'higher', above=self.above,
                        every=self.every)
-        while rounds := search_.ahead():
+        while rounds := search_.next_rounds():
             for pairs in rounds:
                 for pair in pairs:
-                    search_.add(pair, self.metric(*pair))
-        return search_.located()
+                    search_.add_measurement(pair, self.simulated_pair_metric(*pair))
+        return search_.current_result()
 
 
 @dataclass
@@ -99,7 +99,7 @@ class Tally:
     whole: int = 0
     seconds: float = 0.0
 
-    def add(self, located: Located, bad: Collection[str]) -> None:
+    def add_search_result(self, located: Located, bad: Collection[str]) -> None:
         """:param bad: names of the parts that are slow or dead"""
         named = {one.name for one in located.named}
         self.bad += len(bad)
@@ -112,32 +112,32 @@ class Tally:
         self.rounds.append(located.rounds)
         self.whole += named == set(bad)
 
-    def show(self, title: str, limit: str) -> None:
-        """Prints a row of the table."""
+    def print_row(self, title: str, limit: str) -> None:
+        """Prints a print_table_row of the table."""
         searches = len(self.jobs)
 
         def both(numbers: list[int]) -> str:
             return f'{statistics.median(numbers):g} ({max(numbers)})'
 
-        row(title, searches, f'{self.right}/{self.bad}', self.unclear,
+        print_table_row(title, searches, f'{self.right}/{self.bad}', self.unclear,
             self.missed, self.accused, f'{100 * self.whole / searches:.1f} %',
             both(self.jobs), both(self.rounds), limit,
             f'{1000 * self.seconds / searches:.0f}')
 
 
-def tally(seeds: int, make: Callable[[int], tuple[Cluster, set[str]]]
+def search_seeds(seeds: int, make: Callable[[int], tuple[Cluster, set[str]]]
           ) -> Tally:
     result = Tally()
     for seed in range(seeds):
         cluster, bad = make(seed)
         began = time.process_time()
-        located = cluster.search()
+        located = cluster.locate_bad_nodes()
         result.seconds += time.process_time() - began
-        result.add(located, bad)
+        result.add_search_result(located, bad)
     return result
 
 
-def with_bad(size: int, number: int, tail: float = 0.0
+def cluster_maker_with_bad_nodes(size: int, number: int, tail: float = 0.0
              ) -> Callable[[int], tuple[Cluster, set[str]]]:
     """Clusters with so many bad nodes, which differ from seed to seed."""
     def make(seed: int) -> tuple[Cluster, set[str]]:
@@ -149,7 +149,7 @@ def with_bad(size: int, number: int, tail: float = 0.0
     return make
 
 
-def slow_link(seed: int) -> tuple[Cluster, set[str]]:
+def cluster_with_slow_link(seed: int) -> tuple[Cluster, set[str]]:
     """Of eight nodes, all pairs of which are measured."""
     a, b = sorted(np.random.default_rng(seed).choice(range(1, 9), 2, False))
     pair = f'n{a}', f'n{b}'
@@ -157,12 +157,12 @@ def slow_link(seed: int) -> tuple[Cluster, set[str]]:
             {' - '.join(pair)})
 
 
-def slow_switch(seed: int) -> tuple[Cluster, set[str]]:
+def cluster_with_slow_switch(seed: int) -> tuple[Cluster, set[str]]:
     leaf = f'leaf{seed % 8 + 1}'
     return Cluster(128, seed, leaf=16, across=0.85, slow={leaf: 0.9}), {leaf}
 
 
-def dead(seed: int) -> tuple[Cluster, set[str]]:
+def cluster_with_dead_node(seed: int) -> tuple[Cluster, set[str]]:
     node = f'n{seed % 64 + 1}'
     return Cluster(64, seed, dead=[node]), {node}
 
@@ -172,25 +172,25 @@ def main() -> bool:
     words.add_argument('--seeds', type=int, default=100)
     words.add_argument('--nodes', type=int, default=512)
     args = words.parse_args()
-    head('bad', 'searches', 'named', 'unclear', 'missed', 'accused',
+    print_table_head('bad', 'searches', 'named', 'unclear', 'missed', 'accused',
          'all right', 'jobs', 'rounds', 'log2 of the answers', 'ms of CPU')
     good = True
     for number in range(6):
-        result = tally(args.seeds, with_bad(args.nodes, number))
+        result = search_seeds(args.seeds, cluster_maker_with_bad_nodes(args.nodes, number))
         bits = math.log2(math.comb(args.nodes, number))
-        result.show(f'{number} of {args.nodes}', f'{bits:.1f}')
+        result.print_row(f'{number} of {args.nodes}', f'{bits:.1f}')
         good &= result.right >= 0.97 * result.bad
         good &= result.accused <= 0.02 * args.seeds
     for title, make in (
             (f'2 of {args.nodes}, 2 % of the jobs 5 times as noisy',
-             with_bad(args.nodes, 2, 0.02)),
-            ('1 of 8', with_bad(8, 1)), ('2 of 16', with_bad(16, 2)),
-            ('a link of 8 nodes, 20 %', slow_link),
-            ('a leaf switch of 8 with 16 nodes each', slow_switch),
-            ('1 of 64 does not answer', dead)):
-        tally(args.seeds, make).show(title, '-')
+             cluster_maker_with_bad_nodes(args.nodes, 2, 0.02)),
+            ('1 of 8', cluster_maker_with_bad_nodes(8, 1)), ('2 of 16', cluster_maker_with_bad_nodes(16, 2)),
+            ('a link of 8 nodes, 20 %', cluster_with_slow_link),
+            ('a leaf switch of 8 with 16 nodes each', cluster_with_slow_switch),
+            ('1 of 64 does not answer', cluster_with_dead_node)):
+        search_seeds(args.seeds, make).print_row(title, '-')
     return good
 
 
 if __name__ == '__main__':
-    exit_with(main)
+    run_main_and_exit(main)

@@ -4,7 +4,7 @@
     OMB_PREFIX=/opt/omb-7.2 bench/osu_embedded.py [--rounds 10]
 
 Builds checks/osu/src and compares it with the OSU Micro-Benchmarks 7.x below
-$OMB_PREFIX. Three programs alternate: A, the real one; N, the embedded one; B,
+$OMB_PREFIX. Three programs measure_alternately: A, the real one; N, the embedded one; B,
 the real one again. How far B is from A is how far two runs of one program
 differ on this machine, and N is compared with that.
 
@@ -25,12 +25,12 @@ from pathlib import Path
 from common import (
     ROOT,
     Missing,
-    alternate,
-    exit_with,
-    head,
+    measure_alternately,
     option_parser,
-    row,
+    print_table_head,
+    print_table_row,
     run,
+    run_main_and_exit,
 )
 
 SOURCES = ROOT / 'checks' / 'osu' / 'src'
@@ -44,7 +44,7 @@ LIMIT = 300.0
 #: Percentage points that N may stay behind B.
 SHARE_MARGIN = 10.0
 
-#: Size -> value; a row without a size (a barrier's) has size 0.
+#: Size -> value; a print_table_row without a size (a barrier's) has size 0.
 Table = dict[int, float]
 
 
@@ -61,7 +61,7 @@ def real_programs(benchmarks: list[str]) -> dict[str, str]:
     return programs
 
 
-def parse_output(text: str) -> Table:
+def parse_osu_output(text: str) -> Table:
     rows = {}
     for line in text.splitlines():
         try:
@@ -74,14 +74,14 @@ def parse_output(text: str) -> Table:
     return rows
 
 
-def best(benchmark: str, tables: list[Table]) -> Table:
+def best_values(benchmark: str, tables: list[Table]) -> Table:
     """The best value of each size."""
     choose = max if 'bw' in benchmark else min
     return {size: choose(table[size] for table in tables) for size in tables[0]
             if all(size in table for table in tables)}
 
 
-def share(benchmark: str, values: Table, reference: Table) -> float:
+def percent_within_tolerance(benchmark: str, values: Table, reference: Table) -> float:
     """Percentage of the sizes that agree with the reference."""
     slack = 0 if 'bw' in benchmark else LAST_DIGIT
     return 100 * statistics.fmean(
@@ -89,19 +89,19 @@ def share(benchmark: str, values: Table, reference: Table) -> float:
         for size, expected in reference.items())
 
 
-def compared(benchmark: str, a: Table, n: Table, b: Table) -> bool:
-    """Prints a row of the table; returns whether the goal is met."""
+def compare_and_print(benchmark: str, a: Table, n: Table, b: Table) -> bool:
+    """Prints a print_table_row of the table; returns whether the goal is met."""
     if not a or not a.keys() == n.keys() == b.keys():
         raise Missing(f'osu_{benchmark}: the programs printed other sizes: '
                       f'{sorted(a)} and {sorted(n)}')
     ratios = {size: n[size] / a[size] for size in a if a[size] > 0}
     median = statistics.median(ratios.values())
     same = statistics.median(b[size] / a[size] for size in ratios)
-    of_n, of_b = share(benchmark, n, a), share(benchmark, b, a)
+    of_n, of_b = percent_within_tolerance(benchmark, n, a), percent_within_tolerance(benchmark, b, a)
     worst = sorted(ratios, key=lambda size: -abs(ratios[size] - 1))[:3]
     good = (MEDIAN_MIN <= median <= MEDIAN_MAX
             and of_n >= of_b - SHARE_MARGIN)
-    row(benchmark, f'{median:.3f}', f'{same:.3f}', f'{of_n:.0f} %',
+    print_table_row(benchmark, f'{median:.3f}', f'{same:.3f}', f'{of_n:.0f} %',
         f'{of_b:.0f} %', ', '.join(f'{size}: {ratios[size]:.2f}'
                                    for size in worst),
         'pass' if good else 'FAIL')
@@ -134,7 +134,7 @@ def main() -> bool:
              *sorted(SOURCES.glob('*.c')), '-lm'],
             'building osu_embedded', env=env)
         run([ours, '--links', folder], 'making the links', env=env)
-        head('benchmark', 'median N/A', 'median B/A', 'N within 5 %',
+        print_table_head('benchmark', 'median N/A', 'median B/A', 'N within 5 %',
              'B within 5 %', 'worst sizes (N/A)', 'result')
         for benchmark in args.benchmarks:
             programs = {'A': real[benchmark],
@@ -142,15 +142,15 @@ def main() -> bool:
                         'B': real[benchmark]}
 
             def once(arm: str, programs: dict[str, str] = programs) -> Table:
-                return parse_output(run([*launch, programs[arm]],
+                return parse_osu_output(run([*launch, programs[arm]],
                                       programs[arm], env=env,
                                       limit=LIMIT).out)
 
-            tables = alternate(args.rounds, programs, once)
-            good &= compared(benchmark, *(best(benchmark, tables[arm])
+            tables = measure_alternately(args.rounds, programs, once)
+            good &= compare_and_print(benchmark, *(best_values(benchmark, tables[arm])
                                           for arm in 'ANB'))
     return good
 
 
 if __name__ == '__main__':
-    exit_with(main)
+    run_main_and_exit(main)

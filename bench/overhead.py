@@ -2,7 +2,7 @@
 """Measures the cost of the suite itself, in a checkout that is set up.
 
     bench/overhead.py list    `reframe -l` of the suite, compared with a
-                              trivial one with as many checks: ratio of CPU
+                              trivial one with as many checks: median_ratio of CPU
                               time; exit code 1 if it is above three
     bench/overhead.py quick   `plumb run`: wall time minus the programs' own,
                               per test case
@@ -11,7 +11,7 @@
     bench/overhead.py observe a program that does nothing, with the observers
                               of the nodes before it and without: CPU time
 
-The two sides alternate, and the script prints medians. Only ratios are
+The two sides measure_alternately, and the script prints medians. Only ratios are
 comparable, because absolute times differ between machines.
 """
 from __future__ import annotations
@@ -27,17 +27,17 @@ from pathlib import Path
 
 from common import (
     ROOT,
-    alternate,
-    environment,
-    exit_with,
+    measure_alternately,
+    median_ratio,
     option_parser,
-    ratio,
+    plumb_environment,
     run,
+    run_main_and_exit,
 )
 
-from checks.services.parser import split
+from checks.services.parser import split_conductor_output
 from checks.services.plan import Clients, Plan, Program, Step
-from checks.stores.servers import Needs, server
+from checks.stores.servers import Needs, make_server_role
 
 TRIVIAL = '''
 import reframe as rfm
@@ -60,29 +60,29 @@ class Trivial(rfm.RunOnlyRegressionTest):
 MAX_LIST_RATIO = 3.0
 
 
-def trivial(folder: str, cases: int) -> str:
+def write_trivial_check(folder: str, cases: int) -> str:
     path = Path(folder) / 'trivial.py'
     path.write_text(TRIVIAL.format(cases=cases))
     return str(path)
 
 
-def bench_list(rounds: int) -> bool:
-    env = environment()
+def measure_list_overhead(rounds: int) -> bool:
+    env = plumb_environment()
     text = run(['reframe', '-l'], 'reframe -l', env=env).out
     cases = sum(ln.startswith('- ') for ln in text.splitlines())
     with tempfile.TemporaryDirectory() as folder:
-        options = {'suite': [], 'trivial': ['-c', trivial(folder, cases)]}
-        seconds = alternate(rounds, options, lambda name: run(
+        options = {'suite': [], 'trivial': ['-c', write_trivial_check(folder, cases)]}
+        seconds = measure_alternately(rounds, options, lambda name: run(
             ['reframe', '-l', *options[name]], 'reframe -l', env=env).cpu)
-    factor = ratio(seconds['suite'], seconds['trivial'])
+    factor = median_ratio(seconds['suite'], seconds['trivial'])
     print(f'{cases} checks, {rounds} rounds: suite '
           f'{statistics.median(seconds["suite"]):.2f} CPU s, trivial '
-          f'{statistics.median(seconds["trivial"]):.2f} CPU s, ratio (median '
+          f'{statistics.median(seconds["trivial"]):.2f} CPU s, median_ratio (median '
           f'of pairs) {factor:.2f}; at most {MAX_LIST_RATIO:g}')
     return factor <= MAX_LIST_RATIO
 
 
-def bench_quick(rounds: int) -> bool:
+def measure_run_overhead(rounds: int) -> bool:
     rows = []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
@@ -106,10 +106,10 @@ def bench_quick(rounds: int) -> bool:
     return True
 
 
-def bench_service(rounds: int) -> bool:
+def measure_service_overhead(rounds: int) -> bool:
     work = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline')
     plan = Plan(
-        server('valkey', str(work / 'stores'), Needs(memory=64)), (Clients(),),
+        make_server_role('valkey', str(work / 'stores'), Needs(memory=64)), (Clients(),),
         (Step('fill', (Program(('true',)),), 10.0),
          Step('measure', (Program(('true',)),), 10.0)))
     serving = ROOT / 'checks' / 'services'
@@ -123,14 +123,14 @@ def bench_service(rounds: int) -> bool:
                  sys.executable, serving, 'agent', 'service.json'],
                 cwd=folder, check=True, text=True, stdout=subprocess.PIPE)
             walls.append(time.monotonic() - start)
-        stores.append(split(done.stdout)[0].servers[0].ready_ms / 1e3)
+        stores.append(split_conductor_output(done.stdout)[0].servers[0].ready_ms / 1e3)
     print(f'{rounds} rounds: {statistics.median(walls):.2f} s per service '
           f'(median; {min(walls):.2f} to {max(walls):.2f}), of which '
           f'{statistics.median(stores):.2f} s for the start of the store')
     return True
 
 
-def bench_observe(rounds: int) -> bool:
+def measure_observer_overhead(rounds: int) -> bool:
     src = ROOT / 'checks' / 'core' / 'src'
     with tempfile.TemporaryDirectory() as folder:
         observe = f'{folder}/observe'
@@ -141,7 +141,7 @@ def bench_observe(rounds: int) -> bool:
         commands = {'with': [measure, '--observe', observe, '--', rank,
                              observe, '--', 'true'],
                     'without': [measure, '--', rank, 'true']}
-        ms = alternate(rounds * 10, commands, lambda name: 1e3 * run(
+        ms = measure_alternately(rounds * 10, commands, lambda name: 1e3 * run(
             commands[name], 'measure.sh').cpu)
     more = [a - b for a, b in zip(ms['with'], ms['without'], strict=True)]
     print(f'{len(more)} rounds, {sum(map(str.isdigit, os.listdir("/proc")))}'
@@ -152,8 +152,8 @@ def bench_observe(rounds: int) -> bool:
     return True
 
 
-PARTS = {'list': bench_list, 'quick': bench_quick, 'service': bench_service,
-         'observe': bench_observe}
+PARTS = {'list': measure_list_overhead, 'quick': measure_run_overhead, 'service': measure_service_overhead,
+         'observe': measure_observer_overhead}
 
 
 def main() -> bool:
@@ -165,4 +165,4 @@ def main() -> bool:
 
 
 if __name__ == '__main__':
-    exit_with(main)
+    run_main_and_exit(main)

@@ -19,7 +19,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common import ROOT, exit_with, head, option_parser, row, run
+from common import (
+    ROOT,
+    option_parser,
+    print_table_head,
+    print_table_row,
+    run,
+    run_main_and_exit,
+)
 
 sys.path.insert(0, str(ROOT / 'tests' / 'data'))
 #: Records -> most seconds of CPU of the second page; of any: bytes, and
@@ -33,7 +40,7 @@ PROBE = '''<script>addEventListener('load', () => { document.title = 'usable '
 </script></body>'''
 
 
-def usable(page: Path) -> float | None:
+def seconds_until_usable(page: Path) -> float | None:
     """Seconds until Chromium has opened a page and it answers; the median of
     three. None: there is no Chromium here."""
     browser = shutil.which('chromium') or shutil.which('google-chrome')
@@ -56,7 +63,7 @@ def usable(page: Path) -> float | None:
     return sorted(seconds)[len(seconds) // 2] if seconds else None
 
 
-def made_up(folder: Path, records: float) -> None:
+def write_simulated_perflogs(folder: Path, records: float) -> None:
     """Perflogs with about as many records."""
     import perflogs_factory as make
     # No record may be of the future: its session would not count.
@@ -73,13 +80,13 @@ def main() -> bool:
     cmd.add_argument('--perflogs', type=Path, help='measure these instead')
     args = cmd.parse_args()
     good = True
-    head('records', 'first page: CPU s', 'once more: CPU s', 'MB',
+    print_table_head('records', 'first page: CPU s', 'once more: CPU s', 'MB',
          'usable in Chromium: s')
     with tempfile.TemporaryDirectory() as name:
         for number in [0] if args.perflogs else args.records:
             logs = args.perflogs or Path(name) / f'{number:g}'
             if not args.perflogs:
-                made_up(logs, number)
+                write_simulated_perflogs(logs, number)
             out = Path(name) / f'out{number:g}'
             command = [sys.executable, '-m', 'postprocess', 'report',
                        '--perflogs', logs, '--output', out]
@@ -91,8 +98,8 @@ def main() -> bool:
                                 env={**os.environ, 'PYTHONPATH': str(ROOT)})
                             for _ in range(2))
             size = (out / 'index.html').stat().st_size
-            seconds = usable(out / 'index.html')
-            row(args.perflogs or format(number, 'g'), f'{first.cpu:.1f}',
+            seconds = seconds_until_usable(out / 'index.html')
+            print_table_row(args.perflogs or format(number, 'g'), f'{first.cpu:.1f}',
                 f'{again.cpu:.1f}', f'{size / 1e6:.2f}',
                 f'{seconds:.2f}' if seconds else 'no Chromium')
             good = good and size <= MAX_BYTES and (
@@ -103,4 +110,4 @@ def main() -> bool:
 
 
 if __name__ == '__main__':
-    exit_with(main)
+    run_main_and_exit(main)

@@ -26,12 +26,12 @@ from pathlib import Path
 from common import (
     ROOT,
     Missing,
-    end_with_bench,
-    exit_with,
-    head,
     option_parser,
-    row,
+    print_table_head,
+    print_table_row,
     run,
+    run_main_and_exit,
+    set_parent_death_signal,
 )
 
 sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
@@ -59,7 +59,7 @@ class Box:
         for node in cluster.nodes:
             cluster.rate(node, args.rate)
 
-    def start(self, node: str, name: str, options: list[str], stdin: str = ''
+    def start_program(self, node: str, name: str, options: list[str], stdin: str = ''
               ) -> subprocess.Popen[str]:
         """A program on a node; its output in NAME.out and NAME.err."""
         with open(f'{name}.out', 'w') as out, open(f'{name}.err',
@@ -67,16 +67,16 @@ class Box:
             process = self.cluster.box(
                 'exec', node, '--', str(self.folder / 'optcast'), *options,
                 stdin=subprocess.PIPE, stdout=out, stderr=err,
-                preexec_fn=end_with_bench)
+                preexec_fn=set_parent_death_signal)
         assert process.stdin
         process.stdin.write(stdin)
         process.stdin.close()
         return process
 
-    def measure(self, kind: str, servers: int, sizes: str, n: int, w: int
+    def run_allreduce(self, kind: str, servers: int, sizes: str, n: int, w: int
                 ) -> parser.Analysis:
         """One run; its logs in a folder of its own."""
-        of = settings.setup(
+        of = settings.parse_settings(
             {'type': kind, 'chunksize': self.args.chunksize, 'size': sizes,
              'num_jobs': self.args.num_jobs,
              'nccl_test_options': f'-n {n} -w {w}'}, CLIENTS, servers)
@@ -89,14 +89,14 @@ class Box:
             + secret)
         (logs / 'service').chmod(0o600)
         common = ['--nrank', str(CLIENTS), '--timeout', '120']
-        up = [self.start(node, f'{logs}/server{number}', [
+        up = [self.start_program(node, f'{logs}/server{number}', [
             *common, '--address', self.cluster.address(node),
-            '--port', str(PORT), '--count', str(of.count),
+            '--port', str(PORT), '--count', str(of.elements_per_message),
             '--reduce-jobs', str(of.jobs),
             *(['--trace', f'{logs}/server.log'] if not number else [])],
             secret) for number, node in enumerate(nodes)]
         more = ['--ring'] if kind == 'ring' else []
-        clients = [self.start(f'n{1 + rank}', f'{logs}/client{rank}', [
+        clients = [self.start_program(f'n{1 + rank}', f'{logs}/client{rank}', [
             '--client', '--rank', str(rank), *common, *more, '--service',
             f'{logs}/service', '--chunksize', str(of.chunksize), '--size',
             sizes, '-n', str(n), '-w', str(w), '--nreq',
@@ -113,11 +113,11 @@ class Box:
                                   node=node)
             for process in (*up, *clients):
                 process.wait(30)
-        (logs / 'settings.yaml').write_text(yaml.safe_dump(of.as_settings()))
-        return parser.analyse(logs)
+        (logs / 'settings.yaml').write_text(yaml.safe_dump(of.to_run_script_settings()))
+        return parser.analyse_log_folder(logs)
 
 
-def curve(runs: list[parser.Analysis]) -> dict[int, float]:
+def busbw_by_size(runs: list[parser.Analysis]) -> dict[int, float]:
     """Size in B -> busbw in GB/s, the median over the runs."""
     rows: dict[int, list[float]] = {}
     for analysis in runs:
@@ -129,18 +129,18 @@ def curve(runs: list[parser.Analysis]) -> dict[int, float]:
     }
 
 
-def measure_all(box: Box, sizes: list[str], rounds: int,
+def measure_servers_and_ring(box: Box, sizes: list[str], rounds: int,
                 numbers: list[int]
                 ) -> dict[int, list[parser.Analysis]]:
     """Servers (0: ring) -> runs; ring and servers in turn."""
-    small = [one for one in sizes if settings.size(one) < 8 << 20]
+    small = [one for one in sizes if settings.parse_size(one) < 8 << 20]
     large = [one for one in sizes if one not in small]
     analyses: dict[int, list[parser.Analysis]] = {}
     for _ in range(rounds):
         for servers in (0, *numbers):
             for of_size, n, w in ((small, 5, 1), (large, 1, 1)):
                 if of_size:
-                    analyses.setdefault(servers, []).append(box.measure(
+                    analyses.setdefault(servers, []).append(box.run_allreduce(
                         'optcast' if servers else 'ring', servers or 1,
                         ','.join(of_size), n, w))
     return analyses
@@ -165,63 +165,63 @@ def main() -> bool:
         cluster = Cluster(Path(folder, 'box'))
         try:
             run([BUILD, f'{folder}/optcast'], 'building optcast')
-            runs = measure_all(Box(Path(folder), cluster, args),
+            runs = measure_servers_and_ring(Box(Path(folder), cluster, args),
                                args.sizes.split(','), args.rounds,
                                [int(n) for n in args.servers.split(',')])
         except ClusterError as err:
             raise Missing(str(err)) from None
         finally:
             cluster.down()
-        good = show(runs, args.minimum)
+        good = print_ratio_table(runs, args.minimum)
         print(f'\nlinks {args.rate}, chunks {args.chunksize}, load '
               f'{load:.1f} before and {os.getloadavg()[0]:.1f} after, '
               f'{time.monotonic() - began:.0f} s')
         if args.plots:
-            draw(runs, args.plots)
+            plot_sweep_and_timelines(runs, args.plots)
     return good
 
 
-def draw(runs: dict[int, list[parser.Analysis]], folder: Path) -> None:
+def plot_sweep_and_timelines(runs: dict[int, list[parser.Analysis]], folder: Path) -> None:
     """The sweep against the model, and the timelines of each."""
     names = {servers: f'{servers} server{"s" * (servers > 1)}'
              if servers else 'ring' for servers in runs}
-    curves = {names[servers]: curve(of) for servers, of in runs.items()}
+    curves = {names[servers]: busbw_by_size(of) for servers, of in runs.items()}
     sweep.draw(curves, f'{CLIENTS} clients, equal links', folder, 'sweep', {
         names[servers]: {
-            size: busbw * words.expected_ratio(CLIENTS, servers)
+            size: busbw * words.expected_busbw_ratio(CLIENTS, servers)
             for size, busbw in curves['ring'].items()}
         for servers in runs if servers})
     for servers, of in runs.items():
-        of[-1].draw(folder / names[servers].replace(' ', ''), None)
+        of[-1].draw_plots(folder / names[servers].replace(' ', ''), None)
 
 
-def show(runs: dict[int, list[parser.Analysis]], minimum: float) -> bool:
+def print_ratio_table(runs: dict[int, list[parser.Analysis]], minimum: float) -> bool:
     """Prints the table; returns whether every ratio reaches the model."""
-    ring, short = curve(runs[0]), []
-    limits = {number: words.expected_ratio(CLIENTS, number)
+    ring, short = busbw_by_size(runs[0]), []
+    limits = {number: words.expected_busbw_ratio(CLIENTS, number)
               for number in runs if number}
-    head('size', 'ring busbw, MB/s', *(
+    print_table_head('size', 'ring busbw, MB/s', *(
         f'{m} server{"s" * (m > 1)}: MB/s, ratio (of {limit:g})'
         for m, limit in limits.items()))
     for size in sorted(ring):
         cells = []
         for servers, limit in limits.items():
-            busbw = curve(runs[servers])[size]
+            busbw = busbw_by_size(runs[servers])[size]
             ratio = busbw / ring[size]
             cells.append(f'{busbw * 1e3:.2f}, {ratio:.3f} '
                          f'({ratio / limit:.0%})')
             if ratio < minimum * limit and size >= 4 << 20:
                 short.append((size, servers, ratio / limit))
-        row(f'{size >> 20} MiB', f'{ring[size] * 1e3:.2f}', *cells)
+        print_table_row(f'{size >> 20} MiB', f'{ring[size] * 1e3:.2f}', *cells)
     for size, servers, share in short:
         print(f'{size >> 20} MiB, {servers} servers: {share:.0%} of the '
-              'model: ' + runs[servers][-1].bottleneck()[1])
+              'model: ' + runs[servers][-1].find_bottleneck()[1])
     for servers in limits:
         last = runs[servers][-1]
-        print(f'\n{servers} servers: {"; ".join(last.sentences())}')
-        print(last.text().partition('client stats:')[2])
+        print(f'\n{servers} servers: {"; ".join(last.summary_sentences())}')
+        print(last.format_report().partition('client stats:')[2])
     return not short
 
 
 if __name__ == '__main__':
-    exit_with(main)
+    run_main_and_exit(main)

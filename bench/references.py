@@ -22,7 +22,7 @@ import math
 import sys
 
 import numpy as np
-from common import exit_with, head, option_parser, row
+from common import option_parser, print_table_head, print_table_row, run_main_and_exit
 
 from config.sessions.judged import MEASUREMENTS
 from postprocess.references import spread
@@ -33,55 +33,55 @@ JUDGED = 500
 WIDTHS = (0.01, 0.03, 0.05, 0.10, 0.15)
 
 
-def normal(rng, width, size):
+def normal_noise(rng, width, size):
     """The last axis of each kind: the tries of one run."""
     return 1 + width * rng.standard_normal(size)
 
 
-def outliers(rng, width, size):
+def noise_with_outliers(rng, width, size):
     """2 % of the tries are 5 to 30 % worse, for a reason of their own."""
     late = (rng.random(size) < 0.02) * rng.uniform(0.05, 0.3, size)
-    return normal(rng, width, size) * (1 + late)
+    return normal_noise(rng, width, size) * (1 + late)
 
 
-def digits(rng, width, size):
+def rounded_noise(rng, width, size):
     """0.14 us, printed with two digits."""
-    return np.round(normal(rng, width, size) * 0.14 / RESOLUTION) * RESOLUTION
+    return np.round(normal_noise(rng, width, size) * 0.14 / RESOLUTION) * RESOLUTION
 
 
-def lasting(rng, width, size):
+def session_correlated_noise(rng, width, size):
     """Half of the variance is the same in all tries of a run."""
     session = rng.standard_normal((*size[:-1], 1))
     return 1 + width * math.sqrt(0.5) * (
         session + rng.standard_normal(size))
 
 
-KINDS = {'normal': (normal, 0.0), '2 % outliers': (outliers, 0.0),
-         'two digits': (digits, RESOLUTION), 'lasting': (lasting, 0.0)}
+KINDS = {'normal': (normal_noise, 0.0), '2 % outliers': (noise_with_outliers, 0.0),
+         'two digits': (rounded_noise, RESOLUTION), 'lasting': (session_correlated_noise, 0.0)}
 
 
-def calibrate(values: list[float], resolution: float) -> tuple[int, float]:
+def calibrated_tolerance(values: list[float], resolution: float) -> tuple[int, float]:
     """(runs until the test case may stop, its tolerance; inf where it has
     none)."""
     for runs in range(spread.FEWEST_RUNS, len(values) + 1):
         seen = values[:runs]
-        tolerance = spread.tolerance(seen, resolution=resolution)
+        tolerance = spread.compute_tolerance(seen, resolution=resolution)
         if tolerance <= MAX_TOLERANCE:
             return runs, tolerance
         if (
-            spread.runs_needed(seen, MAX_TOLERANCE, resolution=resolution)
+            spread.sessions_needed(seen, MAX_TOLERANCE, resolution=resolution)
             is None
         ):
             return runs, float('inf')
     return len(values), float('inf')
 
 
-def simulate(draw, resolution, width, cases, runs, rng) -> dict[str, float]:
-    """One row of the table."""
+def simulate_calibration(draw, resolution, width, cases, runs, rng) -> dict[str, float]:
+    """One print_table_row of the table."""
     history = draw(rng, width, (cases, runs, 1))[..., 0]
     took, tolerances, alarms = [], [], []
     for values in history.tolist():
-        n, tolerance = calibrate(values, resolution)
+        n, tolerance = calibrated_tolerance(values, resolution)
         if tolerance <= MAX_TOLERANCE:
             took.append(n)
             tolerances.append(tolerance)
@@ -104,14 +104,14 @@ def main() -> bool:
     args = top.parse_args()
     bad = []
     rng = np.random.default_rng(20261101)
-    head('noise', 'spread', 'judged', 'runs: median (95th)', 'tolerance',
+    print_table_head('noise', 'spread', 'judged', 'runs: median (95th)', 'tolerance',
          'false alarms per 1000 judged runs',
          'per 1000 runs of all test cases')
     for name, (draw, resolution) in KINDS.items():
         for width in WIDTHS:
-            result = simulate(draw, resolution, width, args.cases, args.runs,
+            result = simulate_calibration(draw, resolution, width, args.cases, args.runs,
                            rng)
-            row(name, f'{width:.0%}', f'{result["given"]:.1%}',
+            print_table_row(name, f'{width:.0%}', f'{result["given"]:.1%}',
                 f'{result["runs"]:.0f} ({result["late"]:.0f})',
                 f'{result["tolerance"]:.2f}', f'{result["judged"]:.2f}',
                 f'{result["all"]:.2f}')
@@ -124,4 +124,4 @@ def main() -> bool:
 
 
 if __name__ == '__main__':
-    exit_with(main)
+    run_main_and_exit(main)

@@ -25,7 +25,14 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common import ROOT, Missing, exit_with, head, option_parser, row
+from common import (
+    ROOT,
+    Missing,
+    option_parser,
+    print_table_head,
+    print_table_row,
+    run_main_and_exit,
+)
 
 from checks.spack.stack import (
     NoStack,
@@ -33,7 +40,7 @@ from checks.spack.stack import (
     Stack,
     StackError,
     find_spack,
-    of_site,
+    stacks_of_site,
 )
 
 SITES = ROOT / 'site-configs'
@@ -54,11 +61,11 @@ class Foreign(Spack):
     real: Spack = field(kw_only=True)
 
     @property
-    def scope(self) -> Path:
-        return self.real.scope
+    def default_packages_file(self) -> Path:
+        return self.real.default_packages_file
 
 
-def foreign(real: Spack, site: Path, folder: Path) -> Foreign:
+def spack_for_site_processor(real: Spack, site: Path, folder: Path) -> Foreign:
     """A Spack that takes this machine for one of the site's family."""
     script = folder / site.name / 'spack'
     script.parent.mkdir(exist_ok=True)
@@ -73,7 +80,7 @@ def foreign(real: Spack, site: Path, folder: Path) -> Foreign:
     return Foreign(str(script), real.version, real.recipes, real=real)
 
 
-def pairs(args: argparse.Namespace) -> list[tuple[str, Path]]:
+def stack_site_pairs(args: argparse.Namespace) -> list[tuple[str, Path]]:
     """Stacks and folders of sites: those asked for, or that sites name."""
     sites = args.site or sorted(p.parent.name for p in SITES.glob('*/spack')
                                 if p.parent.name != 'local')
@@ -82,7 +89,7 @@ def pairs(args: argparse.Namespace) -> list[tuple[str, Path]]:
         path = Path(site) if '/' in site else SITES / site
         if not (path / 'system.py').is_file():
             raise Missing(f'{path}/system.py does not exist')
-        named = of_site(runpy.run_path(str(path / 'system.py'))[
+        named = stacks_of_site(runpy.run_path(str(path / 'system.py'))[
             'site_configuration'])
         # A stack that a site does not name is tried only if both are given.
         pairs_ += [(stack, path.resolve()) for stack in args.stack or named
@@ -92,8 +99,8 @@ def pairs(args: argparse.Namespace) -> list[tuple[str, Path]]:
     return pairs_
 
 
-def solved(stack: Stack) -> bool:
-    """Prints a row of the table; returns whether the stack is solved."""
+def concretize_and_print(stack: Stack) -> bool:
+    """Prints a print_table_row of the table; returns whether the stack is solved."""
     begin = time.monotonic()
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     specs = externals = '–'
@@ -110,7 +117,7 @@ def solved(stack: Stack) -> bool:
         result = str(err)
     wall = time.monotonic() - begin
     cpu = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-    row(stack.name, stack.site.name, specs, externals, f'{wall:.0f}',
+    print_table_row(stack.name, stack.site.name, specs, externals, f'{wall:.0f}',
         f'{cpu:.0f}', result)
     return result == 'ok'
 
@@ -134,12 +141,12 @@ def main() -> bool:
             raise Missing(str(err)) from None
         os.environ['PLUMBLINE_WORK'] = str((args.work or Path(scratch)
                                             ).resolve())
-        head('stack', 'site', 'specs', 'externals', 'wall s', 'CPU user s',
+        print_table_head('stack', 'site', 'specs', 'externals', 'wall s', 'CPU user s',
              'result')
-        good = [solved(Stack(stack, site, foreign(real, site, Path(scratch))))
-                for stack, site in pairs(args)]
+        good = [concretize_and_print(Stack(stack, site, spack_for_site_processor(real, site, Path(scratch))))
+                for stack, site in stack_site_pairs(args)]
     return all(good)
 
 
 if __name__ == '__main__':
-    exit_with(main)
+    run_main_and_exit(main)

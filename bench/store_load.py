@@ -28,17 +28,17 @@ from typing import NamedTuple
 from common import (
     ROOT,
     Done,
-    alternate,
-    cpu_of,
-    exit_with,
     free_port,
-    head,
-    medians,
+    measure_alternately,
+    median_of_fields,
+    median_ratio,
     option_parser,
-    ratio,
-    row,
+    print_table_head,
+    print_table_row,
+    process_cpu_seconds,
     run,
-    served,
+    run_main_and_exit,
+    running_server,
 )
 
 from checks.loadgen import BUILD, plumbload
@@ -81,7 +81,7 @@ class Sample(NamedTuple):
 # Servers and clients -------------------------------------------------------
 
 @contextlib.contextmanager
-def store(args: argparse.Namespace, kind: str, load: Load | None
+def running_store(args: argparse.Namespace, kind: str, load: Load | None
           ) -> Iterator[Server]:
     """A server that has the keys of a load; None: no keys."""
     port = free_port()
@@ -93,14 +93,14 @@ def store(args: argparse.Namespace, kind: str, load: Load | None
                   '--save', '', '--dir', '/tmp'],
         'memcached': [args.memcached, *cached, '-U', 0],
         'tao': [args.tao_server, *cached, '-o', QUIET]}[kind]
-    with served(command, port, args.server_cpu) as pid:
+    with running_server(command, port, args.server_cpu) as pid:
         server = Server(kind, port, pid)
         if load:
-            run([*ours(args, server, load), '--operation', 'fill'], 'fill')
+            run([*plumbload_command(args, server, load), '--operation', 'fill'], 'fill')
         yield server
 
 
-def ours(args: argparse.Namespace, server: Server, load: Load
+def plumbload_command(args: argparse.Namespace, server: Server, load: Load
          ) -> list[object]:
     """The command line of plumbload up to its operation."""
     protocol = 'resp2' if server.kind == 'redis' else 'binary'
@@ -112,7 +112,7 @@ def ours(args: argparse.Namespace, server: Server, load: Load
 def run_plumbload(args: argparse.Namespace, server: Server, load: Load
                   ) -> tuple[int, Done]:
     """Requests of plumbload, and its CPU and wall time."""
-    done = run([*ours(args, server, load), '--connections', load.connections,
+    done = run([*plumbload_command(args, server, load), '--connections', load.connections,
                 '--operation', 'get', '--duration', args.seconds],
                'plumbload', args.client_cpu)
     plumbload.parse(done.out)
@@ -133,7 +133,7 @@ def run_memtier(args: argparse.Namespace, server: Server, load: Load
              load.key_prefix, '--key-minimum', 1, '--key-maximum',
              load.keys - 1, '-d', load.value_size, '--test-time',
              args.seconds, '--hide-histogram', '--json-out-file', result.name,
-             '--ratio', '0:1', '--key-pattern', 'R:R'],
+             '--median_ratio', '0:1', '--key-pattern', 'R:R'],
             'memtier', args.client_cpu)
         totals = json.loads(Path(result.name).read_text())['ALL STATS'][
             'Totals']
@@ -145,69 +145,69 @@ def run_memtier(args: argparse.Namespace, server: Server, load: Load
 CLIENTS = {'plumbload': run_plumbload, 'memtier': run_memtier}
 
 
-def measure(args: argparse.Namespace, client: str, server: Server, load: Load
+def measure_client(args: argparse.Namespace, client: str, server: Server, load: Load
             ) -> Sample:
     """One run of one client."""
-    before = cpu_of(server.pid)
+    before = process_cpu_seconds(server.pid)
     requests, done = CLIENTS[client](args, server, load)
     return Sample(requests / done.wall, requests / done.cpu,
-                  requests / (cpu_of(server.pid) - before))
+                  requests / (process_cpu_seconds(server.pid) - before))
 
 
-def show(what: str, samples_of: dict[str, list[Sample]], value: str
+def print_rates(what: str, samples_of: dict[str, list[Sample]], value: str
          ) -> dict[str, float]:
-    """Prints a row per program; returns the ratio of the first to each."""
+    """Prints a print_table_row per program; returns the median_ratio of the first to each."""
     first = [getattr(s, value) for s in next(iter(samples_of.values()))]
-    ratios = {name: ratio(first, [getattr(s, value) for s in samples])
+    ratios = {name: median_ratio(first, [getattr(s, value) for s in samples])
               for name, samples in samples_of.items()}
     for name, samples in samples_of.items():
-        s = medians(samples)
-        row(what, name, f'{s.rate:.0f}', f'{s.client:.0f}',
+        s = median_of_fields(samples)
+        print_table_row(what, name, f'{s.rate:.0f}', f'{s.client:.0f}',
             f'{s.server:.0f}', f'{ratios[name]:.3f}')
     return ratios
 
 
-def columns(compared: str) -> None:
+def print_column_titles(compared: str) -> None:
     print()
-    head('what', 'program', 'requests/s', 'per client CPU s',
+    print_table_head('what', 'program', 'requests/s', 'per client CPU s',
          'per server CPU s', f'ratio: first / program, {compared}')
 
 
 # Parts -----------------------------------------------------------------------
 
-def cost(args: argparse.Namespace) -> bool:
-    columns('per client CPU s')
+def compare_client_cost(args: argparse.Namespace) -> bool:
+    print_column_titles('per client CPU s')
     good = True
     for kind in args.kinds:
-        with store(args, kind, Load()) as server:
+        with running_store(args, kind, Load()) as server:
             for connections in args.connections:
                 load = Load(connections=connections)
-                ratios = show(f'{kind}, {connections} connections', alternate(
+                ratios = print_rates(f'{kind}, {connections} connections', measure_alternately(
                     args.rounds, CLIENTS,
-                    partial(measure, args, server=server, load=load)),
+                    partial(measure_client, args, server=server, load=load)),
                     'client')
                 good &= ratios['memtier'] >= CHEAPER
     return good
 
 
-def tao(args: argparse.Namespace) -> bool:
-    columns('per server CPU s')
+def compare_tao_server(args: argparse.Namespace) -> bool:
+    print_column_titles('per server CPU s')
     good = True
     # TaoBench's keys have 219 constant bytes.
     for name, prefix in (('short keys', 'key:'), ('keys of 220 B', 219 * 'k')):
         load = Load(keys=10001, value_size=200, key_prefix=prefix)
 
         def once(kind: str, load: Load = load) -> Sample:
-            with store(args, kind, load) as server:
-                return measure(args, 'plumbload', server, load)
+            with running_store(args, kind, load) as server:
+                return measure_client(args, 'plumbload', server, load)
 
-        ratios = show(name, alternate(args.rounds, ('tao', 'memcached'),
+        ratios = print_rates(name, measure_alternately(args.rounds, ('tao', 'memcached'),
                                       once), 'server')
         good &= ratios['memcached'] >= TAO
     return good
 
 
-PARTS = {'cost': cost, 'tao': tao}
+PARTS = {'cost': compare_client_cost, 'tao': compare_tao_server}
 
 
 def main() -> bool:
@@ -225,7 +225,7 @@ def main() -> bool:
     args = p.parse_args()
     args.kinds = [kind for kind, path in (
         ('memcached', args.memcached), ('redis', args.redis_server)) if path]
-    if args.part == 'cost' and not (args.kinds and args.memtier):
+    if args.part == 'cost' and not (args.kinds and args.memtier_command):
         p.error('cost needs --memtier, and --redis-server or --memcached')
     if args.part == 'tao' and not args.memcached:
         p.error('tao needs --memcached')
@@ -241,4 +241,4 @@ def main() -> bool:
 
 
 if __name__ == '__main__':
-    exit_with(main)
+    run_main_and_exit(main)

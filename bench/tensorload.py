@@ -24,12 +24,12 @@ from pathlib import Path
 from common import (
     ROOT,
     Missing,
-    exit_with,
-    head,
     option_parser,
-    row,
+    print_table_head,
+    print_table_row,
     run,
-    served,
+    run_main_and_exit,
+    running_server,
 )
 
 from checks.smartredis import parser as tensorload
@@ -40,19 +40,19 @@ CPUS = sorted(os.sched_getaffinity(0))
 MPI = {'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1'}
 
 
-def client(*command: object) -> str:
+def run_client(*command: object) -> str:
     """Output of a client, on the CPU of the clients."""
     return run(command, str(command[0]), CPUS[-1], {**os.environ, **MPI}).out
 
 
-def iterations(size: int) -> int:
+def call_count(size: int) -> int:
     """Calls of a run: of 200 MB, 50 to 5000."""
     return max(50, min(5000, 200_000_000 // size))
 
 
-def benchmark(socket: Path, size: int, count: int) -> float:
+def redis_benchmark_throughput(socket: Path, size: int, count: int) -> float:
     """Bytes a second of as many sets as gets, by redis-benchmark."""
-    rows = csv.DictReader(client(
+    rows = csv.DictReader(run_client(
         'redis-benchmark', '-s', socket, '-t', 'set,get', '-c', 1, '-d', size,
         '-n', count, '--csv').splitlines())
     seconds = sum(1 / float(row['rps']) for row in rows)
@@ -78,15 +78,15 @@ print(2 * size * count / loop / 1e6)
 '''
 
 
-def in_python(python: str, socket: Path, size: int, count: int) -> float:
-    return float(client('env', f'SSDB=unix://{socket}',
+def python_client_throughput(python: str, socket: Path, size: int, count: int) -> float:
+    return float(run_client('env', f'SSDB=unix://{socket}',
                       'SR_DB_TYPE=Standalone', 'SR_LOG_LEVEL=QUIET', python,
                       '-c', LOOP, size, count).split()[-1])
 
 
-def driver(folder: Path, size: int, count: int,
+def tensorload_throughput(folder: Path, size: int, count: int,
            options: Iterable[object] = ()) -> float:
-    (rates,) = tensorload.read(client(
+    (rates,) = tensorload.parse_runs(run_client(
         folder / 'tensorload', 'throughput', '--service', folder / 'service',
         '--bytes', size, '--iterations', count, *options))
     return rates.moved
@@ -107,37 +107,37 @@ def main() -> bool:
         socket = folder / 'socket'
         run([ROOT / 'checks/smartredis/src/build.sh', folder / 'tensorload'],
             'building tensorload')
-        run(['sh', '-c', aimodule.build_command(f'{folder}/ai.so')],
+        run(['sh', '-c', aimodule.module_build_command(f'{folder}/ai.so')],
             'building the module')
         (folder / 'service').write_text(f'server unix:{socket}\n')
-        with served(['redis-server', '--port', 0, '--unixsocket', socket,
+        with running_server(['redis-server', '--port', 0, '--unixsocket', socket,
                      '--save', '', '--dir', folder, '--loadmodule',
-                     *aimodule.load_line(f'{folder}/ai.so').split()],
+                     *aimodule.module_load_line(f'{folder}/ai.so').split()],
                     socket, CPUS[0]):
-            report(folder, socket, args.rounds, args.python)
+            print_throughput_table(folder, socket, args.rounds, args.python)
     return True
 
 
-def report(folder: Path, socket: Path, rounds: int, python: str) -> None:
+def print_throughput_table(folder: Path, socket: Path, rounds: int, python: str) -> None:
     ways: dict[str, Callable[[int, int], float]] = {
-        'SET/GET': partial(driver, folder, options=['--plain']),
-        'AI.TENSOR': partial(driver, folder)}
+        'SET/GET': partial(tensorload_throughput, folder, options=['--plain']),
+        'AI.TENSOR': partial(tensorload_throughput, folder)}
     if python:
-        ways['in Python'] = partial(in_python, python, socket)
-    head('bytes', 'redis-benchmark', *ways)
+        ways['in Python'] = partial(python_client_throughput, python, socket)
+    print_table_head('bytes', 'redis-benchmark', *ways)
     for size in SIZES:
         samples: dict[str, list[float]] = {way: [] for way in ways}
-        base, count = [], iterations(size)
+        base, count = [], call_count(size)
         for _ in range(rounds):
-            base.append(benchmark(socket, size, count))
+            base.append(redis_benchmark_throughput(socket, size, count))
             for way, measured in ways.items():
                 # Strings and tensors have the same keys.
-                client('redis-cli', '-s', socket, 'flushall')
+                run_client('redis-cli', '-s', socket, 'flushall')
                 samples[way].append(measured(size, count) / base[-1])
-        row(size, f'{statistics.median(base):.0f} MB/s', *(
+        print_table_row(size, f'{statistics.median(base):.0f} MB/s', *(
             f'{statistics.median(r):.2f} ({min(r):.2f} to {max(r):.2f})'
             for r in samples.values()))
 
 
 if __name__ == '__main__':
-    exit_with(main)
+    run_main_and_exit(main)

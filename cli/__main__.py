@@ -18,10 +18,10 @@ if not __package__:                     # called by path, from ./plumb
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from cli import pipes
-from cli.arguments import ABOUT, COMMANDS, POSTPROCESS, arguments
+from cli.arguments import ABOUT, COMMANDS, POSTPROCESS, build_parser
 from cli.setup import bundle_file
 from cli.setup import venv as setup
-from config.commandline import Parser, nearest
+from config.commandline import Parser, suggest_nearest_word
 from config.sessions import caller
 
 #: Commands that pass options that they do not know on to another program.
@@ -29,7 +29,7 @@ PASSING = {'run': 'reframe', 'nightly': 'reframe', 'locate': 'reframe',
            'references calibrate': 'reframe', 'selftest': 'pytest'}
 
 
-def in_venv(args: argparse.Namespace) -> None:
+def restart_in_venv(args: argparse.Namespace) -> None:
     """Goes on inside the venv, which is made where it is missing."""
     python = setup.ensure_venv(tests=args.command == 'selftest')
     # Not sys.executable: a venv's python may be a link to this very one.
@@ -38,7 +38,7 @@ def in_venv(args: argparse.Namespace) -> None:
                           *sys.argv[1:]])
 
 
-def overview() -> str:
+def help_overview() -> str:
     """The commands by task, with an example each."""
     lines = ['usage: plumb COMMAND [OPTION...]', '',
              __doc__.partition('\n')[0]]
@@ -52,7 +52,7 @@ def overview() -> str:
         __doc__.partition('\n\n')[2]])
 
 
-def parsed(words: list[str]) -> argparse.Namespace:
+def parse_command_line(words: list[str]) -> argparse.Namespace:
     """The command and its options.
 
     What a command does not know, and all after `--`, is in `reframe` or
@@ -62,15 +62,15 @@ def parsed(words: list[str]) -> argparse.Namespace:
     if '--' in words:
         where = words.index('--')
         own, after = words[:where], words[where + 1:]
-    args, unknown = arguments().parse_known_args(own)
+    args, unknown = build_parser().parse_known_args(own)
     options: Parser = args.parser
     command = options.prog.removeprefix('plumb ')
     passes = PASSING.get(command)
     for word in unknown:
         if not passes:
-            options.refuse(word)
+            options.refuse_unknown_word(word)
         # An option of the other program is rarely that similar.
-        similar = nearest(word.partition('=')[0], options.long_options(), 0.8)
+        similar = suggest_nearest_word(word.partition('=')[0], options.long_options(), 0.8)
         if word.startswith('--') and similar:
             options.error(f'unknown option {word}: {similar}'
                           f'write options of {passes} after --')
@@ -91,7 +91,7 @@ MODULES = {'benchmark new': 'setup.benchmark', 'bundle': 'setup.bundle',
            'site new': 'site.new', 'spack': 'setup.stacks'}
 
 
-def function_of(args: argparse.Namespace) -> Callable[[Any], int]:
+def import_command_function(args: argparse.Namespace) -> Callable[[Any], int]:
     """What does a command; its module is imported only now."""
     action = getattr(args, 'action', '')
     for command, name in ((f'{args.command} {action}', action),
@@ -103,7 +103,7 @@ def function_of(args: argparse.Namespace) -> Callable[[Any], int]:
                    args.command)
 
 
-def completion(shell: str) -> int:
+def print_completion_script(shell: str) -> int:
     """Prints the completion script of a shell."""
     try:
         import argcomplete
@@ -116,38 +116,38 @@ def completion(shell: str) -> int:
 
 
 def main() -> int:
-    caller.forget()
+    caller.unset_caller_variables()
     if '_ARGCOMPLETE' in os.environ:
         # ReFrame brings argcomplete; without the venv nothing is completed.
         with contextlib.suppress(ImportError):
             import argcomplete
 
-            argcomplete.autocomplete(arguments())
+            argcomplete.autocomplete(build_parser())
     words = sys.argv[1:]
     if words[:1] == ['help']:
         words = [*words[1:], '--help']
     if not words or words[0] in ('-h', '--help'):
-        print(overview())
+        print(help_overview())
         return 0
     if not words[0].startswith('-') and words[0] not in ABOUT:
-        print(f'plumb: no command {words[0]}: {nearest(words[0], ABOUT)}'
+        print(f'plumb: no command {words[0]}: {suggest_nearest_word(words[0], ABOUT)}'
               './plumb --help lists the commands', file=sys.stderr)
         return 2
     if words[0] in POSTPROCESS or words[:2] in (
             ['references', 'propose'], ['references', 'accept']):
         args = argparse.Namespace(command=words[0], rest=words[1:])
     else:
-        args = parsed(words)
+        args = parse_command_line(words)
     if args.command == 'completion':
-        return completion(args.shell)
+        return print_completion_script(args.shell)
     if args.command == 'parse':
-        from cli.session.parse import parse_files
+        from cli.session.parse import convert_output_to_csv
 
-        return parse_files(args.family, args.files, sys.stdout, sys.stderr,
+        return convert_output_to_csv(args.family, args.files, sys.stdout, sys.stderr,
                            args)
     try:
-        in_venv(args)
-        return function_of(args)(args)
+        restart_in_venv(args)
+        return import_command_function(args)(args)
     except (setup.SetupError, bundle_file.BundleError) as err:
         print(f'plumb: {err}', file=sys.stderr)
         return 2
@@ -163,10 +163,10 @@ def main() -> int:
 
 
 if __name__ == '__main__':
-    pipes.watch()
+    pipes.replace_standard_streams()
     try:
         code = main()
         sys.stdout.flush()
     except BrokenPipeError:                 # of sys.stdout.buffer
-        pipes.end()
+        pipes.exit_like_sigpipe()
     sys.exit(code)

@@ -257,7 +257,7 @@ Exit codes: 0 good; 1 something has to be fixed; 2 wrong usage.
 """
 
 
-def arguments() -> Parser:
+def build_parser() -> Parser:
     """The parser of all commands."""
     parser = Parser(prog='plumb', add_help=False)
     parser.add_argument('--version', action='version',
@@ -270,51 +270,51 @@ def arguments() -> Parser:
         return commands.add_parser(name, help=about, text=text,
                                    example=example or usual)
 
-    _run(command('run', RUN))
-    _nightly(command('nightly', NIGHTLY, './plumb nightly --site mycluster '
+    _add_run_options(command('run', RUN))
+    _add_nightly_options(command('nightly', NIGHTLY, './plumb nightly --site mycluster '
                      '--mail night.eml --to ops@example.org'))
-    _locate(command('locate', LOCATE, "./plumb locate --site mycluster "
+    _add_locate_options(command('locate', LOCATE, "./plumb locate --site mycluster "
                     "--partition gpu --nodes 'n[1-16]'"))
     # Those with actions show no example of their own.
-    _references(_with_actions(commands, 'references', REFERENCES))
+    _add_references_actions(_add_command_with_actions(commands, 'references', REFERENCES))
     for name in POSTPROCESS:
         commands.add_parser(name, add_help=False).add_argument(
             'rest', nargs=argparse.REMAINDER)
-    _parse(command('parse', PARSE))
-    _add_site(command('doctor', DOCTOR, './plumb doctor --site mycluster'
+    _add_parse_options(command('parse', PARSE))
+    _add_site_option(command('doctor', DOCTOR, './plumb doctor --site mycluster'
                       ).add_argument_group('which site'))
-    _site(_with_actions(commands, 'site', SITE))
-    _spack(_with_actions(commands, 'spack', SPACK))
-    _bundle(command('bundle', BUNDLE))
+    _add_site_actions(_add_command_with_actions(commands, 'site', SITE))
+    _add_spack_actions(_add_command_with_actions(commands, 'spack', SPACK))
+    _add_bundle_options(command('bundle', BUNDLE))
     env = command('env', ENV, 'eval "$(./plumb env --site mycluster)"')
-    _add_site(env.add_argument_group('which site'))
+    _add_site_option(env.add_argument_group('which site'))
     env.add_argument_group('which ReFrame').add_argument(
         '--own-reframe', action='store_true',
         help='keep the `reframe` of your PATH, for example that of a module')
     command('completion', COMPLETION).add_argument(
         'shell', choices=('bash', 'zsh', 'fish'), help='the shell')
-    _benchmark(_with_actions(commands, 'benchmark', BENCHMARK))
-    _selftest(command('selftest', SELFTEST,
+    _add_benchmark_actions(_add_command_with_actions(commands, 'benchmark', BENCHMARK))
+    _add_selftest_options(command('selftest', SELFTEST,
                       './plumb selftest -n0 tests/cli/test_run.py'))
     return parser
 
 
-def _with_actions(commands: Any, name: str, text: str) -> Any:
+def _add_command_with_actions(commands: Any, name: str, text: str) -> Any:
     about, example = ABOUT[name]
     return commands.add_parser(
         name, help=about, text=text, example=example).add_subparsers(
             dest='action', required=True, metavar='ACTION', title='actions')
 
 
-def _add_site(group: Any) -> None:
+def _add_site_option(group: Any) -> None:
     group.add_argument('--site', metavar='SITE', help=HELP['--site'],
                        default=os.environ.get('PLUMBLINE_SITE', 'local'))
 
 
-def _add_measure(parser: Parser, mode: str, modes: str) -> Any:
+def _add_measurement_options(parser: Parser, mode: str, modes: str) -> Any:
     """The options of commands that measure test cases of a mode."""
     group = parser.add_argument_group('what to measure')
-    _add_site(group)
+    _add_site_option(group)
     group.add_argument('--mode', metavar='MODE', default=mode,
                        help=f'the mode: {modes} (default: {mode})')
     group.add_argument('--bringup', action='store_true',
@@ -322,19 +322,19 @@ def _add_measure(parser: Parser, mode: str, modes: str) -> Any:
     return group
 
 
-def _add_no_wait(parser: Parser) -> None:
+def _add_no_wait_option(parser: Parser) -> None:
     parser.add_argument_group('other sessions').add_argument(
         '--no-wait', dest='wait', action='store_false',
         help=HELP['--no-wait'])
 
 
-def _run(parser: Parser) -> None:
-    _add_measure(parser, 'quick', 'quick or full')
-    _add_no_wait(parser)
+def _add_run_options(parser: Parser) -> None:
+    _add_measurement_options(parser, 'quick', 'quick or full')
+    _add_no_wait_option(parser)
 
 
-def _nightly(parser: Parser) -> None:
-    what = _add_measure(parser, 'nightly', 'quick, nightly or full')
+def _add_nightly_options(parser: Parser) -> None:
+    what = _add_measurement_options(parser, 'nightly', 'quick, nightly or full')
     what.add_argument('--max-node-age', type=int, default=14, metavar='N',
                       help='measure each free node at least once in N nightly '
                            'sessions; 1: all free nodes each time; 0: only '
@@ -365,9 +365,9 @@ def _nightly(parser: Parser) -> None:
     parser.set_defaults(wait=True)
 
 
-def _locate(parser: Parser) -> None:
+def _add_locate_options(parser: Parser) -> None:
     where = parser.add_argument_group('where to search')
-    _add_site(where)
+    _add_site_option(where)
     where.add_argument('--partition', metavar='P',
                        help='the partition of the site (default: the one with '
                             'most regressions, or the only one)')
@@ -402,12 +402,12 @@ def _locate(parser: Parser) -> None:
         help='write the result as JSON to FILE; - prints it, and nothing else')
 
 
-def _references(actions: Any) -> None:
+def _add_references_actions(actions: Any) -> None:
     calibrate = actions.add_parser(
         'calibrate', text=CALIBRATE, example='./plumb references calibrate '
         '--site mycluster --minutes 120 --accept',
         help='measure until references can be made, then propose them')
-    _add_measure(calibrate, 'quick', 'quick, nightly or full')
+    _add_measurement_options(calibrate, 'quick', 'quick, nightly or full')
     time = calibrate.add_argument_group('rounds')
     time.add_argument('--minutes', type=float, default=60, metavar='T',
                       help='end after T minutes; the first round is always '
@@ -421,7 +421,7 @@ def _references(actions: Any) -> None:
     calibrate.add_argument_group('references').add_argument(
         '--accept', action='store_true',
         help='accept the proposed references of test cases that have none')
-    _add_no_wait(calibrate)
+    _add_no_wait_option(calibrate)
     # Only for the help: postprocess/references/proposal.py parses them.
     for name, text in (('propose', 'make references from the perflogs'),
                        ('accept', 'take proposed references into the '
@@ -429,20 +429,20 @@ def _references(actions: Any) -> None:
         actions.add_parser(name, help=text, add_help=False)
 
 
-def _parse(parser: Parser) -> None:
+def _add_parse_options(parser: Parser) -> None:
     parser.add_argument('family', metavar='FAMILY',
                         help='a folder of checks/ that has a parser')
     parser.add_argument('files', nargs='+', metavar='FILE',
                         help='saved output; - reads standard input')
     if sys.argv[1:2] == ['parse']:
         # Imported for this command alone: the parsers of all families.
-        from cli.session.parse import add_options
+        from cli.session.parse import add_family_options
 
-        add_options(parser, next((word for word in sys.argv[2:]
+        add_family_options(parser, next((word for word in sys.argv[2:]
                                   if not word.startswith('-')), ''))
 
 
-def _spack(actions: Any) -> None:
+def _add_spack_actions(actions: Any) -> None:
     for name, text in (
             ('concretize', 'Solves a stack, checks what it promises, and '
                            'prints the path of the lock file.'),
@@ -457,7 +457,7 @@ def _spack(actions: Any) -> None:
             name, help=f'{text[0].lower()}{text[1:-1]}', text=text,
             example=f'./plumb spack {name} --site mycluster{mirror}')
         what = parser.add_argument_group('what to install')
-        _add_site(what)
+        _add_site_option(what)
         what.add_argument(
             '--stack', action='append', metavar='STACK',
             help='a folder of spack-envs/; may be repeated (default: all '
@@ -468,7 +468,7 @@ def _spack(actions: Any) -> None:
                 help='a folder, or the name of a mirror of the site')
 
 
-def _bundle(parser: Parser) -> None:
+def _add_bundle_options(parser: Parser) -> None:
     parser.add_argument('file', type=Path, metavar='FILE',
                         help='the file to write')
     cluster = parser.add_argument_group('the cluster')
@@ -487,7 +487,7 @@ def _bundle(parser: Parser) -> None:
     )
 
 
-def _site(actions: Any) -> None:
+def _add_site_actions(actions: Any) -> None:
     new = actions.add_parser(
         'new', text=NEW, help='create a folder for this cluster',
         example='./plumb site new mycluster --access=--account=abc '
@@ -537,7 +537,7 @@ def _site(actions: Any) -> None:
         help='write cases.txt with the test cases that can run now')
 
 
-def _benchmark(actions: Any) -> None:
+def _add_benchmark_actions(actions: Any) -> None:
     new = actions.add_parser(
         'new', text=BENCHMARK, help='create a family, which can run at once',
         example='./plumb benchmark new echo --service')
@@ -549,7 +549,7 @@ def _benchmark(actions: Any) -> None:
              'one program)')
 
 
-def _selftest(parser: Parser) -> None:
+def _add_selftest_options(parser: Parser) -> None:
     which = parser.add_argument_group('which tests')
     which.add_argument('--cluster', action='store_true',
                        help='also run the tests on a Slurm cluster of network '

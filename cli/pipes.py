@@ -22,26 +22,26 @@ class Pipe(io.TextIOWrapper):
         try:
             return super().write(text)
         except BrokenPipeError:
-            end()
+            exit_like_sigpipe()
 
     def flush(self) -> None:
         try:
             super().flush()
         except BrokenPipeError:
-            end()
+            exit_like_sigpipe()
 
 
-def _plain(err: UnicodeError) -> tuple[str, int]:
+def _replace_unencodable(err: UnicodeError) -> tuple[str, int]:
     """Write µ as u and any other character that the encoding lacks as ?."""
     assert isinstance(err, UnicodeEncodeError)
     characters = err.object[err.start:err.end]
     return ''.join('u' if one == 'µ' else '?' for one in characters), err.end
 
 
-codecs.register_error('plumb.plain', _plain)
+codecs.register_error('plumb.plain', _replace_unencodable)
 
 
-def end() -> NoReturn:
+def exit_like_sigpipe() -> NoReturn:
     """Ends the command like a program that SIGPIPE ends."""
     # Python flushes its streams once more at the end.
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -50,7 +50,7 @@ def end() -> NoReturn:
     raise SystemExit(128 + signal.SIGPIPE)
 
 
-def watch() -> None:
+def replace_standard_streams() -> None:
     """Makes stdout and stderr of this process such streams."""
     for name in ('stdout', 'stderr'):
         stream = getattr(sys, name)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 WIDTH = 100
 
 
-def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str:
+def suggest_nearest_word(word: str, words: Iterable[str], cutoff: float = 0.6) -> str:
     """A suggestion of the most similar word; empty if none is similar."""
     similar = difflib.get_close_matches(word, words, 1, cutoff)
     return f'did you mean {similar[0]}? ' if similar else ''
@@ -54,11 +54,11 @@ class Parser(argparse.ArgumentParser):
                    namespace: Any = None) -> argparse.Namespace:
         known, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            known.parser.refuse(unknown[0])
+            known.parser.refuse_unknown_word(unknown[0])
         return known
 
-    def refuse(self, word: str) -> NoReturn:
+    def refuse_unknown_word(self, word: str) -> NoReturn:
         """End with exit code 2 because of an unknown argument."""
-        similar = nearest(word.partition('=')[0], self.long_options())
+        similar = suggest_nearest_word(word.partition('=')[0], self.long_options())
         self.error(f'unknown argument {word}: {similar}{self.prog} --help '
                    'lists the options')

@@ -23,20 +23,20 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(
 from config import families, places  # noqa: E402
 from config.sessions import caller, local_jobs, modes, runner  # noqa: E402
 
-caller.forget()
+caller.unset_caller_variables()
 try:
-    places.set_defaults()
+    places.set_default_variables()
     families.families()
 except (places.PlaceError, families.FamilyError) as err:
     # One line instead of ReFrame's traceback.
     raise SystemExit(str(err)) from None
-runner.install()
+runner.install_runner()
 
 # With another locale, programs print a decimal comma or translated text.
 os.environ['LC_ALL'] = 'C'
 
-_WORK = places.work()
-local_jobs.install(str(_WORK))
+_WORK = places.work_folder()
+local_jobs.replace_run_command_async(str(_WORK))
 #: Folder of the log: each session has its own.
 _SESSION = os.environ.get('PLUMBLINE_SESSION', _WORK)
 
@@ -85,7 +85,7 @@ site_configuration = {
             'type': 'perflog',
             'level': 'info',
             'format': '%(message)s',
-            'basedir': str(places.perflogs()),
+            'basedir': str(places.perflog_folder()),
             'prefix': '',
         }],
     }],

@@ -18,7 +18,7 @@ STYLES = {'fail': 'bold red', 'not_run': 'bold red', 'flaky': 'bold red',
           'inconclusive': 'yellow'}
 
 
-def show(rows: Iterable[Sequence[object]], head: Sequence[str] = (),
+def print_table(rows: Iterable[Sequence[object]], head: Sequence[str] = (),
          right: Iterable[int] = (), indent: int = 0) -> None:
     """Print a table.
 

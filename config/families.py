@@ -71,13 +71,13 @@ class Family:
     bands_when: dict[str, dict[str, list[float]]] = field(
         default_factory=dict)
 
-    def tells(self, program: str) -> str:
+    def description_of_program(self, program: str) -> str:
         """The meaning of a program's values for operators; '': not stated."""
         return self.about.get(program) or next(
             (text for pattern, text in self.about.items()
              if fnmatch.fnmatchcase(program, pattern)), '')
 
-    def bands_of(self, params: str) -> dict[str, list[float]]:
+    def valid_value_bands(self, params: str) -> dict[str, list[float]]:
         """Metric -> [min, max] of a valid run with these parameters."""
         return self.bands | {
             metric: band for pattern, bands in self.bands_when.items()
@@ -90,40 +90,40 @@ def families() -> dict[str, Family]:
 
     :raises FamilyError: the first fault of the first file with a fault
     """
-    return load(CHECKS, shared_metrics())
+    return load_families(CHECKS, shared_metrics())
 
 
 @functools.cache
 def shared_metrics() -> dict[str, Row]:
     """The metrics of config/metrics.yaml, which several families have."""
-    return shared_rows(ROOT / 'config' / 'metrics.yaml', 'metrics')
+    return read_shared_rows(ROOT / 'config' / 'metrics.yaml', 'metrics')
 
 
 @functools.cache
 def shared_limits() -> list[Row]:
     """The physical limits of config/limits.yaml, for all families."""
     path = ROOT / 'config' / 'limits.yaml'
-    rows = shared_rows(path, 'limits')
-    _raise_first([_fault(path, rows, [at, 'metric'], reason)
+    rows = read_shared_rows(path, 'limits')
+    _raise_first_fault([_make_family_error(path, rows, [at, 'metric'], reason)
                   for at, row in enumerate(rows)
-                  for reason in _unknown_metric(row['metric'],
+                  for reason in _unknown_metric_message(row['metric'],
                                                 shared_metrics())])
     return rows
 
 
-def shared_rows(path: Path, part: str) -> Any:
+def read_shared_rows(path: Path, part: str) -> Any:
     """The data of a file that families share.
 
     :param part: part of the schema of families that describes the file
     :raises FamilyError: the first fault of the file
     """
-    data, faults = _read(path, part)
-    _raise_first(faults)
+    data, faults = _read_and_validate(path, part)
+    _raise_first_fault(faults)
     return data
 
 
 @functools.cache
-def metrics() -> dict[str, Row]:
+def all_metrics() -> dict[str, Row]:
     """Every metric by its name: {unit, better, point, means}."""
     return {**shared_metrics(), **{
         name: row for family in families().values()
@@ -131,20 +131,20 @@ def metrics() -> dict[str, Row]:
 
 
 @functools.cache
-def derived() -> dict[str, Row]:
+def all_derived_metrics() -> dict[str, Row]:
     """Every derived metric by its name: {of, from, to}."""
     return {name: row for family in families().values()
             for name, row in family.derived.items()}
 
 
-def parsers() -> dict[str, str]:
+def parser_modules() -> dict[str, str]:
     """Argument of `plumb parse` -> module."""
     return {word: f'checks.{family.name}.{module}'
             for family in families().values()
             for word, module in family.parsers.items()}
 
 
-def offering(program: str, family: str) -> str:
+def family_of_program(program: str, family: str) -> str:
     """The family under whose name an environment has the origin of a program:
     the family with a feature for it, else that of the check."""
     owners = [one.name for one in families().values() for feature in
@@ -152,7 +152,7 @@ def offering(program: str, family: str) -> str:
     return family if family in owners or not owners else owners[0]
 
 
-def origin(extras: Mapping[str, Any], program: str, family: str) -> Row:
+def program_origin(extras: Mapping[str, Any], program: str, family: str) -> Row:
     """The origin of a program in an environment: {source, prefix, version}.
 
     It is the entry of the program's family in the extras. A family whose first
@@ -163,14 +163,14 @@ def origin(extras: Mapping[str, Any], program: str, family: str) -> Row:
     :param program: '': any program of the family
     :returns: empty if the environment does not have the program
     """
-    family = offering(program, family)
+    family = family_of_program(program, family)
     reason = extras.get('programs', {}).get(family)
     if reason is None and families()[family].sources[:1] == ['embedded']:
         return {'source': 'embedded'}
     return dict(reason or {})
 
 
-def load(checks: Path, shared: Mapping[str, Row]) -> dict[str, Family]:
+def load_families(checks: Path, shared: Mapping[str, Row]) -> dict[str, Family]:
     """The families of a folder; `families()` has those of the suite.
 
     :param shared: metrics that all of them may use
@@ -179,55 +179,55 @@ def load(checks: Path, shared: Mapping[str, Row]) -> dict[str, Family]:
     families_by_name: dict[str, Family] = {}
     taken: dict[tuple[str, str], Path] = {}
     for path in sorted(checks.glob(f'*/{FILE}')):
-        data, wrong = _checked(path, shared)
-        _raise_first(wrong)
+        data, wrong = _read_and_check(path, shared)
+        _raise_first_fault(wrong)
         for key in ('metrics', 'features', 'parsers'):
             for name in data.get(key, ()):
                 other = taken.setdefault((key, name), path)
                 if other != path:
                     advice = ('move it to config/metrics.yaml'
                               if key == 'metrics' else 'choose another name')
-                    wrong.append(_fault(
-                        path, data, [key, name], f'{_short(other)} already '
+                    wrong.append(_make_family_error(
+                        path, data, [key, name], f'{_relative_path(other)} already '
                         'has this name, and a name has only one meaning; '
                         + advice))
-        _raise_first(wrong)
-        families_by_name[path.parent.name] = _family(path, data)
+        _raise_first_fault(wrong)
+        families_by_name[path.parent.name] = _make_family(path, data)
     return families_by_name
 
 
-def faults(path: Path, shared: Mapping[str, Row]) -> list[str]:
+def faults_of_family_file(path: Path, shared: Mapping[str, Row]) -> list[str]:
     """The faults of a family.yaml, one line per fault.
 
     Names are compared only if the file fits its schema.
     """
-    return [str(fault) for fault in _checked(path, shared)[1]]
+    return [str(fault) for fault in _read_and_check(path, shared)[1]]
 
 
-def _checked(path: Path, shared: Mapping[str, Row]
+def _read_and_check(path: Path, shared: Mapping[str, Row]
              ) -> tuple[Any, list[FamilyError]]:
     """The data of a family.yaml, and its faults."""
-    data, wrong = _read(path)
+    data, wrong = _read_and_validate(path)
     if not wrong:
-        wrong = [_fault(path, data, keys, reason)
+        wrong = [_make_family_error(path, data, keys, reason)
                  for keys, reason in _faults_of_names(path, data, shared)]
     return data, wrong
 
 
-def _read(path: Path, part: str = '') -> tuple[Any, list[FamilyError]]:
+def _read_and_validate(path: Path, part: str = '') -> tuple[Any, list[FamilyError]]:
     """The data of a file, and its faults by the schema."""
     try:
-        data = strict.load(path)
+        data = strict.load_yaml(path)
     except OSError as err:
-        return None, [FamilyError(_short(path), 1, str(err.strerror))]
+        return None, [FamilyError(_relative_path(path), 1, str(err.strerror))]
     except strict.Fault as err:
-        return None, [FamilyError(_short(path), err.line, err.reason)]
+        return None, [FamilyError(_relative_path(path), err.line, err.reason)]
     return data, [FamilyError(fault.file, fault.line, fault.reason)
-                  for fault in schema.faults(_short(path), data, 'family',
+                  for fault in schema.schema_faults(_relative_path(path), data, 'family',
                                              part)]
 
 
-def _family(path: Path, data: Mapping[str, Any]) -> Family:
+def _make_family(path: Path, data: Mapping[str, Any]) -> Family:
     """A family from data without faults."""
     return Family(**{
         **data, 'name': path.parent.name, 'folder': path.parent,
@@ -237,17 +237,17 @@ def _family(path: Path, data: Mapping[str, Any]) -> Family:
                      for row in data['headline']]})
 
 
-def _short(path: Path) -> str:
+def _relative_path(path: Path) -> str:
     return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
-def _fault(path: Path, data: Any, keys: Iterable[Any], reason: str
+def _make_family_error(path: Path, data: Any, keys: Iterable[Any], reason: str
            ) -> FamilyError:
-    fault = schema.fault(_short(path), data, keys, reason)
+    fault = schema.fault_at_path(_relative_path(path), data, keys, reason)
     return FamilyError(fault.file, fault.line, fault.reason)
 
 
-def _raise_first(faults: list[FamilyError]) -> None:
+def _raise_first_fault(faults: list[FamilyError]) -> None:
     if faults:
         raise faults[0]
 
@@ -266,22 +266,22 @@ def _faults_of_names(path: Path, data: Mapping[str, Any],
             yield ['metrics', name], ('config/metrics.yaml has this metric '
                                       'for all families; remove it here')
     known = {**shared, **own}
-    for keys, metric in _metrics_named(data):
-        for reason in _unknown_metric(metric, known):
+    for keys, metric in _metric_name_locations(data):
+        for reason in _unknown_metric_message(metric, known):
             yield keys, reason
     yield from _faults_of_derived(data, known)
     yield from _faults_of_parts(data)
     for word, module in data.get('parsers', {}).items():
         if not (path.parent / f'{module}.py').is_file():
             yield ['parsers', word], (
-                f'{module}.py does not exist in {_short(path.parent)}; add '
+                f'{module}.py does not exist in {_relative_path(path.parent)}; add '
                 'it, or correct its name')
     yield from _faults_of_bands(data, ['bands'], data.get('bands', {}))
     for pattern, bands in data.get('bands_when', {}).items():
         yield from _faults_of_bands(data, ['bands_when', pattern], bands)
 
 
-def _metrics_named(data: Mapping[str, Any]) -> Wrong:
+def _metric_name_locations(data: Mapping[str, Any]) -> Wrong:
     """All keys that lead to the name of a metric, and the name."""
     for key in ('judged', 'headline', 'limits', 'plots'):
         for at, row in enumerate(data.get(key, ())):
@@ -297,10 +297,10 @@ def _metrics_named(data: Mapping[str, Any]) -> Wrong:
         yield ['derived', name, 'of'], row['of']
 
 
-def _unknown_metric(metric: str, known: Mapping[str, Row]) -> Iterator[str]:
+def _unknown_metric_message(metric: str, known: Mapping[str, Row]) -> Iterator[str]:
     if metric not in known:
         yield (f'{metric!r} is not a metric of this file or of '
-               f'config/metrics.yaml; {schema.near(metric, known)}')
+               f'config/metrics.yaml; {schema.suggest_name(metric, known)}')
 
 
 def _faults_of_derived(data: Mapping[str, Any], known: Mapping[str, Row]
@@ -317,7 +317,7 @@ def _faults_of_derived(data: Mapping[str, Any], known: Mapping[str, Row]
         if row.get('instead', '') not in ('', *derived):
             yield ['judged', at, 'instead'], (
                 f'{row["instead"]!r} is not a derived metric; '
-                f'{schema.near(row["instead"], derived)}')
+                f'{schema.suggest_name(row["instead"], derived)}')
 
 
 def _faults_of_parts(data: Mapping[str, Any]) -> Wrong:
@@ -328,7 +328,7 @@ def _faults_of_parts(data: Mapping[str, Any]) -> Wrong:
         if not any(re.fullmatch(one, row['feature']) for one in offers):
             yield ['parts', part, 'feature'], (
                 f'{row["feature"]!r} is not a feature of this file; '
-                f'{schema.near(row["feature"], features)}')
+                f'{schema.suggest_name(row["feature"], features)}')
 
 
 def _faults_of_bands(data: Mapping[str, Any], keys: list[str],
@@ -338,6 +338,6 @@ def _faults_of_bands(data: Mapping[str, Any], keys: list[str],
     for name, (low, high) in bands.items():
         if name not in in_series:
             yield [*keys, name], ('this is not a metric of series; '
-                                  f'{schema.near(name, in_series)}')
+                                  f'{schema.suggest_name(name, in_series)}')
         elif low > high:
             yield [*keys, name], f'expected [min, max], got {[low, high]}'

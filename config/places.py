@@ -20,44 +20,44 @@ class PlaceError(ValueError):
     """A folder cannot be used; the message says why and what to do."""
 
 
-def work() -> Path:
+def work_folder() -> Path:
     """Folder of the files that the suite makes for itself."""
     return Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline'
                 ).absolute()
 
 
-def perflogs() -> Path:
+def perflog_folder() -> Path:
     """Folder of the perflogs."""
     return Path(os.environ.get('PLUMBLINE_PERFLOGS') or ROOT / 'perflogs'
                 ).absolute()
 
 
-def set_defaults() -> None:
+def set_default_variables() -> None:
     """Set the missing variables of `plumb env`, and make the work folder.
 
     :raises PlaceError: the work folder cannot be written
     """
     os.environ['PLUMBLINE_ROOT'] = str(ROOT)
-    os.environ['PLUMBLINE_WORK'] = str(work())
-    os.environ['PLUMBLINE_PERFLOGS'] = str(perflogs())
+    os.environ['PLUMBLINE_WORK'] = str(work_folder())
+    os.environ['PLUMBLINE_PERFLOGS'] = str(perflog_folder())
     # ReFrame only warns of a check that cannot be imported.
     os.environ.setdefault('RFM_WARN_AS_ERROR', '1')
     try:
-        work().mkdir(parents=True, exist_ok=True)
-        why = '' if os.access(work(), os.W_OK) else 'Permission denied'
+        work_folder().mkdir(parents=True, exist_ok=True)
+        why = '' if os.access(work_folder(), os.W_OK) else 'Permission denied'
     except OSError as err:
         why = str(err.strerror)
     if why:
-        raise PlaceError(f'cannot write to {work()} ({why}); set '
+        raise PlaceError(f'cannot write to {work_folder()} ({why}); set '
                          'PLUMBLINE_WORK to a folder that you can write to')
 
 
-def is_local(site: Path) -> bool:
+def is_local_site(site: Path) -> bool:
     """Whether the site is `local`, which describes the machine it runs on."""
     return site.resolve() == SITES / 'local'
 
 
-def named(site: str) -> Path:
+def site_folder_of_name(site: str) -> Path:
     """Folder of a site, from its name or its path."""
     known = SITES / site
     # ./NAME is a path.
@@ -65,17 +65,17 @@ def named(site: str) -> Path:
         known / SYSTEM).is_file() else Path(site).absolute()
 
 
-def site() -> Path | None:
+def current_site_folder() -> Path | None:
     """Folder of the site; None: no site is selected yet."""
-    configuration = _configuration()
+    configuration = _reframe_configuration()
     for path in reversed(configuration.sources if configuration else ()):
         if Path(path).name == SYSTEM:
             return Path(path).parent
     name = os.environ.get('PLUMBLINE_SITE')
-    return named(name) if name else None
+    return site_folder_of_name(name) if name else None
 
 
-def _configuration() -> Any:
+def _reframe_configuration() -> Any:
     """The configuration of ReFrame; None if ReFrame does not run yet."""
     # Set-up imports this module before ReFrame is installed.
     from reframe.core import runtime
@@ -86,28 +86,28 @@ def _configuration() -> Any:
         return None
 
 
-def references() -> Path:
+def reference_folder() -> Path:
     """Folder of the references: RFM_REFERENCE_PREFIX or
     general/reference_prefix of the configuration, else the site's own.
 
-    :raises PlaceError: as :func:`references_of`
+    :raises PlaceError: as :func:`reference_folder_of_site`
     """
-    configuration = _configuration()
+    configuration = _reframe_configuration()
     given = (configuration.get('general/0/reference_prefix')
              if configuration else os.environ.get('RFM_REFERENCE_PREFIX'))
-    folder = site()
+    folder = current_site_folder()
     if folder is None:
         return Path(given or 'references')
-    return references_of(folder, given)
+    return reference_folder_of_site(folder, given)
 
 
-def default_references(site: Path) -> Path:
+def default_reference_folder(site: Path) -> Path:
     """Folder of a site's references."""
     # References of this machine alone must not be in the checkout.
-    return (work() if is_local(site) else site) / 'references'
+    return (work_folder() if is_local_site(site) else site) / 'references'
 
 
-def references_of(site: Path, given: str | None) -> Path:
+def reference_folder_of_site(site: Path, given: str | None) -> Path:
     """Folder of a site's references, or another one that a person set.
 
     A folder that `plumb env` set for another site is ignored.
@@ -115,20 +115,20 @@ def references_of(site: Path, given: str | None) -> Path:
     :param given: folder that a person set; None or '': none
     :raises PlaceError: it has references of another site
     """
-    default = default_references(site)
-    if not given or _same(Path(given), default):
+    default = default_reference_folder(site)
+    if not given or _is_same_path(Path(given), default):
         return default
     owner = site
     if name := os.environ.get('PLUMBLINE_SITE'):
-        owner = named(name)
-        if not _same(owner, site) and _same(
-                Path(given), default_references(owner)):
+        owner = site_folder_of_name(name)
+        if not _is_same_path(owner, site) and _is_same_path(
+                Path(given), default_reference_folder(owner)):
             return default
-    if _same(Path(given), work() / 'references'):
+    if _is_same_path(Path(given), work_folder() / 'references'):
         owner = SITES / 'local'
     elif Path(given).with_name(SYSTEM).is_file():
         owner = Path(given).parent
-    if not _same(owner, site):
+    if not _is_same_path(owner, site):
         raise PlaceError(
             f'RFM_REFERENCE_PREFIX is {given}, which has the references of '
             f'the site {owner.name}, not of {site.name}; unset '
@@ -136,5 +136,5 @@ def references_of(site: Path, given: str | None) -> Path:
     return Path(given)
 
 
-def _same(one: Path, other: Path) -> bool:
+def _is_same_path(one: Path, other: Path) -> bool:
     return one.resolve() == other.resolve()

@@ -22,7 +22,11 @@ from typing import Any, NamedTuple
 
 from . import strict
 from .records import metrics
-from .sessions.judged import instead, judged, table
+from .sessions.judged import (
+    judged_metric_keys,
+    judged_rules_by_family,
+    substitute_metric,
+)
 
 _PROPOSED = '.proposed.yaml'
 
@@ -52,19 +56,19 @@ class File(NamedTuple):
     checks: Mapping[str, Any] = {}
 
 
-def accepted(folder: Path) -> list[Path]:
+def accepted_files(folder: Path) -> list[Path]:
     """The accepted reference files of a site, one per family."""
     return sorted(path for path in folder.glob('*.yaml')
                   if not path.name.endswith(_PROPOSED))
 
 
-def proposed(folder: Path) -> dict[str, Path]:
+def proposed_files(folder: Path) -> dict[str, Path]:
     """Family -> its proposal, beside the accepted file."""
     return {path.name.removesuffix(_PROPOSED): path
             for path in sorted(folder.glob('*' + _PROPOSED))}
 
 
-def proposal(family: str) -> str:
+def proposal_file_name(family: str) -> str:
     """The name of the file with the proposed references of a family."""
     return family + _PROPOSED
 
@@ -77,19 +81,19 @@ def read(path: Path) -> File:
         line of the first fault, and the number of others
     """
     try:
-        data = strict.load(path)
+        data = strict.load_yaml(path)
     except FileNotFoundError:
         return File(path)
     except strict.Fault as err:
         raise ReferenceError_(str(err)) from None
-    refuse(path, [*faults(path.stem, data)]
-            or [*_without_tolerance(path.stem, data)])
+    raise_first_fault(path, [*find_faults(path.stem, data)]
+            or [*_metrics_without_tolerance(path.stem, data)])
     return File(path, data.get('complete', False), {
         name: below or {} for name, below in data.items()
         if name != 'complete'})
 
 
-def refuse(path: Path, faults: list[tuple[int, str]]) -> None:
+def raise_first_fault(path: Path, faults: list[tuple[int, str]]) -> None:
     """Refuse a file with faults.
 
     :raises ReferenceError_: names the first fault
@@ -100,7 +104,7 @@ def refuse(path: Path, faults: list[tuple[int, str]]) -> None:
         raise ReferenceError_(f'{path}:{line}: {reason}{more}')
 
 
-def faults(family: str, data: Any) -> Iterator[tuple[int, str]]:
+def find_faults(family: str, data: Any) -> Iterator[tuple[int, str]]:
     """All faults of a file: line and reason."""
     if not isinstance(data, strict.Mapping):
         yield 1, ('expected check classes at the top, each with $index and '
@@ -122,14 +126,14 @@ def faults(family: str, data: Any) -> Iterator[tuple[int, str]]:
                 yield line, (f'{name}: $index is missing; it lists the names '
                              'of the levels')
                 continue
-            for entry, at, where in _entries(below, len(index), line, name):
+            for entry, at, where in _walk_entries(below, len(index), line, name):
                 if isinstance(entry, str):
                     yield at, f'{where}: {entry}'
                 else:
                     yield from _entry_faults(family, entry, at, where)
 
 
-def _entries(level: strict.Mapping, depth: int, line: int, where: str
+def _walk_entries(level: strict.Mapping, depth: int, line: int, where: str
              ) -> Iterator[tuple[Any, int, str]]:
     """Entries below a level, each with its line and keys; for a level with a
     fault, the fault as text."""
@@ -141,7 +145,7 @@ def _entries(level: strict.Mapping, depth: int, line: int, where: str
             yield (f'expected a level of $index below it, got {below!r}', at,
                    f'{where}: {key}')
         elif depth > 1:
-            yield from _entries(below, depth - 1, at, where)
+            yield from _walk_entries(below, depth - 1, at, where)
         else:
             yield below, at, f'{where}: {key}'
 
@@ -150,13 +154,13 @@ def _entry_faults(family: str, entry: strict.Mapping, line: int, where: str
                   ) -> Iterator[tuple[int, str]]:
     """Faults of the references of one test case."""
     for key, value in entry.items():
-        fault = (_data_fault(family, str(key), value)
-                 if str(key).startswith('$') else metric_fault(key, value))
+        fault = (_fault_of_data_key(family, str(key), value)
+                 if str(key).startswith('$') else fault_of_reference(key, value))
         if fault:
             yield entry.lines.get(key, line), f'{where}: {key}: {fault}'
 
 
-def _without_tolerance(family: str, data: Any) -> Iterator[tuple[int, str]]:
+def _metrics_without_tolerance(family: str, data: Any) -> Iterator[tuple[int, str]]:
     """Faults: metrics without the tolerance that they need.
 
     The file must have no other faults. These are not checked when a proposal
@@ -165,9 +169,9 @@ def _without_tolerance(family: str, data: Any) -> Iterator[tuple[int, str]]:
     for name, below in data.items():
         if name == 'complete' or not below:
             continue
-        for entry, line, where in _entries(below, len(below['$index']), 1,
+        for entry, line, where in _walk_entries(below, len(below['$index']), 1,
                                            name):
-            for metric, runs in no_reference(family, entry).items():
+            for metric, runs in metrics_lacking_tolerance(family, entry).items():
                 if runs is None:
                     yield entry.lines.get(metric, line), (
                         f'{where}: {metric}: the metric has no tolerance, '
@@ -175,7 +179,7 @@ def _without_tolerance(family: str, data: Any) -> Iterator[tuple[int, str]]:
                         'propose` write $no_reference')
 
 
-def _data_fault(family: str, key: str, value: Any) -> str:
+def _fault_of_data_key(family: str, key: str, value: Any) -> str:
     """The fault of an entry's $from or $no_reference; empty: none."""
     if key not in ('$from', '$no_reference'):
         return 'unknown key; use $from or $no_reference'
@@ -201,7 +205,7 @@ def _data_fault(family: str, key: str, value: Any) -> str:
         runs = value.get('runs', 1)
         return '' if type(runs) is int and runs > 0 else (
             f'runs: {runs!r} is not a number of sessions')
-    known = {name for rule in table().get(family, ())
+    known = {name for rule in judged_rules_by_family().get(family, ())
              for name in (rule['metric'], rule.get('instead'))}
     for metric, runs in value.items():
         if str(metric).partition('@')[0] not in known:
@@ -216,17 +220,17 @@ def _is_finite(number: Any) -> bool:
             and math.isfinite(number))
 
 
-def metric_fault(metric: Any, entry: Any) -> str:
+def fault_of_reference(metric: Any, entry: Any) -> str:
     """The fault of a reference; empty: none.
 
     :arg entry: [value, lower, upper, unit], or ['$xfail', reason, entry]
     """
     try:
-        name, _ = metrics.split(str(metric))
+        name, _ = metrics.split_metric_key(str(metric))
         known = metrics.metric(name)
     except (KeyError, ValueError) as err:
         return str(err.args[0])
-    entry = plain(entry)
+    entry = strip_xfail_mark(entry)
     if not isinstance(entry, (list, tuple)) or len(entry) != 4:
         return f'expected [value, lower, upper, unit], got {entry!r}'
     value, lower, upper, unit = entry
@@ -257,7 +261,7 @@ def metric_fault(metric: Any, entry: Any) -> str:
     return ''
 
 
-def plain(entry: Any) -> Any:
+def strip_xfail_mark(entry: Any) -> Any:
     """A reference without its mark of an expected failure ($xfail)."""
     if isinstance(entry, list) and len(entry) == 3 and entry[0] == XFAIL:
         return entry[2]
@@ -266,10 +270,10 @@ def plain(entry: Any) -> Any:
 
 def has_tolerance(entry: Any) -> bool:
     """Whether a reference has a tolerance."""
-    return entry is not None and plain(entry)[1:3] != [None, None]
+    return entry is not None and strip_xfail_mark(entry)[1:3] != [None, None]
 
 
-def no_reference(family: str, entry: Mapping[str, Any],
+def metrics_lacking_tolerance(family: str, entry: Mapping[str, Any],
              further: Iterable[str] = ()) -> dict[str, int | None]:
     """Metrics without the tolerance that they need. A tolerance of the derived
     metric that replaces a metric is enough.
@@ -281,27 +285,27 @@ def no_reference(family: str, entry: Mapping[str, Any],
     """
     more_sessions = entry.get('$no_reference', {})
     there = {*further, *(f for f in (*entry, *more_sessions) if f[0] != '$')}
-    if family not in table():
+    if family not in judged_rules_by_family():
         return {}
     missing: dict[str, int | None] = {}
-    for metric in sorted(judged(family, map(metrics.split, there))):
-        both = [f for f in (metric, instead(family, metric)) if f]
+    for metric in sorted(judged_metric_keys(family, map(metrics.split_metric_key, there))):
+        both = [f for f in (metric, substitute_metric(family, metric)) if f]
         if not any(has_tolerance(entry.get(f)) for f in both):
             needs = [more_sessions[f] for f in both if f in more_sessions]
             # 0 means never: take the one of the two that can get a tolerance.
             missing[metric] = min(filter(None, needs), default=0) \
-                if needs else _judged_since(entry, both)
+                if needs else _sessions_since_judged(entry, both)
     return missing
 
 
-def more_runs(number: int | None) -> str:
+def more_sessions_text(number: int | None) -> str:
     """How many more sessions a metric without a tolerance needs; 0 or None:
     more sessions would not help."""
     return (f'needs about {number} more session{"s" * (number > 1)}'
             if number else 'more sessions would not help')
 
 
-def _judged_since(entry: Mapping[str, Any], metrics: Iterable[str]
+def _sessions_since_judged(entry: Mapping[str, Any], metrics: Iterable[str]
                   ) -> int | None:
     """Sessions that metrics need which are not in `$no_reference`.
 
@@ -315,27 +319,27 @@ def _judged_since(entry: Mapping[str, Any], metrics: Iterable[str]
         metric in tolerances for metric in metrics) else 1
 
 
-def leaves(table: Mapping, depth: int | None = None, keys: tuple = ()
+def iterate_reference_entries(table: Mapping, depth: int | None = None, keys: tuple = ()
            ) -> Iterator[tuple[tuple, Any]]:
     """(check, keys of the index) -> entry, of a reference file."""
     if depth is None:
         for check, below in table.items():
             if isinstance(below, Mapping) and below:
-                yield from leaves(below, len(below['$index']), (check,))
+                yield from iterate_reference_entries(below, len(below['$index']), (check,))
     elif depth == 0:
         yield keys, table
     else:
         for key, below in table.items():
             if key != '$index':
-                yield from leaves(below, depth - 1, (*keys, key))
+                yield from iterate_reference_entries(below, depth - 1, (*keys, key))
 
 
-def sides(metric: str, line: Any) -> tuple[float | None, float | None]:
+def tolerances_worse_and_better(metric: str, line: Any) -> tuple[float | None, float | None]:
     """(tolerance on the worse side, tolerance on the other); None: open."""
-    _, lower, upper, _ = plain(line)
-    return (lower, upper) if better(metric) == 'higher' else (upper, lower)
+    _, lower, upper, _ = strip_xfail_mark(line)
+    return (lower, upper) if better_direction(metric) == 'higher' else (upper, lower)
 
 
-def better(metric: str) -> str:
+def better_direction(metric: str) -> str:
     """The better direction of a metric like `latency@8B`."""
-    return metrics.metric(metrics.split(metric)[0]).better
+    return metrics.metric(metrics.split_metric_key(metric)[0]).better

@@ -14,7 +14,7 @@ from typing import Any
 LARGEST = 256 << 20
 
 
-def opened(path: os.PathLike[str] | str) -> Any:
+def open_regular_file(path: os.PathLike[str] | str) -> Any:
     """Open a regular file to read its bytes.
 
     :raises OSError: it cannot be read, or is not a regular file
@@ -28,13 +28,13 @@ def opened(path: os.PathLike[str] | str) -> Any:
     return handle
 
 
-def text(path: os.PathLike[str] | str, largest: int = LARGEST) -> str:
+def read_regular_file(path: os.PathLike[str] | str, largest: int = LARGEST) -> str:
     """The text of a regular file, like `Path.read_text`.
 
     :raises OSError: it cannot be read, is not a regular file, or is larger
     :raises UnicodeDecodeError: it is not UTF-8
     """
-    with opened(path) as handle:
+    with open_regular_file(path) as handle:
         data = handle.read(largest + 1)
     if len(data) > largest:
         raise OSError(errno.EFBIG, f'it has more than {largest >> 20} MiB')

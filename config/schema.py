@@ -27,33 +27,33 @@ TYPES = {'object': 'a mapping', 'array': 'a list', 'string': 'text',
 
 
 @functools.cache
-def _validator(name: str, part: str) -> jsonschema.Draft202012Validator:
+def _schema_validator(name: str, part: str) -> jsonschema.Draft202012Validator:
     import jsonschema
-    schema = strict.table(FOLDER / f'{name}.yaml')
+    schema = strict.load_trusted_yaml(FOLDER / f'{name}.yaml')
     if part:
         schema = {'$defs': schema['$defs'], '$ref': f'#/$defs/{part}'}
     kind = jsonschema.Draft202012Validator
     return kind(schema, format_checker=kind.FORMAT_CHECKER)
 
 
-def faults(file: str, data: Any, name: str, part: str = ''
+def schema_faults(file: str, data: Any, name: str, part: str = ''
            ) -> list[strict.Fault]:
     """All faults of a file's data, in the order of its lines.
 
     Missing keys come last, because the cause may be a misspelt key.
 
     :param file: name of the file in messages
-    :param data: from :func:`strict.load`
+    :param data: from :func:`strict.load_yaml`
     :param name: name of the schema: config/schemas/NAME.yaml
     :param part: the part of its `$defs`; '': the whole schema
     """
     errors = [(error.validator in ('required', 'anyOf'), fault.line, fault)
-             for error in _validator(name, part).iter_errors(data)
-             for fault in _of_error(file, data, error)]
+             for error in _schema_validator(name, part).iter_errors(data)
+             for fault in _faults_of_error(file, data, error)]
     return [fault for *_, fault in sorted(errors, key=lambda row: row[:2])]
 
 
-def fault(file: str, data: Any, path: Iterable[Any], reason: str
+def fault_at_path(file: str, data: Any, path: Iterable[Any], reason: str
           ) -> strict.Fault:
     """A fault at a path of keys and positions of the data, or at the existing
     part of this path."""
@@ -72,7 +72,7 @@ def fault(file: str, data: Any, path: Iterable[Any], reason: str
     return strict.Fault(file, line, ': '.join([*keys, reason]))
 
 
-def near(name: Any, known: Iterable[Any]) -> str:
+def suggest_name(name: Any, known: Iterable[Any]) -> str:
     """A suggestion for an unknown name, or the list of known names."""
     known = [str(one) for one in known]
     close = difflib.get_close_matches(str(name), known, 1, 0.5)
@@ -83,7 +83,7 @@ def near(name: Any, known: Iterable[Any]) -> str:
     return f'allowed: {", ".join(map(repr, known)) or "none"}'
 
 
-def _of_error(file: str, data: Any, error: jsonschema.ValidationError
+def _faults_of_error(file: str, data: Any, error: jsonschema.ValidationError
               ) -> Iterator[strict.Fault]:
     path, schema = [*error.absolute_path], error.schema
     assert isinstance(schema, dict)
@@ -91,10 +91,10 @@ def _of_error(file: str, data: Any, error: jsonschema.ValidationError
     if error.validator == 'additionalProperties':
         for key in error.instance:
             if key not in known:
-                below = fault(file, data, [*path, key], '')
+                below = fault_at_path(file, data, [*path, key], '')
                 yield strict.Fault(
-                    file, below.line, fault(file, data, path, '').reason
-                    + f'unknown key {key!r}; {near(key, known)}')
+                    file, below.line, fault_at_path(file, data, path, '').reason
+                    + f'unknown key {key!r}; {suggest_name(key, known)}')
     elif error.validator == 'required':
         for key in schema['required']:
             # One error per missing key: each names its own.
@@ -102,22 +102,22 @@ def _of_error(file: str, data: Any, error: jsonschema.ValidationError
                 write = [f'write {text}' for text in
                          known.get(key, {}).get('examples', ())]
                 needs = f'it needs {", ".join(schema["required"])}'
-                yield fault(file, data, path, f'{key} is missing; '
+                yield fault_at_path(file, data, path, f'{key} is missing; '
                             + ''.join(write or [needs]))
     elif 'propertyNames' in error.absolute_schema_path:
-        yield fault(file, data, [*path, error.instance], _reason(error))
+        yield fault_at_path(file, data, [*path, error.instance], _reason_of_error(error))
     else:
-        yield fault(file, data, path, _reason(error))
+        yield fault_at_path(file, data, path, _reason_of_error(error))
 
 
-def _reason(error: jsonschema.ValidationError) -> str:
+def _reason_of_error(error: jsonschema.ValidationError) -> str:
     """The fault of a value, with what is allowed."""
     schema, value = error.schema, error.instance
     assert isinstance(schema, dict)
     if error.validator == 'format':
         return f'{value!r} is not a regular expression: {error.cause}'
     if error.validator == 'enum':
-        return f'{value!r} is not allowed; {near(value, schema["enum"])}'
+        return f'{value!r} is not allowed; {suggest_name(value, schema["enum"])}'
     expected = schema.get('expected') or TYPES[schema['type']]
     if error.validator == 'anyOf' and isinstance(value, dict):
         return f'expected {expected}'

@@ -54,7 +54,7 @@ _Safe: Any = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
 class Loader(_Safe):
     """PyYAML's safe loader, with :class:`Mapping` and without duplicates."""
 
-    def mapping(self, node: yaml.MappingNode) -> Any:
+    def construct_mapping_with_lines(self, node: yaml.MappingNode) -> Any:
         lines: dict[Any, int] = {}
         for key_node, _ in node.value:
             if key_node.tag == 'tag:yaml.org,2002:merge':
@@ -73,15 +73,15 @@ class Loader(_Safe):
         yield made
         made.update(self.construct_mapping(node))
 
-    def integer(self, node: yaml.ScalarNode) -> Any:
-        self._is_plain(node, _INTEGER)
+    def construct_strict_integer(self, node: yaml.ScalarNode) -> Any:
+        self._refuse_ambiguous_number(node, _INTEGER)
         return self.construct_yaml_int(node)
 
-    def float(self, node: yaml.ScalarNode) -> Any:
-        self._is_plain(node, _FLOAT)
+    def construct_strict_float(self, node: yaml.ScalarNode) -> Any:
+        self._refuse_ambiguous_number(node, _FLOAT)
         return self.construct_yaml_float(node)
 
-    def _is_plain(self, node: yaml.ScalarNode, plain: re.Pattern[str]
+    def _refuse_ambiguous_number(self, node: yaml.ScalarNode, plain: re.Pattern[str]
                   ) -> None:
         if not plain.fullmatch(node.value):
             raise Fault(self.name, node.start_mark.line + 1,
@@ -90,38 +90,38 @@ class Loader(_Safe):
                         'only, or in quotes if it is text')
 
 
-Loader.add_constructor('tag:yaml.org,2002:map', Loader.mapping)
-Loader.add_constructor('tag:yaml.org,2002:int', Loader.integer)
-Loader.add_constructor('tag:yaml.org,2002:float', Loader.float)
+Loader.add_constructor('tag:yaml.org,2002:map', Loader.construct_mapping_with_lines)
+Loader.add_constructor('tag:yaml.org,2002:int', Loader.construct_strict_integer)
+Loader.add_constructor('tag:yaml.org,2002:float', Loader.construct_strict_float)
 
 
-def table(path: Path) -> Any:
+def load_trusted_yaml(path: Path) -> Any:
     """Data of a table of the suite; tests check its form."""
     return yaml.load(path.read_text(encoding='utf-8'), _Safe)
 
 
-def load(path: Path) -> Any:
+def load_yaml(path: Path) -> Any:
     """The data of a file; its mappings are of :class:`Mapping`.
 
     :raises FileNotFoundError: the file does not exist
     :raises Fault: it cannot be read, is not YAML, or has a key twice
     """
     try:
-        text = regular.text(path, LARGEST)
+        text = regular.read_regular_file(path, LARGEST)
     except FileNotFoundError:
         raise
     except (OSError, UnicodeDecodeError) as err:
         raise Fault(path, 1, f'cannot be read: {err}') from None
-    return parse(text, path)
+    return parse_yaml(text, path)
 
 
-def parse(text: str, file: Path | str) -> Any:
-    """The data of a file's text, as `load` has it.
+def parse_yaml(text: str, file: Path | str) -> Any:
+    """The data of a file's text, as `load_yaml` has it.
 
-    :raises Fault: as `load`.
+    :raises Fault: as `load_yaml`.
     """
     try:
-        check_limits(text)
+        refuse_oversized_yaml(text)
         loader = Loader(text)
         loader.name = str(file)
         try:
@@ -143,11 +143,11 @@ def safe_load(text: str) -> Any:
 
     :raises yaml.YAMLError: the text is not YAML, or exceeds a limit
     """
-    check_limits(text)
+    refuse_oversized_yaml(text)
     return yaml.load(text, _Safe)
 
 
-def check_limits(text: str) -> None:
+def refuse_oversized_yaml(text: str) -> None:
     """Count the nodes and levels of a text, including those of its aliases.
 
     :raises yaml.YAMLError: the text is not YAML, or exceeds a limit

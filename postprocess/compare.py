@@ -36,9 +36,9 @@ from config.commandline import Parser
 from config.sessions import judged
 
 from . import options, perflogs
-from .references.progress import medians, usable
+from .references.progress import median_per_session, usable_records
 from .regressions import detect
-from .regressions.sessions import sessions
+from .regressions.sessions import session_dates
 from .units import display_unit
 
 #: What a word without `=` may be a value of, the first that has it.
@@ -107,7 +107,7 @@ def parser() -> Parser:
                  example='./plumb compare redis valkey --csv stores.csv')
     cmd.add_argument('a', metavar='A', help='the records to compare with')
     cmd.add_argument('b', metavar='B', help='the records that are compared')
-    options.add_records(cmd)
+    options.add_record_options(cmd)
     cmd.add_argument_group('comparison').add_argument(
         '--min-change', type=float, default=0.05, metavar='X',
         help='the smallest difference that matters, as a fraction (default: '
@@ -133,19 +133,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         frame, faults = perflogs.read(args.perflogs, on_error='collect')
         for fault in faults:
             print(f'plumb compare: {fault}', file=sys.stderr)
-        frame = options.of_site(frame, args.site)
-        rows = compare(frame, args.a, args.b, args.min_change)
+        frame = options.records_of_site(frame, args.site)
+        rows = compare_metrics(frame, args.a, args.b, args.min_change)
     except (OSError, ValueError) as err:
         print(f'plumb compare: {err}', file=sys.stderr)
         return 2
-    for file, text in ((args.csv, _csv), (args.json, _json)):
-        options.write_answer(file, text(rows) if file else '')
+    for file, text in ((args.csv, _rows_as_csv), (args.json, _rows_as_json)):
+        options.write_or_print_answer(file, text(rows) if file else '')
     if '-' not in (args.csv, args.json):
         print_table(rows, args.a, args.b, args.all_points)
     return 1 if faults else 0
 
 
-def compare(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
+def compare_metrics(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
             ) -> list[Row]:
     """B against A, the metrics that tell most first.
 
@@ -155,37 +155,37 @@ def compare(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
     """
     if frame.empty:
         raise ValueError('no records')
-    dates = sessions(frame)
-    sides = [frame[_select(frame, text, dates)] for text in (a, b)]
+    dates = session_dates(frame)
+    sides = [frame[_records_matching_selection(frame, text, dates)] for text in (a, b)]
     for text, side in zip((a, b), sides, strict=True):
         if side.empty:
             raise ValueError(f'{text}: no records')
-    sides = [usable(side, new_level=True)[0] for side in sides]
+    sides = [usable_records(side, new_level=True)[0] for side in sides]
     sides = [side[side['metric'] != 'completed'] for side in sides]
-    keys, alike = _keys(*sides)
-    values = [_values(side, keys, alike) for side in sides]
+    keys, alike = _common_test_case_columns(*sides)
+    values = [_values_per_session(side, keys, alike) for side in sides]
     if not values[0].index.intersection(values[1].index).size:
         raise ValueError(f'{a} and {b} have no metric of a test case in '
                          'common')
-    spreads = _spreads(frame, keys, alike)
+    spreads = _spread_per_metric(frame, keys, alike)
     rows = [row for key, rows_a in values[0].groupby(level=0)
-            if (row := _row(key, rows_a, values[1], spreads, minimum))]
-    rows += _curves(values[0], values[1], keys, spreads, minimum)
-    return sorted(_with_holm(rows, minimum), key=_sort_key)
+            if (row := _compare_metric(key, rows_a, values[1], spreads, minimum))]
+    rows += _compare_curves(values[0], values[1], keys, spreads, minimum)
+    return sorted(_apply_holm_correction(rows, minimum), key=_sort_key)
 
 
-def _select(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
+def _records_matching_selection(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
     """Which records one side is.
 
     :raises ValueError: nothing is called so
     """
     chosen = np.ones(len(frame), bool)
     for part in text.split(','):
-        chosen &= _select_part(frame, part.strip(), dates)
+        chosen &= _records_matching_term(frame, part.strip(), dates)
     return chosen
 
 
-def _select_part(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
+def _records_matching_term(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
     name, equals, value = text.partition('=')
     if equals:
         if name not in frame:
@@ -214,7 +214,7 @@ def _select_part(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
                      f'{", ".join(FIELDS[:-1])} or {FIELDS[-1]}')
 
 
-def _keys(a: pd.DataFrame, b: pd.DataFrame
+def _common_test_case_columns(a: pd.DataFrame, b: pd.DataFrame
           ) -> tuple[list[str], dict[str, str]]:
     """The columns that match a test case, and words that stand for each other
     in its parameters: those that no value of A shares with B say what is
@@ -230,21 +230,21 @@ def _keys(a: pd.DataFrame, b: pd.DataFrame
     return keys, alike
 
 
-def _values(side: pd.DataFrame, keys: list[str], alike: dict[str, str]
+def _values_per_session(side: pd.DataFrame, keys: list[str], alike: dict[str, str]
             ) -> pd.DataFrame:
     """A value a run of every metric, and of every curve: an index of keys,
     with columns run, value, and texts for people."""
-    side = side.assign(params=_params(side['params'], alike),
+    side = side.assign(params=_params_without_compared_words(side['params'], alike),
                        better=side['better'].astype(str))
-    table = medians(side, [*keys, 'unit', 'better'])
+    table = median_per_session(side, [*keys, 'unit', 'better'])
     table = table[table['value'] > 0]
-    table['point'] = table['point'].map(judged.point)
+    table['point'] = table['point'].map(judged.point_with_unit)
     table['log'] = np.log(table['value'])
     return table.set_index(pd.MultiIndex.from_frame(
         table[[*keys, 'metric', 'point']].astype(str)).to_flat_index())
 
 
-def _params(params: pd.Series, alike: dict[str, str]) -> pd.Series:
+def _params_without_compared_words(params: pd.Series, alike: dict[str, str]) -> pd.Series:
     """Parameters without the words that are what is compared."""
     def clean(text: str) -> str:
         words = (word.rpartition('=') for word in text.split(' '))
@@ -255,22 +255,22 @@ def _params(params: pd.Series, alike: dict[str, str]) -> pd.Series:
     return texts.map({text: clean(text) for text in texts.unique()})
 
 
-def _spreads(frame: pd.DataFrame, keys: list[str], alike: dict[str, str]
+def _spread_per_metric(frame: pd.DataFrame, keys: list[str], alike: dict[str, str]
              ) -> dict[Any, tuple[float, float]]:
     """Metric -> spread and degrees of freedom of all its runs."""
-    good = usable(frame, new_level=True)[0]
+    good = usable_records(frame, new_level=True)[0]
     good = good[good['metric'] != 'completed']
     # A test case is one only with all that names it.
-    table = medians(good.assign(params=good['params']), KEYS)
+    table = median_per_session(good.assign(params=good['params']), KEYS)
     table = table[table['value'] > 0]
-    table['params'] = _params(table['params'], alike)
-    table['point'] = table['point'].map(judged.point)
+    table['params'] = _params_without_compared_words(table['params'], alike)
+    table['point'] = table['point'].map(judged.point_with_unit)
     spreads: dict[Any, tuple[float, float]] = {}
     for _, group in table.groupby([*KEYS, 'metric', 'point'], observed=True,
                                  sort=False):
         if len(group) < detect.FEWEST:
             continue
-        spread, free = _spread(np.log(group['value'].to_numpy()))
+        spread, free = _spread_between_sessions(np.log(group['value'].to_numpy()))
         first = group.iloc[0]
         key = tuple(str(first[name]) for name in (*keys, 'metric', 'point'))
         old = spreads.get(key, (0.0, 0.0))
@@ -278,7 +278,7 @@ def _spreads(frame: pd.DataFrame, keys: list[str], alike: dict[str, str]
     return spreads
 
 
-def _spread(logs: np.ndarray) -> tuple[float, float]:
+def _spread_between_sessions(logs: np.ndarray) -> tuple[float, float]:
     """The spread from the steps between sessions, which one change of level
     does not widen."""
     steps = np.diff(logs) / math.sqrt(2)
@@ -288,7 +288,7 @@ def _spread(logs: np.ndarray) -> tuple[float, float]:
         len(steps) / 1.5, 2.0)
 
 
-def _row(key: tuple, a: pd.DataFrame, others: pd.DataFrame,
+def _compare_metric(key: tuple, a: pd.DataFrame, others: pd.DataFrame,
          spreads: dict[Any, tuple[float, float]], minimum: float
          ) -> Row | None:
     """A metric of both sides; None where B lacks it."""
@@ -296,12 +296,12 @@ def _row(key: tuple, a: pd.DataFrame, others: pd.DataFrame,
         b = others.loc[[key]]
     except KeyError:
         return None
-    return _compare_logs(a.iloc[0], str(a['point'].iloc[0]),
+    return _compare_log_values(a.iloc[0], str(a['point'].iloc[0]),
                     a['log'].to_numpy(), b['log'].to_numpy(),
                     spreads.get(key), minimum)
 
 
-def _curves(a: pd.DataFrame, b: pd.DataFrame, keys: list[str],
+def _compare_curves(a: pd.DataFrame, b: pd.DataFrame, keys: list[str],
             spreads: dict[Any, tuple[float, float]], minimum: float
             ) -> list[Row]:
     """A row for each curve of at least CURVE sizes that both sides have."""
@@ -327,14 +327,14 @@ def _curves(a: pd.DataFrame, b: pd.DataFrame, keys: list[str],
         # The sizes of a run go up and down together: as wide as one of them.
         known = [spreads[names + (point,)] for point in points
                  if names + (point,) in spreads]
-        rows.append(_compare_logs(
+        rows.append(_compare_log_values(
             curve_a.iloc[0], 'curve', whole[0], whole[1],
             (float(np.median([s for s, _ in known])), known[0][1])
             if known else None, minimum))
     return rows
 
 
-def _compare_logs(first: Any, point: str, a: np.ndarray, b: np.ndarray,
+def _compare_log_values(first: Any, point: str, a: np.ndarray, b: np.ndarray,
              known: tuple[float, float] | None, minimum: float) -> Row:
     """A row from the logs of both sides' runs; its p is not corrected yet."""
     def text(name: str) -> str:
@@ -365,7 +365,7 @@ def _compare_logs(first: Any, point: str, a: np.ndarray, b: np.ndarray,
     df = both ** 2 / sum(v ** 2 / f for v, f in zip(variances, free,
                                                     strict=True))
     error = math.sqrt(both)
-    wide = float(detect.student(df, LEVEL)) * error
+    wide = float(detect.student_t_quantile(df, LEVEL)) * error
     t = abs(size) / error
     # Wallace's normal deviate of Student's t (Ann. Math. Stat. 30, 1959).
     normal = (8 * df + 1) / (8 * df + 3) * math.sqrt(
@@ -379,7 +379,7 @@ def _compare_logs(first: Any, point: str, a: np.ndarray, b: np.ndarray,
         needs=None if needs > 500 else max(needs, 1))
 
 
-def _with_holm(rows: list[Row], minimum: float) -> list[Row]:
+def _apply_holm_correction(rows: list[Row], minimum: float) -> list[Row]:
     """With Holm's p, and what each row says."""
     tested = sorted((row for row in rows if row.p is not None),
                     key=lambda row: row.p or 0.0)
@@ -431,11 +431,11 @@ def print_table(rows: list[Row], a: str, b: str, every: bool = False) -> None:
             ' '.join(filter(None, [
                 row.metric, row.point, row.check, row.params,
                 row.environ, row.speed.strip('-')]))))
-    console.show(cells, ('', 'B / A', '95 %', 'A', 'B', 'unit', 'sessions',
+    console.print_table(cells, ('', 'B / A', '95 %', 'A', 'B', 'unit', 'sessions',
                          'metric'), right=(1, 3, 4))
 
 
-def _csv(rows: list[Row]) -> str:
+def _rows_as_csv(rows: list[Row]) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, list(Row.__dataclass_fields__),
                             lineterminator='\n')
@@ -444,7 +444,7 @@ def _csv(rows: list[Row]) -> str:
     return out.getvalue()
 
 
-def _json(rows: list[Row]) -> str:
+def _rows_as_json(rows: list[Row]) -> str:
     return json.dumps([dataclasses.asdict(row) for row in rows], indent=1,
                       allow_nan=False) + '\n'
 

@@ -15,12 +15,12 @@ from typing import Any
 import duckdb
 
 from config.commandline import Parser
-from config.families import metrics
-from config.sessions.judged import point
+from config.families import all_metrics
+from config.sessions.judged import point_with_unit
 
 from . import options
 from .perflogs import cache
-from .perflogs.formats import sql_text
+from .perflogs.formats import sql_string_literal
 
 HELP = """\
 Writes the perflogs as files for other tools.
@@ -57,7 +57,7 @@ def parser() -> Parser:
     """The command line."""
     cmd = Parser(prog='plumb export', text=HELP, example='./plumb export '
                  '--site mycluster --csv all.csv --junit junit.xml')
-    options.add_records(cmd)
+    options.add_record_options(cmd)
     output = cmd.add_argument_group('output')
     for name, text in (
             ('parquet', 'all records as Parquet (zstd)'),
@@ -82,9 +82,9 @@ def main(argv: list[str] | None = None) -> int:
         faults.append(f'{file}:{line}: {reason}')
         print(f'plumb export: {faults[-1]}', file=sys.stderr)
 
-    with cache.opened([args.perflogs], report) as con:
+    with cache.open_records_database([args.perflogs], report) as con:
         try:
-            cache.restrict_to_site(con, args.site)
+            cache.restrict_view_to_site(con, args.site)
         except ValueError as err:
             print(f'plumb export: {err}', file=sys.stderr)
             return 2
@@ -94,11 +94,11 @@ def main(argv: list[str] | None = None) -> int:
                       '`./plumb run` first, or name another folder with '
                       '--perflogs', file=sys.stderr)
             return 2
-        code = _all(args, con, report)
+        code = _write_requested_files(args, con, report)
     return code or (1 if faults else 0)
 
 
-def _all(args: argparse.Namespace, con: duckdb.DuckDBPyConnection,
+def _write_requested_files(args: argparse.Namespace, con: duckdb.DuckDBPyConnection,
          report: Callable[[Path, int, str], None]) -> int:
     """Writes what is asked for; returns an exit code.
 
@@ -107,24 +107,24 @@ def _all(args: argparse.Namespace, con: duckdb.DuckDBPyConnection,
     try:
         for file, form in ((args.parquet, 'parquet'), (args.csv, 'csv')):
             if file:
-                replace_file(file, functools.partial(write_table, con, form))
+                replace_file_atomically(file, functools.partial(write_table, con, form))
         if args.junit or args.openmetrics:
             from . import perflogs
             from .perflogs import clock
             from .regressions import telling, verdict
-            frame = clock.checked(perflogs.frame(con), report)
+            frame = clock.drop_wrong_clock_values(perflogs.records_table(con), report)
             if args.openmetrics:
-                replace_file(
+                replace_file_atomically(
                     args.openmetrics,
                     functools.partial(
-                        _text,
-                        '\n'.join(openmetrics(newest_results(frame))) + '\n',
+                        _write_text,
+                        '\n'.join(openmetrics_lines(newest_results(frame))) + '\n',
                     ),
                 )
             if args.junit:
-                judged = verdict.of_records(frame, [str(args.perflogs)])
-                replace_file(args.junit, functools.partial(
-                    _text, telling.junit(judged)))
+                judged = verdict.verdict_of_records(frame, [str(args.perflogs)])
+                replace_file_atomically(args.junit, functools.partial(
+                    _write_text, telling.junit_xml(judged)))
     except BrokenPipeError:             # `| head`
         raise
     except OSError as err:
@@ -137,7 +137,7 @@ def _all(args: argparse.Namespace, con: duckdb.DuckDBPyConnection,
     return 0
 
 
-def replace_file(file: Path, write: Callable[[Path], Any]) -> None:
+def replace_file_atomically(file: Path, write: Callable[[Path], Any]) -> None:
     """Lets a file be written beside, and puts it in its place.
 
     :param file: -: what is written is printed
@@ -166,7 +166,7 @@ def replace_file(file: Path, write: Callable[[Path], Any]) -> None:
         Path(name).unlink(missing_ok=True)
 
 
-def _text(text: str, file: Path) -> None:
+def _write_text(text: str, file: Path) -> None:
     file.write_text(text, encoding='utf-8')
 
 
@@ -181,7 +181,7 @@ def write_table(con: duckdb.DuckDBPyConnection, form: str, file: Path) -> None:
     text = "nullif({0}, '')"
     if form == 'csv':
         # An apostrophe keeps a spreadsheet from running a formula.
-        text = (f'CASE WHEN regexp_matches({{0}}, {sql_text(_FORMULA)}) '
+        text = (f'CASE WHEN regexp_matches({{0}}, {sql_string_literal(_FORMULA)}) '
                 "THEN concat('''', {0}) ELSE " + text + ' END')
     cells = ', '.join(
         text.format(f'"{name}"') + f' AS "{name}"' if kind == 'VARCHAR'
@@ -191,7 +191,7 @@ def write_table(con: duckdb.DuckDBPyConnection, form: str, file: Path) -> None:
     try:
         con.execute(f'COPY (SELECT {cells} FROM records '
                     'ORDER BY records.time, records.file, records.line, '
-                    f'metric) TO {sql_text(file)} ({how})')
+                    f'metric) TO {sql_string_literal(file)} ({how})')
     except duckdb.Error as err:
         raise OSError(0, str(err).splitlines()[0], str(file)) from None
 
@@ -203,7 +203,7 @@ def newest_results(frame: Any) -> list[tuple[Any, str, Any]]:
     :param frame: as perflogs.read gives it
     """
     from . import results
-    judged = results.newest(frame)
+    judged = results.newest_records(frame)
     test_cases = []
     for _, rows in judged.groupby(results.CASE, observed=True, sort=True):
         rank = rows['result'].map(results.ORDER.index)
@@ -212,7 +212,7 @@ def newest_results(frame: Any) -> list[tuple[Any, str, Any]]:
     return test_cases
 
 
-def openmetrics(cases: list[tuple[Any, str, Any]]) -> Iterator[str]:
+def openmetrics_lines(cases: list[tuple[Any, str, Any]]) -> Iterator[str]:
     """Lines of OpenMetrics text, which is Prometheus' own format too."""
     from . import results
     families: dict[str, tuple[str, dict[str, str]]] = {
@@ -220,12 +220,12 @@ def openmetrics(cases: list[tuple[Any, str, Any]]) -> Iterator[str]:
                               'session', {}),
         'plumb_case_run_seconds': ('Time of the newest session of the test '
                                    'case, in seconds since 1970', {})}
-    known = metrics()
+    known = all_metrics()
     for first, result, rows in cases:
         labels = {name: str(first[name]) for name in _LABELS}
-        families['plumb_case_failed'][1][_labels(labels)] = str(
+        families['plumb_case_failed'][1][_format_labels(labels)] = str(
             int(result in results.FAILED))
-        families['plumb_case_run_seconds'][1][_labels(labels)] = str(
+        families['plumb_case_run_seconds'][1][_format_labels(labels)] = str(
             int(first['time'].timestamp()))
         for row in rows.itertuples():
             if row.metric == 'completed':
@@ -236,23 +236,23 @@ def openmetrics(cases: list[tuple[Any, str, Any]]) -> Iterator[str]:
             means = known[str(row.metric)]['means'] if str(
                 row.metric) in known else ''
             # The last of several repetitions that have no median.
-            families.setdefault(name, (means, {}))[1][_labels(
+            families.setdefault(name, (means, {}))[1][_format_labels(
                 labels | {'metric': str(row.metric),
-                          'point': point(row.point), 'unit': str(row.unit)}
+                          'point': point_with_unit(row.point), 'unit': str(row.unit)}
             )] = repr(float(row.value))
     for name, (means, samples) in sorted(families.items()):
-        yield f'# HELP {name} {_escaped(means or name)}'
+        yield f'# HELP {name} {_escape_label_text(means or name)}'
         yield f'# TYPE {name} gauge'
         for labels_, value in samples.items():
             yield f'{name}{labels_} {value}'
     yield '# EOF'
 
 
-def _labels(labels: dict[str, str]) -> str:
-    return '{' + ','.join(f'{name}="{_escaped(value)}"'
+def _format_labels(labels: dict[str, str]) -> str:
+    return '{' + ','.join(f'{name}="{_escape_label_text(value)}"'
                           for name, value in labels.items()) + '}'
 
 
-def _escaped(text: str) -> str:
+def _escape_label_text(text: str) -> str:
     text = ''.join(c if c.isprintable() else ' ' for c in text)
     return text.replace('\\', r'\\').replace('"', r'\"')

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 
-def write_all(folder: Path, files: dict[str, bytes]) -> None:
+def write_files_atomically(folder: Path, files: dict[str, bytes]) -> None:
     """Writes files below a folder; none appears before all are on the disk.
 
     :param files: path below the folder -> content, renamed in this order
@@ -31,7 +31,7 @@ def write_all(folder: Path, files: dict[str, bytes]) -> None:
                 part.unlink(missing_ok=True)
 
 
-def commit_note(path: Path) -> str:
+def git_commit_hint(path: Path) -> str:
     """`; commit it`, or '' if git ignores a file or is not used there."""
     with contextlib.suppress(OSError):          # there is no git
         check = subprocess.run(

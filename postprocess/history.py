@@ -20,11 +20,11 @@ import duckdb
 
 from config import console
 from config.commandline import Parser
-from config.sessions.judged import point
+from config.sessions.judged import point_with_unit
 
 from . import options
 from .perflogs import cache
-from .perflogs.formats import sql_text
+from .perflogs.formats import sql_string_literal
 from .units import display_unit
 
 HELP = """\
@@ -105,7 +105,7 @@ class Row(NamedTuple):
     result: str
 
     @property
-    def title(self) -> str:
+    def table_heading(self) -> str:
         """The heading of a table."""
         way = '' if self.better == 'none' else f', {self.better} is better'
         unit = display_unit(self.unit) or 'dimensionless'
@@ -126,8 +126,8 @@ def parser() -> Parser:
                      help='a part of the name of a test case, which is `check '
                      'params @system:partition+environ`, or its hash '
                      '(default: all test cases)')
-    options.add_records(cmd).add_argument(
-        '--last', type=options.positive_number, metavar='N',
+    options.add_record_options(cmd).add_argument(
+        '--last', type=options.parse_positive_number, metavar='N',
         help='show only the newest N sessions (default: 8; with --csv and '
              '--json all)')
     form = cmd.add_argument_group('output').add_mutually_exclusive_group()
@@ -152,28 +152,28 @@ def main(argv: list[str] | None = None) -> int:
     def report(file: Path, line: int, reason: str) -> None:
         faults.append(f'{file}:{line}: {reason}')
 
-    with cache.opened([args.perflogs], report, missing=False) as con:
+    with cache.open_records_database([args.perflogs], report, missing=False) as con:
         try:
-            cache.restrict_to_site(con, args.site)
+            cache.restrict_view_to_site(con, args.site)
         except ValueError as err:
             print(f'plumb history: {err}', file=sys.stderr)
             return 2
-        test_cases = fill_answer(con, args.metric, args.case, last)
+        test_cases = fill_answer_table(con, args.metric, args.case, last)
         known = set() if test_cases else {name for name, in con.execute(
             'SELECT DISTINCT metric FROM records').fetchall()}
         many = test_cases > TABLES and not args.csv and not args.json
         answer: list[Any] = con.execute(
-            _CHANGES).fetchall() if many else rows(con)
+            _CHANGES).fetchall() if many else read_answer_rows(con)
     for fault in faults:
         print(f'plumb history: {fault}', file=sys.stderr)
     if not answer:
-        print(f'plumb history: {_why_empty(args, known)}', file=sys.stderr)
+        print(f'plumb history: {_reason_for_empty_answer(args, known)}', file=sys.stderr)
         return 2
     try:
-        options.write_answer(args.json, json.dumps(
+        options.write_or_print_answer(args.json, json.dumps(
             [row._asdict() for row in answer], indent=1) + '\n'
             if args.json else '')
-        options.write_answer(args.csv, _csv(answer) if args.csv else '')
+        options.write_or_print_answer(args.csv, _rows_as_csv(answer) if args.csv else '')
     except OSError as err:
         print(f'plumb history: {err.filename}: cannot be written '
               f'({err.strerror})', file=sys.stderr)
@@ -181,13 +181,13 @@ def main(argv: list[str] | None = None) -> int:
     if args.json or args.csv:
         pass
     elif many:
-        print_changes(answer)
+        print_newest_changes(answer)
     else:
         print_tables(answer)
     return 1 if faults else 0
 
 
-def _csv(records: Iterable[Row]) -> str:
+def _rows_as_csv(records: Iterable[Row]) -> str:
     import csv
     text = io.StringIO()
     out = csv.writer(text, lineterminator='\n')
@@ -196,7 +196,7 @@ def _csv(records: Iterable[Row]) -> str:
     return text.getvalue()
 
 
-def _why_empty(args: argparse.Namespace, known: set[str]) -> str:
+def _reason_for_empty_answer(args: argparse.Namespace, known: set[str]) -> str:
     """The reason why the answer has no row."""
     if args.metric in known:
         return (f'no test case with {args.metric} matches {args.case!r}; '
@@ -211,37 +211,37 @@ def _why_empty(args: argparse.Namespace, known: set[str]) -> str:
             f'{names}){hint}')
 
 
-def fill_answer(
+def fill_answer_table(
     con: duckdb.DuckDBPyConnection, metric: str, case: str, last: int
 ) -> int:
     """Fills the table `answer` with the rows of a metric.
 
-    :param con: of cache.opened
+    :param con: of cache.open_records_database
     :param last: only the newest sessions that have it; 0: all
     :returns: how many test cases it has
     """
     # Not as parameters: the client imports pandas for those.
     con.execute('CREATE OR REPLACE TEMP TABLE answer AS ' + _ROWS.format(
-        metric=sql_text(metric), case=sql_text(case), name=_NAME,
+        metric=sql_string_literal(metric), case=sql_string_literal(case), name=_NAME,
         last=last or 'NULL'))
     [[count]] = con.execute(
         'SELECT count(DISTINCT name) FROM answer').fetchall()
     return count
 
 
-def rows(con: duckdb.DuckDBPyConnection) -> list[Row]:
+def read_answer_rows(con: duckdb.DuckDBPyConnection) -> list[Row]:
     """The rows of `answer`, in order of test case, point and time."""
     columns = ', '.join(f'"{name}"' for name in COLUMNS)
     at = COLUMNS.index('point')
-    return [Row._make((*row[:at], point(row[at]), *row[at + 1:]))
+    return [Row._make((*row[:at], point_with_unit(row[at]), *row[at + 1:]))
             for row in con.execute(
                 f'SELECT {columns} FROM answer ORDER BY name, unit, better, '
                 'point NULLS FIRST, day, run').fetchall()]
 
 
-def print_changes(cells: Iterable[tuple]) -> None:
+def print_newest_changes(cells: Iterable[tuple]) -> None:
     """Prints one row per test case, from the rows of `_CHANGES`."""
-    console.show(
+    console.print_table(
         [(result, '' if change is None else f'{change:+.1%}', points,
           display_unit(unit), better, name)
          for result, change, points, unit, better, name in cells],
@@ -251,14 +251,14 @@ def print_changes(cells: Iterable[tuple]) -> None:
 
 def print_tables(records: Iterable[Row]) -> None:
     """Prints one table per test case and unit, one column per session."""
-    for title, group in itertools.groupby(records, lambda row: row.title):
+    for title, group in itertools.groupby(records, lambda row: row.table_heading):
         print(title)
-        _table([*group])
+        _print_test_case_table([*group])
         print()
     print('! failed')
 
 
-def _table(records: Sequence[Row]) -> None:
+def _print_test_case_table(records: Sequence[Row]) -> None:
     sessions: dict[str, str] = {}
     # Sorted again, because the rows of one point stand together.
     for row in sorted(records, key=lambda row: (
@@ -269,12 +269,12 @@ def _table(records: Sequence[Row]) -> None:
         values = {row.run: row for row in line}
         lines.append([at or 'all', *(str(values.get(run, '-'))
                                         for run in sessions),
-                      _change([row.value for row in values.values()])])
-    console.show(lines, ('point', *sessions.values(), 'change'),
+                      _change_from_earlier_median([row.value for row in values.values()])])
+    console.print_table(lines, ('point', *sessions.values(), 'change'),
                  right=range(len(sessions) + 2))
 
 
-def _change(values: list[float]) -> str:
+def _change_from_earlier_median(values: list[float]) -> str:
     """The last value compared with the median of the earlier values."""
     before = statistics.median(values[:-1]) if values[1:] else 0
     return f'{values[-1] / before - 1:+.1%}' if before else ''

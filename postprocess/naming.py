@@ -29,7 +29,7 @@ KNOWN = (*WHO, *FIELDS, 'speed')
 Names = tuple[str, ...]
 
 
-def group_numbers(frame: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:
+def group_number_of_records(frame: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:
     """Records with the same texts in the columns have the same number, from
     0 in the order in which they appear."""
     key, size = np.zeros(len(frame), np.int64), 1
@@ -48,15 +48,15 @@ def group_numbers(frame: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:
     return pd.factorize(key)[0]
 
 
-def first(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+def first_record_per_group(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """The first record of each combination of texts in the columns, which is
     what drop_duplicates gives in a tenth of the time."""
     return frame.iloc[
-        np.unique(group_numbers(frame, columns), return_index=True)[1]
+        np.unique(group_number_of_records(frame, columns), return_index=True)[1]
     ]
 
 
-def judged(frame: pd.DataFrame, metric: np.ndarray | None = None
+def counted_records_mask(frame: pd.DataFrame, metric: np.ndarray | None = None
            ) -> np.ndarray:
     """Whether each record counts for its run: all but single repetitions whose
     median (repetition 0) is there.
@@ -64,7 +64,7 @@ def judged(frame: pd.DataFrame, metric: np.ndarray | None = None
     :param metric: the number of each record's metric of one run, where known
     """
     if metric is None:
-        metric = group_numbers(
+        metric = group_number_of_records(
             frame, [*perflogs.CASE, 'run', 'metric', 'point']
         )
     repetition = frame['repetition'].to_numpy(np.int64)
@@ -73,7 +73,7 @@ def judged(frame: pd.DataFrame, metric: np.ndarray | None = None
     return (repetition == 0) | (minimum[metric] > 0)
 
 
-def parameters_of(frame: pd.DataFrame) -> pd.DataFrame:
+def parameter_columns(frame: pd.DataFrame) -> pd.DataFrame:
     """The parameters of each record: a column of text each, '' if unset.
 
     Same index as `frame`; read from `params` ("name=value name=value").
@@ -90,7 +90,7 @@ def parameters_of(frame: pd.DataFrame) -> pd.DataFrame:
          for n in names}, index=frame.index)
 
 
-def kinds(frame: pd.DataFrame, valid: np.ndarray
+def number_series_kinds(frame: pd.DataFrame, valid: np.ndarray
           ) -> tuple[np.ndarray, pd.DataFrame]:
     """The kind of each record: a number per record, and a table of the kinds.
 
@@ -100,11 +100,11 @@ def kinds(frame: pd.DataFrame, valid: np.ndarray
         parameters and FIELDS, all `params`, and whether it is `valid`
     """
     numbers = pd.factorize(
-        2 * group_numbers(frame, [*WHO, 'params', *FIELDS]) + valid)[0]
+        2 * group_number_of_records(frame, [*WHO, 'params', *FIELDS]) + valid)[0]
     at = np.unique(numbers, return_index=True)[1]
     first = frame.iloc[at]
     # A parameter that is called like a column says the same.
-    params = parameters_of(first).drop(columns=[*KNOWN], errors='ignore')
+    params = parameter_columns(first).drop(columns=[*KNOWN], errors='ignore')
     return numbers, pd.concat(
         [first[list(WHO)].astype(str), params,
          first[list(FIELDS)].astype(object).map(
@@ -113,11 +113,11 @@ def kinds(frame: pd.DataFrame, valid: np.ndarray
                        ).reset_index(drop=True)
 
 
-def labels_of(table: pd.DataFrame, by: Names = (), panel: Names = (),
+def series_labels(table: pd.DataFrame, by: Names = (), panel: Names = (),
           maximum: int = 0) -> pd.DataFrame:
     """`label`, `panel` (what splits a metric) and `row` of each kind.
 
-    :param table: some rows of what `kinds` returns, to be told apart
+    :param table: some rows of what `number_series_kinds` returns, to be told apart
     :param by: fields that series differ by, if they differ at all
     :param panel: fields that split a metric
     :param maximum: series in a plot, whatever they differ by; 0: as many as
@@ -137,7 +137,7 @@ def labels_of(table: pd.DataFrame, by: Names = (), panel: Names = (),
         maximum > 0,
         maximum or (MAX_TOGETHER if by else MAX_SERIES),
     )
-    while not listed and _maximum(cases, fields, telling, split) > maximum:
+    while not listed and _max_series_per_panel(cases, fields, telling, split) > maximum:
         rest = [f for f in telling if f not in (*split, *by)]
         if not rest or len(telling) - len(split) < 2:
             break
@@ -145,9 +145,9 @@ def labels_of(table: pd.DataFrame, by: Names = (), panel: Names = (),
             {case[fields.index(f)] for case in cases})))
     kept = [name for name in telling if name not in split]
     nodes = [name for name in telling if name != 'num_nodes']
-    names = {case: (_label(kept, case, fields), _label(split, case, fields),
-                    _label(nodes, case, fields)) for case in cases}
-    _split_panels(names, maximum)
+    names = {case: (_test_case_label(kept, case, fields), _test_case_label(split, case, fields),
+                    _test_case_label(nodes, case, fields)) for case in cases}
+    _split_large_panels(names, maximum)
     return pd.DataFrame([names[row] for row in rows],
                         columns=['label', 'panel', 'row'], index=table.index)
 
@@ -166,7 +166,7 @@ def _distinguishing_fields(
             yield name
 
 
-def _maximum(cases: list[tuple], fields: list[str], telling: list[str],
+def _max_series_per_panel(cases: list[tuple], fields: list[str], telling: list[str],
           split: list[str]) -> int:
     """The largest number of series in a metric when `split` splits them."""
     def part(case: tuple, names: list[str]) -> tuple:
@@ -176,7 +176,7 @@ def _maximum(cases: list[tuple], fields: list[str], telling: list[str],
     return max(Counter(distinct.values()).values(), default=0)
 
 
-def _split_panels(
+def _split_large_panels(
     names: dict[tuple, tuple[str, str, str]], maximum: int
 ) -> None:
     """Splits metrics of too many series by their number."""
@@ -193,7 +193,7 @@ def _split_panels(
                 panel, f'{n * parts // len(cases) + 1} of {parts}'])), row
 
 
-def _label(names: list[str], case: tuple, fields: list[str]) -> str:
+def _test_case_label(names: list[str], case: tuple, fields: list[str]) -> str:
     """The label of a test case: 'inter_node, 2 nodes'."""
     words = []
     for name in names:

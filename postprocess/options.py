@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def add_records(cmd: argparse.ArgumentParser) -> Any:
+def add_record_options(cmd: argparse.ArgumentParser) -> Any:
     """Adds the options that choose the records; returns their group."""
     group = cmd.add_argument_group('which records')
     group.add_argument('--site', metavar='SITE', type=system_name, default='',
@@ -30,25 +30,25 @@ def system_name(site: str) -> str:
     return Path(site).name
 
 
-def positive_number(text: str) -> int:
+def parse_positive_number(text: str) -> int:
     """The number of --last: 1 or more."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f'{text!r} is not a number above 0')
     return int(text)
 
 
-def of_site(frame: pd.DataFrame, site: str) -> pd.DataFrame:
+def records_of_site(frame: pd.DataFrame, site: str) -> pd.DataFrame:
     """The records of a site; '': of all.
 
     :raises ValueError: it has none
     """
     if not site or frame.empty:
         return frame
-    check_site(site, frame['system'].unique())
+    refuse_unknown_site(site, frame['system'].unique())
     return frame[frame['system'] == site]
 
 
-def check_site(site: str, sites: Iterable[str]) -> None:
+def refuse_unknown_site(site: str, sites: Iterable[str]) -> None:
     """Refuses a site that has no records.
 
     :raises ValueError: names the sites that have some
@@ -61,7 +61,7 @@ def check_site(site: str, sites: Iterable[str]) -> None:
                          f'{", ".join(names)}){hint}')
 
 
-def write_answer(file: str | None, text: str) -> None:
+def write_or_print_answer(file: str | None, text: str) -> None:
     """Writes an answer to a file, or prints it if the file is -.
 
     :raises OSError: it cannot be written

@@ -11,21 +11,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from config.references import more_runs
+from config.references import more_sessions_text
 from config.sessions import judged
 
 from . import naming
 from .perflogs import CASE
 from .perflogs.plans import Left, Partial, Plan
-from .references.progress import Progress, progress
-from .results import BESIDE, newest
+from .references.progress import Progress, progress_of_test_cases
+from .results import BESIDE, newest_records
 
 #: So many later sessions must have left a test case out for it to be stale ...
 SESSIONS = 3
 #: ... each with at least BESIDE of those that ran beside it.
 
 
-def runs_needed(frame: pd.DataFrame, run: str | None = None,
+def sessions_needed_by_test_case(frame: pd.DataFrame, run: str | None = None,
           ahead: list[Progress] | None = None
           ) -> dict[tuple[str, str, str], int | None]:
     """The number of further sessions that the test cases of a session need
@@ -37,15 +37,15 @@ def runs_needed(frame: pd.DataFrame, run: str | None = None,
     :returns: (partition, environment, hash) -> number; 0: there are enough,
         None: no number would do
     """
-    records = frame[frame['run'] == run] if run else newest(frame)
-    return {key: p.needs for key, p in _progress_of(
-        records, progress(frame) if ahead is None else ahead).items()}
+    records = frame[frame['run'] == run] if run else newest_records(frame)
+    return {key: p.needs for key, p in _progress_by_test_case(
+        records, progress_of_test_cases(frame) if ahead is None else ahead).items()}
 
 
-def _progress_of(records: pd.DataFrame, ahead: list[Progress]
+def _progress_by_test_case(records: pd.DataFrame, ahead: list[Progress]
                  ) -> dict[tuple[str, str, str], Progress]:
     """The progress of the test cases of these records, with the keys of
-    `runs_needed`."""
+    `sessions_needed_by_test_case`."""
     keys = ['system', 'check', 'partition', 'environ', 'source', 'speed',
             'params']
     known = {(*(str(getattr(p, key)) for key in keys), p.edition): p
@@ -74,17 +74,17 @@ class Standing:
     no_tolerance: list[tuple[Any, str, str]] = field(default_factory=list)
 
 
-def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
+def summarize_reference_status(frame: pd.DataFrame, ahead: list[Progress] | None = None
              ) -> Standing:
     """Counts test cases with a tolerance, and lists what others lack.
 
     :param frame: as perflogs.read gives it
-    :param ahead: as `runs_needed` has it
+    :param ahead: as `sessions_needed_by_test_case` has it
     """
-    standing_, records = Standing(), newest(frame)
-    far = _progress_of(records, progress(frame) if ahead is None else ahead)
+    standing_, records = Standing(), newest_records(frame)
+    far = _progress_by_test_case(records, progress_of_test_cases(frame) if ahead is None else ahead)
     records = records[records['metric'] != 'completed']
-    case = naming.group_numbers(records, CASE)
+    case = naming.group_number_of_records(records, CASE)
     tolerances = records[['lower', 'upper']].notna().any(axis=1).to_numpy()
     inconclusive = records['result'].eq('inconclusive').to_numpy()
     order = np.argsort(case, kind='stable')
@@ -95,7 +95,7 @@ def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
         first = next(rows[:1].itertuples())
         standing_.judged += bool(has_tolerance.any())
         key = str(first.partition), str(first.environ), str(first.case)
-        without_tolerance = _without_tolerance(
+        without_tolerance = _metrics_without_tolerance(
             str(first.family), rows, has_tolerance
         )
         if not without_tolerance:
@@ -103,47 +103,47 @@ def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
         ahead_of = far.get(key)
         if rows['reference'].notna().any():
             standing_.no_tolerance += [
-                (first, metric, _no_tolerance(metric, ahead_of))
+                (first, metric, _missing_tolerance_text(metric, ahead_of))
                 for metric in without_tolerance
             ]
         elif (
             not has_tolerance.any() and rows['result'].eq('no_reference').all()
         ):
             standing_.waiting.append(
-                (first, waiting_text(ahead_of.needs if ahead_of else 0)))
+                (first, missing_reference_text(ahead_of.needs if ahead_of else 0)))
     return standing_
 
 
-def _no_tolerance(metric: str, case: Progress | None) -> str:
+def _missing_tolerance_text(metric: str, case: Progress | None) -> str:
     """The text on what a metric without a tolerance needs."""
     of = case.needs_of if case else {}
     # What is judged instead stands in its place.
-    other = judged.instead(case.family, metric) if case else None
+    other = judged.substitute_metric(case.family, metric) if case else None
     runs = of[metric] if metric in of else of.get(
         other or '', case.needs if case else 0)
     return ('propose references again' if runs == 0
-            else f'no tolerance yet: {more_runs(runs)}')
+            else f'no tolerance yet: {more_sessions_text(runs)}')
 
 
-def _without_tolerance(
+def _metrics_without_tolerance(
     family: str, rows: pd.DataFrame, has_tolerance: np.ndarray
 ) -> list[str]:
     """Metrics of a test case that are to be judged, and that no tolerance
     judges, nor one of the metric that is judged instead."""
-    if family not in judged.table():
+    if family not in judged.judged_rules_by_family():
         return []
-    points = [(str(metric), judged.position(point)) for metric, point in zip(
+    points = [(str(metric), judged.point_in_bytes(point)) for metric, point in zip(
         rows['metric'], rows['point'], strict=True)]
-    there = {judged.key(*point) for point, tolerance in zip(
+    there = {judged.metric_key(*point) for point, tolerance in zip(
         points, has_tolerance, strict=True) if tolerance}
-    return sorted(metric for metric in judged.judged(family, points)
-                  if not {metric, judged.instead(family, metric)} & there)
+    return sorted(metric for metric in judged.judged_metric_keys(family, points)
+                  if not {metric, judged.substitute_metric(family, metric)} & there)
 
 
-def waiting_text(runs: int | None, lacks: str = '') -> str:
+def missing_reference_text(runs: int | None, lacks: str = '') -> str:
     """The text for people of a test case that waits for a reference.
 
-    :param runs: as `runs_needed` has it
+    :param runs: as `sessions_needed_by_test_case` has it
     :param lacks: what is missing, where it is not simply a reference
     """
     if runs is None:
@@ -157,7 +157,7 @@ def waiting_text(runs: int | None, lacks: str = '') -> str:
     return f'{lacks or "no reference"}: {todo}'
 
 
-def stale(frame: pd.DataFrame, partial: Partial = {}) -> pd.DataFrame:
+def stale_test_cases(frame: pd.DataFrame, partial: Partial = {}) -> pd.DataFrame:
     """Test cases that have not run for longer than their neighbours.
 
     The neighbours of a test case are those of its family, system and partition
@@ -172,19 +172,19 @@ def stale(frame: pd.DataFrame, partial: Partial = {}) -> pd.DataFrame:
     turn is stale, too.
 
     :param partial: sessions that left test cases out on purpose
-        (`plans.partial`)
+        (`plans.partial_sessions`)
     :returns: the last record of each such test case, the one that ran longest
         ago first
     """
-    case = naming.group_numbers(frame, CASE)
+    case = naming.group_number_of_records(frame, CASE)
     # The last record of each test case and run, in the order of the records.
-    run = naming.group_numbers(
+    run = naming.group_number_of_records(
         frame[['run']].assign(case=case), ['case', 'run']
     )
     ends = np.zeros(run.max(initial=-1) + 1, int)
     np.maximum.at(ends, run, np.arange(len(run)))
     ends.sort()
-    place = naming.group_numbers(frame, ['family', 'system', 'partition'])[
+    place = naming.group_number_of_records(frame, ['family', 'system', 'partition'])[
         ends
     ]
     runs = frame['run'].iloc[ends].astype(str).to_numpy(object)
@@ -203,16 +203,16 @@ def stale(frame: pd.DataFrame, partial: Partial = {}) -> pd.DataFrame:
                 {numbers[key] for key in left_out if key in numbers}
                 for run, left_out in partial.items()}
         names = sorted(sessions)
-        stale_cases = {*_left_out([sessions[name] for name in names],
+        stale_cases = {*_omitted_test_cases([sessions[name] for name in names],
                             [left.get(name, set()) for name in names]),
-                 *_overdue(
+                 *_overdue_test_cases(
                      {number: runs[at] for number, at in last.items()},
                      numbers, partial)}
         lost += [int(ends[last[number]]) for number in stale_cases]
     return frame.iloc[sorted(lost)]
 
 
-def _overdue(last: Mapping[int, str],
+def _overdue_test_cases(last: Mapping[int, str],
                        numbers: Mapping[tuple[str, ...], int],
                        partial: Partial) -> Iterator[int]:
     """Test cases that more sessions left than should have passed until their
@@ -228,7 +228,7 @@ def _overdue(last: Mapping[int, str],
             yield number
 
 
-def postponed_cases(frame: pd.DataFrame, plans: Iterable[Plan]) -> list[Left]:
+def postponed_test_cases(frame: pd.DataFrame, plans: Iterable[Plan]) -> list[Left]:
     """Test cases that a budget left to other sessions and that have not run
     since, the one that ran longest ago first.
 
@@ -247,9 +247,9 @@ def postponed_cases(frame: pd.DataFrame, plans: Iterable[Plan]) -> list[Left]:
     return sorted(waiting, key=lambda one: one.last)
 
 
-def _left_out(sessions: list[set[int]], left: list[set[int] | None]
+def _omitted_test_cases(sessions: list[set[int]], left: list[set[int] | None]
               ) -> Iterable[int]:
-    """Test cases that the last sessions left out, by the rule of `stale`.
+    """Test cases that the last sessions left out, by the rule of `stale_test_cases`.
 
     :param sessions: what each session ran, the oldest first
     :param left: what each left to others; None: nobody knows what

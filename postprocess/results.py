@@ -67,13 +67,13 @@ class Place:
     case: str
 
     @property
-    def key(self) -> tuple[str, ...]:
+    def test_case_key(self) -> tuple[str, ...]:
         """The identity of the test case: perflogs.CASE. A hash is not enough:
         test cases of two sources have the same, and it may change."""
         return tuple(getattr(self, name) for name in CASE)
 
     @property
-    def planned(self) -> Key:
+    def plan_key(self) -> Key:
         """The identity of the test case in a plan."""
         return self.partition, self.environ, self.case
 
@@ -100,64 +100,64 @@ class Result(Place):
     sessions: tuple[Result, ...] = ()
 
     @property
-    def failed(self) -> bool:
+    def is_failed(self) -> bool:
         """Whether the test case failed."""
         return self.result in FAILED
 
     @property
-    def good(self) -> bool:
+    def is_good(self) -> bool:
         """Neither failed nor regressed."""
-        return not self.failed and not self.regressions
+        return not self.is_failed and not self.regressions
 
     @property
-    def suspects(self) -> frozenset[str]:
+    def suspect_nodes(self) -> frozenset[str]:
         """Nodes on which all sessions failed, where all sessions on other
         nodes were sound, and there is one."""
         if self.result != 'fail' or not all(
                 one.nodes for one in self.sessions):
             return frozenset()
-        nodes = frozenset(name for one in self.sessions if one.failed
+        nodes = frozenset(name for one in self.sessions if one.is_failed
                           for name in one.nodes)
-        sound = [one for one in self.sessions if not one.failed]
+        sound = [one for one in self.sessions if not one.is_failed]
         return nodes if sound and not any(
             one.nodes & nodes for one in sound) else frozenset()
 
 
-def newest(frame: pd.DataFrame) -> pd.DataFrame:
+def newest_records(frame: pd.DataFrame) -> pd.DataFrame:
     """The records that count of the newest session of each test case.
 
     `result` is one of ORDER, as text.
 
     :param frame: as perflogs.read gives it
     """
-    _, session = sessions(frame)
-    case = naming.group_numbers(frame, CASE)
+    _, session = group_nightly_sessions(frame)
+    case = naming.group_number_of_records(frame, CASE)
     last = np.full(case.max(initial=-1) + 1, -1)
     np.maximum.at(last, case, session)
     frame = frame[session == last[case]]
-    frame = frame[naming.judged(frame)]
-    ranks = _ranks(frame, naming.group_numbers(frame, CASE),
+    frame = frame[naming.counted_records_mask(frame)]
+    ranks = _result_ranks(frame, naming.group_number_of_records(frame, CASE),
                    np.ones(len(frame), bool))
     return frame.assign(result=np.array(ORDER, object)[ranks])
 
 
-def of_records(frame: pd.DataFrame) -> list[Result]:
+def results_of_records(frame: pd.DataFrame) -> list[Result]:
     """The result of each test case in its newest session.
 
     :param frame: as perflogs.read gives it
     """
-    return of_newest(newest(frame))
+    return results_of_newest_records(newest_records(frame))
 
 
-def of_newest(records: pd.DataFrame) -> list[Result]:
-    """The result of each test case, from the records that `newest` gave."""
-    nodes = _nodes(records)
+def results_of_newest_records(records: pd.DataFrame) -> list[Result]:
+    """The result of each test case, from the records that `newest_records` gave."""
+    nodes = _nodes_by_test_case(records)
     records = records.assign(rank=records['result'].map(ORDER.index))
     records = records.sort_values(['rank', 'guard'], ascending=[
         True, False], kind='stable').drop_duplicates(CASE).sort_values(CASE)
     results = []
     for row in records.itertuples():
-        place = place_of(row)
+        place = place_fields(row)
         key = tuple(place[name] for name in CASE)
         ran_on, width = nodes[key]
         results.append(
@@ -169,7 +169,7 @@ def of_newest(records: pd.DataFrame) -> list[Result]:
                 measurements=int(row.measurements),
                 nodes=ran_on,
                 width=width,
-                reason=reasons.of(row)
+                reason=reasons.reason_of_result(row)
                 if row.result in (*FAILED, 'inconclusive')
                 else '',
             )
@@ -177,50 +177,50 @@ def of_newest(records: pd.DataFrame) -> list[Result]:
     return results
 
 
-def of_session(frame: pd.DataFrame, run: str) -> dict[Key, Result]:
+def results_of_session(frame: pd.DataFrame, run: str) -> dict[Key, Result]:
     """The results of the test cases of one session."""
-    return _by_plan(of_records(frame[frame['run'] == run]))
+    return _results_by_plan_key(results_of_records(frame[frame['run'] == run]))
 
 
-def of_nightly_session(frame: pd.DataFrame, run: str) -> dict[Key, Result]:
+def results_of_nightly_session(frame: pd.DataFrame, run: str) -> dict[Key, Result]:
     """The results of a nightly session, with those of each of its sessions.
 
     :param run: its first session
     """
-    first = run_id.first_of(map(str, frame['run'].cat.categories))
+    first = run_id.first_session_ids(map(str, frame['run'].cat.categories))
     records = frame[frame['run'].isin(
         [name for name, began in first.items() if began == run])]
-    by_session = [of_session(records, name)
+    by_session = [results_of_session(records, name)
                   for name in sorted(map(str, records['run'].unique()))]
     return {key: replace(one, sessions=tuple(
         session[key] for session in by_session if key in session))
-        for key, one in _by_plan(of_records(records)).items()}
+        for key, one in _results_by_plan_key(results_of_records(records)).items()}
 
 
-def _by_plan(results: list[Result]) -> dict[Key, Result]:
+def _results_by_plan_key(results: list[Result]) -> dict[Key, Result]:
     """By what a plan knows; the worst one, if several have one key."""
-    return {one.planned: one for one in sorted(
+    return {one.plan_key: one for one in sorted(
         results, key=lambda one: ORDER.index(one.result), reverse=True)}
 
 
-def place_of(row: Any) -> dict[str, Any]:
+def place_fields(row: Any) -> dict[str, Any]:
     """The fields of `Place`, of a record."""
     return {name: str(getattr(row, name))
             for name in Place.__dataclass_fields__}
 
 
-def nodes_of(nodes: str, binding: str = '') -> list[str]:
+def nodes_of_record(nodes: str, binding: str = '') -> list[str]:
     """Nodes of a record: those that the scheduler names, separated by blanks;
     where it names none (squeue), those that the ranks reported.
 
-    >>> nodes_of('', 'n1:0,1 n2:0,1')
+    >>> nodes_of_record('', 'n1:0,1 n2:0,1')
     ['n1', 'n2']
     """
-    return topology.of_record(nodes) or [
+    return topology.nodes_of_record(nodes) or [
         word.partition(':')[0] for word in binding.split()]
 
 
-def _nodes(records: pd.DataFrame
+def _nodes_by_test_case(records: pd.DataFrame
            ) -> dict[tuple[str, ...], tuple[frozenset[str], int]]:
     """Test case -> nodes of its jobs, and how many one job has."""
     nodes_of_case: dict[tuple[str, ...], tuple[frozenset[str], int]] = {}
@@ -229,7 +229,7 @@ def _nodes(records: pd.DataFrame
         key = tuple(map(str, names))
         before, width = nodes_of_case.get(key, (frozenset(), 1))
         nodes_of_case[key] = (
-            before | frozenset(nodes_of(str(nodes), str(binding))),
+            before | frozenset(nodes_of_record(str(nodes), str(binding))),
             width if pd.isna(number) else max(width, int(number)),
         )
     return nodes_of_case
@@ -250,18 +250,18 @@ class History:
     ended: np.ndarray
 
 
-def history(frame: pd.DataFrame, judged: np.ndarray, case: np.ndarray,
+def result_history(frame: pd.DataFrame, judged: np.ndarray, case: np.ndarray,
             partial: Partial = {}) -> History:
     """The result of each test case in each nightly session.
 
     :param frame: as perflogs.read gives it, sorted by time
-    :param judged: whether a record counts (naming.judged)
+    :param judged: whether a record counts (naming.counted_records_mask)
     :param test case: the number of each record's test case, from 0
     :param partial: sessions that left test cases out on purpose
-        (`plans.partial`)
+        (`plans.partial_sessions`)
     """
-    names, column = sessions(frame)
-    rank = _ranks(frame, case, judged)
+    names, column = group_nightly_sessions(frame)
+    rank = _result_ranks(frame, case, judged)
     many = case.max() + 1 if len(case) else 0
     ended = np.full((many, len(names)), NOT_EXPECTED)
     flat = case * len(names) + column
@@ -269,21 +269,21 @@ def history(frame: pd.DataFrame, judged: np.ndarray, case: np.ndarray,
     last = np.zeros(many, int)
     np.maximum.at(last, case, np.arange(len(case)))
     rows = frame.iloc[last]
-    place = naming.group_numbers(rows, ['family', 'system', 'partition'])
+    place = naming.group_number_of_records(rows, ['family', 'system', 'partition'])
     skipped = np.array([bool(partial) and set(runs) <= partial.keys()
                         for runs in names], bool)
     for group in np.unique(place):
         rows_of_place = np.flatnonzero(place == group)
-        ended[rows_of_place] = _with_missing(ended[rows_of_place], skipped)
+        ended[rows_of_place] = _mark_missing_records(ended[rows_of_place], skipped)
     return History(names, case, rows, ended)
 
 
-def _ranks(frame: pd.DataFrame, case: np.ndarray, judged: np.ndarray
+def _result_ranks(frame: pd.DataFrame, case: np.ndarray, judged: np.ndarray
            ) -> np.ndarray:
     """The result of each record, as its number in ORDER.
 
     :param test case: the number of each record's test case
-    :param judged: whether a record counts (naming.judged)
+    :param judged: whether a record counts (naming.counted_records_mask)
     """
     results, guards = frame['result'].cat, frame['guard'].cat
     rank = np.array([ORDER.index(name) if name in ORDER else _FAIL
@@ -292,14 +292,14 @@ def _ranks(frame: pd.DataFrame, case: np.ndarray, judged: np.ndarray
         -1 if not name else _NOT_RUN if name in reasons.NOT_RUN else _FAIL
         for name in guards.categories], int)[guards.codes]
     rank = np.where(of_guard >= 0, of_guard, rank)
-    rank[_flaky(frame, case, rank, judged)] = _FLAKY
+    rank[_flaky_record_positions(frame, case, rank, judged)] = _FLAKY
     return rank
 
 
-def _flaky(frame: pd.DataFrame, case: np.ndarray, rank: np.ndarray,
+def _flaky_record_positions(frame: pd.DataFrame, case: np.ndarray, rank: np.ndarray,
            judged: np.ndarray) -> np.ndarray:
     """Positions of the failed records of test cases that are flaky."""
-    first = run_id.first_of(map(str, frame['run'].cat.categories))
+    first = run_id.first_session_ids(map(str, frame['run'].cat.categories))
     sessions = Counter(first.values())
     again = frame['run'].isin([run for run, began in first.items()
                                if sessions[began] > 1]).to_numpy() & judged
@@ -311,7 +311,7 @@ def _flaky(frame: pd.DataFrame, case: np.ndarray, rank: np.ndarray,
         positions[case[position], first[run]].setdefault(run, []).append(
             position
         )
-    ran_on = {n: nodes_of(*map(str, pair)) for n, pair in zip(
+    ran_on = {n: nodes_of_record(*map(str, pair)) for n, pair in zip(
         at, frame[['nodes', 'binding']].iloc[at].itertuples(index=False),
         strict=True)}
     flaky: list[int] = []
@@ -327,14 +327,14 @@ def _flaky(frame: pd.DataFrame, case: np.ndarray, rank: np.ndarray,
     return np.array(flaky, int)
 
 
-def sessions(frame: pd.DataFrame) -> tuple[list[list[str]], np.ndarray]:
+def group_nightly_sessions(frame: pd.DataFrame) -> tuple[list[list[str]], np.ndarray]:
     """The sessions of each nightly session, and its number for each record.
     """
     first = frame.drop_duplicates('run')
     number: dict[tuple, int] = {}
     names: dict[tuple, list[str]] = {}
     of_run: dict[str, tuple] = {}
-    began = run_id.first_of(map(str, first['run']))
+    began = run_id.first_session_ids(map(str, first['run']))
     for row in first.itertuples():
         if (key := of_run.get(began[str(row.run)])):
             names[key].append(str(row.run))
@@ -352,7 +352,7 @@ def sessions(frame: pd.DataFrame) -> tuple[list[list[str]], np.ndarray]:
     return [names[key] for key in order], column.to_numpy(int)
 
 
-def _with_missing(ended: np.ndarray, skipped: np.ndarray) -> np.ndarray:
+def _mark_missing_records(ended: np.ndarray, skipped: np.ndarray) -> np.ndarray:
     """With NO_RECORD where a test case has no record of a session in which
     at least BESIDE of those ran that had run beside it.
 

@@ -81,7 +81,7 @@ def test_postprocess_and_checks_do_not_know_each_other():
 
 def test_glossary_is_in_the_docs():
     text = (ROOT / 'site-configs' / 'README.md').read_text()
-    assert features.markdown() in text, (
+    assert features.format_glossary_table() in text, (
         'run python -m checks.core.features and paste it')
 
 
@@ -91,7 +91,7 @@ def test_unknown_feature_suggests_the_nearest(wrong, right):
     site = {'systems': [{'name': 's', 'partitions': [
         {'name': 'p', 'features': [wrong]}]}]}
     with pytest.raises(features.GlossaryError, match=right):
-        features.check_site(site, 'system.py')
+        features.check_site_features(site, 'system.py')
     with pytest.raises(features.GlossaryError, match=right):
         features.check_feature_names([f'+nodes_1 +{wrong}'], [], 'Check')
 
@@ -101,11 +101,11 @@ def test_unknown_extra_is_refused():
         {'name': 'p', 'extras': {'speed_bands_ns': {'fats': [1, 2]}}}]}]}
     with pytest.raises(features.GlossaryError,
                        match="speed_bands_ns: unknown .* mean 'fast'"):
-        features.check_site(site, 'system.py')
+        features.check_site_features(site, 'system.py')
     site = {'systems': [], 'environments': [
         {'name': 'e', 'extras': {'mpi_libary': 'x'}}]}
     with pytest.raises(features.GlossaryError, match='mpi_library'):
-        features.check_site(site, 'system.py')
+        features.check_site_features(site, 'system.py')
 
 
 @pytest.mark.parametrize('extras, words', [
@@ -126,18 +126,18 @@ def test_typos_in_what_an_environment_says_of_its_programs(extras, words):
     site = {'systems': [], 'environments': [
         {'name': 'e', 'features': ['redis'], 'extras': extras}]}
     with pytest.raises(features.GlossaryError, match=words):
-        features.check_site(site, 'system.py')
+        features.check_site_features(site, 'system.py')
 
 
 def test_metrics_table_is_well_formed():
-    for row in metrics.table().values():
+    for row in metrics.metrics_by_name().values():
         assert row.better in ('higher', 'lower', 'none')
         assert row.point in ('', 'B') and row.unit and row.means
 
 
 @pytest.mark.parametrize('metric', ['latency@8B', 'wall_time'])
 def test_metric_keys_round_trip(metric):
-    assert metrics.key(*metrics.split(metric)) == metric
+    assert metrics.metric_key(*metrics.split_metric_key(metric)) == metric
 
 
 def test_unknown_metric_suggests_the_nearest():
@@ -381,7 +381,7 @@ any('osu_alltoall' in env.get('features', ()) for env in environments)
 def lacks(root: Path, name: str) -> list[str]:
     """What a family lacks, a line each: where, and what to write there."""
     folder, tests = root / 'checks' / name, root / 'tests' / name
-    output = families.faults(folder / families.FILE, families.shared_metrics())
+    output = families.faults_of_family_file(folder / families.FILE, families.shared_metrics())
     if not (folder / 'README.md').is_file():
         output.append(f'checks/{name}/README.md: write what it measures, what '
                     'its values tell an operator, what usually breaks it')

@@ -50,7 +50,7 @@ def side_by_side(tmp_path):
     def run(text, *more):
         return subprocess.run(
             [*nested_tests(tmp_path, text),
-             *commands.side_by_side(cluster=False), FEWER, *more, tmp_path],
+             *commands.pytest_parallel_options(cluster=False), FEWER, *more, tmp_path],
             text=True, capture_output=True, cwd=tmp_path, timeout=120)
     return run
 

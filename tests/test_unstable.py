@@ -45,7 +45,7 @@ def tests(tmp_path, capfd, monkeypatch):
         (tmp_path / 'again').write_text(again)
         pytest = nested_tests(tmp_path, text)
         code = unstable.run(
-            [*pytest, *commands.side_by_side(cluster=False), FEWER,
+            [*pytest, *commands.pytest_parallel_options(cluster=False), FEWER,
              str(tmp_path)],
             [*pytest, '-n0'], cwd=tmp_path)
         return code, capfd.readouterr().out

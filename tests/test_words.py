@@ -109,5 +109,5 @@ def test_the_page_of_messages_has_what_is_raised():
         '    raise ValueError(f"{x}: expected a number, got {x[1]}")\n'
         '    refuse("clock", "the clock is " + x)\n'
         '    raise ValueError(x)\n')
-    assert list(generate.messages(tree)) == [
+    assert list(generate.reported_messages(tree)) == [
         '{x}: expected a number, got {x}', 'the clock is {x}']

@@ -7,7 +7,7 @@ compares its values with references. The phases of a test case:
 - setup: the family sets ranks, nodes and threads;
 - run: the base class adds measure.sh, observers and launcher options; the
   family sets `executable` and its options;
-- sanity: the guards run, and the family parses each repetition (`values_of`);
+- sanity: the guards run, and the family parses each repetition (`parse_values`);
 - performance: the values become metrics and are compared with references.
 """
 from __future__ import annotations
@@ -37,7 +37,12 @@ from reframe.core.exceptions import (
 from reframe.utility import sanity as sn
 
 from config import families, places
-from config.sessions.judged import derived, judged, judged_metrics, worse_by
+from config.sessions.judged import (
+    compute_derived_metrics,
+    judged_metric_keys,
+    judged_metric_names,
+    worsening_of_metric,
+)
 
 from ..machine import nodes
 from ..spack import stack
@@ -120,12 +125,12 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         """Shell commands that build the embedded programs."""
         raise NotImplementedError
 
-    def build_tools(self) -> list[str]:
+    def tool_build_commands(self) -> list[str]:
         """Shell commands that build tools needed with every program."""
         return []
 
     @property
-    def record(self) -> dict[str, Any] | None:
+    def stack_record(self) -> dict[str, Any] | None:
         """The record of the environment's stack.
 
         None if there is no stack, and in a dry run, which installs nothing.
@@ -133,22 +138,22 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         path = Path(self.stagedir, 'stack.record.json')
         return json.loads(path.read_text()) if path.exists() else None
 
-    def origin(self, program: str = '') -> dict[str, Any]:
+    def program_origin(self, program: str = '') -> dict[str, Any]:
         """The origin of the programs: source, prefix, version, spec, mpi.
 
         It comes from the environment and from the record of its stack.
         Embedded programs are not a package; a stack gives them only the MPI.
         """
-        origin = families.origin(self.current_environ.extras, program,
+        origin = families.program_origin(self.current_environ.extras, program,
                                  self.family)
-        record = self.record
+        record = self.stack_record
         if record:
             mpi = record['mpi']
             has = stack.package_origin(record, mpi) if mpi else {'spec': ''}
             origin |= {'mpi': has['spec'].partition('/')[0],
                        'spec': has['spec']}
             if origin['source'] == 'spack':
-                origin |= stack.origin(record, families.offering(
+                origin |= stack.program_origin(record, families.family_of_program(
                     program, self.family), program)
         return origin
 
@@ -162,12 +167,12 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         commands = ['true']
         extras = self.current_environ.extras
         if 'stack' in extras:
-            self.find_stack(extras['stack'])
+            self.copy_stack_record(extras['stack'])
             commands.append('. ./stack.sh')
-        if families.origin(extras, '', self.family).get(
+        if families.program_origin(extras, '', self.family).get(
                 'source') == 'embedded':
             commands += self.build_commands()
-        commands += self.build_tools()
+        commands += self.tool_build_commands()
         tools = ['observe']
         if 'speed_probe' in self.current_partition.features:
             tools.append('speed_probe')
@@ -179,13 +184,13 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         self.build_system.commands = [
             f'( {" && ".join(commands)} ) && touch build.done || true']
 
-    def find_stack(self, name: str) -> None:
+    def copy_stack_record(self, name: str) -> None:
         """Leave the record of an installed stack in the stage directory."""
         if self.is_dry_run():
             return
         try:
-            record = stack.installed(name, places.site() or Path())
-            stack.hand_over(record, Path(self.stagedir))
+            record = stack.installed_stack_record(name, places.current_site_folder() or Path())
+            stack.write_stack_files(record, Path(self.stagedir))
         except stack.StackError as err:
             raise BuildSystemError(str(err)) from None
 
@@ -193,7 +198,7 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
     def check_build(self) -> bool:
         if Path(self.stagedir, 'build.done').exists():
             return True
-        guards.check_job(self.build_job)
+        guards.check_job_state(self.build_job)
         output = Path(self.stagedir, 'rfm_build.err')
         lines = [ln.strip() for ln in
                  output.read_text(errors='replace').splitlines() if ln.strip()]
@@ -208,7 +213,7 @@ class Glossary(Plugin):
     """Refuse requirements that are not in the glossary of features."""
 
     @run_after('init', always_last=True)
-    def check_glossary(self) -> None:
+    def check_required_features(self) -> None:
         features.check_feature_names(
             self.valid_systems, self.valid_prog_environs, type(self).__name__
         )
@@ -227,7 +232,7 @@ class Launch(Plugin):
     #: The reason may vanish: the session measures the test case again.
     transient = variable(bool, value=False)
 
-    def transport(self) -> Mapping[str, Any] | None:
+    def required_transport(self) -> Mapping[str, Any] | None:
         """The MPI transport that must be used; None for a single rank."""
         extras = {} if self.num_tasks == 1 else self.current_environ.extras
         return extras.get('transport')
@@ -235,27 +240,27 @@ class Launch(Plugin):
     def lay_out_ranks(self) -> None:
         """Set ranks, nodes and threads, in a hook after the setup."""
 
-    def launcher_kind(self) -> str:
+    def launcher_extra(self) -> str:
         """The extra of the partition that defines how ranks are placed."""
-        if placement.core_shortage(self):
+        if placement.describe_core_shortage(self):
             return 'launcher_oversubscribe'
-        return placement.pinning_extra(self.current_partition)
+        return placement.pinning_launcher_extra(self.current_partition)
 
     # Last: hooks of families after the setup set the ranks.
     @run_after('setup', always_last=True)
-    def check_cores(self) -> None:
-        placement.cores(self.current_partition)
-        placement.options(self)
-        if self.launcher_kind() == 'launcher_oversubscribe':
-            self.inconclusive = placement.core_shortage(self)
+    def check_core_shortage(self) -> None:
+        placement.cores_per_node(self.current_partition)
+        placement.launcher_options(self)
+        if self.launcher_extra() == 'launcher_oversubscribe':
+            self.inconclusive = placement.describe_core_shortage(self)
 
     @run_before('run')
     def pin_or_oversubscribe(self) -> None:
-        self.job.launcher.options += placement.options(self)
+        self.job.launcher.options += placement.launcher_options(self)
         extras = self.current_partition.extras
-        if self.launcher_kind() == 'launcher_oversubscribe':
+        if self.launcher_extra() == 'launcher_oversubscribe':
             self.env_vars.update(extras.get('oversubscribe_env', {}))
-        self.env_vars.update((self.transport() or {}).get('env', {}))
+        self.env_vars.update((self.required_transport() or {}).get('env', {}))
 
 
 class NoRequeue(Plugin):
@@ -290,12 +295,12 @@ class Measured(Plugin):
     #: Options of one more repetition that validates data; empty: none.
     validation = variable(str, value='')
 
-    def before_launcher(self) -> list[str]:
+    def command_before_launcher(self) -> list[str]:
         """Words of a command in front of the launcher."""
         return []
 
     @run_before('run', always_last=True)
-    def measure(self) -> None:
+    def add_measurement_wrappers(self) -> None:
         part = self.current_partition
         observe = f'{self.programs.stagedir}/observe'
         options = ['--repetitions', self.repetitions, '--accept',
@@ -310,16 +315,16 @@ class Measured(Plugin):
         self.job.launcher.modifier = shlex.quote(str(SRC / 'measure.sh'))
         self.job.launcher.modifier_options = [
             *(shlex.quote(str(o)) for o in options), '--',
-            *self.before_launcher()]
+            *self.command_before_launcher()]
         self.executable_opts = [
             shlex.quote(observe), '--facts', *(shlex.quote(str(word)) for word
-                                               in self.facts_of_a_node()),
+                                               in self.node_facts_arguments()),
             '--', self.executable, *self.executable_opts]
         self.executable = shlex.quote(str(SRC / 'rank.sh'))
         self.keep_files = [*self.keep_files, 'run.*.out', 'run.*.err',
                            'runs.tsv', 'validate.*']
 
-    def facts_of_a_node(self) -> list[Any]:
+    def node_facts_arguments(self) -> list[Any]:
         """Arguments of `observe --facts`: folder, script, scratch, launcher.
 
         Facts are collected once per node, session and environment, because
@@ -336,14 +341,14 @@ class Measured(Plugin):
 
     @run_before('sanity')
     def collect_node_facts(self) -> None:
-        self.node_facts, self.facts_files = nodes.node_facts_files(
+        self.node_facts, self.facts_files = nodes.read_node_facts_files(
             Path(self.programs.stagedir, FACTS), self.job.nodelist or [])
 
 
 class Referenced(Plugin):
     """References from the site's reference file, applied strictly.
 
-    Setup: the file is read. Performance: `judge_by_references` sets the
+    Setup: the file is read. Performance: `set_references` sets the
     reference of each value; a fault of the file fails the test case.
     """
 
@@ -360,11 +365,11 @@ class Referenced(Plugin):
     @run_after('setup')
     def check_reference_file(self) -> None:
         # Always called: a broken vendor profile must fail now.
-        vendor.values(self)
+        vendor.rows_of_test_case(self)
         if not self.bringup:
-            references.load(self.family)
+            references.load_references(self.family)
 
-    def judge_by_references(self, values: dict[str, float]) -> None:
+    def set_references(self, values: dict[str, float]) -> None:
         """Set `reference` for every value; only judged ones get tolerances.
 
         A fault of the file fails the test case, and so does a reference that
@@ -372,19 +377,19 @@ class Referenced(Plugin):
         because the reference will be made from them.
         """
         try:
-            known, self.no_reference = references.resolve(self, values)
+            known, self.no_reference = references.checked_references_and_note(self, values)
         except references.ReferenceError_ as err:
             self.guard, self.reference_fault, known = 'reference', str(err), {}
         self.reference = {'*': {
             f: known.get(f, (0, None, None, metrics.metric(
-                metrics.split(f)[0]).unit)) for f in values}}
+                metrics.split_metric_key(f)[0]).unit)) for f in values}}
 
 
 class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 NoRequeue, Measured, Referenced, special=True):
     """A program of the suite under the partition's launcher.
 
-    A family overrides `values_of` and `planned_values`, and sets the ranks
+    A family overrides `parse_values` and `required_metrics`, and sets the ranks
     after the setup. After the sanity phase, `samples` holds the values of
     every repetition, `values` their medians, `speed` the machine's speed
     class, and `guard` the name of the guard that refused.
@@ -441,7 +446,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     max_pending_time = '1h'
 
     @run_after('init')
-    def expose_program(self) -> None:
+    def expose_program_to_filters(self) -> None:
         # ReFrame's -E reads only the attributes of the object itself.
         self.__dict__.setdefault('program', getattr(self, 'program', ''))
 
@@ -456,29 +461,29 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 own |= dataclasses.asdict(value)
             elif not name.startswith('.'):
                 own[name] = type(self).raw_params[name].format(value)
-        own |= self.more_params()
+        own |= self.extra_params()
         return ' '.join(f'{k}={str(v).replace(" ", "_")}'
                         for k, v in own.items())
 
     @property
-    def max_nodes(self) -> int:
+    def node_count_before_setup(self) -> int:
         """Nodes of the job, as far as they are known before the setup."""
         return max(
-            self.num_nodes, features.requested_nodes(self.valid_systems)
+            self.num_nodes, features.required_node_count(self.valid_systems)
         )
 
     @property
-    def attached(self) -> dict[str, str]:
+    def attached_files(self) -> dict[str, str]:
         """Texts of files that are kept beside the records, by path."""
         return {}
 
     # Overridden by families --------------------------------------------
 
-    def more_params(self) -> dict[str, Any]:
+    def extra_params(self) -> dict[str, Any]:
         """Variables that, when set, make it a different test case."""
         return {}
 
-    def values_of(self, run: guards.Run) -> dict[str, float]:
+    def parse_values(self, run: guards.Run) -> dict[str, float]:
         """Values of one repetition's output, by metric and point.
 
         The output is parsed here, and nowhere else.
@@ -487,126 +492,126 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         """
         raise NotImplementedError
 
-    def claimed_seconds(self, values: dict[str, float]) -> float:
+    def minimum_run_seconds(self, values: dict[str, float]) -> float:
         """The minimum duration of a repetition that its values imply.
 
         Unit: seconds.
         """
         return 0.0
 
-    def seconds_needed(self) -> float:
+    def required_job_seconds(self) -> float:
         """The minimum duration of the job, if it is longer than its time
         limit; else 0. Known after the setup. Unit: seconds."""
         return 0.0
 
-    def planned_values(self) -> list[str]:
+    def required_metrics(self) -> list[str]:
         """Metrics that every run of this test case must have."""
         raise NotImplementedError
 
-    def transport_log(self, run: guards.Run) -> str:
+    def read_transport_log(self, run: guards.Run) -> str:
         """The output in which the library reports its transport."""
         return run.err
 
-    def judged_values(self, values: Any) -> set[str]:
+    def metrics_to_compare(self, values: Any) -> set[str]:
         """The metrics that need a reference with a tolerance."""
-        return judged(self.family, map(metrics.split, values))
+        return judged_metric_keys(self.family, map(metrics.split_metric_key, values))
 
     # The pipeline ------------------------------------------------------
 
-    def origin_in(self, environ: Any) -> dict[str, str]:
+    def find_program_origin(self, environ: Any) -> dict[str, str]:
         """Source, version and stack of the program in an environment."""
-        origin = families.origin(environ.extras, self.program, self.family)
+        origin = families.program_origin(environ.extras, self.program, self.family)
         return {'source': origin.get('source', 'system'),
                 'version': origin.get('version', ''),
                 'stack': environ.extras.get('mpi_library', '')}
 
     @run_after('setup')
-    def set_origin(self) -> None:
-        for name, value in self.origin_in(self.current_environ).items():
+    def set_program_origin(self) -> None:
+        for name, value in self.find_program_origin(self.current_environ).items():
             setattr(self, name, value)
 
     @run_before('run')
-    def use_installed_programs(self) -> None:
-        origin = self.programs.origin(self.program)
+    def load_stack_environment(self) -> None:
+        origin = self.programs.program_origin(self.program)
         self.spec = origin.get('spec', '')
         self.stack = origin.get('mpi') or self.stack
-        if self.programs.record:
+        if self.programs.stack_record:
             self.prerun_cmds = [
                 f'. {shlex.quote(self.programs.stagedir)}/stack.sh',
                 *self.prerun_cmds]
 
     @sanity_function
-    def check_run(self) -> bool:
+    def check_and_collect_values(self) -> bool:
         """Run every guard and collect the values of every repetition."""
         try:
-            guards.check_disk(Path(self.stagedir))
-            guards.check_services(Path(self.stagedir), self.job)
-            guards.check_job(self.job)
-            runs = guards.read_runs(Path(self.stagedir), self.repetitions,
+            guards.check_disk_not_full(Path(self.stagedir))
+            guards.check_service_failures(Path(self.stagedir), self.job)
+            guards.check_job_state(self.job)
+            runs = guards.read_repetitions(Path(self.stagedir), self.repetitions,
                                     self.accept)
-            nodes.check_leftovers(Path(self.stagedir), runs)
+            nodes.check_leftover_processes(Path(self.stagedir), runs)
             self.samples: list[dict[str, float]] = []
             seen = []
             for run in runs:
                 guards.check_rank_count(run, self.num_tasks, self.num_nodes)
-                self.check_binding(run)
+                self.check_cpu_binding(run)
                 guards.check_transport(
-                    run, self.transport(), self.transport_log(run)
+                    run, self.required_transport(), self.read_transport_log(run)
                 )
-                values = self.values_of(run)
-                guards.check_wall_time(run, self.claimed_seconds(values))
-                sample = {**values, **derived(self.family, values),
+                values = self.parse_values(run)
+                guards.check_minimum_wall_time(run, self.minimum_run_seconds(values))
+                sample = {**values, **compute_derived_metrics(self.family, values),
                           'wall_time': run.wall,
                           'user_time': run.user, 'system_time': run.system}
-                seen.append(nodes.read_nodes(run, self.accept,
+                seen.append(nodes.read_node_reports(run, self.accept,
                                            self.job.submit_time))
-                sample |= nodes.values(seen[-1], self.cpus_per_rank())
+                sample |= nodes.interference_metrics(seen[-1], self.cpus_per_rank())
                 if not math.isnan(run.before + run.after):
                     sample['cacheline_roundtrip'] = max(run.before, run.after)
                 # Every repetition: a median could hide a bad one.
-                guards.check_finite(sample)
+                guards.check_values_finite(sample)
                 self.samples.append(sample)
             lasting = self.inconclusive
-            self.speed, why = self.speed_class(runs)
-            self.add_inconclusive(why)
-            self.disturbed = nodes.interference(
+            self.speed, why = self.cpu_speed_class(runs)
+            self.add_inconclusive_reason(why)
+            self.disturbed = nodes.describe_worst_interference(
                 seen, self.cpus_per_rank(), self.current_partition.extras)
-            self.add_inconclusive(self.disturbed)
+            self.add_inconclusive_reason(self.disturbed)
             self.transient = self.inconclusive != lasting and not lasting
             if self.invalid:
                 self.guard, self.inconclusive = 'validity', self.invalid
             self.values = {
                 f: statistics.median(s[f] for s in self.samples if f in s)
                 for f in dict.fromkeys(f for s in self.samples for f in s)}
-            guards.check_values(
-                self.family, self.values, self.planned_values(),
+            guards.check_metrics_and_limits(
+                self.family, self.values, self.required_metrics(),
                 self.params, self.current_partition.extras)
         except guards.Refused as err:
             self.guard = err.guard
             raise
         return True
 
-    def add_inconclusive(self, why: str) -> None:
+    def add_inconclusive_reason(self, why: str) -> None:
         """Add a reason to `inconclusive`, once; ignore an empty reason."""
         self.inconclusive = '; '.join(filter(None, dict.fromkeys(
             [*self.inconclusive.split('; '), why])))
 
-    def check_binding(self, run: guards.Run) -> None:
+    def check_cpu_binding(self, run: guards.Run) -> None:
         """Record the CPUs of the ranks and check their binding."""
-        there, kind = placement.ranks(run.err), self.launcher_kind()
+        there, kind = placement.parse_rank_lines(run.err), self.launcher_extra()
         self.binding = placement.format_binding(there)
         if kind == 'launcher_pin':
             guards.check_rank_binding(
-                run, self.threads, placement.cores(self.current_partition))
+                run, self.threads, placement.cores_per_node(self.current_partition))
         elif kind == 'launcher_free':
-            self.inconclusive = self.inconclusive or placement.core_sharing(
+            self.inconclusive = self.inconclusive or placement.describe_core_sharing(
                 there, self.threads)
 
     def cpus_per_rank(self) -> int:
         """Number of CPUs of a rank that other programs should not use."""
         return max(self.num_cpus_per_task or 1, self.threads)
 
-    def speed_class(self, runs: list[guards.Run]) -> tuple[str, str]:
+    def cpu_speed_class(self, runs: list[guards.Run]) -> tuple[str, str]:
         """The CPU speed class, and why its values cannot be compared.
 
         A job in which the speed changed is `mixed`, and the session measures
@@ -642,43 +647,43 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     @run_before('performance')
     def declare_metrics(self) -> None:
         if self.is_dry_run():
-            self.values = dict.fromkeys(self.planned_values(), 0.0)
-        self.add_worst_ratio()
-        self.judge_by_references(self.values)
+            self.values = dict.fromkeys(self.required_metrics(), 0.0)
+        self.add_worst_ratio_metric()
+        self.set_references(self.values)
         self.note_low_values()
         for metric, value in self.values.items():
             self.perf_variables[metric] = sn.make_performance_function(
                 sn.defer(value),
-                metrics.metric(metrics.split(metric)[0]).unit)
+                metrics.metric(metrics.split_metric_key(metric)[0]).unit)
 
     def note_low_values(self) -> None:
         """Add values far below the hardware to the summary's note.
 
         This fails nothing.
         """
-        far = '' if self.is_dry_run() else limits.below_half_of_limit(
+        far = '' if self.is_dry_run() else limits.low_values_note(
             self.family, self.values, self.params,
             self.current_partition.extras)
         self.no_reference = '; '.join(filter(None, (self.no_reference, far)))
 
-    def add_worst_ratio(self) -> None:
+    def add_worst_ratio_metric(self) -> None:
         """Add the metric `worst_ratio`: the worst point of the curves.
 
         It is the maximum of `worse_by` over the points of the judged metrics
         that have a reference.
         """
-        known = references.entry(self).values
-        curves = judged_metrics(self.family)
+        known = references.find_entry(self).values
+        curves = judged_metric_names(self.family)
         ratios = []
         for metric, value in self.values.items():
-            name, size = metrics.split(metric)
+            name, size = metrics.split_metric_key(metric)
             entry = known.get(metric)
             centre = entry[0] if isinstance(entry, list) and entry else None
             # Skips expected failures and malformed references; the latter
             # are refused when all references are checked.
             if (name in curves and size is not None
                     and isinstance(centre, (int, float))):
-                ratios.append(worse_by(
+                ratios.append(worsening_of_metric(
                     self.family, name, metrics.metric(name).better, value,
                     centre))
         # A single point is not a curve: its own reference judges it.

@@ -3,15 +3,15 @@
 A site calls these functions and adds its own keys::
 
     'environments': [
-        environs.of_stack('openmpi', 'mpi-host', mpi='openmpi 5.0.x',
+        environs.stack_environment('openmpi', 'mpi-host', mpi='openmpi 5.0.x',
                           transport=_UCX),
-        environs.of_stack('stores', 'keyvalue'),
-        environs.of_mpi('cray', 'cray-mpich 8.1.29', cc='cc'),
-        environs.embedded('tao', 'taobench')],
+        environs.stack_environment('stores', 'keyvalue'),
+        environs.mpi_environment('cray', 'cray-mpich 8.1.29', cc='cc'),
+        environs.embedded_environment('tao', 'taobench')],
 
 The features of an environment with a stack are in the stack's stack.yaml. The
 programs that a family has from a source are in the family's own folder
-(`offered` of checks/<family>/programs.py).
+(`program_features_of_family` of checks/<family>/programs.py).
 """
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from config.families import families as all_families
 from ..spack import stack as stacks
 
 
-def offered(family: str, source: str) -> tuple[str, ...]:
+def program_features_of_family(family: str, source: str) -> tuple[str, ...]:
     """Features that stand for single programs of a family.
 
     :arg source: origin of the programs: spack, module, system, embedded.
@@ -33,10 +33,10 @@ def offered(family: str, source: str) -> tuple[str, ...]:
     if not (stacks.ROOT / 'checks' / family / 'programs.py').is_file():
         return ()
     module = importlib.import_module(f'checks.{family}.programs')
-    return tuple(module.offered(source))
+    return tuple(module.program_features(source))
 
 
-def of_stack(name: str, stack: str, *, mpi: str = '',
+def stack_environment(name: str, stack: str, *, mpi: str = '',
              transport: dict[str, Any] | None = None, **more: Any
              ) -> dict[str, Any]:
     """The environment of a stack that Spack installs.
@@ -48,10 +48,10 @@ def of_stack(name: str, stack: str, *, mpi: str = '',
     :arg more: keys of ReFrame's environment: cc, modules, env_vars, ...
     :raises NoStack: the stack does not exist.
     """
-    families = stacks.programs_of(stack)
-    features = list(stacks.about(stack)['features'])
+    families = stacks.families_of_stack(stack)
+    features = list(stacks.read_stack_yaml(stack)['features'])
     for family, origin in families.items():
-        features += offered(family, origin['source'])
+        features += program_features_of_family(family, origin['source'])
     if 'mpi' in features:
         more = {'cc': 'mpicc', **more}
     extras: dict[str, Any] = {'stack': stack, 'programs': families}
@@ -62,7 +62,7 @@ def of_stack(name: str, stack: str, *, mpi: str = '',
     return {'name': name, **more, 'features': features, 'extras': extras}
 
 
-def of_mpi(name: str, library: str, *, cc: str = 'mpicc', **more: Any
+def mpi_environment(name: str, library: str, *, cc: str = 'mpicc', **more: Any
            ) -> dict[str, Any]:
     """The environment of an installed MPI.
 
@@ -82,12 +82,12 @@ def of_mpi(name: str, library: str, *, cc: str = 'mpicc', **more: Any
     return {'name': name, 'cc': cc, 'cxx': '', 'ftn': '', **more,
             'features': ['mpi', *(
                 feature for family, features in built.items()
-                for feature in (*features, *offered(family, 'embedded')))],
+                for feature in (*features, *program_features_of_family(family, 'embedded')))],
             'extras': {'mpi_library': library, 'programs': {
                 family: {'source': 'embedded'} for family in built}}}
 
 
-def embedded(name: str, family: str, cc: str = 'gcc',
+def embedded_environment(name: str, family: str, cc: str = 'gcc',
              features: Iterable[str] = (), **more: Any) -> dict[str, Any]:
     """The environment of programs that the suite builds where they run.
 
@@ -97,5 +97,5 @@ def embedded(name: str, family: str, cc: str = 'gcc',
     :arg features: more features of the environment.
     """
     return {'name': name, 'cc': cc, 'cxx': '', 'ftn': '', **more,
-            'features': [*offered(family, 'embedded'), *features],
+            'features': [*program_features_of_family(family, 'embedded'), *features],
             'extras': {'programs': {family: {'source': 'embedded'}}}}

@@ -110,7 +110,7 @@ class GlossaryError(ValueError):
 
 
 @functools.cache
-def environ_features() -> dict[str, str]:
+def environ_feature_meanings() -> dict[str, str]:
     """Features of an environment: name -> meaning."""
     return ENVIRON_FEATURES | {
         name: feature.means for family in families().values()
@@ -118,7 +118,7 @@ def environ_features() -> dict[str, str]:
 
 
 @functools.cache
-def program_features() -> dict[str, str]:
+def program_feature_patterns() -> dict[str, str]:
     """Patterns of features that name one program of an installation.
 
     :returns: pattern -> meaning.
@@ -127,7 +127,7 @@ def program_features() -> dict[str, str]:
             for name, feature in family.features.items() if feature.pattern}
 
 
-def _check(names: Iterable[str], known: Collection[str], where: str,
+def _refuse_unknown_names(names: Iterable[str], known: Collection[str], where: str,
            patterns: Mapping[str, str] = {}) -> None:
     for name in names:
         if name in known or any(re.fullmatch(p, name) for p in patterns):
@@ -138,7 +138,7 @@ def _check(names: Iterable[str], known: Collection[str], where: str,
         raise GlossaryError(f'{where}: unknown name {name!r}; {hint}')
 
 
-def check_site(configuration: Mapping[str, Any], where: str) -> None:
+def check_site_features(configuration: Mapping[str, Any], where: str) -> None:
     """Refuse a site's configuration that uses a name not in the glossary.
 
     :raises GlossaryError: with the file, the partition or environment, the
@@ -147,10 +147,10 @@ def check_site(configuration: Mapping[str, Any], where: str) -> None:
     for system in configuration.get('systems', ()):
         for part in system.get('partitions', ()):
             label = f"{where}: partition {system['name']}:{part['name']}"
-            _check(part.get('features', ()), PARTITION_FEATURES, label)
+            _refuse_unknown_names(part.get('features', ()), PARTITION_FEATURES, label)
             extras = part.get('extras', {})
-            _check(extras, PARTITION_EXTRAS, label)
-            _check(extras.get('speed_bands_ns', ()), ('fast', 'slow'),
+            _refuse_unknown_names(extras, PARTITION_EXTRAS, label)
+            _refuse_unknown_names(extras.get('speed_bands_ns', ()), ('fast', 'slow'),
                    f'{label}: speed_bands_ns')
             budget = extras.get('nightly_budget', 1)
             if type(budget) not in (int, float) or not 0 < budget < math.inf:
@@ -161,27 +161,27 @@ def check_site(configuration: Mapping[str, Any], where: str) -> None:
                 raise GlossaryError(f'{label} {NO_PROCESSOR}')
     for env in configuration.get('environments', ()):
         label = f"{where}: environment {env['name']}"
-        _check(env.get('features', ()), environ_features(), label,
-               program_features())
-        _check(env.get('extras', ()), ENVIRON_EXTRAS, label)
-        _check_extras(env, label)
+        _refuse_unknown_names(env.get('features', ()), environ_feature_meanings(), label,
+               program_feature_patterns())
+        _refuse_unknown_names(env.get('extras', ()), ENVIRON_EXTRAS, label)
+        _check_environment_extras(env, label)
 
 
-def _check_extras(env: Mapping[str, Any], where: str) -> None:
+def _check_environment_extras(env: Mapping[str, Any], where: str) -> None:
     """Check the keys of `programs` and `transport` of an environment."""
     extras = env.get('extras', {})
     offered = extras.get('programs', {})
     if not isinstance(offered, Mapping):
         raise GlossaryError(f'{where}: programs: expected a mapping, family '
                             '-> {source: ...}')
-    _check(offered, families(), f'{where}: programs')
+    _refuse_unknown_names(offered, families(), f'{where}: programs')
     for family, origin in offered.items():
         label = f'{where}: programs: {family}'
         if not isinstance(origin, Mapping) or 'source' not in origin:
             raise GlossaryError(f'{label}: expected a mapping with the key '
                                 'source')
-        _check(origin, ORIGIN, label)
-        _check([origin['source']], SOURCES, f'{label}: source')
+        _refuse_unknown_names(origin, ORIGIN, label)
+        _refuse_unknown_names([origin['source']], SOURCES, f'{label}: source')
         allowed = families()[family].sources
         if origin['source'] not in allowed:
             raise GlossaryError(
@@ -197,7 +197,7 @@ def _check_extras(env: Mapping[str, Any], where: str) -> None:
                 raise GlossaryError(f'{where}: feature {feature!r} needs an '
                                     f'entry {family.name} in programs')
     if 'transport' in extras:
-        _check(extras['transport'], TRANSPORT + PUBLISHED,
+        _refuse_unknown_names(extras['transport'], TRANSPORT + PUBLISHED,
                f'{where}: transport')
         missing = set(TRANSPORT) - set(extras['transport'])
         if missing:
@@ -217,28 +217,28 @@ def check_feature_names(systems: Iterable[str], environs: Iterable[str],
         return [word[1:] for spec in specs for word in spec.split()
                 if word[0] in '+-']
 
-    _check(required(systems), PARTITION_FEATURES, where)
-    _check(required(environs), environ_features(), where, program_features())
+    _refuse_unknown_names(required(systems), PARTITION_FEATURES, where)
+    _refuse_unknown_names(required(environs), environ_feature_meanings(), where, program_feature_patterns())
 
 
-def node_features(nodes: int) -> list[str]:
+def node_count_features(nodes: int) -> list[str]:
     """The features ``nodes_N`` of a partition with that many nodes."""
     return [f'nodes_{n}' for n in NODE_COUNTS if n <= nodes]
 
 
-def requested_nodes(systems: Iterable[str]) -> int:
+def required_node_count(systems: Iterable[str]) -> int:
     """Nodes that a check requires with a feature `nodes_N`; else 1."""
     return max((int(n) for spec in systems
                 for n in re.findall(r'\+nodes_(\d+)', spec)), default=1)
 
 
-def markdown() -> str:
+def format_glossary_table() -> str:
     """The glossary as a table for the docs."""
     rows = ['| name | of | meaning |', '|---|---|---|']
     for kind, table in (
             ('partition, feature', PARTITION_FEATURES),
-            ('environment, feature', environ_features()),
-            ('environment, feature (pattern)', program_features()),
+            ('environment, feature', environ_feature_meanings()),
+            ('environment, feature (pattern)', program_feature_patterns()),
             ('partition, extra', PARTITION_EXTRAS),
             ('environment, extra', ENVIRON_EXTRAS)):
         rows += [f'| `{name}` | {kind} | {means} |'
@@ -247,4 +247,4 @@ def markdown() -> str:
 
 
 if __name__ == '__main__':
-    print(markdown())
+    print(format_glossary_table())

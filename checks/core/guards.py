@@ -36,7 +36,7 @@ class Refused(SanityError):
         self.guard = guard
 
 
-def refuse(guard: str, reason: str) -> NoReturn:
+def fail_test_case(guard: str, reason: str) -> NoReturn:
     """Fails the test case with the guard's name and one line.
 
     :raises Refused: always.
@@ -63,37 +63,37 @@ class Run:
     name: str
 
 
-def check_job(job: Any) -> None:
+def check_job_state(job: Any) -> None:
     """Check state and exit code of the job, under every scheduler."""
     where = f'job {job.jobid} on {",".join(job.nodelist or ["?"])}'
     state = job.state or 'unknown'
-    if state == 'TIMEOUT' or reached_time_limit(job):
-        refuse('time_limit', f'{where} reached its time limit '
+    if state == 'TIMEOUT' or has_reached_time_limit(job):
+        fail_test_case('time_limit', f'{where} reached its time limit '
                f'({job.time_limit} s); its output is ignored. Find out why it '
                'hung, or set a longer limit with -S time_limit=...')
     # Only jobs of the local scheduler have a signal.
     signal = getattr(job, 'signal', None)
     if signal:
-        refuse('signal', f'{where} was killed by signal {signal}')
+        fail_test_case('signal', f'{where} was killed by signal {signal}')
     # Some backends have no exit code; the records of measure.sh have it.
     if job.exitcode not in (0, None):
         killed = (f' (a process killed by signal {job.exitcode - 128})'
                   if job.exitcode > 128 else '')
-        refuse('exit_code', f'{where} ended with exit code {job.exitcode}'
+        fail_test_case('exit_code', f'{where} ended with exit code {job.exitcode}'
                f'{killed}; read its stderr in the stage directory')
     if state == 'CANCELLED' and not job.nodelist:
-        refuse('job_state', f'job {job.jobid} was cancelled before it '
+        fail_test_case('job_state', f'job {job.jobid} was cancelled before it '
                f'started (max_pending_time is {job.max_pending_time} s); '
                'check whether the nodes that it requests are free')
     if state not in GOOD_STATES:
-        refuse(
+        fail_test_case(
             'job_state',
-            f'{where} ended in state {state}{lost_nodes(job)}; the '
+            f'{where} ended in state {state}{describe_lost_node(job)}; the '
             'scheduler ended it: find the reason in its log or accounting',
         )
 
 
-def lost_nodes(job: Any) -> str:
+def describe_lost_node(job: Any) -> str:
     """The lost node of a job, in brackets; empty: no node is known as lost.
 
     srun names the node. Without a line of srun, a message of the node of the
@@ -103,24 +103,24 @@ def lost_nodes(job: Any) -> str:
     if job.state != 'NODE_FAIL' or not job.nodelist:
         return ''
     log = Path(job.stderr)
-    output = '\n'.join(map(_text, [log, *log.parent.glob('run.*.err')]))
+    output = '\n'.join(map(_read_text_or_empty, [log, *log.parent.glob('run.*.err')]))
     host, *others = job.nodelist
     nodes = sorted(set(re.findall(r'Node failure on ([\w.-]+)', output))) or (
         others if 'DUE TO NODE FAILURE' in output else [host])
     return f' ({" or ".join(nodes)} was lost)'
 
 
-def reached_time_limit(job: Any) -> bool:
+def has_reached_time_limit(job: Any) -> bool:
     """Whether Slurm reports the time limit on the job's stderr.
 
     A backend without accounting reports a job that vanished as completed.
     """
     return any(line.startswith('slurmstepd') and 'DUE TO TIME LIMIT' in line
                and f'*** JOB {job.jobid} ON ' in line
-               for line in _text(Path(job.stderr)).splitlines())
+               for line in _read_text_or_empty(Path(job.stderr)).splitlines())
 
 
-def check_disk(stage: Path) -> None:
+def check_disk_not_full(stage: Path) -> None:
     """Check that the disk of the stage directory is not full, and was not.
 
     This guard is the first, because a full disk may cause any other fault.
@@ -129,26 +129,26 @@ def check_disk(stage: Path) -> None:
     # A file system without a limit of files reports 0 free files.
     if (output.exists() or not now.f_bavail
             or (now.f_files and not now.f_favail)):
-        refuse('disk', 'the disk of the stage directory was full: '
-               f'{_text(output).strip() or stage}; free space, or set another '
+        fail_test_case('disk', 'the disk of the stage directory was full: '
+               f'{_read_text_or_empty(output).strip() or stage}; free space, or set another '
                "directory (the site's stagedir, or --prefix)")
 
 
-def check_services(stage: Path, job: Any) -> None:
+def check_service_failures(stage: Path, job: Any) -> None:
     """Check that no conductor reported a failure of its servers or clients.
 
     This guard comes before the job's state, because the conductor's message
     is more precise.
     """
     for path in sorted(stage.glob('run.*.err')):
-        for line in _text(path).splitlines():
+        for line in _read_text_or_empty(path).splitlines():
             if line.startswith('service: '):
                 how = '' if job.state in GOOD_STATES else f' ({job.state})'
-                refuse('service', f'job {job.jobid}{how}: {path.stem}: '
+                fail_test_case('service', f'job {job.jobid}{how}: {path.stem}: '
                        + line.removeprefix('service: '))
 
 
-def read_runs(stage: Path, repetitions: int, accept: Iterable[int] = (0,)
+def read_repetitions(stage: Path, repetitions: int, accept: Iterable[int] = (0,)
               ) -> list[Run]:
     """The repetitions of a job, each with an accepted exit code.
 
@@ -157,7 +157,7 @@ def read_runs(stage: Path, repetitions: int, accept: Iterable[int] = (0,)
     try:
         lines = (stage / 'runs.tsv').read_text().splitlines()
     except OSError:
-        refuse('runs', f'{stage}/runs.tsv is missing: the program was never '
+        fail_test_case('runs', f'{stage}/runs.tsv is missing: the program was never '
                'started; read the stderr of the job in that directory')
     runs = []
     for line in lines:
@@ -168,29 +168,29 @@ def read_runs(stage: Path, repetitions: int, accept: Iterable[int] = (0,)
             before, after = (math.nan if c == '-' else float(c)
                              for c in cells[5:7])
         except ValueError:
-            refuse('runs', f'{stage}/runs.tsv is damaged: cannot read the '
+            fail_test_case('runs', f'{stage}/runs.tsv is damaged: cannot read the '
                    f'line {line!r}')
         name = f'run.{repetition}'
         runs.append(Run(repetition, rc, wall, user, system, before, after,
-                        _text(stage / f'{name}.out'),
-                        _text(stage / f'{name}.err'), name))
+                        _read_text_or_empty(stage / f'{name}.out'),
+                        _read_text_or_empty(stage / f'{name}.err'), name))
     for run in runs:
         if run.rc not in accept:
             how = (f'was killed by signal {run.rc - 128}' if run.rc > 128
                    else f'ended with exit code {run.rc}')
             lines = [ln for ln in run.err.splitlines()
                      if ln.strip(' -') and 'plumbline-' not in ln]
-            refuse('signal' if run.rc > 128 else 'exit_code',
+            fail_test_case('signal' if run.rc > 128 else 'exit_code',
                    f'{run.name}: the program {how}; first line on stderr: '
                    f'{lines[0].strip() if lines else "none"}')
     if [run.repetition for run in runs] != list(range(1, repetitions + 1)):
-        refuse('runs', f'{len(runs)} of {repetitions} repetitions finished: '
+        fail_test_case('runs', f'{len(runs)} of {repetitions} repetitions finished: '
                'the job ended early (cancelled, or a node was lost), or '
                f'{stage}/runs.tsv is damaged')
     return runs
 
 
-def _text(path: Path) -> str:
+def _read_text_or_empty(path: Path) -> str:
     try:
         return path.read_text(errors='replace')
     except OSError:
@@ -202,7 +202,7 @@ def check_rank_count(run: Run, ranks: int, nodes: int) -> None:
     hosts = Counter(re.findall(r'plumbline-rank (\S+)', run.err))
     if sum(hosts.values()) != ranks or len(hosts) != nodes:
         started = ', '.join(f'{h}: {n}' for h, n in sorted(hosts.items()))
-        refuse('ranks', f'{run.name}: {ranks} ranks on {nodes} node(s) were '
+        fail_test_case('ranks', f'{run.name}: {ranks} ranks on {nodes} node(s) were '
                f'requested, started were {started or "none"}; check that the '
                'launcher belongs to the MPI that the program was built with')
 
@@ -214,9 +214,9 @@ def check_rank_binding(run: Run, threads: int, cores: int) -> None:
     :arg cores: cores of a node.
     """
     def refuse_binding(host: str, reason: str) -> NoReturn:
-        refuse('binding', f'{run.name}: {host}: {reason}')
+        fail_test_case('binding', f'{run.name}: {host}: {reason}')
 
-    for host, group in placement.ranks(run.err).items():
+    for host, group in placement.parse_rank_lines(run.err).items():
         for rank in group:
             has, where = len(rank.cores), placement.format_cpus(rank.cpus)
             if not has:
@@ -248,12 +248,12 @@ def check_transport(run: Run, request: Mapping[str, Any] | None, output: str
                     ) -> None:
     """Check that the library's output proves the requested transport."""
     if request and not re.search(request['evidence'], output):
-        refuse('transport', f"{run.name}: {request['name']} was requested, "
+        fail_test_case('transport', f"{run.name}: {request['name']} was requested, "
                f'but no line of {run.name}.err matches '
                f"{request['evidence']!r}; another transport was used")
 
 
-def check_wall_time(run: Run, claimed: float) -> None:
+def check_minimum_wall_time(run: Run, claimed: float) -> None:
     """Check that the program ran at least as long as its values imply.
 
     On a busy machine of two cores, none of 27 repetitions claimed more than
@@ -261,7 +261,7 @@ def check_wall_time(run: Run, claimed: float) -> None:
     clocks, 10 ms for the digits that the program rounds.
     """
     if claimed > run.wall * 1.01 + 0.01:
-        refuse('wall_time', f'{run.name}: iterations times values make '
+        fail_test_case('wall_time', f'{run.name}: iterations times values make '
                f'{claimed:.3g} s, but the program ran for {run.wall:.3g} s: '
                'its clock or its iteration counts are wrong; check its '
                'options')
@@ -277,7 +277,7 @@ def parse_output(parse: Callable[[str], Parsed], text: str, where: str
     try:
         return parse(text)
     except ParseError as err:
-        refuse('table', f'{where}:{err}')
+        fail_test_case('table', f'{where}:{err}')
 
 
 def values_by_metric(records: Iterable[Record], where: str
@@ -288,37 +288,37 @@ def values_by_metric(records: Iterable[Record], where: str
     """
     values: dict[str, float] = {}
     for record in records:
-        metric = metrics.key(record.metric, record.size)
+        metric = metrics.metric_key(record.metric, record.size)
         if metrics.metric(record.metric).unit != record.unit:
-            refuse('unit', f'{where}:{record.line}: {record.metric} is in '
+            fail_test_case('unit', f'{where}:{record.line}: {record.metric} is in '
                    f'{record.unit}, not in '
                    f'{metrics.metric(record.metric).unit}')
         if metric in values:
-            refuse('table', f'{where}:{record.line}: {metric} is in the '
+            fail_test_case('table', f'{where}:{record.line}: {metric} is in the '
                    'output twice')
         values[metric] = record.value
     return values
 
 
-def check_finite(values: Mapping[str, float]) -> None:
+def check_values_finite(values: Mapping[str, float]) -> None:
     """Check that every value is a number, neither infinite nor NaN."""
     for metric, value in values.items():
         if (isinstance(value, bool) or not isinstance(value, (int, float))
                 or not math.isfinite(value)):
-            refuse('not_finite', f'{metric} = {value!r} is not a finite '
+            fail_test_case('not_finite', f'{metric} = {value!r} is not a finite '
                    'number')
 
 
-def check_values(family: str, values: Mapping[str, float],
+def check_metrics_and_limits(family: str, values: Mapping[str, float],
                       expected: Iterable[str], params: str,
                       site: Mapping[str, Any]) -> None:
     """Check that every planned metric has a possible value."""
     missing = sorted(set(expected) - set(values))
     if missing:
-        refuse('missing_metric', 'the output has no value of '
+        fail_test_case('missing_metric', 'the output has no value of '
                f'{", ".join(missing)}')
     for metric in values:
-        metrics.metric(metrics.split(metric)[0])
+        metrics.metric(metrics.split_metric_key(metric)[0])
     bad = limits.exceeded_limits(family, values, params, site)
     if bad:
-        refuse('limits', 'too good to be true: ' + '; '.join(bad[:3]))
+        fail_test_case('limits', 'too good to be true: ' + '; '.join(bad[:3]))

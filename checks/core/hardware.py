@@ -1,10 +1,10 @@
 """NICs and GPUs of config/hardware.yaml, by model.
 
-A site lists its models and their numbers once; ReFrame's `devices` and the
+A site lists its models and their numbers once; ReFrame's `reframe_devices` and the
 physical limits both follow from them::
 
-    NODE = hardware.devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
-    {'devices': NODE, 'extras': hardware.limits(NODE)}
+    NODE = hardware.reframe_devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
+    {'devices': NODE, 'extras': hardware.bandwidth_extras(NODE)}
 
 Models that the table lacks are in hardware.yaml of the site's folder, in the
 same form. A site with such a file passes `site=__file__` to both functions.
@@ -32,18 +32,18 @@ class HardwareError(ValueError):
     """A model that is not in the table, or a table that is broken."""
 
 
-def table(site: str | os.PathLike[str] | None = None
+def models_by_name(site: str | os.PathLike[str] | None = None
           ) -> dict[str, dict[str, Any]]:
     """Every model by its name, with its `type`: gpu or nic.
 
     :arg site: a site's folder, or a file in it; its own models are added.
     :raises HardwareError: a row with a missing or an unknown key.
     """
-    rows = _rows(TABLE)
+    rows = _read_models(TABLE)
     if site is not None:
         folder = Path(site) if Path(site).is_dir() else Path(site).parent
         path = folder / TABLE.name
-        own = _rows(path) if path.is_file() else {}
+        own = _read_models(path) if path.is_file() else {}
         for name in set(own) & set(rows):
             raise HardwareError(f'{path}: {name} is already in config/'
                                 f'{TABLE.name}: remove it from the first '
@@ -53,10 +53,10 @@ def table(site: str | os.PathLike[str] | None = None
 
 
 @functools.cache
-def _rows(path: Path) -> dict[str, dict[str, Any]]:
+def _read_models(path: Path) -> dict[str, dict[str, Any]]:
     """The models of one file."""
     try:
-        data = strict.load(path) or {}
+        data = strict.load_yaml(path) or {}
     except strict.Fault as err:
         raise HardwareError(str(err)) from None
     rows = {}
@@ -74,23 +74,23 @@ def _rows(path: Path) -> dict[str, dict[str, Any]]:
     return rows
 
 
-def model(name: str, site: str | os.PathLike[str] | None = None
+def find_model(name: str, site: str | os.PathLike[str] | None = None
           ) -> dict[str, Any]:
     """The row of a model.
 
     :raises HardwareError: unknown; with the nearest models of the table.
     """
-    known = table(site)
+    known = models_by_name(site)
     if name not in known:
         raise HardwareError(
             f'unknown NIC or GPU {name!r}: the nearest in config/'
-            f'{TABLE.name} are {", ".join(nearest(name, known))}; add a row '
+            f'{TABLE.name} are {", ".join(closest_names(name, known))}; add a row '
             "for it there, or in the site's own hardware.yaml (with "
             'site=__file__)')
     return known[name]
 
 
-def nearest(name: str, known: Iterable[str]) -> list[str]:
+def closest_names(name: str, known: Iterable[str]) -> list[str]:
     """Up to three models with a similar name, the nearest first.
 
     Upper and lower case are not distinguished.
@@ -106,25 +106,25 @@ def recognise_model(kind: str, words: str, rate: float = 0) -> str | None:
     :arg kind: gpu or nic.
     :arg rate: a NIC's rate in Gb/s from the tool; it must match.
     """
-    return next((name for name, row in table().items()
+    return next((name for name, row in models_by_name().items()
                  if row['type'] == kind and row.get('detect', words + '?')
                  in words and row.get('rate', rate) == rate), None)
 
 
-def devices(*models: tuple[str, int],
+def reframe_devices(*models: tuple[str, int],
             site: str | os.PathLike[str] | None = None
             ) -> list[dict[str, Any]]:
-    """ReFrame's `devices` of a node, from pairs of model and number."""
-    return [{'type': model(name, site)['type'],
-             'arch': model(name, site)['arch'],
+    """ReFrame's `reframe_devices` of a node, from pairs of model and number."""
+    return [{'type': find_model(name, site)['type'],
+             'arch': find_model(name, site)['arch'],
              'model': name, 'num_devices': number} for name, number in models]
 
 
-def limits(devices_of_node: Iterable[Mapping[str, Any]],
+def bandwidth_extras(devices_of_node: Iterable[Mapping[str, Any]],
            site: str | os.PathLike[str] | None = None) -> dict[str, float]:
     """The extras of a partition that follow from its devices, in MB/s."""
     rows = [
-        (model(d['model'], site), d['num_devices']) for d in devices_of_node
+        (find_model(d['model'], site), d['num_devices']) for d in devices_of_node
     ]
     nics = [(row['rate'] * 125, number, row) for row, number in rows
             if row['type'] == 'nic']        # 1 Gb/s is 125 MB/s

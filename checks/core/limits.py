@@ -18,7 +18,7 @@ from . import metrics
 LARGE = 1 << 20
 
 
-def limits_of(family: str) -> list[dict[str, Any]]:
+def limits_of_family(family: str) -> list[dict[str, Any]]:
     """The limits of a family: the shared ones and its own."""
     return families.shared_limits() + families.families()[family].limits
 
@@ -33,7 +33,7 @@ def exceeded_limits(family: str, values: Mapping[str, float], params: str,
     :arg site: extras of the partition; ``max_of`` names one of them.
     """
     bad = []
-    for row in limits_of(family):
+    for row in limits_of_family(family):
         if not re.search(row.get('when', ''), params):
             continue
         low = row.get('min')
@@ -41,7 +41,7 @@ def exceeded_limits(family: str, values: Mapping[str, float], params: str,
         if high is None and row.get('max_of') in site:
             high = site[row['max_of']]
         for metric, value in values.items():
-            name, size = metrics.split(metric)
+            name, size = metrics.split_metric_key(metric)
             if name != row['metric'] or (size or 0) < row.get('from', 0):
                 continue
             text = f'{metric} = {value:g} {metrics.metric(name).unit}'
@@ -58,7 +58,7 @@ def exceeded_limits(family: str, values: Mapping[str, float], params: str,
     return bad
 
 
-def below_half_of_limit(family: str, values: Mapping[str, float], params: str,
+def low_values_note(family: str, values: Mapping[str, float], params: str,
               site: Mapping[str, Any]) -> str:
     """A note on values below half of what the hardware allows; empty: none.
 
@@ -67,15 +67,15 @@ def below_half_of_limit(family: str, values: Mapping[str, float], params: str,
     that only the site can judge. Arguments: see `exceeded_limits`.
     """
     notes = []
-    for row in limits_of(family):
+    for row in limits_of_family(family):
         limit = site.get(row.get('half_of', ''))
         if limit is None or not re.search(row.get('when', ''), params):
             continue
-        sizes = [size for name, size in map(metrics.split, values)
+        sizes = [size for name, size in map(metrics.split_metric_key, values)
                  if name == row['metric'] and size and size >= LARGE]
         if not sizes:
             continue
-        metric = metrics.key(row['metric'], max(sizes))
+        metric = metrics.metric_key(row['metric'], max(sizes))
         if values[metric] < limit / 2:
             notes.append(f'{metric} = {values[metric]:g} is below half of '
                          f'{limit:g}: {row["why"]}')

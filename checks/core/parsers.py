@@ -59,7 +59,7 @@ class Remark:
         return f'{lines}: {self.reason}'
 
 
-def parser_of(word: str) -> Any:
+def load_parser_module(word: str) -> Any:
     """The module of a family's parser, by its name in family.yaml.
 
     It is imported relative to this package: ReFrame loads checks/ under
@@ -67,5 +67,5 @@ def parser_of(word: str) -> Any:
     caught.
     """
     return importlib.import_module(
-        families.parsers()[word].removeprefix('checks'),
+        families.parser_modules()[word].removeprefix('checks'),
         (__package__ or '').rpartition('.')[0])

@@ -23,38 +23,38 @@ class PlacementError(ValueError):
     """The partition does not define how its ranks are placed."""
 
 
-def cores(part: Any) -> int:
+def cores_per_node(part: Any) -> int:
     """Cores of a node.
 
     :raises PlacementError: the partition has no processor.
     """
     # ReFrame has no value if one of the two numbers is missing.
     if not part.processor.num_cores:
-        raise PlacementError(f'{_where(part)} {features.NO_PROCESSOR}')
+        raise PlacementError(f'{_partition_location(part)} {features.NO_PROCESSOR}')
     return int(part.processor.num_cores)
 
 
-def _where(part: Any) -> str:
-    path = (places.site() or Path()) / places.SYSTEM
+def _partition_location(part: Any) -> str:
+    path = (places.current_site_folder() or Path()) / places.SYSTEM
     return f'{path}: partition {part.fullname}'
 
 
-def core_shortage(check: Any) -> str:
+def describe_core_shortage(check: Any) -> str:
     """Why the threads of a node cannot have a core each; empty: they can."""
     ranks, threads = check.num_tasks_per_node or 1, check.threads
-    have = cores(check.current_partition)
+    have = cores_per_node(check.current_partition)
     return (
         ''
         if ranks * threads <= have
-        else _too_few_cores(ranks * threads, have)
+        else _core_shortage_message(ranks * threads, have)
     )
 
 
-def _too_few_cores(threads: int, have: int) -> str:
+def _core_shortage_message(threads: int, have: int) -> str:
     return f'{threads} threads shared {have} core{"" if have == 1 else "s"}'
 
 
-def pinning_extra(part: Any) -> str:
+def pinning_launcher_extra(part: Any) -> str:
     """The launcher extra for ranks with a core each.
 
     It is `launcher_free` if the site binds no ranks.
@@ -63,13 +63,13 @@ def pinning_extra(part: Any) -> str:
             else 'launcher_pin')
 
 
-def options(check: Any) -> list[str]:
+def launcher_options(check: Any) -> list[str]:
     """Launcher options that place a check's ranks.
 
     :raises PlacementError: the partition does not define them, or they cannot
         give a rank more than one core; with the line to add.
     """
-    part, extra = check.current_partition, check.launcher_kind()
+    part, extra = check.current_partition, check.launcher_extra()
     if not extra:
         return []
     words = part.extras.get(extra)
@@ -84,8 +84,8 @@ def options(check: Any) -> list[str]:
     if fault:
         mpi = next((env.extras['mpi_library'] for env in part.environs
                     if 'mpi_library' in env.extras), '')
-        raise PlacementError(f'{_where(part)} has {fault}; add to its '
-                             f'extras: {launch.line(extra, launcher, mpi)}')
+        raise PlacementError(f'{_partition_location(part)} has {fault}; add to its '
+                             f'extras: {launch.system_py_line(extra, launcher, mpi)}')
     return [word.replace('{cpus}', str(check.threads)) for word in words]
 
 
@@ -101,14 +101,14 @@ class Rank:
     cores: frozenset[int]
 
 
-def ranks(output: str) -> dict[str, list[Rank]]:
+def parse_rank_lines(output: str) -> dict[str, list[Rank]]:
     """The ranks of each host, from the lines of rank.sh on their stderr."""
     by_host: dict[str, list[Rank]] = {}
     for host, group, first in re.findall(
             r'plumbline-rank (\S+)(?: ([\d,-]+) ([\d,]+))?', output):
         by_host.setdefault(host, []).append(
-            Rank(host, tuple(cpus.parse(group)),
-                 frozenset(cpus.parse(first))))
+            Rank(host, tuple(cpus.parse_cpu_list(group)),
+                 frozenset(cpus.parse_cpu_list(first))))
     for there in by_host.values():
         there.sort(key=lambda rank: rank.cpus)
     return dict(sorted(by_host.items()))
@@ -161,10 +161,10 @@ def format_cpus(numbers: tuple[int, ...]) -> str:
     return '+'.join(parts)
 
 
-def core_sharing(ranks_by_host: Mapping[str, list[Rank]], threads: int) -> str:
+def describe_core_sharing(ranks_by_host: Mapping[str, list[Rank]], threads: int) -> str:
     """Why the threads of some node had no core each; empty: each had one."""
     for group in ranks_by_host.values():
         have = frozenset().union(*(rank.cores for rank in group))
         if 0 < len(have) < threads * len(group):
-            return _too_few_cores(threads * len(group), len(have))
+            return _core_shortage_message(threads * len(group), len(have))
     return ''

@@ -14,7 +14,7 @@ from config.families import families
 
 from . import guards
 from .base import Benchmark, Programs
-from .parsers import parser_of
+from .parsers import load_parser_module
 
 
 class EmbeddedPrograms(Programs, special=True):
@@ -45,7 +45,7 @@ class ProgramBenchmark(Benchmark, special=True):
         return []
 
     @run_after('init')
-    def belong_to_modes(self) -> None:
+    def add_mode_tags(self) -> None:
         self.tags = {'full', self.family, *self.modes}
 
     @run_after('setup')
@@ -54,18 +54,18 @@ class ProgramBenchmark(Benchmark, special=True):
         self.num_cpus_per_task = self.threads
 
     @run_before('run')
-    def call_the_program(self) -> None:
+    def set_program_command(self) -> None:
         self.executable = shlex.quote(
             f'{self.programs.stagedir}/{self.family}')
         self.executable_opts = [*map(shlex.quote, self.arguments())]
 
-    def planned_values(self) -> list[str]:
+    def required_metrics(self) -> list[str]:
         """The family's own metrics without those of a curve (point: B)."""
         return [name for name, row in families()[self.family].metrics.items()
                 if not row['point']]
 
-    def values_of(self, run: guards.Run) -> dict[str, float]:
-        records = guards.parse_output(parser_of(self.family).parse,
+    def parse_values(self, run: guards.Run) -> dict[str, float]:
+        records = guards.parse_output(load_parser_module(self.family).parse,
                                     run.out, f'{run.name}.out')
         self.version = records[0].version
         return guards.values_by_metric(records, f'{run.name}.out')

@@ -1,6 +1,6 @@
 """References of a test case: its site's reference file, or a vendor profile.
 
-The files are in the folder of `config.places.references`; their form is in
+The files are in the folder of `config.places.reference_folder`; their form is in
 config/references.py. A test case without a reference fails where the file
 of its family has `complete: true`. Elsewhere it is `no_reference`.
 """
@@ -19,14 +19,14 @@ from config import places, strict
 from config.references import (
     File,
     ReferenceError_,
+    fault_of_reference,
     has_tolerance,
-    metric_fault,
-    more_runs,
-    no_reference,
-    plain,
+    metrics_lacking_tolerance,
+    more_sessions_text,
     read,
+    strip_xfail_mark,
 )
-from config.sessions.judged import improved
+from config.sessions.judged import is_improved
 
 from . import metrics, vendor
 
@@ -51,23 +51,23 @@ class Entry(NamedTuple):
     line: int = 0
 
     @property
-    def judges(self) -> bool:
+    def has_any_tolerance(self) -> bool:
         """Whether any value has a tolerance."""
         return any(map(has_tolerance, self.values.values()))
 
 
-def file(family: str) -> Path:
+def reference_file(family: str) -> Path:
     """The reference file of a family."""
-    return places.references() / f'{family}.yaml'
+    return places.reference_folder() / f'{family}.yaml'
 
 
 @functools.cache
-def load(family: str) -> File:
+def load_references(family: str) -> File:
     """The references of a family; empty without a file.
 
     :raises ReferenceError_: the file is broken.
     """
-    return read(file(family))
+    return read(reference_file(family))
 
 
 def _missing_tolerance_note(needs: Mapping[str, int | None]) -> str:
@@ -75,11 +75,11 @@ def _missing_tolerance_note(needs: Mapping[str, int | None]) -> str:
     runs = {f: number for f, number in needs.items() if number is not None}
     if not runs:
         return ''
-    return (f'no_reference: {more_runs(max(runs.values()))} '
+    return (f'no_reference: {more_sessions_text(max(runs.values()))} '
             f'({", ".join(runs)})')
 
 
-def validate(table: Mapping[str, Any], values: Iterable[str],
+def check_references(table: Mapping[str, Any], values: Iterable[str],
              where: str) -> dict[str, Reference]:
     """Check the references of one test case and return them.
 
@@ -93,7 +93,7 @@ def validate(table: Mapping[str, Any], values: Iterable[str],
     """
     known = set(values)
     for metric, entry in table.items():
-        fault = metric_fault(metric, entry) or (
+        fault = fault_of_reference(metric, entry) or (
             'this test case has no such metric'
             if metric not in known and has_tolerance(entry) else '')
         if fault:
@@ -102,9 +102,9 @@ def validate(table: Mapping[str, Any], values: Iterable[str],
             if metric in known}
 
 
-def _at_speed(check: Any, speed: str) -> strict.Mapping | None:
+def _entry_at_speed_class(check: Any, speed: str) -> strict.Mapping | None:
     """The entry of a test case at a speed class; None: it has none."""
-    table = load(check.family).checks.get(type(check).variant_name())
+    table = load_references(check.family).checks.get(type(check).variant_name())
     if not table:
         return None
     now, check.speed = check.speed, speed
@@ -116,7 +116,7 @@ def _at_speed(check: Any, speed: str) -> strict.Mapping | None:
         check.speed = now
 
 
-def entry(check: Any) -> Entry:
+def find_entry(check: Any) -> Entry:
     """The references of a test case, from the file or the vendor profile.
 
     A dry run knows neither the speed class nor the version that a stack will
@@ -127,27 +127,27 @@ def entry(check: Any) -> Entry:
     """
     if check.inconclusive:
         return Entry('-', note=check.inconclusive)
-    published = vendor.values(check)
+    published = vendor.rows_of_test_case(check)
     if published:
-        none = Entry('vendor', vendor.tolerances(published),
-                     vendor.note(published))
+        none = Entry('vendor', vendor.references_by_metric(published),
+                     vendor.source_note(published))
     else:
         none = Entry('none', note=f'no reference yet: {CALIBRATE}')
     if check.bringup:
         return none if published else Entry('-', note='bring-up')
     speed, features = check.speed, check.current_partition.features
-    table = _at_speed(check, speed) or _at_any_version(check, speed)
+    table = _entry_at_speed_class(check, speed) or _entry_at_any_version(check, speed)
     if table is None and 'speed_probe' in features:
-        others = {name: _at_speed(check, name) or _at_any_version(
+        others = {name: _entry_at_speed_class(check, name) or _entry_at_any_version(
             check, name) for name in ('fast', 'slow')}
         there = [other for other in others.values() if other]
-        missing_speeds = [name for name in speeds(check) if not others[name]]
+        missing_speeds = [name for name in cpu_speed_classes(check) if not others[name]]
         if there and not check.is_dry_run():
             if speed == '-':
                 return Entry('-', note='the CPU speed class is unknown')
             return Entry('none', note='no reference for CPU speed class '
                          f'{speed}: {CALIBRATE}')
-        if there and missing_speeds and load(check.family).complete:
+        if there and missing_speeds and load_references(check.family).complete:
             return Entry('none', note='no reference for CPU speed class '
                          f'{missing_speeds[0]}: {CALIBRATE}')
         table = there[0] if there else None
@@ -158,18 +158,18 @@ def entry(check: Any) -> Entry:
                  about={f: e for f, e in table.items() if f[0] == '$'})
 
 
-def speeds(check: Any) -> tuple[str, ...]:
+def cpu_speed_classes(check: Any) -> tuple[str, ...]:
     """The CPU speed classes of a test case's partition."""
     boundary = check.current_partition.extras.get('speed_boundary_ns')
     return ('fast',) if boundary == math.inf else ('fast', 'slow')
 
 
-def _at_any_version(check: Any, speed: str) -> strict.Mapping | None:
+def _entry_at_any_version(check: Any, speed: str) -> strict.Mapping | None:
     """The entry of any version, for a dry run.
 
     A dry run does not know which version a stack will install.
     """
-    table = load(check.family).checks.get(type(check).variant_name()) or {}
+    table = load_references(check.family).checks.get(type(check).variant_name()) or {}
     if (check.version or not check.is_dry_run()
             or 'version' not in table.get('$index', ())):
         return None
@@ -180,12 +180,12 @@ def _at_any_version(check: Any, speed: str) -> strict.Mapping | None:
     table_entry = None
     for check.version in sorted({v for one in level for v in one}):
         if table_entry is None:
-            table_entry = _at_speed(check, speed)
+            table_entry = _entry_at_speed_class(check, speed)
     check.version = ''
     return table_entry
 
 
-def resolve(check: Any, values: Mapping[str, float]
+def checked_references_and_note(check: Any, values: Mapping[str, float]
           ) -> tuple[dict[str, Any], str]:
     """The checked references of a test case, and a note for the summary.
 
@@ -196,31 +196,31 @@ def resolve(check: Any, values: Mapping[str, float]
     :raises ReferenceError_: a reference is malformed, or missing in a
         complete file.
     """
-    site_entry = entry(check)
+    site_entry = find_entry(check)
     # Origin of the references: the vendor profile, or the file.
     line = f':{site_entry.line}' if site_entry.line else ''
     who = (site_entry.note if site_entry.kind == 'vendor'
-           else f'{file(check.family)}{line}')
+           else f'{reference_file(check.family)}{line}')
     where = f'{who}: {type(check).variant_name()}: {check.params}'
-    to_judge = check.judged_values(values)
+    to_judge = check.metrics_to_compare(values)
     if site_entry.kind == 'none':
         if not to_judge:
             return {}, ''
-        if load(check.family).complete:
+        if load_references(check.family).complete:
             raise ReferenceError_(
                 f'{where}: {site_entry.note.partition(":")[0]}, on '
                 f'{check.current_partition.fullname} '
                 f'{check.current_environ.name} {check.source} {check.speed},'
                 f' but the file has `complete: true`; {CALIBRATE}')
-    sound = {f: plain(e) for f, e in site_entry.values.items()}
+    sound = {f: strip_xfail_mark(e) for f, e in site_entry.values.items()}
     # A dry run has only the planned metrics.
-    reference_table: dict[str, Any] = dict(validate(sound, {
+    reference_table: dict[str, Any] = dict(check_references(sound, {
         *values, *(sound if check.is_dry_run() else ())}, where))
     better = [] if check.is_dry_run() else [
         metric for metric, (value, lower, upper, _) in reference_table.items()
-        if improved(metrics.metric(metrics.split(metric)[0]).better,
+        if is_improved(metrics.metric(metrics.split_metric_key(metric)[0]).better,
                     values[metric], value, lower, upper)]
-    needs = {} if site_entry.kind != 'own' else no_reference(
+    needs = {} if site_entry.kind != 'own' else metrics_lacking_tolerance(
         check.family, {**site_entry.values, **site_entry.about}, values)
     if missing := [f for f in needs if needs[f] is None and f in to_judge]:
         raise ReferenceError_(

@@ -28,7 +28,7 @@ import yaml
 
 from config import families, regular, strict
 from config.places import SYSTEM
-from config.places import site as site_folder
+from config.places import current_site_folder as site_folder
 
 from . import metrics
 
@@ -54,11 +54,11 @@ class Row:
     at: int | None = None
 
     @property
-    def key(self) -> str:
-        return metrics.key(self.metric, self.at)
+    def metric_key(self) -> str:
+        return metrics.metric_key(self.metric, self.at)
 
     @property
-    def tolerances(self) -> list[Any]:
+    def as_reference(self) -> list[Any]:
         """The reference as in a file: [value, lower, upper, unit]."""
         if metrics.metric(self.metric).better == 'higher':
             return [self.value, -self.worse, None, self.unit]
@@ -70,15 +70,15 @@ KEYS = {f.name for f in fields(Row)}
 REQUIRED = KEYS - {'at'}
 
 
-def load(path: Path, places: Mapping[str, set[str]]) -> tuple[Row, ...]:
+def load_profile_rows(path: Path, places: Mapping[str, set[str]]) -> tuple[Row, ...]:
     """Check the rows of a profile and return them.
 
     :arg places: partition -> families with programs in its environments
-        (`places_of`); a row for another place would never apply.
+        (`families_by_partition`); a row for another place would never apply.
     :raises VendorError: with the file, the row and the fault.
     """
     try:
-        data = strict.safe_load(regular.text(path)) or []
+        data = strict.safe_load(regular.read_regular_file(path)) or []
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as err:
         raise VendorError(f'{path}: cannot be read: {err}') from None
     if not isinstance(data, list):
@@ -86,14 +86,14 @@ def load(path: Path, places: Mapping[str, set[str]]) -> tuple[Row, ...]:
     rows = []
     for number, entry in enumerate(data, 1):
         try:
-            rows.append(_row(entry, places))
+            rows.append(_check_row(entry, places))
         except (KeyError, ValueError) as err:
             raise VendorError(f'{path}: row {number}: '
                               f'{err.args[0]}') from None
     return tuple(rows)
 
 
-def _row(entry: Any, places: Mapping[str, set[str]]) -> Row:
+def _check_row(entry: Any, places: Mapping[str, set[str]]) -> Row:
     """One checked row.
 
     :raises ValueError: with the fault; so does a KeyError.
@@ -101,15 +101,15 @@ def _row(entry: Any, places: Mapping[str, set[str]]) -> Row:
     if not isinstance(entry, dict):
         raise ValueError(f'expected keys and values, got {entry!r}')
     for key in entry:
-        _known(key, KEYS, 'key')
+        _refuse_unknown_name(key, KEYS, 'key')
     missing = sorted(key for key in REQUIRED if entry.get(key) in (None, ''))
     if missing:
         raise ValueError(f'missing keys: {", ".join(missing)}')
     for key in ('family', 'partition', 'when', 'metric', 'unit', 'source'):
         if not isinstance(entry[key], str):
             raise ValueError(f'{key}: expected text, got {entry[key]!r}')
-    _known(entry['partition'], places, 'partition')
-    _known(entry['family'], places[entry['partition']],
+    _refuse_unknown_name(entry['partition'], places, 'partition')
+    _refuse_unknown_name(entry['family'], places[entry['partition']],
            f"family on {entry['partition']}:")
     metric = metrics.metric(entry['metric'])
     if metric.better == 'none':
@@ -134,14 +134,14 @@ def _row(entry: Any, places: Mapping[str, set[str]]) -> Row:
     return Row(**{**entry, 'date': str(entry['date'])})
 
 
-def _known(name: str, known: Iterable[str], what: str) -> None:
+def _refuse_unknown_name(name: str, known: Iterable[str], what: str) -> None:
     if name not in known:
         near = difflib.get_close_matches(str(name), known, 1, 0)
         raise ValueError(f'unknown {what} {name!r}'
                          f'{f": did you mean {near[0]!r}?" if near else ""}')
 
 
-def places_of(configuration: Mapping[str, Any]) -> dict[str, set[str]]:
+def families_by_partition(configuration: Mapping[str, Any]) -> dict[str, set[str]]:
     """The families with programs on each partition of a site."""
     offered = {env['name']: set(env.get('extras', {}).get('programs', ()))
                for env in configuration['environments']}
@@ -152,7 +152,7 @@ def places_of(configuration: Mapping[str, Any]) -> dict[str, set[str]]:
 
 
 @functools.cache
-def profile() -> tuple[Row, ...]:
+def site_profile_rows() -> tuple[Row, ...]:
     """The rows of the current site; none without such a file."""
     site = site_folder()
     if site is None or not (site / 'vendor.yaml').exists():
@@ -160,21 +160,21 @@ def profile() -> tuple[Row, ...]:
     # Read from the site's file: with --system NAME:PARTITION ReFrame's
     # runtime has that one partition only.
     configuration = runpy.run_path(str(site / SYSTEM))
-    return load(site / 'vendor.yaml',
-                places_of(configuration['site_configuration']))
+    return load_profile_rows(site / 'vendor.yaml',
+                families_by_partition(configuration['site_configuration']))
 
 
-def values(check: Any) -> tuple[Row, ...]:
+def rows_of_test_case(check: Any) -> tuple[Row, ...]:
     """The rows of a test case; empty if its program is embedded."""
-    origin = families.origin(check.current_environ.extras, '', check.family)
+    origin = families.program_origin(check.current_environ.extras, '', check.family)
     if check.emulated or origin.get('source') == 'embedded':
         return ()
     rows = tuple(
-        row for row in profile()
+        row for row in site_profile_rows()
         if (row.family, row.partition) == (check.family,
                                            check.current_partition.name)
         and re.search(row.when, check.params))
-    names = [row.key for row in rows]
+    names = [row.metric_key for row in rows]
     for name in names:
         if names.count(name) > 1:
             raise VendorError(
@@ -184,12 +184,12 @@ def values(check: Any) -> tuple[Row, ...]:
     return rows
 
 
-def tolerances(rows: Iterable[Row]) -> dict[str, list[Any]]:
+def references_by_metric(rows: Iterable[Row]) -> dict[str, list[Any]]:
     """Metric -> [value, lower, upper, unit], as in reference files."""
-    return {row.key: row.tolerances for row in rows}
+    return {row.metric_key: row.as_reference for row in rows}
 
 
-def note(rows: Iterable[Row]) -> str:
+def source_note(rows: Iterable[Row]) -> str:
     """Source and date of the rows; empty without rows."""
     sources = dict.fromkeys(f'{row.source} ({row.date})' for row in rows)
     return f'vendor profile: {"; ".join(sources)}' if sources else ''

@@ -15,13 +15,13 @@ from reframe.core.builtins import (
 
 from ..core import base, guards, metrics
 from ..loadgen import BUILD
-from ..loadgen.plumbload import read
+from ..loadgen.plumbload import read_run
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
-from ..services.service import ServiceBenchmark, max_cpus
-from ..stores.servers import REDIS_LIKE, RESP, STORES, Needs, server
+from ..services.service import ServiceBenchmark, cpus_of_largest_node
+from ..stores.servers import REDIS_LIKE, RESP, STORES, Needs, make_server_role
 from .parser import parse
-from .scenarios import GENERATORS, Scenario, modes_of, scenarios
+from .scenarios import GENERATORS, Scenario, modes_of, scenarios_of_store
 
 #: Operations that make the store grow: they run for a number of requests, not
 #: for a time.
@@ -44,24 +44,24 @@ WITHOUT = {
 }
 
 
-def environment_features() -> set[str]:
+def available_environment_features() -> set[str]:
     """Features of the environments of this system."""
     return {f for part in rt.runtime().system.partitions
             for env in part.environs for f in env.features}
 
 
-def offered(*generators: str) -> list[Scenario]:
+def runnable_scenarios(*generators: str) -> list[Scenario]:
     """Scenarios of these load generators that some store, environment and
     partition of this system can run."""
     parts = rt.runtime().system.partitions
-    features = environment_features()
-    cores = max_cpus()
+    features = available_environment_features()
+    cores = cpus_of_largest_node()
     sizes = {f for part in parts for f in part.features}
     return [
         scenario
         for store in STORES
         if store in features
-        for scenario, _ in scenarios(store)
+        for scenario, _ in scenarios_of_store(store)
         if scenario.generator in generators
         and GENERATORS.get(scenario.generator, store) in features
         and not WITHOUT.get(store, lambda scenario: False)(scenario)
@@ -77,7 +77,7 @@ class StorePrograms(base.Programs):
 
     family = 'keyvalue'
 
-    def build_tools(self) -> list[str]:
+    def tool_build_commands(self) -> list[str]:
         build = shlex.quote(str(BUILD))
         return [f'CC={self.current_environ.cc or "cc"} {build} plumbload']
 
@@ -115,41 +115,41 @@ class StoreBenchmark(ServiceBenchmark, special=True):
         scenario = self.scenario
         self.program = scenario.store
         self.valid_systems = [f'+nodes_{scenario.nodes}']
-        self.valid_prog_environs = [f'+{scenario.store}{self.more_needs()}']
+        self.valid_prog_environs = [f'+{scenario.store}{self.additional_environment_features()}']
         cpus = scenario.threads * scenario.shards
         if not scenario.client_nodes:
             # Connections cost clients more than the store: with only as many
             # CPUs as the servers, the clients would be the limit.
             cpus += 2 * cpus if scenario.operation == 'connect' else 1
-        self.set_modes(modes_of(scenario), cpus)
+        self.set_mode_tags(modes_of(scenario), cpus)
 
-    def more_needs(self) -> str:
+    def additional_environment_features(self) -> str:
         """Features of the environment besides the store."""
         tls = ' +store_tls' if self.scenario.tls else ''
         other = GENERATORS.get(self.scenario.generator)
         return f'{tls} +{other}' if other else tls
 
     @property
-    def keys(self) -> int:
+    def key_count(self) -> int:
         """Number of keys: more than a CPU cache holds, but not too many."""
         return max(64, min(100_000, (256 << 20) // self.scenario.payload))
 
     @property
-    def prefix(self) -> str:
+    def store_prefix(self) -> str:
         """Prefix of the store's installation; by default the system's."""
-        return self.programs.origin(self.scenario.store).get('prefix', '/usr')
+        return self.programs.program_origin(self.scenario.store).get('prefix', '/usr')
 
-    def store_server(self, socket: bool = False) -> Server:
+    def store_server_role(self, socket: bool = False) -> Server:
         """The server role."""
         scenario = self.scenario
-        count = self.keys + (
+        count = self.key_count + (
             self.requests if scenario.operation in GROWING else 0
         )
         # Twice the data, because the store adds memory to each of them.
         room = 2 * count * (scenario.payload + 256) // scenario.shards >> 20
-        return server(
+        return make_server_role(
             scenario.store,
-            self.prefix,
+            self.store_prefix,
             Needs(
                 scenario.threads,
                 self.memory or 128 + room,
@@ -167,17 +167,17 @@ class StoreBenchmark(ServiceBenchmark, special=True):
         )
 
     @property
-    def counted(self) -> bool:
+    def is_limited_by_requests(self) -> bool:
         """Whether the load ends after `requests`, not after `duration`."""
         return self.scenario.operation in GROWING
 
-    def claimed_seconds(self, values: dict[str, float]) -> float:
-        if not self.counted:
+    def minimum_run_seconds(self, values: dict[str, float]) -> float:
+        if not self.is_limited_by_requests:
             return self.duration
-        return self.requests / values[metrics.key('operations',
+        return self.requests / values[metrics.metric_key('operations',
                                                    self.scenario.payload)]
 
-    def clients(self, connections: int) -> Clients:
+    def client_role(self, connections: int) -> Clients:
         """The client role: one client per node, on the remaining CPUs."""
         scenario = self.scenario
         cores = self.current_partition.processor.num_cpus or 4
@@ -189,25 +189,25 @@ class StoreBenchmark(ServiceBenchmark, special=True):
                                        cores - taken)),
                        connections=connections)
 
-    def values_of_services(self, services: Services, output: str,
+    def extract_service_values(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         self.version = services.servers[0].version
         filled, measured = (services.steps[s] for s in ('fill', 'measure'))
-        if filled.after.keys != self.keys:
-            guards.refuse('fill', f'{run.name}: {self.keys} keys were set, '
+        if filled.after.keys != self.key_count:
+            guards.fail_test_case('fill', f'{run.name}: {self.key_count} keys were set, '
                           f'but {self.scenario.store} holds '
                           f'{filled.after.keys}')
-        if measured.grown('evicted'):
-            guards.refuse(
+        if measured.counter_increase('evicted'):
+            guards.fail_test_case(
                 'evicted',
                 f'{run.name}: {self.scenario.store} evicted '
-                f'{measured.grown("evicted"):g} keys, because its memory is '
+                f'{measured.counter_increase("evicted"):g} keys, because its memory is '
                 'smaller than the data: set more MiB with '
                 f'-S {type(self).variant_name()}.memory=N',
             )
-        served = max(1, measured.grown('commands'))
-        return {'evictions': measured.grown('evicted'),
-                'server_cpu': measured.grown('cpu') / served * 1e6}
+        served = max(1, measured.counter_increase('commands'))
+        return {'evictions': measured.counter_increase('evicted'),
+                'server_cpu': measured.counter_increase('cpu') / served * 1e6}
 
 
 class StoreServes(StoreBenchmark):
@@ -215,7 +215,7 @@ class StoreServes(StoreBenchmark):
 
     #: The store and its load.
     scenario = parameter(
-        offered('plumbload'), fmt=lambda scenario: str(scenario)
+        runnable_scenarios('plumbload'), fmt=lambda scenario: str(scenario)
     )
 
     #: Requests per second of all clients together; 0: as fast as possible. A
@@ -223,12 +223,12 @@ class StoreServes(StoreBenchmark):
     rate = variable(int, value=0)
 
     @run_after('init')
-    def describe(self) -> None:
+    def set_description(self) -> None:
         self.descr = f'{self.scenario} under plumbload'
 
-    def plan(self) -> Plan:
+    def service_plan(self) -> Plan:
         scenario = self.scenario
-        clients = self.clients(-(-scenario.connections // max(
+        clients = self.client_role(-(-scenario.connections // max(
             1, scenario.client_nodes)))
         call = [f'{self.programs.stagedir}/plumbload', '--service',
                 '{service}', '--name', 'client{index}',
@@ -236,12 +236,12 @@ class StoreServes(StoreBenchmark):
                 '--connections', '{connections}', '--protocol',
                 'resp2' if scenario.store in RESP else 'binary',
                 '--value-size', str(scenario.payload)]
-        keys = ['--keys', str(self.keys)]
+        keys = ['--keys', str(self.key_count)]
         # Lists and streams are not strings: they have separate keys, and few
         # of them, so that they grow.
         how = (['--requests', str(self.requests // clients.nodes),
                 '--key-prefix', f'{scenario.operation}:', '--keys', '100']
-               if self.counted else
+               if self.is_limited_by_requests else
                ['--duration', str(self.duration),
                 '--warmup', str(self.warmup), *keys])
         if scenario.pipeline > 1:
@@ -251,35 +251,35 @@ class StoreServes(StoreBenchmark):
         # Not measured: as fast as possible, with one connection or many.
         fill = ['--operation', 'fill', '--pipeline',
                 str(max(1, FILL_AT_ONCE // scenario.payload))]
-        return Plan(self.store_server(), (clients,), (
+        return Plan(self.store_server_role(), (clients,), (
             Step('fill', (Program((*call, *keys, *fill)),), limit=120),
             Step('measure', (Program((*call, '--operation', scenario.operation,
                                       *how)),),
                  limit=self.duration + self.warmup + 60, gate=True)))
 
-    def more_params(self) -> dict[str, Any]:
+    def extra_params(self) -> dict[str, Any]:
         return {'rate': self.rate} if self.rate else {}
 
-    def planned_values(self) -> list[str]:
+    def required_metrics(self) -> list[str]:
         names = (('connection_rate',) if self.scenario.operation == 'connect'
                  else ('operations', 'bandwidth', 'latency', 'latency_p50',
                        'latency_p99', 'latency_p999'))
-        return [*(metrics.key(name, self.scenario.payload) for name in names),
+        return [*(metrics.metric_key(name, self.scenario.payload) for name in names),
                 'server_cpu', 'ready_time', 'memory_ratio', 'evictions']
 
-    def values_of_services(self, services: Services, output: str,
+    def extract_service_values(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         filled = services.steps['fill']
-        measured = read(output)
+        measured = read_run(output)
         if 'client' in measured.limited.values():
-            self.add_inconclusive(
+            self.add_inconclusive_reason(
                 'limited by the load generator, not by the store: give the '
                 'clients more CPUs or nodes')
-        return {**{metrics.key(r.metric, r.size): r.value
+        return {**{metrics.metric_key(r.metric, r.size): r.value
                    for r in measured.records},
-                **super().values_of_services(services, output, run),
-                'memory_ratio': filled.grown('memory')
-                / (self.keys * self.scenario.payload)}
+                **super().extract_service_values(services, output, run),
+                'memory_ratio': filled.counter_increase('memory')
+                / (self.key_count * self.scenario.payload)}
 
 
 class StoreGenerators(StoreBenchmark):
@@ -291,43 +291,43 @@ class StoreGenerators(StoreBenchmark):
 
     #: The store, its load, and the load generator.
     scenario = parameter(
-        offered(*GENERATORS), fmt=lambda scenario: str(scenario)
+        runnable_scenarios(*GENERATORS), fmt=lambda scenario: str(scenario)
     )
 
     @run_after('init')
-    def describe(self) -> None:
+    def set_description(self) -> None:
         self.program = ('memtier_benchmark'
                         if self.scenario.generator == 'memtier'
                         else f'{self.scenario.store}-benchmark')
         self.descr = f'{self.scenario} under {self.program}'
 
     @property
-    def counted(self) -> bool:
+    def is_limited_by_requests(self) -> bool:
         return self.program != 'memtier_benchmark'
 
     @property
-    def keys(self) -> int:
+    def key_count(self) -> int:
         # Keys are random: with twenty sets per key, each key is set.
         return min(1000, max(1, self.requests // 20))
 
-    def plan(self) -> Plan:
+    def service_plan(self) -> Plan:
         """The plan: plumbload sets the keys before the measurement and checks
         them afterwards, because the load generator does not check values."""
         scenario = self.scenario
         sets = scenario.operation == 'set'
         measure, names = (
-            (self.memtier(), ('--key-prefix', 'memtier-'))
+            (self.memtier_command(), ('--key-prefix', 'memtier-'))
             if self.program == 'memtier_benchmark' else
-            (self.benchmark(), ('--key-prefix', 'key:', '--key-digits', '12')))
+            (self.redis_benchmark_command(), ('--key-prefix', 'key:', '--key-digits', '12')))
         call = (f'{self.programs.stagedir}/plumbload', '--service',
-                '{service}', '--keys', str(self.keys), *names,
+                '{service}', '--keys', str(self.key_count), *names,
                 '--connections', '{connections}', '--pipeline',
                 str(scenario.pipeline), '--protocol',
                 'resp2' if scenario.store in RESP else 'binary')
         # Overwritten values have another length, because the bytes that the
         # load generator writes are not known.
-        return Plan(self.store_server(socket=True),
-                    (self.clients(scenario.connections),), (
+        return Plan(self.store_server_role(socket=True),
+                    (self.client_role(scenario.connections),), (
             Step('fill', (Program((
                 *call, '--operation', 'fill', '--value-size',
                 str(scenario.payload + sets)), alone=True),), limit=120),
@@ -335,18 +335,18 @@ class StoreGenerators(StoreBenchmark):
             Step('verify', (Program((
                 *call, '--value-size', str(scenario.payload),
                 '--verify', 'length' if sets else 'bytes',
-                '--requests', str(10 * self.keys)), alone=True),),
+                '--requests', str(10 * self.key_count)), alone=True),),
                  limit=120, check=True)))
 
-    def benchmark(self) -> tuple[str, ...]:
+    def redis_benchmark_command(self) -> tuple[str, ...]:
         """Command of redis-benchmark and its descendants."""
         scenario = self.scenario
-        return (f'{self.prefix}/bin/{self.program}', '-s', '{host}', '--csv',
-                '-d', str(scenario.payload), '-r', str(self.keys), '-c',
+        return (f'{self.store_prefix}/bin/{self.program}', '-s', '{host}', '--csv',
+                '-d', str(scenario.payload), '-r', str(self.key_count), '-c',
                 str(scenario.connections), '-P', str(scenario.pipeline),
                 '-t', scenario.operation, '-n', str(self.requests))
 
-    def memtier(self) -> tuple[str, ...]:
+    def memtier_command(self) -> tuple[str, ...]:
         """Command of memtier_benchmark; its keys begin at 0.
 
         With one common seed, its connections use the same sequence of keys and
@@ -367,7 +367,7 @@ class StoreGenerators(StoreBenchmark):
             '-d',
             str(scenario.payload),
             '--key-maximum',
-            str(self.keys - 1),
+            str(self.key_count - 1),
             '-c',
             str(scenario.connections),
             '--pipeline',
@@ -378,41 +378,41 @@ class StoreGenerators(StoreBenchmark):
             str(round(self.duration)),
         )
 
-    def planned_values(self) -> list[str]:
-        return [*(metrics.key(name, self.scenario.payload) for name in (
+    def required_metrics(self) -> list[str]:
+        return [*(metrics.metric_key(name, self.scenario.payload) for name in (
             'operations', 'latency', 'latency_p50', 'latency_p99')),
             'server_cpu', 'ready_time', 'evictions']
 
-    def values_of_services(self, services: Services, output: str,
+    def extract_service_values(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         measured = services.steps['measure']
-        if measured.grown('misses'):
-            guards.refuse('misses', f'{run.name}: {self.scenario.store} had '
-                          f'{measured.grown("misses"):g} misses, although all '
+        if measured.counter_increase('misses'):
+            guards.fail_test_case('misses', f'{run.name}: {self.scenario.store} had '
+                          f'{measured.counter_increase("misses"):g} misses, although all '
                           'keys were set before')
         records = [r for r in parse(output) if '[' not in r.metric]
-        self.assert_values({r.metric: r.value for r in records}, run)
-        requests = (self.requests if self.counted else
+        self.check_hits_and_bytes({r.metric: r.value for r in records}, run)
+        requests = (self.requests if self.is_limited_by_requests else
                     records[0].value * (round(self.duration) - 1))
-        if measured.grown('commands') < requests:
-            guards.refuse('calls', f'{run.name}: {self.program} reports '
+        if measured.counter_increase('commands') < requests:
+            guards.fail_test_case('calls', f'{run.name}: {self.program} reports '
                           f'{requests:g} requests, but '
                           f'{self.scenario.store} counted only '
-                          f'{measured.grown("commands"):g}')
-        return {**{metrics.key(r.metric, self.scenario.payload): r.value
+                          f'{measured.counter_increase("commands"):g}')
+        return {**{metrics.metric_key(r.metric, self.scenario.payload): r.value
                    for r in records},
-                **super().values_of_services(services, output, run)}
+                **super().extract_service_values(services, output, run)}
 
-    def assert_values(self, values: dict[str, float], run: guards.Run
+    def check_hits_and_bytes(self, values: dict[str, float], run: guards.Run
                       ) -> None:
         """Refuse misses and missing bytes that the load generator reports."""
         if values.get('hit_ratio', 1) < 1:
-            guards.refuse('misses', f'{run.name}: {self.program} found only '
+            guards.fail_test_case('misses', f'{run.name}: {self.program} found only '
                           f'{values["hit_ratio"]:.4%} of the keys that were '
                           f'set: the store lost keys')
         each = values.get('bandwidth', 1e9) * 1e6 / values['operations']
         if each < self.scenario.payload:
-            guards.refuse('values', f'{run.name}: {self.program} transferred '
+            guards.fail_test_case('values', f'{run.name}: {self.program} transferred '
                           f'{each:.0f} B per request, less than a value '
                           f'({self.scenario.payload} B): does '
                           f'{self.scenario.store} answer without values?')

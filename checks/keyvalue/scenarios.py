@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from config.records.scenarios import modes_from, unusual
+from config.records.scenarios import modes_starting_at, non_default_fields
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Scenario:
         """The store, the operation, and all other fields with unusual values.
         """
         return ' '.join([self.store, self.operation,
-                         *unusual(self, 'store', 'operation')])
+                         *non_default_fields(self, 'store', 'operation')])
 
 
 #: Axis -> first mode -> values; later modes contain them, too.
@@ -89,7 +89,7 @@ COMPARED: dict[str, tuple[dict[str, Any], ...]] = {
 GENERATORS = {'benchmark': 'store_bench', 'memtier': 'memtier'}
 
 
-def scenarios(store: str) -> Iterator[tuple[Scenario, str]]:
+def scenarios_of_store(store: str) -> Iterator[tuple[Scenario, str]]:
     """Every scenario of a store, and its first mode."""
     yield Scenario(store), 'quick'
     for axis, modes in AXES.items():
@@ -107,4 +107,4 @@ def scenarios(store: str) -> Iterator[tuple[Scenario, str]]:
 
 def modes_of(scenario: Scenario) -> set[str]:
     """The modes of a scenario; an unknown one belongs only to full."""
-    return modes_from(dict(scenarios(scenario.store)).get(scenario, 'full'))
+    return modes_starting_at(dict(scenarios_of_store(scenario.store)).get(scenario, 'full'))

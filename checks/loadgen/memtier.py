@@ -96,9 +96,9 @@ def parse(text: str) -> tuple[Record, ...]:
         refuse('empty output', 1)
     size: int | None = None
     if text.lstrip()[0] == '{':
-        size, tables = _read_json(text, refuse)
+        size, tables = _read_json_tables(text, refuse)
     else:
-        tables = _TextReader(lines, refuse).read()
+        tables = _TextReader(lines, refuse).read_tables()
     if not tables:
         refuse('the output has no row: it is incomplete', len(lines))
     records: list[Record] = []
@@ -106,14 +106,14 @@ def parse(text: str) -> tuple[Record, ...]:
     for number, table in enumerate(tables, 1):
         match = _TITLE.fullmatch(table.title)
         assert match
-        _check(table, refuse)
+        _check_table_consistency(table, refuse)
         run = str(number) if several else match['run']
         if not match['copy']:
-            records += _records(table, run, size)
+            records += _records_of_table(table, run, size)
     return tuple(records)
 
 
-def _check(table: Table, refuse: Callable[[str, int], NoReturn]) -> None:
+def _check_table_consistency(table: Table, refuse: Callable[[str, int], NoReturn]) -> None:
     """Check that the values of a table agree."""
     *commands, totals = table.rows
     for row in commands:
@@ -137,7 +137,7 @@ def _check(table: Table, refuse: Callable[[str, int], NoReturn]) -> None:
             )
 
 
-def _records(table: Table, run: str | None, size: int | None
+def _records_of_table(table: Table, run: str | None, size: int | None
              ) -> Iterator[Record]:
     own = all(row.name in OWN for row in table.rows[:-1])
     for row in table.rows:
@@ -157,7 +157,7 @@ def _records(table: Table, run: str | None, size: int | None
                             round(row.kilobytes * 1024 / 1e6, 6), 'MB/s'))
         if row.mean is not None:
             values.append(('latency', round(row.mean * 1000, 3), 'us'))
-        values += [(_percentile(name), round(ms * 1000, 3), 'us')
+        values += [(_percentile_metric(name), round(ms * 1000, 3), 'us')
                     for name, ms in row.percentiles.items()]
         suffix = f'[{",".join(where)}]' if where else ''
         for metric, value, unit in values:
@@ -165,7 +165,7 @@ def _records(table: Table, run: str | None, size: int | None
                          row.line)
 
 
-def _percentile(name: str) -> str:
+def _percentile_metric(name: str) -> str:
     """Metric of a percentile: 99.90 is latency_p999, 100 is latency_max."""
     whole, _, part = name.partition('.')
     return ('latency_max' if int(whole) == 100 else
@@ -185,10 +185,10 @@ class _TextReader:
         self.number = 0
         self.complete = lines[-1] == ''
 
-    def refuse(self, reason: str) -> NoReturn:
+    def raise_parse_error(self, reason: str) -> NoReturn:
         self.fail(reason, self.number)
 
-    def next(self) -> str:
+    def next_line(self) -> str:
         """The next line that is not blank; '' at the end."""
         while self.number < len(self.lines):
             self.number += 1
@@ -196,83 +196,83 @@ class _TextReader:
                 return self.lines[self.number - 1]
         return ''
 
-    def read(self) -> list[Table]:
+    def read_tables(self) -> list[Table]:
         tables: list[Table] = []
         titles: set[str] = set()
-        line = self.next()
+        line = self.next_line()
         while line:
-            line = self.before(line)
+            line = self.skip_stderr_lines(line)
             for number, pattern in enumerate(_ABOUT):
-                line = self.next() if number else line
+                line = self.next_line() if number else line
                 if not pattern.fullmatch(line):
-                    self.refuse(f'unexpected line {line[:60]!r}')
-            line = self.next()
+                    self.raise_parse_error(f'unexpected line {line[:60]!r}')
+            line = self.next_line()
             while title := _TITLE.fullmatch(line):
                 if line in titles and line != 'ALL STATS':
-                    self.refuse(
+                    self.raise_parse_error(
                         f'{title[0]} occurs twice: the text has more than '
                         'one output'
                     )
                 titles.add(line)
-                tables.append(self.table(line))
-                line = self.after()
+                tables.append(self.read_table(line))
+                line = self.read_table_footer()
             if not tables:
-                self.refuse('the line ends before its values')
+                self.raise_parse_error('the line ends before its values')
         if not self.complete:
-            self.refuse('the last line is incomplete')
+            self.raise_parse_error('the last line is incomplete')
         return tables
 
-    def before(self, line: str) -> str:
+    def skip_stderr_lines(self, line: str) -> str:
         """Skips what stderr says; returns the first line of an output."""
         while not _ABOUT[0].fullmatch(line):
             if not line:
-                self.refuse('the output has no row: it is incomplete')
+                self.raise_parse_error('the output has no row: it is incomplete')
             if not _BEFORE.match(line):
-                self.refuse(f'the benchmark failed: {line[:60]}'
+                self.raise_parse_error(f'the benchmark failed: {line[:60]}'
                             if _FAILURE.search(line) else
                             f'unexpected line {line[:60]!r}')
-            line = self.next()
+            line = self.next_line()
         return line
 
-    def table(self, title: str) -> Table:
+    def read_table(self, title: str) -> Table:
         at = self.number
-        rule = self.next()
-        header = self.next()
-        columns, ends = self.header(header)
-        if set(rule) != {'='} or set(self.next()) != {'-'}:
-            self.refuse('a line of dashes in the table is damaged')
-        rows = [self.row(columns, ends)]
+        rule = self.next_line()
+        header = self.next_line()
+        columns, ends = self.parse_header(header)
+        if set(rule) != {'='} or set(self.next_line()) != {'-'}:
+            self.raise_parse_error('a line of dashes in the table is damaged')
+        rows = [self.read_row(columns, ends)]
         while rows[-1].name != 'Totals':
-            rows.append(self.row(columns, ends))
+            rows.append(self.read_row(columns, ends))
             if rows[-1].name in [row.name for row in rows[:-1]]:
-                self.refuse(f'{rows[-1].name} twice')
+                self.raise_parse_error(f'{rows[-1].name} twice')
         names = [row.name for row in rows]
         if len(rows) == 1 or (columns[2] == 'Hits/sec'
                               and names != [*OWN, 'Totals']):
-            self.refuse('rows are missing')
+            self.raise_parse_error('rows are missing')
         return Table(title, at, tuple(rows))
 
-    def header(self, line: str) -> tuple[list[str], list[int]]:
+    def parse_header(self, line: str) -> tuple[list[str], list[int]]:
         """Columns of a header and where each ends."""
         columns, ends, place = [], [], 0
         while place < len(line):
             match = _COLUMN.match(line, place)
             if not match:
-                self.refuse(f'unknown column {line[place:].split()[0]!r}')
+                self.raise_parse_error(f'unknown column {line[place:].split()[0]!r}')
             columns.append(match[1])
             ends.append(match.end(1))
             place = match.end()
         if (columns[:2] != ['Type', 'Ops/sec'] or columns[-1] != 'KB/sec'
                 or len(set(columns)) < len(columns)):
-            self.refuse('columns are missing or misplaced')
+            self.raise_parse_error('columns are missing or misplaced')
         return columns, ends
 
-    def row(self, columns: list[str], ends: list[int]) -> Row:
-        line = self.next()
+    def read_row(self, columns: list[str], ends: list[int]) -> Row:
+        line = self.next_line()
         cells = list(re.finditer(r'\S+', line))
         if _TITLE.fullmatch(line) or len(cells) != len(columns) or [
                 cell.end() for cell in cells[1:]] != ends[1:]:
-            self.refuse('the row is not below its header')
+            self.raise_parse_error('the row is not below its header')
         result: dict[str, float | None] = {}
         for column, cell in zip(columns[1:], cells[1:], strict=True):
             digits = 5 if 'Latency' in column else 2
@@ -282,17 +282,17 @@ class _TextReader:
             elif cell[0] == '---' and column != 'Ops/sec':
                 result[column] = None
             else:
-                self.refuse(f'{column}: {cell[0]} is not a number')
+                self.raise_parse_error(f'{column}: {cell[0]} is not a number')
         latencies = {name: value for name, value in result.items()
                      if 'Latency' in name}
         operations = result['Ops/sec'] or 0.0
         if operations and (None in latencies.values()
                            or result['KB/sec'] is None
                            and cells[0][0] != 'Waits'):
-            self.refuse('a value is missing')
+            self.raise_parse_error('a value is missing')
         mean = latencies.pop('Avg. Latency', None)
         if operations and not mean:
-            self.refuse('the mean latency is missing')
+            self.raise_parse_error('the mean latency is missing')
         return Row(cells[0][0], self.number, operations,
                    result.get('Hits/sec'), result.get('Misses/sec'),
                    result['KB/sec'], mean,
@@ -300,29 +300,29 @@ class _TextReader:
                     for name, value in latencies.items()
                     if value is not None})
 
-    def after(self) -> str:
+    def read_table_footer(self) -> str:
         """The distribution, the verification; returns what comes next."""
-        line = self.next()
+        line = self.next_line()
         if line == _DISTRIBUTION[0]:
             for pattern in _DISTRIBUTION[1:]:
-                if not pattern.fullmatch(self.next()):
-                    self.refuse('the distribution is damaged')
-            line, last = self.next(), ''
+                if not pattern.fullmatch(self.next_line()):
+                    self.raise_parse_error('the distribution is damaged')
+            line, last = self.next_line(), ''
             while line == '---' or _SHARE.fullmatch(line):
                 last = line.split()[-1]
-                line = self.next()
+                line = self.next_line()
             if last != '100.000':
-                self.refuse('the distribution is incomplete')
+                self.raise_parse_error('the distribution is incomplete')
         while match := _VERIFIED.fullmatch(line):
             if match[1] and not line.startswith('0 '):
-                self.refuse('data verification failed')
-            line = self.next()
+                self.raise_parse_error('data verification failed')
+            line = self.next_line()
         return line
 
 
 # JSON --------------------------------------------------------------------
 
-def _read_json(text: str, refuse: Callable[[str, int], NoReturn]
+def _read_json_tables(text: str, refuse: Callable[[str, int], NoReturn]
                ) -> tuple[int | None, list[Table]]:
     """Size of a value and the tables of a --json-out-file."""
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -362,12 +362,12 @@ def _read_json(text: str, refuse: Callable[[str, int], NoReturn]
         if _TITLE.fullmatch(title):
             # As they follow one another in the text.
             place = max(text.find(json.dumps(title), place), place)
-            tables.append(_json_table(text, ends, place, title, block,
+            tables.append(_parse_json_table(text, ends, place, title, block,
                                       refuse))
     return size, tables
 
 
-def _json_table(text: str, ends: list[int], place: int, title: str,
+def _parse_json_table(text: str, ends: list[int], place: int, title: str,
                 block: dict[str, Any],
                 refuse: Callable[[str, int], NoReturn]) -> Table:
     """One run; `ends` are the ends of the lines, `place` is its title's."""
@@ -380,12 +380,12 @@ def _json_table(text: str, ends: list[int], place: int, title: str,
 
     try:
         return Table(title, line_of(title), tuple(
-            _json_rows(block, title, line_of, wrong)))
+            _parse_json_rows(block, title, line_of, wrong)))
     except (KeyError, TypeError, AttributeError) as err:
         wrong(f'{err} is missing or no number')
 
 
-def _json_rows(block: dict[str, Any], title: str,
+def _parse_json_rows(block: dict[str, Any], title: str,
                line_of: Callable[[str], int],
                wrong: Callable[..., NoReturn]) -> Iterator[Row]:
     """The rows of one run, each held against the run's time."""

@@ -53,24 +53,24 @@ def parse(text: str) -> tuple[Record, ...]:
 
     :raises ParseError: a document is missing, damaged or contradictory.
     """
-    return read(text).records
+    return read_run(text).records
 
 
-def read(text: str) -> Run:
+def read_run(text: str) -> Run:
     """One run: the documents of all its clients."""
-    clients = [_client(number, line) for number, line
+    clients = [_parse_client_document(number, line) for number, line
                in enumerate(text.splitlines(), 1) if line.strip()]
     if not clients:
         raise ParseError(1, '', 'the output is empty: plumbload did not '
                          'finish')
     first = clients[0]
-    _belong_together(clients, text.splitlines())
+    _check_clients_of_one_run(clients, text.splitlines())
     size = first['parameters']['value_size']
-    kinds = {kind: _values([c for c in clients if kind in c['kinds']],
+    kinds = {kind: _request_records([c for c in clients if kind in c['kinds']],
                             (kind,), first, size)
              for kind in KINDS if any(kind in c['kinds'] for c in clients)}
-    records = (*_values(clients, KINDS, first, size),
-               *_of_clients(clients, first, size))
+    records = (*_request_records(clients, KINDS, first, size),
+               *_client_records(clients, first, size))
     return Run(first['store'], first['store_version'], first['protocol'],
                first['tls'], first['cluster'],
                first['parameters']['operation'],
@@ -80,7 +80,7 @@ def read(text: str) -> Run:
                 / c['measured_s'] for c in clients}, records, kinds)
 
 
-def percentile(histogram: Mapping[int, int], share: float) -> float:
+def histogram_percentile(histogram: Mapping[int, int], share: float) -> float:
     """The percentile of a histogram: the middle of its bucket.
 
     :arg share: share of the requests below it, from 0 to 1.
@@ -90,16 +90,16 @@ def percentile(histogram: Mapping[int, int], share: float) -> float:
     for lower in sorted(histogram):
         expected -= histogram[lower]
         if expected < 0:
-            return lower + _width(lower) / 2 if lower >= STEPS else lower
+            return lower + _bucket_width(lower) / 2 if lower >= STEPS else lower
     raise ValueError('a histogram is empty')
 
 
-def _width(lower: int) -> int:
+def _bucket_width(lower: int) -> int:
     """Width of the bucket that begins at `lower`."""
     return max(1, 1 << (lower.bit_length() - STEPS.bit_length()))
 
 
-def _client(number: int, line: str) -> dict[str, Any]:
+def _parse_client_document(number: int, line: str) -> dict[str, Any]:
     """Check one document and return it."""
     def wrong(reason: str) -> ParseError:
         return ParseError(number, line, reason)
@@ -118,14 +118,14 @@ def _client(number: int, line: str) -> dict[str, Any]:
         raise wrong(f'schema {client.get("schema")!r}; this suite reads '
                     f'{SCHEMA}')
     try:
-        _look_through(client, number, line)
+        _check_client_document(client, number, line)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise wrong(f'{client.get("name")}: not as plumbload writes it: '
                     f'{type(error).__name__} {error}') from None
     return client
 
 
-def _look_through(client: dict[str, Any], number: int, line: str) -> None:
+def _check_client_document(client: dict[str, Any], number: int, line: str) -> None:
     def check(good: bool, reason: str) -> None:
         if not good:
             raise ParseError(number, line, f'{client["name"]}: {reason}')
@@ -156,19 +156,19 @@ def _look_through(client: dict[str, Any], number: int, line: str) -> None:
               f'{kind["misses"]} misses of {kind["count"]} {name}')
         lowers = [lower for lower, _ in kind['histogram']]
         check(lowers == sorted(set(lowers))
-              and all(lower >= 0 and lower % _width(lower) == 0
+              and all(lower >= 0 and lower % _bucket_width(lower) == 0
                       for lower in lowers)
               and all(type(n) is int and n > 0 for _, n in kind['histogram']),
               f'the histogram of {name} is damaged')
         total = sum(count for _, count in kind['histogram'])
         check(total == kind['count'] > 0,
               f'the histogram of {name} holds {total} of {kind["count"]}')
-        check(lowers[0] <= kind['min_ns'] < lowers[0] + _width(lowers[0])
+        check(lowers[0] <= kind['min_ns'] < lowers[0] + _bucket_width(lowers[0])
               and lowers[-1] <= kind['max_ns']
-              < lowers[-1] + _width(lowers[-1])
+              < lowers[-1] + _bucket_width(lowers[-1])
               and sum(lower * n for lower, n in kind['histogram'])
               <= kind['sum_ns']
-              < sum((lower + _width(lower)) * n
+              < sum((lower + _bucket_width(lower)) * n
                     for lower, n in kind['histogram']),
               f'the latencies of {name} contradict their histogram')
         counted += total
@@ -178,7 +178,7 @@ def _look_through(client: dict[str, Any], number: int, line: str) -> None:
           'a second')
 
 
-def _belong_together(clients: Sequence[dict[str, Any]],
+def _check_clients_of_one_run(clients: Sequence[dict[str, Any]],
                      lines: Sequence[str]) -> None:
     """Check that each client of one run has exactly one document."""
     first = clients[0]
@@ -189,7 +189,7 @@ def _belong_together(clients: Sequence[dict[str, Any]],
             if client[key] != first[key]:
                 raise ParseError(
                     number, '', f'{client["name"]} and {first["name"]} '
-                    f'differ in {key}: {_difference(client[key], first[key])}'
+                    f'differ in {key}: {_describe_difference(client[key], first[key])}'
                 )
     for what, values in (
             ('named', [c['name'] for c in clients]),
@@ -203,7 +203,7 @@ def _belong_together(clients: Sequence[dict[str, Any]],
                          f'clients: {", ".join(c["name"] for c in clients)}')
 
 
-def _difference(one: Any, other: Any) -> str:
+def _describe_difference(one: Any, other: Any) -> str:
     """The difference of two values; only the differing keys of mappings."""
     if isinstance(one, dict) and isinstance(other, dict):
         return ', '.join(f'{key} {one.get(key)!r} and {other.get(key)!r}'
@@ -212,14 +212,14 @@ def _difference(one: Any, other: Any) -> str:
     return f'{one!r} and {other!r}'
 
 
-def _records(values: Iterator[tuple[str, float, str]], first: dict[str, Any],
+def _records_of_values(values: Iterator[tuple[str, float, str]], first: dict[str, Any],
              size: str) -> tuple[Record, ...]:
     point = int(size) if size.isdigit() else None
     return tuple(Record('plumbload', first['version'], point, metric, value,
                         unit, 1) for metric, value, unit in values)
 
 
-def _values(clients: Sequence[dict[str, Any]], kinds: Sequence[str],
+def _request_records(clients: Sequence[dict[str, Any]], kinds: Sequence[str],
              first: dict[str, Any], size: str) -> tuple[Record, ...]:
     """Rates and latencies of these kinds of requests over all clients."""
     histogram: Counter[int] = Counter()
@@ -245,24 +245,24 @@ def _values(clients: Sequence[dict[str, Any]], kinds: Sequence[str],
         yield ('connection_rate' if connect else 'operations'), rate, '1/s'
         yield 'latency', total / sum(histogram.values()) / 1e3, 'us'
         for metric, share in PERCENTILES.items():
-            yield metric, min(percentile(histogram, share), top) / 1e3, 'us'
+            yield metric, min(histogram_percentile(histogram, share), top) / 1e3, 'us'
         yield 'latency_max', top / 1e3, 'us'
         if operation not in ('connect', 'command'):
             yield 'bandwidth', value_rate / 1e6, 'MB/s'
         if gets:
             yield 'hit_ratio', 1 - misses / gets, '1'
 
-    return _records(values(), first, size)
+    return _records_of_values(values(), first, size)
 
 
-def _of_clients(clients: Sequence[dict[str, Any]], first: dict[str, Any],
+def _client_records(clients: Sequence[dict[str, Any]], first: dict[str, Any],
                 size: str) -> tuple[Record, ...]:
     """Metrics of the clients themselves."""
     cpu = sum(c['cpu_user_s'] + c['cpu_system_s'] for c in clients)
     count = sum(k['count'] for c in clients for k in c['kinds'].values())
     share = max(t['cpu_share'] for c in clients for t in c['threads'])
     limited = any(c['limited'] == 'client' for c in clients)
-    return _records(iter([('client_cpu', cpu / count * 1e6, 'us'),
+    return _records_of_values(iter([('client_cpu', cpu / count * 1e6, 'us'),
                           ('client_cpu_share', share, '1'),
                           ('client_limited', float(limited), '1')]),
                     first, size)

@@ -54,7 +54,7 @@ class Step(NamedTuple):
     maximum: int = 1
 
 
-def _step(pattern: str, *times: int) -> Step:
+def _make_step(pattern: str, *times: int) -> Step:
     return Step(re.compile(pattern), *times)
 
 
@@ -64,31 +64,31 @@ _TABLE = re.compile(rf'({_N}\.\d{{3}})% <= ({_N}\.\d{{3}}) milliseconds '
 _HEAD = ' {4}' + ' '.join(f' {{{9 - len(n)}}}{n}' for n in _SUMMARY)
 #: A report between its title and the next one; blank lines do not count.
 REPORT = (
-    _step(rf'  (?P<requests>{_N}) requests completed in '
+    _make_step(rf'  (?P<requests>{_N}) requests completed in '
           rf'(?P<seconds>{_N}\.\d\d) seconds'),
-    _step(rf'  {_N} parallel clients'),
-    _step(rf'  (?P<size>{_N}) bytes payload'),
-    _step(r'  keep alive: \d+'),
-    _step(r'  cluster mode: yes \(\d+ \w+\)|  node \[\d+\] configuration:'
+    _make_step(rf'  {_N} parallel clients'),
+    _make_step(rf'  (?P<size>{_N}) bytes payload'),
+    _make_step(r'  keep alive: \d+'),
+    _make_step(r'  cluster mode: yes \(\d+ \w+\)|  node \[\d+\] configuration:'
           r'|    (?:save|appendonly): .*|  host configuration "\w+": .*',
           0, _MANY),
-    _step('  multi-thread: (?:yes|no)'),
-    _step(r'  threads: \d+', 0),
+    _make_step('  multi-thread: (?:yes|no)'),
+    _make_step(r'  threads: \d+', 0),
     # Valkey 9, if a rate was requested: the distribution of the rate.
-    _step('RPS Summary:', 0),
-    _step(r'  target RPS: [\d.]+', 0),
-    _step(r'  RPS distribution \(reqs/sec\):', 0),
-    _step(_HEAD, 0),
-    _step(r'   (?: +[\d.]+){6}', 0),
-    _step('Latency by percentile distribution:'),
-    _step(f'(?P<quantiles>{_TABLE.pattern})', 1, _MANY),
-    _step('Cumulative distribution of latencies:'),
-    _step(f'(?P<steps>{_TABLE.pattern})', 1, _MANY),
-    _step('Summary:'),
-    _step(rf'  throughput summary: (?P<rps>{_N}\.\d\d) requests per second'),
-    _step(r'  latency summary \(msec\):'),
-    _step(_HEAD),
-    _step(r'    (?P<row>(?: ?(?= *\S)[ \d.]{9}){6})'),
+    _make_step('RPS Summary:', 0),
+    _make_step(r'  target RPS: [\d.]+', 0),
+    _make_step(r'  RPS distribution \(reqs/sec\):', 0),
+    _make_step(_HEAD, 0),
+    _make_step(r'   (?: +[\d.]+){6}', 0),
+    _make_step('Latency by percentile distribution:'),
+    _make_step(f'(?P<quantiles>{_TABLE.pattern})', 1, _MANY),
+    _make_step('Cumulative distribution of latencies:'),
+    _make_step(f'(?P<steps>{_TABLE.pattern})', 1, _MANY),
+    _make_step('Summary:'),
+    _make_step(rf'  throughput summary: (?P<rps>{_N}\.\d\d) requests per second'),
+    _make_step(r'  latency summary \(msec\):'),
+    _make_step(_HEAD),
+    _make_step(r'    (?P<row>(?: ?(?= *\S)[ \d.]{9}){6})'),
 )
 
 
@@ -129,7 +129,7 @@ class _Reader:
         self.titled_at = self.step = self.times = 0
         self.values_by_name: dict[str, list[str]] = {}
 
-    def refuse(self, reason: str, line: int | None = None) -> NoReturn:
+    def raise_parse_error(self, reason: str, line: int | None = None) -> NoReturn:
         line = line or max(self.number, 1)
         raise ParseError(line, self.lines[line - 1].removesuffix('\r'),
                          reason)
@@ -139,18 +139,18 @@ class _Reader:
             self.number = number
             *before, last = line.removesuffix('\r').split('\r')
             for part in before:
-                self.progress(part, last)
+                self.check_progress(part, last)
             if last.strip():
-                self.take(last)
+                self.read_line(last)
         if self.title:
-            self.refuse(f'the report of {self.title} is incomplete')
+            self.raise_parse_error(f'the report of {self.title} is incomplete')
         if not self.tests:
-            self.refuse('the output has no row: the benchmark did not finish')
+            self.raise_parse_error('the output has no row: the benchmark did not finish')
         if not self.complete:
-            self.refuse('the last line is incomplete')
-        return tuple(self.records())
+            self.raise_parse_error('the last line is incomplete')
+        return tuple(self.records_of_tests())
 
-    def records(self) -> Iterator[Record]:
+    def records_of_tests(self) -> Iterator[Record]:
         units = {column: (*what, 1000 if what[1] == 'us' else 1)
                  for column, what in COLUMNS.items()}
         several = len(self.tests) > 1
@@ -163,27 +163,27 @@ class _Reader:
                              metric + suffix, round(value * factor, 3),
                              unit, test.line)
 
-    def progress(self, part: str, result: str) -> None:
+    def check_progress(self, part: str, result: str) -> None:
         """Check progress that was overwritten by the result of a test."""
         if not part.strip():
             return
         match = _PROGRESS.fullmatch(part)
         if not match:
-            self.refuse(f'unexpected words {part[:60]!r}')
+            self.raise_parse_error(f'unexpected words {part[:60]!r}')
         if ' requests per second' in result and not result.startswith(
                 f'{match[1]}: '):
-            self.refuse(f'progress of {match[1]} before another result')
+            self.raise_parse_error(f'progress of {match[1]} before another result')
 
-    def take(self, line: str) -> None:
+    def read_line(self, line: str) -> None:
         """Read one line that is not blank."""
         if self.title:
-            self.report(line)
+            self.read_report_line(line)
         elif _WARNING.match(line) or (
                 not self.tests and not self.header
                 and _NODES.fullmatch(line)):
             return
         elif self.header:
-            self.row(line)
+            self.read_csv_row(line)
         elif (title := _TITLE.fullmatch(line)) and not self.quiet:
             self.title, self.titled_at = title[1], self.number
             self.step = self.times = 0
@@ -191,53 +191,53 @@ class _Reader:
         elif (quiet := _QUIET.fullmatch(line)) and (
                 self.quiet or not self.tests):
             self.quiet = True
-            self.add(quiet[1], None, {
+            self.add_test(quiet[1], None, {
                 'rps': float(quiet[2]), 'p50_latency_ms': float(quiet[3])})
         elif not self.tests:
-            self.first(line)
+            self.read_csv_header(line)
         else:
-            self.refuse(f'unexpected line {line[:60]!r}')
+            self.raise_parse_error(f'unexpected line {line[:60]!r}')
 
-    def first(self, line: str) -> None:
+    def read_csv_header(self, line: str) -> None:
         """Read the header of --csv, or report why there are no values."""
-        header = _cells(line)
+        header = _csv_cells(line)
         if header[:1] == ['test'] and sorted(header[1:]) == sorted(COLUMNS):
             self.header = header
             self.cells = re.compile('"([^"]+)"' + ''.join(
-                rf',"({_N}\.\d{{{_digits(name)}}})"' for name in header[1:]))
+                rf',"({_N}\.\d{{{_decimal_places(name)}}})"' for name in header[1:]))
         elif _FAILURE.search(line) and 'rps' not in header:
-            self.refuse(f'the benchmark failed: {line[:60]}')
+            self.raise_parse_error(f'the benchmark failed: {line[:60]}')
         else:
-            self.refuse('expected the header of redis-benchmark --csv, a '
+            self.raise_parse_error('expected the header of redis-benchmark --csv, a '
                         f'report or a line of -q, got {line[:60]!r}')
 
-    def row(self, line: str) -> None:
+    def read_csv_row(self, line: str) -> None:
         """Read a row of --csv."""
         match = self.cells.fullmatch(line)
         if not match:
-            self.damaged(_cells(line))
+            self.refuse_csv_row(_csv_cells(line))
         name, *values = match.groups()
-        self.add(name, None, dict(zip(
+        self.add_test(name, None, dict(zip(
             self.header[1:], map(float, values), strict=True)))
 
-    def damaged(self, cells: list[str]) -> NoReturn:
+    def refuse_csv_row(self, cells: list[str]) -> NoReturn:
         """Report the fault of a row of --csv."""
         if not cells or '"' in ''.join(cells):
-            self.refuse('a cell has no quotation marks')
+            self.raise_parse_error('a cell has no quotation marks')
         if len(cells) != len(self.header):
-            self.refuse(f'{len(cells)} columns, the header has '
+            self.raise_parse_error(f'{len(cells)} columns, the header has '
                         f'{len(self.header)}')
         for name, cell in zip(self.header[1:], cells[1:], strict=True):
-            if not re.fullmatch(rf'{_N}\.\d{{{_digits(name)}}}', cell):
-                self.refuse(f'{name}: {cell[:60]} is not possible')
-        self.refuse('a row has no name')
+            if not re.fullmatch(rf'{_N}\.\d{{{_decimal_places(name)}}}', cell):
+                self.raise_parse_error(f'{name}: {cell[:60]} is not possible')
+        self.raise_parse_error('a row has no name')
 
-    def report(self, line: str) -> None:
+    def read_report_line(self, line: str) -> None:
         """Read a line of a report: it must match the next step of REPORT."""
         while not ((step := REPORT[self.step]).pattern.fullmatch(line)
                    and self.times < step.maximum):
             if self.times < step.minimum:
-                self.refuse(f'unexpected line {line[:60]!r} in the report '
+                self.raise_parse_error(f'unexpected line {line[:60]!r} in the report '
                             f'of {self.title}')
             self.step, self.times = self.step + 1, 0
         match = step.pattern.fullmatch(line)
@@ -246,15 +246,15 @@ class _Reader:
         for name, value in match.groupdict().items():
             self.values_by_name.setdefault(name, []).append(value)
         if self.step == len(REPORT) - 1:
-            self.end_report()
+            self.check_complete_report()
 
-    def end_report(self) -> None:
+    def check_complete_report(self) -> None:
         """Check that the values of a complete report agree."""
         result = self.values_by_name
         cells = result['row'][0].split()
         if len(cells) != len(_SUMMARY) or not all(
                 re.fullmatch(rf'{_N}\.\d{{3}}', cell) for cell in cells):
-            self.refuse('a number in the latency summary is damaged')
+            self.raise_parse_error('a number in the latency summary is damaged')
         summary = dict(zip(_SUMMARY, map(float, cells), strict=True))
         tables = []
         for name in ('quantiles', 'steps'):
@@ -262,55 +262,55 @@ class _Reader:
                      for row in _TABLE.findall(line)]
             for column in zip(*table, strict=True):
                 if list(column) != sorted(column):
-                    self.refuse(
+                    self.raise_parse_error(
                         f'a table of {self.title} is not in ascending order'
                     )
             if table[-1][0] != 100:
-                self.refuse(f'a table of {self.title} ends before 100 %')
+                self.raise_parse_error(f'a table of {self.title} ends before 100 %')
             tables.append(table)
         requests, seconds = int(result['requests'][0]), result['seconds'][0]
         if not 0 < tables[0][-1][2] == tables[1][-1][2] <= requests:
-            self.refuse('the two numbers of requests differ')
+            self.raise_parse_error('the two numbers of requests differ')
         if tables[0][-1][1] != summary['max']:
-            self.refuse('the two maximum latencies differ')
+            self.raise_parse_error('the two maximum latencies differ')
         for quantile in (50, 95, 99):
             low = [ms for percent, ms, _ in tables[0] if percent <= quantile]
             high = [ms for percent, ms, _ in tables[0] if percent >= quantile]
             if not low[-1] <= summary[f'p{quantile}'] <= high[0]:
-                self.refuse(f'p{quantile} differs from the distribution')
+                self.raise_parse_error(f'p{quantile} differs from the distribution')
         # Seconds have two decimals, the rate comes from milliseconds.
         rps = float(result['rps'][0])
         if not (rps * (float(seconds) - 0.006) <= requests
                 <= rps * (float(seconds) + 0.006)):
-            self.refuse('the rate is not requests divided by seconds')
-        self.add(self.title, int(result['size'][0]), {
+            self.raise_parse_error('the rate is not requests divided by seconds')
+        self.add_test(self.title, int(result['size'][0]), {
             'rps': rps, **{f'{name}_latency_ms': value
                            for name, value in summary.items()}})
         self.title = ''
 
-    def add(self, name: str, size: int | None, values: dict[str, float]
+    def add_test(self, name: str, size: int | None, values: dict[str, float]
             ) -> None:
         """Add a complete test, if its values are plausible and it is new."""
         if values['rps'] == 0:
-            self.refuse('rps is 0.00, which is not possible')
+            self.raise_parse_error('rps is 0.00, which is not possible')
         if name in self.names:
-            self.refuse(
+            self.raise_parse_error(
                 f'{name} occurs twice: the text has more than one output'
             )
         order = [values[key] for key in _ORDER if key in values]
         mean = values.get('avg_latency_ms', order[0])
         if order != sorted(order) or not order[0] <= mean <= order[-1]:
-            self.refuse('the latencies are not in ascending order')
+            self.raise_parse_error('the latencies are not in ascending order')
         self.names.add(name)
         self.tests.append(Test(name, self.number, size, values))
 
 
-def _digits(column: str) -> int:
+def _decimal_places(column: str) -> int:
     """Number of digits after the decimal point."""
     return 2 if column == 'rps' else 3
 
 
-def _cells(line: str) -> list[str]:
+def _csv_cells(line: str) -> list[str]:
     """The cells of a row of --csv; empty if they are not all quoted."""
     quoted = len(line) > 1 and line[0] == line[-1] == '"'
     return line[1:-1].split('","') if quoted else []

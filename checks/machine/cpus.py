@@ -1,4 +1,4 @@
-"""Assignment of CPUs to processes; only `here` reads the machine."""
+"""Assignment of CPUs to processes; only `available_cpus` reads the machine."""
 from __future__ import annotations
 
 import os
@@ -32,7 +32,7 @@ class Placement(NamedTuple):
     sets: dict[str, list[list[int]]]
 
 
-def here(sysfs: str = '/sys/devices/system',
+def available_cpus(sysfs: str = '/sys/devices/system',
          allowed: Iterable[int] | None = None) -> list[Cpu]:
     """The CPUs that this process may use, in the order of assignment.
 
@@ -42,18 +42,18 @@ def here(sysfs: str = '/sys/devices/system',
     numbers = sorted(os.sched_getaffinity(0) if allowed is None else allowed)
     numa = {number: int(node.name[4:])
             for node in Path(sysfs, 'node').glob('node[0-9]*')
-            for number in parse(_read(node / 'cpulist', ''))}
+            for number in parse_cpu_list(_read_text_or_default(node / 'cpulist', ''))}
 
     def of(number: int) -> Cpu:
         topology = Path(sysfs, 'cpu', f'cpu{number}', 'topology')
         return Cpu(numa.get(number, 0),
-                   int(_read(topology / 'physical_package_id', '0')),
-                   int(_read(topology / 'core_id', str(number))), number)
+                   int(_read_text_or_default(topology / 'physical_package_id', '0')),
+                   int(_read_text_or_default(topology / 'core_id', str(number))), number)
 
     return sorted(map(of, numbers))
 
 
-def parse(text: str) -> list[int]:
+def parse_cpu_list(text: str) -> list[int]:
     """Parse a CPU list: `0-3,8` is [0, 1, 2, 3, 8]."""
     results: list[int] = []
     for part in filter(None, text.strip().split(',')):
@@ -62,7 +62,7 @@ def parse(text: str) -> list[int]:
     return results
 
 
-def place(cpus: Sequence[Cpu], requests: Sequence[CpuRequest]) -> Placement:
+def assign_cpus(cpus: Sequence[Cpu], requests: Sequence[CpuRequest]) -> Placement:
     """CPU sets for all requests on one node, in the order of the requests.
 
     The sets are whole cores if there are enough of them, else single CPUs. An
@@ -71,7 +71,7 @@ def place(cpus: Sequence[Cpu], requests: Sequence[CpuRequest]) -> Placement:
     """
     for by, unit in (('core', lambda cpu: cpu[:3]),
                      ('thread', lambda cpu: cpu)):
-        sets = _split(cpus, requests, unit)
+        sets = _assign_units(cpus, requests, unit)
         if sets is not None:
             return Placement(by, sets)
     everything = [cpu.number for cpu in cpus]
@@ -79,7 +79,7 @@ def place(cpus: Sequence[Cpu], requests: Sequence[CpuRequest]) -> Placement:
                              for request in requests})
 
 
-def divide(cpus: Sequence[Cpu], parts: int) -> list[list[int]]:
+def divide_cpus(cpus: Sequence[Cpu], parts: int) -> list[list[int]]:
     """Divide all CPUs into parts of whole cores; the first parts get one more.
 
     A part has the first threads of its cores, then their siblings.
@@ -103,7 +103,7 @@ def divide(cpus: Sequence[Cpu], parts: int) -> list[list[int]]:
     return sets
 
 
-def _split(cpus: Sequence[Cpu], requests: Sequence[CpuRequest],
+def _assign_units(cpus: Sequence[Cpu], requests: Sequence[CpuRequest],
            unit: Callable[[Cpu], tuple]) -> dict[str, list[list[int]]] | None:
     """CPU sets of whole units; None if there are not enough units."""
     free: dict[int, dict[tuple, list[int]]] = {}
@@ -133,13 +133,13 @@ def _split(cpus: Sequence[Cpu], requests: Sequence[CpuRequest],
     return sets
 
 
-def numa_of(cpus: Sequence[Cpu], numbers: Iterable[int]) -> list[int]:
+def numa_nodes_of_cpus(cpus: Sequence[Cpu], numbers: Iterable[int]) -> list[int]:
     """The NUMA nodes of a CPU set."""
     cpu_set = set(numbers)
     return sorted({cpu.numa for cpu in cpus if cpu.number in cpu_set})
 
 
-def _read(path: Path, default: str) -> str:
+def _read_text_or_default(path: Path, default: str) -> str:
     try:
         return path.read_text().strip()
     except OSError:

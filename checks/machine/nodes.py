@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.guards import Run, refuse
+from ..core.guards import Run, fail_test_case
 
 #: Maximum interference: CPU time of other programs as a share of the test
 #: case's CPUs; a partition's `others_cpu_limit` overrides it.
@@ -49,7 +49,7 @@ class Node:
     busiest: tuple[tuple[str, str, int, float], ...]
 
     @property
-    def others(self) -> float:
+    def other_cpu_seconds(self) -> float:
         """A lower limit of the CPU time that other programs used.
 
         It is the node's busy time without interrupts (the job's own messages
@@ -63,7 +63,7 @@ class Node:
         chance = math.sqrt(self.busy * SAMPLE)
         return max(self.seen, self.busy - job - self.kernel - chance, 0.0)
 
-    def share(self, seconds: float, cpus_per_rank: int) -> float:
+    def share_of_cpu_time(self, seconds: float, cpus_per_rank: int) -> float:
         """A CPU time as a share of the CPUs of the test case on this node."""
         used = self.ranks * max(1, cpus_per_rank)
         if self.cpus:
@@ -72,18 +72,18 @@ class Node:
 
     def describe_interference(self, share: float) -> str:
         """The CPU time of other programs on this node, in one line."""
-        unseen = self.others - self.seen
+        unseen = self.other_cpu_seconds - self.seen
         programs = [f'{name} ({user}, process {pid}) {seconds:.2f} s'
                     for name, user, pid, seconds in self.busiest]
-        if unseen > SAMPLE and unseen > 0.1 * self.others:
+        if unseen > SAMPLE and unseen > 0.1 * self.other_cpu_seconds:
             programs.append('processes that have ended or are not visible '
                             f'{unseen:.2f} s')
-        return (f'other programs used {self.others:.2f} s of CPU time on '
+        return (f'other programs used {self.other_cpu_seconds:.2f} s of CPU time on '
                 f'{self.host} during the job, {share:.0%} of the CPUs of '
                 f'this test case: {", ".join(programs)}')
 
 
-def read_nodes(run: Run, accept: Iterable[int] = (0,),
+def read_node_reports(run: Run, accept: Iterable[int] = (0,),
              submitted: float | None = None) -> list[Node]:
     """Check the reports of all ranks and return the nodes.
 
@@ -94,31 +94,31 @@ def read_nodes(run: Run, accept: Iterable[int] = (0,),
         is wrong.
     """
     lines = defaultdict(list)
-    for host, text in _observer_lines('node', run.err):
+    for host, text in _find_observer_lines('node', run.err):
         try:
             lines[host].append(json.loads(text))
         except ValueError:
-            refuse('observer', f'{run.name}.err: the report of the observer '
+            fail_test_case('observer', f'{run.name}.err: the report of the observer '
                    f'on {host} is damaged: {text[:80]!r}')
     silent = set(re.findall(r'plumbline-rank (\S+)', run.err)) - set(lines)
     if silent:
-        refuse('observer', f'{run.name}.err: the observer on '
+        fail_test_case('observer', f'{run.name}.err: the observer on '
                f'{", ".join(sorted(silent))} sent no report: its ranks were '
                'killed before they could end; read the log of the scheduler')
     try:
-        check_exit_codes(run, lines, accept)
+        check_rank_exit_codes(run, lines, accept)
         check_clocks(run, {host: (min(rank['clock'][0] for rank in ranks),
                                   max(rank['clock'][1] for rank in ranks))
                            for host, ranks in lines.items()
                            if all('clock' in rank for rank in ranks)},
                      submitted)
-        return [_node(host, ranks) for host, ranks in sorted(lines.items())]
+        return [_make_node(host, ranks) for host, ranks in sorted(lines.items())]
     except (KeyError, TypeError, ValueError) as err:
-        refuse('observer', f'{run.name}.err: a line that begins with '
+        fail_test_case('observer', f'{run.name}.err: a line that begins with '
                f'plumbline-node is damaged: {type(err).__name__}: {err}')
 
 
-def check_exit_codes(run: Run, lines: Mapping[str, list[dict[str, Any]]],
+def check_rank_exit_codes(run: Run, lines: Mapping[str, list[dict[str, Any]]],
                      accept: Iterable[int]) -> None:
     """Check that no rank failed while its launcher reported success."""
     codes = {host: rank['rc'] for host, ranks in sorted(lines.items())
@@ -126,7 +126,7 @@ def check_exit_codes(run: Run, lines: Mapping[str, list[dict[str, Any]]],
     if codes:
         message = ', '.join(f'{code} on {host}' for host, code in
                          [*codes.items()][:3])
-        refuse(
+        fail_test_case(
             'exit_code',
             f'{run.name}: the program ended with exit code '
             f'{message}, its launcher with {run.rc}: something around the '
@@ -173,13 +173,13 @@ def check_clocks(run: Run, spans: Mapping[str, tuple[float, float]],
            else span_of[one][0] - span_of[other][0])
     whose = (f'the clock of {one}' if len(odd) == 1 else
              f'one of the clocks of {", ".join(odd)}')
-    refuse('clock', f'{run.name}: {whose} is wrong: {one} is '
+    fail_test_case('clock', f'{run.name}: {whose} is wrong: {one} is '
            f'{abs(off):.0f} s {"ahead of" if off > 0 else "behind"} {other}; '
            'correct it (chronyc tracking), because times of logs, files and '
            'tickets are wrong as well')
 
 
-def _observer_lines(what: str, text: str) -> list[tuple[str, str]]:
+def _find_observer_lines(what: str, text: str) -> list[tuple[str, str]]:
     """Host and JSON of the observers' lines of one kind.
 
     A launcher may prefix such a line, and a program's unfinished line may
@@ -188,7 +188,7 @@ def _observer_lines(what: str, text: str) -> list[tuple[str, str]]:
     return re.findall(rf'plumbline-{what} (\S+) (\{{[^{{}}]*\}})', text)
 
 
-def _node(host: str, ranks: list[dict[str, Any]]) -> Node:
+def _make_node(host: str, ranks: list[dict[str, Any]]) -> Node:
     first = min(rank['begin'] for rank in ranks)
     last = max(rank['end'] for rank in ranks)
     wall, busy, _, steal = (b - a for a, b in zip(first, last, strict=True))
@@ -206,11 +206,11 @@ def _node(host: str, ranks: list[dict[str, Any]]) -> Node:
                 max(rank['cpus'] for rank in ranks), wall, busy, steal,
                 sum(rank['own'] for rank in ranks) + maximum('launcher'),
                 maximum('kernel'), maximum('seen'),
-                tuple((name, user(uid), pid, seconds)
+                tuple((name, user_name(uid), pid, seconds)
                       for name, uid, pid, seconds in busiest))
 
 
-def user(uid: int) -> str:
+def user_name(uid: int) -> str:
     """The name of a user; `user UID` if this machine has no name for it."""
     try:
         return pwd.getpwuid(uid).pw_name
@@ -218,16 +218,16 @@ def user(uid: int) -> str:
         return f'user {uid}'
 
 
-def values(nodes: Iterable[Node], cpus_per_rank: int) -> dict[str, float]:
+def interference_metrics(nodes: Iterable[Node], cpus_per_rank: int) -> dict[str, float]:
     """The metrics others_cpu and steal_cpu, of the worst node."""
     nodes = list(nodes)
-    return {name: max(node.share(getattr(node, of), cpus_per_rank)
+    return {name: max(node.share_of_cpu_time(getattr(node, of), cpus_per_rank)
                       for node in nodes)
             for name, of in (('others_cpu', 'others'), ('steal_cpu', 'steal'))
             if nodes}
 
 
-def interference(runs: Iterable[list[Node]], cpus_per_rank: int,
+def describe_worst_interference(runs: Iterable[list[Node]], cpus_per_rank: int,
               extras: Mapping[str, Any]) -> str:
     """Interference above the limit on the worst node, in words.
 
@@ -235,13 +235,13 @@ def interference(runs: Iterable[list[Node]], cpus_per_rank: int,
     """
     limit = extras.get('others_cpu_limit', MAX_OTHERS)
     share, node = max(
-        ((node.share(node.others, cpus_per_rank), node)
+        ((node.share_of_cpu_time(node.other_cpu_seconds, cpus_per_rank), node)
          for nodes in runs for node in nodes),
         key=lambda pair: pair[0], default=(0.0, None))
     return node.describe_interference(share) if node and share > limit else ''
 
 
-def check_leftovers(stage: Path, runs: Iterable[Run]) -> None:
+def check_leftover_processes(stage: Path, runs: Iterable[Run]) -> None:
     """Check that no process outlived the program.
 
     :raises Refused: an observer found one.
@@ -251,16 +251,16 @@ def check_leftovers(stage: Path, runs: Iterable[Run]) -> None:
     if validated.exists():
         texts[validated.name] = validated.read_text(errors='replace')
     for name, text in texts.items():
-        leftovers = _observer_lines('left', text)
+        leftovers = _find_observer_lines('left', text)
         if leftovers:
             messages = []
             for host, line in leftovers[:3]:
                 process = json.loads(line)
                 messages.append(
-                    f'{process["name"]} ({user(process["uid"])}, process '
+                    f'{process["name"]} ({user_name(process["uid"])}, process '
                     f'{process["pid"]} on {host})'
                 )
-            refuse(
+            fail_test_case(
                 'leftover',
                 f'{name}: {len(leftovers)} process'
                 f'{"es" * (len(leftovers) > 1)} still ran 5 s after the '
@@ -269,7 +269,7 @@ def check_leftovers(stage: Path, runs: Iterable[Run]) -> None:
             )
 
 
-def node_facts_files(
+def read_node_facts_files(
     folder: Path, hosts: Iterable[str]
 ) -> tuple[str, dict[str, str]]:
     """Facts of a job's nodes, from the files that facts.sh wrote.

@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from config.sites.programs import said_by
+from config.sites.programs import command_output
 
-from ..stores.found import stores
+from ..stores.found import find_stores
 
 #: In the work folder.
 FILE = 'local.json'
@@ -53,19 +53,19 @@ def detect_mpi(search: str | None = None) -> dict[str, str] | None:
     mpirun = shutil.which('mpirun', path=search)
     if not mpicc or not mpirun:
         return None
-    flavour, version = identify_mpi(said_by(mpirun, '--version'))
+    flavour, version = identify_mpi(command_output(mpirun, '--version'))
     if flavour == 'unknown':
         print(f'plumb: {mpirun} is none of Open MPI, MPICH, Intel MPI: not '
               'used', file=sys.stderr, flush=True)
         return None
-    words = said_by(mpicc, '-show').split()
+    words = command_output(mpicc, '-show').split()
     ours = Path(mpicc).parents[1] / 'plumbline.stamp'
     return {'flavour': flavour, 'version': version, 'mpicc': mpicc,
             'mpirun': mpirun, 'compiler': words[0] if words else '',
             'origin': 'wheel' if ours.is_file() else 'system'}
 
 
-def keep(work: Path, mpi: dict[str, str], result: list[dict[str, Any]]
+def save_detected_software(work: Path, mpi: dict[str, str], result: list[dict[str, Any]]
          ) -> None:
     """Writes what was found, so that each session need not ask again."""
     path = work / FILE
@@ -80,7 +80,7 @@ def keep(work: Path, mpi: dict[str, str], result: list[dict[str, Any]]
     new.replace(path)
 
 
-def of_this_machine(work: Path
+def detect_mpi_and_stores(work: Path
                     ) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """The MPI and the stores of this machine.
 
@@ -103,4 +103,4 @@ def of_this_machine(work: Path
         raise NoMpi('no MPI: mpicc and mpirun are not on PATH. Load a module '
                     'of Open MPI, MPICH or Intel MPI, or install one with '
                     './plumb env')
-    return mpi, stores(work / 'stores')
+    return mpi, find_stores(work / 'stores')

@@ -35,7 +35,7 @@ class LogSummary:
     #: Variable -> the value that NCCL used.
     variables: dict[str, str]
 
-    def text(self) -> str:
+    def format_summary(self) -> str:
         """A few lines that are kept beside the records."""
         lines = [f'version: {self.version or "not in the log"}',
                  f'network: {", ".join(self.networks) or "not in the log"}']
@@ -48,7 +48,7 @@ class LogSummary:
         return '\n'.join(lines) + '\n'
 
 
-def summarise(texts: Iterable[str]) -> LogSummary:
+def summarise_logs(texts: Iterable[str]) -> LogSummary:
     """Summary of the logs of all processes."""
     channels: Counter[str] = Counter()
     networks: dict[str, None] = {}

@@ -53,12 +53,12 @@ class Layout:
     nodes: int
 
     @property
-    def ranks(self) -> int:
+    def rank_count(self) -> int:
         """GPUs in all."""
         return self.gpus * self.nodes
 
 
-def gpus_of(part: Any) -> int:
+def gpus_per_node(part: Any) -> int:
     """GPUs per node of a partition; 0 if it has or declares none."""
     if not {'gpu_nvidia', 'gpu_amd'} & set(part.features):
         return 0
@@ -66,12 +66,12 @@ def gpus_of(part: Any) -> int:
                for device in part.select_devices('gpu'))
 
 
-def partitions() -> list[Any]:
+def partitions_with_gpus() -> list[Any]:
     """Partitions of this system with GPUs."""
-    return [part for part in rt.runtime().system.partitions if gpus_of(part)]
+    return [part for part in rt.runtime().system.partitions if gpus_per_node(part)]
 
 
-def layouts(nodes: Iterable[int] = (1, *NODES), full: bool = False
+def runnable_layouts(nodes: Iterable[int] = (1, *NODES), full: bool = False
             ) -> list[Layout]:
     """Layouts that some partition of this system can run: 1, 2, 4, ... and
     all GPUs of one node, and all GPUs of several nodes.
@@ -79,8 +79,8 @@ def layouts(nodes: Iterable[int] = (1, *NODES), full: bool = False
     :arg full: all GPUs also on one node.
     """
     result = set()
-    for part in partitions():
-        maximum = gpus_of(part)
+    for part in partitions_with_gpus():
+        maximum = gpus_per_node(part)
         some = [maximum] if full else [
             maximum, *(2 ** n for n in range(10) if 2 ** n < maximum)]
         result |= {Layout(gpus, count) for count in nodes
@@ -89,7 +89,7 @@ def layouts(nodes: Iterable[int] = (1, *NODES), full: bool = False
     return sorted(result, key=lambda layout: (layout.nodes, layout.gpus))
 
 
-def offered() -> list[str]:
+def runnable_programs() -> list[str]:
     """Programs for any number of ranks in the environments of this system."""
     here = {feature for part in rt.runtime().system.partitions
             for env in part.environs for feature in env.features}
@@ -97,11 +97,11 @@ def offered() -> list[str]:
             and (name not in programs.SINCE or name in here)]
 
 
-def as_layout(layout: Layout) -> str:
+def format_layout(layout: Layout) -> str:
     return f'{layout.nodes}x{layout.gpus}'
 
 
-def register_with_gpus(check: Any) -> Any:
+def register_if_available(check: Any) -> Any:
     """Register a check if it has a test case on this system; to ReFrame, a
     parameter without values is an error."""
     return rfm.simple_test(check) if check.num_variants else check
@@ -121,35 +121,35 @@ class NcclPrograms(Programs):
                 f'for name in {names}; do ln -sf standin $name || exit 1; '
                 'done']
 
-    def installed(self) -> dict[str, str]:
+    def installed_programs(self) -> dict[str, str]:
         """Name -> path of the programs; empty if they are on PATH only."""
-        origin = self.origin('')
+        origin = self.program_origin('')
         if origin['source'] == 'embedded':
             return {name: f'{self.stagedir}/{name}'
                     for name in programs.PROGRAMS}
         if 'prefix' not in origin:
             return {}
-        return programs.installed(origin['prefix'])
+        return programs.find_installed_programs(origin['prefix'])
 
-    def path(self, program: str) -> str:
+    def program_path(self, program: str) -> str:
         """Full path of a program, or its name if it must be on PATH.
 
         :raises Refused: the installation lacks it.
         """
-        paths = self.installed()
+        paths = self.installed_programs()
         if paths and program not in paths:
-            guards.refuse('programs', f'{program} does not exist in '
-                          f"{self.origin('').get('prefix')}; programs that "
+            guards.fail_test_case('programs', f'{program} does not exist in '
+                          f"{self.program_origin('').get('prefix')}; programs that "
                           f'exist: {", ".join(paths)}')
-        if not paths and 'prefix' in self.origin(''):
-            guards.refuse('programs', 'no program of nccl-tests exists in '
-                          f"{self.origin('')['prefix']} or in its folder "
+        if not paths and 'prefix' in self.program_origin(''):
+            guards.fail_test_case('programs', 'no program of nccl-tests exists in '
+                          f"{self.program_origin('')['prefix']} or in its folder "
                           'bin: correct `prefix` of the environment')
         return paths.get(program, program)
 
-    def unknown(self) -> str:
+    def unknown_programs(self) -> str:
         """Programs of the installation that are not in family.yaml."""
-        return ', '.join(sorted(set(self.installed())
+        return ', '.join(sorted(set(self.installed_programs())
                                 - set(programs.PROGRAMS)))
 
 
@@ -245,29 +245,29 @@ class NcclBenchmark(Benchmark, special=True):
 
     @run_after('init')
     def set_requirements(self) -> None:
-        fits = [part for part in partitions()
-                if gpus_of(part) >= self.layout.gpus]
-        if len(fits) == len(partitions()):
+        fits = [part for part in partitions_with_gpus()
+                if gpus_per_node(part) >= self.layout.gpus]
+        if len(fits) == len(partitions_with_gpus()):
             self.valid_systems = [f'+{gpu} +nodes_{self.layout.nodes}'
-                                  for gpu in self.vendors()]
+                                  for gpu in self.gpu_vendor_features()]
         else:
             # A feature cannot exclude partitions with fewer GPUs.
             self.valid_systems = [
                 part.fullname for part in fits
                 if f'nodes_{self.layout.nodes}' in part.features
-                and {*self.vendors()} & set(part.features)]
+                and {*self.gpu_vendor_features()} & set(part.features)]
         if self.program in programs.SINCE:
             self.valid_prog_environs = [
                 f'+{tests} +{self.program}'
                 for tests in ('nccl_tests', 'rccl_tests')]
-        self.tags = {'full', self.family, *self.modes()}
-        self.descr = f'{self.program} on {self.layout.ranks} GPUs'
+        self.tags = {'full', self.family, *self.additional_modes()}
+        self.descr = f'{self.program} on {self.layout.rank_count} GPUs'
 
     @run_after('setup')
     def lay_out_ranks(self) -> None:
         self.num_nodes = self.layout.nodes
         self.num_gpus_per_node = self.layout.gpus
-        self.num_tasks_per_node = self.layout.gpus // self.gpus_of_a_rank()
+        self.num_tasks_per_node = self.layout.gpus // self.gpus_per_rank()
         self.num_tasks = self.layout.nodes * self.num_tasks_per_node
         # NCCL moves data to and from the network with its own threads:
         # the cores of a node are divided among its ranks.
@@ -280,50 +280,50 @@ class NcclBenchmark(Benchmark, special=True):
         self.emulated = self.source == 'embedded'
 
     @run_before('run')
-    def call_the_program(self) -> None:
-        self.executable = shlex.quote(self.programs.path(self.program))
+    def set_program_command(self) -> None:
+        self.executable = shlex.quote(self.programs.program_path(self.program))
         self.executable_opts = self.arguments()
         self.env_vars.update({
             'NCCL_DEBUG': 'INFO', 'NCCL_DEBUG_SUBSYS': log.SUBSYSTEMS,
-            'NCCL_DEBUG_FILE': self.LOG, **self.environment()})
+            'NCCL_DEBUG_FILE': self.LOG, **self.environment_variables()})
 
     @run_before('sanity')
-    def strip_environments(self) -> None:
+    def remove_environment_from_json(self) -> None:
         """Remove the user's environment variables from the JSON of -J."""
         for path in Path(self.stagedir).glob('*.json*'):
             try:
-                path.write_text(parser.without_environment(path.read_text()))
+                path.write_text(parser.remove_environment(path.read_text()))
             except ValueError:
                 path.unlink()
 
     # Properties that subclasses set --------------------------------------
 
-    def vendors(self) -> tuple[str, ...]:
+    def gpu_vendor_features(self) -> tuple[str, ...]:
         """Features of the partitions that the test case can run on."""
         return 'gpu_nvidia', 'gpu_amd'
 
-    def modes(self) -> set[str]:
+    def additional_modes(self) -> set[str]:
         """Modes of the test case, besides full."""
         return set()
 
-    def environment(self) -> dict[str, str]:
+    def environment_variables(self) -> dict[str, str]:
         """Environment variables that the test case sets."""
         return {'NCCL_IB_HCA': self.nics} if self.nics else {}
 
-    def evidence(self) -> tuple[str, str] | None:
+    def choice_and_channel_pattern(self) -> tuple[str, str] | None:
         """Name of the choice made for NCCL, and a pattern of the channels
         that show it; None without a choice."""
         return None
 
     # Common to all checks ------------------------------------------------
 
-    def gpus_of_a_rank(self) -> int:
+    def gpus_per_rank(self) -> int:
         """GPUs of one process."""
         threads = self.threads_per_rank or self.layout.gpus
         return threads * (self.gpus_per_thread
                           or self.layout.gpus // threads)
 
-    def value(self, name: str) -> Any:
+    def option_value(self, name: str) -> Any:
         """Value of a variable on the command line."""
         value = getattr(self, name)
         if name == 'threads_per_rank':
@@ -333,7 +333,7 @@ class NcclBenchmark(Benchmark, special=True):
                                                  or self.layout.gpus)
         return value
 
-    def changed(self) -> dict[str, Any]:
+    def changed_options(self) -> dict[str, Any]:
         """Variables of OPTIONS that differ from their defaults."""
         return {name: getattr(self, name) for name in OPTIONS
                 if getattr(self, name) != DEFAULTS[name]}
@@ -342,14 +342,14 @@ class NcclBenchmark(Benchmark, special=True):
         """The program's options."""
         words = ['-b', str(self.min_size), '-e', str(self.max_size),
                  '-f', '2']
-        changed = self.changed()
+        changed = self.changed_options()
         for name, (flag, _) in OPTIONS.items():
             if name in self.STATED or name in changed:
-                words += [flag, str(self.value(name))]
+                words += [flag, str(self.option_value(name))]
         return [*words, *self.options.split()]
 
-    def more_params(self) -> dict[str, Any]:
-        more = {name: value for name, value in self.changed().items()
+    def extra_params(self) -> dict[str, Any]:
+        more = {name: value for name, value in self.changed_options().items()
                 if name not in self.FREE}
         minimum, maximum = self.RANGE
         if (self.min_size, self.max_size) != (minimum, maximum):
@@ -358,9 +358,9 @@ class NcclBenchmark(Benchmark, special=True):
                  if getattr(self, name)}
         return more
 
-    def sizes(self) -> list[int]:
+    def message_sizes(self) -> list[int]:
         """Sizes whose rows every version prints: divisible by the ranks."""
-        kind, ranks = programs.PROGRAMS[self.program], self.layout.ranks
+        kind, ranks = programs.PROGRAMS[self.program], self.layout.rank_count
         if self.program == 'alltoallv_perf' or kind.split and (
                 ranks & ranks - 1):
             return []
@@ -368,99 +368,99 @@ class NcclBenchmark(Benchmark, special=True):
         return [self.min_size << n for n in range(64)
                 if minimum <= self.min_size << n <= self.max_size]
 
-    def planned_values(self) -> list[str]:
-        expected = ('time', 'algbw', 'busbw')[:3 if self.layout.ranks > 1
+    def required_metrics(self) -> list[str]:
+        expected = ('time', 'algbw', 'busbw')[:3 if self.layout.rank_count > 1
                                             else 2]
-        return ['wrong', *(metrics.key(name, size) for size in self.sizes()
+        return ['wrong', *(metrics.metric_key(name, size) for size in self.message_sizes()
                            for name in expected)]
 
-    def values_of(self, run: guards.Run) -> dict[str, float]:
-        out = self.output(run)
-        self.assert_whole(run, out)
+    def parse_values(self, run: guards.Run) -> dict[str, float]:
+        out = self.parse_run_output(run)
+        self.check_requested_table(run, out)
         self.version = out.version or self.version
         values = guards.values_by_metric(
-            parser.records(out), f'{run.name}.out'
+            parser.records_of_output(out), f'{run.name}.out'
         )
-        maximum = physics.limit(self.program, self.layout.nodes,
-                             self.layout.gpus, self.site_extras())
+        maximum = physics.busbw_limit(self.program, self.layout.nodes,
+                             self.layout.gpus, self.partition_bandwidths())
         if maximum:
             for metric, value in list(values.items()):
-                name, size = metrics.split(metric)
+                name, size = metrics.split_metric_key(metric)
                 if name == 'busbw':
-                    values[metrics.key('busbw_limit', size)] = maximum[0]
+                    values[metrics.metric_key('busbw_limit', size)] = maximum[0]
                 if re.match('busbw(_in_place)?$', name) and value > maximum[0]:
-                    guards.refuse(
+                    guards.fail_test_case(
                         'limits',
                         f'{metric} = {value:g} GB/s exceeds the physical '
                         f'limit of {maximum[0]:g} GB/s, because {maximum[1]}',
                     )
         return values
 
-    def claimed_seconds(self, values: dict[str, float]) -> float:
+    def minimum_run_seconds(self, values: dict[str, float]) -> float:
         """Seconds of the timed iterations, each with all calls of its
         group."""
         calls = self.iterations * self.aggregated
         return sum(value * calls / 1e6 for metric, value in values.items()
                    if re.match('time(_in_place)?@', metric))
 
-    def site_extras(self) -> dict[str, Any]:
+    def partition_bandwidths(self) -> dict[str, Any]:
         """Bandwidths of the partition's devices; empty for a stand-in."""
         return {} if self.emulated else self.current_partition.extras
 
-    def output(self, run: guards.Run) -> parser.Output:
+    def parse_run_output(self, run: guards.Run) -> parser.Output:
         """The parsed output of a repetition."""
-        return guards.parse_output(parser.read, run.out, f'{run.name}.out')
+        return guards.parse_output(parser.read_output, run.out, f'{run.name}.out')
 
-    def assert_whole(self, run: guards.Run, out: parser.Output) -> None:
+    def check_requested_table(self, run: guards.Run, out: parser.Output) -> None:
         """Refuse a table or a transport that was not requested."""
         name = f'{run.name}.out'
         reduces = programs.PROGRAMS[self.program].reduces
         for what, actual, requested in (
                 ('program', out.program or self.program, self.program),
-                ('ranks', out.ranks, self.layout.ranks),
+                ('ranks', out.ranks, self.layout.rank_count),
                 ('nodes', len(out.hosts), self.layout.nodes),
                 ('smallest size', out.minimum, self.min_size),
                 ('largest size', out.maximum, self.max_size),
-                ('data type', ','.join(sorted(out.types)), self.datatype),
+                ('data type', ','.join(sorted(out.data_types)), self.datatype),
                 ('reduction', ','.join(sorted({
                     row.redop for row in out.rows})) if reduces else '',
                  self.operation if reduces else '')):
             if actual != requested:
-                guards.refuse('table', f'{name}: the {what} in the table: '
+                guards.fail_test_case('table', f'{name}: the {what} in the table: '
                               f'{actual}; requested: {requested}')
-        self.assert_transport(run)
+        self.check_nccl_transport(run)
 
-    def transport_log(self, run: guards.Run) -> str:
+    def read_transport_log(self, run: guards.Run) -> str:
         """NCCL's logs, which are in files of their own, and stderr."""
-        return '\n'.join(self.logs()) + run.err
+        return '\n'.join(self.read_nccl_logs()) + run.err
 
-    def logs(self) -> list[str]:
+    def read_nccl_logs(self) -> list[str]:
         """NCCL's log of each process of each repetition."""
         return [path.read_text(errors='replace') for path in
                 sorted(Path(self.stagedir).glob('nccl.*.log'))]
 
-    def assert_transport(self, run: guards.Run) -> None:
+    def check_nccl_transport(self, run: guards.Run) -> None:
         """Refuse a transport in NCCL's log that is not the requested one."""
-        logs = self.logs()
+        logs = self.read_nccl_logs()
         if len(logs) < self.num_tasks * self.repetitions:
-            guards.refuse('transport', f'{run.name}: {len(logs)} of '
+            guards.fail_test_case('transport', f'{run.name}: {len(logs)} of '
                           f'{self.num_tasks * self.repetitions} processes '
                           'left a log of NCCL (NCCL_DEBUG_FILE): does '
                           '/etc/nccl.conf set NCCL_DEBUG?')
-        nccl = log.summarise(logs)
-        choice = self.evidence()
+        nccl = log.summarise_logs(logs)
+        choice = self.choice_and_channel_pattern()
         if choice and not any(re.search(choice[1], channel)
                               for channel in nccl.channels):
-            guards.refuse(
+            guards.fail_test_case(
                 'transport',
                 f'{run.name}: {choice[0]} was '
                 'requested, but no channel of NCCL uses it; channels '
                 f'in the log: {", ".join(nccl.channels) or "none"}',
             )
         for name in ('P2P', 'SHM'):
-            if (self.environment().get(f'NCCL_{name}_DISABLE') == '1'
+            if (self.environment_variables().get(f'NCCL_{name}_DISABLE') == '1'
                     and name in nccl.channels):
-                guards.refuse(
+                guards.fail_test_case(
                     'transport',
                     f'{run.name}: NCCL_{name}_DISABLE is set, but '
                     f'{nccl.channels[name]} channels of NCCL use {name}',
@@ -469,19 +469,19 @@ class NcclBenchmark(Benchmark, special=True):
                 self.current_partition.select_devices('nic')}
         if nics & FAST and any('Socket' in channel
                                for channel in nccl.channels):
-            guards.refuse('transport', f'{run.name}: NCCL used TCP '
+            guards.fail_test_case('transport', f'{run.name}: NCCL used TCP '
                           '(NET/Socket), although the node has '
                           f'{", ".join(sorted(nics))}: is the network plugin '
                           "in LD_LIBRARY_PATH? (see the environment's "
                           '`transport`)')
 
-    def known_bounds(self) -> list[tuple[float, str]]:
+    def expected_busbw_values(self) -> list[tuple[float, str]]:
         """Expected busbw of such hardware, and the source of each value."""
         if self.emulated:
             return []
         arrangement = self.program, self.layout.nodes, self.layout.gpus
-        ring = physics.expected(*arrangement, self.current_partition.extras)
-        published = physics.published_for(
+        ring = physics.expected_ring_busbw(*arrangement, self.current_partition.extras)
+        published = physics.find_published_busbw(
             *arrangement, {device.model for device in
                            self.current_partition.devices})
         return [*([(ring, 'that the links and NICs carry')] if ring else []),
@@ -490,9 +490,9 @@ class NcclBenchmark(Benchmark, special=True):
                   if published else [])]
 
     @property
-    def attached(self) -> dict[str, str]:
+    def attached_files(self) -> dict[str, str]:
         """Summary of NCCL's logs."""
-        return {'nccl.txt': log.summarise(self.logs()).text()}
+        return {'nccl.txt': log.summarise_logs(self.read_nccl_logs()).format_summary()}
 
     def note_low_values(self) -> None:
         """Note a busbw far below the hardware's, variables that NCCL did not
@@ -501,47 +501,47 @@ class NcclBenchmark(Benchmark, special=True):
         if self.is_dry_run():
             return
         notes = [self.no_reference]
-        sizes = [size for name, size in map(metrics.split, self.values)
+        sizes = [size for name, size in map(metrics.split_metric_key, self.values)
                  if name == 'busbw' and size and size >= 1 << 28]
         if sizes:
-            metric = metrics.key('busbw', max(sizes))
+            metric = metrics.metric_key('busbw', max(sizes))
             notes += [f'{metric} = {self.values[metric]:g} GB/s is below half '
                       f'of the {expected:g} GB/s {source}'
-                      for expected, source in self.known_bounds()
+                      for expected, source in self.expected_busbw_values()
                       if self.values[metric] < expected / 2]
         requested = {
             **(self.current_environ.extras.get('transport') or {}).get(
-                'env', {}), **self.environment()}
+                'env', {}), **self.environment_variables()}
         unreported = [name for name in requested if name.startswith('NCCL_')
-                      and name not in log.summarise(self.logs()).variables]
+                      and name not in log.summarise_logs(self.read_nccl_logs()).variables]
         if unreported:
             notes.append(f'NCCL did not report {", ".join(unreported)}: is '
                          'the name misspelt, or unknown to this version?')
-        if self.program == 'all_reduce_perf' and self.programs.unknown():
+        if self.program == 'all_reduce_perf' and self.programs.unknown_programs():
             notes.append('family.yaml lacks these programs of the '
-                         'installation: ' + self.programs.unknown())
+                         'installation: ' + self.programs.unknown_programs())
         self.no_reference = '; '.join(filter(None, notes))
 
 
-@register_with_gpus
+@register_if_available
 class NcclCollective(NcclBenchmark):
     """A collective over the whole range of sizes, on 1 to all GPUs of a node
     and on all GPUs of several nodes."""
 
     #: Program of nccl-tests or rccl-tests.
-    program = parameter(offered())
+    program = parameter(runnable_programs())
 
-    layout = parameter(layouts(), fmt=as_layout)
+    layout = parameter(runnable_layouts(), fmt=format_layout)
 
-    def modes(self) -> set[str]:
-        full = self.layout in layouts(full=True)
+    def additional_modes(self) -> set[str]:
+        full = self.layout in runnable_layouts(full=True)
         if not full or self.layout.nodes > 2:
             return set()
         quick = self.program in ('all_reduce_perf', 'sendrecv_perf')
         return {'nightly', *['quick'] * quick}
 
 
-@register_with_gpus
+@register_if_available
 class NcclHypercube(NcclBenchmark):
     """An all-gather along the edges of a hypercube: for 2, 4, 8, ... ranks.
 
@@ -549,13 +549,13 @@ class NcclHypercube(NcclBenchmark):
     """
 
     program = parameter(['hypercube_perf'])
-    layout = parameter([layout for layout in layouts()
-                        if layout.ranks > 1
-                        and not layout.ranks & layout.ranks - 1],
-                       fmt=as_layout)
+    layout = parameter([layout for layout in runnable_layouts()
+                        if layout.rank_count > 1
+                        and not layout.rank_count & layout.rank_count - 1],
+                       fmt=format_layout)
 
 
-@register_with_gpus
+@register_if_available
 class NcclLarge(NcclBenchmark):
     """All-reduce of 1 to 16 GiB, the sizes by which operators judge links.
 
@@ -564,16 +564,16 @@ class NcclLarge(NcclBenchmark):
     """
 
     program = parameter(['all_reduce_perf'])
-    layout = parameter(layouts((1, 2), full=True), fmt=as_layout)
+    layout = parameter(runnable_layouts((1, 2), full=True), fmt=format_layout)
     min_size = 1 << 30
     max_size = 1 << 34
     RANGE = (1 << 30, 1 << 34)
 
-    def more_params(self) -> dict[str, Any]:
-        return {'sizes': 'large', **super().more_params()}
+    def extra_params(self) -> dict[str, Any]:
+        return {'sizes': 'large', **super().extra_params()}
 
 
-def settings() -> list[str]:
+def option_settings() -> list[str]:
     """Options and values that NcclOptions tests, as OPTION=VALUE."""
     wide = {'threads_per_rank': ['0'], 'gpus_per_thread': ['0'],
             'parallel_init': ['1']}
@@ -582,7 +582,7 @@ def settings() -> list[str]:
         'operation': ['prod', 'min', 'max', 'avg'],
         'blocking': ['1'], 'graph_launches': ['1'], 'aggregated': ['8'],
         'local_register': ['1', '2'], 'average': ['0', '2', '3'], **wide}
-    parts = partitions()
+    parts = partitions_with_gpus()
     if any('gpu_nvidia' in part.features for part in parts):
         values |= {'cta_policy': ['1'], 'device_implementation': ['1']}
     if any('gpu_amd' in part.features for part in parts):
@@ -591,18 +591,18 @@ def settings() -> list[str]:
             for value in some_values]
 
 
-@register_with_gpus
+@register_if_available
 class NcclOptions(NcclBenchmark):
     """All-reduce with one option that differs from its default."""
 
     program = parameter(['all_reduce_perf'])
-    layout = parameter(layouts((1, 2), full=True), fmt=as_layout)
+    layout = parameter(runnable_layouts((1, 2), full=True), fmt=format_layout)
 
     #: Name of a variable of the checks, and its value.
-    setting = parameter(settings() if partitions() else [])
+    setting = parameter(option_settings() if partitions_with_gpus() else [])
 
     @run_after('init')
-    def set_the_option(self) -> None:
+    def set_tested_option(self) -> None:
         name, _, value = self.setting.partition('=')
         setattr(self, name, type(DEFAULTS[name])(value))
         if name == 'parallel_init':     # of the threads of one process
@@ -610,15 +610,15 @@ class NcclOptions(NcclBenchmark):
         if name == 'device_implementation':
             self.local_register = 2     # it needs symmetric memory
 
-    def vendors(self) -> tuple[str, ...]:
+    def gpu_vendor_features(self) -> tuple[str, ...]:
         return {'cta_policy': ('gpu_nvidia',),
                 'device_implementation': ('gpu_nvidia',),
                 'memory_type': ('gpu_amd',)}.get(
-                    self.setting.partition('=')[0], super().vendors())
+                    self.setting.partition('=')[0], super().gpu_vendor_features())
 
-    def more_params(self) -> dict[str, Any]:
+    def extra_params(self) -> dict[str, Any]:
         # The setting is a parameter already.
-        return {name: value for name, value in super().more_params().items()
+        return {name: value for name, value in super().extra_params().items()
                 if name in ('sizes', 'nics', 'options')}
 
 
@@ -651,10 +651,10 @@ CHOICES: dict[str, tuple[dict[str, str], str, str]] = {
 }
 
 
-def choices() -> list[str]:
+def available_choices() -> list[str]:
     """Choices that the hardware of some partition of this system supports."""
     result = set()
-    for part in partitions():
+    for part in partitions_with_gpus():
         archs = {device.arch for device in part.devices}
         links = part.extras.get('gpu_bandwidth')
         if archs & {'sm_90', 'sm_100'} and links and (
@@ -665,46 +665,46 @@ def choices() -> list[str]:
             if not set(needs.split()) & {'switch', 'infiniband'} - result]
 
 
-def choice_layouts() -> list[Layout]:
+def full_node_layouts() -> list[Layout]:
     """Layouts with all GPUs of one node and of two, if more than one GPU."""
-    return [layout for layout in layouts((1, 2), full=True)
+    return [layout for layout in runnable_layouts((1, 2), full=True)
             if layout.gpus > 1]
 
 
-@register_with_gpus
+@register_if_available
 class NcclChoice(NcclBenchmark):
     """All-reduce on one node with an algorithm or protocol that environment
     variables choose for NCCL."""
 
     program = parameter(['all_reduce_perf'])
-    layout = parameter([layout for layout in choice_layouts()
-                        if layout.nodes == 1], fmt=as_layout)
+    layout = parameter([layout for layout in full_node_layouts()
+                        if layout.nodes == 1], fmt=format_layout)
 
     #: Name of a choice in CHOICES.
-    choice = parameter([name for name in choices()
+    choice = parameter([name for name in available_choices()
                         if 'nodes' not in CHOICES[name][2].split()]
-                       if partitions() else [])
+                       if partitions_with_gpus() else [])
 
-    def vendors(self) -> tuple[str, ...]:
+    def gpu_vendor_features(self) -> tuple[str, ...]:
         if re.search('switch|infiniband', CHOICES[self.choice][2]):
             return ('gpu_nvidia',)
-        return super().vendors()
+        return super().gpu_vendor_features()
 
-    def environment(self) -> dict[str, str]:
-        return {**super().environment(), **CHOICES[self.choice][0]}
+    def environment_variables(self) -> dict[str, str]:
+        return {**super().environment_variables(), **CHOICES[self.choice][0]}
 
-    def evidence(self) -> tuple[str, str] | None:
+    def choice_and_channel_pattern(self) -> tuple[str, str] | None:
         _, pattern, _ = CHOICES[self.choice]
         return (self.choice, pattern) if pattern else None
 
 
-@register_with_gpus
+@register_if_available
 class NcclNetwork(NcclChoice):
     """All-reduce on two nodes with a chosen algorithm, protocol, rail, NIC or
     SHARP."""
 
-    layout = parameter([layout for layout in choice_layouts()
-                        if layout.nodes == 2], fmt=as_layout)
-    choice = parameter([name for name in choices()
+    layout = parameter([layout for layout in full_node_layouts()
+                        if layout.nodes == 2], fmt=format_layout)
+    choice = parameter([name for name in available_choices()
                         if 'one_node' not in CHOICES[name][2].split()]
-                       if partitions() else [])
+                       if partitions_with_gpus() else [])

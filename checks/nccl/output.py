@@ -23,11 +23,11 @@ class Printed(NamedTuple):
     half: float
 
     @property
-    def minimum(self) -> float:
+    def minimum_before_rounding(self) -> float:
         return self.value - self.half
 
     @property
-    def maximum(self) -> float:
+    def maximum_before_rounding(self) -> float:
         return self.value + self.half
 
 
@@ -58,7 +58,7 @@ class Row:
     iterations: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
-    def halves(self) -> Iterator[tuple[str, Half]]:
+    def results_with_suffix(self) -> Iterator[tuple[str, Half]]:
         """The suffix of the metrics of each half, and the half."""
         for suffix, half in (('', self.out_of_place),
                              ('_in_place', self.in_place)):
@@ -100,7 +100,7 @@ class Output:
     warnings: list[tuple[int, str]] = field(default_factory=list)
 
     @property
-    def sizes(self) -> list[int]:
+    def requested_sizes(self) -> list[int]:
         """The requested sizes, in B."""
         results: list[int] = []
         size = self.minimum
@@ -112,17 +112,17 @@ class Output:
         return results
 
     @property
-    def largest(self) -> int:
+    def largest_row_size(self) -> int:
         """The largest size of a row, in B."""
         return max(row.size for row in self.rows)
 
     @property
-    def types(self) -> set[str]:
+    def data_types(self) -> set[str]:
         """The data types of the rows."""
         return {row.type for row in self.rows}
 
 
-def exactly(value: Any) -> Printed:
+def parse_six_decimals(value: Any) -> Printed:
     """A number that was printed with six decimals.
 
     :raises ValueError: the value is not a finite number of at least 0.
@@ -139,7 +139,7 @@ class Judge:
     def __init__(self, out: Output, refuse: Any) -> None:
         self.out, self.refuse = out, refuse
 
-    def judge(self) -> None:
+    def check_all_rows(self) -> None:
         out = self.out
         if not out.checks:
             self.refuse('the program checked no data (-c 0), so its line "Out '
@@ -148,31 +148,31 @@ class Judge:
         for row in out.rows:
             if row.type not in TYPES:
                 self.refuse(f'the data type {row.type!r} is unknown', row.line)
-            if not any(half.checked for _, half in row.halves):
+            if not any(half.checked for _, half in row.results_with_suffix):
                 self.refuse('the data of this row was not checked (N/A)',
                             row.line)
-        self.sizes()
-        self.order()
+        self.check_row_sizes()
+        self.check_row_order()
         kinds = ([PROGRAMS[out.program]] if out.program
-                 else self.kinds_by_columns())
-        faults = [self.fault(kind) for kind in kinds]
+                 else self.candidate_programs())
+        faults = [self.find_row_fault(kind) for kind in kinds]
         if all(faults):
             # Without a program's name, report what fits most rows.
             line, reason = max(fault for fault in faults if fault)
             self.refuse(reason, line)
         self.kind = kinds[[bool(fault) for fault in faults].index(False)]
-        self.mean()
+        self.check_average()
 
-    def kinds_by_columns(self) -> list[Program]:
+    def candidate_programs(self) -> list[Program]:
         """Ways to count bytes that an output before 2.17 may use."""
         kinds = [Program(bus, split=split) for split in (False, True)
                  for bus in ('2(n-1)/n', '(n-1)/n', '1')]
         # all_gather and reduce_scatter before June 2020, and hypercube.
         return [*kinds, Program('1', split=True, received=True)]
 
-    def sizes(self) -> None:
+    def check_row_sizes(self) -> None:
         """Refuse rows that are not the requested sizes in their order."""
-        request = self.out.sizes
+        request = self.out.requested_sizes
         rows = self.out.rows
         if not request or len(request) > MAX_ROWS:
             self.refuse('minBytes, maxBytes and step do not give a valid list '
@@ -186,7 +186,7 @@ class Judge:
             )
         for number, row in enumerate(rows):
             expected = request[number % len(request)]
-            if row.size not in self.rounded(expected, row):
+            if row.size not in self.possible_row_sizes(expected, row):
                 self.refuse(f'the row has {row.size} B where {expected} B '
                             'were requested: rows were lost or damaged'
                             + (' (or NCCL_TESTS_ALLTOALLV_SPREAD is neither 0 '
@@ -194,7 +194,7 @@ class Judge:
                                if 'alltoallv' in self.out.program else ''),
                             row.line)
 
-    def rounded(self, request: int, row: Row) -> set[int]:
+    def possible_row_sizes(self, request: int, row: Row) -> set[int]:
         """Sizes that a row may have for a requested size, by its count:
         whole, or a part for each rank, rounded down."""
         width, ranks = TYPES[row.type], self.out.ranks
@@ -207,10 +207,10 @@ class Judge:
         if row.count in parts:
             result.add(row.count * ranks * width)
             if self.out.program in ('alltoallv_perf', ''):
-                result.add(self.weighted(row.count * ranks * width, width))
+                result.add(self.alltoallv_size(row.count * ranks * width, width))
         return result
 
-    def weighted(self, total: int, width: int) -> int:
+    def alltoallv_size(self, total: int, width: int) -> int:
         """Size of alltoallv of nccl-tests, which sends more to far ranks."""
         ranks = self.out.ranks
         if ranks == 1:
@@ -219,9 +219,9 @@ class Judge:
         return sum((int(far * total / distances) & ~15) // width
                    for far in range(ranks)) * width
 
-    def order(self) -> None:
+    def check_row_order(self) -> None:
         """Refuse types, reductions and roots in an impossible order."""
-        request, rows = len(self.out.sizes), self.out.rows
+        request, rows = len(self.out.requested_sizes), self.out.rows
         blocks = [rows[at:at + request] for at in range(0, len(rows), request)]
         for one, other in itertools.pairwise(blocks):
             if [replace(row, line=0) for row in one] == [
@@ -248,11 +248,11 @@ class Judge:
             self.refuse('some roots are missing: lines were lost',
                         rows[-1].line)
         counts = [len({key[place] for key in keys}) for place in range(3)]
-        if len(distinct) != math.prod(counts) and not self.short(distinct):
+        if len(distinct) != math.prod(counts) and not self.has_first_reductions(distinct):
             self.refuse('some combinations of type, reduction and root are '
                         'missing: lines were lost', rows[-1].line)
 
-    def short(self, keys: list[tuple[str, str, int | None]]) -> bool:
+    def has_first_reductions(self, keys: list[tuple[str, str, int | None]]) -> bool:
         """Whether each type has the first reductions of OPERATIONS; integers
         lack some, such as the average."""
         for _, group in itertools.groupby(keys, lambda key: key[0]):
@@ -261,56 +261,56 @@ class Judge:
                 return False
         return True
 
-    def fault(self, kind: Program) -> tuple[int, str] | None:
+    def find_row_fault(self, kind: Program) -> tuple[int, str] | None:
         """Line and reason of the first row that contradicts a way to count
         bytes."""
         ranks = self.out.ranks
         for row in self.out.rows:
             width = TYPES[row.type]
             whole = row.count * width * (ranks if kind.split else 1)
-            if row.size not in (whole, self.weighted(whole, width)
+            if row.size not in (whole, self.alltoallv_size(whole, width)
                                 if kind.split else whole):
                 return row.line, (f'{row.count} elements of {row.type} are '
                                   f'not {row.size} B')
-            for suffix, half in row.halves:
-                reason = self.contradiction(kind, row.size, half)
+            for suffix, half in row.results_with_suffix:
+                reason = self.describe_contradiction(kind, row.size, half)
                 if reason:
                     where = 'in place' if suffix else 'out of place'
                     return row.line, f'{reason} ({where})'
         return None
 
-    def contradiction(self, kind: Program, size: int, half: Half) -> str:
+    def describe_contradiction(self, kind: Program, size: int, half: Half) -> str:
         """Why time, algbw and busbw contradict each other; '': they agree."""
         if half.algbw.value < 0:
             return 'algbw is negative'
-        minimum, maximum = half.algbw.minimum, half.algbw.maximum
+        minimum, maximum = half.algbw.minimum_before_rounding, half.algbw.maximum_before_rounding
         if half.time is not None:
             if half.time.value <= 0:
                 return f'time is {half.time.value:g}'
             # 1 B in 1 us is 1e-3 GB/s.
-            moved = size * kind.moved(self.out.ranks) / 1e3
-            low = moved / half.time.maximum
-            high = (moved / half.time.minimum if half.time.minimum > 0
+            moved = size * kind.algbw_byte_ratio(self.out.ranks) / 1e3
+            low = moved / half.time.maximum_before_rounding
+            high = (moved / half.time.minimum_before_rounding if half.time.minimum_before_rounding > 0
                     else math.inf)
             if low > maximum * (1 + 1e-9) or high < minimum * (1 - 1e-9):
                 return (f'algbw {half.algbw.value:g} GB/s does not match '
                         f'{size} B in {half.time.value:g} us')
             minimum, maximum = max(minimum, low), min(maximum, high)
-        factor = kind.factor(self.out.ranks)
-        if (factor * minimum > half.busbw.maximum * (1 + 1e-9) + 1e-12
-                or factor * maximum < half.busbw.minimum * (1 - 1e-9) - 1e-12):
+        factor = kind.busbw_factor(self.out.ranks)
+        if (factor * minimum > half.busbw.maximum_before_rounding * (1 + 1e-9) + 1e-12
+                or factor * maximum < half.busbw.minimum_before_rounding * (1 - 1e-9) - 1e-12):
             return (f'busbw {half.busbw.value:g} GB/s is not {factor:g} '
                     f'times algbw {half.algbw.value:g}')
         return ''
 
-    def mean(self) -> None:
+    def check_average(self) -> None:
         """Refuse an average that is not the mean of all rows."""
         assert self.out.average
         busbws = [
-            half.busbw for row in self.out.rows for _, half in row.halves
+            half.busbw for row in self.out.rows for _, half in row.results_with_suffix
         ]
-        minimum = sum(busbw.minimum for busbw in busbws) / len(busbws)
-        maximum = sum(busbw.maximum for busbw in busbws) / len(busbws)
+        minimum = sum(busbw.minimum_before_rounding for busbw in busbws) / len(busbws)
+        maximum = sum(busbw.maximum_before_rounding for busbw in busbws) / len(busbws)
         if not (minimum - self.out.average.half <= self.out.average.value
                 <= maximum + self.out.average.half):
             self.refuse(

@@ -22,8 +22,8 @@ from typing import Any, NoReturn
 
 from ..core.parsers import ParseError, Record, Remark
 from . import rccl
-from .output import MAX_ROWS, Half, Judge, Output, Printed, Row, exactly
-from .programs import OPERATIONS, PROGRAMS, TYPES, plain
+from .output import MAX_ROWS, Half, Judge, Output, Printed, Row, parse_six_decimals
+from .programs import OPERATIONS, PROGRAMS, TYPES, strip_name_suffix
 
 #: No line of these programs, of NCCL or of a launcher is as long.
 LONGEST = 4096
@@ -171,39 +171,39 @@ class _Reader:
                          if (tag := _TAG.match(line)))
         self.groups: list[int] = []
 
-    def refuse(self, reason: str, line: int = 0) -> NoReturn:
+    def raise_parse_error(self, reason: str, line: int = 0) -> NoReturn:
         line = line or self.number
         text = self.lines[line - 1] if line <= len(self.lines) else ''
         raise ParseError(line, text.removesuffix('\r'), reason)
 
     def read(self) -> Output:
-        self.explain()
+        self.refuse_failed_run()
         try:
             for number, line in enumerate(self.lines, 1):
                 self.number = number
-                self.line(line)
+                self.read_line(line)
             self.assert_complete()
         except ParseError as error:
-            self.died(error)
+            self.refuse_crashed_run(error)
             raise
-        self.died(None)
-        Judge(self.out, self.refuse).judge()
+        self.refuse_crashed_run(None)
+        Judge(self.out, self.raise_parse_error).check_all_rows()
         return self.out
 
     # Failed runs ---------------------------------------------------------
 
-    def explain(self) -> None:
+    def refuse_failed_run(self) -> None:
         """Refuse a run that prints its own reason of failure."""
-        output = self.reported()
+        output = self.possible_failure_lines()
         for pattern, reason in _FAILURES.items():
             for number, line in output:
                 match = pattern.search(line)
                 if match:
                     words = {name: text or '' for name, text in
                              match.groupdict().items()}
-                    self.refuse(reason.format(**words).strip(), number)
+                    self.raise_parse_error(reason.format(**words).strip(), number)
 
-    def reported(self) -> list[tuple[int, str]]:
+    def possible_failure_lines(self) -> list[tuple[int, str]]:
         """Lines, with their numbers, that may report a failure."""
         return [(number, line[:LONGEST]) for number, line in
                 enumerate(self.lines, 1)
@@ -211,19 +211,19 @@ class _Reader:
                 and (not _ROW.match(line)
                      or re.search('failure|SUMMARY', line))]
 
-    def died(self, error: ParseError | None) -> None:
+    def refuse_crashed_run(self, error: ParseError | None) -> None:
         """Refuse a run that died, unless `error` has a more exact reason."""
         if error and re.search('wrong|FAILED|more than one', error.reason):
             return
-        for number, line in self.reported():
+        for number, line in self.possible_failure_lines():
             if _DIED.search(line):
-                self.refuse(f'the run failed: {line.strip()[:100]}', number)
+                self.raise_parse_error(f'the run failed: {line.strip()[:100]}', number)
 
     # Line by line ---------------------------------------------------------
 
-    def line(self, raw: str) -> None:
+    def read_line(self, raw: str) -> None:
         if len(raw) > LONGEST:
-            self.refuse(f'the line has more than {LONGEST} characters')
+            self.raise_parse_error(f'the line has more than {LONGEST} characters')
         line = raw.rstrip(' \r\t')
         tag = _TAG.match(line)
         if tag:
@@ -231,40 +231,40 @@ class _Reader:
         for pattern, read in self.READERS:
             match = pattern.fullmatch(line)
             if match:
-                self.from_one_rank(tag[0] if tag else '')
+                self.check_single_rank(tag[0] if tag else '')
                 read(self, match)
                 return
         if _HEADER.match(line):
-            self.from_one_rank(tag[0] if tag else '')
-            self.header(line)
+            self.check_single_rank(tag[0] if tag else '')
+            self.read_header(line)
         elif _ROW.match(line):
-            self.from_one_rank(tag[0] if tag else '')
-            self.row(line)
+            self.check_single_rank(tag[0] if tag else '')
+            self.read_row(line)
         elif _HIDDEN.search(line):
-            self.refuse('this line is not a line of the table: it is cut, or '
+            self.raise_parse_error('this line is not a line of the table: it is cut, or '
                         'several ranks wrote at the same time')
         elif 'NCCL WARN' in line or line.startswith('# error: '):
             self.out.warnings.append((self.number, line.strip()))
 
-    def from_one_rank(self, tag: str) -> None:
+    def check_single_rank(self, tag: str) -> None:
         """Refuse a table whose lines come from more than one rank."""
         tag = tag.strip()
         if self.tag not in (None, tag):
-            self.refuse('the text has tables of more than one rank '
+            self.raise_parse_error('the text has tables of more than one rank '
                         f'({self.tag!r} and {tag!r}): was the program built '
                         'with MPI?')
         self.tag = tag
 
-    def once(self, what: str, before: int) -> int:
+    def check_first_occurrence(self, what: str, before: int) -> int:
         """The current line number, for a part that a text has only once."""
         if before:
-            self.refuse(f'{what} is printed twice: the text has more than '
+            self.raise_parse_error(f'{what} is printed twice: the text has more than '
                         'one run')
         return self.number
 
     def read_parameters(self, match: re.Match[str]) -> None:
         if self.parameters:
-            self.refuse(SEVERAL_TABLES)
+            self.raise_parse_error(SEVERAL_TABLES)
         self.parameters = self.number
         self.out.threads, self.out.gpus, self.out.minimum, self.out.maximum = (
             int(match[name])
@@ -274,119 +274,119 @@ class _Reader:
         self.out.by_factor = match['kind'] == 'factor'
         self.out.checks = int(match['checks'])
 
-    def read_version(self, match: re.Match[str]) -> None:
+    def read_version_line(self, match: re.Match[str]) -> None:
         if self.out.version:
-            self.refuse(SEVERAL_TABLES)
+            self.raise_parse_error(SEVERAL_TABLES)
         self.out.version = match[1]
         self.out.library = int(match[2])
 
     def read_rccl_version(self, match: re.Match[str]) -> None:
         if self.out.version:
-            self.refuse('the text has two version lines, so it is the output '
+            self.raise_parse_error('the text has two version lines, so it is the output '
                         'of more than one run')
         self.out.version = match[1]
 
-    def read_start(self, match: re.Match[str]) -> None:
+    def read_collective_starting(self, match: re.Match[str]) -> None:
         if self.out.program:
-            self.refuse(SEVERAL_TABLES)
-        self.out.program = self.known(match[1])
+            self.raise_parse_error(SEVERAL_TABLES)
+        self.out.program = self.check_program_name(match[1])
 
-    def known(self, name: str) -> str:
-        name = plain(name)
+    def check_program_name(self, name: str) -> str:
+        name = strip_name_suffix(name)
         if name not in PROGRAMS:
-            self.refuse(f'{name} is not a known program of nccl-tests; '
+            self.raise_parse_error(f'{name} is not a known program of nccl-tests; '
                         f'known programs: {", ".join(PROGRAMS)}')
         return name
 
-    def read_end(self, match: re.Match[str]) -> None:
+    def read_collective_concluded(self, match: re.Match[str]) -> None:
         if self.concluded:
-            self.refuse('the text has two last lines, so it is the output of '
+            self.raise_parse_error('the text has two last lines, so it is the output of '
                         'more than one run')
-        self.concluded = self.known(match[1])
+        self.concluded = self.check_program_name(match[1])
 
-    def read_devices(self, match: re.Match[str]) -> None:
-        self.devices_at = self.once('the list of devices', self.devices_at)
+    def read_devices_title(self, match: re.Match[str]) -> None:
+        self.devices_at = self.check_first_occurrence('the list of devices', self.devices_at)
 
-    def read_rank(self, match: re.Match[str]) -> None:
+    def read_rank_line(self, match: re.Match[str]) -> None:
         if not self.devices_at or self.header_at:
-            self.refuse('the line of a rank is outside of the list of devices')
+            self.raise_parse_error('the line of a rank is outside of the list of devices')
         # Ranks are numbered over all processes, whatever their group.
         if int(match['rank']) != len(self.out.places):
-            self.refuse(f'rank {match["rank"]} is listed in place of rank '
+            self.raise_parse_error(f'rank {match["rank"]} is listed in place of rank '
                         f'{len(self.out.places)}')
         self.out.places += ((match['host'], int(match['pid']),
                              int(match['device'])),)
         self.groups.append(int(match['group'] or 0))
 
-    def read_halves(self, match: re.Match[str]) -> None:
-        self.title_at = self.once('the title of the table', self.title_at)
+    def read_in_place_titles(self, match: re.Match[str]) -> None:
+        self.title_at = self.check_first_occurrence('the title of the table', self.title_at)
         self.halves = tuple(half for half, title in (
             ('out_of_place', match['first']), ('in_place', match['second']))
             if title)
 
-    def read_units(self, match: re.Match[str]) -> None:
+    def read_units_line(self, match: re.Match[str]) -> None:
         if not self.header_at:
-            self.refuse('the line of units has no header above it')
-        self.units_at = self.once('the line of units', self.units_at)
+            self.raise_parse_error('the line of units has no header above it')
+        self.units_at = self.check_first_occurrence('the line of units', self.units_at)
         printed_units = re.findall(r'\((us|GB/s|%)\)', match[0])
         units = {'time': 'us', 'cputime': 'us', 'algbw': 'GB/s',
                  'busbw': 'GB/s', 'i_min': 'us', 'i_max': 'us',
                  'i_p99': 'us', 'i_cv%': '%'}
         if printed_units != [units[name] for name in self.out.columns
                              if name in units]:
-            self.refuse('the units do not match the columns of the header')
+            self.raise_parse_error('the units do not match the columns of the header')
 
-    def read_bounds(self, match: re.Match[str]) -> None:
-        self.bounds_at = self.once('Out of bounds values', self.bounds_at)
+    def read_out_of_bounds_line(self, match: re.Match[str]) -> None:
+        self.bounds_at = self.check_first_occurrence('Out of bounds values', self.bounds_at)
         if int(match[1]) or match[2] != 'OK':
-            self.refuse(f'{match[1]} rows have wrong values (exit code 7)')
+            self.raise_parse_error(f'{match[1]} rows have wrong values (exit code 7)')
 
-    def read_average(self, match: re.Match[str]) -> None:
-        self.average_at = self.once('the average', self.average_at)
+    def read_average_line(self, match: re.Match[str]) -> None:
+        self.average_at = self.check_first_occurrence('the average', self.average_at)
         if not self.bounds_at:
-            self.refuse('the average has no line "Out of bounds values" '
+            self.raise_parse_error('the average has no line "Out of bounds values" '
                         'above it')
         word = match[1]
         if re.fullmatch(r'-?nan|-?inf', word):
-            self.refuse(f'the average is {word}: no row was measured')
+            self.raise_parse_error(f'the average is {word}: no row was measured')
         if match[2] == 'FAILED':
-            self.refuse('FAILED: the average is below 0.9 times '
+            self.raise_parse_error('FAILED: the average is below 0.9 times '
                         'NCCL_TESTS_MIN_BW (exit code 7)')
         try:
             value = float(word)
         except ValueError:
-            self.refuse(f'the average {word!r} is not a valid number')
+            self.raise_parse_error(f'the average {word!r} is not a valid number')
         if not re.fullmatch(r'\d+(?:\.\d+)?(?:e[+-]\d+)?', word) or \
                 f'{value:g}' != word:
-            self.refuse(f'the average {word!r} is not a valid number')
+            self.raise_parse_error(f'the average {word!r} is not a valid number')
         digits = 6 - 1 - math.floor(math.log10(value)) if value else 6
         self.out.average = Printed(value, 0.5 * 10.0 ** -digits)
         self.out.end = self.number
 
-    def read_nothing(self, match: re.Match[str]) -> None:
+    def ignore_line_content(self, match: re.Match[str]) -> None:
         """Accept a line that is only checked for its place."""
 
     READERS = (
-        (_PARAMETERS, read_parameters), (_VERSION, read_version),
-        (_RCCL_VERSION, read_rccl_version), (_START, read_start),
-        (_END, read_end), (re.compile('# Using devices'), read_devices),
-        (_RANK, read_rank), (_HALVES, read_halves), (_UNITS, read_units),
-        (_BOUNDS, read_bounds), (_AVERAGE, read_average),
+        (_PARAMETERS, read_parameters), (_VERSION, read_version_line),
+        (_RCCL_VERSION, read_rccl_version), (_START, read_collective_starting),
+        (_END, read_collective_concluded), (re.compile('# Using devices'), read_devices_title),
+        (_RANK, read_rank_line), (_HALVES, read_in_place_titles), (_UNITS, read_units_line),
+        (_BOUNDS, read_out_of_bounds_line), (_AVERAGE, read_average_line),
     )
 
     # The table ------------------------------------------------------------
 
-    def header(self, line: str) -> None:
-        self.header_at = self.once('the header of the table', self.header_at)
+    def read_header(self, line: str) -> None:
+        self.header_at = self.check_first_occurrence('the header of the table', self.header_at)
         if not self.title_at:
-            self.refuse('the header has no line "out-of-place ... in-place" '
+            self.raise_parse_error('the header has no line "out-of-place ... in-place" '
                         'above it')
         words = [(m[0], m.end()) for m in re.finditer(r'[^ ]+', line[1:])]
         names = [name for name, _ in words]
         known = {*_WHOLE, *_HALF, *_ITERATION, *_CHOSEN, 'timestamp'}
         for name in names:
             if name not in known:
-                self.refuse(f'the header has an unknown column {name!r}')
+                self.raise_parse_error(f'the header has an unknown column {name!r}')
         whole = [name for name in names if name in _WHOLE]
         rest = [name for name in names
                 if name not in (*_WHOLE, *_CHOSEN, 'timestamp')]
@@ -403,11 +403,11 @@ class _Reader:
                 or tuple(first[4:]) not in ((), _ITERATION)
                 or chosen not in ((), tuple(names[-3:]))
                 or 'timestamp' in names[:-1]):
-            self.refuse('the header has missing or misplaced columns')
+            self.raise_parse_error('the header has missing or misplaced columns')
         self.out.columns = tuple(names)
         self.ends = tuple(end + 1 for _, end in words)
 
-    def wide(self) -> bool:
+    def is_version_2_17_5_or_later(self) -> bool:
         """Whether version 2.17.5 or later wrote the table."""
         names = self.out.columns
         if '#wrong' not in names:
@@ -415,7 +415,7 @@ class _Reader:
         at = names.index('#wrong')
         return self.ends[at] - self.ends[at - 1] == 8
 
-    def fields(self, line: str) -> list[str]:
+    def split_row(self, line: str) -> list[str]:
         """The fields of a row, one per column; '' for an empty field."""
         if line.startswith('#'):
             line = ' ' + line[1:]
@@ -423,7 +423,7 @@ class _Reader:
         if names[-1] == 'timestamp':
             clock = re.search(_CLOCK.pattern + '$', line)
             if not clock:
-                self.refuse('the row has no time of day in its last column')
+                self.raise_parse_error('the row has no time of day in its last column')
             line, names, ends = line[:clock.start()], names[:-1], ends[:-1]
         words = [(m[0], m.end()) for m in re.finditer(r'[^ ]+', line)]
         results, at, before = [], 0, -2
@@ -442,19 +442,19 @@ class _Reader:
                 results.append('')
                 before += 2 + width
             else:
-                self.refuse(f'column {name} has no value at its place: '
+                self.raise_parse_error(f'column {name} has no value at its place: '
                             'characters were lost or added, or several ranks '
                             'wrote into one line')
         if at != len(words):
-            self.refuse(f'the row has {len(words) - at} fields too many')
+            self.raise_parse_error(f'the row has {len(words) - at} fields too many')
         return results
 
-    def row(self, line: str) -> None:
+    def read_row(self, line: str) -> None:
         if not self.units_at or self.bounds_at:
-            self.refuse('the row is outside of the table')
+            self.raise_parse_error('the row is outside of the table')
         if len(self.out.rows) >= MAX_ROWS:
-            self.refuse(f'the table has more than {MAX_ROWS} rows')
-        words = self.fields(line)
+            self.raise_parse_error(f'the table has more than {MAX_ROWS} rows')
+        words = self.split_row(line)
         names = [name for name in self.out.columns if name in _WHOLE]
         whole = dict(zip(names, words[:len(names)], strict=True))
         last = None if _CHOSEN[0] not in self.out.columns else -len(_CHOSEN)
@@ -462,55 +462,55 @@ class _Reader:
         each = len(rest) // len(self.halves)
         columns = self.out.columns[len(names):]
         halves = {
-            half: self.half(dict(zip(
+            half: self.parse_half(dict(zip(
                 columns, rest[number * each:(number + 1) * each],
                 strict=False)))
             for number, half in enumerate(self.halves)}
         for name in ('size', 'count'):
             if not _INTEGER.fullmatch(whole[name]):
-                self.refuse(f'{whole[name]!r} is not a valid {name}')
+                self.raise_parse_error(f'{whole[name]!r} is not a valid {name}')
         root = whole.get('root', '')
         if root and not re.fullmatch(r'-1|\d{1,6}', root):
-            self.refuse(f'{root!r} is not a valid root')
+            self.raise_parse_error(f'{root!r} is not a valid root')
         if whole.get('redop', '') not in ('', 'none', *OPERATIONS):
-            self.refuse(f'{whole["redop"]!r} is not a known reduction')
+            self.raise_parse_error(f'{whole["redop"]!r} is not a known reduction')
         self.out.rows.append(Row(
             self.number, int(whole['size']), int(whole['count']),
             whole['type'], whole.get('redop', ''),
             int(root) if root else None,
             halves.get('out_of_place'), halves.get('in_place')))
 
-    def half(self, words: dict[str, str]) -> Half:
-        numbers = {name: self.printed(name, word)
+    def parse_half(self, words: dict[str, str]) -> Half:
+        numbers = {name: self.parse_printed_number(name, word)
                    for name, word in words.items()
                    if name not in ('#wrong', 'error')}
         if 'i_min' in numbers and not (
                 numbers['i_min'].value <= numbers['i_p99'].value
                 <= numbers['i_max'].value):
-            self.refuse('i_min, i_p99 and i_max are not in ascending order')
+            self.raise_parse_error('i_min, i_p99 and i_max are not in ascending order')
         return Half(numbers.get('time'), numbers['algbw'], numbers['busbw'],
-                    self.right(words))
+                    self.is_data_checked(words))
 
-    def right(self, words: dict[str, str]) -> bool:
+    def is_data_checked(self, words: dict[str, str]) -> bool:
         """Whether the program checked the data; refuse wrong data."""
         if 'error' in words:            # the largest error, to 2.11
             word = words['error']
             if not re.fullmatch(r'\de[+-]\d\d|N/A', word):
-                self.refuse(f'{word!r} is not a valid error (* marks an error '
+                self.raise_parse_error(f'{word!r} is not a valid error (* marks an error '
                             'that is too large)')
             return word != 'N/A'
         word = words['#wrong']
         if word == 'N/A':
             return False
         if word != '0':
-            self.refuse(f'the data arrived wrong: {word} wrong element(s)')
+            self.raise_parse_error(f'the data arrived wrong: {word} wrong element(s)')
         return True
 
-    def printed(self, name: str, word: str) -> Printed:
+    def parse_printed_number(self, name: str, word: str) -> Printed:
         if not _NUMBER.fullmatch(word):
             what = ('it is nan or infinite' if re.search('nan|inf', word, re.I)
                     else 'expected a number with at most two decimals')
-            self.refuse(f'{name} is {word!r}: {what}')
+            self.raise_parse_error(f'{name} is {word!r}: {what}')
         decimals = len(word.partition('.')[2])
         value = float(word)
         width = 6 if name in ('algbw', 'busbw') else 7
@@ -520,7 +520,7 @@ class _Reader:
         old = (2 if width == 6 else 0 if value >= 10000 else
                1 if value >= 100 else 2)
         if decimals not in (fits, old):
-            self.refuse(f'{name} is {word!r}: digits were lost or added')
+            self.raise_parse_error(f'{name} is {word!r}: digits were lost or added')
         return Printed(value, 0.5 * 10.0 ** -decimals)
 
     # The whole text --------------------------------------------------------
@@ -538,21 +538,21 @@ class _Reader:
                          (self.average_at, 'the line "Avg bus bandwidth": '
                           'was the run cut short?')):
             if not at:
-                self.refuse('this is not a complete output of nccl-tests: it '
+                self.raise_parse_error('this is not a complete output of nccl-tests: it '
                             f'lacks {what}')
         if not self.out.rows:
-            self.refuse('the table has no row: nothing was measured',
+            self.raise_parse_error('the table has no row: nothing was measured',
                         self.header_at)
         # 2.17.5 widened the column #wrong and prints its version.
-        if self.wide() and not self.out.version or (
+        if self.is_version_2_17_5_or_later() and not self.out.version or (
                 self.out.library and not self.out.program):
-            self.refuse('the first lines of the output are missing: the '
+            self.raise_parse_error('the first lines of the output are missing: the '
                         'version, or "Collective test starting"')
         if bool(self.out.program) != bool(self.concluded):
-            self.refuse('the line "Collective test starting" or "concluded" '
+            self.raise_parse_error('the line "Collective test starting" or "concluded" '
                         'is missing: was the run cut short?')
         if self.out.program != self.concluded:
-            self.refuse(f'{self.out.program} started, but {self.concluded} '
+            self.raise_parse_error(f'{self.out.program} started, but {self.concluded} '
                         'concluded: the text has more than one run')
         where = sorted([self.parameters, self.devices_at, self.title_at,
                         self.header_at, self.units_at, self.bounds_at,
@@ -560,15 +560,15 @@ class _Reader:
         if where != [self.parameters, self.devices_at, self.title_at,
                      self.header_at, self.units_at, self.bounds_at,
                      self.average_at]:
-            self.refuse('the parts of the output are not in order')
+            self.raise_parse_error('the parts of the output are not in order')
         places = self.out.places
         if not places:
-            self.refuse('no rank is listed below "# Using devices"',
+            self.raise_parse_error('no rank is listed below "# Using devices"',
                         self.devices_at)
         each = self.out.threads * self.out.gpus
         for place, group in itertools.groupby(places, lambda p: p[:2]):
             if len(list(group)) % each:
-                self.refuse(f'process {place[1]} on {place[0]} does not list '
+                self.raise_parse_error(f'process {place[1]} on {place[0]} does not list '
                             f'{each} ranks: lines were lost',
                             self.devices_at)
         self.out.hosts = tuple(dict.fromkeys(host for host, _, _ in places))
@@ -578,7 +578,7 @@ class _Reader:
 
 # ------------------------------------------------------------------- JSON
 
-def _from_json(text: str) -> Output:
+def _read_json(text: str) -> Output:
     """The output of one run, from the JSON file that -J writes."""
     lines = text.split('\n')
 
@@ -608,18 +608,18 @@ def _from_json(text: str) -> Output:
             refuse(f'the JSON has no {key}: the run was aborted before its '
                    'end')
     try:
-        out = _json_output(data, refuse)
+        out = _parse_json_output(data, refuse)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         refuse(f'a field is missing or has the wrong type: {error!r}')
-    Judge(out, refuse).judge()
+    Judge(out, refuse).check_all_rows()
     return out
 
 
-def _json_output(data: dict[str, Any], refuse: Any) -> Output:
+def _parse_json_output(data: dict[str, Any], refuse: Any) -> Output:
     config, bounds = data['config'], data['out_of_bounds']
     average = data['average_bus_bandwidth']
     devices = config['devices']
-    name = plain(str(data['args'][0]).replace('\\', '/').rpartition('/')[2])
+    name = strip_name_suffix(str(data['args'][0]).replace('\\', '/').rpartition('/')[2])
     if name not in PROGRAMS:
         refuse(f'{name} is not a known program of nccl-tests')
     if bounds['okay'] != 'true' or bounds['count'] != 0:
@@ -640,15 +640,15 @@ def _json_output(data: dict[str, Any], refuse: Any) -> Output:
         by_factor='step_factor' in config, checks=config['validation'],
         ranks=len(group) * each,
         hosts=tuple(dict.fromkeys(device['hostname'] for device in devices)),
-        average=exactly(average['bandwidth']))
+        average=parse_six_decimals(average['bandwidth']))
     for row in data['results']:
-        out.rows.append(_json_row(row, refuse))
+        out.rows.append(_parse_json_row(row, refuse))
     out.warnings = [(1, str(line)) for line in data.get('errors', ())
                     if line]
     return out
 
 
-def _json_row(row: dict[str, Any], refuse: Any) -> Row:
+def _parse_json_row(row: dict[str, Any], refuse: Any) -> Row:
     halves, iterations = {}, {}
     for half in ('out_of_place', 'in_place'):
         body = row.get(half)
@@ -661,17 +661,17 @@ def _json_row(row: dict[str, Any], refuse: Any) -> Row:
                 'element(s)'
             )
         halves[half] = Half(
-            exactly(body['time']) if 'time' in body else None,
-            exactly(body['alg_bw']), exactly(body['bus_bw']),
+            parse_six_decimals(body['time']) if 'time' in body else None,
+            parse_six_decimals(body['alg_bw']), parse_six_decimals(body['bus_bw']),
             wrong is not None)
         if f'{half}_per_iter' in row:
-            iterations[half] = _iterations(row[f'{half}_per_iter'], refuse)
+            iterations[half] = _iteration_statistics(row[f'{half}_per_iter'], refuse)
     return Row(1, int(row['size']), int(row['count']), row['type'],
                row['redop'], int(row['root']), halves.get('out_of_place'),
                halves.get('in_place'), iterations)
 
 
-def _iterations(statistics: dict[str, Any], refuse: Any) -> dict[str, float]:
+def _iteration_statistics(statistics: dict[str, Any], refuse: Any) -> dict[str, float]:
     """Statistics of single iterations (-I), confirmed by their times."""
     times = sorted(statistics['times_us'][statistics['skipped_iterations']:])
     values = {'min': statistics['min_us'], 'p50': statistics['p50_us'],
@@ -690,20 +690,20 @@ def _iterations(statistics: dict[str, Any], refuse: Any) -> dict[str, float]:
 
 # ------------------------------------------------------------------ values
 
-def read(text: str) -> Output:
+def read_output(text: str) -> Output:
     """The ranks, sizes, types and rows of a run.
 
     :raises ParseError: a part of the text cannot be trusted.
     """
     text = text.removeprefix('\ufeff')
-    if rccl.wrote(text):
-        return rccl.read(text)
+    if rccl.is_rccl_output(text):
+        return rccl.read_output(text)
     if text.lstrip().startswith('{'):
-        return _from_json(text)
+        return _read_json(text)
     return _Reader(text).read()
 
 
-def records(out: Output) -> tuple[Record, ...]:
+def records_of_output(out: Output) -> tuple[Record, ...]:
     """The records of a run; see `parse`."""
     results: list[Record] = []
     rows = [row for row in out.rows if row.size]
@@ -724,7 +724,7 @@ def records(out: Output) -> tuple[Record, ...]:
         if seen[key] > 1:
             marks.append(f'cycle={seen[key]}')
         mark = f'[{",".join(marks)}]' if marks else ''
-        for suffix, half in row.halves:
+        for suffix, half in row.results_with_suffix:
             if not half.checked:
                 continue
             if half.time is not None:
@@ -757,12 +757,12 @@ def parse(text: str) -> tuple[Record, ...]:
 
     :raises ParseError: a part of the text cannot be trusted.
     """
-    return records(read(text))
+    return records_of_output(read_output(text))
 
 
 def remarks(text: str) -> list[Remark]:
     """Values that were left out of the records, and warnings of NCCL."""
-    out = read(text)
+    out = read_output(text)
     messages = [Remark(number, number, words[:200])
             for number, words in out.warnings]
     zero = [row.line for row in out.rows if not row.size]
@@ -775,7 +775,7 @@ def remarks(text: str) -> list[Remark]:
             )
         )
     unchecked = [row.line for row in out.rows
-                 for _, half in row.halves if not half.checked]
+                 for _, half in row.results_with_suffix if not half.checked]
     if unchecked:
         messages.append(
             Remark(
@@ -799,7 +799,7 @@ def remarks(text: str) -> list[Remark]:
     return messages
 
 
-def without_environment(text: str) -> str:
+def remove_environment(text: str) -> str:
     """The JSON of -J without the environment variables of the user, which may
     contain passwords.
 

@@ -22,7 +22,7 @@ from .programs import PROGRAMS
 NODES = Path(__file__).with_name('nodes.yaml')
 
 
-def crossing(program: str, parts: int) -> float | None:
+def crossing_byte_ratio(program: str, parts: int) -> float | None:
     """Ratio of the bytes that must enter or leave one of `parts` equal parts
     of the ranks to the bytes that algbw counts; None: not known.
 
@@ -36,7 +36,7 @@ def crossing(program: str, parts: int) -> float | None:
     return (parts - 1) / parts
 
 
-def limit(program: str, nodes: int, gpus: int, site: Mapping[str, Any]
+def busbw_limit(program: str, nodes: int, gpus: int, site: Mapping[str, Any]
           ) -> tuple[float, str] | None:
     """Maximum busbw in GB/s, and its reason; None: the site does not declare
     its bandwidths.
@@ -57,21 +57,21 @@ def limit(program: str, nodes: int, gpus: int, site: Mapping[str, Any]
                       'the NICs of a node'))
     best = None
     for bandwidth, parts, ranks_of_part, what in results:
-        share = crossing(program, parts)
+        share = crossing_byte_ratio(program, parts)
         if share is None:
             continue
         if program == 'alltoall_perf':  # each rank of the part sends as much
             share *= ranks_of_part
         if kind.received:               # algbw counts (n-1)/n of the size
-            share /= kind.moved(ranks)
-        maximum = bandwidth / 1e3 / share * kind.factor(ranks)
+            share /= kind.algbw_byte_ratio(ranks)
+        maximum = bandwidth / 1e3 / share * kind.busbw_factor(ranks)
         if best is None or maximum < best[0]:
             best = maximum, (f'{what} carry {bandwidth / 1e3:g} GB/s in one '
                              'direction')
     return best
 
 
-def expected(program: str, nodes: int, gpus: int, site: Mapping[str, Any]
+def expected_ring_busbw(program: str, nodes: int, gpus: int, site: Mapping[str, Any]
              ) -> float | None:
     """Maximum busbw of a ring over the same hardware, in GB/s.
 
@@ -88,23 +88,23 @@ def expected(program: str, nodes: int, gpus: int, site: Mapping[str, Any]
         if 'gpu_bandwidth' in site and gpus > 1:
             rates.append(site['gpu_bandwidth'] / 1e3)
         return min(rates)
-    result = limit('all_gather_perf', nodes, gpus, site)
+    result = busbw_limit('all_gather_perf', nodes, gpus, site)
     return result[0] if result else None
 
 
 @functools.cache
-def published() -> tuple[dict[str, Any], ...]:
+def published_busbw_rows() -> tuple[dict[str, Any], ...]:
     """The rows of nodes.yaml."""
     return tuple(yaml.safe_load(NODES.read_text()))
 
 
-def published_for(program: str, nodes: int, gpus: int,
+def find_published_busbw(program: str, nodes: int, gpus: int,
                   models: Collection[str]) -> dict[str, Any] | None:
     """The row of nodes.yaml for nodes with these GPUs and NICs, or None.
 
     :arg models: names of devices in config/hardware.yaml.
     """
-    return next((row for row in published() if (
+    return next((row for row in published_busbw_rows() if (
         row['program'], row['nodes'], row['gpus']) == (program, nodes, gpus)
         and row['gpu'] in models and row.get('nic', row['gpu']) in models),
         None)

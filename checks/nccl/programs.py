@@ -28,12 +28,12 @@ class Program:
     #: algbw counts what a rank receives from others: size (n-1)/n.
     received: bool = False
 
-    def factor(self, ranks: int) -> float:
+    def busbw_factor(self, ranks: int) -> float:
         """busbw over algbw."""
         return {'1': 1.0, '(n-1)/n': (ranks - 1) / ranks,
                 '2(n-1)/n': 2 * (ranks - 1) / ranks}[self.bus]
 
-    def moved(self, ranks: int) -> float:
+    def algbw_byte_ratio(self, ranks: int) -> float:
         """Bytes that algbw counts, over the size."""
         return (ranks - 1) / ranks if self.received else 1.0
 
@@ -65,13 +65,13 @@ TYPES = {'int8': 1, 'uint8': 1, 'char': 1, 'int32': 4, 'uint32': 4, 'int': 4,
 OPERATIONS = ('sum', 'prod', 'max', 'min', 'avg', 'mulsum')
 
 
-def plain(name: str) -> str:
+def strip_name_suffix(name: str) -> str:
     """Name of a program without the suffix of the build (NAME_SUFFIX)."""
     match = re.match(r'[a-z]+(?:_[a-z]+)*?_perf', name)
     return match[0] if match else name
 
 
-def installed(prefix: str | os.PathLike[str]) -> dict[str, str]:
+def find_installed_programs(prefix: str | os.PathLike[str]) -> dict[str, str]:
     """Programs of an installation: name -> path.
 
     :param prefix: prefix of the installation, or folder of the programs.
@@ -81,11 +81,11 @@ def installed(prefix: str | os.PathLike[str]) -> dict[str, str]:
         for path in sorted(folder.glob('*_perf*')):
             if (path.is_file() and os.access(path, os.X_OK)
                     and re.fullmatch(r'[a-z_]+_perf(_[a-z]+)?', path.name)):
-                result.setdefault(plain(path.name), str(path))
+                result.setdefault(strip_name_suffix(path.name), str(path))
     return result
 
 
-def offered(source: str) -> tuple[str, ...]:
+def program_features(source: str) -> tuple[str, ...]:
     """Features of an environment with the stand-in, which has all programs;
     those of an installation are found when it exists."""
     return ('nccl_tests', *SINCE) if source == 'embedded' else ()

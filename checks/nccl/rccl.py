@@ -11,7 +11,7 @@ without the requested sizes (`Reporter` of common.cu and common.cpp since
 JSON is an array of entries; early versions wrote one entry per line. CSV has
 names of its own, and has values but no name for `nodes`. Without MPI `gpus`
 replaces the four numbers. `ranksPerNode` are the processes of the
-communicator, on however many nodes, and `ranks` are all processes
+communicator, on however many nodes, and `rank_count` are all processes
 (NCCL_TESTS_SPLIT divides them into several communicators).
 
 Each entry must be consistent, all entries must belong to one run, and sizes
@@ -30,7 +30,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from ..core.parsers import ParseError
-from .output import Half, Judge, Output, Row, exactly
+from .output import Half, Judge, Output, Row, parse_six_decimals
 from .programs import PROGRAMS, TYPES
 
 #: Names of the CSV -> those of the JSON.
@@ -54,7 +54,7 @@ _BEGIN = re.compile(r'\s*(?:\[\s*(?:[{\]]|\Z)|\{\s*"(?:numCycle|name)"|'
                     r'(?:numCycle, ?)?collective, ?(?:ranks|gpus)\b)')
 
 
-def wrote(text: str) -> bool:
+def is_rccl_output(text: str) -> bool:
     """Whether rccl-tests wrote this text, by its beginning."""
     return bool(_BEGIN.match(text))
 
@@ -65,47 +65,47 @@ class _File:
     def __init__(self, text: str) -> None:
         self.lines = text.split('\n')
 
-    def refuse(self, reason: str, line: int = 1) -> NoReturn:
+    def raise_parse_error(self, reason: str, line: int = 1) -> NoReturn:
         raise ParseError(line, self.lines[line - 1].removesuffix('\r')[:200],
                          reason)
 
     # Entries: (line, name -> value) --------------------------------------
 
-    def entries(self) -> list[tuple[int, dict[str, Any]]]:
+    def read_entries(self) -> list[tuple[int, dict[str, Any]]]:
         text = '\n'.join(self.lines)
         if text.lstrip().startswith('['):
-            return [(1, entry) for entry in self.loaded(text, 1)]
+            return [(1, entry) for entry in self.parse_json(text, 1)]
         if not text.lstrip().startswith('{'):
-            return self.of_csv()
-        return [(number, self.loaded(line, number))
+            return self.read_csv_entries()
+        return [(number, self.parse_json(line, number))
                 for number, line in enumerate(self.lines, 1) if line.strip()]
 
-    def loaded(self, text: str, line: int) -> Any:
+    def parse_json(self, text: str, line: int) -> Any:
         def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             if len({key for key, _ in pairs}) != len(pairs):
-                self.refuse('the entry is damaged: a key occurs twice', line)
+                self.raise_parse_error('the entry is damaged: a key occurs twice', line)
             return dict(pairs)
 
         try:
             return json.loads(text, object_pairs_hook=once, parse_float=str,
-                              parse_constant=lambda word: self.refuse(
+                              parse_constant=lambda word: self.raise_parse_error(
                                   f'{word} is not a number', line))
         except (ValueError, RecursionError) as error:
-            self.refuse('the JSON of rccl-tests (-x) is incomplete: '
+            self.raise_parse_error('the JSON of rccl-tests (-x) is incomplete: '
                         f'{str(error)[:80]}', line)
 
-    def of_csv(self) -> list[tuple[int, dict[str, Any]]]:
+    def read_csv_entries(self) -> list[tuple[int, dict[str, Any]]]:
         try:
             rows = list(enumerate(csv.reader(
                 (line.strip() for line in self.lines),
                 skipinitialspace=True), 1))
         except csv.Error as error:
-            self.refuse('this is not a CSV file of rccl-tests (-x): '
+            self.raise_parse_error('this is not a CSV file of rccl-tests (-x): '
                         f'{error}')
         names = rows[0][1]
         for name in names:
             if name not in NAMES:
-                self.refuse(f'the column {name!r} is unknown')
+                self.raise_parse_error(f'the column {name!r} is unknown')
         if 'nodes' not in names and 'ranks' in names:
             names.insert(names.index('collective') + 1, 'nodes')
         results = []
@@ -113,7 +113,7 @@ class _File:
             if not values:
                 continue
             if len(values) != len(names):
-                self.refuse(f'the row has {len(values)} values for '
+                self.raise_parse_error(f'the row has {len(values)} values for '
                             f'{len(names)} columns: values were lost, or two '
                             'lines joined', line)
             entry: dict[str, Any] = {}
@@ -124,7 +124,7 @@ class _File:
                 elif re.fullmatch(r'\d{1,18}', value):
                     entry[key] = int(value)
                 else:
-                    self.refuse(f'{name} is {value!r}: expected a whole '
+                    self.raise_parse_error(f'{name} is {value!r}: expected a whole '
                                 'number', line)
             results.append((line, entry))
         return results
@@ -132,58 +132,58 @@ class _File:
     # Rows ----------------------------------------------------------------
 
     def read(self) -> Output:
-        entries = self.entries()
+        entries = self.read_entries()
         if not entries:
-            self.refuse('the file has no entry: nothing was measured')
+            self.raise_parse_error('the file has no entry: nothing was measured')
         for line, entry in entries:
-            self.of_one_run(entry, entries[0][1], line)
+            self.check_entry(entry, entries[0][1], line)
         first = entries[0][1]
         program = _PROGRAMS.get(first['name'].lower())
         if not program:
-            self.refuse(f'{first["name"]} is not a known program of '
+            self.raise_parse_error(f'{first["name"]} is not a known program of '
                         'rccl-tests', entries[0][0])
-        blocks = self.blocks(entries)
+        blocks = self.rows_by_sweep(entries)
         out = Output(program=program, average=None, end=entries[-1][0],
-                     ranks=self.ranks(first, entries[0][0]),
+                     ranks=self.rank_count(first, entries[0][0]),
                      rows=[row for block in blocks for row in block])
-        judge, kind = Judge(out, self.refuse), PROGRAMS[program]
+        judge, kind = Judge(out, self.raise_parse_error), PROGRAMS[program]
         for row in out.rows:
-            if not any(half.checked for _, half in row.halves):
-                self.refuse('the data of this row was not checked (N/A, -c 0)',
+            if not any(half.checked for _, half in row.results_with_suffix):
+                self.raise_parse_error('the data of this row was not checked (N/A, -c 0)',
                             row.line)
-            for suffix, half in row.halves:
-                reason = judge.contradiction(kind, row.size, half)
+            for suffix, half in row.results_with_suffix:
+                reason = judge.describe_contradiction(kind, row.size, half)
                 if reason:
-                    self.refuse(reason + (' (in place)' if suffix else
+                    self.raise_parse_error(reason + (' (in place)' if suffix else
                                           ' (out of place)'), row.line)
         # Sizes are rounded down to elements, or to parts of 16 B.
         loss = (16 * out.ranks if kind.split else 8) - 1
-        self.alike(blocks, loss)
+        self.check_sweeps_match(blocks, loss)
         for block in blocks:
-            self.follow(block, loss)
+            self.check_size_progression(block, loss)
         return out
 
-    def ranks(self, entry: dict[str, Any], line: int) -> int:
+    def rank_count(self, entry: dict[str, Any], line: int) -> int:
         """Ranks of the communicator."""
         if 'gpus' in entry:
-            return int(entry['gpus']) or self.refuse(
+            return int(entry['gpus']) or self.raise_parse_error(
                 'the key gpus is 0; it must be at least 1', line
             )
         each, processes = entry['gpusPerRank'], entry['ranksPerNode']
         if not each or not processes or (
                 entry['nodes'] != entry['ranks'] // processes):
-            self.refuse(f'ranks {entry["ranks"]}, ranksPerNode {processes} '
+            self.raise_parse_error(f'ranks {entry["ranks"]}, ranksPerNode {processes} '
                         f'and nodes {entry["nodes"]} contradict each other',
                         line)
         return int(each * processes)
 
-    def of_one_run(self, entry: Any, first: Any, line: int) -> None:
+    def check_entry(self, entry: Any, first: Any, line: int) -> None:
         """Refuse an entry that is incomplete or of another run than the
         first entry."""
         if not isinstance(entry, dict) or not set(entry) >= NEEDED or (
                 set(entry) - set(NAMES.values())) or not (
                 'gpus' in entry or set(entry) >= PLACES):
-            self.refuse('this is not an entry of rccl-tests (-x): a name is '
+            self.raise_parse_error('this is not an entry of rccl-tests (-x): a name is '
                         'missing or unknown', line)
         for name, value in entry.items():
             if name in _WORDS | _DECIMALS:
@@ -191,32 +191,32 @@ class _File:
             else:
                 valid = type(value) is int and 0 <= value < 1 << 60
             if not valid:
-                self.refuse(f'{name} is {value!r}, which is not a valid '
+                self.raise_parse_error(f'{name} is {value!r}, which is not a valid '
                             'value', line)
         for name in ('name', 'nodes', 'ranks', 'ranksPerNode',
                      'gpusPerRank', 'gpus'):
             if entry.get(name) != first.get(name):
-                self.refuse(f'{name} is {entry.get(name)!r} here and '
+                self.raise_parse_error(f'{name} is {entry.get(name)!r} here and '
                             f'{first.get(name)!r} in the first entry: the '
                             'file has two runs, or is damaged', line)
         if entry['inPlace'] not in (0, 1) or entry['type'] not in TYPES:
-            self.refuse(f'inPlace {entry["inPlace"]} or type '
+            self.raise_parse_error(f'inPlace {entry["inPlace"]} or type '
                         f'{entry["type"]!r} is not a valid value', line)
 
-    def half(self, entry: dict[str, Any], line: int) -> Half:
+    def parse_half(self, entry: dict[str, Any], line: int) -> Half:
         for name in _DECIMALS:
             if not re.fullmatch(r'(?:0|[1-9]\d*)\.\d{6}', entry[name]):
-                self.refuse(f'{name} is {entry[name]!r}: expected a number '
+                self.raise_parse_error(f'{name} is {entry[name]!r}: expected a number '
                             'with six decimals', line)
         if entry['wrong'] not in ('0', 'N/A'):
-            self.refuse('the data arrived wrong at '
+            self.raise_parse_error('the data arrived wrong at '
                         f'{entry["size"]} B: {entry["wrong"]} wrong '
                         'element(s)', line)
-        time, algbw, busbw = (exactly(float(entry[name])) for name in (
+        time, algbw, busbw = (parse_six_decimals(float(entry[name])) for name in (
             'time', 'algBw', 'busBw'))
         return Half(time, algbw, busbw, entry['wrong'] == '0')
 
-    def blocks(self, entries: Sequence[tuple[int, dict[str, Any]]]
+    def rows_by_sweep(self, entries: Sequence[tuple[int, dict[str, Any]]]
                ) -> list[list[Row]]:
         """Rows of each sweep over the sizes; there is a sweep for each cycle,
         type, reduction and root."""
@@ -224,7 +224,7 @@ class _File:
         last_key: tuple[Any, ...] = ()
         for line, entry in entries:
             key = entry.get('numCycle', 0), entry['type'], entry['redop']
-            half = self.half(entry, line)
+            half = self.parse_half(entry, line)
             if entry['inPlace'] and results and key == last_key:
                 last = results[-1][-1]
                 if last.in_place is None and last.size == entry['size']:
@@ -241,7 +241,7 @@ class _File:
             last_key = key
         return results
 
-    def follow(self, rows: Sequence[Row], loss: int) -> None:
+    def check_size_progression(self, rows: Sequence[Row], loss: int) -> None:
         """Refuse sizes that do not grow by one factor or one step.
 
         :param loss: B by which a size may be below the requested one
@@ -255,32 +255,32 @@ class _File:
                     for a, b in steps)
                 or all(abs(b - a - (last - before)) <= 2 * loss
                        for a, b in steps)):
-            self.refuse('the sizes do not grow by one factor or one step: '
+            self.raise_parse_error('the sizes do not grow by one factor or one step: '
                         'entries were lost or damaged', rows[0].line)
 
-    def alike(self, blocks: Sequence[Sequence[Row]], loss: int) -> None:
+    def check_sweeps_match(self, blocks: Sequence[Sequence[Row]], loss: int) -> None:
         """Refuse sweeps with different sizes or halves, and doubled rows."""
         if len({(row.out_of_place is None, row.in_place is None)
                 for block in blocks for row in block}) > 1:
-            self.refuse('some sizes lack the entry in place or out of place: '
+            self.raise_parse_error('some sizes lack the entry in place or out of place: '
                         'entries were lost', blocks[0][0].line)
         for block in blocks[1:]:
             if len(block) != len(blocks[0]) or any(
                     abs(row.size - other.size) > loss for row, other
                     in zip(block, blocks[0], strict=True)):
-                self.refuse('this sweep has other sizes than the first one: '
+                self.raise_parse_error('this sweep has other sizes than the first one: '
                             'entries were lost', block[0].line)
         seen = set()
         for row in itertools.chain(*blocks):
             key = (row.size, row.type, row.redop, row.out_of_place,
                    row.in_place)
             if key in seen:
-                self.refuse('the same entry occurs twice, to the last digit',
+                self.raise_parse_error('the same entry occurs twice, to the last digit',
                             row.line)
             seen.add(key)
 
 
-def read(text: str) -> Output:
+def read_output(text: str) -> Output:
     """The output in a file of rccl-tests (-x).
 
     :raises ParseError: a part of the file cannot be trusted

@@ -16,7 +16,7 @@ from ..services.plan import (
     Program,
     Server,
     Step,
-    with_variables,
+    command_with_environment,
 )
 from . import parser, settings, words
 from .parser import Analysis
@@ -40,13 +40,13 @@ class Evaluation:
     environments: tuple[dict[str, str], ...] = ()
 
     @property
-    def limit(self) -> float:
+    def step_time_limit(self) -> float:
         """Time limit of one step, for at least 20 MB/s. Unit: s."""
         of = self.setup
         moved = sum(of.sizes) * (of.iterations + of.warmup) * of.clients
         return 30 + 4 * moved / 20e6
 
-    def server(self) -> Server:
+    def server_role(self) -> Server:
         """The role of the servers; a ring has one server for its start."""
         of = self.setup
         servers = of.servers if of.type == 'optcast' else 1
@@ -54,16 +54,16 @@ class Evaluation:
         command = (
             self.program, '--address', '{address}', '--port', '{port}',
             '--nrank', str(of.clients), '--data-type', of.data_type,
-            '--count', str(of.count), '--reduce-jobs', str(of.jobs),
+            '--count', str(of.elements_per_message), '--reduce-jobs', str(of.jobs),
             '--reduce-threads', str(of.threads),
             '--recv-threads', str(of.recvs), '--send-threads', str(of.sends),
             '--timeout', str(self.timeout))
-        buffers = of.jobs * (of.clients + 1) * of.count * 4 >> 20
+        buffers = of.jobs * (of.clients + 1) * of.elements_per_message * 4 >> 20
         beside = not self.server_nodes
         return Server(
             'optcast', (), config='password {password}\n', dialect='tcp',
-            commands=tuple(with_variables(
-                self.variables(number), *command,
+            commands=tuple(command_with_environment(
+                self.server_environment(number), *command,
                 *(('--trace', '-') if number == 0 else ()))
                 for number in range(servers)),
             nodes=max(1, self.server_nodes), instances=each,
@@ -71,12 +71,12 @@ class Evaluation:
             memory=64 + buffers, connections=of.clients + 64, beside=beside,
             port=of.port)
 
-    def variables(self, number: int) -> Mapping[str, str]:
+    def server_environment(self, number: int) -> Mapping[str, str]:
         """The environment variables of a server."""
         return self.environments[number % len(self.environments)
                                  ] if self.environments else {}
 
-    def plan(self) -> Plan:
+    def service_plan(self) -> Plan:
         """The plan: a ring first, then the servers unless the type is ring."""
         of = self.setup
         call = (self.program, '--client', '--nrank', str(of.clients),
@@ -90,22 +90,22 @@ class Evaluation:
             return Step(name, (Program(commands=tuple(
                 (*call, *more, *(('--trace', '{output}.trace') if rank == 0
                                  else ())) for rank in range(of.clients))),),
-                self.limit, gate=True)
+                self.step_time_limit, gate=True)
 
         ring = step('ring', '--ring')
         clients = Clients(self.client_nodes, of.clients // self.client_nodes,
                           unbound=True)
-        return Plan(self.server(), (clients,), (ring,) if of.type == 'ring'
+        return Plan(self.server_role(), (clients,), (ring,) if of.type == 'ring'
                     else (ring, step('optcast', '--nsplit', str(of.nsplit))),
                     sample=0.25)
 
     # Analysis ---------------------------------------------------------------
 
-    def timed(self) -> dict[int, int]:
+    def timed_iterations_by_size(self) -> dict[int, int]:
         """Size of an all-reduce -> number of timed iterations."""
         return dict.fromkeys(self.setup.sizes, self.setup.iterations)
 
-    def values_planned(self) -> list[str]:
+    def expected_metrics(self) -> list[str]:
         """Metrics that every run has."""
         of = self.setup
         classes = {'client': ('e2e', 'req', 'send', 'recv'),
@@ -114,17 +114,17 @@ class Evaluation:
         if of.type == 'ring':
             classes, curves = {'client': ('send', 'recv', 'reduce')}, curves[
                 :2]
-        return ['busbw_average', *(metrics.key(name, size)
+        return ['busbw_average', *(metrics.metric_key(name, size)
                                    for name in curves for size in of.sizes),
                 *(f'{side}_{name}_{one}' for side, names in classes.items()
                   for name in names for one in parser.STATISTICS)]
 
-    def collect(self, stage: Path, run: str, services: Services) -> Path:
+    def collect_log_folder(self, stage: Path, run: str, services: Services) -> Path:
         """Collect a folder like that of the original's run script: settings,
         config, logs of the first client and server, and ring.txt, the output
         of the ring of the same clients."""
         of = self.setup
-        folder = self.folder(stage, run, services)
+        folder = self.make_log_folder(stage, run, services)
         made = {'client.log': f'{run}.{of.type}.0.trace'}
         if of.type == 'optcast':
             made |= {'server.log': f'{run}.server0.log',
@@ -133,24 +133,24 @@ class Evaluation:
             (folder / name).write_bytes((stage / path).read_bytes())
         return folder
 
-    def folder(self, stage: Path, run: str, services: Services) -> Path:
+    def make_log_folder(self, stage: Path, run: str, services: Services) -> Path:
         """Make a folder with the settings and the config of a run."""
         folder = stage / f'{run}.logs'
         folder.mkdir(exist_ok=True)
         (folder / 'settings.yaml').write_text(yaml.safe_dump(
-            self.setup.as_settings()))
-        (folder / 'config.yaml').write_text(settings.config_text(
+            self.setup.to_run_script_settings()))
+        (folder / 'config.yaml').write_text(settings.format_config_yaml(
             [(server.node, server.address, server.port)
              for server in services.servers],
             list(services.client_nodes), self.environments))
         return folder
 
-    def analyse(self, folder: Path) -> Analysis:
+    def analyse_logs(self, folder: Path) -> Analysis:
         """Analyse the logs.
 
         :raises ParseError: a part is missing, or cannot be trusted
         """
-        of, result = self.setup, parser.analyse(folder)
+        of, result = self.setup, parser.analyse_log_folder(folder)
         sizes = [row.size for row in result.table.rows] if result.table else []
         if not result.table or result.table.ranks != of.clients \
                 or sizes != list(of.sizes):
@@ -159,36 +159,36 @@ class Evaluation:
                              f'clients; requested: {list(of.sizes)} and '
                              f'{of.clients}', 'client.log')
         if of.type == 'optcast' and (
-                not result.ring or list(result.ring.curve) != sizes):
+                not result.ring or list(result.ring.busbw_by_size) != sizes):
             raise ParseError(1, '', 'the table of the ring is incomplete',
                              'ring.txt')
         return result
 
-    def more_values(self, analysis: Analysis) -> dict[str, float]:
+    def compute_derived_values(self, analysis: Analysis) -> dict[str, float]:
         """Values in addition to those of the logs."""
-        return (self.ring_values(analysis)
+        return (self.ring_bandwidths_and_ratios(analysis)
                 if self.setup.type == 'optcast' else {})
 
-    def ring_values(self, analysis: Analysis) -> dict[str, float]:
+    def ring_bandwidths_and_ratios(self, analysis: Analysis) -> dict[str, float]:
         """busbw of the ring of the same clients, and the ratio to it."""
         assert analysis.table and analysis.ring
         values = {}
-        for size, busbw in analysis.ring.curve.items():
-            values[metrics.key('ring_busbw', size)] = busbw
-            values[metrics.key('ring_ratio', size)] = (
-                analysis.table.curve[size] / busbw)
+        for size, busbw in analysis.ring.busbw_by_size.items():
+            values[metrics.metric_key('ring_busbw', size)] = busbw
+            values[metrics.metric_key('ring_ratio', size)] = (
+                analysis.table.busbw_by_size[size] / busbw)
         return values
 
-    def sentences(self, analysis: Analysis, values: dict[str, float]
+    def summary_sentences(self, analysis: Analysis, values: dict[str, float]
                   ) -> list[str]:
         """Sentences on the bottleneck and on the comparison with the ring."""
-        of, bottlenecks = self.setup, analysis.sentences()
+        of, bottlenecks = self.setup, analysis.summary_sentences()
         if of.type == 'ring':
             return bottlenecks
-        return [*bottlenecks, *(f'{size} B: ' + words.compare(
-            values[metrics.key('busbw', size)],
-            values[metrics.key('ring_busbw', size)], 'ring')
+        return [*bottlenecks, *(f'{size} B: ' + words.compare_bandwidths(
+            values[metrics.metric_key('busbw', size)],
+            values[metrics.metric_key('ring_busbw', size)], 'ring')
             for size in of.sizes),
             'on equal links the ratio to a ring is at most '
-            f'{words.expected_ratio(of.clients, of.servers):.3g} with '
+            f'{words.expected_busbw_ratio(of.clients, of.servers):.3g} with '
             f'{of.clients} clients and {of.servers} servers']

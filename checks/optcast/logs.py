@@ -90,7 +90,7 @@ class Span:
     line: int
 
     @property
-    def ms(self) -> float:
+    def duration_ms(self) -> float:
         return self.end - self.start
 
 
@@ -106,7 +106,7 @@ class Stats:
     max: float
 
     @classmethod
-    def of(cls, name: str, samples: Iterable[float]) -> Stats:
+    def from_samples(cls, name: str, samples: Iterable[float]) -> Stats:
         """Compute statistics like the original: standard deviation of a
         population; upper median for an even number."""
         v = sorted(samples)
@@ -114,7 +114,7 @@ class Stats:
         sd = math.sqrt(sum((x - avg) ** 2 for x in v) / len(v))
         return cls(name, len(v), avg, sd, v[len(v) // 2], v[0], v[-1])
 
-    def text(self) -> str:
+    def format_line(self) -> str:
         """The statistics as a line in the format of the original."""
         return (f'  {self.name:<4} len: {self.len}, avg: {self.avg:.2f}, '
                 f'sd: {self.sd:.2f}, median: {self.median:.2f}, '
@@ -135,11 +135,11 @@ class Log:
     rest: list[tuple[int, str]] = field(default_factory=list)
 
     @property
-    def stats(self) -> list[Stats]:
-        return [Stats.of(name, v) for name, v in self.samples.items() if v]
+    def sample_statistics(self) -> list[Stats]:
+        return [Stats.from_samples(name, v) for name, v in self.samples.items() if v]
 
 
-def server(text: str) -> Log:
+def parse_server_log(text: str) -> Log:
     """The log of a reduction server; of several servers, only one may trace.
 
     :raises ParseError: it cannot be trusted
@@ -147,7 +147,7 @@ def server(text: str) -> Log:
     return _Reader('server', text).read()
 
 
-def client(text: str) -> Log:
+def parse_client_log(text: str) -> Log:
     """The log of clients, of which only one may trace.
 
     :raises ParseError: it cannot be trusted
@@ -183,7 +183,7 @@ class _Reader:
             line = whole.rstrip('\r')
             self.number, self.line = number, line
             if len(line) > LONGEST:
-                self.refuse(f'the line has {len(line)} characters')
+                self.raise_parse_error(f'the line has {len(line)} characters')
             words = line[_PREFIX.match(line).end():]  # type: ignore[union-attr]
             panicked = _PANIC.search(line)
             if panicked:
@@ -192,24 +192,24 @@ class _Reader:
                 continue
             rust, nccl = _RUST.fullmatch(words), _NCCL.fullmatch(words)
             if rust:
-                self.rust(rust)
+                self.read_rust_line(rust)
             elif nccl:
-                self.request(float(nccl[1]), nccl[2])
+                self.read_plugin_request(float(nccl[1]), nccl[2])
             elif _OF_A_SPAN.search(line) or line.startswith('[20'):
-                self.refuse(DAMAGED)
+                self.raise_parse_error(DAMAGED)
             else:
                 self.log.rest.append((number, words))
         if not self.log.panic:
-            self.assert_complete()
-        self.drop_first_halves()
+            self.assert_log_complete()
+        self.drop_warmup_samples()
         return self.log
 
-    def refuse(self, reason: str, number: int = 0) -> None:
+    def raise_parse_error(self, reason: str, number: int = 0) -> None:
         raise ParseError(number or self.number, self.line, reason)
 
     # Lines --------------------------------------------------------------
 
-    def rust(self, match: re.Match[str]) -> None:
+    def read_rust_line(self, match: re.Match[str]) -> None:
         """Read a line of the server, or of its own client."""
         year, month, day, hour, minute = map(int, match.groups()[:5])
         # Microseconds, as the original's clock has them: differences of
@@ -218,7 +218,7 @@ class _Reader:
         at = seconds * 1e3 + int(float(match[6]) * 1e6) / 1e3
         if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24
                 and minute < 60 and float(match[6]) < 61):
-            self.refuse('the time stamp is not a valid time')
+            self.raise_parse_error('the time stamp is not a valid time')
         words = match[8]
         if self.log.side == 'server' and _OVER.search(words):
             self.over = True
@@ -234,47 +234,47 @@ class _Reader:
             return
         work = _SERVER.fullmatch(words)
         if work:
-            self.of_server(self.stamp(at), work)
+            self.read_server_span(self.ms_since_first_span(at), work)
             return
         work = _CLIENT.fullmatch(words)
         if work:
-            self.of_client(self.stamp(at), work)
+            self.read_client_span(self.ms_since_first_span(at), work)
         elif _OF_A_SPAN.search(words):
-            self.refuse(DAMAGED)
+            self.raise_parse_error(DAMAGED)
 
-    def stamp(self, at: float) -> float:
+    def ms_since_first_span(self, at: float) -> float:
         """Time since the first span, in ms."""
         if self.first is None:
             self.first = at
         if at < self.last - MAX_DELAY:
-            self.refuse(f'the time stamp is {(self.last - at) / 1e3:.3f} s '
+            self.raise_parse_error(f'the time stamp is {(self.last - at) / 1e3:.3f} s '
                         'before that of a line above it')
         self.last = max(self.last, at)
         return at - self.first
 
-    def of_server(self, at: float, work: re.Match[str]) -> None:
+    def read_server_span(self, at: float, work: re.Match[str]) -> None:
         thread, job = work[1], work[2]
         kind = work[3] or work[8]
         row = (f'{kind}({thread})/({job})' if kind == 'reduce'
                else f'{kind}({thread}/{job})')
         latency = work[5] or work[10]
         if work[4] == 'requested' or work[9] == 'start':
-            self.begin(row, at)
+            self.begin_span(row, at)
         elif work[4] == 'barrier':
             # Of the embedded server: a barrier of clients between two sizes.
             self.open.pop(row, None)
         elif latency:
-            ms = self.end(row, kind, at)
+            ms = self.end_span(row, kind, at)
             printed_ms = int(latency) / 1e3
             # The start is stamped before the work, the end after it.
             if not printed_ms - 0.002 <= ms <= printed_ms + MAX_DELAY:
-                self.refuse(
+                self.raise_parse_error(
                     f'the latency is {printed_ms:.3f} ms, but {ms:.3f} ms '
                     'elapsed between the two lines'
                 )
             size = int(work[7] or self.size)
             if size > self.size:
-                self.refuse(f'the message has {size} B; the maximum is '
+                self.raise_parse_error(f'the message has {size} B; the maximum is '
                             f'{self.size} B')
             if work[6] and size:
                 # Latencies are whole microseconds; 0 may be any fraction.
@@ -282,38 +282,38 @@ class _Reader:
                 minimum = size * 8e-6 / max(ms, printed_ms + 1e-3)
                 if not minimum * 0.99 - 0.006 <= float(work[6]) <= (
                         maximum * 1.001 + 0.006):
-                    self.refuse(f'{size} B in {latency} us do not give '
+                    self.raise_parse_error(f'{size} B in {latency} us do not give '
                                 f'{work[6]} Gb/s')
 
-    def of_client(self, at: float, work: re.Match[str]) -> None:
+    def read_client_span(self, at: float, work: re.Match[str]) -> None:
         kind, task, index, _, part, what = work.groups()
         if kind == 'reduce':
             row = f'reduce({task}/{index})'
         else:
             row = f'{kind}({index}/{task}/{part})'
         if what == 'start':
-            self.begin(row, at)
+            self.begin_span(row, at)
         else:
-            self.end(row, kind, at)
+            self.end_span(row, kind, at)
 
-    def request(self, at: float, words: str) -> None:
+    def read_plugin_request(self, at: float, words: str) -> None:
         """Read a line of NCCL's plugin."""
         match = _REQUEST.fullmatch(words)
         if not match:
-            self.refuse(DAMAGED)
+            self.raise_parse_error(DAMAGED)
             return
         name, step = match[1], match[3] or match[4]
         row = self.numbers.setdefault(name, f'req({len(self.numbers)})')
-        at = self.stamp(at)
+        at = self.ms_since_first_span(at)
         steps = ('allreduce start', 'allreduce requested', 'send done',
                  'recv done')
         times = self.requests.setdefault(name, [])
         due = steps[len(times)]
         if step != due:
-            self.refuse(f'{row} has the line "{step}" where "{due}" must '
+            self.raise_parse_error(f'{row} has the line "{step}" where "{due}" must '
                         'come next')
         if times and at < times[-1]:
-            self.refuse(f'{row} has a time stamp before its previous one')
+            self.raise_parse_error(f'{row} has a time stamp before its previous one')
         times.append(at)
         if len(times) == 1:
             return
@@ -327,57 +327,57 @@ class _Reader:
                 self.taken.setdefault((kind, name), []).append(ms)
             times.clear()
 
-    def begin(self, row: str, at: float) -> None:
+    def begin_span(self, row: str, at: float) -> None:
         if row in self.open:
-            self.refuse(f'{row} begins twice: a line was lost or doubled, or '
+            self.raise_parse_error(f'{row} begins twice: a line was lost or doubled, or '
                         'two programs traced into one log')
         self.open[row] = at, self.number
 
-    def end(self, row: str, kind: str, at: float) -> float:
+    def end_span(self, row: str, kind: str, at: float) -> float:
         if row not in self.open:
-            self.refuse(f'{row} ends, but no line begins it')
+            self.raise_parse_error(f'{row} ends, but no line begins it')
         start, _ = self.open.pop(row)
         if at < start:
-            self.refuse(f'{row} ends before it begins')
+            self.raise_parse_error(f'{row} ends before it begins')
         self.log.spans.append(Span(row, kind, start, at, self.number))
         self.taken.setdefault((kind, ''), []).append(at - start)
         return at - start
 
     # The whole log ------------------------------------------------------
 
-    def assert_complete(self) -> None:
+    def assert_log_complete(self) -> None:
         """Refuse an incomplete log, after its last line."""
         if self.log.side == 'server':
-            self.assert_equal_rounds()
+            self.assert_equal_round_counts()
             return
         for row, times in self.requests.items():
             if times:
-                self.refuse(f'{self.numbers[row]} has no end: the log was '
+                self.raise_parse_error(f'{self.numbers[row]} has no end: the log was '
                             'cut, or its client died')
         for row, (_, number) in self.open.items():
-            self.refuse(f'{row} has no end: the log was cut, or its client '
+            self.raise_parse_error(f'{row} has no end: the log was cut, or its client '
                         'died', number)
         traced = len(self.taken.get(('recv', ''), ()))
         if self.numbers:
             return
         if traced and not self.results and not any(
                 'Avg bus bandwidth' in line for _, line in self.log.rest):
-            self.refuse('the log has no line with the result: the client did '
+            self.raise_parse_error('the log has no line with the result: the client did '
                         'not finish')
         if len(self.results) != len(self.log.bandwidths):
-            self.refuse('a line of the result is missing')
+            self.raise_parse_error('a line of the result is missing')
         if len({*self.results}) > 1:
-            self.refuse('the clients report different numbers of requests')
+            self.raise_parse_error('the clients report different numbers of requests')
         ring = ('reduce', '') in self.taken
         due = math.prod(self.results[0]) if self.results else traced
         # Without a trace the log has only the result.
         if traced and traced != due and not ring:
-            self.refuse(
+            self.raise_parse_error(
                 f'the log has {traced} of {due} requested parts: lines '
                 'are missing'
             )
 
-    def assert_equal_rounds(self) -> None:
+    def assert_equal_round_counts(self) -> None:
         """Refuse a log whose threads have different numbers of rounds, apart
         from the current round."""
         rounds: dict[str, int] = {}
@@ -391,16 +391,16 @@ class _Reader:
             minimum, maximum = min(rows.values()), max(rows.values())
             if maximum - minimum > 2:
                 odd = min(rows, key=lambda row: rows[row])
-                self.refuse(f'{odd} has {minimum} spans, but others of its '
+                self.raise_parse_error(f'{odd} has {minimum} spans, but others of its '
                             f'job have {maximum}: lines are missing')
 
-    def drop_first_halves(self) -> None:
+    def drop_warmup_samples(self) -> None:
         """Drop the samples that the original regards as the warm-up."""
         for (kind, _), v in self.taken.items():
             self.log.samples.setdefault(kind, []).extend(v[len(v) // 2:])
 
 
-def first_panic(text: str) -> tuple[int, str] | None:
+def find_first_panic(text: str) -> tuple[int, str] | None:
     """Line and place of the first panic in a text, or None."""
     for number, line in enumerate(text.split('\n'), 1):
         match = _PANIC.search(line)

@@ -19,7 +19,7 @@ from ..core.base import Programs
 from ..core.parsers import ParseError
 from ..services.parser import Services
 from ..services.plan import Plan
-from ..services.service import ServiceBenchmark, nodes_feature
+from ..services.service import ServiceBenchmark, node_count_feature
 from . import programs, settings, timeline
 from .evaluation import Evaluation
 from .original import Original
@@ -72,29 +72,29 @@ class OptcastAllReduce(ServiceBenchmark):
     @run_after('init')
     def set_requirements(self) -> None:
         self.descr = f'Optcast {self.scenario}'
-        nodes = max(1, self.layout.client_nodes + self.server_nodes)
-        self.valid_systems = [f'+{nodes_feature(nodes)}']
+        nodes = max(1, self.effective_scenario.client_nodes + self.server_node_count)
+        self.valid_systems = [f'+{node_count_feature(nodes)}']
         self.tags = {'full', 'nccl', 'optcast', *self.SCENARIOS[self.scenario]}
         self.spans: list[samples.Sample] = []
 
     @run_after('setup')
     def set_time_limit(self) -> None:
-        self.time_limit = max(self.time_limit or 0, self.seconds_needed())
+        self.time_limit = max(self.time_limit or 0, self.required_job_seconds())
         self.keep_files = [*self.keep_files, 'run.*.log', 'run.*.logs']
 
-    def seconds_needed(self) -> float:
-        return self.repetitions * (2 * self.evaluation.limit + 60)
+    def required_job_seconds(self) -> float:
+        return self.repetitions * (2 * self.evaluation.step_time_limit + 60)
 
     @property
-    def config(self) -> Config | None:
+    def config_file_contents(self) -> Config | None:
         """Contents of the config.yaml that the settings name, or None."""
         path = self.settings.get('config')
         return settings.read_config(Path(path)) if path else None
 
     @property
-    def layout(self) -> Scenario:
+    def effective_scenario(self) -> Scenario:
         """The scenario, with the numbers of the config if there is one."""
-        config = self.config
+        config = self.config_file_contents
         if not config:
             return self.scenario
         one = config.server_nodes == config.client_nodes == 1
@@ -104,13 +104,13 @@ class OptcastAllReduce(ServiceBenchmark):
             client_nodes=0 if one else config.client_nodes)
 
     @property
-    def server_nodes(self) -> int:
+    def server_node_count(self) -> int:
         """Nodes that run only servers."""
-        if not self.layout.server_nodes:
+        if not self.effective_scenario.server_node_count:
             return 0
-        return (self.config.server_nodes if self.config else
-                settings.server_nodes(
-                    self.layout.servers, self.servers_each,
+        return (self.config_file_contents.server_nodes if self.config_file_contents else
+                settings.count_server_nodes(
+                    self.effective_scenario.servers, self.servers_each,
                     [part.devices for part in
                      rt.runtime().system.partitions]))
 
@@ -120,11 +120,11 @@ class OptcastAllReduce(ServiceBenchmark):
 
         :raises ValueError: the settings are inconsistent
         """
-        layout, config = self.layout, self.config
-        result = settings.setup(
+        layout, config = self.effective_scenario, self.config_file_contents
+        result = settings.parse_settings(
             {**SCALES[layout.scale], 'type': layout.type,
              'data_type': layout.data_type, **self.settings},
-            layout.clients, layout.servers, **self.limits())
+            layout.clients, layout.servers, **self.program_restrictions())
         if (result.clients, result.servers, result.type, result.data_type) != (
                 layout.clients, layout.servers, layout.type,
                 layout.data_type):
@@ -133,61 +133,61 @@ class OptcastAllReduce(ServiceBenchmark):
                              'test case, or set config')
         return self.evaluation_of(
             replace(result, port=config.port if config else 0),
-            self.installed(), max(1, layout.client_nodes), self.server_nodes,
+            self.installation_path(), max(1, layout.client_nodes), self.server_node_count,
             self.current_partition.processor.num_cpus or 1,
             self.timeout, config.environments if config else
-            settings.nic_each(self.current_partition.devices, max(
-                1, layout.servers // max(1, self.server_nodes))))
+            settings.server_nic_environments(self.current_partition.devices, max(
+                1, layout.servers // max(1, self.server_node_count))))
 
     evaluation_of: type[Evaluation] = Evaluation
 
-    def limits(self) -> dict[str, bool]:
-        """Limits of the programs, see settings.setup."""
+    def program_restrictions(self) -> dict[str, bool]:
+        """Limits of the programs, see settings.parse_settings."""
         return {}
 
-    def installed(self) -> str:
+    def installation_path(self) -> str:
         """Path of the program."""
         return f'{self.programs.stagedir}/optcast'
 
-    def plan(self) -> Plan:
-        return self.evaluation.plan()
+    def service_plan(self) -> Plan:
+        return self.evaluation.service_plan()
 
-    def more_params(self) -> dict[str, Any]:
+    def extra_params(self) -> dict[str, Any]:
         each = self.servers_each
         return {**self.settings,
                 **({'servers_each': str(each)} if each != 1 else {})}
 
-    def planned_values(self) -> list[str]:
-        return ['ready_time', *self.evaluation.values_planned()]
+    def required_metrics(self) -> list[str]:
+        return ['ready_time', *self.evaluation.expected_metrics()]
 
-    def claimed_seconds(self, values: dict[str, float]) -> float:
-        return sum(count * size / values[metrics.key('algbw', size)] * 1e-9
-                   for size, count in self.evaluation.timed().items())
+    def minimum_run_seconds(self, values: dict[str, float]) -> float:
+        return sum(count * size / values[metrics.metric_key('algbw', size)] * 1e-9
+                   for size, count in self.evaluation.timed_iterations_by_size().items())
 
-    def values_of_services(self, services: Services, output: str,
+    def extract_service_values(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         evaluation, stage = self.evaluation, Path(self.stagedir)
-        folder = evaluation.collect(stage, run.name, services)
+        folder = evaluation.collect_log_folder(stage, run.name, services)
         try:
-            result = evaluation.analyse(folder)
+            result = evaluation.analyse_logs(folder)
             values = guards.values_by_metric(result.records, folder.name)
-            values |= evaluation.more_values(result)
+            values |= evaluation.compute_derived_values(result)
         except ParseError as err:
-            guards.refuse('table', f'{folder.name}: {err.file}:{err}')
-        self.version = result.version
-        self.spans = timeline.kept((result.client, result.server))
-        sentences = evaluation.sentences(result, values)
+            guards.fail_test_case('table', f'{folder.name}: {err.file}:{err}')
+        self.version = result.program_version
+        self.spans = timeline.last_spans_as_samples((result.client, result.server))
+        sentences = evaluation.summary_sentences(result, values)
         (folder / 'summary.txt').write_text('\n'.join(sentences) + '\n')
         for line in sentences:
             self.logger.info(line)
         if self.settings.get('xlim'):
-            result.draw(folder, timeline.window(self.settings['xlim']))
+            result.draw_plots(folder, timeline.parse_time_window(self.settings['xlim']))
         return values
 
     @property
-    def attached(self) -> dict[str, str]:
+    def attached_files(self) -> dict[str, str]:
         """Spans of threads and requests at the end of the last repetition."""
-        return {samples.FILE: samples.text(self.spans)} if self.spans else {}
+        return {samples.FILE: samples.samples_as_csv(self.spans)} if self.spans else {}
 
 
 @rfm.simple_test
@@ -204,22 +204,22 @@ class OptcastOriginal(OptcastAllReduce):
     SCENARIOS = ORIGINAL
     evaluation_of = Original
 
-    def limits(self) -> dict[str, bool]:
+    def program_restrictions(self) -> dict[str, bool]:
         return {'bf16': False,
                 'x86_original': platform.machine() == 'x86_64'}
 
-    def installed(self) -> str:
+    def installation_path(self) -> str:
         """The prefix of the installation.
 
         :raises Refused: it lacks the server or the plugin
         """
-        prefix = str(self.programs.origin(self.program).get('prefix', ''))
+        prefix = str(self.programs.program_origin(self.program).get('prefix', ''))
         if not prefix:
-            guards.refuse('programs', 'the environment '
+            guards.fail_test_case('programs', 'the environment '
                           f'{self.current_environ.name} has no prefix for '
                           f'{self.program}')
         for name in (programs.SERVER, programs.LIBRARY):
-            if not programs.path_of(prefix, name):
-                guards.refuse('programs', f'{name} does not exist below '
+            if not programs.find_installed_file(prefix, name):
+                guards.fail_test_case('programs', f'{name} does not exist below '
                               f'{prefix}')
         return prefix

@@ -21,7 +21,7 @@ from ..services.plan import (
     Program,
     Server,
     Step,
-    with_variables,
+    command_with_environment,
 )
 from . import parser, programs
 from .evaluation import Evaluation
@@ -44,34 +44,34 @@ class Original(Evaluation):
                              'client sends one chunk to each server')
 
     @property
-    def size(self) -> int:
+    def request_size(self) -> int:
         """Size of a request, a chunk to each server. Unit: B."""
         return self.setup.chunksize * self.setup.servers
 
     @property
-    def requests(self) -> int:
+    def request_count(self) -> int:
         """Number of requests for the largest size, in all iterations."""
-        return max(1, self.setup.sizes[-1] // self.size
+        return max(1, self.setup.sizes[-1] // self.request_size
                    ) * self.setup.iterations
 
-    def call(self, number: int, variables: Mapping[str, str], action: str,
+    def shim_command(self, number: int, variables: Mapping[str, str], action: str,
              *words: str) -> tuple[str, ...]:
         """The command of the script; only the first of a kind traces."""
-        library = programs.path_of(self.program, programs.LIBRARY)
+        library = programs.find_installed_file(self.program, programs.LIBRARY)
         level = 'INFO' if number else 'TRACE'
-        return with_variables(
+        return command_with_environment(
             {**variables, 'RUST_LOG': level}, sys.executable, str(SHIM),
             action, str(Path(library).parent), *words,
-            programs.path_of(self.program, programs.SERVER),
+            programs.find_installed_file(self.program, programs.SERVER),
             '--data-type', self.setup.data_type,
-            '--count', str(self.setup.count))
+            '--count', str(self.setup.elements_per_message))
 
-    def server(self) -> Server:
-        of, embedded = self.setup, super().server()
+    def server_role(self) -> Server:
+        of, embedded = self.setup, super().server_role()
         return replace(
             embedded, program=programs.SERVER, config='', password=False,
             memory=2 * embedded.memory, commands=tuple(
-                (*self.call(number, self.variables(number), 'serve',
+                (*self.shim_command(number, self.server_environment(number), 'serve',
                             '{address}', '{port}'),
                  '--nrank', str(of.clients), '--reduce-jobs', str(of.jobs),
                  '--reduce-threads', str(of.threads),
@@ -79,32 +79,32 @@ class Original(Evaluation):
                  '--send-threads', str(of.sends))
                 for number in range(of.servers)))
 
-    def plan(self) -> Plan:
+    def service_plan(self) -> Plan:
         of = self.setup
         clients = Clients(self.client_nodes, of.clients // self.client_nodes,
                           unbound=True)
-        return Plan(self.server(), (clients,), (Step('optcast', (Program(
+        return Plan(self.server_role(), (clients,), (Step('optcast', (Program(
             commands=tuple(
-                (*self.call(rank, {}, 'ask', '{service}'),
-                 '--try-count', str(self.requests), '--nreq', '1')
-                for rank in range(of.clients))),), self.limit, gate=True),),
+                (*self.shim_command(rank, {}, 'ask', '{service}'),
+                 '--try-count', str(self.request_count), '--nreq', '1')
+                for rank in range(of.clients))),), self.step_time_limit, gate=True),),
             sample=0.25)
 
     # What it left -----------------------------------------------------------
 
-    def timed(self) -> dict[int, int]:
-        return {self.size: self.requests}
+    def timed_iterations_by_size(self) -> dict[int, int]:
+        return {self.request_size: self.request_count}
 
-    def values_planned(self) -> list[str]:
-        return ['client_bandwidth', metrics.key('algbw', self.size),
-                metrics.key('busbw', self.size),
+    def expected_metrics(self) -> list[str]:
+        return ['client_bandwidth', metrics.metric_key('algbw', self.request_size),
+                metrics.metric_key('busbw', self.request_size),
                 *(f'{side}_{name}_{one}' for side, names in (
                     ('client', ('send', 'recv')),
                     ('server', ('recv', 'reduce', 'send')))
                   for name in names for one in parser.STATISTICS)]
 
-    def collect(self, stage: Path, run: str, services: Services) -> Path:
-        folder = self.folder(stage, run, services)
+    def collect_log_folder(self, stage: Path, run: str, services: Services) -> Path:
+        folder = self.make_log_folder(stage, run, services)
         (folder / 'client.log').write_bytes(b''.join(
             (stage / f'{run}.optcast.{rank}.err').read_bytes()
             for rank in range(self.setup.clients)))
@@ -112,31 +112,31 @@ class Original(Evaluation):
             (stage / f'{run}.server0.log').read_bytes())
         return folder
 
-    def analyse(self, folder: Path) -> Analysis:
-        result = parser.analyse(folder)
+    def analyse_logs(self, folder: Path) -> Analysis:
+        result = parser.analyse_log_folder(folder)
         if len(result.client.bandwidths) != self.setup.clients:
             raise ParseError(1, '', f'{len(result.client.bandwidths)} of '
                              f'{self.setup.clients} clients have finished',
                              'client.log')
         return result
 
-    def more_values(self, analysis: Analysis) -> dict[str, float]:
+    def compute_derived_values(self, analysis: Analysis) -> dict[str, float]:
         """algbw and busbw of the client that traced, from its time stamps,
         because it prints only two decimals."""
         spans, n = analysis.client.spans, self.setup.clients
         took = (max(span.end for span in spans)
                 - min(span.start for span in spans))
-        algbw = self.size * self.requests / took / 1e6
+        algbw = self.request_size * self.request_count / took / 1e6
         # Gb/s of 2^30 bit.
         printed = analysis.client.bandwidths[0] * 2 ** 30 / 8e9
         if abs(algbw - printed) > TOLERANCE * printed + 0.001:
             raise ParseError(1, '', f'the trace gives {algbw:.4g} GB/s '
-                             f'({self.requests} requests of {self.size} B in '
+                             f'({self.request_count} requests of {self.request_size} B in '
                              f'{took:.1f} ms), but the client printed '
                              f'{printed:.4g} GB/s', 'client.log')
-        return {metrics.key('algbw', self.size): algbw,
-                metrics.key('busbw', self.size): algbw * 2 * (n - 1) / n}
+        return {metrics.metric_key('algbw', self.request_size): algbw,
+                metrics.metric_key('busbw', self.request_size): algbw * 2 * (n - 1) / n}
 
-    def sentences(self, analysis: Analysis, values: dict[str, float]
+    def summary_sentences(self, analysis: Analysis, values: dict[str, float]
                   ) -> list[str]:
-        return analysis.sentences()
+        return analysis.summary_sentences()

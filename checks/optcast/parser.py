@@ -51,9 +51,9 @@ def parse(text: str) -> tuple[Record, ...]:
 
     :raises ParseError: a part of the text cannot be trusted
     """
-    printed, rest = _printed(text)
+    printed, rest = _parse_printed_statistics(text)
     if printed:
-        panic = logs.first_panic(text)
+        panic = logs.find_first_panic(text)
         if panic:
             raise ParseError(panic[0], '', f'a thread panicked at {panic[1]}')
         if len({stats.len for side, stats, _ in printed if side == 'client'
@@ -62,30 +62,30 @@ def parse(text: str) -> tuple[Record, ...]:
                              'have different numbers of samples')
         log = logs.Log('output')
         if any(logs.RESULT.search(line) for line in rest.splitlines()):
-            log = logs.client('\n'.join(
+            log = logs.parse_client_log('\n'.join(
                 line for line in rest.splitlines()
                 if logs.RESULT.search(line)))
-        frame = table.read(enumerate(rest.split('\n'), 1))
+        frame = table.read_table(enumerate(rest.split('\n'), 1))
         if not frame and not log.bandwidths:
             raise ParseError(1, text[:60], 'the text has statistics, but no '
                              'result: no table of nccl-tests and no line with '
                              'a bandwidth')
-        return (*_of_table(frame, 'optcast'), *_of_client(log),
+        return (*_records_of_table(frame, 'optcast'), *_records_of_client_log(log),
                 *(record for side, stats, line in printed
-                  for record in _of_stats(side, stats, line)))
-    log = (logs.server(text) if _OF_SERVER.search(text)
-           else logs.client(text))
-    _refuse_panic(log)
-    frame = table.read(log.rest)
+                  for record in _records_of_stats(side, stats, line)))
+    log = (logs.parse_server_log(text) if _OF_SERVER.search(text)
+           else logs.parse_client_log(text))
+    _refuse_log_with_panic(log)
+    frame = table.read_table(log.rest)
     last = text.count('\n') + 1
     if log.side == 'client':
-        _require_result(log, frame, last)
-    return (*_of_table(frame, 'optcast' if log.spans else 'nccl'),
-            *_of_client(log), *(record for stats in log.stats for record
-                                in _of_stats(log.side, stats, last)))
+        _require_result_in_log(log, frame, last)
+    return (*_records_of_table(frame, 'optcast' if log.spans else 'nccl'),
+            *_records_of_client_log(log), *(record for stats in log.sample_statistics for record
+                                in _records_of_stats(log.side, stats, last)))
 
 
-def _printed(text: str) -> tuple[list[tuple[str, Stats, int]], str]:
+def _parse_printed_statistics(text: str) -> tuple[list[tuple[str, Stats, int]], str]:
     """The statistics of run.py, with side and line, and the text without them
     (its lines keep their numbers)."""
     results: list[tuple[str, Stats, int]] = []
@@ -130,20 +130,20 @@ def _printed(text: str) -> tuple[list[tuple[str, Stats, int]], str]:
     return results, '\n'.join(rest)
 
 
-def _refuse_panic(log: Log) -> None:
+def _refuse_log_with_panic(log: Log) -> None:
     if log.panic:
         raise ParseError(log.panic[0], '', f'a thread of the {log.side} '
                          f'panicked at {log.panic[1]}')
 
 
-def _require_result(log: Log, result: table.Table | None, line: int) -> None:
+def _require_result_in_log(log: Log, result: table.Table | None, line: int) -> None:
     if not result and not log.bandwidths:
         raise ParseError(line, '', 'the log has no result: no table of '
                          "nccl-tests and no line with the bandwidth of the "
                          "server's own client")
 
 
-def _of_table(result: table.Table | None, program: str) -> Iterable[Record]:
+def _records_of_table(result: table.Table | None, program: str) -> Iterable[Record]:
     if not result:
         return
     for row in result.rows:
@@ -156,13 +156,13 @@ def _of_table(result: table.Table | None, program: str) -> Iterable[Record]:
                  result.line)
 
 
-def _of_client(log: Log) -> Iterable[Record]:
+def _records_of_client_log(log: Log) -> Iterable[Record]:
     if log.bandwidths:
         yield Record('optcast', '', None, 'client_bandwidth',
                      sum(log.bandwidths) / len(log.bandwidths), 'Gb/s', 1)
 
 
-def _of_stats(side: str, stats: Stats, line: int) -> Iterable[Record]:
+def _records_of_stats(side: str, stats: Stats, line: int) -> Iterable[Record]:
     for name in STATISTICS:
         yield Record('optcast', '', None, f'{side}_{stats.name}_{name}',
                      round(float(getattr(stats, name)), 4),
@@ -182,11 +182,11 @@ class Analysis:
     ring: Table | None = None
 
     @property
-    def type(self) -> str:
+    def allreduce_type(self) -> str:
         return str(self.settings.get('type', 'optcast'))
 
     @property
-    def version(self) -> str:
+    def program_version(self) -> str:
         """Version of the embedded program; '' for the original."""
         titles = (re.match(r'# optcast (\d+\.\d+) type ', line)
                   for _, line in self.client.rest)
@@ -194,48 +194,48 @@ class Analysis:
 
     @property
     def records(self) -> tuple[Record, ...]:
-        return (*_of_table(self.table, self.type), *_of_client(self.client),
+        return (*_records_of_table(self.table, self.allreduce_type), *_records_of_client_log(self.client),
                 *(record for log in (self.client, self.server) if log
-                  for stats in log.stats
-                  for record in _of_stats(log.side, stats, 1)))
+                  for stats in log.sample_statistics
+                  for record in _records_of_stats(log.side, stats, 1)))
 
-    def text(self) -> str:
+    def format_report(self) -> str:
         """The analysis in the format of the original."""
         lines = []
         if self.table:
             lines += [line for _, line in self.client.rest
                       if line.startswith('#')]
         for log in (self.client, self.server):
-            if log and log.stats:
+            if log and log.sample_statistics:
                 lines += [f'{log.side} stats:',
-                          *(stats.text() for stats in log.stats), '']
+                          *(stats.format_line() for stats in log.sample_statistics), '']
         return '\n'.join(lines)
 
-    def sentences(self) -> list[str]:
+    def summary_sentences(self) -> list[str]:
         """Sentences that name the bottleneck of the run."""
         results = []
-        if self.server and self.server.stats:
-            results.append(self.bottleneck()[1])
-        share = words.client_share(self.client.stats)
+        if self.server and self.server.sample_statistics:
+            results.append(self.find_bottleneck()[1])
+        share = words.client_time_shares(self.client.sample_statistics)
         return [*results, *([share] if share else [])]
 
-    def bottleneck(self) -> tuple[str, str]:
+    def find_bottleneck(self) -> tuple[str, str]:
         """The class of the server's threads that limits the run, and a
         sentence."""
         assert self.server
         ends = sorted(span.end for span in self.server.spans)
         # Half of the samples were dropped.
         half = ends[-1] - ends[len(ends) // 2]
-        return words.bottleneck(self.server.stats, self.threads, half)
+        return words.find_bottleneck(self.server.sample_statistics, self.thread_counts, half)
 
     @property
-    def threads(self) -> dict[str, int]:
+    def thread_counts(self) -> dict[str, int]:
         """Threads of each class of a server."""
         return {'recv': int(self.settings.get('num_recvs', 4)),
                 'send': int(self.settings.get('num_sends', 4)),
                 'reduce': int(self.settings.get('num_threads', 2))}
 
-    def draw(self, folder: Path, xlim: tuple[float, float] | None
+    def draw_plots(self, folder: Path, xlim: tuple[float, float] | None
              ) -> list[Path]:
         """Draw timelines of client and server, as PNG and SVG, and the sweep
         if there are several sizes."""
@@ -244,47 +244,47 @@ class Analysis:
         made = [path for log in (self.client, self.server)
                 if log and log.spans
                 for path in timeline.draw(
-                    log.spans, f'{log.side} ({self.type})', folder, log.side,
+                    log.spans, f'{log.side} ({self.allreduce_type})', folder, log.side,
                     xlim)]
-        curves = {name: of.curve for name, of in (
-            (self.type, self.table), ('ring', self.ring)) if of}
+        curves = {name: of.busbw_by_size for name, of in (
+            (self.allreduce_type, self.table), ('ring', self.ring)) if of}
         if any(len(curve) > 1 for curve in curves.values()):
             made += sweep.draw(curves, 'busbw by size', folder, 'sweep')
         return made
 
 
-def analyse(folder: Path) -> Analysis:
+def analyse_log_folder(folder: Path) -> Analysis:
     """Analyse the logs of a run: setting.yaml, client.log, server.log and the
     error logs of both.
 
     :raises ParseError: a file cannot be trusted; the error names it
     :raises OSError: client.log or setting.yaml is missing
     """
-    settings = _settings(folder)
-    client = _log(folder / 'client.log', logs.client)
+    settings = _read_run_settings(folder)
+    client = _read_log_file(folder / 'client.log', logs.parse_client_log)
     for side in ('client', 'server'):
         errors = folder / f'{side}_err.log'
         if errors.exists():
-            _in(errors.name, _refuse_panic, Log(
-                side, panic=logs.first_panic(
+            _name_file_in_parse_error(errors.name, _refuse_log_with_panic, Log(
+                side, panic=logs.find_first_panic(
                     errors.read_text(errors='replace'))))
-    result = _in('client.log', table.read, client.rest)
-    _in('client.log', _require_result, client, result,
+    result = _name_file_in_parse_error('client.log', table.read_table, client.rest)
+    _name_file_in_parse_error('client.log', _require_result_in_log, client, result,
         len(client.rest) + len(client.spans))
     server = None
     if settings.get('type', 'optcast') == 'optcast':
-        server = _log(folder / 'server.log', logs.server)
+        server = _read_log_file(folder / 'server.log', logs.parse_server_log)
         if client.spans and not server.spans:
             raise ParseError(1, '', 'the log has no span: start the first '
                              'server with RUST_LOG=TRACE', 'server.log')
     ring = folder / 'ring.txt'
-    return Analysis(settings, client, server, result, _in(
-        ring.name, table.read, enumerate(
+    return Analysis(settings, client, server, result, _name_file_in_parse_error(
+        ring.name, table.read_table, enumerate(
             ring.read_text(errors='replace').split('\n'), 1))
         if ring.exists() else None)
 
 
-def _settings(folder: Path) -> dict[str, Any]:
+def _read_run_settings(folder: Path) -> dict[str, Any]:
     path = next((folder / name for name in SETTINGS
                  if (folder / name).exists()), folder / SETTINGS[-1])
     try:
@@ -304,7 +304,7 @@ def _settings(folder: Path) -> dict[str, Any]:
     return result
 
 
-def _in(name: str, call: Any, *arguments: Any) -> Any:
+def _name_file_in_parse_error(name: str, call: Any, *arguments: Any) -> Any:
     """Result of a call; its ParseError names the file of the folder."""
     try:
         return call(*arguments)
@@ -312,10 +312,10 @@ def _in(name: str, call: Any, *arguments: Any) -> Any:
         raise ParseError(err.line, err.text, err.reason, name) from None
 
 
-def _log(path: Path, read: Any) -> Log:
+def _read_log_file(path: Path, read: Any) -> Log:
     text = path.read_bytes().decode(errors='replace')
-    log = _in(path.name, read, text)
-    _in(path.name, _refuse_panic, log)
+    log = _name_file_in_parse_error(path.name, read, text)
+    _name_file_in_parse_error(path.name, _refuse_log_with_panic, log)
     return log
 
 
@@ -327,7 +327,7 @@ _OPTION = re.compile(r'--([\w-]+)[ =]+([^\s-]\S*)')
 _SAME = {'size', 'config', 'nrank', 'xlim', 'nccl-test-options'}
 
 
-def way(text: str) -> str:
+def curve_name(text: str) -> str:
     """Name of the curve of a printed output, from the command above it:
     `nccl`, or `optcast, chunksize 2M, nsplit 2`; '' without a command."""
     call = _CALL.search(text)
@@ -340,7 +340,7 @@ def way(text: str) -> str:
                               if name not in _SAME)])
 
 
-def curves_of(runs: dict[Path, tuple[Record, ...]]
+def busbw_curves(runs: dict[Path, tuple[Record, ...]]
               ) -> dict[str, dict[int, float]]:
     """Name of the curve -> size -> busbw (GB/s; mean of in and out of place).
 
@@ -352,7 +352,7 @@ def curves_of(runs: dict[Path, tuple[Record, ...]]
         for record in records:
             if record.size is not None and record.metric.startswith('busbw'):
                 busbw.setdefault(record.size, []).append(record.value)
-        name = way(path.read_text()) or path.stem
+        name = curve_name(path.read_text()) or path.stem
         if not busbw.keys().isdisjoint(result.get(name, {})):
             name = f'{name} ({path.stem})'
         result.setdefault(name, {}).update(
@@ -360,9 +360,9 @@ def curves_of(runs: dict[Path, tuple[Record, ...]]
     return result
 
 
-def compared(curves: dict[str, dict[int, float]]) -> list[str]:
+def compare_curves(curves: dict[str, dict[int, float]]) -> list[str]:
     """Sentences that compare Optcast with NCCL or a ring at each size."""
-    return [f'{size} B, {name}: ' + words.compare(curve[size], other[size],
+    return [f'{size} B, {name}: ' + words.compare_bandwidths(curve[size], other[size],
                                                 against)
             for against in ('nccl', 'ring') if against in curves
             for other in [curves[against]]
@@ -370,13 +370,13 @@ def compared(curves: dict[str, dict[int, float]]) -> list[str]:
             for size in sorted(curve.keys() & other.keys())]
 
 
-def _printed_runs(paths: list[Path], plots: Path | None
+def _parse_printed_runs(paths: list[Path], plots: Path | None
                   ) -> tuple[list[tuple[Path, tuple[Record, ...]]], str]:
     from . import sweep
 
-    runs = {path: _in(path.name, parse, path.read_text()) for path in paths}
-    curves = curves_of(runs)
-    lines = compared(curves)
+    runs = {path: _name_file_in_parse_error(path.name, parse, path.read_text()) for path in paths}
+    curves = busbw_curves(runs)
+    lines = compare_curves(curves)
     if plots and any(curves.values()):
         lines += [f'drawn: {path}' for path in sweep.draw(
             curves, 'busbw by size, mean of in and out of place', plots,
@@ -416,10 +416,10 @@ def parse_folder(folder: Path, options: argparse.Namespace | None
     given = vars(options) if options else {}
     texts = sorted(folder.glob('*.txt'))
     if texts and not any((folder / name).exists() for name in SETTINGS):
-        return _printed_runs(texts, given.get('plots'))
-    xlim = timeline.window(given['xlim']) if given.get('xlim') else None
-    result = analyse(folder)
-    drawn = result.draw(given['plots'], xlim) if given.get('plots') else []
+        return _parse_printed_runs(texts, given.get('plots'))
+    xlim = timeline.parse_time_window(given['xlim']) if given.get('xlim') else None
+    result = analyse_log_folder(folder)
+    drawn = result.draw_plots(given['plots'], xlim) if given.get('plots') else []
     return [(folder, result.records)], '\n'.join([
-        result.text(), *result.sentences(), *(f'drawn: {path}'
+        result.format_report(), *result.summary_sentences(), *(f'drawn: {path}'
                                             for path in drawn)])

@@ -12,12 +12,12 @@ FOLDERS = ('bin', 'lib', 'lib64', '', 'reduction_server/target/release',
            'nccl_plugin/src/.libs')
 
 
-def offered(source: str) -> tuple[str, ...]:
+def program_features(source: str) -> tuple[str, ...]:
     """Features of an environment, by the source of its programs."""
     return () if source == 'embedded' else ('optcast_server',)
 
 
-def path_of(prefix: str, name: str) -> str:
+def find_installed_file(prefix: str, name: str) -> str:
     """Full path of SERVER or LIBRARY; '' if the installation lacks it."""
     return next((str(path) for folder in FOLDERS
                  if (path := Path(prefix, folder, name)).is_file()), '')

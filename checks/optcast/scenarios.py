@@ -17,14 +17,14 @@ class Scenario:
     scale: str
 
     @property
-    def server_nodes(self) -> int:
+    def server_node_count(self) -> int:
         """Nodes that run only servers; a ring has none."""
         return self.servers if self.client_nodes and self.type == 'optcast' \
             else 0
 
     @property
     def nodes(self) -> int:
-        return max(1, self.client_nodes + self.server_nodes)
+        return max(1, self.client_nodes + self.server_node_count)
 
     def __str__(self) -> str:
         where = (f'{self.client_nodes} nodes' if self.client_nodes

@@ -57,11 +57,11 @@ class Setup:
     port: int = 0
 
     @property
-    def count(self) -> int:
+    def elements_per_message(self) -> int:
         """Elements of a message to a server."""
         return self.chunksize // DATA_TYPES[self.data_type] // self.nsplit
 
-    def as_settings(self) -> dict[str, Any]:
+    def to_run_script_settings(self) -> dict[str, Any]:
         """Contents of setting.yaml of the run script."""
         return {'type': self.type, 'data_type': self.data_type,
                 'nrank': self.clients, 'nservers': self.servers,
@@ -73,7 +73,7 @@ class Setup:
                     f'-c 1 -n {self.iterations} -w {self.warmup}'}
 
 
-def size(text: str | int) -> int:
+def parse_size(text: str | int) -> int:
     """A size such as `512K` in B.
 
     :raises ValueError: the text is not a size
@@ -84,7 +84,7 @@ def size(text: str | int) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
-def setup(given: Mapping[str, str | int], clients: int, servers: int,
+def parse_settings(given: Mapping[str, str | int], clients: int, servers: int,
           bf16: bool = True, x86_original: bool = False) -> Setup:
     """Checked settings of a run.
 
@@ -104,9 +104,9 @@ def setup(given: Mapping[str, str | int], clients: int, servers: int,
                 f'did you mean {near[0]}?' if near else
                 f'known options: {", ".join(DEFAULTS)}'))
     value = {**DEFAULTS, **given}
-    number = {name: _number(name, value[name]) for name, default
+    number = {name: _parse_number(name, value[name]) for name, default
               in DEFAULTS.items() if isinstance(default, int)}
-    clients, servers = (_at_most(name, number[name], maximum)
+    clients, servers = (_requested_or_maximum(name, number[name], maximum)
                         for name, maximum
                         in (('nrank', clients), ('nservers', servers)))
     kind, type_ = str(value['type']), str(value['data_type'])
@@ -122,7 +122,7 @@ def setup(given: Mapping[str, str | int], clients: int, servers: int,
         if number[name] < 1 or clients % number[name]:
             raise ValueError(f'{name} {number[name]} does not divide the '
                              f'{clients} clients: the server would hang')
-    chunk, split = size(value['chunksize']), number['nsplit']
+    chunk, split = parse_size(value['chunksize']), number['nsplit']
     each = DATA_TYPES[type_]
     if split < 1 or chunk % (each * split):
         raise ValueError(f'nsplit {split} does not divide the '
@@ -135,10 +135,10 @@ def setup(given: Mapping[str, str | int], clients: int, servers: int,
     if x86_original and type_ == 'f16' and number['num_recvs'] != clients:
         raise ValueError('data_type f16 on x86 needs num_recvs = nrank '
                          f'({clients})')
-    options = _test_options(str(value['nccl_test_options']))
-    sizes = tuple(map(size, re.split('[,+]', str(value['size']))))
+    options = _parse_nccl_test_options(str(value['nccl_test_options']))
+    sizes = tuple(map(parse_size, re.split('[,+]', str(value['size']))))
     if options.get('b') or options.get('e'):
-        sizes = tuple(_sweep(options, sizes[-1]))
+        sizes = tuple(_sweep_sizes(options, sizes[-1]))
     if min(sizes) < each or len(set(sizes)) != len(sizes):
         raise ValueError(f'size {value["size"]!r}: each size must occur once '
                          f'and have at least {each} B, one element')
@@ -148,13 +148,13 @@ def setup(given: Mapping[str, str | int], clients: int, servers: int,
                  int(options.get('n', '20')), int(options.get('w', '1')))
 
 
-def _number(name: str, value: str | int) -> int:
+def _parse_number(name: str, value: str | int) -> int:
     if not re.fullmatch(r'\d{1,6}', str(value)):
         raise ValueError(f'{name}: {value!r} is not a whole number')
     return int(value)
 
 
-def _at_most(name: str, requested: int, maximum: int) -> int:
+def _requested_or_maximum(name: str, requested: int, maximum: int) -> int:
     """The requested number; the maximum if it is 0."""
     if requested > maximum:
         raise ValueError(f'{name} {requested}: this test case has only '
@@ -162,7 +162,7 @@ def _at_most(name: str, requested: int, maximum: int) -> int:
     return requested or maximum
 
 
-def _test_options(text: str) -> dict[str, str]:
+def _parse_nccl_test_options(text: str) -> dict[str, str]:
     """Options of all_reduce_perf that both programs have."""
     words = text.split()
     result: dict[str, str] = {}
@@ -187,10 +187,10 @@ def _test_options(text: str) -> dict[str, str]:
     return result
 
 
-def _sweep(options: Mapping[str, str], largest: int) -> list[int]:
+def _sweep_sizes(options: Mapping[str, str], largest: int) -> list[int]:
     """Sizes from -b to -e, each -f times the previous size."""
-    first = size(options.get('b', str(largest)))
-    last, factor = size(options.get('e', str(largest))), int(
+    first = parse_size(options.get('b', str(largest)))
+    last, factor = parse_size(options.get('e', str(largest))), int(
         options.get('f', '2'))
     if first > last:
         raise ValueError('nccl_test_options: -b is above -e')
@@ -250,7 +250,7 @@ def read_config(path: Path) -> Config:
                   tuple(env for _, _, env in servers[:each]))
 
 
-def nics(devices: Iterable[Any]) -> int:
+def count_infiniband_nics(devices: Iterable[Any]) -> int:
     """Number of InfiniBand NICs of a node.
 
     :param devices: ReFrame's devices of a partition
@@ -259,7 +259,7 @@ def nics(devices: Iterable[Any]) -> int:
                if (device.type, device.arch) == ('nic', 'infiniband'))
 
 
-def server_nodes(servers: int, each: int,
+def count_server_nodes(servers: int, each: int,
                  partitions: Iterable[Iterable[Any]]) -> int:
     """Number of nodes for the servers.
 
@@ -270,7 +270,7 @@ def server_nodes(servers: int, each: int,
     """
     if not each:
         maximum = max([1, *(count for devices in partitions
-                         if (count := nics(devices)))])
+                         if (count := count_infiniband_nics(devices)))])
         each = max(count for count in range(1, min(maximum, servers) + 1)
                    if servers % count == 0)
     if each < 0 or servers % each:
@@ -279,7 +279,7 @@ def server_nodes(servers: int, each: int,
     return servers // each
 
 
-def nic_each(devices: Iterable[Any], each: int) -> tuple[dict[str, str], ...]:
+def server_nic_environments(devices: Iterable[Any], each: int) -> tuple[dict[str, str], ...]:
     """Environments of the servers of a node, with one NIC each (NCCL_IB_HCA).
     Empty without InfiniBand, or with fewer NICs than servers.
 
@@ -289,10 +289,10 @@ def nic_each(devices: Iterable[Any], each: int) -> tuple[dict[str, str], ...]:
     :param devices: ReFrame's devices of a partition
     """
     return tuple({'NCCL_IB_HCA': f'=mlx5_{number}:1'}
-                 for number in range(each)) if nics(devices) >= each else ()
+                 for number in range(each)) if count_infiniband_nics(devices) >= each else ()
 
 
-def config_text(servers: list[tuple[str, str, int]], clients: list[str],
+def format_config_yaml(servers: list[tuple[str, str, int]], clients: list[str],
                 environments: Sequence[Mapping[str, str]] = ()) -> str:
     """Text of a config.yaml with servers (name, address, port) and clients.
 

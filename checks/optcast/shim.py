@@ -6,12 +6,12 @@
 The original's server regards every connection as a client, so its port must
 not be tested by a connection. The server gets a port of its own. When that
 port is open, this script listens on the port of the job and sends everyone
-who connects the port for clients. `ask` asks all servers of the job (SERVICE
+who connects the port for clients. `run_client` asks all servers of the job (SERVICE
 names them), waits with the other clients for the start, and becomes the
 client. LIBRARY is the folder of the plugin.
 
 When one client closes its connection, the server ends all of them and drops
-the last sums of slower clients. So `serve` relays these connections and closes
+the last sums of slower clients. So `run_server` relays these connections and closes
 them on the server's side together. They carry few bytes; client and server
 have separate connections for the data.
 
@@ -40,7 +40,7 @@ SIOCGIFADDR = 0x8915
 PR_SET_PDEATHSIG = 1
 
 
-def interface(address: str) -> str:
+def find_interface(address: str) -> str:
     """The interface with this IPv4 address, or ''."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for _, name in socket.if_nameindex():
@@ -54,57 +54,57 @@ def interface(address: str) -> str:
     return ''
 
 
-def environment(library: str, address: str) -> dict[str, str]:
+def plugin_environment(library: str, address: str) -> dict[str, str]:
     """Environment of the plugin: as in the job, by default with TCP."""
     # Without a backtrace the message of a panic is the last line.
     result = {'NCCL_PLUGIN_P2P': 'socket', **os.environ,
              'RUST_BACKTRACE': '0'}
     if result['NCCL_PLUGIN_P2P'] == 'socket':
-        result.setdefault('NCCL_SOCKET_IFNAME', interface(address))
+        result.setdefault('NCCL_SOCKET_IFNAME', find_interface(address))
     result['LD_LIBRARY_PATH'] = ':'.join(filter(None, [
         library, os.environ.get('LD_LIBRARY_PATH')]))
     return result
 
 
-def listens(port: int) -> bool:
+def has_listener(port: int) -> bool:
     """Whether a process listens on this port, without a connection to it."""
     return any(words[1].endswith(f':{port:04X}') and words[3] == '0A'
                for line in Path('/proc/net/tcp').read_text().splitlines()[1:]
                for words in [line.split()])
 
 
-def copy(source: socket.socket, sink: socket.socket) -> None:
+def copy_socket_data(source: socket.socket, sink: socket.socket) -> None:
     """Copy data from source to sink until source is closed."""
     with contextlib.suppress(OSError):
         while data := source.recv(4096):
             sink.sendall(data)
 
 
-def carry(client: socket.socket, server: socket.socket,
+def relay_client(client: socket.socket, server: socket.socket,
           left: threading.Barrier) -> None:
     """Relay a client's connection.
 
     The server's side is closed when all clients have left, or LIMIT after the
     first one left, because a client may hang.
     """
-    threading.Thread(target=copy, args=(server, client), daemon=True).start()
-    copy(client, server)
+    threading.Thread(target=copy_socket_data, args=(server, client), daemon=True).start()
+    copy_socket_data(client, server)
     with contextlib.suppress(threading.BrokenBarrierError):
         left.wait(LIMIT)
     with contextlib.suppress(OSError):
         server.shutdown(socket.SHUT_RDWR)
 
 
-def relay(inner: socket.socket, server: tuple[str, int], clients: int) -> None:
+def accept_and_relay_clients(inner: socket.socket, server: tuple[str, int], clients: int) -> None:
     """Accept the clients and connect each of them with the server."""
     left = threading.Barrier(clients)
     for _ in range(clients):
         client, _ = inner.accept()
-        threading.Thread(target=carry, daemon=True, args=(
+        threading.Thread(target=relay_client, daemon=True, args=(
             client, socket.create_connection(server), left)).start()
 
 
-def serve(library: str, address: str, port: str, program: str,
+def run_server(library: str, address: str, port: str, program: str,
           *options: str) -> None:
     """Run a server until this script is ended.
 
@@ -121,10 +121,10 @@ def serve(library: str, address: str, port: str, program: str,
         own = free.getsockname()[1]
     server = subprocess.Popen(
         [program, '--address', address, '--port', str(own), *options],
-        env=environment(library, address), stderr=subprocess.STDOUT,
+        env=plugin_environment(library, address), stderr=subprocess.STDOUT,
         preexec_fn=dies_with_us)
     until = time.monotonic() + LIMIT
-    while not listens(own):
+    while not has_listener(own):
         if server.poll() is not None or time.monotonic() > until:
             raise SystemExit(f'{program} does not listen on {address}:{own} '
                              f'(exit status {server.poll()}): see its log for '
@@ -132,7 +132,7 @@ def serve(library: str, address: str, port: str, program: str,
         time.sleep(0.02)
     with socket.create_server((address, int(port))) as door, \
             socket.create_server((address, 0)) as inner:
-        threading.Thread(target=relay, daemon=True, args=(
+        threading.Thread(target=accept_and_relay_clients, daemon=True, args=(
             inner, (address, own),
             int(options[options.index('--nrank') + 1]))).start()
         door.settimeout(0.2)
@@ -146,7 +146,7 @@ def serve(library: str, address: str, port: str, program: str,
     raise SystemExit(f'{program} ended with status {server.poll()}')
 
 
-def ask(library: str, service: str, program: str, *options: str) -> None:
+def run_client(library: str, service: str, program: str, *options: str) -> None:
     """Become a client of all servers.
 
     :raises SystemExit: a server does not send its port, or the job ends
@@ -178,8 +178,8 @@ def ask(library: str, service: str, program: str, *options: str) -> None:
             signal_line += data
     os.dup2(2, 1)                       # the log, and below it any panic
     os.execve(program, [program, '-c', '-a', ','.join(where), *options],
-              environment(library, own))
+              plugin_environment(library, own))
 
 
 if __name__ == '__main__':
-    (serve if sys.argv[1] == 'serve' else ask)(*sys.argv[2:])
+    (run_server if sys.argv[1] == 'serve' else run_client)(*sys.argv[2:])

@@ -4,9 +4,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from config.records.sizes import exact
+from config.records.sizes import size_with_unit
 
-from .timeline import saved
+from .timeline import save_figure
 
 #: Size in B -> busbw in GB/s.
 Curve = Mapping[int, float]
@@ -47,7 +47,7 @@ def draw(curves: Mapping[str, Curve], title: str, folder: Path, name: str,
             axes.plot([], [], '--', color='#777777', label='model')
         ticks = sorted({size for curve in curves.values() for size in curve})
         axes.set_xscale('log', base=2)
-        axes.set_xticks(ticks, map(exact, ticks))
+        axes.set_xticks(ticks, map(size_with_unit, ticks))
         axes.minorticks_off()
         axes.set_ylim(bottom=0)
         axes.margins(x=0.1)             # the last numbers stand beside
@@ -56,4 +56,4 @@ def draw(curves: Mapping[str, Curve], title: str, folder: Path, name: str,
         axes.set_title(title)
         axes.grid(alpha=0.3)
         axes.legend(loc='upper left', bbox_to_anchor=(1, 1))
-        return saved(figure, folder, name)
+        return save_figure(figure, folder, name)

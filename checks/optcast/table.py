@@ -51,12 +51,12 @@ class Table:
     line: int
 
     @property
-    def curve(self) -> dict[int, float]:
+    def busbw_by_size(self) -> dict[int, float]:
         """busbw in GB/s by size in B, out of place."""
         return {row.size: row.busbw for row in self.rows if not row.in_place}
 
 
-def read(lines: Iterable[tuple[int, str]]) -> Table | None:
+def read_table(lines: Iterable[tuple[int, str]]) -> Table | None:
     """The table in these lines (number, text), or None.
 
     :raises ParseError: it is incomplete, or its values contradict each other
@@ -85,7 +85,7 @@ def read(lines: Iterable[tuple[int, str]]) -> Table | None:
             if average:
                 raise wrong('the row is after the end of the table')
             try:
-                rows += _row(row, columns, ranks, number)
+                rows += _parse_row(row, columns, ranks, number)
             except ValueError as err:
                 raise wrong(str(err)) from None
         elif checked:
@@ -118,7 +118,7 @@ def read(lines: Iterable[tuple[int, str]]) -> Table | None:
     return Table(tuple(rows), len(ranks), float(printed), number)
 
 
-def _row(row: re.Match[str], columns: re.Match[str], ranks: set[int],
+def _parse_row(row: re.Match[str], columns: re.Match[str], ranks: set[int],
          number: int) -> list[Row]:
     """The rows of one line: out of place, and in place if it has that.
 
@@ -135,11 +135,11 @@ def _row(row: re.Match[str], columns: re.Match[str], ranks: set[int],
     if len(cells) != 4 * halves:
         raise ValueError(f'the row has {len(cells)} cells instead of '
                          f'{4 * halves}')
-    return [_half(size, kind, bool(half), cells[4 * half:4 * half + 4],
+    return [_parse_row_half(size, kind, bool(half), cells[4 * half:4 * half + 4],
                   len(ranks), number) for half in range(halves)]
 
 
-def _half(size: int, kind: str, in_place: bool, cells: list[str], n: int,
+def _parse_row_half(size: int, kind: str, in_place: bool, cells: list[str], n: int,
           number: int) -> Row:
     wrong = cells[3]
     if wrong == 'N/A':
@@ -152,7 +152,7 @@ def _half(size: int, kind: str, in_place: bool, cells: list[str], n: int,
     if not n or time <= 0:
         raise ValueError('the row has a time of 0, or no rank is listed above '
                          'the table')
-    step = [0.51 * _last_digit(cell) for cell in cells[:3]]
+    step = [0.51 * _printed_resolution(cell) for cell in cells[:3]]
     minimum, maximum = (size / 1e3 / (time + step[0]),
                    size / 1e3 / max(time - step[0], 1e-9))
     if not minimum - step[1] <= algbw <= maximum + step[1]:
@@ -165,7 +165,7 @@ def _half(size: int, kind: str, in_place: bool, cells: list[str], n: int,
     return Row(size, kind, in_place, time, algbw, busbw, number)
 
 
-def _last_digit(cell: str) -> float:
+def _printed_resolution(cell: str) -> float:
     """Value of one unit in the last digit of a printed number."""
     return 10.0 ** -len(cell.partition('.')[2])
 

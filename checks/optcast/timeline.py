@@ -23,7 +23,7 @@ COLOURS = {'recv': '#4477aa', 'reduce': '#ee6677', 'send': '#228833',
 KEPT = 1000
 
 
-def window(text: str) -> tuple[float, float]:
+def parse_time_window(text: str) -> tuple[float, float]:
     """Start and end of a window in ms, from `A,B`, or `B` with start 0.
 
     :raises ValueError: the text has another form
@@ -35,14 +35,14 @@ def window(text: str) -> tuple[float, float]:
     return float(match[1] or 0), float(match[2])
 
 
-def rows_of(spans: Sequence[Span]) -> list[str]:
+def sorted_row_names(spans: Sequence[Span]) -> list[str]:
     """The rows of a timeline: `recv(2/0)` before `recv(10/0)`."""
     return sorted({span.row for span in spans}, key=lambda row: [
         int(part) if part.isdigit() else part
         for part in re.split(r'(\d+)', row)])
 
 
-def kept(logs: Iterable[Log | None]) -> list[Sample]:
+def last_spans_as_samples(logs: Iterable[Log | None]) -> list[Sample]:
     """The last KEPT spans of each log as raw samples, for plots of the page.
 
     The call is such as `server:recv`, the rank is the number of the row, and
@@ -52,7 +52,7 @@ def kept(logs: Iterable[Log | None]) -> list[Sample]:
     for log in logs:
         last = sorted(log.spans, key=lambda span: span.end)[
             -KEPT:] if log else []
-        rows = {row: number for number, row in enumerate(rows_of(last))}
+        rows = {row: number for number, row in enumerate(sorted_row_names(last))}
         first = min((span.start for span in last), default=0.0)
         count: Counter[tuple[str, str]] = Counter()
         for span in last:
@@ -60,7 +60,7 @@ def kept(logs: Iterable[Log | None]) -> list[Sample]:
             results.append(Sample(
                 rows[span.row],
                 f'{log.side}:{span.kind.replace(" ", "_")}',
-                count[span.row, span.kind], span.ms / 1e3,
+                count[span.row, span.kind], span.duration_ms / 1e3,
                 (span.start - first) / 1e3))
             count[span.row, span.kind] += 1
     return results
@@ -83,14 +83,14 @@ def draw(spans: Sequence[Span], title: str, folder: Path, name: str,
         last = max((span.end for span in spans), default=0.0)
         raise ValueError(f'{title}: the log has no span between {from_:g} and '
                          f'{to:g} ms; it ends at {last:.1f} ms')
-    rows = rows_of(spans)
+    rows = sorted_row_names(spans)
     with plt.rc_context({'svg.hashsalt': 'plumbline', 'font.size': 9}):
         figure, axes = plt.subplots(
             figsize=(12, 1.5 + 0.28 * len(rows)), layout='constrained')
         for kind in dict.fromkeys(span.kind for span in seen):
             for number, row in enumerate(rows):
                 axes.broken_barh(
-                    [(span.start, span.ms) for span in seen
+                    [(span.start, span.duration_ms) for span in seen
                      if span.row == row and span.kind == kind],
                     (number - 0.4, 0.8), color=COLOURS.get(kind, '#777777'))
             axes.plot([], [], color=COLOURS.get(kind, '#777777'),
@@ -101,10 +101,10 @@ def draw(spans: Sequence[Span], title: str, folder: Path, name: str,
         axes.set_xlabel('time (ms)')
         axes.set_title(title)
         axes.legend(loc='upper left', bbox_to_anchor=(1, 1))
-        return saved(figure, folder, name)
+        return save_figure(figure, folder, name)
 
 
-def saved(figure: Figure, folder: Path, name: str) -> list[Path]:
+def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write NAME.png and NAME.svg, identical for identical figures."""
     from matplotlib import pyplot as plt
 

@@ -21,7 +21,7 @@ WHY = {
 IDLE = 0.25
 
 
-def expected_ratio(clients: int, servers: int) -> float:
+def expected_busbw_ratio(clients: int, servers: int) -> float:
     """Expected ratio of busbw with reduction servers to busbw of a ring.
 
     All links are equal. A client sends its data once, a ring 2(n-1)/n times,
@@ -30,7 +30,7 @@ def expected_ratio(clients: int, servers: int) -> float:
     return min(1, servers / clients) * 2 * (clients - 1) / clients
 
 
-def bottleneck(server: Sequence[Stats], threads: Mapping[str, int],
+def find_bottleneck(server: Sequence[Stats], threads: Mapping[str, int],
                elapsed: float = 0.0) -> tuple[str, str]:
     """The class of a server's threads that limits the run, and a sentence;
     the class is '' if no class of threads was busy enough.
@@ -54,7 +54,7 @@ def bottleneck(server: Sequence[Stats], threads: Mapping[str, int],
                   f'{WHY.get(name, "")}')
 
 
-def client_share(client: Sequence[Stats]) -> str:
+def client_time_shares(client: Sequence[Stats]) -> str:
     """Shares of the parts of a request in its time on the client; '': unknown.
     """
     mean = {stats.name: stats.avg for stats in client}
@@ -65,7 +65,7 @@ def client_share(client: Sequence[Stats]) -> str:
         for kind in ('req', 'send', 'recv'))
 
 
-def compare(optcast: float, other: float, name: str) -> str:
+def compare_bandwidths(optcast: float, other: float, name: str) -> str:
     """Sentence that compares Optcast with another all-reduce.
 
     :param optcast: busbw of Optcast in GB/s

@@ -31,14 +31,14 @@ _BANDWIDTH = re.compile('osu_(bw|bibw|mbw_mr|get_bw|put_bw|put_bibw)')
 _PING_PONG = re.compile('osu_(latency|latency_mt|latency_mp|multi_lat)')
 
 
-def option(arguments: Sequence[str], short: str, name: str) -> int | None:
+def option_value(arguments: Sequence[str], short: str, name: str) -> int | None:
     """The value of an option of OMB, or None."""
     matches = re.findall(rf'(?:^| )(?:-{short} ?|--{name}[ =])(\d+)(?= |$)',
                        ' '.join(arguments))
     return int(matches[-1]) if matches else None
 
 
-def iterations(program: str, size: int, arguments: Sequence[str]) -> int:
+def iterations_per_size(program: str, size: int, arguments: Sequence[str]) -> int:
     """Timed and untimed iterations of a size; each takes the same time."""
     blocking = not program.startswith('osu_i') or program == 'osu_init'
     kind = ('bandwidth' if _BANDWIDTH.fullmatch(program) else
@@ -46,13 +46,13 @@ def iterations(program: str, size: int, arguments: Sequence[str]) -> int:
             else 'latency')
     # Some non-blocking programs use the smaller count for all sizes.
     timed, untimed = COUNTS[kind][size > LARGE or not blocking]
-    given = option(arguments, 'i', 'iterations')
-    warm = option(arguments, 'x', 'warmup')
+    given = option_value(arguments, 'i', 'iterations')
+    warm = option_value(arguments, 'x', 'warmup')
     return ((timed if given is None else given)
             + (untimed if warm is None else warm))
 
 
-def seconds(program: str, version: str, values: Mapping[str, float],
+def minimum_seconds(program: str, version: str, values: Mapping[str, float],
             arguments: Sequence[str], ranks: int, threads: int) -> float:
     """Minimum time that a program took for its values, in s.
 
@@ -62,15 +62,15 @@ def seconds(program: str, version: str, values: Mapping[str, float],
     numbers = re.findall(r'\d+', version)[:2]
     if tuple(map(int, numbers)) < SINCE:
         return 0.0
-    window = option(arguments, 'W', 'window-size') or WINDOW
+    window = option_value(arguments, 'W', 'window-size') or WINDOW
     # Both directions or all pairs at once move several times the data.
     flows = (2 if 'bibw' in program else
              ranks // 2 if program == 'osu_mbw_mr' else 1)
     trips = (2 if _PING_PONG.fullmatch(program) else 1) / threads
     total = 0.0
     for metric, value in values.items():
-        name, size = metrics.split(metric)
-        times = iterations(program, size or 0, arguments)
+        name, size = metrics.split_metric_key(metric)
+        times = iterations_per_size(program, size or 0, arguments)
         if name == 'init_time':
             total += value / 1e3
         elif name == 'latency':

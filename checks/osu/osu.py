@@ -23,7 +23,7 @@ from . import claims, programs
 from .parser import parse
 
 
-def offered(expected: Iterable[str] | None = None) -> list[str]:
+def runnable_programs(expected: Iterable[str] | None = None) -> list[str]:
     """Programs that some environment of this system has, in order.
 
     Programs are features of the environments, so no test case is declared
@@ -38,19 +38,19 @@ def offered(expected: Iterable[str] | None = None) -> list[str]:
     return [name for name in expected if name in here]
 
 
-def at_most(nodes: Iterable[int]) -> list[int]:
+def runnable_node_counts(nodes: Iterable[int]) -> list[int]:
     """Node counts that some partition of this system can run."""
     here = {f for part in rt.runtime().system.partitions
             for f in part.features}
     return [n for n in nodes if f'nodes_{n}' in here]
 
 
-def placements() -> list[str]:
+def available_placements() -> list[str]:
     """Placements: on one node, and on two nodes if the system has them."""
-    return ['intra_node', *['inter_node' for _ in at_most([2])]]
+    return ['intra_node', *['inter_node' for _ in runnable_node_counts([2])]]
 
 
-def buffers_here() -> list[str]:
+def available_buffers() -> list[str]:
     """Kinds of memory for messages on this system."""
     here = {f for part in rt.runtime().system.partitions
             for f in part.features}
@@ -59,9 +59,9 @@ def buffers_here() -> list[str]:
                       if feature in here)]
 
 
-def layouts() -> list[tuple[int, str]]:
+def runnable_layouts() -> list[tuple[int, str]]:
     """(nodes, ranks per node): all cores, and one rank on several nodes."""
-    return [(n, ranks) for n in at_most(features.NODE_COUNTS)
+    return [(n, ranks) for n in runnable_node_counts(features.NODE_COUNTS)
             for ranks in ('one', 'full') if (n, ranks) != (1, 'one')]
 
 
@@ -74,7 +74,7 @@ def register_if_available(check: Any) -> Any:
     return rfm.simple_test(check) if check.num_variants else check
 
 
-def as_layout(layout: tuple[int, str]) -> str:
+def format_layout(layout: tuple[int, str]) -> str:
     return f'{layout[0]}x{layout[1]}'
 
 
@@ -91,17 +91,17 @@ class OsuPrograms(Programs):
                 f'for name in {" ".join(programs.EMBEDDED)}; do '
                 'ln -sf osu_embedded $name || exit 1; done']
 
-    def path(self, program: str) -> str:
+    def program_path(self, program: str) -> str:
         """Full path of a program.
 
         :raises KeyError: the installation has no program of that name.
         """
-        origin = self.origin(program)
+        origin = self.program_origin(program)
         if origin['source'] == 'embedded':
             return f'{self.stagedir}/{program}'
         if 'prefix' not in origin:
             return program
-        return programs.installed(origin['prefix'])[program]
+        return programs.find_installed_programs(origin['prefix'])[program]
 
 
 class OsuBenchmark(Benchmark, special=True):
@@ -136,36 +136,36 @@ class OsuBenchmark(Benchmark, special=True):
     def set_requirements(self) -> None:
         needs = [f'+nodes_{self.nodes_needed()}']
         environ = [f'+{self.program}']
-        if self.memory() != 'host':
+        if self.buffer_memory() != 'host':
             needs.append({'cuda': '+gpu_nvidia',
                           'rocm': '+gpu_amd'}[self.buffers])
             environ.append(f'+mpi_{self.buffers}')
         self.valid_systems = [' '.join(needs)]
         self.valid_prog_environs = [' '.join(environ)]
         self.tags = {'full', self.family}
-        if self.is_default():
+        if self.is_in_default_modes():
             self.tags |= {'nightly'}
-            if self.nodes_needed() <= 2 and self.memory() == 'host':
+            if self.nodes_needed() <= 2 and self.buffer_memory() == 'host':
                 self.tags |= {'quick'}
         self.descr = f'{self.program} of the OSU micro-benchmarks'
 
     @run_after('setup')
     def lay_out_ranks(self) -> None:
         self.num_nodes = self.nodes_needed()
-        self.num_tasks, self.num_tasks_per_node = self.ranks()
-        if self.memory() != 'host':
+        self.num_tasks, self.num_tasks_per_node = self.rank_counts()
+        if self.buffer_memory() != 'host':
             self.num_gpus_per_node = self.num_tasks_per_node
         # With more threads than cores osu_latency_mt measures the kernel's
         # scheduler: two receivers that spun on one core took 0.18 to 1445 us
         # for the same message.
         if self.program in programs.THREADED:
-            fits = 2 * self.num_tasks_per_node <= self.cores()
+            fits = 2 * self.num_tasks_per_node <= self.cores_per_node()
             self.threads = 2 if fits else 1
         self.num_cpus_per_task = self.threads
 
     @run_before('run')
-    def call_the_program(self) -> None:
-        self.executable = shlex.quote(self.programs.path(self.program))
+    def set_program_command(self) -> None:
+        self.executable = shlex.quote(self.programs.program_path(self.program))
         self.executable_opts = self.arguments()
         if self.source != 'embedded' and self.program == 'osu_latency_mt':
             # OMB 7.2 and 7.4 leave out MPI_Finalize here: the launcher ends
@@ -182,59 +182,59 @@ class OsuBenchmark(Benchmark, special=True):
         """Nodes of the test case."""
         raise NotImplementedError
 
-    def ranks(self) -> tuple[int, int]:
+    def rank_counts(self) -> tuple[int, int]:
         """Ranks in total, and per node."""
         raise NotImplementedError
 
-    def is_default(self) -> bool:
+    def is_in_default_modes(self) -> bool:
         """Whether the test case belongs to the modes nightly and quick."""
         return True
 
-    def largest(self) -> int | None:
+    def largest_message_size(self) -> int | None:
         """Size of the last row in bytes; None: the table has no sizes."""
         return self.max_size or 4194304
 
     def arguments(self) -> list[str]:
         """The program's options."""
         args = self.options.split()
-        largest = self.largest()
+        largest = self.largest_message_size()
         if largest and largest > 8:
             first = f'{self.min_size}:' if self.min_size else ''
             args += ['-m', f'{first}{largest}']
-        if self.memory() != 'host':
+        if self.buffer_memory() != 'host':
             args += ['-d', self.buffers]
         return args
 
-    def places(self) -> int:
+    def ranks_per_full_node(self) -> int:
         """Ranks of a full node: its cores, or its GPUs."""
-        if self.memory() == 'host':
-            return self.cores()
+        if self.buffer_memory() == 'host':
+            return self.cores_per_node()
         return sum(d.num_devices or 1 for d in
                    self.current_partition.select_devices('gpu')) or 1
 
     def has_validation(self) -> bool:
         """Whether some version of the program has the option -c."""
-        return self.memory() == 'host'
+        return self.buffer_memory() == 'host'
 
-    def planned_values(self) -> list[str]:
-        size = self.largest()
+    def required_metrics(self) -> list[str]:
+        size = self.largest_message_size()
         name = ('bandwidth' if re.search('bi?bw|_bw|mbw', self.program)
                 else 'latency')
         if size is None or size <= 8:
             return []
         # The first size depends on the version (0, 1 or 4 B).
         sizes = [2**n for n in range(3, size.bit_length()) if 2**n <= size]
-        return [metrics.key(name, n) for n in sizes if n >= self.min_size]
+        return [metrics.metric_key(name, n) for n in sizes if n >= self.min_size]
 
     # Common to all checks ------------------------------------------------
 
-    def memory(self) -> str:
+    def buffer_memory(self) -> str:
         return getattr(self, 'buffers', 'host')
 
-    def cores(self) -> int:
-        return placement.cores(self.current_partition)
+    def cores_per_node(self) -> int:
+        return placement.cores_per_node(self.current_partition)
 
-    def more_params(self) -> dict[str, Any]:
+    def extra_params(self) -> dict[str, Any]:
         more: dict[str, Any] = {'program': self.program}
         if self.options:
             more['options'] = self.options
@@ -243,43 +243,43 @@ class OsuBenchmark(Benchmark, special=True):
                 more[name] = getattr(self, name)
         return more
 
-    def values_of(self, run: guards.Run) -> dict[str, float]:
-        records = self.table(run.out, f'{run.name}.out')
-        self.assert_whole(run, records)
+    def parse_values(self, run: guards.Run) -> dict[str, float]:
+        records = self.parse_table(run.out, f'{run.name}.out')
+        self.check_requested_table(run, records)
         self.version = records[0].version
         return guards.values_by_metric(records, f'{run.name}.out')
 
-    def claimed_seconds(self, values: dict[str, float]) -> float:
-        return claims.seconds(self.program, self.version, values,
+    def minimum_run_seconds(self, values: dict[str, float]) -> float:
+        return claims.minimum_seconds(self.program, self.version, values,
                               self.arguments(), self.num_tasks, self.threads)
 
-    def table(self, text: str, name: str) -> tuple[Record, ...]:
+    def parse_table(self, text: str, name: str) -> tuple[Record, ...]:
         """Records of an output; refuse the output of another program."""
         records = guards.parse_output(parse, text, name)
         if records[0].program != self.program:
-            guards.refuse('table', f'{name}: this is the output of '
+            guards.fail_test_case('table', f'{name}: this is the output of '
                           f'{records[0].program}, not of {self.program}')
         return records
 
-    def assert_whole(self, run: guards.Run, records: tuple[Record, ...]
+    def check_requested_table(self, run: guards.Run, records: tuple[Record, ...]
                      ) -> None:
         """Refuse a table of other sizes or ranks than requested."""
-        last, expected = records[-1].size, self.largest()
+        last, expected = records[-1].size, self.largest_message_size()
         if expected and expected > 8 and last != expected:
-            guards.refuse('rows', f'{run.name}.out:{records[-1].line}: the '
+            guards.fail_test_case('rows', f'{run.name}.out:{records[-1].line}: the '
                           f'table ends at {last} B instead of {expected} B: '
                           'was the run cut short, or is there a memory limit '
                           '(-M)?')
         if self.validation:
-            self.assert_validated()
+            self.check_validation()
         for record in records:
             if record.metric == 'ranks' and record.value != self.num_tasks:
-                guards.refuse('ranks', f'{run.name}.out:{record.line}: '
+                guards.fail_test_case('ranks', f'{run.name}.out:{record.line}: '
                               f'{record.value:g} of {self.num_tasks} ranks '
                               'answered: is the launcher of the same MPI as '
                               'the program?')
 
-    def assert_validated(self) -> None:
+    def check_validation(self) -> None:
         """Refuse a failed validation; some versions cannot validate."""
         texts = {}
         for end in ('rc', 'out', 'err'):
@@ -289,12 +289,12 @@ class OsuBenchmark(Benchmark, special=True):
         if re.search(r'^Usage:|[Ii]nvalid (option|argument)', output, re.M):
             return
         if texts['rc'].strip() not in map(str, self.accept):
-            guards.refuse('validation', 'validate.out: the validation ended '
+            guards.fail_test_case('validation', 'validate.out: the validation ended '
                           f'with exit code {texts["rc"].strip()}: data '
                           'arrived wrong, or the program died')
-        self.table(texts['out'], 'validate.out')
+        self.parse_table(texts['out'], 'validate.out')
         if ' Pass' not in texts['out']:
-            guards.refuse('validation', 'validate.out: the table has no '
+            guards.fail_test_case('validation', 'validate.out: the table has no '
                           'column Validation')
 
 
@@ -303,13 +303,13 @@ class OsuPt2pt(OsuBenchmark):
     """Latency and bandwidth between two ranks, over the range of sizes."""
 
     #: Name of the program in OMB.
-    program = parameter(offered(programs.PT2PT + programs.THREADED))
+    program = parameter(runnable_programs(programs.PT2PT + programs.THREADED))
 
     #: Both ranks on one node, or on two.
-    placement = parameter(placements())
+    placement = parameter(available_placements())
 
     #: Memory of the messages.
-    buffers = parameter(buffers_here())
+    buffers = parameter(available_buffers())
 
     def nodes_needed(self) -> int:
         return 1 if self.placement == 'intra_node' else 2
@@ -318,12 +318,12 @@ class OsuPt2pt(OsuBenchmark):
     def link_metric(self) -> str:
         """Metric that describes the link between the two nodes, for `plumb
         locate`; '' if no single metric does."""
-        if self.placement == 'intra_node' or self.memory() != 'host':
+        if self.placement == 'intra_node' or self.buffer_memory() != 'host':
             return ''
         return {'osu_bw': 'bandwidth', 'osu_latency': 'latency'}.get(
             self.program, '')
 
-    def ranks(self) -> tuple[int, int]:
+    def rank_counts(self) -> tuple[int, int]:
         return 2, 2 // self.nodes_needed()
 
     def arguments(self) -> list[str]:
@@ -346,30 +346,30 @@ class OsuPt2pt(OsuBenchmark):
 class OsuMulti(OsuBenchmark):
     """Pairs of ranks at once: latency, bandwidth and message rate."""
 
-    program = parameter(offered(programs.MULTI))
+    program = parameter(runnable_programs(programs.MULTI))
 
     #: Pairs on one node, or each pair across two.
-    placement = parameter(placements())
+    placement = parameter(available_placements())
 
     #: Ranks on each node: one, or one per core.
     ranks_per_node = parameter(['one', 'full'])
 
     @run_after('init')
-    def needs_a_partner(self) -> None:
+    def set_min_ranks_per_node(self) -> None:
         # On one node, "one" is still a pair: one rank at each end.
         self.pairs_ends = 2 if self.placement == 'intra_node' else 1
 
     def nodes_needed(self) -> int:
         return 1 if self.placement == 'intra_node' else 2
 
-    def ranks(self) -> tuple[int, int]:
+    def rank_counts(self) -> tuple[int, int]:
         nodes = self.nodes_needed()
         if self.ranks_per_node == 'one':
             return 2, 2 // nodes
-        each = max(2, self.cores() // 2 * 2)
+        each = max(2, self.cores_per_node() // 2 * 2)
         return each * nodes, each
 
-    def is_default(self) -> bool:
+    def is_in_default_modes(self) -> bool:
         return self.ranks_per_node == 'full'
 
 
@@ -379,19 +379,19 @@ class OsuOneSided(OsuBenchmark, special=True):
     #: How the window is made (-w).
     window = parameter(['allocate', 'create', 'dynamic'])
 
-    placement = parameter(placements())
+    placement = parameter(available_placements())
 
     def nodes_needed(self) -> int:
         return 1 if self.placement == 'intra_node' else 2
 
-    def ranks(self) -> tuple[int, int]:
+    def rank_counts(self) -> tuple[int, int]:
         return 2, 2 // self.nodes_needed()
 
-    def largest(self) -> int | None:
+    def largest_message_size(self) -> int | None:
         # An atomic operation has one size, that of its data type.
         if re.search('cas|fop', self.program):
             return 8
-        return super().largest()
+        return super().largest_message_size()
 
     def arguments(self) -> list[str]:
         return ['-w', self.window, '-s', self.synchronisation,
@@ -405,13 +405,13 @@ class OsuOneSided(OsuBenchmark, special=True):
 class OsuRma(OsuOneSided):
     """Put, get, accumulate and atomics over windows."""
 
-    program = parameter(offered(programs.ONE_SIDED))
+    program = parameter(runnable_programs(programs.ONE_SIDED))
 
     #: How the two ranks synchronise (-s).
     synchronisation = parameter(['flush', 'flush_local', 'lock', 'lock_all',
                                  'pscw', 'fence'])
 
-    def is_default(self) -> bool:
+    def is_in_default_modes(self) -> bool:
         return (self.window, self.synchronisation) == ('allocate', 'flush')
 
 
@@ -419,10 +419,10 @@ class OsuRma(OsuOneSided):
 class OsuPutBibw(OsuOneSided):
     """Both ranks put at once, with active synchronisation only."""
 
-    program = parameter(offered(['osu_put_bibw']))
+    program = parameter(runnable_programs(['osu_put_bibw']))
     synchronisation = parameter(['pscw', 'fence'])
 
-    def is_default(self) -> bool:
+    def is_in_default_modes(self) -> bool:
         return (self.window, self.synchronisation) == ('allocate', 'pscw')
 
 
@@ -430,44 +430,44 @@ class OsuPutBibw(OsuOneSided):
 class OsuCollective(OsuBenchmark):
     """Each installed collective, over all ranks."""
 
-    program = parameter(offered())
+    program = parameter(runnable_programs())
 
     #: Nodes, and ranks per node.
-    layout = parameter(layouts(), fmt=as_layout)
+    layout = parameter(runnable_layouts(), fmt=format_layout)
 
-    buffers = parameter(buffers_here())
+    buffers = parameter(available_buffers())
 
     def nodes_needed(self) -> int:
         return self.layout[0]
 
-    def ranks(self) -> tuple[int, int]:
+    def rank_counts(self) -> tuple[int, int]:
         nodes, kind = self.layout
-        each = 1 if kind == 'one' else max(2 // nodes, self.places())
+        each = 1 if kind == 'one' else max(2 // nodes, self.ranks_per_full_node())
         if 'neighbor' in self.program:
             # With two ranks OMB 7.2 prints nothing here, and ends with 0.
             each = max(each, 4 // nodes)
         return nodes * each, each
 
-    def largest(self) -> int | None:
+    def largest_message_size(self) -> int | None:
         if 'barrier' in self.program:
             return None
         size = self.max_size or 1048576
         if re.search('gather|alltoall|(?<!reduce_)scatter', self.program):
             # Each rank's buffer holds a message for every rank: OMB ends the
             # table before that exceeds 512 MiB (-M), at 16 nodes of 128.
-            fits = 2**29 // self.ranks()[0]
+            fits = 2**29 // self.rank_counts()[0]
             size = min(size, 1 << fits.bit_length() - 1)
         return size
 
-    def planned_values(self) -> list[str]:
+    def required_metrics(self) -> list[str]:
         if self.program.startswith(('osu_ibarrier', 'osu_i')) and \
                 self.program != 'osu_init':
             kinds = ('overall_time', 'pure_comm_time', 'overlap')
-            size = 8 if self.largest() else None
-            return [metrics.key(k, size) for k in kinds]
-        if self.largest() is None:
+            size = 8 if self.largest_message_size() else None
+            return [metrics.metric_key(k, size) for k in kinds]
+        if self.largest_message_size() is None:
             return ['latency']
-        return super().planned_values()
+        return super().required_metrics()
 
     def has_validation(self) -> bool:
         return 'barrier' not in self.program and super().has_validation()
@@ -477,23 +477,23 @@ class OsuCollective(OsuBenchmark):
 class OsuStartup(OsuBenchmark):
     """Startup time of a parallel program."""
 
-    program = parameter(offered(programs.STARTUP))
-    layout = parameter(layouts(), fmt=as_layout)
+    program = parameter(runnable_programs(programs.STARTUP))
+    layout = parameter(runnable_layouts(), fmt=format_layout)
 
     nodes_needed = OsuCollective.nodes_needed
-    ranks = OsuCollective.ranks
+    rank_counts = OsuCollective.rank_counts
 
-    def largest(self) -> int | None:
+    def largest_message_size(self) -> int | None:
         return None
 
-    def planned_values(self) -> list[str]:
+    def required_metrics(self) -> list[str]:
         return {'osu_init': ['init_time'],
                 'osu_hello': ['job_time', 'ranks']}[self.program]
 
-    def values_of(self, run: guards.Run) -> dict[str, float]:
+    def parse_values(self, run: guards.Run) -> dict[str, float]:
         # osu_hello does nothing, so the time of the job is measured.
         own = {'job_time': run.wall} if self.program == 'osu_hello' else {}
-        return super().values_of(run) | own
+        return super().parse_values(run) | own
 
     def has_validation(self) -> bool:
         return False

@@ -28,7 +28,7 @@ class Column(NamedTuple):
     #: Whether 0.00 is a valid value and not a sign of a broken clock or run.
     zero: bool = False
 
-    def of(self, other: Column, suffix: str = '') -> Column:
+    def copy_with_name_of(self, other: Column, suffix: str = '') -> Column:
         """This column under the name of another."""
         return Column(other.name + suffix, other.unit, self.zero)
 
@@ -178,7 +178,7 @@ _COLLECTIVE = re.compile(
 _PREFIX = {'openshmem': 'oshm_', 'upc': 'upc_all_', 'upc++': 'upcxx_'}
 
 
-def program_of(what: str, version: str, topology: bool = False) -> str:
+def program_of_title(what: str, version: str, topology: bool = False) -> str:
     """OMB's name of the program with this title.
 
     :arg what: the title between `OSU` and `Test`.
@@ -198,35 +198,35 @@ def program_of(what: str, version: str, topology: bool = False) -> str:
     api, _, rest = title.partition(' ')
     if api in _PREFIX:
         name = re.sub(r' latency$', '', rest)
-        return f'osu_{_PREFIX[api]}{_slug(name)}'
+        return f'osu_{_PREFIX[api]}{_to_identifier(name)}'
     plain = re.sub('all-to-all(?=[vw]? )', 'alltoall', rest)
     plain = re.sub('broadcast', 'bcast', plain)
     before = 'osu_'
     if api in ('nccl', 'rccl', 'xccl'):
         # Their pt2pt titles are those of MPI.
-        before += 'nccl_' if release(version) < (7, 3) else 'xccl_'
+        before += 'nccl_' if version_numbers(version) < (7, 3) else 'xccl_'
         if f'mpi {rest}' in _PROGRAMS:
             return before + _PROGRAMS[f'mpi {rest}']
     elif api != 'mpi':
-        return f'osu_{_slug(title)}{after}'
+        return f'osu_{_to_identifier(title)}{after}'
     if match := _COLLECTIVE.fullmatch(plain):
         near = 'neighbor_' if match['near'] or topology else ''
         later = 'i' if match['later'] else ''
         return f'{before}{later}{near}{match["what"]}{after}'
-    return f'osu_{_slug(title)}{after}'
+    return f'osu_{_to_identifier(title)}{after}'
 
 
-def _slug(words: str) -> str:
+def _to_identifier(words: str) -> str:
     return re.sub('[^a-z0-9]+', '_', words).strip('_')
 
 
-def release(version: str) -> tuple[int, ...]:
+def version_numbers(version: str) -> tuple[int, ...]:
     """The leading numbers of a version: 7.2-embedded.1 is (7, 2)."""
     match = re.match(r'[0-9]+(?:\.[0-9]+)*', version)
     return tuple(int(part) for part in match[0].split('.')) if match else ()
 
 
-def _leading(what: str) -> str:
+def _first_metric_of_title(what: str) -> str:
     """Metric of the first column that a title requires."""
     title = what.lower()
     if 'bandwidth' in title:
@@ -271,117 +271,117 @@ class _Reader:
         self.tables: list[Table] = []
         self.records: list[Record] = []
 
-    def refuse(self, reason: str, line: int | None = None) -> NoReturn:
+    def raise_parse_error(self, reason: str, line: int | None = None) -> NoReturn:
         line = line or self.number
         raise ParseError(line, self.lines[line - 1], reason)
 
     def read(self) -> tuple[Record, ...]:
         if not any(map(str.strip, self.lines)):
-            self.refuse('the output is empty')
+            self.raise_parse_error('the output is empty')
         if not self.complete:
-            self.refuse('the output is cut off: its last line has no end',
+            self.raise_parse_error('the output is cut off: its last line has no end',
                         len(self.lines))
         for number, line in enumerate(self.lines, 1):
             self.number = number
             if len(line) > LONGEST:
-                self.refuse(f'the line has {len(line)} characters')
+                self.raise_parse_error(f'the line has {len(line)} characters')
             if line.strip(' '):
-                self.take(line.rstrip(' '))
-        self.end()
+                self.read_line(line.rstrip(' '))
+        self.assert_complete()
         return tuple(self.records)
 
-    def take(self, line: str) -> None:
+    def read_line(self, line: str) -> None:
         """Read one line that is not blank."""
         # Most lines are rows, and no other line looks like a row.
         if self.tables and _PLAIN.fullmatch(line):
-            self.row(line)
+            self.read_row(line)
             return
         if _USAGE.match(line):
-            self.refuse('the program printed its usage instead of a table: '
+            self.raise_parse_error('the program printed its usage instead of a table: '
                         'check its options')
         if _FAILURE.search(line):
-            self.refuse(f'the run failed: {line.strip()[:60]!r}')
+            self.raise_parse_error(f'the run failed: {line.strip()[:60]!r}')
         self.owned += [(self.number, programs) for start, programs in
                        _OWNED.items() if line.startswith(start)]
         if line.startswith('# OSU'):
-            self.title(line)
+            self.read_title(line)
         elif _TOPOLOGY.fullmatch(line) and not self.tables:
             self.topology = True
         elif not self.what:
-            self.noise(line)
+            self.check_line_before_title(line)
         elif line in _HEADINGS:
-            self.head(_HEADINGS[line])
+            self.read_window_heading(_HEADINGS[line])
         elif self.heading and _WINDOWS.fullmatch(line):
-            self.window_header(line)
+            self.read_window_header(line)
         elif match := _TYPE.fullmatch(line):
-            self.mark(match[1])
+            self.read_data_type(match[1])
         elif (_HEADER.match(line)
               and not line.startswith('# Overall = ')):
-            self.header(line)
+            self.read_header(line)
         elif line.startswith('#'):
             if _HIDDEN_ROW.search(line) or line.startswith('# Datatype'):
-                self.refuse('the comment contains a damaged row or data type')
+                self.raise_parse_error('the comment contains a damaged row or data type')
         elif self.program in ('osu_init', 'osu_hello'):
-            self.sentence(line)
+            self.read_single_result(line)
         elif _ROW.match(line):
-            self.row(line)
+            self.read_row(line)
         else:
-            self.refuse(f'this is not a line of OMB: {line[:60]!r}')
+            self.raise_parse_error(f'this is not a line of OMB: {line[:60]!r}')
 
     # Kinds of lines -----------------------------------------------------
 
-    def noise(self, line: str) -> None:
+    def check_line_before_title(self, line: str) -> None:
         """Read a line before the title: a launcher's, or a comment of OMB."""
         if _INIT_5_3.fullmatch(line):
             self.what, self.version = 'MPI Init', '5.3'
             self.program = 'osu_init'
-            self.sentence(line)
+            self.read_single_result(line)
             return
         if _NUMBERS.fullmatch(line):
-            self.refuse('the row has no title above it')
+            self.raise_parse_error('the row has no title above it')
         if _HEADER.match(line) or _TYPE.fullmatch(line):
-            self.refuse('the header has no title above it')
+            self.raise_parse_error('the header has no title above it')
         if _INIT.match(line) or _HELLO.match(line):
-            self.refuse('the result has no title above it')
+            self.raise_parse_error('the result has no title above it')
 
-    def title(self, line: str) -> None:
+    def read_title(self, line: str) -> None:
         match = _TITLE.fullmatch(line)
         if not match:
-            self.refuse('the title has no name or no version')
+            self.raise_parse_error('the title has no name or no version')
         if self.what:
             # osu_mbw_mr prints its title twice from 6.0 to 7.2.
             if not (self.program == 'osu_mbw_mr' and not self.tables
                     and self.titled_at == self.number - 1
                     and line == self.lines[self.titled_at - 1].rstrip(' ')
                     and line not in self.lines[:self.titled_at - 1]):
-                self.refuse('the text has a second title and so more than one '
+                self.raise_parse_error('the text has a second title and so more than one '
                             'output')
             return
         self.what, self.version = match['what'], match['version']
-        self.program = program_of(self.what, self.version, self.topology)
+        self.program = program_of_title(self.what, self.version, self.topology)
         self.titled_at = self.number
 
-    def mark(self, datatype: str) -> None:
+    def read_data_type(self, datatype: str) -> None:
         """Read the data type of the rows below (since 7.1), before or after
         the header; the next data type begins a table (-T all)."""
         if self.tables and self.tables[-1].rows:
             self.types.add(self.datatype)
             if datatype in self.types:
-                self.refuse(f'the text has a second table of {datatype}')
+                self.raise_parse_error(f'the text has a second table of {datatype}')
         elif self.datatype not in ('', datatype):
-            self.refuse(f'the table of {self.datatype} is missing')
+            self.raise_parse_error(f'the table of {self.datatype} is missing')
         self.datatype = datatype
         self.marked = True
 
-    def header(self, line: str) -> None:
-        columns, ends = self.columns(line)
+    def read_header(self, line: str) -> None:
+        columns, ends = self.parse_header_columns(line)
         first = self.tables[0] if self.tables else None
         if first is None:
-            columns = self.checked(columns)
+            columns = self.check_first_header(columns)
         else:
             last = self.tables[-1]
             if not self.marked or last.windows:
-                self.refuse('the text has a second header and so more than '
+                self.raise_parse_error('the text has a second header and so more than '
                             'one output')
             # -T all: 7.1 and 7.2 print `Avg Latency(us)` from the second
             # table on, whatever the program measures.
@@ -389,7 +389,7 @@ class _Reader:
             corrected = tuple(c for column in columns for c in
                               (values if column == LATENCY else [column]))
             if first.columns not in (columns, corrected):
-                self.refuse('the header is of another program than the header '
+                self.raise_parse_error('the header is of another program than the header '
                             'above')
             if columns != first.columns:
                 columns, ends = first.columns, ()
@@ -400,7 +400,7 @@ class _Reader:
             self.tables.append(Table(self.number, columns, ends))
         self.marked = False
 
-    def columns(self, line: str) -> tuple[tuple[Column, ...],
+    def parse_header_columns(self, line: str) -> tuple[tuple[Column, ...],
                                           tuple[int, ...]]:
         """Columns of a header, and the place where each column ends."""
         columns, ends = [], []
@@ -409,74 +409,74 @@ class _Reader:
             match = _PHRASE.match(line, place)
             if not match:
                 words = re.split('  +', line[place:].strip())[0]
-                self.refuse(f'the header has an unknown column {words!r}')
+                self.raise_parse_error(f'the header has an unknown column {words!r}')
             if match['known']:
                 columns.append(_PHRASES[match['known']])
             else:
                 # A non-blocking collective times the whole of a call.
                 base = (BANDWIDTH if match['tail'].startswith('BW') else
                         OVERALL if OVERALL in columns else LATENCY)
-                columns.append(base.of(base, f'_p{match["rank"]}'))
+                columns.append(base.copy_with_name_of(base, f'_p{match["rank"]}'))
             place = match.end()
             ends.append(place)
         if len(set(columns)) < len(columns):
-            self.refuse('the header has a column twice')
+            self.raise_parse_error('the header has a column twice')
         return tuple(columns), tuple(ends)
 
-    def checked(self, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    def check_first_header(self, columns: tuple[Column, ...]) -> tuple[Column, ...]:
         """Columns of the first header, if they match the title."""
         if (SIZE in columns[1:] or (columns[0] == SIZE) == (
                 'barrier' in self.program)):
-            self.refuse('the column Size is missing or misplaced in the '
+            self.raise_parse_error('the column Size is missing or misplaced in the '
                         'header')
         values = [column for column in columns if column.unit]
         if not values:
-            self.refuse('the header has no column with values')
-        expected = _leading(self.what)
+            self.raise_parse_error('the header has no column with values')
+        expected = _first_metric_of_title(self.what)
         if self.program == 'osu_oshm_put_nb' and values[0] != LATENCY:
             self.program = 'osu_oshm_put_overlap'
         # osu_bw_fan_in and _out of 7.4 have the title of osu_bw and the header
         # of a latency above values in MB/s, because their kind is not BW.
         if (self.program == 'osu_bw' and self.marked and values == [LATENCY]
-                and release(self.version) >= (7, 4)):
+                and version_numbers(self.version) >= (7, 4)):
             self.program = 'osu_bw_fan'
             return tuple(BANDWIDTH if column == LATENCY else column
                          for column in columns)
         if values[0].name not in expected.split(' or '):
-            self.refuse(f'the header has {values[0].name}, but the title '
+            self.raise_parse_error(f'the header has {values[0].name}, but the title '
                         f'requires {expected}')
         return columns
 
-    def head(self, heading: Column) -> None:
+    def read_window_heading(self, heading: Column) -> None:
         """Read the heading of a table over window sizes (osu_mbw_mr -V)."""
         expected = RATE if self.tables else BANDWIDTH
         if (self.program != 'osu_mbw_mr' or heading != expected
                 or len(self.tables) > 1
                 or not all(table.windows for table in self.tables)):
-            self.refuse('a heading of window sizes must not be here')
+            self.raise_parse_error('a heading of window sizes must not be here')
         self.heading = heading
 
-    def window_header(self, line: str) -> None:
+    def read_window_header(self, line: str) -> None:
         windows = [int(word) for word in line[1:].split()]
         assert self.heading
-        columns = (SIZE, *(self.heading.of(self.heading, f'[window={n}]')
+        columns = (SIZE, *(self.heading.copy_with_name_of(self.heading, f'[window={n}]')
                            for n in windows))
         for before, after in zip(windows, windows[1:], strict=False):
             if after != 2 * before:
-                self.refuse('each window size must be twice the size before '
+                self.raise_parse_error('each window size must be twice the size before '
                             'it')
         if len(self.tables) != list(_HEADINGS.values()).index(self.heading):
-            self.refuse('the text has a second header')
+            self.raise_parse_error('the text has a second header')
         if self.tables and len(columns) != len(self.tables[0].columns):
-            self.refuse('the window sizes differ from those of the first '
+            self.raise_parse_error('the window sizes differ from those of the first '
                         'table')
         self.tables.append(Table(self.number, columns, windows=True))
         self.marked = False
 
-    def sentence(self, line: str) -> None:
+    def read_single_result(self, line: str) -> None:
         """Read the one result of osu_init or osu_hello."""
         if self.records:
-            self.refuse('the text has a second result')
+            self.raise_parse_error('the text has a second result')
         if self.program == 'osu_hello':
             match = _HELLO.fullmatch(line)
             names = [('ranks', '1')]
@@ -486,96 +486,96 @@ class _Reader:
             names = [('ranks', '1'), ('init_time_min', 'ms'),
                      ('init_time_max', 'ms'), ('init_time', 'ms')]
         if not match:
-            self.refuse(f'this is not a line of {self.program}: '
+            self.raise_parse_error(f'this is not a line of {self.program}: '
                         f'{line[:60]!r}')
         values = [int(group) for group in match.groups()]
         if min(values) < 1:
-            self.refuse('the result has a value of zero')
+            self.raise_parse_error('the result has a value of zero')
         if len(values) > 1 and not values[1] <= values[3] <= values[2]:
-            self.refuse('the mean is not between minimum and maximum')
+            self.raise_parse_error('the mean is not between minimum and maximum')
         for (name, unit), value in zip(names, values, strict=True):
-            self.add(None, name, value, unit)
+            self.add_record(None, name, value, unit)
 
     # Rows ---------------------------------------------------------------
 
-    def row(self, line: str) -> None:
+    def read_row(self, line: str) -> None:
         words = [(match[0], match.end()) for match in _WORD.finditer(line)]
         if not self.tables:
-            self.bare(len(words))
+            self.begin_table_without_header(len(words))
         table = self.tables[-1]
         if self.heading and not table.columns[1].name.startswith(
                 self.heading.name):
-            self.refuse('the row has no window sizes above it')
+            self.raise_parse_error('the row has no window sizes above it')
         if table.rows and self.marked:
-            self.refuse('the row follows a data type that has no header')
+            self.raise_parse_error('the row follows a data type that has no header')
         if len(words) != len(table.columns):
-            self.refuse(f'the row has {len(words)} fields, its header '
+            self.raise_parse_error(f'the row has {len(words)} fields, its header '
                         f'{len(table.columns)} columns')
         size = None
         values = {}
         for column, (word, _) in zip(table.columns, words, strict=True):
             if column == SIZE:
-                size = self.size(line, word, table)
+                size = self.parse_size(line, word, table)
             elif column == VALIDATION:
                 if word != 'Pass':
-                    self.refuse(
+                    self.raise_parse_error(
                         "the program's validation of the data failed"
                         if word == 'Fail' else
                         f'the column Validation has {word!r} instead of Pass')
             elif column in COUNTS:
                 if not _INTEGER.fullmatch(word):
-                    self.refuse(f'{word!r} is not a count')
+                    self.raise_parse_error(f'{word!r} is not a count')
             else:
-                values[column] = self.metric(column, word)
+                values[column] = self.parse_value(column, word)
         if size is None and table.rows:
-            self.refuse('the table has no sizes and must have one row only')
-        self.align(table, tuple(end for _, end in words))
-        self.between(values)
+            self.raise_parse_error('the table has no sizes and must have one row only')
+        self.check_column_alignment(table, tuple(end for _, end in words))
+        self.check_mean_in_range(values)
         table.rows += 1
         self.marked = False
         suffix = f'[type={self.datatype}]' if self.types else ''
         for column, value in values.items():
-            self.add(size, column.name + suffix, value, column.unit)
+            self.add_record(size, column.name + suffix, value, column.unit)
 
-    def bare(self, count: int) -> None:
+    def begin_table_without_header(self, count: int) -> None:
         """Begin the table of a barrier of 7.1, which has no header."""
-        if release(self.version)[:2] == (7, 1):
+        if version_numbers(self.version)[:2] == (7, 1):
             for shape in (_BARE, _BARE_SHORT):
                 if len(shape.get(self.program, ())) == count:
                     columns = tuple(_PHRASES[p] for p in shape[self.program])
                     self.tables.append(Table(self.number, columns))
                     return
-        self.refuse('the row has no header above it')
+        self.raise_parse_error('the row has no header above it')
 
-    def size(self, line: str, word: str, table: Table) -> int:
+    def parse_size(self, line: str, word: str, table: Table) -> int:
         if line.startswith(' ') or not _INTEGER.fullmatch(word):
-            self.refuse(f'{word!r} is not a valid size')
+            self.raise_parse_error(f'{word!r} is not a valid size')
         size = int(word)
         if table.sizes:
             last = table.sizes[-1]
             if size <= last:
-                self.refuse(f'size {size} follows the larger or equal size '
+                self.raise_parse_error(f'size {size} follows the larger or equal size '
                             f'{last}')
             # OMB doubles from the first size on; 1 follows 0.
             if size != (2 * last or 1):
-                self.refuse(f'rows are missing between sizes {last} and '
+                self.raise_parse_error(f'rows are missing between sizes {last} and '
                             f'{size}')
         table.sizes.append(size)
         return size
 
-    def metric(self, column: Column, word: str) -> float:
+    def parse_value(self, column: Column, word: str) -> float:
         if not _NUMBER.fullmatch(word):
             if re.match('[-+]?(nan|inf)', word, re.IGNORECASE):
-                self.refuse(f'{column.name} is {word}')
+                self.raise_parse_error(f'{column.name} is {word}')
             if word.startswith('-'):
-                self.refuse(f'{column.name} is negative: {word}')
-            self.refuse(f'{word!r} is not a number with two decimals')
+                self.raise_parse_error(f'{column.name} is negative: {word}')
+            self.raise_parse_error(f'{word!r} is not a number with two decimals')
         value = float(word)
         if not value and not column.zero:
-            self.refuse(f'{column.name} is zero')
+            self.raise_parse_error(f'{column.name} is zero')
         return value
 
-    def align(self, table: Table, ends: tuple[int, ...]) -> None:
+    def check_column_alignment(self, table: Table, ends: tuple[int, ...]) -> None:
         """Refuse a shifted column: widths are fixed, so digits were lost or
         added."""
         if table.windows:
@@ -589,50 +589,50 @@ class _Reader:
             table.ends = table.ends or ends
             shifted = ends != table.ends
         if shifted:
-            self.refuse('a field is shifted: characters were lost or added')
+            self.raise_parse_error('a field is shifted: characters were lost or added')
 
-    def between(self, values: dict[Column, float]) -> None:
+    def check_mean_in_range(self, values: dict[Column, float]) -> None:
         named = {column.name: value for column, value in values.items()}
         for name in ('latency', 'pure_comm_time'):
             if f'{name}_max' in named and not (
                     named[f'{name}_min'] <= named[name]
                     <= named[f'{name}_max']):
-                self.refuse(f'the mean {name} is not between minimum and '
+                self.raise_parse_error(f'the mean {name} is not between minimum and '
                             'maximum')
 
-    def add(self, size: int | None, name: str, value: float,
+    def add_record(self, size: int | None, name: str, value: float,
             unit: str) -> None:
         self.records.append(Record(self.program, self.version, size, name,
                                    float(value), unit, self.number))
 
-    def end(self) -> None:
+    def assert_complete(self) -> None:
         """Refuse a text that is incomplete, after its last line."""
         if not self.what:
-            self.refuse('the text has no title of an OSU program', 1)
+            self.raise_parse_error('the text has no title of an OSU program', 1)
         for line, programs in self.owned:
             if not re.search(programs, self.program):
-                self.refuse(f'{self.program} does not print this line: the '
+                self.raise_parse_error(f'{self.program} does not print this line: the '
                             'text has more than one output', line)
         for table in self.tables:
             if not table.rows:
-                self.refuse('the header has no row below it', table.line)
+                self.raise_parse_error('the header has no row below it', table.line)
             start = table.columns[0] == SIZE
             expected = table.header_ends[start:]
             # Other rows confirm a row's columns, else only the header can.
             if table.rows == 1 and expected and table.ends != expected:
-                self.refuse('a field is shifted: characters were lost or '
+                self.raise_parse_error('a field is shifted: characters were lost or '
                             'added', self.records[-1].line)
         last = len(self.lines) - 1
         if not self.records:
-            self.refuse('the text has a title but no result', last)
+            self.raise_parse_error('the text has a title but no result', last)
         if self.marked and self.tables:
-            self.refuse(f'the table of {self.datatype} is missing', last)
+            self.raise_parse_error(f'the table of {self.datatype} is missing', last)
         if self.heading:
             if not self.tables[-1].columns[1].name.startswith(
                     self.heading.name):
-                self.refuse('the last heading has no table below it', last)
+                self.raise_parse_error('the last heading has no table below it', last)
             if self.tables[0].sizes != self.tables[-1].sizes:
-                self.refuse('the table of message rates has other sizes than '
+                self.raise_parse_error('the table of message rates has other sizes than '
                             'the table of bandwidths', last)
 
 

@@ -33,13 +33,13 @@ OMB7 = (*PT2PT, *THREADED, *MULTI, *ONE_SIDED, 'osu_put_bibw', *STARTUP,
         *(f'osu_{i}neighbor_{kind}' for i in ('', 'i') for kind in _NEIGHBOUR))
 
 
-def offered(source: str) -> tuple[str, ...]:
+def program_features(source: str) -> tuple[str, ...]:
     """Programs of a source before they are installed: the embedded ones, or
     those of OMB in a stack."""
     return EMBEDDED if source == 'embedded' else OMB7
 
 
-def installed(prefix: str | os.PathLike[str]) -> dict[str, str]:
+def find_installed_programs(prefix: str | os.PathLike[str]) -> dict[str, str]:
     """Programs of an installation: name -> path.
 
     Programs are in libexec/osu-micro-benchmarks/mpi/<kind> (up to 6.x) or in

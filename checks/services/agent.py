@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 from ..machine import cpus
 from . import ask, outside, private
 from .plan import PlanError, Server, fill_template
-from .processes import descendants
+from .processes import descendant_pids
 from .usage import Usage
 from .wire import (
     AGENT,
@@ -43,7 +43,7 @@ from .wire import (
     Handshake,
     Heartbeat,
     authenticate,
-    derived,
+    derive_secret,
 )
 
 #: Names of agents' data folders begin with this.
@@ -81,7 +81,7 @@ class Failed(Exception):
     """Something cannot be started or ended too early; one line."""
 
 
-def full_disk(err: OSError, host: str) -> str:
+def full_disk_message(err: OSError, host: str) -> str:
     """The message of a full disk; empty if it is another error."""
     if err.errno not in (errno.ENOSPC, errno.EDQUOT):
         return ''
@@ -93,7 +93,7 @@ class Ended(Failed):
     """The agent got a signal to exit, without a message of the conductor."""
 
 
-def interfaces() -> dict[str, str]:
+def interface_addresses() -> dict[str, str]:
     """The IPv4 addresses of this machine, interface -> address."""
     result = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -106,12 +106,12 @@ def interfaces() -> dict[str, str]:
     return result
 
 
-def address_of(interface: str) -> str:
+def address_of_interface(interface: str) -> str:
     """The address of an interface.
 
     :raises Failed: it does not exist, or has no address.
     """
-    result = interfaces()
+    result = interface_addresses()
     if interface not in result:
         there = ', '.join(f'{name} ({address})'
                           for name, address in sorted(result.items()))
@@ -121,10 +121,10 @@ def address_of(interface: str) -> str:
     return result[interface]
 
 
-def owner_of(port: int) -> str:
+def find_port_owner(port: int) -> str:
     """The program that listens on a TCP port, if this user may see it."""
     inodes = {cells[9] for table in ('/proc/net/tcp', '/proc/net/tcp6')
-              for cells in map(str.split, _lines(table))
+              for cells in map(str.split, _read_lines(table))
               if cells[3:4] == ['0A']
               and int(cells[1].rpartition(':')[2], 16) == port}
     for folder in Path('/proc').glob('[0-9]*'):
@@ -136,7 +136,7 @@ def owner_of(port: int) -> str:
     return 'another program'
 
 
-def _lines(path: str, skip: int = 1) -> list[str]:
+def _read_lines(path: str, skip: int = 1) -> list[str]:
     try:
         return Path(path).read_text().splitlines()[skip:]
     except OSError:
@@ -150,9 +150,9 @@ def check_link_speed(address: str, minimum: float) -> None:
     :param minimum: required speed. Unit: Mb/s.
     :raises Failed: it is slower.
     """
-    interface = next((name for name, has in interfaces().items()
+    interface = next((name for name, has in interface_addresses().items()
                       if has == address), '')
-    speed = (_lines(f'/sys/class/net/{interface}/speed', 0) or ['-1'])[0]
+    speed = (_read_lines(f'/sys/class/net/{interface}/speed', 0) or ['-1'])[0]
     if interface and 0 < int(speed) < minimum:
         raise Failed(
             f'interface {interface} has {speed} Mb/s, but the plan needs '
@@ -161,7 +161,7 @@ def check_link_speed(address: str, minimum: float) -> None:
         )
 
 
-def numactl_for(nodes: Iterable[int], needed: bool, host: str) -> list[str]:
+def numactl_prefix(nodes: Iterable[int], needed: bool, host: str) -> list[str]:
     """The numactl prefix that binds a command's memory to NUMA nodes.
 
     :returns: empty if numactl is neither installed nor needed.
@@ -193,7 +193,7 @@ def can_bind(address: str, port: int) -> bool:
     return True
 
 
-def free_port(address: str, taken: set[int]) -> int:
+def find_free_port(address: str, taken: set[int]) -> int:
     """A free port whose port + 10000 (the cluster bus) is free, too.
 
     Both are below the ephemeral ports of the kernel (from 32768 on), because
@@ -267,7 +267,7 @@ class Process:
             with contextlib.suppress(OSError), self.process.stdin as pipe:
                 pipe.write(stdin.encode())
 
-    def poll_gate(self) -> bool | None:
+    def has_reported_ready(self) -> bool | None:
         """Whether it has just reported that it waits at its gate.
 
         None: it has closed the gate, so no further call is needed.
@@ -281,10 +281,10 @@ class Process:
             output = b''
         return b'ready\n' in output if output else None
 
-    def open_gate(self) -> None:
+    def send_start_signal(self) -> None:
         """Open its gate: the client starts."""
         if self.gate:
-            # If the client has ended, `watch` reports it.
+            # If the client has ended, `check_servers_and_clients` reports it.
             with contextlib.suppress(OSError):
                 self.gate.send(b'go\n')
 
@@ -308,7 +308,7 @@ class Process:
                 f'{" | ".join(messages[-lines:])}' if messages else
                 f'; {self.log.name} is empty')
 
-    def signal(self, number: int) -> None:
+    def send_signal(self, number: int) -> None:
         """Send a signal to its process group."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
@@ -317,7 +317,7 @@ class Process:
         """Wait for its end; kill it at the deadline (monotonic seconds)."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(max(0.0, deadline - time.monotonic()))
-        self.signal(signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
         self.process.wait()
 
 
@@ -366,10 +366,10 @@ class Instance:
                  else self.server.command)
         command = [fill_template(word, values) for word in words]
         self.program = command[0]
-        numa = cpus.numa_of(self.agent.cpus, self.cpu_set)
+        numa = cpus.numa_nodes_of_cpus(self.agent.cpus, self.cpu_set)
         if (self.server.bind_memory != 'never'
                 and len({cpu.numa for cpu in self.agent.cpus}) > 1):
-            command = [*numactl_for(numa, self.server.bind_memory == 'must',
+            command = [*numactl_prefix(numa, self.server.bind_memory == 'must',
                                   self.agent.host), *command]
         log = Path(f'{self.spec["log"]}.server{self.index}.log')
         self.began, self.at = time.monotonic(), time.time()
@@ -399,13 +399,13 @@ class Instance:
                              "the site's system.py")
             return 0
         if not self.server.port:
-            port = free_port(self.address, self.agent.taken)
+            port = find_free_port(self.address, self.agent.taken)
             self.agent.taken |= {port, port + 10000}
             return port
         port = self.server.port + self.spec['slot']
         if not can_bind(self.address, port):
             raise Failed(f'port {port} on {self.agent.host} is in use by '
-                         f'{owner_of(port)}: stop that program, or request '
+                         f'{find_port_owner(port)}: stop that program, or request '
                          'another port (0: any free port)')
         return port
 
@@ -431,7 +431,7 @@ class Instance:
             self.seconds = time.monotonic() - self.began
             counters = dialect.counters(self.where)
             kept = dialect.persistence_kinds(self.where)
-            threads = dialect.threads(self.where)
+            threads = dialect.thread_count(self.where)
         except ask.PasswordRefused as err:
             raise Failed(f'{self.name} {err}') from None
         except (OSError, ask.Refusal, ValueError) as err:
@@ -441,14 +441,14 @@ class Instance:
             raise Failed(f'{self.name} did not answer in '
                          f'{self.server.ready_limit:g} s ({why})'
                          f'{self.process.log_tail()}') from None
-        if not self.is_ours(counters.pid):
+        if not self.is_own_process(counters.pid):
             raise Failed(f'{self.name}: process {counters.pid} answers on '
                          'this port, but the suite started process '
                          f'{self.process.process.pid}: another server has '
                          'the port')
         self.check_persistence(kept)
-        self.check_threads(threads)
-        self.check_cpus(counters.pid)
+        self.check_thread_count(threads)
+        self.check_cpu_affinity(counters.pid)
         self.counters = counters
         return True
 
@@ -462,7 +462,7 @@ class Instance:
             # A port has one listener, which keeps it until it ends.
             socket.create_connection(self.where[:2],
                                      ask.ANSWER_TIMEOUT).close()
-            if outside.listener_of(self.port) not in (None, os.geteuid()):
+            if outside.find_listening_user(self.port) not in (None, os.geteuid()):
                 raise Failed(f'{self.name}: another user listens on this '
                              'port: another server has the port')
 
@@ -483,7 +483,7 @@ class Instance:
             f'{self.program}, a default of its build)'
         )
 
-    def check_threads(self, has: int | None) -> None:
+    def check_thread_count(self, has: int | None) -> None:
         """Check that it serves with as many threads as the plan requires.
 
         :raises Failed: it has more threads, or fewer.
@@ -495,7 +495,7 @@ class Instance:
                      'changes its configuration (a wrapper at '
                      f'{self.program}, a default of its build)')
 
-    def check_cpus(self, pid: int) -> None:
+    def check_cpu_affinity(self, pid: int) -> None:
         """Check that it may run only on the CPUs of the plan.
 
         :raises Failed: it may run on others.
@@ -510,14 +510,14 @@ class Instance:
                          f'{sorted(has)}: find what unbinds it (a wrapper at '
                          f'{self.program}, an option of its own)')
 
-    def is_ours(self, pid: int) -> bool:
+    def is_own_process(self, pid: int) -> bool:
         """Whether this agent started process `pid` (0: unknown, true)."""
         try:
             return not pid or os.getsid(pid) == self.process.process.pid
         except ProcessLookupError:
             return False
 
-    def record(self) -> dict[str, Any]:
+    def server_record(self) -> dict[str, Any]:
         """The server's part of the record of services."""
         assert self.counters
         return {'index': self.index, 'node': self.agent.host,
@@ -536,7 +536,7 @@ class Agent:
         self.password = password
         self.host = socket.gethostname().partition('.')[0]
         self.address = ''
-        self.cpus = cpus.here()
+        self.cpus = cpus.available_cpus()
         self.taken: set[int] = set()
         self.instances: list[Instance] = []
         self.clients: dict[int, Process] = {}
@@ -545,21 +545,21 @@ class Agent:
         self.stopping = False
         #: The signal that ended the agent.
         self.signal = 0
-        self.owned = data_folder(scratch)
+        self.owned = create_data_folder(scratch)
         self.folder = self.owned.folder
 
     # Messages of the conductor -------------------------------------------
 
-    def servers(self, message: Mapping[str, Any]) -> None:
+    def start_servers(self, message: Mapping[str, Any]) -> None:
         """Start instances and send `ready` when all of them are ready.
 
         :raises Failed: one does not become ready.
         """
         interface = message['interface']
-        self.address = (address_of(interface) if interface else
+        self.address = (address_of_interface(interface) if interface else
                         self.channel.sock.getsockname()[0])
         check_link_speed(self.address, message['link'])
-        self.check_memory(message)
+        self.check_free_memory(message)
         if message['sample']:
             log = message['instances'][0]['log']
             self.usage = Usage(Path(f'{log}.cpu.{self.host}.csv'), (
@@ -576,9 +576,9 @@ class Agent:
             self.process_events(POLL_INTERVAL)
         if not self.stopping:
             self.channel.send(type='ready', instances=[
-                one.record() for one in self.instances])
+                one.server_record() for one in self.instances])
 
-    def check_memory(self, message: Mapping[str, Any]) -> None:
+    def check_free_memory(self, message: Mapping[str, Any]) -> None:
         """Check that enough memory is free for the servers.
 
         :raises Failed: less memory is free than the servers may use.
@@ -586,7 +586,7 @@ class Agent:
         needed = sum(
             spec['server']['memory'] for spec in message['instances'])
         free = next((int(line.split()[1]) // 1024 for line in
-                     _lines('/proc/meminfo')
+                     _read_lines('/proc/meminfo')
                      if line.startswith('MemAvailable')), needed)
         if needed > free:
             raise Failed(
@@ -594,13 +594,13 @@ class Agent:
                 f'but {free} MiB are free: request less, or a larger node'
             )
 
-    def run(self, message: Mapping[str, Any]) -> None:
+    def start_clients(self, message: Mapping[str, Any]) -> None:
         """Start clients.
 
         :raises Failed: one cannot be started.
         """
         for one in message['clients']:
-            self.check_reachable(one, sum(
+            self.check_server_reachable(one, sum(
                 other['connections'] for other in message['clients']
                 if (other['address'], other['port'])
                 == (one['address'], one['port'])))
@@ -614,7 +614,7 @@ class Agent:
             if client.gate:
                 self.selector.register(client.gate, selectors.EVENT_READ)
 
-    def check_reachable(self, client: Mapping[str, Any], connections: int
+    def check_server_reachable(self, client: Mapping[str, Any], connections: int
                         ) -> None:
         """Check that a client can reach its server.
 
@@ -635,7 +635,7 @@ class Agent:
                     f'{name!r} is {resolved} on {self.host}, but the server '
                     f'listens on {address}: set another host name'
                 )
-        ports = _lines('/proc/sys/net/ipv4/ip_local_port_range', 0)
+        ports = _read_lines('/proc/sys/net/ipv4/ip_local_port_range', 0)
         low, high = map(int, ports[0].split()) if ports else (0, 1 << 16)
         if address and connections > high - low:
             raise Failed(f'{self.host} has {high - low} ports for '
@@ -643,15 +643,15 @@ class Agent:
                          'fewer connections or more client nodes, or widen '
                          'net.ipv4.ip_local_port_range')
 
-    def peers(self) -> None:
+    def send_connected_peers(self) -> None:
         """Send the addresses that are connected to its servers."""
-        result = outside.here(one.port for one in self.instances)
+        result = outside.count_local_connections(one.port for one in self.instances)
         self.channel.send(type='peers', peers={
             one.index: result[one.port] for one in self.instances})
 
     # Main loop -----------------------------------------------------------
 
-    def watch(self) -> None:
+    def check_servers_and_clients(self) -> None:
         """Report clients that wait at the gate or have ended.
 
         :raises Failed: a server has ended.
@@ -660,34 +660,34 @@ class Agent:
             ended = one.process.exit_reason()
             if ended and one.counters:
                 raise Failed(f'{one.name} {ended} while it served'
-                             + self.log_tail_of(one.process))
+                             + self.log_tail_with_hint(one.process))
         for index, client in list(self.clients.items()):
-            self.watch_gate(index, client)
+            self.report_ready_client(index, client)
             ended = client.exit_reason()
             if ended:
-                self.close_gate(client)
+                self.close_start_gate(client)
                 del self.clients[index]
                 code = client.process.returncode
                 self.channel.send(
                     type='ended', client=index, code=code, how=ended,
-                    words=self.log_tail_of(client, 1) if code else '')
+                    words=self.log_tail_with_hint(client, 1) if code else '')
 
-    def watch_gate(self, index: int, client: Process) -> None:
+    def report_ready_client(self, index: int, client: Process) -> None:
         """Report a client that waits at its gate."""
         if client.gate:
-            waits = client.poll_gate()
+            waits = client.has_reported_ready()
             if waits:
                 self.channel.send(type='at gate', client=index)
             elif waits is None:
-                self.close_gate(client)
+                self.close_start_gate(client)
 
-    def close_gate(self, client: Process) -> None:
+    def close_start_gate(self, client: Process) -> None:
         if client.gate:
             self.selector.unregister(client.gate)
             client.gate.close()
             client.gate = None
 
-    def saved(self) -> None:
+    def send_unsaved_servers(self) -> None:
         """Send the servers with data that is not on disk yet.
 
         :raises Failed: a server failed to write.
@@ -695,22 +695,22 @@ class Agent:
         missing = []
         for one in self.instances:
             try:
-                if not ask.DIALECTS[one.server.dialect].saved(
+                if not ask.DIALECTS[one.server.dialect].is_data_on_disk(
                         one.where, one.server.persistence):
                     missing.append(one.name)
             except ask.SaveError as err:
                 raise Failed(f'{one.name} did not save its data ({err})'
-                             + self.log_tail_of(one.process)) from None
+                             + self.log_tail_with_hint(one.process)) from None
             except (OSError, ask.Refusal, ValueError) as err:
                 missing.append(f'{one.name} ({err})')
         self.channel.send(type='saved', missing=missing)
 
-    def log_tail_of(self, process: Process, lines: int = 3) -> str:
+    def log_tail_with_hint(self, process: Process, lines: int = 3) -> str:
         """The end of a log, and a hint if a full disk explains it."""
         words = process.log_tail(lines)
-        return words + self.disk_hint(words)
+        return words + self.full_disk_hint(words)
 
-    def disk_hint(self, words: str) -> str:
+    def full_disk_hint(self, words: str) -> str:
         """A hint that the disk is full; empty: no sign of that.
 
         Free space alone proves nothing, because a store may have removed its
@@ -730,13 +730,13 @@ class Agent:
     def process_events(self, seconds: float) -> None:
         """Wait for one event (or the time) and handle all pending events.
 
-        :raises Failed: as `watch`; the conductor has ended or is silent.
+        :raises Failed: as `check_servers_and_clients`; the conductor has ended or is silent.
         :raises Ended: a signal came.
         """
         self.selector.select(seconds)
-        _drain(self.wakeup)
-        self.owned.touch()
-        messages = self.channel.messages()
+        _drain_pipe(self.wakeup)
+        self.owned.touch_lock_file()
+        messages = self.channel.receive_messages()
         if self.signal:
             raise Ended(f'{self.host}: the agent was ended by '
                         f'{signal.Signals(self.signal).name}, sent because '
@@ -745,28 +745,28 @@ class Agent:
         if messages is None:
             raise Failed('the connection to the conductor is lost: it '
                          f'{self.channel.fault}')
-        if self.channel.silent() > self.heartbeat_timeout:
+        if self.channel.peer_silence_seconds() > self.heartbeat_timeout:
             raise Failed('the connection to the conductor is lost: no '
                          f'heartbeat for {self.heartbeat_timeout:g} s'
                          ' (service_heartbeat_timeout of the partition)')
         self.channel.flush()
         if self.usage:
-            self.usage.note()
-        self.watch()
+            self.usage.write_row_if_due()
+        self.check_servers_and_clients()
         for message in messages:
             if message['type'] == 'stop':
                 self.stopping = True
             elif message['type'] == 'servers':
-                self.servers(message)
+                self.start_servers(message)
             elif message['type'] == 'run':
-                self.run(message)
+                self.start_clients(message)
             elif message['type'] == 'go':
                 for client in self.clients.values():
-                    client.open_gate()
+                    client.send_start_signal()
             elif message['type'] == 'who':
-                self.peers()
+                self.send_connected_peers()
             elif message['type'] == 'save':
-                self.saved()
+                self.send_unsaved_servers()
 
     def run_until_stopped(self, heartbeat_timeout: float) -> None:
         """Run until the conductor sends `stop`, or until a failure."""
@@ -781,7 +781,7 @@ class Agent:
             except (Failed, PlanError) as err:
                 self.channel.send(type='failed', why=str(err))
             except OSError as err:
-                why = full_disk(err, self.host)
+                why = full_disk_message(err, self.host)
                 if not why:
                     raise
                 self.channel.send(type='failed', why=why)
@@ -813,7 +813,7 @@ class Agent:
         everything = [*self.clients.values(),
                       *(one.process for one in self.instances)]
         for process in everything:
-            process.signal(signal.SIGTERM)
+            process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + TERMINATE_TIMEOUT
         for process in everything:
             process.stop(deadline)
@@ -826,14 +826,14 @@ class Agent:
 
 def kill_orphans() -> None:
     """Kill processes that servers forked and left to us as subreaper."""
-    while subset := descendants():
+    while subset := descendant_pids():
         for pid in subset:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(POLL_INTERVAL)
 
 
-def data_folder(scratch: str) -> private.OwnedFolder:
+def create_data_folder(scratch: str) -> private.OwnedFolder:
     """Create a data folder; remove those of agents that were killed.
 
     :raises Failed: the scratch folder cannot be written.
@@ -841,7 +841,7 @@ def data_folder(scratch: str) -> private.OwnedFolder:
     parent = Path(scratch or os.environ.get('TMPDIR') or '/tmp')
     try:
         for old in parent.glob(f'{PREFIX}*'):
-            private.remove_dead(old)
+            private.remove_if_owner_dead(old)
         return private.OwnedFolder(Path(tempfile.mkdtemp(prefix=PREFIX,
                                                    dir=parent)))
     except OSError as err:
@@ -850,7 +850,7 @@ def data_folder(scratch: str) -> private.OwnedFolder:
                      "site's system.py") from None
 
 
-def _drain(pipe: int) -> None:
+def _drain_pipe(pipe: int) -> None:
     with contextlib.suppress(BlockingIOError):
         while os.read(pipe, 512):
             pass
@@ -864,11 +864,11 @@ class Rendezvous(NamedTuple):
     scratch: str
     heartbeat_timeout: float
 
-    def text(self) -> str:
+    def to_json(self) -> str:
         return json.dumps({**self._asdict(), 'secret': self.secret.hex()})
 
     @classmethod
-    def of(cls, text: str) -> Rendezvous:
+    def from_json(cls, text: str) -> Rendezvous:
         """Parse the text of the file.
 
         :raises ValueError: it is damaged.
@@ -883,7 +883,7 @@ class Rendezvous(NamedTuple):
             raise ValueError(f'damaged: {err!r}') from None
 
 
-def read_rendezvous(folder: Path, check_parent: Callable[[], None]
+def read_rendezvous_file(folder: Path, check_parent: Callable[[], None]
                     ) -> Rendezvous:
     """Wait for the conductor's file and read it.
 
@@ -892,7 +892,7 @@ def read_rendezvous(folder: Path, check_parent: Callable[[], None]
     deadline = time.monotonic() + CONDUCTOR_TIMEOUT
     while True:
         try:
-            return Rendezvous.of(private.read(folder))
+            return Rendezvous.from_json(private.read_secret_file(folder))
         except FileNotFoundError as err:
             # A shared file system may show a new file late.
             if time.monotonic() > deadline:
@@ -905,7 +905,7 @@ def read_rendezvous(folder: Path, check_parent: Callable[[], None]
         time.sleep(0.2)
 
 
-def connect_conductor(to: Rendezvous, check_parent: Callable[[], None]
+def connect_to_conductor(to: Rendezvous, check_parent: Callable[[], None]
                       ) -> Channel:
     """An authenticated connection to the conductor.
 
@@ -957,9 +957,9 @@ def main(path: str) -> int:
     for number in TERMINATION_SIGNALS:
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
-        to = read_rendezvous(folder, check_parent)
-        channel = connect_conductor(to, check_parent)
-        Heartbeat().add(channel)
+        to = read_rendezvous_file(folder, check_parent)
+        channel = connect_to_conductor(to, check_parent)
+        Heartbeat().add_channel(channel)
         # From now on the main loop handles signals.
         signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION_SIGNALS)
         libc = ctypes.CDLL(None)
@@ -969,7 +969,7 @@ def main(path: str) -> int:
         # servers and clients.
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         Agent(
-            channel, to.scratch, derived(to.secret, 'password')
+            channel, to.scratch, derive_secret(to.secret, 'password')
         ).run_until_stopped(to.heartbeat_timeout)
     except Failed as err:
         if channel is None:
@@ -978,5 +978,5 @@ def main(path: str) -> int:
         channel.send(type='failed', why=str(err))
     finally:
         # A conductor that was killed cannot remove its secrets.
-        private.remove(folder)
+        private.remove_secret_folder(folder)
     return 0

@@ -94,10 +94,10 @@ class Dialect(Protocol):
     def persistence_kinds(self, server: Server) -> Set[str] | None:
         """Kinds of persistence that are on: aof, rdb; None: unknown."""
 
-    def threads(self, server: Server) -> int | None:
+    def thread_count(self, server: Server) -> int | None:
         """Threads that serve connections; None: unknown."""
 
-    def saved(self, server: Server, persistence: str) -> bool:
+    def is_data_on_disk(self, server: Server, persistence: str) -> bool:
         """Whether all its data is on disk.
 
         :raises Unsaved: it could not write.
@@ -108,25 +108,25 @@ class Resp:
     """RESP2, the protocol of Redis, Valkey, KeyDB and Dragonfly."""
 
     @contextlib.contextmanager
-    def session(self, server: Server) -> Iterator[RespSession]:
+    def open_session(self, server: Server) -> Iterator[RespSession]:
         """An authenticated connection."""
         with server.connect() as sock, sock.makefile('rb') as stream:
             session = RespSession(sock, stream)
             if server.password:
                 try:
-                    session.ask('AUTH', server.password)
+                    session.send_command('AUTH', server.password)
                 except Refusal as err:
                     raise PasswordRefused(err) from None
             yield session
 
     def ping(self, server: Server) -> None:
-        with self.session(server) as session:
-            if session.ask('PING') != 'PONG':
+        with self.open_session(server) as session:
+            if session.send_command('PING') != 'PONG':
                 raise Refusal('does not answer PING with PONG')
 
     def counters(self, server: Server) -> Counters:
-        with self.session(server) as session:
-            info = _fields(session.ask('INFO'))
+        with self.open_session(server) as session:
+            info = _parse_info_fields(session.send_command('INFO'))
         name = ('valkey' if 'valkey_version' in info else
                 'dragonfly' if 'dragonfly_version' in info else
                 info.get('server_name', 'redis'))
@@ -147,10 +147,10 @@ class Resp:
             int(number('total_connections_received')))
 
     def persistence_kinds(self, server: Server) -> Set[str] | None:
-        with self.session(server) as session:
-            info = _fields(session.ask('INFO', 'persistence'))
+        with self.open_session(server) as session:
+            info = _parse_info_fields(session.send_command('INFO', 'persistence'))
             try:
-                save = session.ask('CONFIG', 'GET', 'save')
+                save = session.send_command('CONFIG', 'GET', 'save')
             except Refusal:                     # not every RESP server has it
                 save = []
         return {kind for kind, on in (
@@ -167,10 +167,10 @@ class Resp:
                'aof_rewrite_scheduled', 'aof_pending_bio_fsync')
     UNWRITTEN = {'rdb': ('rdb_changes_since_last_save',)}
 
-    def threads(self, server: Server) -> int | None:
-        with self.session(server) as session:
+    def thread_count(self, server: Server) -> int | None:
+        with self.open_session(server) as session:
             try:
-                answer = session.ask('CONFIG', 'GET', '*-threads')
+                answer = session.send_command('CONFIG', 'GET', '*-threads')
             except Refusal:                     # as above
                 return None
         has = dict(zip(answer[::2], answer[1::2], strict=False))
@@ -178,9 +178,9 @@ class Resp:
         number = has.get('server-threads') or has.get('io-threads')
         return int(number) if number else None
 
-    def saved(self, server: Server, persistence: str) -> bool:
-        with self.session(server) as session:
-            info = _fields(session.ask('INFO', 'persistence'))
+    def is_data_on_disk(self, server: Server, persistence: str) -> bool:
+        with self.open_session(server) as session:
+            info = _parse_info_fields(session.send_command('INFO', 'persistence'))
         for key in self.WRITTEN:
             if info.get(key, 'ok') != 'ok':
                 raise SaveError(f'{key} is {info[key]}')
@@ -188,7 +188,7 @@ class Resp:
             *self.WRITING, *self.UNWRITTEN.get(persistence, ())))
 
 
-def _fields(text: str) -> dict[str, str]:
+def _parse_info_fields(text: str) -> dict[str, str]:
     """Parse lines `name:value`."""
     return {name: value for name, colon, value in
             (line.partition(':') for line in text.splitlines()) if colon}
@@ -199,7 +199,7 @@ class RespSession(NamedTuple):
     sock: socket.socket
     stream: Any
 
-    def ask(self, *words: object) -> Any:
+    def send_command(self, *words: object) -> Any:
         """The answer to a command: str, int, None or a list of them.
 
         :raises Refusal: the server answered with an error.
@@ -209,9 +209,9 @@ class RespSession(NamedTuple):
             data = str(word).encode()
             out.append(b'$%d\r\n%s\r\n' % (len(data), data))
         self.sock.sendall(b''.join(out))
-        return self._answer()
+        return self._read_answer()
 
-    def _answer(self) -> Any:
+    def _read_answer(self) -> Any:
         line = self.stream.readline()
         if not line.endswith(b'\r\n'):
             raise ConnectionError('closed the connection')
@@ -228,14 +228,14 @@ class RespSession(NamedTuple):
             return self.stream.read(int(rest) + 2)[:-2].decode(
                 errors='replace')
         if kind == b'*':
-            return [self._answer() for _ in range(int(rest))]
+            return [self._read_answer() for _ in range(int(rest))]
         raise Refusal(f'does not speak RESP: {line[:40]!r}')
 
 
 class Memcached:
     """memcached's text protocol."""
 
-    def _ask(self, server: Server, command: str, last: str) -> list[str]:
+    def _send_request(self, server: Server, command: str, last: str) -> list[str]:
         with server.connect() as sock, sock.makefile('rb') as stream:
             if server.password:
                 # `memcached -Y`: the first set, of any key, authenticates.
@@ -255,28 +255,28 @@ class Memcached:
         return lines
 
     def ping(self, server: Server) -> None:
-        self._ask(server, 'version', 'VERSION')
+        self._send_request(server, 'version', 'VERSION')
 
     def counters(self, server: Server) -> Counters:
         stats = dict(line.split(' ', 2)[1:] for line in
-                     self._ask(server, 'stats', 'END')
+                     self._send_request(server, 'stats', 'END')
                      if line.startswith('STAT '))
 
-        return _of_memcached(stats)
+        return _memcached_counters(stats)
 
     def persistence_kinds(self, server: Server) -> Set[str] | None:
         return set()                            # memcached writes nothing
 
-    def threads(self, server: Server) -> int | None:
-        return next((int(line.split()[2]) for line in self._ask(
+    def thread_count(self, server: Server) -> int | None:
+        return next((int(line.split()[2]) for line in self._send_request(
             server, 'stats settings', 'END')
             if line.startswith('STAT num_threads ')), None)
 
-    def saved(self, server: Server, persistence: str) -> bool:
+    def is_data_on_disk(self, server: Server, persistence: str) -> bool:
         return True
 
 
-def _of_memcached(stats: Mapping[str, str]) -> Counters:
+def _memcached_counters(stats: Mapping[str, str]) -> Counters:
     """Counters from `stats`, of either protocol."""
     def number(key: str) -> float:
         return float(stats.get(key, 0))
@@ -298,7 +298,7 @@ class MemcachedBinary:
     HEADER = struct.Struct('>BBHBBHIIQ')
     VERSION, STAT = 0x0b, 0x10
 
-    def _ask(self, server: Server, opcode: int) -> Iterator[tuple[str, str]]:
+    def _send_request(self, server: Server, opcode: int) -> Iterator[tuple[str, str]]:
         """Key and value of each answer up to the last, which has no key."""
         with server.connect() as sock, sock.makefile('rb') as stream:
             sock.sendall(self.HEADER.pack(0x80, opcode, 0, 0, 0, 0, 0, 0, 0))
@@ -320,20 +320,20 @@ class MemcachedBinary:
                     return
 
     def ping(self, server: Server) -> None:
-        next(self._ask(server, self.VERSION))
+        next(self._send_request(server, self.VERSION))
 
     def counters(self, server: Server) -> Counters:
         # tao_server speaks this protocol, too: the plan has the name.
-        return _of_memcached(dict(self._ask(server, self.STAT))
+        return _memcached_counters(dict(self._send_request(server, self.STAT))
                              )._replace(name='')
 
     def persistence_kinds(self, server: Server) -> Set[str] | None:
         return None
 
-    def threads(self, server: Server) -> int | None:
+    def thread_count(self, server: Server) -> int | None:
         return None
 
-    def saved(self, server: Server, persistence: str) -> bool:
+    def is_data_on_disk(self, server: Server, persistence: str) -> bool:
         return True
 
 
@@ -349,10 +349,10 @@ class Tcp:
     def persistence_kinds(self, server: Server) -> Set[str] | None:
         return None
 
-    def threads(self, server: Server) -> int | None:
+    def thread_count(self, server: Server) -> int | None:
         return None
 
-    def saved(self, server: Server, persistence: str) -> bool:
+    def is_data_on_disk(self, server: Server, persistence: str) -> bool:
         return True
 
 
@@ -368,26 +368,26 @@ def form_cluster(servers: Sequence[Server]) -> None:
     first = 0
     for index, server in enumerate(servers):
         last = first + share + (index < rest)
-        with Resp().session(server) as session:
-            session.ask('CLUSTER', 'ADDSLOTS', *range(first, last))
+        with Resp().open_session(server) as session:
+            session.send_command('CLUSTER', 'ADDSLOTS', *range(first, last))
             # Servers need seconds to resolve equal epochs, none for different
             # ones.
-            session.ask('CLUSTER', 'SET-CONFIG-EPOCH', index + 1)
+            session.send_command('CLUSTER', 'SET-CONFIG-EPOCH', index + 1)
             if index:
-                session.ask('CLUSTER', 'MEET', *servers[0][:2])
+                session.send_command('CLUSTER', 'MEET', *servers[0][:2])
         first = last
 
 
-def cluster_fault(servers: Sequence[Server]) -> str:
+def find_cluster_fault(servers: Sequence[Server]) -> str:
     """The reason why the cluster is not complete.
 
     Empty if every server has state ok and the same complete map of slots.
     """
     maps = set()
     for server in servers:
-        with Resp().session(server) as session:
-            info = _fields(session.ask('CLUSTER', 'INFO'))
-            slots = session.ask('CLUSTER', 'SLOTS')
+        with Resp().open_session(server) as session:
+            info = _parse_info_fields(session.send_command('CLUSTER', 'INFO'))
+            slots = session.send_command('CLUSTER', 'SLOTS')
         if info.get('cluster_state') != 'ok':
             return f'{server} is in state {info.get("cluster_state")}'
         if int(info.get('cluster_known_nodes', 0)) != len(servers):

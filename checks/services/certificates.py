@@ -11,7 +11,7 @@ class NoCertificates(Exception):
     """A certificate cannot be created; one line with the reason."""
 
 
-def make(folder: Path, addresses: Iterable[str]) -> None:
+def make_certificate(folder: Path, addresses: Iterable[str]) -> None:
     """Write `server.crt` (self-signed) and `server.key` to a folder.
 
     :raises NoCertificates: openssl is missing or fails.

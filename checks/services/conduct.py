@@ -27,8 +27,8 @@ from typing import Any
 
 from ..machine import cpus
 from . import ask, outside, private, rank
-from .agent import Failed, Process, Rendezvous, address_of, full_disk
-from .certificates import NoCertificates, make
+from .agent import Failed, Process, Rendezvous, address_of_interface, full_disk_message
+from .certificates import NoCertificates, make_certificate
 from .listener import Listener
 from .plan import (
     Clients,
@@ -39,8 +39,8 @@ from .plan import (
     Step,
     fill_template,
 )
-from .processes import is_alive, parent_of
-from .wire import Channel, Heartbeat, derived
+from .processes import is_alive, parent_pid
+from .wire import Channel, Heartbeat, derive_secret
 
 #: Wait for the agents to stop all servers and clients. Unit: seconds.
 STOP_TIMEOUT = 8.0
@@ -62,7 +62,7 @@ LAUNCHER_MESSAGE_TIMEOUT = 1.0
 LAUNCHER_EXIT_TIMEOUT = 8.0
 
 
-def ancestors() -> list[int]:
+def find_ancestor_pids() -> list[int]:
     """Pids of processes that the conductor must not outlive.
 
     They are its parents up to the batch script, the first process of this
@@ -75,7 +75,7 @@ def ancestors() -> list[int]:
     # getppid() is 0 for a parent in another pid namespace, 1 for init.
     while pid > 1 and os.getsid(pid) == os.getsid(0):
         results.append(pid)
-        pid = parent_of(pid)
+        pid = parent_pid(pid)
     return results
 
 
@@ -103,7 +103,7 @@ class Conductor:
         self.launcher: subprocess.Popen[bytes] | None = None
         self.run = f'{self.run_name} {secrets.token_hex(8)}'
         self.run_secret = secrets.token_bytes(32)
-        self.password = (derived(self.run_secret, 'password')
+        self.password = (derive_secret(self.run_secret, 'password')
                          if plan.server.password else '')
         self.listener: Listener | None = None
         self.heartbeat = Heartbeat()
@@ -130,7 +130,7 @@ class Conductor:
         #: for the launcher's own message.
         self.outside, self.lost_deadline = '', 0.0
         self.record: dict[str, Any] = {}
-        self.ancestor_pids = ancestors()
+        self.ancestor_pids = find_ancestor_pids()
 
     # Events --------------------------------------------------------------
 
@@ -147,12 +147,12 @@ class Conductor:
         if not all(map(is_alive, self.ancestor_pids)):
             raise Failed('the batch script was killed')
         if self.private:
-            self.private.touch()
+            self.private.touch_lock_file()
         self.accept_agents()
         for node in self.nodes.values():
-            self.receive_from(node)
-        self.watch_launched()
-        self.check_launcher()
+            self.receive_agent_messages(node)
+        self.collect_ended_mpi_programs()
+        self.check_launcher_running()
         if self.outside and time.monotonic() > self.lost_deadline:
             raise Failed(self.outside)
 
@@ -168,12 +168,12 @@ class Conductor:
         if self.listener:
             for channel in self.listener.accept_authenticated():
                 self.selector.register(channel.sock, selectors.EVENT_READ)
-                self.heartbeat.add(channel)
+                self.heartbeat.add_channel(channel)
                 self.unregistered.append(channel)
         for channel in list(self.unregistered):
-            messages = channel.messages()
+            messages = channel.receive_messages()
             if messages is None or (
-                    channel.silent() > self.plan.heartbeat_timeout):
+                    channel.peer_silence_seconds() > self.plan.heartbeat_timeout):
                 self.unregistered.remove(channel)
                 self.close_channel(channel)
             elif messages:
@@ -199,14 +199,14 @@ class Conductor:
         self.selector.unregister(channel.sock)
         channel.sock.close()
 
-    def receive_from(self, node: Node) -> None:
+    def receive_agent_messages(self, node: Node) -> None:
         """Handle the messages of an agent.
 
         :raises Failed: it sent no heartbeat in time, or reports a failure.
         """
         if node.stopped:
             return
-        self.handle_messages(node, node.channel.messages() or [])
+        self.handle_messages(node, node.channel.receive_messages() or [])
         if node.stopped:
             return
         if node.channel.fault:
@@ -217,7 +217,7 @@ class Conductor:
             self.note_lost_agent(f'node {node.name} was lost: its agent '
                                  f'{node.channel.fault}')
             return
-        if node.channel.silent() > self.plan.heartbeat_timeout:
+        if node.channel.peer_silence_seconds() > self.plan.heartbeat_timeout:
             node.stopped = True
             raise Failed(f'node {node.name} was lost: no heartbeat from it '
                          f'for {self.plan.heartbeat_timeout:g} s'
@@ -255,13 +255,13 @@ class Conductor:
             self.outside = why
             self.lost_deadline = time.monotonic() + LAUNCHER_MESSAGE_TIMEOUT
 
-    def check_launcher(self) -> None:
+    def check_launcher_running(self) -> None:
         if not self.launcher or self.launcher.poll() is None:
             return
         # Agents that ended with it may have lost their connections since
         # `process_events` looked.
         for node in self.nodes.values():
-            self.receive_from(node)
+            self.receive_agent_messages(node)
         code = self.launcher.returncode
         if code < 0:
             how = (f'the launcher was killed by signal {-code} '
@@ -279,7 +279,7 @@ class Conductor:
         raise Failed(f'the launcher ended early with exit code {code}; its '
                      f'output: {words or "none"}')
 
-    def await_cause(self, seconds: float = CAUSE_TIMEOUT) -> None:
+    def wait_for_failure_cause(self, seconds: float = CAUSE_TIMEOUT) -> None:
         """After a failure: wait for a report of its cause.
 
         :raises Failed: the cause.
@@ -288,7 +288,7 @@ class Conductor:
         while time.monotonic() < deadline or self.outside:
             self.process_events(0.1)
 
-    def process_until(self, done: Callable[[], bool], limit: float,
+    def process_events_until(self, done: Callable[[], bool], limit: float,
               late: Callable[[], str]) -> None:
         """Process events until `done()`.
 
@@ -306,13 +306,13 @@ class Conductor:
 
     def start_agents(self) -> None:
         """Let the launcher start one agent on every node."""
-        address = self.own_address()
+        address = self.reachable_address()
         self.listener = Listener(address, self.run_secret, self.run,
                                  self.selector)
         self.private = private.Secrets(self.folder)
-        self.secret(private.RENDEZVOUS, Rendezvous(
+        self.write_secret_file(private.RENDEZVOUS, Rendezvous(
             self.listener.where, self.run, self.run_secret,
-            self.plan.scratch, self.plan.heartbeat_timeout).text())
+            self.plan.scratch, self.plan.heartbeat_timeout).to_json())
         with open(f'{self.run_name}.launcher.err', 'wb') as errors:
             try:
                 # A session of its own: a signal to our process group does
@@ -323,7 +323,7 @@ class Conductor:
             except OSError as err:
                 raise Failed('cannot start the launcher '
                              f'{self.command[0]}: {err.strerror}') from None
-        self.process_until(lambda: len(self.nodes) == self.plan.nodes and all(
+        self.process_events_until(lambda: len(self.nodes) == self.plan.nodes and all(
             node.cpus for node in self.nodes.values()),
             self.plan.start_limit,
             lambda: f'only {len(self.nodes)} of {self.plan.nodes} agents '
@@ -334,10 +334,10 @@ class Conductor:
         self.listener.close()
         self.listener = None
 
-    def own_address(self) -> str:
+    def reachable_address(self) -> str:
         """The address at which other nodes reach this one."""
         if self.plan.interface:
-            return address_of(self.plan.interface)
+            return address_of_interface(self.plan.interface)
         if self.plan.nodes == 1 and not self.plan.outside:
             return '127.0.0.1'
         with contextlib.suppress(OSError), socket.socket(
@@ -348,10 +348,10 @@ class Conductor:
         raise Failed('this node has no address that other nodes could reach: '
                      "set service_interface in the site's system.py")
 
-    def secret(self, name: str, text: str) -> Path:
+    def write_secret_file(self, name: str, text: str) -> Path:
         """Write a file that no other user can read."""
         assert self.private
-        return self.private.file(name, text)
+        return self.private.write_file(name, text)
 
     def sorted_nodes(self) -> list[Node]:
         """All nodes; node2 comes before node10."""
@@ -360,15 +360,15 @@ class Conductor:
                     for part in re.split(r'(\d+)', node.name) if part]
         return sorted(self.nodes.values(), key=key)
 
-    def place(self) -> None:
+    def assign_cpu_sets(self) -> None:
         """Assign CPU sets to all roles on all nodes."""
         server, nodes = self.plan.server, self.sorted_nodes()
-        layout = self.plan.layout()
+        layout = self.plan.node_numbers_by_role()
         for number, node in enumerate(nodes):
             serves = number in layout['server']
             roles = [role for role in self.plan.clients
                      if number in layout[role.name]]
-            node.placed = cpus.place(node.cpus, [
+            node.placed = cpus.assign_cpus(node.cpus, [
                 *([cpus.CpuRequest('server', server.instances, server.cpus)]
                   if serves and not server.divided else []),
                 *(cpus.CpuRequest(role.name, role.instances, role.cpus)
@@ -376,7 +376,7 @@ class Conductor:
             sets = node.placed.sets
             if server.divided and serves:
                 try:
-                    sets['server'] = cpus.divide(node.cpus, server.instances)
+                    sets['server'] = cpus.divide_cpus(node.cpus, server.instances)
                 except ValueError as err:
                     raise Failed(f'servers on {node.name}: {err}') from None
             for role in roles:
@@ -393,11 +393,11 @@ class Conductor:
 
     def start_servers(self) -> None:
         """Start all instances and wait until each is ready."""
-        self.place()
+        self.assign_cpu_sets()
         self.certificate = dict.fromkeys(('ca', 'cert', 'key'), '')
         if self.plan.server.tls:
-            make(
-                self.folder, [self.address(node) for node in self.server_nodes]
+            make_certificate(
+                self.folder, [self.address_of_node(node) for node in self.server_nodes]
             )
             own = str(self.folder / 'server.crt')
             self.certificate = {'ca': own, 'cert': own,
@@ -416,7 +416,7 @@ class Conductor:
             node.channel.send(type='servers', instances=instances,
                              interface=self.plan.interface,
                              sample=self.plan.sample, link=self.plan.link)
-        self.process_until(lambda: len(self.servers) == index,
+        self.process_events_until(lambda: len(self.servers) == index,
                    self.plan.server.ready_limit * 4 + 10,
                    lambda: f'only {len(self.servers)} of {index} servers '
                    'became ready, and their agents reported no reason; read '
@@ -429,7 +429,7 @@ class Conductor:
             self.form_cluster()
         self.dialect = ask.DIALECTS[self.plan.server.dialect]
 
-    def address(self, node: Node) -> str:
+    def address_of_node(self, node: Node) -> str:
         return node.channel.sock.getpeername()[0]
 
     def form_cluster(self) -> None:
@@ -438,19 +438,19 @@ class Conductor:
 
         def agreed() -> bool:
             nonlocal missing
-            missing = ask.cluster_fault(self.where)
+            missing = ask.find_cluster_fault(self.where)
             return not missing
 
         try:
             ask.form_cluster(self.where)
-            self.process_until(agreed, self.plan.server.ready_limit,
+            self.process_events_until(agreed, self.plan.server.ready_limit,
                        lambda: 'the servers did not form a cluster in '
                        f'{self.plan.server.ready_limit:g} s: {missing}')
         except (OSError, ask.Refusal) as err:
             raise Failed('the servers cannot form a cluster: '
                          f'{err}') from None
 
-    def counters(self) -> list[dict[str, Any]]:
+    def read_server_counters(self) -> list[dict[str, Any]]:
         """The counters of every server, now."""
         results = []
         for one, server in zip(self.servers, self.where, strict=True):
@@ -458,17 +458,17 @@ class Conductor:
                 results.append(self.dialect.counters(server)._asdict())
             except (OSError, ask.Refusal, ValueError) as err:
                 # If the server died, its agent reports that.
-                self.await_cause()
+                self.wait_for_failure_cause()
                 raise Failed(f'{one["program"]} (server {one["index"]} on '
                              f'{one["node"]}) no longer answers: {err}'
                              ) from None
         return results
 
-    def write_service(self, name: str, servers: list[ask.Server], gate: bool
+    def write_service_file(self, name: str, servers: list[ask.Server], gate: bool
                       ) -> Path:
         """Write the service file that the clients read."""
         ca = servers[0].ca
-        return self.secret(name, '\n'.join([
+        return self.write_secret_file(name, '\n'.join([
             *(f'server {one.host} {one.port}' if one.port else
               f'server unix:{one.host}' for one in servers),
             *([f'password {self.password}'] if self.password else []),
@@ -476,32 +476,32 @@ class Conductor:
             *(['cluster'] if self.plan.server.cluster else []),
             *(['gate'] if gate else []), '']))
 
-    def step(self, step: Step) -> dict[str, Any]:
+    def run_step(self, step: Step) -> dict[str, Any]:
         """Run the programs of a step at once.
 
         :raises Failed: a client failed, or the step's limit passed.
         """
         self.pause(step.rest)
-        before, began = self.counters(), time.monotonic()
+        before, began = self.read_server_counters(), time.monotonic()
         at = time.time()
         self.ready.clear()
         self.ended.clear()
         self.running, self.launched = {}, {}
         messages: dict[str, list[dict[str, Any]]] = {}
         for program in step.programs:
-            role = self.plan.role(program.role)
-            services = self.service_files(role, step.gate)
+            role = self.plan.find_client_role(program.role)
+            services = self.write_service_files(role, step.gate)
             clients = self.client_slots[role.name][
                 : 1 if program.alone else None
             ]
             if program.mpi:
-                self.launch(step, program, clients, services)
+                self.launch_mpi_program(step, program, clients, services)
                 continue
             for index, (node, cpu_set) in enumerate(clients):
                 number = len(self.running)
                 self.running[number] = f'{role.name} {index} on {node.name}'
                 messages.setdefault(node.name, []).append(
-                    {**self.client(step, program, index, number,
+                    {**self.client_start_message(step, program, index, number,
                                    len(clients), services),
                      'cpus': cpu_set})
         if not step.check:
@@ -512,32 +512,32 @@ class Conductor:
         for name, group in messages.items():
             self.nodes[name].channel.send(type='run', clients=group)
         if step.gate:
-            self.process_until(lambda: self.ready >= set(self.running)
-                       or self.clients_finished(), step.limit, lambda:
+            self.process_events_until(lambda: self.ready >= set(self.running)
+                       or self.have_clients_ended(), step.limit, lambda:
                        f'step {step.name}: '
                        + ', '.join(self.running[number] for number in sorted(
                            set(self.running) - self.ready))
                        + f' did not become ready in {step.limit:g} s')
             for node in self.sorted_nodes():
                 node.channel.send(type='go')
-        self.process_until(self.clients_finished, step.limit, lambda:
+        self.process_events_until(self.have_clients_ended, step.limit, lambda:
                    f'step {step.name}: ' + ', '.join(
                        words for number, words in self.running.items()
                        if number not in self.ended)
                    + f' did not end in {step.limit:g} s')
-        took, after = time.monotonic() - began, self.counters()
-        self.unsaved_servers()
+        took, after = time.monotonic() - began, self.read_server_counters()
+        self.find_unsaved_servers()
         return {'seconds': round(took, 3), 'at': at, 'before': before,
                 'after': after}
 
-    def service_files(self, role: Clients, gate: bool) -> list[Path]:
+    def write_service_files(self, role: Clients, gate: bool) -> list[Path]:
         """The service files of a role: one for each server, or for all."""
         if role.one_server:
-            return [self.write_service(f'service{n}', [one], gate)
+            return [self.write_service_file(f'service{n}', [one], gate)
                     for n, one in enumerate(self.where)]
-        return [self.write_service('service', self.where, gate)]
+        return [self.write_service_file('service', self.where, gate)]
 
-    def launch(self, step: Step, program: Program,
+    def launch_mpi_program(self, step: Step, program: Program,
                clients: list[tuple[Node, list[int]]], services: list[Path]
                ) -> None:
         """Let the launcher start the ranks of an MPI program.
@@ -561,12 +561,12 @@ class Conductor:
             raise PlanError(f'step {step.name}: an MPI program needs the same '
                             'number of ranks on every node, not '
                             f'{", ".join(map(str, sorted(each)))}')
-        message = self.client(step, program, 0, number, len(clients),
+        message = self.client_start_message(step, program, 0, number, len(clients),
                               services)
         values = {'ranks': len(clients), 'nodes': len(sets),
                   'each': max(each), 'names': ','.join(sets),
                   'slots': ','.join(f'{name}:{max(each)}' for name in sets)}
-        where = self.secret(f'ranks{number}', json.dumps(sets))
+        where = self.write_secret_file(f'ranks{number}', json.dumps(sets))
         command = [
             *(fill_template(word, values) for word in self.plan.launcher),
             sys.executable,
@@ -589,7 +589,7 @@ class Conductor:
                     Path(f'{base}.out'), Path(f'{base}.err'),
                     death=signal.SIGTERM), sets)
 
-    def watch_launched(self) -> None:
+    def collect_ended_mpi_programs(self) -> None:
         """Note MPI programs that have ended.
 
         :raises Failed: some rank did not run where the plan placed it.
@@ -599,18 +599,18 @@ class Conductor:
             if not how:
                 continue
             del self.launched[number]
-            code, output = one.process.process.returncode, one.error_output()
+            code, output = one.process.process.returncode, one.first_error_lines()
             self.observed.append(one.process.log)
-            missing = '' if code else one.rank_fault()
+            missing = '' if code else one.rank_placement_fault()
             if missing:
                 # The cause may be a node that was cut off: it is only silent.
                 if self.plan.nodes > 1:
-                    self.await_cause(self.plan.heartbeat_timeout + 1)
+                    self.wait_for_failure_cause(self.plan.heartbeat_timeout + 1)
                 raise Failed(f'{self.running[number]}: {missing}')
             self.ended[number] = {'code': code, 'how': how,
                                   'words': f': {output}' if output else ''}
 
-    def unsaved_servers(self) -> list[str]:
+    def find_unsaved_servers(self) -> list[str]:
         """Servers with data that is not on disk yet.
 
         :raises Failed: a server failed to write.
@@ -620,13 +620,13 @@ class Conductor:
         self.unsaved.clear()
         for node in self.server_nodes:
             node.channel.send(type='save')
-        self.process_until(lambda: len(self.unsaved) == len(self.server_nodes),
+        self.process_events_until(lambda: len(self.unsaved) == len(self.server_nodes),
                    STOP_TIMEOUT, lambda: 'the agents did not report in '
                    f'{STOP_TIMEOUT:g} s whether the servers have written '
                    'their data')
         return sum(self.unsaved.values(), [])
 
-    def await_saved(self) -> None:
+    def wait_until_data_saved(self) -> None:
         """Wait until all servers have written their data.
 
         A workload that only reads would not notice a full disk.
@@ -634,13 +634,13 @@ class Conductor:
         :raises Failed: a server has not written it after SAVE_TIMEOUT.
         """
         deadline = time.monotonic() + SAVE_TIMEOUT
-        while late := self.unsaved_servers():
+        while late := self.find_unsaved_servers():
             if time.monotonic() > deadline:
                 raise Failed(f'{", ".join(late)} did not write the data to '
                              f'disk in {SAVE_TIMEOUT:g} s after the workload')
             self.pause(0.25)
 
-    def await_clients(self, clients: Outside) -> dict[str, Any]:
+    def measure_outside_clients(self, clients: Outside) -> dict[str, Any]:
         """Run phases with clients that people start on other machines.
 
         It writes instructions, waits until all clients are connected, and
@@ -659,30 +659,30 @@ class Conductor:
         names = [str(one) for one in self.where]
 
         def all_connected() -> bool:
-            self.late = outside.missing(clients, names, self.connected())
+            self.late = outside.describe_missing_connections(clients, names, self.query_connected_peers())
             return not self.late
 
-        self.process_until(all_connected, clients.limit, lambda:
+        self.process_events_until(all_connected, clients.limit, lambda:
                    f'not all clients connected in {clients.limit:g} s: '
                    f'{self.late}; start them as described in {path}')
         steps = {}
         for name, seconds in clients.phases:
-            at, before = time.time(), self.counters()
+            at, before = time.time(), self.read_server_counters()
             self.pause(seconds)
             steps[name] = {'seconds': seconds, 'at': at, 'before': before,
-                           'after': self.counters()}
+                           'after': self.read_server_counters()}
         # Clients that began a little late can finish, too.
         until = time.monotonic() + clients.linger
-        while time.monotonic() < until and any(self.connected().values()):
+        while time.monotonic() < until and any(self.query_connected_peers().values()):
             self.pause(0.5)
         return steps
 
-    def connected(self) -> outside.Peers:
+    def query_connected_peers(self) -> outside.Peers:
         """The peers of each server, as its agent sees them."""
         self.peers.clear()
         for node in self.server_nodes:
             node.channel.send(type='who')
-        self.process_until(
+        self.process_events_until(
             lambda: len(self.peers) == len(self.servers),
             STOP_TIMEOUT,
             lambda: 'the agents did not report the '
@@ -696,7 +696,7 @@ class Conductor:
         while time.monotonic() < until:
             self.process_events(min(0.25, until - time.monotonic()))
 
-    def client(self, step: Step, program: Program, index: int, number: int,
+    def client_start_message(self, step: Step, program: Program, index: int, number: int,
                count: int, services: list[Path]) -> dict[str, Any]:
         """The message with which an agent starts one client.
 
@@ -704,7 +704,7 @@ class Conductor:
         :arg number: number of the client in the step.
         :arg count: clients of the role.
         """
-        role = self.plan.role(program.role)
+        role = self.plan.find_client_role(program.role)
         server = self.where[index % len(self.where)]
         values = {'service': str(services[index % len(services)]),
                   'host': self.plan.hostname or server.host,
@@ -723,7 +723,7 @@ class Conductor:
                 'gate': step.gate,
                 'output': values['output']}
 
-    def clients_finished(self) -> bool:
+    def have_clients_ended(self) -> bool:
         """Whether all clients of the step have ended.
 
         :raises Failed: one of them failed.
@@ -731,26 +731,26 @@ class Conductor:
         for number, one in self.ended.items():
             if one['code']:
                 # A dead server fails its clients: it is the cause to name.
-                self.await_cause()
+                self.wait_for_failure_cause()
                 raise Failed(f'{self.running[number]} {one["how"]}'
                              f'{one["words"]}')
         return len(self.ended) == len(self.running)
 
-    def conduct(self) -> None:
+    def run_plan(self) -> None:
         """Run the whole plan.
 
         :raises Failed: with the reason why it ended early.
         """
         self.start_agents()
         self.start_servers()
-        steps = (self.await_clients(self.plan.outside) if self.plan.outside
-                 else {step.name: self.step(step)
+        steps = (self.measure_outside_clients(self.plan.outside) if self.plan.outside
+                 else {step.name: self.run_step(step)
                        for step in self.plan.steps})
-        self.await_saved()
+        self.wait_until_data_saved()
         if self.outside:
             # Ranks of an MPI program continue without the agent of their
             # node.
-            self.await_cause()
+            self.wait_for_failure_cause()
         self.record = {
             'servers': self.servers,
             'clients': [{'role': role, 'node': node.name, 'cpus': cpu_set}
@@ -760,7 +760,7 @@ class Conductor:
                               if node.placed}),
             'steps': steps}
 
-    def report(self) -> None:
+    def print_service_record(self) -> None:
         """Print the record of the services and the output of the clients."""
         print('# service', json.dumps(self.record))
         for path in self.client_outputs:
@@ -774,7 +774,7 @@ class Conductor:
         if self.listener:
             self.listener.close()
         for one in self.launched.values():
-            one.process.signal(signal.SIGTERM)
+            one.process.send_signal(signal.SIGTERM)
         for channel in self.unregistered:
             channel.send(type='stop')
         for node in self.nodes.values():
@@ -789,13 +789,13 @@ class Conductor:
             for node in self.nodes.values():
                 # Failures during the shutdown are not reported.
                 with contextlib.suppress(Failed):
-                    self.receive_from(node)
+                    self.receive_agent_messages(node)
         for one in self.launched.values():
             one.process.stop(deadline)
         if self.launcher:
-            self.end_launcher()
+            self.stop_launcher()
 
-    def end_launcher(self) -> None:
+    def stop_launcher(self) -> None:
         """Wait for the launcher, then end it with signals."""
         assert self.launcher
         for timeout, number in ((LAUNCHER_EXIT_TIMEOUT, signal.SIGTERM),
@@ -842,13 +842,13 @@ def main(path: str, launcher: list[str]) -> int:
         return 1
     with conductor.handle_signals():
         try:
-            conductor.conduct()
+            conductor.run_plan()
         except (Failed, PlanError, NoCertificates,
                 private.NotPrivate) as err:
             why = str(err)
         except Exception as err:
             if isinstance(err, OSError):
-                why = full_disk(err, socket.gethostname())
+                why = full_disk_message(err, socket.gethostname())
             if not why:
                 traceback.print_exc()
                 why = ('internal error of the suite (traceback above): '
@@ -862,9 +862,9 @@ def main(path: str, launcher: list[str]) -> int:
         print(words, end='' if words.endswith('\n') else '\n',
               file=sys.stderr)
     for log in conductor.observed:
-        print(*rank.observer_lines(log), sep='\n', file=sys.stderr)
+        print(*rank.read_observer_lines(log), sep='\n', file=sys.stderr)
     if why:
         print(f'service: {why}', file=sys.stderr)
         return 1
-    conductor.report()
+    conductor.print_service_record()
     return 0

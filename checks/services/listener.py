@@ -44,7 +44,7 @@ class Peer:
         self.deadline = time.monotonic() + HANDSHAKE_TIMEOUT
         self.got = b''
 
-    def proceed(self) -> bool:
+    def continue_handshake(self) -> bool:
         """Continue the handshake; return whether it is complete.
 
         :raises OSError: the peer has closed the connection, or is too late.
@@ -62,7 +62,7 @@ class Peer:
             self.got += data
             if len(self.got) == self.handshake.wants:
                 # These few bytes fit into any socket's buffer.
-                self.sock.send(self.handshake.answer(self.got))
+                self.sock.send(self.handshake.answer_to_peer(self.got))
                 self.got = b''
         return True
 
@@ -81,9 +81,9 @@ class Listener:
         #: A spare descriptor, closed to accept (and drop) a connection when
         #: no other is free.
         self.reserve = os.open(os.devnull, os.O_RDONLY)
-        self.watch(True)
+        self.watch_for_connections(True)
 
-    def watch(self, on: bool) -> None:
+    def watch_for_connections(self, on: bool) -> None:
         """Let new connections wake the selector, or not."""
         if on != (self.sock in self.selector.get_map()):
             if on:
@@ -95,23 +95,23 @@ class Listener:
         """Continue all handshakes; return channels of completed ones."""
         now = time.monotonic()
         if now >= self.paused_until:
-            self.watch(True)
+            self.watch_for_connections(True)
             # Limited: a flood must not starve the other connections.
             for _ in range(MAX_UNAUTHENTICATED):
-                if not self.accept():
+                if not self.accept_connection():
                     break
         results = []
         for peer in list(self.peers):
             try:
-                if peer.proceed():
+                if peer.continue_handshake():
                     self.peers.remove(peer)
                     self.selector.unregister(peer.sock)
                     results.append(Channel(peer.sock, *peer.handshake.keys))
             except (OSError, AuthenticationError):
-                self.drop(peer)
+                self.drop_peer(peer)
         return results
 
-    def accept(self) -> bool:
+    def accept_connection(self) -> bool:
         """Accept one connection.
 
         False: no connection waits, or no descriptor is free.
@@ -123,35 +123,35 @@ class Listener:
         except OSError as err:
             if err.errno not in EXHAUSTED:
                 return True             # the peer has closed it already
-            self.make_room()
+            self.free_descriptor()
             return False
         if len(self.peers) >= MAX_UNAUTHENTICATED:
-            self.drop(self.oldest())
+            self.drop_peer(self.select_peer_to_drop())
         self.peers.append(Peer(sock, address[0], Handshake(
             CONDUCTOR, self.secret, self.run)))
         self.selector.register(sock, selectors.EVENT_READ)
         return True
 
-    def oldest(self) -> Peer:
+    def select_peer_to_drop(self) -> Peer:
         """The oldest peer of the address with the most peers."""
         by_address = Counter(peer.address for peer in self.peers)
         maximum = max(by_address.values())
         return next(peer for peer in self.peers
                     if by_address[peer.address] == maximum)
 
-    def make_room(self) -> None:
+    def free_descriptor(self) -> None:
         """Free a descriptor and pause accept() for a moment."""
         if self.peers:
-            self.drop(self.oldest())
+            self.drop_peer(self.select_peer_to_drop())
         else:
             os.close(self.reserve)
             with contextlib.suppress(OSError):
                 self.sock.accept()[0].close()
             self.reserve = os.open(os.devnull, os.O_RDONLY)
-        self.watch(False)
+        self.watch_for_connections(False)
         self.paused_until = time.monotonic() + ACCEPT_PAUSE
 
-    def drop(self, peer: Peer) -> None:
+    def drop_peer(self, peer: Peer) -> None:
         self.peers.remove(peer)
         self.selector.unregister(peer.sock)
         peer.sock.close()
@@ -159,7 +159,7 @@ class Listener:
     def close(self) -> None:
         """Drop all unauthenticated peers and stop listening."""
         for peer in list(self.peers):
-            self.drop(peer)
-        self.watch(False)
+            self.drop_peer(peer)
+        self.watch_for_connections(False)
         self.sock.close()
         os.close(self.reserve)

@@ -12,7 +12,7 @@ from .plan import Outside
 Peers = Mapping[int, Mapping[str, int]]
 
 
-def peers_of(ports: Iterable[int], text: str) -> dict[int, Counter[str]]:
+def count_connections_by_address(ports: Iterable[int], text: str) -> dict[int, Counter[str]]:
     """Connections to these ports, by address.
 
     :arg text: contents of /proc/net/tcp.
@@ -28,7 +28,7 @@ def peers_of(ports: Iterable[int], text: str) -> dict[int, Counter[str]]:
     return result
 
 
-def listener_of(port: int, tables: Iterable[str] = (
+def find_listening_user(port: int, tables: Iterable[str] = (
         '/proc/net/tcp', '/proc/net/tcp6')) -> int | None:
     """The id of the user who listens on a port; None: no user, or unknown."""
     for table in tables:
@@ -41,12 +41,12 @@ def listener_of(port: int, tables: Iterable[str] = (
     return None
 
 
-def here(ports: Iterable[int]) -> dict[int, Counter[str]]:
+def count_local_connections(ports: Iterable[int]) -> dict[int, Counter[str]]:
     """Connections to these ports of this machine, by address."""
-    return peers_of(ports, Path('/proc/net/tcp').read_text())
+    return count_connections_by_address(ports, Path('/proc/net/tcp').read_text())
 
 
-def missing(outside: Outside, names: Sequence[str], peers: Peers) -> str:
+def describe_missing_connections(outside: Outside, names: Sequence[str], peers: Peers) -> str:
     """The missing connections, in words; empty: none."""
     late = []
     for server, name in enumerate(names):

@@ -54,7 +54,7 @@ class Step:
     before: Counters
     after: Counters
 
-    def grown(self, counter: str) -> float:
+    def counter_increase(self, counter: str) -> float:
         """The growth of a counter during the step."""
         return getattr(self.after, counter) - getattr(self.before, counter)
 
@@ -71,7 +71,7 @@ class Services:
     client_nodes: tuple[str, ...] = ()
 
 
-def split(text: str) -> tuple[Services, str]:
+def split_conductor_output(text: str) -> tuple[Services, str]:
     """The record of a run's services, and the output of its clients.
 
     :raises ParseError: the record is missing or damaged.
@@ -81,7 +81,7 @@ def split(text: str) -> tuple[Services, str]:
         if line.startswith(MARK):
             rest = ''.join(lines[:number - 1] + lines[number:])
             try:
-                return _services(json.loads(line.removeprefix(MARK))), rest
+                return _services_from_json(json.loads(line.removeprefix(MARK))), rest
             except (ValueError, KeyError, TypeError) as err:
                 raise ParseError(number, line, 'the record of the services '
                                  f'is damaged: {err!r}') from None
@@ -89,17 +89,17 @@ def split(text: str) -> tuple[Services, str]:
                      'conductor of the servers ended early')
 
 
-def _services(data: Mapping[str, Any]) -> Services:
+def _services_from_json(data: Mapping[str, Any]) -> Services:
     return Services(
         tuple(Server(**{**one, 'cpus': tuple(one['cpus'])})
               for one in data['servers']),
         len(data['clients']), 'shared' in data['placed'],
-        {name: Step(step['seconds'], step['at'], _sum(step['before']),
-                    _sum(step['after']))
+        {name: Step(step['seconds'], step['at'], _sum_counters(step['before']),
+                    _sum_counters(step['after']))
          for name, step in data['steps'].items()},
         tuple(one['node'] for one in data['clients']))
 
 
-def _sum(servers: list[Mapping[str, Any]]) -> Counters:
+def _sum_counters(servers: list[Mapping[str, Any]]) -> Counters:
     return Counters(**{name: sum(one[name] for one in servers)
                        for name in Counters.__annotations__})

@@ -54,7 +54,7 @@ class Server:
     threads: int = 0
     #: Memory of an instance. Unit: MiB.
     memory: int = 256
-    #: Instances divide all CPUs of the node, core by core; `cpus` is the size
+    #: Instances divide all CPUs of the node, core by core; `max_cpus_per_node` is the size
     #: of the largest part.
     divided: bool = False
     #: Bind an instance's memory to the NUMA nodes of its CPUs: never, may (if
@@ -194,7 +194,7 @@ class Plan:
     #: Program that counts the CPU time of a rank (observe.c); empty: none.
     observer: str = ''
 
-    def layout(self) -> dict[str, range]:
+    def node_numbers_by_role(self) -> dict[str, range]:
         """The node numbers of each role, in the order of the node names."""
         result = {'server': range(self.server.nodes)}
         first = 0 if self.server.beside else self.server.nodes
@@ -209,11 +209,11 @@ class Plan:
     @property
     def nodes(self) -> int:
         """Nodes of the job."""
-        return max(where.stop for where in self.layout().values())
+        return max(where.stop for where in self.node_numbers_by_role().values())
 
-    def cpus(self) -> int:
+    def max_cpus_per_node(self) -> int:
         """CPUs needed on the node with the most servers and clients."""
-        layout, maximum = self.layout(), 1
+        layout, maximum = self.node_numbers_by_role(), 1
         # Role, whether its processes are unbound, and their CPUs.
         wants = [('server', False, self.server.instances * self.server.cpus),
                  *((role.name, role.unbound, role.instances * role.cpus)
@@ -225,7 +225,7 @@ class Plan:
                     if unbound is free and node in layout[role]))
         return maximum
 
-    def at(self, interface: str, scratch: str, launcher: Iterable[str] = (),
+    def with_site_values(self, interface: str, scratch: str, launcher: Iterable[str] = (),
            observer: str = '', heartbeat_timeout: float = HEARTBEAT_TIMEOUT
            ) -> Plan:
         """The same plan with the values of a site and a build.
@@ -247,7 +247,7 @@ class Plan:
                        scratch=scratch, launcher=tuple(launcher),
                        observer=observer, heartbeat_timeout=heartbeat_timeout)
 
-    def role(self, name: str) -> Clients:
+    def find_client_role(self, name: str) -> Clients:
         """The client role of this name.
 
         :raises PlanError: no role has this name.
@@ -269,16 +269,16 @@ class Plan:
         :raises PlanError: the file is missing or damaged.
         """
         try:
-            return cls.of(json.loads(path.read_text()))
+            return cls.from_json_data(json.loads(path.read_text()))
         except (OSError, ValueError, TypeError, KeyError,
                 AttributeError) as err:
             raise PlanError(f'{path}: cannot read the plan: {err}') from None
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Plan:
+    def from_json_data(cls, data: Mapping[str, Any]) -> Plan:
         """The plan of a JSON document."""
         def listed(kind: type, entry: Mapping[str, Any]) -> Any:
-            return kind(**{key: _frozen(value)
+            return kind(**{key: _convert_lists_to_tuples(value)
                            for key, value in entry.items()})
 
         return cls(**{**data,
@@ -295,13 +295,13 @@ class Plan:
                           Outside, data['outside'])})
 
 
-def _frozen(value: Any) -> Any:
+def _convert_lists_to_tuples(value: Any) -> Any:
     """Convert lists of JSON to tuples."""
-    return (tuple(map(_frozen, value)) if isinstance(value, list | tuple)
+    return (tuple(map(_convert_lists_to_tuples, value)) if isinstance(value, list | tuple)
             else value)
 
 
-def with_variables(variables: Mapping[str, str], *command: str
+def command_with_environment(variables: Mapping[str, str], *command: str
                    ) -> tuple[str, ...]:
     """A command that runs with some environment variables.
 

@@ -54,7 +54,7 @@ class NotPrivate(Exception):
     """A folder or file that another user made or can read; one line."""
 
 
-def boot() -> str:
+def read_boot_id() -> str:
     """The kernel's id of this boot; empty: unknown."""
     try:
         return Path('/proc/sys/kernel/random/boot_id').read_text().strip()
@@ -62,14 +62,14 @@ def boot() -> str:
         return ''
 
 
-def _owner_note() -> str:
+def _describe_owner() -> str:
     return json.dumps({
-        'host': socket.gethostname(), 'boot': boot(), 'pid': os.getpid(),
+        'host': socket.gethostname(), 'boot': read_boot_id(), 'pid': os.getpid(),
         'job': os.environ.get('SLURM_JOB_ID', ''),
         'cluster': os.environ.get('SLURM_CLUSTER_NAME', '')})
 
 
-def check_parents(folder: Path) -> None:
+def check_parent_permissions(folder: Path) -> None:
     """Check that no other user can replace a folder in this one.
 
     :raises NotPrivate: this folder or one above it is world-writable without
@@ -83,7 +83,7 @@ def check_parents(folder: Path) -> None:
                              f'would not be safe: chmod o-w {above}')
 
 
-def check_owner(folder: Path) -> None:
+def check_folder_owner(folder: Path) -> None:
     """Check that it is a real folder of this user with mode 700.
 
     :raises NotPrivate: it is not.
@@ -110,10 +110,10 @@ class OwnedFolder:
                              | os.O_RDWR | os.O_NOFOLLOW, 0o600)
         with contextlib.suppress(OSError):
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(self._lock, _owner_note().encode())
+        os.write(self._lock, _describe_owner().encode())
         self._next = time.monotonic() + TOUCH_INTERVAL
 
-    def touch(self) -> None:
+    def touch_lock_file(self) -> None:
         """Touch the lock file if that is due."""
         if time.monotonic() > self._next:
             self._next = time.monotonic() + TOUCH_INTERVAL
@@ -136,12 +136,12 @@ class Secrets(OwnedFolder):
 
     def __init__(self, folder: Path) -> None:
         try:
-            check_parents(folder.parent)
+            check_parent_permissions(folder.parent)
             try:
                 os.mkdir(folder, 0o700)
             except FileExistsError:
-                check_owner(folder)
-                if not remove_dead(folder):
+                check_folder_owner(folder)
+                if not remove_if_owner_dead(folder):
                     raise NotPrivate(
                         f'{folder} exists, so another run may be active in '
                         'this stage directory: wait for its end, or remove '
@@ -149,7 +149,7 @@ class Secrets(OwnedFolder):
                 os.mkdir(folder, 0o700)
             try:
                 # Some file systems do not keep the requested mode.
-                check_owner(folder)
+                check_folder_owner(folder)
                 super().__init__(folder)
             except (OSError, NotPrivate):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -160,7 +160,7 @@ class Secrets(OwnedFolder):
             raise NotPrivate('cannot create the folder for the secrets of the '
                              f'run, {folder}: {err.strerror}') from None
 
-    def file(self, name: str, text: str) -> Path:
+    def write_file(self, name: str, text: str) -> Path:
         """Write a file with mode 600; readers see it whole or not at all.
 
         :raises OSError: it cannot be written.
@@ -174,13 +174,13 @@ class Secrets(OwnedFolder):
         return path
 
 
-def read(folder: Path, name: str = RENDEZVOUS) -> str:
+def read_secret_file(folder: Path, name: str = RENDEZVOUS) -> str:
     """Read a file of a folder of secrets.
 
     :raises NotPrivate: another user created it, or can write it.
     :raises OSError: it does not exist.
     """
-    check_owner(folder)
+    check_folder_owner(folder)
     with open(folder / name, opener=lambda file, flags: os.open(
             file, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as stream:
         status = os.fstat(stream.fileno())
@@ -192,23 +192,23 @@ def read(folder: Path, name: str = RENDEZVOUS) -> str:
         return stream.read()
 
 
-def remove(folder: Path) -> None:
+def remove_secret_folder(folder: Path) -> None:
     """Remove a folder of secrets, if it belongs to this user."""
     with contextlib.suppress(NotPrivate, OSError):
-        check_owner(folder)
+        check_folder_owner(folder)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 # Dead owners ---------------------------------------------------------------
 
-def is_dead(folder: Path) -> bool:
+def is_owner_dead(folder: Path) -> bool:
     """Whether the owner of a folder is certainly dead."""
     try:
         lock = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW
                        | os.O_NONBLOCK)
     except FileNotFoundError:
         # Killed between mkdir and the creation of the lock file.
-        return _age(folder) > STALE_AFTER
+        return _file_age(folder) > STALE_AFTER
     except OSError:
         return False
     try:
@@ -216,7 +216,7 @@ def is_dead(folder: Path) -> bool:
         note = json.loads(os.read(lock, 4096) or b'{}')
         if not isinstance(note, dict):
             note = {}
-        if note.get('boot') and note['boot'] == boot():
+        if note.get('boot') and note['boot'] == read_boot_id():
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return True
@@ -224,27 +224,27 @@ def is_dead(folder: Path) -> bool:
                 if err.errno in (errno.EWOULDBLOCK, errno.EACCES):
                     return False
                 # Another error: this file system has no locks.
-        return slurm_job_ended(note) or _age(folder / LOCK) > STALE_AFTER
+        return has_slurm_job_ended(note) or _file_age(folder / LOCK) > STALE_AFTER
     except ValueError:
-        return _age(folder / LOCK) > STALE_AFTER
+        return _file_age(folder / LOCK) > STALE_AFTER
     finally:
         os.close(lock)
 
 
-def _age(path: Path) -> float:
+def _file_age(path: Path) -> float:
     try:
         return time.time() - path.lstat().st_mtime
     except OSError:
         return 0.0
 
 
-def slurm_job_ended(note: dict[str, str]) -> bool:
+def has_slurm_job_ended(note: dict[str, str]) -> bool:
     """Whether Slurm reports that the job of a note has ended."""
     job, cluster = note.get('job', ''), note.get('cluster', '')
     if not job.isdigit() or not shutil.which('squeue'):
         return False
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        if cluster != _cluster():
+        if cluster != _slurm_cluster_name():
             return False
         done = subprocess.run(
             ['squeue', '--noheader', '--format=%T', f'--jobs={job}'],
@@ -260,7 +260,7 @@ def slurm_job_ended(note: dict[str, str]) -> bool:
     return False
 
 
-def _cluster() -> str:
+def _slurm_cluster_name() -> str:
     """The name of this machine's Slurm cluster."""
     done = subprocess.run(['scontrol', 'show', 'config'], text=True,
                           capture_output=True, timeout=SLURM_TIMEOUT,
@@ -272,14 +272,14 @@ def _cluster() -> str:
     return '?'
 
 
-def remove_dead(folder: Path) -> bool:
+def remove_if_owner_dead(folder: Path) -> bool:
     """Remove a folder of this user if its owner is dead.
 
     :returns: whether it was removed.
     """
     try:
-        check_owner(folder)
-        if is_dead(folder):
+        check_folder_owner(folder)
+        if is_owner_dead(folder):
             shutil.rmtree(folder)
             return True
     except (NotPrivate, OSError):
@@ -289,7 +289,7 @@ def remove_dead(folder: Path) -> bool:
 
 # Registry of stage directories -----------------------------------------------
 
-def register_stage(registry: Path, stage: Path) -> None:
+def register_stage_directory(registry: Path, stage: Path) -> None:
     """Register a stage directory in which a run will keep secrets."""
     registry.mkdir(mode=0o700, parents=True, exist_ok=True)
     # One entry per stage directory, however often it is used.
@@ -298,24 +298,24 @@ def register_stage(registry: Path, stage: Path) -> None:
         (registry / name).symlink_to(stage.absolute())
 
 
-def remove_dead_runs(registry: Path) -> list[Path]:
+def remove_secrets_of_dead_runs(registry: Path) -> list[Path]:
     """Remove secrets of dead runs from all registered stage directories.
 
     :returns: the removed folders.
     """
     removed = []
-    for entry in _entries(registry):
+    for entry in _registry_entries(registry):
         with contextlib.suppress(OSError):
             stage = Path(os.readlink(entry))
             if not stage.is_dir():
                 entry.unlink()
                 continue
             removed += [folder for folder in stage.glob(f'*{SUFFIX}')
-                        if remove_dead(folder)]
+                        if remove_if_owner_dead(folder)]
     return removed
 
 
-def _entries(registry: Path) -> Iterable[Path]:
+def _registry_entries(registry: Path) -> Iterable[Path]:
     try:
         return sorted(registry.iterdir())
     except OSError:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 
-def stat_of(pid: int) -> list[str]:
+def read_proc_stat(pid: int) -> list[str]:
     """State, parent and more of a process; empty: it does not exist."""
     try:
         # The name before the last ")" may contain anything.
@@ -16,24 +16,24 @@ def stat_of(pid: int) -> list[str]:
         return []
 
 
-def parent_of(pid: int) -> int:
+def parent_pid(pid: int) -> int:
     """The parent of a process; 0: the process does not exist."""
-    return int((stat_of(pid) or '?0')[1])
+    return int((read_proc_stat(pid) or '?0')[1])
 
 
 def is_alive(pid: int) -> bool:
     """Whether a process exists and is not a zombie."""
-    return stat_of(pid)[:1] not in ([], ['Z'], ['X'])
+    return read_proc_stat(pid)[:1] not in ([], ['Z'], ['X'])
 
 
-def descendants() -> set[int]:
+def descendant_pids() -> set[int]:
     """All running descendants of this process; reaps its ended children."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
     children: dict[int, list[int]] = {}
     for pid in map(int, filter(str.isdigit, os.listdir('/proc'))):
-        stat = stat_of(pid)
+        stat = read_proc_stat(pid)
         if stat and stat[0] != 'Z':
             children.setdefault(int(stat[1]), []).append(pid)
     result: set[int] = set()

@@ -87,22 +87,22 @@ class Launched:
     #: Node -> CPU sets of its ranks.
     sets: Mapping[str, list[list[int]]]
 
-    def text(self) -> str:
+    def read_log(self) -> str:
         return self.process.log.read_text(errors='replace')
 
-    def error_output(self, lines: int = 2) -> str:
+    def first_error_lines(self, lines: int = 2) -> str:
         """The first lines of its standard error, from the rank that failed.
 
         Later lines are those of the launcher about the other ranks.
         """
         return ' | '.join([
-            line.strip() for line in self.text().splitlines()
+            line.strip() for line in self.read_log().splitlines()
             if line.strip(' -=*') and not line.startswith(OURS)][:lines])
 
-    def rank_fault(self) -> str:
+    def rank_placement_fault(self) -> str:
         """The difference between the ranks and the plan; empty: none."""
         reported = Counter(re.findall(r'plumbline-client (\S+) (\S+)',
-                                      self.text()))
+                                      self.read_log()))
         planned = Counter((host, ','.join(map(str, group)))
                        for host, sets in self.sets.items() for group in sets)
         if reported == planned:
@@ -113,7 +113,7 @@ class Launched:
                 'program')
 
 
-def observer_lines(log: Path) -> list[str]:
+def read_observer_lines(log: Path) -> list[str]:
     """Lines of the observers of an MPI program's ranks."""
     return re.findall(r'plumbline-(?:node|left) \S+ \{[^{}]*\}',
                       log.read_text(errors='replace'))

@@ -1,6 +1,6 @@
 """The base class of checks that start servers inside their job.
 
-A check describes servers and clients in `plan`. Nodes and CPUs, ports and
+A check describes servers and clients in `service_plan`. Nodes and CPUs, ports and
 addresses, passwords and certificates, readiness, supervision and shutdown
 follow from it, see :mod:`checks.services`.
 """
@@ -24,7 +24,7 @@ from ..core import features, guards
 from ..core.base import Benchmark
 from ..core.parsers import ParseError
 from . import private
-from .parser import Services, split
+from .parser import Services, split_conductor_output
 from .plan import Plan
 from .wire import HEARTBEAT_TIMEOUT
 
@@ -35,23 +35,23 @@ PLAN = 'service.json'
 
 
 @functools.cache
-def stage_registry() -> Path:
+def stage_registry_folder() -> Path:
     """Folder in which runs register their stage directories.
 
     Secrets of dead runs are removed first.
     """
-    registry = places.work() / 'services'
-    private.remove_dead_runs(registry)
+    registry = places.work_folder() / 'services'
+    private.remove_secrets_of_dead_runs(registry)
     return registry
 
 
-def max_cpus() -> int:
+def cpus_of_largest_node() -> int:
     """CPUs of the largest node of this system."""
     return max((part.processor.num_cpus or 1 << 20
                 for part in rt.runtime().system.partitions), default=0)
 
 
-def nodes_feature(nodes: int) -> str:
+def node_count_feature(nodes: int) -> str:
     """The feature of partitions with at least so many nodes."""
     return f'nodes_{1 << (nodes - 1).bit_length()}'
 
@@ -59,8 +59,8 @@ def nodes_feature(nodes: int) -> str:
 class ServiceBenchmark(Benchmark, special=True):
     """A benchmark with servers and clients inside its own job.
 
-    Setup: `plan` gives nodes and CPUs. Run: the plan is written and the
-    conductor put before the launcher. Sanity: `values_of_services` turns the
+    Setup: `service_plan` gives nodes and CPUs. Run: the plan is written and the
+    conductor put before the launcher. Sanity: `extract_service_values` turns the
     record of the services and the clients' output into values.
     """
 
@@ -68,22 +68,22 @@ class ServiceBenchmark(Benchmark, special=True):
     #: mode full. 0: it has all of its modes.
     unavailable_cpus = 0
 
-    def set_modes(self, modes: Iterable[str], cpus: int = 1) -> None:
+    def set_mode_tags(self, modes: Iterable[str], cpus: int = 1) -> None:
         """Tag the test case with its modes.
 
         :param cpus: CPUs that servers and clients need on one node. On a
             system without such a node the test case is only in mode full,
             because its values could not be compared.
         """
-        if cpus > max_cpus():
+        if cpus > cpus_of_largest_node():
             modes, self.unavailable_cpus = ['full'], cpus
         self.tags = {*modes, self.family}
 
-    def plan(self) -> Plan:
+    def service_plan(self) -> Plan:
         """Servers, clients and steps of this test case."""
         raise NotImplementedError
 
-    def values_of_services(self, services: Services, output: str,
+    def extract_service_values(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         """Values of a repetition, from the servers and the clients' output.
 
@@ -92,22 +92,22 @@ class ServiceBenchmark(Benchmark, special=True):
         """
         raise NotImplementedError
 
-    def transport(self) -> None:
+    def required_transport(self) -> None:
         """None: clients and servers communicate without MPI."""
 
     @run_after('setup')
     def set_nodes_and_cpus(self) -> None:
-        plan = self.plan()
+        plan = self.service_plan()
         self.num_nodes = self.num_tasks = plan.nodes
         self.num_tasks_per_node = 1
-        have = self.current_partition.processor.num_cpus or plan.cpus()
-        self.num_cpus_per_task = min(plan.cpus(), have)
+        have = self.current_partition.processor.num_cpus or plan.max_cpus_per_node()
+        self.num_cpus_per_task = min(plan.max_cpus_per_node(), have)
 
     @run_before('run')
     def run_under_conductor(self) -> None:
         extras = self.current_partition.extras
-        self.plan().at(extras.get('service_interface', ''),
-                       extras.get('scratch', ''), self.step_launcher(),
+        self.service_plan().with_site_values(extras.get('service_interface', ''),
+                       extras.get('scratch', ''), self.mpi_launcher_command(),
                        f'{self.programs.stagedir}/observe',
                        extras.get('service_heartbeat_timeout',
                                   HEARTBEAT_TIMEOUT)).write(
@@ -115,40 +115,40 @@ class ServiceBenchmark(Benchmark, special=True):
         # Without the registration only this test case's next run would find
         # leftover secrets.
         with contextlib.suppress(OSError):
-            private.register_stage(stage_registry(), Path(self.stagedir))
+            private.register_stage_directory(stage_registry_folder(), Path(self.stagedir))
         if self.num_nodes == 1:
             # The batch script is on the node already: no launcher needed.
             self.job.launcher = LocalLauncher()
         self.executable = shlex.quote(sys.executable)
         self.executable_opts = [shlex.quote(str(SERVING)), 'agent', PLAN]
 
-    def step_launcher(self) -> list[str]:
+    def mpi_launcher_command(self) -> list[str]:
         """Words that start the ranks of an MPI program; empty: unknown."""
-        return launch.step(
+        return launch.step_launch_command(
             self.current_partition.launcher_type.registered_name,
             self.current_environ.extras.get('mpi_library', ''),
             self.num_nodes)
 
-    def launcher_kind(self) -> str:
+    def launcher_extra(self) -> str:
         # One unbound agent per node; on one node the script starts it.
-        one_node = features.requested_nodes(self.valid_systems) == 1
+        one_node = features.required_node_count(self.valid_systems) == 1
         return '' if one_node else 'launcher_spread'
 
-    def before_launcher(self) -> list[str]:
+    def command_before_launcher(self) -> list[str]:
         return [shlex.quote(sys.executable), shlex.quote(str(SERVING)),
                 'conduct', PLAN, '--']
 
-    def values_of(self, run: guards.Run) -> dict[str, float]:
+    def parse_values(self, run: guards.Run) -> dict[str, float]:
         try:
-            services, output = split(run.out)
-            values = self.values_of_services(services, output, run)
+            services, output = split_conductor_output(run.out)
+            values = self.extract_service_values(services, output, run)
             values['ready_time'] = max(
                 server.ready_ms for server in services.servers)
         except ParseError as err:
-            guards.refuse('table', f'{run.name}.out:{err}')
+            guards.fail_test_case('table', f'{run.name}.out:{err}')
         except OSError as err:
-            guards.refuse('table', f'{run.name}: {err.filename} is missing: '
+            guards.fail_test_case('table', f'{run.name}: {err.filename} is missing: '
                           f'{err.strerror}')
         if services.shared:
-            self.add_inconclusive('servers and clients shared their CPUs')
+            self.add_inconclusive_reason('servers and clients shared their CPUs')
         return values

@@ -10,7 +10,7 @@ from pathlib import Path
 COLUMNS = ('at', 'user', 'system', 'idle', 'steal')
 
 
-def cpu_ticks(text: str, cpus: Iterable[int]) -> tuple[int, int, int, int]:
+def sum_cpu_ticks(text: str, cpus: Iterable[int]) -> tuple[int, int, int, int]:
     """User, system, idle and steal ticks of these CPUs.
 
     :arg text: contents of /proc/stat.
@@ -36,12 +36,12 @@ class Usage:
         self.next = 0.0
         path.write_text(','.join(COLUMNS) + '\n')
 
-    def note(self) -> None:
+    def write_row_if_due(self) -> None:
         """Write a row if one is due."""
         now = time.time()
         if now >= self.next:
             self.next = max(self.next + self.interval, now)
             text = Path('/proc/stat').read_text()
             with self.path.open('a') as file:
-                print(f'{now:.3f}', *cpu_ticks(text, self.cpus), sep=',',
+                print(f'{now:.3f}', *sum_cpu_ticks(text, self.cpus), sep=',',
                       file=file)

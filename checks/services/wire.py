@@ -12,7 +12,7 @@ and nonces give two keys, one for each direction. Afterwards each message is a
 frame: length (4 bytes), HMAC(key, number of the frame, length, message),
 message (JSON). A frame that was changed, repeated, dropped, reordered or
 forged ends the connection. Messages are not encrypted: they contain no secret
-(see :func:`derived`).
+(see :func:`derive_secret`).
 """
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ class AuthenticationError(Exception):
     """The peer does not have the run's secret; one line."""
 
 
-def mac(key: bytes, *parts: bytes) -> bytes:
+def compute_hmac(key: bytes, *parts: bytes) -> bytes:
     """HMAC-SHA256 over parts, each with its length before it."""
     return hmac.new(key, b''.join(struct.pack('!Q', len(part)) + part
                                   for part in parts),
                     hashlib.sha256).digest()
 
 
-def derived(secret: bytes, purpose: str) -> str:
+def derive_secret(secret: bytes, purpose: str) -> str:
     """A secret that both sides derive from the secret of the run.
 
     So it need not be sent. It has 48 hexadecimal digits.
     """
-    return mac(secret, b'derived', purpose.encode()).hex()[:48]
+    return compute_hmac(secret, b'derived', purpose.encode()).hex()[:48]
 
 
 class Handshake:
@@ -82,44 +82,44 @@ class Handshake:
         self.keys = (b'', b'')
         self.wants = NONCE + MAC if role == AGENT else len(MAGIC) + NONCE
 
-    def opening(self) -> bytes:
+    def opening_message(self) -> bytes:
         """The first bytes to send."""
         return MAGIC + self.nonce if self.role == AGENT else b''
 
-    def answer(self, data: bytes) -> bytes:
+    def answer_to_peer(self, data: bytes) -> bytes:
         """The bytes to send after the peer's message.
 
         :raises AuthenticationError: the peer does not have the secret.
         """
         if self.role == AGENT:
             self.nonces = (self.nonce, data[:NONCE])
-            self._verify(CONDUCTOR, data[NONCE:])
-            self._end()
-            return self._proof(AGENT)
+            self._verify_proof(CONDUCTOR, data[NONCE:])
+            self._derive_channel_keys()
+            return self._compute_proof(AGENT)
         if not self.nonces[0]:
             if not data.startswith(MAGIC):
                 raise AuthenticationError('is not an agent of this version')
             self.nonces = (data[len(MAGIC):], self.nonce)
             self.wants = MAC
-            return self.nonce + self._proof(CONDUCTOR)
-        self._verify(AGENT, data)
-        self._end()
+            return self.nonce + self._compute_proof(CONDUCTOR)
+        self._verify_proof(AGENT, data)
+        self._derive_channel_keys()
         return b''
 
-    def _proof(self, role: str) -> bytes:
-        return self._of('proof', role)
+    def _compute_proof(self, role: str) -> bytes:
+        return self._compute_mac('proof', role)
 
-    def _of(self, purpose: str, role: str) -> bytes:
-        return mac(self.secret, MAGIC, purpose.encode(), role.encode(),
+    def _compute_mac(self, purpose: str, role: str) -> bytes:
+        return compute_hmac(self.secret, MAGIC, purpose.encode(), role.encode(),
                    self.run, *self.nonces)
 
-    def _verify(self, role: str, proof: bytes) -> None:
-        if not hmac.compare_digest(proof, self._proof(role)):
+    def _verify_proof(self, role: str, proof: bytes) -> None:
+        if not hmac.compare_digest(proof, self._compute_proof(role)):
             raise AuthenticationError("does not know the run's secret")
 
-    def _end(self) -> None:
+    def _derive_channel_keys(self) -> None:
         other = AGENT if self.role == CONDUCTOR else CONDUCTOR
-        self.keys = self._of('key', self.role), self._of('key', other)
+        self.keys = self._compute_mac('key', self.role), self._compute_mac('key', other)
         self.wants = 0
 
 
@@ -130,12 +130,12 @@ def authenticate(sock: socket.socket, handshake: Handshake, limit: float,
     :arg limit: for the whole handshake, however slowly bytes arrive. Unit:
         seconds.
     :arg on_wait: called at least every half second; may raise.
-    :raises AuthenticationError: as :meth:`Handshake.answer`.
+    :raises AuthenticationError: as :meth:`Handshake.answer_to_peer`.
     :raises OSError: the peer closed the connection, or took too long.
     """
     deadline = time.monotonic() + limit
     sock.settimeout(0.5)
-    sock.sendall(handshake.opening())
+    sock.sendall(handshake.opening_message())
     got = b''
     while handshake.wants:
         on_wait()
@@ -149,7 +149,7 @@ def authenticate(sock: socket.socket, handshake: Handshake, limit: float,
             raise ConnectionResetError('closed the connection')
         got += data
         if len(got) == handshake.wants:
-            sock.sendall(handshake.answer(got))
+            sock.sendall(handshake.answer_to_peer(got))
             got = b''
     return Channel(sock, *handshake.keys)
 
@@ -176,7 +176,7 @@ class Channel:
         #: Lock for sending, because heartbeats come from another thread.
         self._lock = threading.Lock()
 
-    def messages(self) -> list[dict[str, Any]] | None:
+    def receive_messages(self) -> list[dict[str, Any]] | None:
         """Whole messages received.
 
         None: the connection is closed, or a frame was not authentic (see
@@ -209,7 +209,7 @@ class Channel:
             proof, text = (self._in[_HEAD.size:end - size],
                            self._in[end - size:end])
             if not hmac.compare_digest(
-                    proof, self._mac(self._theirs, self._received, text)):
+                    proof, self._frame_mac(self._theirs, self._received, text)):
                 self.fault = ('sent a message that somebody else changed, '
                               'repeated or forged')
                 return None
@@ -221,8 +221,8 @@ class Channel:
         return results
 
     @staticmethod
-    def _mac(key: bytes, number: int, text: bytes) -> bytes:
-        return mac(key, struct.pack('!Q', number), text)
+    def _frame_mac(key: bytes, number: int, text: bytes) -> bytes:
+        return compute_hmac(key, struct.pack('!Q', number), text)
 
     def send(self, **message: Any) -> None:
         """Send a JSON object.
@@ -234,16 +234,16 @@ class Channel:
             if not self._out:
                 self._taken = time.monotonic()
             self._out += (_HEAD.pack(len(text))
-                          + self._mac(self._ours, self._sent, text) + text)
+                          + self._frame_mac(self._ours, self._sent, text) + text)
             self._sent += 1
-            self._flush()
+            self._send_pending_bytes()
 
     def flush(self) -> None:
-        """Send pending bytes; `messages` detects a broken socket."""
+        """Send pending bytes; `receive_messages` detects a broken socket."""
         with self._lock:
-            self._flush()
+            self._send_pending_bytes()
 
-    def _flush(self) -> None:
+    def _send_pending_bytes(self) -> None:
         try:
             while self._out:
                 self._out = self._out[self.sock.send(self._out):]
@@ -251,7 +251,7 @@ class Channel:
         except OSError:
             pass
 
-    def silent(self) -> float:
+    def peer_silence_seconds(self) -> float:
         """Seconds since the peer last sent a message or took our bytes."""
         now = time.monotonic()
         return max(now - self._heard, now - self._taken if self._out else 0)
@@ -266,14 +266,14 @@ class Heartbeat:
 
     def __init__(self) -> None:
         self._channels: tuple[Channel, ...] = ()
-        threading.Thread(target=self._run, daemon=True).start()
+        threading.Thread(target=self._send_heartbeats, daemon=True).start()
 
-    def add(self, channel: Channel) -> None:
+    def add_channel(self, channel: Channel) -> None:
         """Send heartbeats on a channel until it is closed."""
         self._channels = (*(one for one in self._channels
                             if one.sock.fileno() >= 0), channel)
 
-    def _run(self) -> None:
+    def _send_heartbeats(self) -> None:
         # Signals are for the main thread.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while True:

@@ -28,7 +28,7 @@ _KINDS = {'run_model': 'inference', 'get_list': 'consumer',
           'put_tensor': 'throughput', 'append_to_list': 'producer'}
 
 
-def sessions(folder: Path) -> Iterator[tuple[Path, tuple[Record, ...]]]:
+def read_sessions(folder: Path) -> Iterator[tuple[Path, tuple[Record, ...]]]:
     """Folder and records of every session below a folder, in order of names.
 
     :raises ParseError: there is no session, or a file cannot be trusted.
@@ -40,15 +40,15 @@ def sessions(folder: Path) -> Iterator[tuple[Path, tuple[Record, ...]]]:
         raise ParseError(1, '', 'the folder and its subfolders have no '
                          'rank_N_timing.csv')
     for session in folders:
-        yield session, records(session)
+        yield session, read_session_records(session)
 
 
-def records(session: Path) -> tuple[Record, ...]:
+def read_session_records(session: Path) -> tuple[Record, ...]:
     """The records of a session, with `bandwidth` if its size is known.
 
     :raises ParseError: a file cannot be trusted; the message names it.
     """
-    attributes = _attributes(session)
+    attributes = _read_session_attributes(session)
     times: dict[str, list[float]] = {}
     loops: dict[int, float] = {}
     calls: dict[int, int] = {}
@@ -57,7 +57,7 @@ def records(session: Path) -> tuple[Record, ...]:
         if not match:
             continue
         rank = int(match[1])
-        for function, seconds in _rows(path, rank):
+        for function, seconds in _read_timing_rows(path, rank):
             times.setdefault(function, []).append(seconds)
             if function == 'loop_time':
                 loops[rank] = seconds
@@ -75,7 +75,7 @@ def records(session: Path) -> tuple[Record, ...]:
         return Record('smartsim-scaling', version, size, metric, value, unit,
                       1)
 
-    results = [record(metric, _value(sorted(times[function]), column) * factor,
+    results = [record(metric, _mean_or_percentile(sorted(times[function]), column) * factor,
                     UNITS[factor])
              for function, metrics in METRICS[kind].items()
              if function in times for metric, column, factor in metrics]
@@ -87,7 +87,7 @@ def records(session: Path) -> tuple[Record, ...]:
     return tuple(results)
 
 
-def _attributes(session: Path) -> dict[str, str]:
+def _read_session_attributes(session: Path) -> dict[str, str]:
     path = session / 'run.cfg'
     config = configparser.ConfigParser(interpolation=None)
     if not path.exists():
@@ -102,7 +102,7 @@ def _attributes(session: Path) -> dict[str, str]:
             for key, value in config[section].items()}
 
 
-def _rows(path: Path, rank: int) -> Iterator[tuple[str, float]]:
+def _read_timing_rows(path: Path, rank: int) -> Iterator[tuple[str, float]]:
     with path.open(newline='') as file:
         for number, row in enumerate(csv.reader(file), 1):
             where = f'{path.parent.name}/{path.name}:{number}'
@@ -119,7 +119,7 @@ def _rows(path: Path, rank: int) -> Iterator[tuple[str, float]]:
             yield row[1], seconds
 
 
-def _value(times: list[float], column: str) -> float:
+def _mean_or_percentile(times: list[float], column: str) -> float:
     if column == 'mean':
         return statistics.fmean(times)
     at = int(column[1:]) / 100 * (len(times) - 1)

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.parsers import ParseError, Record
-from .folders import sessions
+from .folders import read_sessions
 from .functions import METRICS, UNITS
 
 _FIRST = re.compile(r'# tensorload (\d+\.\d+) '
@@ -82,12 +82,12 @@ class _Lines:
         self.lines = text.splitlines()
         self.at = 0
 
-    def error(self, reason: str) -> ParseError:
+    def make_parse_error(self, reason: str) -> ParseError:
         """The error for the current line."""
         text = self.lines[self.at] if self.at < len(self.lines) else ''
         return ParseError(self.at + 1, text, reason)
 
-    def expect(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
+    def match_next_line(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
         """Match the current line and go to the next one.
 
         :raises ParseError: the line does not match.
@@ -95,12 +95,12 @@ class _Lines:
         match = (pattern.match(self.lines[self.at])
                  if self.at < len(self.lines) else None)
         if not match:
-            raise self.error(f'expected {what}')
+            raise self.make_parse_error(f'expected {what}')
         self.at += 1
         return match
 
 
-def read(text: str) -> tuple[Run, ...]:
+def parse_runs(text: str) -> tuple[Run, ...]:
     """The runs in a text.
 
     :raises ParseError: a line is not from tensorload, or the text is cut.
@@ -111,47 +111,47 @@ def read(text: str) -> tuple[Run, ...]:
         if not lines.lines[lines.at].strip():
             lines.at += 1
             continue
-        results.append(_run(lines))
+        results.append(_parse_run(lines))
     if not results:
         raise ParseError(1, '', 'the text has no output of tensorload')
     return tuple(results)
 
 
-def _run(lines: _Lines) -> Run:
-    version, mode = lines.expect(_FIRST, 'a line "# tensorload ..."').groups()
-    client, commands = lines.expect(_CLIENT, 'a line "# client ..."').groups()
-    ranks, iterations, size = map(int, lines.expect(
+def _parse_run(lines: _Lines) -> Run:
+    version, mode = lines.match_next_line(_FIRST, 'a line "# tensorload ..."').groups()
+    client, commands = lines.match_next_line(_CLIENT, 'a line "# client ..."').groups()
+    ranks, iterations, size = map(int, lines.match_next_line(
         _SHAPE, 'a line "# ranks ..."').groups())
-    lines.expect(_HEAD, 'the heads of the columns')
+    lines.match_next_line(_HEAD, 'the heads of the columns')
     functions: dict[str, Times] = {}
     while row := (_ROW.match(lines.lines[lines.at])
                   if lines.at < len(lines.lines) else None):
         name, calls, values = row.groups()
         times = [float(value) for value in values.split()]
         if name in functions:
-            raise lines.error(f'{name} occurs twice')
+            raise lines.make_parse_error(f'{name} occurs twice')
         low, mean, p50, p95, p99, top = times
         # Times are rounded to ns, so a mean may differ in the last digit.
         if sorted(times[2:]) != times[2:] or not (
                 low - 2e-9 <= mean <= top + 2e-9) or low > p50:
-            raise lines.error(f'{name}: min, p50, p95, p99 and max are not in '
+            raise lines.make_parse_error(f'{name}: min, p50, p95, p99 and max are not in '
                               'ascending order, or exclude the mean')
         functions[name] = Times(int(calls), low, mean, p50, p95, p99, top,
                                 lines.at + 1)
         lines.at += 1
     expected = set(METRICS[mode]) | {'main()'}
     if missing := sorted(expected - set(functions)):
-        raise lines.error(f'the times of {", ".join(missing)} are missing')
+        raise lines.make_parse_error(f'the times of {", ".join(missing)} are missing')
     line = lines.at + 1
-    moved = float(lines.expect(_MOVED, 'a line "# moved ..."')[1])
-    loops = float(lines.expect(_LOOPS, 'a line "# loops ..."')[1])
-    verified = int(lines.expect(_VERIFIED, 'a line "# verified ..."')[1])
-    lines.expect(re.compile('# end$'), 'a line "# end"')
+    moved = float(lines.match_next_line(_MOVED, 'a line "# moved ..."')[1])
+    loops = float(lines.match_next_line(_LOOPS, 'a line "# loops ..."')[1])
+    verified = int(lines.match_next_line(_VERIFIED, 'a line "# verified ..."')[1])
+    lines.match_next_line(re.compile('# end$'), 'a line "# end"')
     return Run(version, mode, client, commands, ranks, iterations, size,
                functions, moved, loops, verified, line)
 
 
-def records(run: Run) -> tuple[Record, ...]:
+def records_of_run(run: Run) -> tuple[Record, ...]:
     """The records of a run."""
     def record(metric: str, value: float, unit: str, line: int) -> Record:
         return Record('tensorload', run.version, run.bytes, metric, value,
@@ -178,16 +178,16 @@ def parse(text: str) -> tuple[Record, ...]:
 
     :raises ParseError: a part of the text cannot be trusted.
     """
-    return tuple(record for run in read(text) for record in records(run))
+    return tuple(record for run in parse_runs(text) for record in records_of_run(run))
 
 
 def parse_folder(folder: Path, options: argparse.Namespace | None = None
                  ) -> tuple[list[tuple[Path, tuple[Record, ...]]], str]:
     """The sessions in a result folder of SmartSim-Scaling, with records."""
-    return list(sessions(folder)), ''
+    return list(read_sessions(folder)), ''
 
 
-def dip(bandwidths: Mapping[int, float]) -> float | None:
+def bandwidth_dip_ratio(bandwidths: Mapping[int, float]) -> float | None:
     """Ratio of the bandwidth at 64 to 128 KiB to that of neighbouring sizes.
 
     It is the smallest ratio at a size from 64 KiB (65536 B) to 128 KiB

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from config.records.scenarios import modes_from, unusual
+from config.records.scenarios import modes_starting_at, non_default_fields
 
 #: Sizes of a tensor in the last version of the original. Unit: bytes.
 SIZES = (1024, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1024000,
@@ -60,17 +60,17 @@ class Scenario:
     num_devices: int = 1
 
     @property
-    def in_files(self) -> bool:
+    def has_datasets_in_files(self) -> bool:
         """Whether datasets are files instead of being in the database."""
         return self.client == 'files'
 
     @property
-    def torchscript(self) -> bool:
+    def uses_torchscript(self) -> bool:
         """Whether model and script are TorchScript."""
         return self.network.endswith('.pt')
 
     @property
-    def ranks(self) -> int:
+    def rank_count(self) -> int:
         """Total number of clients (of an aggregation: producers)."""
         return max(1, self.client_nodes) * self.clients_per_node
 
@@ -86,14 +86,14 @@ class Scenario:
         return self.db_nodes + self.client_nodes + consumers
 
     @property
-    def needs(self) -> tuple[str, ...]:
+    def required_features(self) -> tuple[str, ...]:
         """Required features of an environment."""
         return (DATABASES[self.db],
-                *(['libtorch'] if self.torchscript else []))
+                *(['libtorch'] if self.uses_torchscript else []))
 
     def __str__(self) -> str:
         """The database, and all other fields with unusual values."""
-        return ' '.join([self.db, *unusual(self, 'db')])
+        return ' '.join([self.db, *non_default_fields(self, 'db')])
 
 
 #: Kind -> mode -> arrangements that this mode adds. An arrangement with one
@@ -163,4 +163,4 @@ def scenarios(kind: str) -> Iterator[tuple[Scenario, str]]:
 
 def modes_of(kind: str, scenario: Scenario) -> set[str]:
     """The modes of an arrangement."""
-    return modes_from(dict(scenarios(kind)).get(scenario, 'full'))
+    return modes_starting_at(dict(scenarios(kind)).get(scenario, 'full'))

@@ -76,7 +76,7 @@ REPLACED = {
 }
 
 
-def read(kind: str, given: Mapping[str, str]) -> Options:
+def read_options(kind: str, given: Mapping[str, str]) -> Options:
     """Read the options of a check of this kind.
 
     :raises SettingError: an option is invalid; the message has valid values.
@@ -86,9 +86,9 @@ def read(kind: str, given: Mapping[str, str]) -> Options:
     scenario: dict[str, Any] = {}
     for name, text in given.items():
         if name in numbers:
-            scenario[name] = _number(name, text, numbers[name])
+            scenario[name] = _parse_number(name, text, numbers[name])
         elif name == 'tensor_bytes':
-            own[name] = tuple(_number(name, size, 4)
+            own[name] = tuple(_parse_number(name, size, 4)
                               for size in text.split('+'))
             if len(set(own[name])) < len(own[name]):
                 raise SettingError(f'{name}: a size occurs twice')
@@ -97,9 +97,9 @@ def read(kind: str, given: Mapping[str, str]) -> Options:
                 raise SettingError('device must be CPU, because the module '
                                    'does not support GPUs')
         elif name == 'intra_op_threads' and kind == 'inference':
-            own[name] = _number(name, text, 1)
+            own[name] = _parse_number(name, text, 1)
         elif name == 'db_port':
-            own[name] = _number(name, text, 0)
+            own[name] = _parse_number(name, text, 0)
         elif name == 'net_ifname':
             own[name] = text
         elif name == 'net_type':
@@ -107,7 +107,7 @@ def read(kind: str, given: Mapping[str, str]) -> Options:
                 raise SettingError(f'{name} must be uds or tcp, not {text!r}')
             own[name] = text
         elif name == 'wall_time':
-            own[name] = _duration(text)
+            own[name] = _parse_duration(text)
         elif name in REPLACED:
             raise SettingError(f'remove {name}: {REPLACED[name]}')
         else:
@@ -122,14 +122,14 @@ def read(kind: str, given: Mapping[str, str]) -> Options:
     return Options(scenario=scenario, **own)
 
 
-def _number(name: str, text: str, minimum: int) -> int:
+def _parse_number(name: str, text: str, minimum: int) -> int:
     if not text.isdigit() or int(text) < minimum:
         raise SettingError(f'{name}: expected a whole number of at least '
                            f'{minimum}, got {text!r}')
     return int(text)
 
 
-def _duration(text: str) -> str:
+def _parse_duration(text: str) -> str:
     """A duration such as 05/00/00 in ReFrame's format."""
     parts = text.split('/')
     if len(parts) != 3 or not all(part.isdigit() for part in parts):

@@ -24,9 +24,9 @@ from config.records import samples
 from ..core import base, guards, metrics
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
-from ..services.service import ServiceBenchmark, nodes_feature
+from ..services.service import ServiceBenchmark, node_count_feature
 from ..stores import aimodule, torchscript
-from ..stores.servers import Needs, server
+from ..stores.servers import Needs, make_server_role
 from . import parser, settings
 from .scenarios import FEW, SIZES, Scenario, modes_of, scenarios
 
@@ -36,7 +36,7 @@ SRC = Path(__file__).resolve().parent / 'src'
 TCP_BACKLOG = 511
 
 
-def offered(kind: str, consumers: int = 0) -> list[Scenario]:
+def runnable_scenarios(kind: str, consumers: int = 0) -> list[Scenario]:
     """The arrangements of a kind that some environment and partition of this
     system can run."""
     parts = rt.runtime().system.partitions
@@ -44,8 +44,8 @@ def offered(kind: str, consumers: int = 0) -> list[Scenario]:
                 for f in env.features}
     sizes = {f for part in parts for f in part.features}
     return [scenario for scenario, _ in scenarios(kind)
-            if features.issuperset(scenario.needs)
-            and nodes_feature(scenario.nodes(consumers)) in sizes]
+            if features.issuperset(scenario.required_features)
+            and node_count_feature(scenario.nodes(consumers)) in sizes]
 
 
 class TensorPrograms(base.Programs):
@@ -57,9 +57,9 @@ class TensorPrograms(base.Programs):
         cc = self.current_environ.cc or 'mpicc'
         with_torch = 'libtorch' in self.current_environ.features
         return [f'CC={cc} {shlex.quote(str(SRC / "build.sh"))} tensorload',
-                aimodule.build_command('ai.so', cc),
+                aimodule.module_build_command('ai.so', cc),
                 *(['TORCH_PREFIX="$LIBTORCH" '
-                   + aimodule.build_command('ai_torch.so', cc)]
+                   + aimodule.module_build_command('ai_torch.so', cc)]
                   if with_torch else [])]
 
 
@@ -91,33 +91,33 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     def set_requirements(self) -> None:
         #: The times of each call of each rank.
         self.calls: list[samples.Sample] = []
-        self.options = settings.read(self.kind, self.settings)
+        self.options = settings.read_options(self.kind, self.settings)
         self.scenario = replace(self.scenario, **self.options.scenario)
         self.descr = f'SmartRedis {self.kind}: {self.scenario}'
         self.valid_systems = [
-            f'+{nodes_feature(self.scenario.nodes(self.consumers))}']
+            f'+{node_count_feature(self.scenario.nodes(self.consumers))}']
         self.valid_prog_environs = [' '.join(
-            f'+{need}' for need in self.scenario.needs)]
+            f'+{need}' for need in self.scenario.required_features)]
         # With one client the check runs on any machine, although its result
         # may be inconclusive.
         single_client = self.scenario.clients_per_node == 1
-        self.set_modes(modes_of(self.kind, self.scenario),
-                       1 if single_client else self.cpus_of_a_node())
+        self.set_mode_tags(modes_of(self.kind, self.scenario),
+                       1 if single_client else self.cpus_needed_per_node())
         self.time_limit = self.options.wall_time or self.time_limit
 
     @run_after('setup')
     def let_waiting_ranks_yield(self) -> None:
         part = self.current_partition
-        if self.plan().cpus() > (part.processor.num_cpus or 1):
+        if self.service_plan().max_cpus_per_node() > (part.processor.num_cpus or 1):
             self.env_vars.update(part.extras.get('oversubscribe_env', {}))
 
-    def more_params(self) -> dict[str, Any]:
+    def extra_params(self) -> dict[str, Any]:
         return dict(self.settings)
 
-    def cpus_of_a_node(self) -> int:
+    def cpus_needed_per_node(self) -> int:
         """CPUs that all programs on the node with the most ranks need."""
         scenario = self.scenario
-        if self.colocated:
+        if self.is_colocated:
             return scenario.clients_per_node + scenario.db_cpus
         if scenario.client_nodes:
             return max(scenario.clients_per_node, scenario.db_cpus)
@@ -130,178 +130,178 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     # The plan ------------------------------------------------------------
 
     @property
-    def sizes(self) -> tuple[int, ...]:
+    def tensor_sizes(self) -> tuple[int, ...]:
         """Sizes of a tensor. Unit: bytes."""
         return self.options.tensor_bytes or (
             SIZES if self.scenario.sizes == 'all' else FEW)
 
     @property
-    def colocated(self) -> bool:
+    def is_colocated(self) -> bool:
         return self.scenario.deployment == 'colocated'
 
-    def tensors(self) -> int:
+    def tensors_per_rank(self) -> int:
         """Number of tensors that a rank has in the database at once."""
         return 1
 
-    def connections(self) -> int:
+    def connections_per_server(self) -> int:
         """Maximum number of connections of all clients to a server."""
-        return (self.scenario.clients_per_node if self.colocated
-                else self.scenario.ranks)
+        return (self.scenario.clients_per_node if self.is_colocated
+                else self.scenario.rank_count)
 
-    def database(self) -> Server:
+    def database_server_role(self) -> Server:
         """The server role."""
         scenario = self.scenario
-        prefix = self.programs.origin(scenario.db).get('prefix', '/usr')
-        data = scenario.ranks * self.tensors() * max(self.sizes, default=0)
-        apart = scenario.client_nodes and not self.colocated
-        nodes = (max(1, scenario.client_nodes) if self.colocated
+        prefix = self.programs.program_origin(scenario.db).get('prefix', '/usr')
+        data = scenario.rank_count * self.tensors_per_rank() * max(self.tensor_sizes, default=0)
+        apart = scenario.client_nodes and not self.is_colocated
+        nodes = (max(1, scenario.client_nodes) if self.is_colocated
                  else scenario.db_nodes if apart else 1)
-        return server(
+        return make_server_role(
             scenario.db, prefix,
             # A model of TorchScript has up to 102 MB, sent and kept.
-            Needs(scenario.db_cpus, (320 if scenario.torchscript else 96)
+            Needs(scenario.db_cpus, (320 if scenario.uses_torchscript else 96)
                   + (3 * data >> 20),
-                  2 * self.connections() + 16,
-                  cluster=scenario.db_nodes > 1, socket=self.uds,
-                  modules=self.loaded()),
+                  2 * self.connections_per_server() + 16,
+                  cluster=scenario.db_nodes > 1, socket=self.uses_unix_socket,
+                  modules=self.module_load_lines()),
             nodes=nodes, beside=not apart, port=self.options.db_port,
-            instances=1 if apart or self.colocated else scenario.db_nodes)
+            instances=1 if apart or self.is_colocated else scenario.db_nodes)
 
-    def loaded(self) -> tuple[str, ...]:
+    def module_load_lines(self) -> tuple[str, ...]:
         """Lines of the servers' configuration that load the module."""
         if self.scenario.commands == 'plain':
             return ()
-        name = 'ai_torch.so' if self.scenario.torchscript else 'ai.so'
-        return (aimodule.load_line(f'"{self.programs.stagedir}/{name}"',
+        name = 'ai_torch.so' if self.scenario.uses_torchscript else 'ai.so'
+        return (aimodule.module_load_line(f'"{self.programs.stagedir}/{name}"',
                                    threads=self.scenario.db_tpq,
                                    intra=self.options.intra_op_threads),)
 
     @property
-    def uds(self) -> bool:
+    def uses_unix_socket(self) -> bool:
         """Whether the clients use a Unix socket."""
-        return self.colocated and self.options.net_type == 'uds'
+        return self.is_colocated and self.options.net_type == 'uds'
 
-    def load(self, mode: str, size: int, *more: str) -> tuple[str, ...]:
+    def tensorload_command(self, mode: str, size: int, *more: str) -> tuple[str, ...]:
         """The command of tensorload."""
         return (f'{self.programs.stagedir}/tensorload', mode, '--service',
                 '{service}', '--bytes', str(size), '--iterations',
                 str(self.scenario.iterations), '--folder', '{output}.ranks',
                 *(['--plain'] if self.scenario.commands == 'plain' else []),
-                *(['--colocated'] if self.colocated else []),
+                *(['--colocated'] if self.is_colocated else []),
                 *(['--files', f'{self.stagedir}/files{size}']
-                  if self.scenario.in_files else []),
+                  if self.scenario.has_datasets_in_files else []),
                 *more)
 
-    def roles(self) -> tuple[Clients, ...]:
+    def client_roles(self) -> tuple[Clients, ...]:
         scenario = self.scenario
         return (
             Clients(max(1, scenario.client_nodes), scenario.clients_per_node),
         )
 
-    def programs_of(self, size: int) -> tuple[Program, ...]:
+    def programs_for_size(self, size: int) -> tuple[Program, ...]:
         """Programs that run at the same time for one size of tensors."""
         raise NotImplementedError
 
-    def plan(self) -> Plan:
+    def service_plan(self) -> Plan:
         return Plan(
-            self.database(), self.roles(), tuple(
-                Step(f'size{size}', self.programs_of(size), self.step_limit)
-                for size in self.sizes),
+            self.database_server_role(), self.client_roles(), tuple(
+                Step(f'size{size}', self.programs_for_size(size), self.step_limit)
+                for size in self.tensor_sizes),
             interface=self.options.net_ifname)
 
     # Values --------------------------------------------------------------
 
-    def outputs(self, run: guards.Run, size: int) -> list[parser.Run]:
+    def parse_step_outputs(self, run: guards.Run, size: int) -> list[parser.Run]:
         """Parsed output of the programs of a step."""
         results: list[parser.Run] = []
-        for number, _ in enumerate(self.programs_of(size)):
+        for number, _ in enumerate(self.programs_for_size(size)):
             name = f'{run.name}.size{size}.{number}.out'
             text = Path(self.stagedir, name).read_text(errors='replace')
             try:
-                results += parser.read(text)
+                results += parser.parse_runs(text)
             except parser.ParseError as err:
-                guards.refuse('table', f'{name}:{err}')
+                guards.fail_test_case('table', f'{name}:{err}')
         return results
 
-    def check_output(self, out: parser.Run, where: str) -> None:
+    def check_output_counts(self, out: parser.Run, where: str) -> None:
         """Refuse other numbers of ranks, iterations or values than planned."""
-        expected = (self.ranks_of(out.mode), self.scenario.iterations)
+        expected = (self.rank_count_of_mode(out.mode), self.scenario.iterations)
         if (out.ranks, out.iterations) != expected:
-            guards.refuse('ranks', f'{where}: {out.mode} ran {out.ranks} '
+            guards.fail_test_case('ranks', f'{where}: {out.mode} ran {out.ranks} '
                           f'ranks and {out.iterations} iterations; requested: '
                           f'{expected[0]} and {expected[1]}')
-        if out.verified != self.value_count(out.mode):
-            guards.refuse('verify', f'{where}: {out.mode} compared '
-                          f'{out.verified} of {self.value_count(out.mode)} '
+        if out.verified != self.compared_value_count(out.mode):
+            guards.fail_test_case('verify', f'{where}: {out.mode} compared '
+                          f'{out.verified} of {self.compared_value_count(out.mode)} '
                           'values')
 
-    def ranks_of(self, mode: str) -> int:
-        return self.scenario.ranks
+    def rank_count_of_mode(self, mode: str) -> int:
+        return self.scenario.rank_count
 
-    def value_count(self, mode: str) -> int:
+    def compared_value_count(self, mode: str) -> int:
         """Number of values that ranks read and compare."""
         raise NotImplementedError
 
-    def commands_of(self) -> int:
+    def min_command_count(self) -> int:
         """Minimum number of commands for one size of tensors."""
         raise NotImplementedError
 
-    def values_of_services(self, services: Services, output: str,
+    def extract_service_values(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         self.version = services.servers[0].version
         self.calls = []
         values: dict[str, float] = {}
-        for size in self.sizes:
-            served = services.steps[f'size{size}'].grown('commands')
-            if served < self.commands_of():
-                guards.refuse('calls', f'{run.name}: {size} B: '
+        for size in self.tensor_sizes:
+            served = services.steps[f'size{size}'].counter_increase('commands')
+            if served < self.min_command_count():
+                guards.fail_test_case('calls', f'{run.name}: {size} B: '
                               f'{self.scenario.db} counted only {served:g} of '
-                              f'at least {self.commands_of()} commands')
-            evicted = services.steps[f'size{size}'].grown('evicted')
+                              f'at least {self.min_command_count()} commands')
+            evicted = services.steps[f'size{size}'].counter_increase('evicted')
             if evicted:
-                guards.refuse('evicted', f'{run.name}: {size} B: '
+                guards.fail_test_case('evicted', f'{run.name}: {size} B: '
                               f'{self.scenario.db} evicted {evicted:g} keys, '
                               'because its memory limit is below the data')
-            for number, out in enumerate(self.outputs(run, size)):
-                self.check_output(out, f'{run.name}.size{size}')
-                values |= {metrics.key(r.metric, r.size): r.value
-                            for r in parser.records(out)}
+            for number, out in enumerate(self.parse_step_outputs(run, size)):
+                self.check_output_counts(out, f'{run.name}.size{size}')
+                values |= {metrics.metric_key(r.metric, r.size): r.value
+                            for r in parser.records_of_run(out)}
                 # Ranks of a second program continue the numbers of the first.
-                self.calls += calls(Path(
+                self.calls += read_call_samples(Path(
                     self.stagedir, f'{run.name}.size{size}.{number}.ranks'),
-                    size, number * self.scenario.ranks)
-        if not self.scenario.in_files:
-            grown = [services.steps[f'size{size}'] for size in self.sizes]
+                    size, number * self.scenario.rank_count)
+        if not self.scenario.has_datasets_in_files:
+            grown = [services.steps[f'size{size}'] for size in self.tensor_sizes]
             values['server_cpu'] = sum(
-                step.grown('cpu') for step in grown) / max(
-                1, sum(step.grown('commands') for step in grown)) * 1e6
+                step.counter_increase('cpu') for step in grown) / max(
+                1, sum(step.counter_increase('commands') for step in grown)) * 1e6
         return values
 
     @property
-    def attached(self) -> dict[str, str]:
+    def attached_files(self) -> dict[str, str]:
         """Times of each call of each rank, unless the run ended before any."""
-        return {samples.FILE: samples.text(self.calls)} if self.calls else {}
+        return {samples.FILE: samples.samples_as_csv(self.calls)} if self.calls else {}
 
-    def planned(self) -> tuple[str, ...]:
+    def metrics_per_size(self) -> tuple[str, ...]:
         """Metrics of each size."""
         raise NotImplementedError
 
-    def planned_values(self) -> list[str]:
-        return [*(metrics.key(name, size) for size in self.sizes
-                  for name in self.planned()),
-                *([] if self.scenario.in_files else ['server_cpu']),
+    def required_metrics(self) -> list[str]:
+        return [*(metrics.metric_key(name, size) for size in self.tensor_sizes
+                  for name in self.metrics_per_size()),
+                *([] if self.scenario.has_datasets_in_files else ['server_cpu']),
                 'ready_time']
 
-    def claimed_seconds(self, values: dict[str, float]) -> float:
-        return sum(values[metrics.key('loop_time', size)]
-                   for size in self.sizes)
+    def minimum_run_seconds(self, values: dict[str, float]) -> float:
+        return sum(values[metrics.metric_key('loop_time', size)]
+                   for size in self.tensor_sizes)
 
     def note_low_values(self) -> None:
         super().note_low_values()
         self.no_reference = '; '.join(filter(None, (
-            self.no_reference, *self.backlogs())))
+            self.no_reference, *self.backlog_notes())))
 
-    def backlogs(self) -> list[str]:
+    def backlog_notes(self) -> list[str]:
         """Notes on limits for pending connections that are below the number
         of clients."""
         nodes = [json.loads(text) for text in self.facts_files.values()]
@@ -310,15 +310,15 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                              if (limit := int(facts.get(name) or 0))),
                             default=0)
                   for name in ('somaxconn', 'tcp_max_syn_backlog')}
-        return [f'client_time may be too long: {self.connections()} clients '
+        return [f'client_time may be too long: {self.connections_per_server()} clients '
                 f'connect to a server at once, but {name} is {value}, and the '
                 'other clients wait for a retry of the kernel'
                 for name, value in {**limits, 'tcp-backlog': TCP_BACKLOG
                                     }.items()
-                if not self.uds and 0 < value < self.connections()]
+                if not self.uses_unix_socket and 0 < value < self.connections_per_server()]
 
 
-def calls(folder: Path, size: int, first: int = 0) -> list[samples.Sample]:
+def read_call_samples(folder: Path, size: int, first: int = 0) -> list[samples.Sample]:
     """Samples from the rows of rank_N_timing.csv of all ranks of a program.
 
     :arg first: number of its rank 0 in the samples.
@@ -341,28 +341,28 @@ class SmartRedisThroughput(TensorBenchmark):
 
     kind = 'throughput'
     scenario = parameter(
-        offered('throughput'), fmt=lambda scenario: str(scenario)
+        runnable_scenarios('throughput'), fmt=lambda scenario: str(scenario)
     )
 
-    def programs_of(self, size: int) -> tuple[Program, ...]:
-        return (Program(self.load('throughput', size), mpi=True),)
+    def programs_for_size(self, size: int) -> tuple[Program, ...]:
+        return (Program(self.tensorload_command('throughput', size), mpi=True),)
 
-    def value_count(self, mode: str) -> int:
+    def compared_value_count(self, mode: str) -> int:
         return self.scenario.ranks * self.scenario.iterations
 
-    def commands_of(self) -> int:
-        return 2 * self.value_count('throughput')
+    def min_command_count(self) -> int:
+        return 2 * self.compared_value_count('throughput')
 
-    def planned(self) -> tuple[str, ...]:
+    def metrics_per_size(self) -> tuple[str, ...]:
         return ('bandwidth', 'one_way_bandwidth', 'put_tensor',
                 'put_tensor_p99', 'unpack_tensor', 'unpack_tensor_p99',
                 'client_time', 'loop_time')
 
-    def values_of_services(self, services: Services, output: str,
+    def extract_service_values(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
-        values = super().values_of_services(services, output, run)
-        dip = parser.dip({size: values[metrics.key('bandwidth', size)]
-                          for size in self.sizes})
+        values = super().extract_service_values(services, output, run)
+        dip = parser.bandwidth_dip_ratio({size: values[metrics.metric_key('bandwidth', size)]
+                          for size in self.tensor_sizes})
         return values if dip is None else {**values, 'dip': dip}
 
 
@@ -372,36 +372,36 @@ class SmartRedisInference(TensorBenchmark):
 
     kind = 'inference'
     scenario = parameter(
-        offered('inference'), fmt=lambda scenario: str(scenario)
+        runnable_scenarios('inference'), fmt=lambda scenario: str(scenario)
     )
 
     @run_before('run')
     def write_model(self) -> None:
         name = self.scenario.network.removesuffix('.pt')
-        model, script = ((torchscript.network(name), torchscript.SCRIPT)
-                         if self.scenario.torchscript else
-                         (aimodule.blob(name), aimodule.SCRIPT))
+        model, script = ((torchscript.torchscript_network(name), torchscript.SCRIPT)
+                         if self.scenario.uses_torchscript else
+                         (aimodule.model_blob(name), aimodule.SCRIPT))
         Path(self.stagedir, 'model.pt').write_bytes(model)
         Path(self.stagedir, 'script.txt').write_text(script)
 
     @property
-    def network(self) -> aimodule.Network:
+    def neural_network(self) -> aimodule.Network:
         return aimodule.NETWORKS[self.scenario.network.removesuffix('.pt')]
 
     @property
-    def sizes(self) -> tuple[int, ...]:
-        _, height, width = self.network.shape
+    def tensor_sizes(self) -> tuple[int, ...]:
+        _, height, width = self.neural_network.shape
         return (3 * height * width * 4,)
 
-    def tensors(self) -> int:
+    def tensors_per_rank(self) -> int:
         # The image, its results, and the image of the next rank in the queue.
         return 4
 
-    def programs_of(self, size: int) -> tuple[Program, ...]:
+    def programs_for_size(self, size: int) -> tuple[Program, ...]:
         scenario = self.scenario
         return (
             Program(
-                self.load(
+                self.tensorload_command(
                     'inference',
                     size,
                     '--model',
@@ -409,9 +409,9 @@ class SmartRedisInference(TensorBenchmark):
                     '--script',
                     f'{self.stagedir}/script.txt',
                     '--side',
-                    str(self.network.shape[1]),
+                    str(self.neural_network.shape[1]),
                     '--classes',
-                    str(self.network.classes),
+                    str(self.neural_network.classes),
                     '--batch-size',
                     str(scenario.batch_size),
                     '--device',
@@ -423,13 +423,13 @@ class SmartRedisInference(TensorBenchmark):
             ),
         )
 
-    def value_count(self, mode: str) -> int:
+    def compared_value_count(self, mode: str) -> int:
         return self.scenario.ranks * (self.scenario.iterations + 1)
 
-    def commands_of(self) -> int:
-        return 4 * self.value_count('inference')
+    def min_command_count(self) -> int:
+        return 4 * self.compared_value_count('inference')
 
-    def planned(self) -> tuple[str, ...]:
+    def metrics_per_size(self) -> tuple[str, ...]:
         return ('inference_rate', 'put_tensor', 'run_script', 'run_model',
                 'run_model_p99', 'unpack_tensor', 'warmup_time',
                 'client_time', 'loop_time')
@@ -442,16 +442,16 @@ class SmartRedisAggregation(TensorBenchmark):
     kind = 'aggregation'
     consumers = 1
     scenario = parameter(
-        offered('aggregation', 1), fmt=lambda scenario: str(scenario)
+        runnable_scenarios('aggregation', 1), fmt=lambda scenario: str(scenario)
     )
 
-    def tensors(self) -> int:
+    def tensors_per_rank(self) -> int:
         return self.scenario.tensors_per_dataset
 
-    def connections(self) -> int:
+    def connections_per_server(self) -> int:
         return self.scenario.ranks + self.scenario.client_threads
 
-    def roles(self) -> tuple[Clients, ...]:
+    def client_roles(self) -> tuple[Clients, ...]:
         scenario = self.scenario
         return (
             Clients(
@@ -467,29 +467,29 @@ class SmartRedisAggregation(TensorBenchmark):
             ),
         )
 
-    def programs_of(self, size: int) -> tuple[Program, ...]:
+    def programs_for_size(self, size: int) -> tuple[Program, ...]:
         scenario = self.scenario
         both = ('--tensors', str(scenario.tensors_per_dataset))
-        producer = self.load('producer', size, *both)
-        consumer = self.load('consumer', size, *both,
+        producer = self.tensorload_command('producer', size, *both)
+        consumer = self.tensorload_command('consumer', size, *both,
                              '--producers', str(scenario.ranks),
                              '--client-threads', str(scenario.client_threads))
         return (Program(producer, role='producer', mpi=True),
                 Program(consumer, role='consumer', mpi=True))
 
-    def ranks_of(self, mode: str) -> int:
+    def rank_count_of_mode(self, mode: str) -> int:
         return 1 if mode == 'consumer' else self.scenario.ranks
 
-    def value_count(self, mode: str) -> int:
+    def compared_value_count(self, mode: str) -> int:
         return (self.scenario.ranks * self.scenario.iterations
                 if mode == 'consumer' else 0)
 
-    def commands_of(self) -> int:
+    def min_command_count(self) -> int:
         # Per dataset: append to the list, read its hash, read its tensors.
-        return 0 if self.scenario.in_files else (
-            self.value_count('consumer') * (2 + self.tensors()))
+        return 0 if self.scenario.has_datasets_in_files else (
+            self.compared_value_count('consumer') * (2 + self.tensors_per_rank()))
 
-    def planned(self) -> tuple[str, ...]:
+    def metrics_per_size(self) -> tuple[str, ...]:
         return ('put_dataset', 'append_to_list', 'append_to_list_p99',
                 'poll_list', 'get_list', 'get_list_p99', 'bandwidth',
                 'client_time', 'loop_time')

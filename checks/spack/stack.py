@@ -3,7 +3,7 @@
 A :class:`Stack` is a manifest and a site. A person solves and installs it
 beforehand with ``plumb spack``, in a folder outside of every test's stage
 directory. The fixture of a family (`base.Programs`) finds it with
-:func:`installed`, which needs no Spack, by a key over all that decides what
+:func:`installed_stack_record`, which needs no Spack, by a key over all that decides what
 comes out: the manifest, the site's Spack settings, our recipes, Spack's
 version. It also finds what plain Spack installed (spack-envs/README.md).
 
@@ -37,9 +37,9 @@ from typing import Any
 import yaml
 
 from config import regular, strict
-from config.commandline import nearest
+from config.commandline import suggest_nearest_word
 from config.families import families as all_families
-from config.places import ROOT, SITES, is_local, work
+from config.places import ROOT, SITES, is_local_site, work_folder
 from config.sessions import lock as locks
 
 ENVS = ROOT / 'spack-envs'
@@ -79,7 +79,7 @@ class Spack:
     recipes: str = ''
 
     @property
-    def scope(self) -> Path:
+    def default_packages_file(self) -> Path:
         """The file that Spack itself writes if it has no compiler."""
         return Path(self.command).parents[1] / 'etc/spack/packages.yaml'
 
@@ -106,30 +106,30 @@ def find_spack() -> Spack:
     try:
         done = subprocess.run([command, '--version'], text=True, timeout=60,
                               stdin=subprocess.DEVNULL, capture_output=True,
-                              env=environment(Path('none')))
+                              env=spack_environment_variables(Path('none')))
     except (OSError, subprocess.TimeoutExpired) as err:
         raise NoStack(f'cannot run {command}: {err}') from None
     match = re.match(r'(\d+)\.(\d+)', done.stdout)
     if done.returncode or not match:
-        raise NoStack(f'{command} --version failed: {_last(done.stderr)}')
+        raise NoStack(f'{command} --version failed: {_last_line(done.stderr)}')
     if tuple(map(int, match.groups())) < OLDEST:
         raise NoStack(f'{command} is Spack {done.stdout.strip()}: the '
                       f'stacks need {OLDEST[0]}.{OLDEST[1]} or newer')
     checkout = os.environ.get('PLUMBLINE_SPACK_PACKAGES', '')
     return Spack(os.path.realpath(command), done.stdout.strip(),
-                 checkout and f'{checkout}@{_checkout()}')
+                 checkout and f'{checkout}@{_packages_checkout_commit()}')
 
 
-def environment(site: Path) -> dict[str, str]:
+def spack_environment_variables(site: Path) -> dict[str, str]:
     """Environment variables for Spack: the suite's paths, no ~/.spack."""
     return {
         **os.environ,
         'PLUMBLINE_ROOT': str(ROOT),
-        'PLUMBLINE_WORK': str(work()),
+        'PLUMBLINE_WORK': str(work_folder()),
         'PLUMBLINE_SITE': str(site),
         # A user's ~/.spack would merge into the site's settings.
         'SPACK_DISABLE_LOCAL_CONFIG': '1',
-        'SPACK_USER_CACHE_PATH': str(work() / 'spack' / 'cache'),
+        'SPACK_USER_CACHE_PATH': str(work_folder() / 'spack' / 'cache'),
         # This Python has the solver, so Spack does not bootstrap one.
         'SPACK_PYTHON': os.environ.get('SPACK_PYTHON') or sys.executable,
         'SPACK_COLOR': 'never',
@@ -144,11 +144,11 @@ def builtin_repo() -> dict[str, Any]:
     checkout = os.environ.get('PLUMBLINE_SPACK_PACKAGES')
     if checkout:
         return {'builtin': f'{checkout}/repos/spack_repo/builtin'}
-    pinned = _yaml(ENVS / 'common' / 'packages-pinned.yaml')
+    pinned = _read_yaml(ENVS / 'common' / 'packages-pinned.yaml')
     return {'builtin': pinned['repos']['builtin']}
 
 
-def _checkout() -> str:
+def _packages_checkout_commit() -> str:
     """The commit of $PLUMBLINE_SPACK_PACKAGES; '' if it is not set."""
     folder = os.environ.get('PLUMBLINE_SPACK_PACKAGES')
     if not folder:
@@ -158,15 +158,15 @@ def _checkout() -> str:
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.strip()
 
 
-def _last(text: str) -> str:
+def _last_line(text: str) -> str:
     lines = [ln.strip() for ln in text.splitlines() if ln.strip()]
     return lines[-1] if lines else 'no output'
 
 
-def _yaml(path: Path) -> dict[str, Any]:
+def _read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file of the suite; empty for an empty file."""
     try:
-        content = strict.safe_load(regular.text(path))
+        content = strict.safe_load(regular.read_regular_file(path))
     except OSError as err:
         raise NoStack(f'{path}: {err.strerror}') from None
     except (yaml.YAMLError, UnicodeDecodeError) as err:
@@ -205,13 +205,13 @@ def broken_promises(lock: dict[str, Any], promises: list[str]) -> list[str]:
         there = [n for n in nodes if n['name'] == name]
         if not there:
             broken.append(f'{promise}: {name} is not in the solution')
-        elif not any(_meets(n, version, words[1:]) for n in there):
-            got = ', '.join(spec_of(n, words[1:]) for n in there)
+        elif not any(_meets_promise(n, version, words[1:]) for n in there):
+            got = ', '.join(format_spec(n, words[1:]) for n in there)
             broken.append(f'{promise}: the solution has {got}')
     return broken
 
 
-def _meets(node: dict[str, Any], version: str, words: list[str]) -> bool:
+def _meets_promise(node: dict[str, Any], version: str, words: list[str]) -> bool:
     have = str(node.get('version', ''))
     if version and have != version and not have.startswith(f'{version}.'):
         return False
@@ -226,7 +226,7 @@ def _meets(node: dict[str, Any], version: str, words: list[str]) -> bool:
     return True
 
 
-def spec_of(node: dict[str, Any], words: list[str] = []) -> str:
+def format_spec(node: dict[str, Any], words: list[str] = []) -> str:
     """name@version of a node of a lock, and the variants in `words`."""
     text = f"{node['name']}@{node.get('version', '?')}"
     for word in words:
@@ -240,7 +240,7 @@ def spec_of(node: dict[str, Any], words: list[str] = []) -> str:
     return text
 
 
-def write(path: Path, text: str) -> None:
+def write_file_atomically(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     new = path.with_name(f'.{path.name}.{os.getpid()}')
     try:
@@ -251,7 +251,7 @@ def write(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def _time_limited(process: subprocess.Popen[str], limit: float
+def _end_after_time_limit(process: subprocess.Popen[str], limit: float
            ) -> Iterator[threading.Event]:
     """End a process after its time limit, or when this block ends early.
 
@@ -263,7 +263,7 @@ def _time_limited(process: subprocess.Popen[str], limit: float
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(30)
-        _kill(_processes_of_sessions({process.pid}))
+        _kill_processes(_processes_of_sessions({process.pid}))
 
     def time_is_up() -> None:
         late.set()
@@ -279,7 +279,7 @@ def _time_limited(process: subprocess.Popen[str], limit: float
             end()
 
 
-def _processes() -> Iterator[tuple[int, int, str]]:
+def _list_processes() -> Iterator[tuple[int, int, str]]:
     """Process, session and command line of every process of this host."""
     for folder in Path('/proc').glob('[0-9]*'):
         with contextlib.suppress(OSError, IndexError, ValueError):
@@ -295,16 +295,16 @@ def _processes_of_sessions(leaders: set[int]) -> set[int]:
     Spack's builds have their own process groups. They would outlive Spack,
     continue to build, and hold locks that block the next installation.
     """
-    return {pid for pid, session, _ in _processes() if session in leaders}
+    return {pid for pid, session, _ in _list_processes() if session in leaders}
 
 
-def _kill(processes: set[int]) -> None:
+def _kill_processes(processes: set[int]) -> None:
     for pid in processes - {os.getpid()}:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
 
 
-def reason(text: str) -> str:
+def failure_reason(text: str) -> str:
     """The line of Spack's output with the reason of a failure."""
     if 'No space left on device' in text:
         return ('the disk is full: free space, or move install_tree and '
@@ -325,7 +325,7 @@ def reason(text: str) -> str:
                 why += next((f' {ln.strip()}' for ln in rest if ln.strip()),
                             '')
             return why + hint
-    return _last(text)
+    return _last_line(text)
 
 
 def _provider_of_mpi(lock: dict[str, Any]) -> str:
@@ -341,7 +341,7 @@ def _provider_of_mpi(lock: dict[str, Any]) -> str:
 
 # --------------------------------------------------------------- stacks
 
-def names() -> list[str]:
+def stack_names() -> list[str]:
     """The names of all stacks."""
     return sorted(p.parent.name for p in ENVS.glob('*/spack.yaml'))
 
@@ -350,7 +350,7 @@ def names() -> list[str]:
 _ABOUT = {'descr': str, 'features': list, 'provides': dict, 'promises': list}
 
 
-def about(name: str) -> dict[str, Any]:
+def read_stack_yaml(name: str) -> dict[str, Any]:
     """Contents of a stack's stack.yaml.
 
     Keys: descr; features of an environment with the stack; provides (family
@@ -359,11 +359,11 @@ def about(name: str) -> dict[str, Any]:
     :raises NoStack: the stack does not exist, a key is unknown, or a value
         has another type.
     """
-    if name not in names():
-        raise NoStack(f'unknown stack {name!r}: {nearest(name, names())}'
-                      f'stacks: {", ".join(names())}')
+    if name not in stack_names():
+        raise NoStack(f'unknown stack {name!r}: {suggest_nearest_word(name, stack_names())}'
+                      f'stacks: {", ".join(stack_names())}')
     path = ENVS / name / 'stack.yaml'
-    result = _yaml(path)
+    result = _read_yaml(path)
     for key in result | _ABOUT:
         if key not in _ABOUT:
             raise NoStack(f'{path}: unknown key {key!r}')
@@ -376,13 +376,13 @@ def about(name: str) -> dict[str, Any]:
     return result
 
 
-def programs_of(name: str) -> dict[str, dict[str, str]]:
+def families_of_stack(name: str) -> dict[str, dict[str, str]]:
     """The families of an environment with this stack: name -> {source}.
 
     If the stack has a feature of a family but no package of it (only an MPI),
     the suite builds embedded programs with the stack.
     """
-    description = about(name)
+    description = read_stack_yaml(name)
     families = {family: {'source': 'spack'}
                 for family in description['provides']}
     for family in all_families().values():
@@ -391,20 +391,20 @@ def programs_of(name: str) -> dict[str, dict[str, str]]:
     return families
 
 
-def of_site(configuration: dict[str, Any]) -> list[str]:
+def stacks_of_site(configuration: dict[str, Any]) -> list[str]:
     """The stacks in the environments of a site."""
     return sorted({env['extras']['stack']
                    for env in configuration.get('environments', ())
                    if 'stack' in env.get('extras', {})})
 
 
-def settings_of(site: Path) -> dict[str, Any]:
+def site_settings(site: Path) -> dict[str, Any]:
     """A site's stacks.yaml over the defaults.
 
     :raises NoStack: an unknown key, or a value of another type.
     """
     path = site / 'stacks.yaml'
-    own = _yaml(path) if path.exists() else {}
+    own = _read_yaml(path) if path.exists() else {}
     for name, value in own.items():
         if type(value) is not type(DEFAULTS.get(name)):
             raise NoStack(f'{path}: {name}: expected a key with a value of '
@@ -412,12 +412,12 @@ def settings_of(site: Path) -> dict[str, Any]:
     return {**DEFAULTS, **own}
 
 
-def _folder(site: Path) -> Path:
+def _site_stacks_folder(site: Path) -> Path:
     """Folder of the stacks that are installed for a site."""
-    return work() / 'spack' / 'envs' / site.name
+    return work_folder() / 'spack' / 'envs' / site.name
 
 
-def lock_in(path: Path) -> dict[str, Any] | None:
+def read_lock_file(path: Path) -> dict[str, Any] | None:
     """Contents of a spack.lock; None: missing or damaged."""
     try:
         lock = json.loads(path.read_text())
@@ -451,29 +451,29 @@ class Stack:
         return ENVS / self.name / 'spack.yaml'
 
     @property
-    def kept_lock(self) -> Path:
+    def site_lock_file(self) -> Path:
         """A solution that the site keeps, so that no session solves again."""
         return (self.own or self.site) / 'locks' / f'{self.name}.lock'
 
     @property
-    def folder(self) -> Path:
+    def environment_folder(self) -> Path:
         """The Spack environment: manifest, lock, view, logs, record."""
-        return _folder(self.site) / f'{self.name}-{self.key}'
+        return _site_stacks_folder(self.site) / f'{self.name}-{self.content_hash}'
 
     @cached_property
-    def about(self) -> dict[str, Any]:
-        """stack.yaml; see the function `about`."""
-        return about(self.name)
+    def stack_yaml(self) -> dict[str, Any]:
+        """stack.yaml; see the function `read_stack_yaml`."""
+        return read_stack_yaml(self.name)
 
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The site's stacks.yaml over the defaults."""
-        return settings_of(self.site)
+        return site_settings(self.site)
 
     @cached_property
-    def key(self) -> str:
+    def content_hash(self) -> str:
         """Twelve digits of a hash over everything that affects the result."""
-        _ = self.about
+        _ = self.stack_yaml
         if not (self.site / 'spack').is_dir():
             raise StackError(f'{self.site}/spack is missing: add the Spack '
                              'settings of the site (site-configs/README.md)')
@@ -482,7 +482,7 @@ class Stack:
         # Not the whole folder of the manifest: plain Spack writes there.
         for base in (self.manifest, self.manifest.with_name('stack.yaml'),
                      ENVS / 'common', ENVS / 'repo',
-                     self.site / 'spack', self.kept_lock,
+                     self.site / 'spack', self.site_lock_file,
                      *([self.own / 'packages.yaml'] if self.own else [])):
             files = [base] if base.is_file() else sorted(base.rglob('*'))
             for path in files:
@@ -499,20 +499,20 @@ class Stack:
             would use settings that are not the site's.
         """
         with self._hold_lock():
-            return self._solve()
+            return self._solve_and_check()
 
-    def keep_lock(self) -> Path:
+    def solve_and_save_lock(self) -> Path:
         """Solve again, and keep the solution as the site's.
 
         :raises StackError: as `concretize`; then an older kept lock stays.
         """
         with self._hold_lock():
-            lock_file = self.folder / 'spack.lock'
+            lock_file = self.environment_folder / 'spack.lock'
             lock_file.unlink(missing_ok=True)
-            self._solve(anew=True)
-            self.kept_lock.parent.mkdir(exist_ok=True)
-            write(self.kept_lock, lock_file.read_text())
-        return self.kept_lock
+            self._solve_and_check(anew=True)
+            self.site_lock_file.parent.mkdir(exist_ok=True)
+            write_file_atomically(self.site_lock_file, lock_file.read_text())
+        return self.site_lock_file
 
     def install(self) -> dict[str, Any]:
         """Solve and install missing packages; return the record.
@@ -522,95 +522,95 @@ class Stack:
 
         :raises StackError: with the package, the reason and its log.
         """
-        done = self.recorded()
+        done = self.read_record()
         if done:
             return done
         with self._hold_lock():
             # Another process may have installed it while we waited.
-            done = self.recorded()
+            done = self.read_record()
             if done:
                 return done
-            lock = self._solve()
+            lock = self._solve_and_check()
             self.say(f'{self.name}: installing {len(lock["concrete_specs"])}'
-                     f' packages into {self.folder}')
+                     f' packages into {self.environment_folder}')
             start = time.monotonic()
-            code, text = self._spack('install', '--fail-fast',
+            code, text = self._run_spack('install', '--fail-fast',
                                      limit=self.settings['install_limit'],
                                      log='install.log', progress=True)
             if code:
-                raise StackError(self._why_not_installed(text))
+                raise StackError(self._installation_failure_message(text))
             self.say(f'{self.name}: installed in '
                      f'{time.monotonic() - start:.0f} s')
             return self._write_record(lock)
 
-    def push(self, mirror: str) -> None:
+    def push_to_build_cache(self, mirror: str) -> None:
         """Copy the installed stack into a build cache, a folder or a name.
 
         :raises StackError: it is not installed, or Spack cannot write there.
         """
-        if not self.recorded():
+        if not self.read_record():
             raise StackError(f'{self.name} is not installed for '
                              f'{self.site.name}: run plumb spack install '
                              'first')
         with self._hold_lock():
-            code, text = self._spack(
+            code, text = self._run_spack(
                 'buildcache', 'push', '--unsigned', '--update-index', mirror,
                 limit=self.settings['install_limit'], log='buildcache.log',
                 progress=True)
         if code:
             raise StackError(f'{self.name}: cannot write to the build cache '
-                             f'{mirror}: {reason(text)}')
+                             f'{mirror}: {failure_reason(text)}')
 
     # Steps --------------------------------------------------------------
 
-    def _solve(self, anew: bool = False) -> dict[str, Any]:
-        lock_file = self.folder / 'spack.lock'
-        self.folder.mkdir(parents=True, exist_ok=True)
-        ours = self.folder / 'spack.yaml'
+    def _solve_and_check(self, anew: bool = False) -> dict[str, Any]:
+        lock_file = self.environment_folder / 'spack.lock'
+        self.environment_folder.mkdir(parents=True, exist_ok=True)
+        ours = self.environment_folder / 'spack.yaml'
         text = self.manifest.read_text()
         if not ours.exists() or ours.read_text() != text:
-            write(ours, text)
+            write_file_atomically(ours, text)
             lock_file.unlink(missing_ok=True)
-        old = self._lock_of(lock_file)
-        if old is None and self.kept_lock.exists() and not anew:
-            old = self._lock_of(self.kept_lock)
+        old = self._read_lock_or_remove(lock_file)
+        if old is None and self.site_lock_file.exists() and not anew:
+            old = self._read_lock_or_remove(self.site_lock_file)
             if old is None:
-                raise StackError(f'{self.kept_lock} is not a lock file of '
+                raise StackError(f'{self.site_lock_file} is not a lock file of '
                                  'Spack: create it with plumb spack lock')
-            shutil.copy(self.kept_lock, lock_file)
-        self._check_settings()
+            shutil.copy(self.site_lock_file, lock_file)
+        self._refuse_foreign_settings()
         start = time.monotonic()
-        code, output = self._spack('concretize',
+        code, output = self._run_spack('concretize',
                                  limit=self.settings['solve_limit'],
                                  log='concretize.log')
-        if ours.read_text() != text or self.spack.scope.exists():
+        if ours.read_text() != text or self.spack.default_packages_file.exists():
             lock_file.unlink(missing_ok=True)
-            changed = (f'{self.spack.scope}, which you must remove'
-                       if self.spack.scope.exists() else ours)
+            changed = (f'{self.spack.default_packages_file}, which you must remove'
+                       if self.spack.default_packages_file.exists() else ours)
             ours.unlink()
             raise StackError(
                 f'{self.site}/spack has no compiler that Spack can use, so '
                 f'Spack wrote its own settings: {changed}; add gcc with '
                 'extra_attributes to packages.yaml (output of Spack: '
-                f'{self.folder}/concretize.log)')
+                f'{self.environment_folder}/concretize.log)')
         if code:
             raise StackError(f'{self.name} does not concretize for '
-                             f'{self.site.name}: {reason(output)} (whole '
-                             f'output: {self.folder}/concretize.log)')
+                             f'{self.site.name}: {failure_reason(output)} (whole '
+                             f'output: {self.environment_folder}/concretize.log)')
         lost = re.search(r'Error constructing repository.*', output)
         if lost:
             raise StackError(f'{self.name}: Spack ignored a recipe '
                              f'repository: {lost.group()}')
-        lock = self._lock_of(lock_file)
+        lock = self._read_lock_or_remove(lock_file)
         if lock is None:
             raise StackError(f'{self.name}: Spack did not write {lock_file}; '
-                             f'read {self.folder}/concretize.log')
+                             f'read {self.environment_folder}/concretize.log')
         if old is not None and old['roots'] != lock['roots'] \
-                and self.kept_lock.exists() and not anew:
+                and self.site_lock_file.exists() and not anew:
             lock_file.unlink()
-            raise StackError(f'{self.kept_lock} is older than the stack: '
+            raise StackError(f'{self.site_lock_file} is older than the stack: '
                              'create it again with plumb spack lock')
-        broken = broken_promises(lock, self.about['promises'])
+        broken = broken_promises(lock, self.stack_yaml['promises'])
         if broken:
             lock_file.unlink()
             raise StackError(f'the solution of {self.name} breaks promises of '
@@ -620,61 +620,61 @@ class Stack:
                  f'solved in {time.monotonic() - start:.0f} s')
         return lock
 
-    def _check_settings(self) -> None:
+    def _refuse_foreign_settings(self) -> None:
         """Refuse settings that Spack would use silently.
 
         :raises StackError: such settings exist.
         """
-        if self.spack.scope.exists():
+        if self.spack.default_packages_file.exists():
             raise StackError(
-                f'{self.spack.scope} applies to every site; Spack itself may '
+                f'{self.spack.default_packages_file} applies to every site; Spack itself may '
                 "have written it. Remove it, or move it to the site's spack/ "
                 'if you need it')
         checkout = os.environ.get('PLUMBLINE_SPACK_PACKAGES')
         if checkout and not Path(checkout, 'repos').is_dir():
             raise NoStack(f'PLUMBLINE_SPACK_PACKAGES={checkout} is not a '
                           'checkout of spack-packages')
-        pinned = _yaml(ENVS / 'common' / 'packages-pinned.yaml')
+        pinned = _read_yaml(ENVS / 'common' / 'packages-pinned.yaml')
         commit = pinned['repos']['builtin']['commit']
-        if checkout and _checkout() != commit:
-            self.say(f'PLUMBLINE_SPACK_PACKAGES is at {_checkout()[:10]}, '
+        if checkout and _packages_checkout_commit() != commit:
+            self.say(f'PLUMBLINE_SPACK_PACKAGES is at {_packages_checkout_commit()[:10]}, '
                      f'but the stacks were tested with {commit[:10]}')
 
-    def _lock_of(self, path: Path) -> dict[str, Any] | None:
+    def _read_lock_or_remove(self, path: Path) -> dict[str, Any] | None:
         """A lock file's contents; a damaged one of ours is removed.
 
         With a damaged lock every command of Spack fails without a reason.
         """
-        lock = lock_in(path)
+        lock = read_lock_file(path)
         if lock is None and path.exists():
             self.say(f'{path} is damaged')
-            if path != self.kept_lock:
+            if path != self.site_lock_file:
                 path.unlink()
         return lock
 
-    def _why_not_installed(self, text: str) -> str:
+    def _installation_failure_message(self, text: str) -> str:
         """A message with the package, the reason and the path of its log."""
         failed = re.search(
             r'^\[x\] \w+ (?P<name>\S+) failed: (?P<log>\S+)', text, re.M
         ) or re.search(r'(?P<name>\S+?)/\w{32}: (?P<log>/\S+)', text)
-        log = Path(failed['log']) if failed else self.folder / 'install.log'
+        log = Path(failed['log']) if failed else self.environment_folder / 'install.log'
         name = failed['name'] if failed else 'a package'
-        return (f'{self.name}: {name} failed to install: {reason(text)} '
+        return (f'{self.name}: {name} failed to install: {failure_reason(text)} '
                 f'(whole log: {log})')
 
-    def recorded(self) -> dict[str, Any] | None:
+    def read_record(self) -> dict[str, Any] | None:
         """The record of a complete installation that still exists."""
         try:
-            record, _, _ = (json.loads((self.folder / name).read_text())
+            record, _, _ = (json.loads((self.environment_folder / name).read_text())
                             for name in ('record.json', 'spack.lock',
                                          'specs.json'))
-            there = _complete(Path(record['view']), record['packages'])
+            there = _is_installation_complete(Path(record['view']), record['packages'])
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return record if there else None
 
     def _write_record(self, lock: dict[str, Any]) -> dict[str, Any]:
-        _, text = self._spack('find', '--json', '--deps', limit=600,
+        _, text = self._run_spack('find', '--json', '--deps', limit=600,
                               log='find.log')
         try:
             # Warnings of Spack may surround it.
@@ -682,23 +682,23 @@ class Stack:
             specs = json.loads(text[start:text.rindex(']') + 1])
         except (ValueError, IndexError):
             raise StackError(f'{self.name}: `spack find --json` did not '
-                             f'print JSON: {_last(text)}') from None
-        write(self.folder / 'specs.json', json.dumps(specs, indent=1))
-        _, text = self._spack('find', '--deps', '--format', FORMAT,
+                             f'print JSON: {_last_line(text)}') from None
+        write_file_atomically(self.environment_folder / 'specs.json', json.dumps(specs, indent=1))
+        _, text = self._run_spack('find', '--deps', '--format', FORMAT,
                               limit=600, log=PREFIXES)
-        packages = _packages(text)
+        packages = _parse_packages(text)
         there = {p['hash'] for p in packages.values()}
         lost = [r['spec'] for r in lock['roots'] if r['hash'] not in there]
         if lost:
             raise StackError(f'{self.name}: Spack reported success, but '
                              f'{", ".join(lost)} is not installed; read '
-                             f'{self.folder}/prefix.log')
+                             f'{self.environment_folder}/prefix.log')
         record = {
-            'key': self.key, 'spack': self.spack.version,
+            'key': self.content_hash, 'spack': self.spack.version,
             'recipes': self.spack.recipes,
-            **_record(self.name, self.site, self.folder, lock, packages),
+            **_make_record(self.name, self.site, self.environment_folder, lock, packages),
         }
-        write(self.folder / 'record.json', json.dumps(record, indent=1))
+        write_file_atomically(self.environment_folder / 'record.json', json.dumps(record, indent=1))
         return record
 
     @contextlib.contextmanager
@@ -706,36 +706,36 @@ class Stack:
         """Hold the lock: one solve or installation of a stack at a time."""
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(locks.held(
-                    self.folder.with_suffix('.guard'),
+                stack.enter_context(locks.hold_file_lock(
+                    self.environment_folder.with_suffix('.guard'),
                     self.settings['solve_limit']
                     + self.settings['install_limit'],
                     busy=f'{self.name} is installed by'))
             except locks.LockError as err:
                 raise StackError(str(err)) from None
-            self._end_leftovers()
+            self._end_leftover_processes()
             yield
 
-    def _end_leftovers(self) -> None:
+    def _end_leftover_processes(self) -> None:
         """End processes of a killed installation.
 
         Only the holder of the lock runs Spack. A Spack that the suite starts
         leads its own process session; one that a user starts by hand in this
         folder does not.
         """
-        running = list(_processes())
+        running = list(_list_processes())
         commands = {pid: command for pid, _, command in running}
-        ours = f'-e\0{self.folder}\0'
+        ours = f'-e\0{self.environment_folder}\0'
         left = {session for _, session, command in running if ours in command
                 and ours in commands.get(session, ours)}
         if left:
             self.say(f'{self.name}: ending processes of a killed run')
-            _kill(_processes_of_sessions(left))
+            _kill_processes(_processes_of_sessions(left))
 
-    def _spack(self, *words: str, limit: float, log: str,
+    def _run_spack(self, *words: str, limit: float, log: str,
                progress: bool = False) -> tuple[int, str]:
         """Run Spack in the environment; return its exit code and output."""
-        env = environment(self.site)
+        env = spack_environment_variables(self.site)
         if self.settings['offline']:
             # Spack has no such switch, and would try every upstream for
             # minutes: so every request goes to a proxy that refuses at once.
@@ -743,16 +743,16 @@ class Stack:
                 ('http_proxy', 'https_proxy', 'ftp_proxy', 'all_proxy',
                  'HTTP_PROXY', 'HTTPS_PROXY', 'ALL_PROXY'),
                 'http://127.0.0.1:9')
-        command = [self.spack.command, '-e', str(self.folder), *words]
+        command = [self.spack.command, '-e', str(self.environment_folder), *words]
         messages: list[str] = []
-        with open(self.folder / log, 'w') as handle:
+        with open(self.environment_folder / log, 'w') as handle:
             print('$', shlex.join(command), file=handle, flush=True)
             process = subprocess.Popen(
                 command, env=env, stdin=subprocess.DEVNULL, text=True,
                 errors='replace', stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, bufsize=1, start_new_session=True)
             assert process.stdout
-            with _time_limited(process, limit) as late:
+            with _end_after_time_limit(process, limit) as late:
                 for line in process.stdout:
                     messages.append(line)
                     handle.write(line)
@@ -768,7 +768,7 @@ class Stack:
         return code, ''.join(messages)
 
 
-def _packages(text: str) -> dict[str, dict[str, str]]:
+def _parse_packages(text: str) -> dict[str, dict[str, str]]:
     """Package -> version, hash and prefix, from what `spack find` printed."""
     return {name: {'version': version, 'hash': digest,
                    'prefix': '' if prefix == 'None' else prefix}
@@ -776,39 +776,39 @@ def _packages(text: str) -> dict[str, dict[str, str]]:
                 r'^ *plumb:(.*?):(.*?):(.*?):(.*\S)', text, re.M)}
 
 
-def _record(name: str, site: Path, folder: Path, lock: dict[str, Any],
+def _make_record(name: str, site: Path, folder: Path, lock: dict[str, Any],
             packages: dict[str, dict[str, str]]) -> dict[str, Any]:
     """What a record says of any installation."""
     return {'stack': name, 'site': site.name, 'folder': str(folder),
-            'view': str(folder / VIEW), 'provides': about(name)['provides'],
+            'view': str(folder / VIEW), 'provides': read_stack_yaml(name)['provides'],
             'mpi': _provider_of_mpi(lock), 'packages': packages}
 
 
-def detected_in(site: Path) -> Path | None:
+def detected_settings_folder(site: Path) -> Path | None:
     """Folder of Spack's settings that were detected here; None: the site has
     its own."""
-    return work() / 'local-spack' if is_local(site) else None
+    return work_folder() / 'local-spack' if is_local_site(site) else None
 
 
-def installed(name: str, site: Path) -> dict[str, Any]:
+def installed_stack_record(name: str, site: Path) -> dict[str, Any]:
     """The record of an installed stack of a site; see `Stack.install`.
 
     :raises StackError: it is not installed, or what decides was changed
         since; names the command that installs it.
     """
     result = []
-    for path in _folder(site).glob(f'{name}-*/record.json'):
+    for path in _site_stacks_folder(site).glob(f'{name}-*/record.json'):
         try:
             kept = json.loads(path.read_text())
             spack = Spack('', kept['spack'], kept['recipes'])
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        stack = Stack(name, site, spack, own=detected_in(site))
-        if stack.folder == path.parent and (record := stack.recorded()):
+        stack = Stack(name, site, spack, own=detected_settings_folder(site))
+        if stack.environment_folder == path.parent and (record := stack.read_record()):
             result.append((path.stat().st_mtime, record))
     if result:
         return max(result, key=lambda one: one[0])[1]
-    if record := _of_plain_spack(name, site):
+    if record := _record_of_manual_installation(name, site):
         return record
     where = site.name if site.parent == SITES else site
     raise StackError(
@@ -818,28 +818,28 @@ def installed(name: str, site: Path) -> dict[str, Any]:
         'plain Spack')
 
 
-def _of_plain_spack(name: str, site: Path) -> dict[str, Any] | None:
+def _record_of_manual_installation(name: str, site: Path) -> dict[str, Any] | None:
     """The record of a stack that a person installed without plumb; None: it
     is not complete, or of another manifest."""
-    folder = _folder(site) / name
-    lock = lock_in(folder / 'spack.lock')
+    folder = _site_stacks_folder(site) / name
+    lock = read_lock_file(folder / 'spack.lock')
     try:
-        packages = _packages((folder / PREFIXES).read_text())
+        packages = _parse_packages((folder / PREFIXES).read_text())
         same = (folder / 'spack.yaml').read_text() == (
             ENVS / name / 'spack.yaml').read_text()
     except OSError:
         return None
-    if lock is None or not same or not _complete(folder / VIEW, packages):
+    if lock is None or not same or not _is_installation_complete(folder / VIEW, packages):
         return None
-    if broken := broken_promises(lock, about(name)['promises']):
+    if broken := broken_promises(lock, read_stack_yaml(name)['promises']):
         raise StackError(f'{folder}: {"; ".join(broken)}')
     if {root['hash'] for root in lock['roots']} - {
             package['hash'] for package in packages.values()}:
         return None
-    return _record(name, site, folder, lock, packages)
+    return _make_record(name, site, folder, lock, packages)
 
 
-def _complete(view: Path, packages: Mapping[str, Mapping[str, str]]) -> bool:
+def _is_installation_complete(view: Path, packages: Mapping[str, Mapping[str, str]]) -> bool:
     """Whether all packages of an installation still exist."""
     # An external of a module has no prefix.
     return view.is_dir() and all(
@@ -847,21 +847,21 @@ def _complete(view: Path, packages: Mapping[str, Mapping[str, str]]) -> bool:
         for package in packages.values() if package['prefix'])
 
 
-def hand_over(record: Mapping[str, Any], folder: Path) -> None:
+def write_stack_files(record: Mapping[str, Any], folder: Path) -> None:
     """Leave a record in a folder, with the lock and a file to source.
 
     What `spack env activate` prints holds the whole PATH of the shell that
     installed; programs need no more than the view's bin, for their libraries
     are found by RPATH.
     """
-    write(folder / 'stack.record.json', json.dumps(record, indent=1))
+    write_file_atomically(folder / 'stack.record.json', json.dumps(record, indent=1))
     shutil.copy(Path(record['folder'], 'spack.lock'),
                 folder / 'stack.spack.lock')
     path = shlex.quote(str(Path(record['view'], 'bin')))
-    write(folder / 'stack.sh', f'export PATH={path}:"$PATH"\n')
+    write_file_atomically(folder / 'stack.sh', f'export PATH={path}:"$PATH"\n')
 
 
-def origin(record: Mapping[str, Any], family: str, program: str = ''
+def program_origin(record: Mapping[str, Any], family: str, program: str = ''
            ) -> dict[str, str]:
     """The origin of a family's programs in an installed stack.
 

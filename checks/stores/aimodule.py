@@ -40,7 +40,7 @@ NETWORKS = {
 }
 
 
-def blob(network: str, size: int = 0) -> bytes:
+def model_blob(network: str, size: int = 0) -> bytes:
     """A model's blob for SmartRedis' set_model (backend TORCH).
 
     :arg size: minimum size; the module ignores everything after the first
@@ -53,7 +53,7 @@ def blob(network: str, size: int = 0) -> bytes:
     return f'plumbline-network 1 {network}\n'.encode().ljust(size, b'\0')
 
 
-def build_command(out: str, cc: str = 'cc') -> str:
+def module_build_command(out: str, cc: str = 'cc') -> str:
     """A line of shell that compiles the module to `out`.
 
     If TORCH_PREFIX is the path of a libtorch, it runs TorchScript as well.
@@ -61,7 +61,7 @@ def build_command(out: str, cc: str = 'cc') -> str:
     return f'CC={shlex.quote(cc)} {shlex.quote(str(BUILD))} {out}'
 
 
-def load_line(path: str, *, threads: int = 1, intra: int = 1,
+def module_load_line(path: str, *, threads: int = 1, intra: int = 1,
               emulated_gpus: int = 0) -> str:
     """The line of a server's configuration that loads it (`Needs.modules`).
 

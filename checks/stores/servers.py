@@ -34,14 +34,14 @@ class Needs:
     modules: tuple[str, ...] = ()
 
 
-def server(store: str, prefix: str, needs: Needs, **more: Any) -> Server:
+def make_server_role(store: str, prefix: str, needs: Needs, **more: Any) -> Server:
     """The server role of a plan.
 
     :arg prefix: the folder that has `bin/`.
     :arg more: placement, see :class:`Server`.
     """
-    start = {'memcached': _memcached, 'dragonfly': _dragonfly}.get(
-        store, _redis_like)
+    start = {'memcached': _memcached_server_factory, 'dragonfly': _dragonfly_server_factory}.get(
+        store, _redis_server_factory)
     return start(store, f'{prefix}/bin', needs)(
         program=store, cpus=needs.threads, memory=needs.memory,
         # With one thread KeyDB's configuration does not set the number.
@@ -50,7 +50,7 @@ def server(store: str, prefix: str, needs: Needs, **more: Any) -> Server:
         socket=needs.socket, persistence=needs.persistence, **more)
 
 
-def _redis_like(store: str, folder: str, needs: Needs
+def _redis_server_factory(store: str, folder: str, needs: Needs
                 ) -> Callable[..., Server]:
     """Redis and its forks; the configuration with the password comes on
     standard input."""
@@ -84,7 +84,7 @@ def _redis_like(store: str, folder: str, needs: Needs
     return start
 
 
-def _dragonfly(store: str, folder: str, needs: Needs
+def _dragonfly_server_factory(store: str, folder: str, needs: Needs
                ) -> Callable[..., Server]:
     """Dragonfly; its flags with the password come from a file."""
     flags = ['--bind={address}', '--port={port}', '--requirepass={password}',
@@ -102,7 +102,7 @@ def _dragonfly(store: str, folder: str, needs: Needs
     return start
 
 
-def _memcached(store: str, folder: str, needs: Needs
+def _memcached_server_factory(store: str, folder: str, needs: Needs
                ) -> Callable[..., Server]:
     """memcached without a password: with one it speaks only its text
     protocol."""

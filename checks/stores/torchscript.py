@@ -43,28 +43,28 @@ def post_process(output):
 _BEGIN, _END, _MARK = b'\x80\x02', b'.', b'('
 
 
-def _text(word: str) -> bytes:
+def _pickle_text(word: str) -> bytes:
     data = word.encode()
     return b'X' + len(data).to_bytes(4, 'little') + data
 
 
-def _integers(numbers: tuple[int, ...]) -> bytes:
+def _pickle_integers(numbers: tuple[int, ...]) -> bytes:
     return _MARK + b''.join(b'J' + number.to_bytes(4, 'little')
                             for number in numbers) + b't'
 
 
-def _parameter(number: int, array: np.ndarray) -> bytes:
+def _pickle_parameter(number: int, array: np.ndarray) -> bytes:
     """The call that makes a tensor of the floats in data/NUMBER."""
     strides = tuple(stride // array.itemsize for stride in array.strides)
-    storage = (_MARK + _text('storage') + b'ctorch\nFloatStorage\n'
-               + _text(str(number)) + _text('cpu') + b'J'
+    storage = (_MARK + _pickle_text('storage') + b'ctorch\nFloatStorage\n'
+               + _pickle_text(str(number)) + _pickle_text('cpu') + b'J'
                + array.size.to_bytes(4, 'little') + b'tQ')
     return (b'ctorch._utils\n_rebuild_tensor_v2\n' + _MARK + storage
-            + b'J\0\0\0\0' + _integers(array.shape) + _integers(strides)
+            + b'J\0\0\0\0' + _pickle_integers(array.shape) + _pickle_integers(strides)
             + b'\x89ccollections\nOrderedDict\n)RtR')
 
 
-def archive(forward: str, parameters: dict[str, np.ndarray] | None = None
+def torchscript_archive(forward: str, parameters: dict[str, np.ndarray] | None = None
             ) -> bytes:
     """A TorchScript module with one method.
 
@@ -77,9 +77,9 @@ def archive(forward: str, parameters: dict[str, np.ndarray] | None = None
             + ']\n  __buffers__ = []\n  training : bool\n'
             + ''.join(f'  {name} : Tensor\n' for name in given)
             + ''.join(f'  {line}\n' for line in forward.splitlines()))
-    data = (_BEGIN + b'c__torch__\nNet\n)\x81}' + _MARK + _text('training')
+    data = (_BEGIN + b'c__torch__\nNet\n)\x81}' + _MARK + _pickle_text('training')
             + b'\x89' + b''.join(
-                _text(name) + _parameter(number, array)
+                _pickle_text(name) + _pickle_parameter(number, array)
                 for number, (name, array) in enumerate(given.items()))
             + b'ub' + _END)
     out = io.BytesIO()
@@ -106,7 +106,7 @@ class _Network:
         #: Number of weights taken from the stream so far.
         self.used = 0
 
-    def uniform(self, count: int, scale: float) -> np.ndarray:
+    def uniform_weights(self, count: int, scale: float) -> np.ndarray:
         """The next weights; the formula is that of src/ai/network.c."""
         import numpy as np
         at = np.arange(self.used + 1, self.used + count + 1, dtype=np.uint64)
@@ -118,70 +118,70 @@ class _Network:
         return (z.astype(np.float32) / np.float32(1 << 23) - np.float32(1)
                 ) * np.float32(scale)
 
-    def line(self, value: str, channels: int) -> str:
+    def add_line(self, value: str, channels: int) -> str:
         name = f'v{len(self.lines)}'
         self.lines.append(f'{name} = {value}')
         self.channels[name] = channels
         return name
 
-    def convolve(self, image: str, outputs: int, size: int = 1,
+    def add_convolution(self, image: str, outputs: int, size: int = 1,
                  stride: int = 1, relu: bool = True, gain: float = 1,
                  around: str = '') -> str:
         channels, number = self.channels[image], len(self.parameters) // 2
         each = channels * size * size
-        self.parameters[f'w{number}'] = self.uniform(
+        self.parameters[f'w{number}'] = self.uniform_weights(
             outputs * each, gain * (6 / each) ** 0.5).reshape(
                 outputs, channels, size, size)
-        self.parameters[f'b{number}'] = self.uniform(outputs, 0.1)
+        self.parameters[f'b{number}'] = self.uniform_weights(outputs, 0.1)
         value = (f'torch.conv2d({image}, self.w{number}, self.b{number}, '
                  f'[{stride}, {stride}], [{size // 2}, {size // 2}])')
         if around:
             value = f'torch.add({value}, {around})'
-        return self.line(f'torch.relu({value})' if relu else value, outputs)
+        return self.add_line(f'torch.relu({value})' if relu else value, outputs)
 
-    def bottleneck(self, image: str, middle: int, stride: int, project: bool
+    def add_bottleneck(self, image: str, middle: int, stride: int, project: bool
                    ) -> str:
-        around = self.convolve(image, 4 * middle, 1, stride, relu=False,
+        around = self.add_convolution(image, 4 * middle, 1, stride, relu=False,
                                gain=0.75) if project else image
-        image = self.convolve(image, middle)
-        image = self.convolve(image, middle, 3, stride)
-        return self.convolve(image, 4 * middle, gain=0.5, around=around)
+        image = self.add_convolution(image, middle)
+        image = self.add_convolution(image, middle, 3, stride)
+        return self.add_convolution(image, 4 * middle, gain=0.5, around=around)
 
-    def pool(self, image: str) -> str:
-        return self.line(f'torch.max_pool2d({image}, [3, 3], [2, 2], '
+    def add_max_pooling(self, image: str) -> str:
+        return self.add_line(f'torch.max_pool2d({image}, [3, 3], [2, 2], '
                          '[1, 1])', self.channels[image])
 
-    def head(self, image: str, classes: int) -> str:
-        mean = self.line(f'torch.mean({image}, [2, 3], True)',
+    def add_classifier(self, image: str, classes: int) -> str:
+        mean = self.add_line(f'torch.mean({image}, [2, 3], True)',
                          self.channels[image])
-        scores = self.convolve(mean, classes, relu=False, gain=0.75)
-        return self.line(f'torch.flatten({scores}, 1)', classes)
+        scores = self.add_convolution(mean, classes, relu=False, gain=0.75)
+        return self.add_line(f'torch.flatten({scores}, 1)', classes)
 
     def tiny(self) -> str:
-        image = self.pool(self.convolve('x', 6, 3))
-        image = self.bottleneck(image, 5, 2, True)
-        return self.head(self.bottleneck(image, 5, 1, False), 10)
+        image = self.add_max_pooling(self.add_convolution('x', 6, 3))
+        image = self.add_bottleneck(image, 5, 2, True)
+        return self.add_classifier(self.add_bottleneck(image, 5, 1, False), 10)
 
     def small(self) -> str:
-        image = self.pool(self.convolve('x', 16, 7, 2))
+        image = self.add_max_pooling(self.add_convolution('x', 16, 7, 2))
         for outputs in (32, 64, 128):
-            image = self.convolve(image, outputs, 3, 2)
-        return self.head(image, 1000)
+            image = self.add_convolution(image, outputs, 3, 2)
+        return self.add_classifier(image, 1000)
 
     def resnet50(self) -> str:
-        image = self.pool(self.convolve('x', 64, 7, 2))
+        image = self.add_max_pooling(self.add_convolution('x', 64, 7, 2))
         for stage, blocks in enumerate((3, 4, 6, 3)):
             for block in range(blocks):
-                image = self.bottleneck(
+                image = self.add_bottleneck(
                     image, 64 << stage, 2 if stage and not block else 1,
                     not block)
-        return self.head(image, 1000)
+        return self.add_classifier(image, 1000)
 
 
-def network(name: str) -> bytes:
+def torchscript_network(name: str) -> bytes:
     """One of aimodule.NETWORKS as TorchScript; resnet50 has 102 MB."""
     made = _Network()
     result = getattr(made, name)()
-    return archive('\n  '.join([
+    return torchscript_archive('\n  '.join([
         'def forward(self: __torch__.Net, x: Tensor) -> Tensor:',
         *made.lines, f'return {result}']), made.parameters)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..services.plan import with_variables
+from ..services.plan import command_with_environment
 from .sizing import (
     KEY_BYTES,
     Client,
@@ -15,7 +15,7 @@ from .sizing import (
     client_command,
     server_command,
 )
-from .sizing import instructions as original
+from .sizing import original_client_instructions as original
 
 #: Constant prefix of every key, with arbitrary bytes.
 PREFIX = ('the_associations_of_an_object_' * 8)[:KEY_BYTES - 1]
@@ -37,7 +37,7 @@ _BY_SERVER = '--verify', 'none', '--on-miss', 'count'
 _OTHERS = ('lru_crawler',)
 
 
-def server(program: str, instance: Instance, prefix: str,
+def server_command_template(program: str, instance: Instance, prefix: str,
            connections: int, libraries: str = '') -> tuple[str, ...]:
     """The command of one server.
 
@@ -52,7 +52,7 @@ def server(program: str, instance: Instance, prefix: str,
         # The original's 180 000 connections need as many open files, which
         # only root may have.
         options['c'] = connections
-        return with_variables(
+        return command_with_environment(
             {'LD_LIBRARY_PATH': libraries} if libraries else {},
             *server_command(replace(instance, options=options, bind=()),
                             prefix, '{address}', _CERTIFICATES))
@@ -70,7 +70,7 @@ def server(program: str, instance: Instance, prefix: str,
     return (*words, *(['-o', ','.join(extended)] if extended else []))
 
 
-def client(program: str, one: Client, prefix: str, seconds: int,
+def client_command_template(program: str, one: Client, prefix: str, seconds: int,
            interval: float, seed: int, sizes: str = '', requests: int = 0
            ) -> tuple[str, ...]:
     """The command of one client for one phase.
@@ -92,7 +92,7 @@ def client(program: str, one: Client, prefix: str, seconds: int,
         return tuple(words)
     words = [f'{prefix}/plumbload', '--service', '{service}', '--name',
              'client{index}', '--share', '{index}/{count}',
-             *_load(one, seconds, seed),
+             *_plumbload_options(one, seconds, seed),
              *(['--requests', str(requests)] if requests else [])]
     if program == 'memcached':
         # Each phase has other keys, but the same values.
@@ -104,7 +104,7 @@ def client(program: str, one: Client, prefix: str, seconds: int,
     return tuple(words)
 
 
-def _load(one: Client, seconds: int, seed: int) -> list[str]:
+def _plumbload_options(one: Client, seconds: int, seed: int) -> list[str]:
     """Options of plumbload for the load of a client."""
     return ['--protocol', 'binary', '--operation', 'get', '--threads',
             str(one.threads), '--connections',
@@ -113,7 +113,7 @@ def _load(one: Client, seconds: int, seed: int) -> list[str]:
             str(seed)]
 
 
-def instructions(program: str, of: Plan) -> str:
+def client_instructions(program: str, of: Plan) -> str:
     """Instructions for people who start clients outside the job.
 
     The caller replaces `{host}` and `{pem}`, the servers' certificate.
@@ -135,7 +135,7 @@ def instructions(program: str, of: Plan) -> str:
                  f'{number}/{len(of.clients)}',
                  *([] if one.arguments['disable_tls']
                    else ['--tls', '--ca', CERTIFICATE])]
-        warm, test = (' '.join([*where, *_load(one, seconds, seed),
+        warm, test = (' '.join([*where, *_plumbload_options(one, seconds, seed),
                                 *_BY_SERVER])
                       for seconds, seed in ((of.warmup_time, 1),
                                             (of.test_time, 2)))
@@ -144,7 +144,7 @@ def instructions(program: str, of: Plan) -> str:
     return '\n'.join(lines)
 
 
-def sizes_file() -> str:
+def format_value_sizes() -> str:
     """Text of a file for plumbload's --value-size: each size of a range with
     its share of the weight."""
     return ''.join(f'{size} {weight / (last - first + 1):.6g}\n'

@@ -2,7 +2,7 @@
 
 They are from DCPerf (benchpress/config/jobs.yml and the arguments of
 packages/tao_bench/run*.py, 2025-06).  A job exposes some arguments of its
-script; here the others can be set, too, and `unexposed` lists them.
+script; here the others can be set, too, and `find_unexposed_arguments` lists them.
 """
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Job:
     hooks: tuple[str, ...] = ()
 
 
-def _copymove(*files: str) -> str:
+def _copymove_hook(*files: str) -> str:
     return f"copymove: {{'is_move': True, 'after': {list(files)}}}"
 
 
@@ -89,7 +89,7 @@ JOBS: dict[str, Job] = {job.name: job for job in (
                        frozenset({'interface_name'})),
         'client': Role(CLIENT, frozenset({'server_hostname'}))},
         deprecated='tao_bench_autoscale',
-        hooks=(_copymove('benchmarks/tao_bench/server.csv', 'perf.data'),)),
+        hooks=(_copymove_hook('benchmarks/tao_bench/server.csv', 'perf.data'),)),
     Job('tao_bench_custom', 'Tao benchmark using custom amount of memory and '
         f'ports. {_START}', {
             'server': Role(
@@ -100,14 +100,14 @@ JOBS: dict[str, Job] = {job.name: job for job in (
                            'smart_nanosleep'})),
             'client': Role(CLIENT, frozenset(CLIENT) - {
                 'num_threads', 'target_hit_ratio', 'tunning_factor'})},
-        hooks=(_copymove('benchmarks/tao_bench/server.csv', 'perf.data'),)),
+        hooks=(_copymove_hook('benchmarks/tao_bench/server.csv', 'perf.data'),)),
     Job('tao_bench_autoscale', f'{_SPAWNS}{_TAIL}{_START}', {
         '': Role({**SERVER, **AUTOSCALE, 'client_wait_after_warmup': 5},
                  frozenset({*_AUTOSCALE, 'port_number_start', 'bind_cpu',
                             'bind_mem', 'sanity', 'timeout_buffer',
                             'client_wait_after_warmup',
                             'smart_nanosleep'}))},
-        hooks=('tao_instruction: None', _copymove(*_LOGS, 'perf.data'))),
+        hooks=('tao_instruction: None', _copymove_hook(*_LOGS, 'perf.data'))),
     Job('tao_bench_standalone', f'{_SPAWNS}{_TAIL}'
         f'Clients start on the same instance. {_START}', {
             '': Role({**SERVER, **AUTOSCALE, 'interface_name': 'lo',
@@ -116,7 +116,7 @@ JOBS: dict[str, Job] = {job.name: job for job in (
                                 'port_number_start'}))},
         # The rest is for the clients.
         memory_share=0.75,
-        hooks=(_copymove(*_LOGS, 'client_*.log', 'perf.data'),)),
+        hooks=(_copymove_hook(*_LOGS, 'client_*.log', 'perf.data'),)),
     Job('tao_bench_autoscale_v2_beta', f'{_SPAWNS}This is an experimental '
         'version that aims to improve scalability on CPUs with large core '
         'counts and reduce IRQ overhead.', {
@@ -126,7 +126,7 @@ JOBS: dict[str, Job] = {job.name: job for job in (
                      frozenset({*_AUTOSCALE, 'slow_threads_use_semaphore',
                                 'pin_threads', 'client_cores',
                                 'conns_per_server_core'}))},
-        hooks=('tao_instruction: None', _copymove(*_LOGS, 'perf.data'))),
+        hooks=('tao_instruction: None', _copymove_hook(*_LOGS, 'perf.data'))),
 )}
 
 #: Smallest and largest value; arguments not listed must be 0 or more.
@@ -140,16 +140,16 @@ _RANGES: dict[str, tuple[float, float]] = {
     **{name: (1e-3, math.inf) for name in _RATIOS}}
 
 
-def job(name: str) -> Job:
+def find_job(name: str) -> Job:
     """The job of that name; `autoscale` is tao_bench_autoscale."""
     known = [name, f'tao_bench_{name}']
     for expected in known:
         if expected in JOBS:
             return JOBS[expected]
-    raise ValueError(_unknown('job', known[1], JOBS, 'TaoBench'))
+    raise ValueError(_unknown_name_message('job', known[1], JOBS, 'TaoBench'))
 
 
-def role(of: Job, name: str) -> Role:
+def find_role(of: Job, name: str) -> Role:
     """The job's role of that name."""
     if name not in of.roles:
         raise ValueError(f'{of.name} has no role {name!r}; known roles: '
@@ -157,31 +157,31 @@ def role(of: Job, name: str) -> Role:
     return of.roles[name]
 
 
-def settings(of: Job, name: str = '',
+def settings_with_defaults(of: Job, name: str = '',
              given: Mapping[str, Value] | None = None) -> dict[str, Value]:
     """All arguments of a role: the given ones, and defaults of the others.
 
     :raises ValueError: an argument is unknown, or its value is invalid
     """
-    known = role(of, name).arguments
+    known = find_role(of, name).arguments
     result = dict(known)
     for key, value in (given or {}).items():
         if key not in known:
-            raise ValueError(_unknown('parameter', key, known, of.name))
-        result[key] = _checked(of.name, key, value, known[key])
+            raise ValueError(_unknown_name_message('parameter', key, known, of.name))
+        result[key] = _convert_value(of.name, key, value, known[key])
     if float(result.get('data_size_min', 0)) > float(
             result.get('data_size_max', 0)):
         raise ValueError(f'{of.name}: data_size_min exceeds data_size_max')
     return result
 
 
-def unexposed(of: Job, name: str = '',
+def find_unexposed_arguments(of: Job, name: str = '',
               given: Mapping[str, Value] | None = None) -> list[str]:
     """Given arguments that the original's job does not expose."""
-    return sorted(set(given or {}) - role(of, name).opened)
+    return sorted(set(given or {}) - find_role(of, name).opened)
 
 
-def _unknown(what: str, name: str, known: Mapping[str, object], where: str
+def _unknown_name_message(what: str, name: str, known: Mapping[str, object], where: str
              ) -> str:
     near = difflib.get_close_matches(name, known, 1)
     hint = (f'did you mean {near[0]}?' if near
@@ -189,7 +189,7 @@ def _unknown(what: str, name: str, known: Mapping[str, object], where: str
     return f'{where}: unknown {what} {name!r}; {hint}'
 
 
-def _checked(where: str, key: str, value: Value, default: Value) -> Value:
+def _convert_value(where: str, key: str, value: Value, default: Value) -> Value:
     """The value in the type of its default, within its limits."""
     if isinstance(default, str):
         return str(value)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 CACHES = ('L1d cache', 'L1i cache', 'L2 cache', 'L3 cache')
 
 
-def describe(node: str, kernel: str, architecture: str, lscpu: str,
+def describe_machine(node: str, kernel: str, architecture: str, lscpu: str,
              release: str, meminfo: str) -> dict[str, dict[str, str]]:
     """Machine and metadata under the original's names; '' means unknown.
 
@@ -23,15 +23,15 @@ def describe(node: str, kernel: str, architecture: str, lscpu: str,
     :param release: text of /etc/os-release
     :param meminfo: text of /proc/meminfo
     """
-    cpu = dict(_pairs(lscpu, ':'))
-    system = dict(_pairs(release, '='))
+    cpu = dict(_parse_pairs(lscpu, ':'))
+    system = dict(_parse_pairs(release, '='))
     # The kernel's kB has 1024 bytes.
-    memory = dict(_pairs(meminfo, ':')).get('MemTotal', '')
+    memory = dict(_parse_pairs(meminfo, ':')).get('MemTotal', '')
     return {
         'machine': {
             'hostname': node,
-            'os_release_name': _plain(system.get('PRETTY_NAME', '')),
-            'os_distro': _plain(system.get('ID', '')),
+            'os_release_name': _strip_quotes(system.get('PRETTY_NAME', '')),
+            'os_distro': _strip_quotes(system.get('ID', '')),
             'kernel_version': kernel,
             'cpu_architecture': architecture,
             'cpu_model': cpu.get('Model name', ''),
@@ -40,14 +40,14 @@ def describe(node: str, kernel: str, architecture: str, lscpu: str,
         'metadata': {name: cpu.get(name, '') for name in CACHES}}
 
 
-def _pairs(text: str, sign: str) -> Iterator[tuple[str, str]]:
+def _parse_pairs(text: str, sign: str) -> Iterator[tuple[str, str]]:
     for line in text.splitlines():
         name, result, value = line.partition(sign)
         if result:
             yield name.strip(), value.strip()
 
 
-def _plain(value: str) -> str:
+def _strip_quotes(value: str) -> str:
     """Value of a shell assignment without quotes."""
     try:
         return ' '.join(shlex.split(value))
@@ -55,7 +55,7 @@ def _plain(value: str) -> str:
         return value
 
 
-def _read(path: str) -> str:
+def _read_text(path: str) -> str:
     try:
         with open(path, encoding='utf-8', errors='replace') as stream:
             return stream.read()
@@ -63,7 +63,7 @@ def _read(path: str) -> str:
         return ''
 
 
-def here() -> dict[str, dict[str, str]]:
+def describe_this_machine() -> dict[str, dict[str, str]]:
     """Description of this machine."""
     try:
         lscpu = subprocess.run(
@@ -72,10 +72,10 @@ def here() -> dict[str, dict[str, str]]:
     except OSError:
         lscpu = ''
     system = os.uname()
-    return describe(system.nodename, system.release, system.machine, lscpu,
-                    _read('/etc/os-release'), _read('/proc/meminfo'))
+    return describe_machine(system.nodename, system.release, system.machine, lscpu,
+                    _read_text('/etc/os-release'), _read_text('/proc/meminfo'))
 
 
 if __name__ == '__main__':
-    json.dump(here(), sys.stdout, indent=1)
+    json.dump(describe_this_machine(), sys.stdout, indent=1)
     print()

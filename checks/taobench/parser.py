@@ -94,25 +94,25 @@ class Point:
     out_of_memory: bool = False
 
     @property
-    def counts(self) -> bool:
+    def is_counted(self) -> bool:
         """Whether it is counted: under load, with a warm cache."""
         return (not self.fault and self.values['fast_qps'] > 1
                 and self.values['hit_rate'] >= MIN_HIT_RATE)
 
     @property
-    def rates(self) -> bool:
+    def has_rates(self) -> bool:
         """Whether it has rates, also in the format of an older build."""
         return {'fast_qps', 'hit_rate', 'slow_qps'} <= set(self.values)
 
     @property
-    def older(self) -> bool:
+    def is_from_older_build(self) -> bool:
         """Whether its build is an older one with fewer fields."""
         return 'older build' in self.fault
 
     @property
-    def busy(self) -> bool:
+    def is_under_load(self) -> bool:
         """Whether it has rates and clients send requests."""
-        return self.rates and (self.values['fast_qps'] > 1
+        return self.has_rates and (self.values['fast_qps'] > 1
                                or self.values['slow_qps'] > 1)
 
 
@@ -148,12 +148,12 @@ class Summary:
     notes: tuple[Remark, ...] = field(repr=False)
 
 
-def window_of(test_time: float) -> float:
+def counted_window_seconds(test_time: float) -> float:
     """Length of the counted window at the end of a test. Unit: s."""
     return min(test_time, WINDOW)
 
 
-def expected_points(window: float = WINDOW, interval: float = INTERVAL,
+def expected_point_count(window: float = WINDOW, interval: float = INTERVAL,
                     rule: str = 'code') -> int:
     """Number of points that a server's log needs in a window.
 
@@ -177,12 +177,12 @@ def parse(text: str) -> tuple[Record, ...]:
 
     :raises ParseError: nothing in the text can be trusted
     """
-    if _is_client(text):
-        return client(text)
-    logs = servers(text)
+    if _is_client_log(text):
+        return parse_client_log(text)
+    logs = parse_server_logs(text)
     results = []
     for number, log in enumerate(logs, 1):
-        values = summary(log)
+        values = summarise_log(log)
         suffix = f'[server={number}]' if len(logs) > 1 else ''
         line = (values.counted or log.points)[-1].line
         results += [Record(log.program, log.version, None, name + suffix,
@@ -193,11 +193,11 @@ def parse(text: str) -> tuple[Record, ...]:
 
 def remarks(text: str) -> Iterator[Remark]:
     """The lines of a valid log that are not counted, with the reasons."""
-    if _is_client(text):
+    if _is_client_log(text):
         return
-    logs = servers(text)
+    logs = parse_server_logs(text)
     for number, log in enumerate(logs, 1):
-        values = summary(log)
+        values = summarise_log(log)
         if len(logs) > 1:
             yield Remark(log.points[0].line, log.points[-1].line,
                          f'server {number} of {len(logs)} in this file')
@@ -211,7 +211,7 @@ def remarks(text: str) -> Iterator[Remark]:
 
 # A server's log ------------------------------------------------------------
 
-def servers(text: str, several: bool = True) -> list[Log]:
+def parse_server_logs(text: str, several: bool = True) -> list[Log]:
     """The logs in a file, one per start of a server.
 
     :param several: False: the file is known to be of one server
@@ -228,9 +228,9 @@ def servers(text: str, several: bool = True) -> list[Log]:
         if banner:
             banners[number] = banner
         elif words.startswith((_START, _OOM)):
-            point = _point(number, words)
+            point = _parse_point(number, words)
             points.append(point)
-            if point.busy and seen.setdefault(words, number) != number:
+            if point.is_under_load and seen.setdefault(words, number) != number:
                 raise ParseError(number, line, 'the line is the same as line '
                                  f'{seen[words]}: the file has two copies of '
                                  'the statistics')
@@ -240,23 +240,23 @@ def servers(text: str, several: bool = True) -> list[Log]:
         elif words and number == len(lines) and any(
                 whole.startswith(words) for whole in (_START, _OOM)):
             pieces.append(Remark(number, number, _CUT))
-    if not any(point.rates and not point.fault or point.older
+    if not any(point.has_rates and not point.fault or point.is_from_older_build
                for point in points):
-        _refuse(points, lines)
-    starts = sorted({1, *banners, *_restarts(points)}) if several else [1]
+        _raise_no_usable_line(points, lines)
+    starts = sorted({1, *banners, *_find_restart_lines(points)}) if several else [1]
     results = []
     places = [point.line for point in points]
     pieces_at = [piece.first for piece in pieces]
     for first, end in zip(starts, [*starts[1:], len(lines) + 1], strict=True):
-        own = _within(points, places, first, end)
+        own = _values_between_lines(points, places, first, end)
         if not own:
             continue
-        named = [banner for banner in _within(
+        named = [banner for banner in _values_between_lines(
             [*banners.values()], [*banners], first, end) if banner['program']]
         cut = lines[-1] != '' and own[-1].line == len(lines)
-        if cut and own[-1].older and not all(point.older for point in own):
+        if cut and own[-1].is_from_older_build and not all(point.is_from_older_build for point in own):
             own = (*own[:-1], replace(own[-1], fault=_CUT))
-        log = Log(own, _within(pieces, pieces_at, first, end), cut)
+        log = Log(own, _values_between_lines(pieces, pieces_at, first, end), cut)
         results.append(
             replace(
                 log,
@@ -269,28 +269,28 @@ def servers(text: str, several: bool = True) -> list[Log]:
     return results
 
 
-def _within(values: Sequence[_T], places: Sequence[int], first: int,
+def _values_between_lines(values: Sequence[_T], places: Sequence[int], first: int,
             end: int) -> tuple[_T, ...]:
     """The values at places from line `first` to before line `end`."""
     return tuple(values[bisect.bisect_left(places, first):
                         bisect.bisect_left(places, end)])
 
 
-def _restarts(points: Sequence[Point]) -> Iterator[int]:
+def _find_restart_lines(points: Sequence[Point]) -> Iterator[int]:
     """Lines at which the number of items stays lower: a new server."""
-    items = _items(points)
+    items = _item_counts(points)
     for before, now, after in zip(items, items[1:], items[2:], strict=False):
         if before[1] >= _FULL and max(now[1], after[1]) < _FALL * before[1]:
             yield now[0]
 
 
-def _items(points: Sequence[Point]) -> list[tuple[int, float]]:
+def _item_counts(points: Sequence[Point]) -> list[tuple[int, float]]:
     """Line and curr_it of all points with a credible curr_it."""
     return [(point.line, point.values['curr_it']) for point in points
-            if 'curr_it' in point.values and (not point.fault or point.older)]
+            if 'curr_it' in point.values and (not point.fault or point.is_from_older_build)]
 
 
-def _refuse(points: Sequence[Point], lines: Sequence[str]) -> None:
+def _raise_no_usable_line(points: Sequence[Point], lines: Sequence[str]) -> None:
     """Raise the error for a text without a usable line."""
     if points:
         raise ParseError(points[0].line, lines[points[0].line - 1],
@@ -306,7 +306,7 @@ def _refuse(points: Sequence[Point], lines: Sequence[str]) -> None:
                      if ''.join(lines).strip() else 'the output is empty')
 
 
-def _point(number: int, line: str) -> Point:
+def _parse_point(number: int, line: str) -> Point:
     """The point of a line, with its fault if it has one.
 
     :raises ParseError: the line contradicts itself
@@ -319,9 +319,9 @@ def _point(number: int, line: str) -> Point:
                           strict=True))
         fault = ''
     else:
-        values, fault = _fields(number, line)
+        values, fault = _parse_fields(number, line)
     point = Point(number, values, fault)
-    if (not fault or point.older) and point.busy and _surplus(values) > 0:
+    if (not fault or point.is_from_older_build) and point.is_under_load and _hit_rate_excess(values) > 0:
         raise ParseError(
             number, line, f'slow_qps = {values["slow_qps"]:.1f} exceeds the '
             f'misses of fast_qps = {values["fast_qps"]:.1f} at hit_rate = '
@@ -329,7 +329,7 @@ def _point(number: int, line: str) -> Point:
     return point
 
 
-def _fields(number: int, line: str) -> tuple[dict[str, float], str]:
+def _parse_fields(number: int, line: str) -> tuple[dict[str, float], str]:
     """The values of a line, and the reason why it is not counted, or ''."""
     values: dict[str, float] = {}
     fault = ''
@@ -365,7 +365,7 @@ def _fields(number: int, line: str) -> tuple[dict[str, float], str]:
     return values, fault
 
 
-def _surplus(values: Mapping[str, float], sign: int = 1) -> float:
+def _hit_rate_excess(values: Mapping[str, float], sign: int = 1) -> float:
     """Excess of the hit rate over the share of fast answers (with sign -1:
     of the share over the hit rate), in excess of the possible error."""
     total = values['fast_qps'] + values['slow_qps']
@@ -374,7 +374,7 @@ def _surplus(values: Mapping[str, float], sign: int = 1) -> float:
     return sign * (values['hit_rate'] - values['fast_qps'] / total) - error
 
 
-def summary(log: Log | str, window: float = WINDOW,
+def summarise_log(log: Log | str, window: float = WINDOW,
             interval: float = INTERVAL) -> Summary:
     """The values of one server.
 
@@ -384,12 +384,12 @@ def summary(log: Log | str, window: float = WINDOW,
     :raises ParseError: the text has the logs of several servers, or none
     """
     if isinstance(log, str):
-        log, *more = servers(log)
+        log, *more = parse_server_logs(log)
         if more:
             raise ParseError(more[0].points[0].line, '', 'another server '
                              'starts here: parse its log separately')
-    expected = expected_points(window, interval)
-    backwards = [point for point in reversed(log.points) if point.counts]
+    expected = expected_point_count(window, interval)
+    backwards = [point for point in reversed(log.points) if point.is_counted]
     del backwards[expected:]
     count = len(backwards)
     fast, slow = (sum(point.values[name] for point in backwards)
@@ -398,17 +398,17 @@ def summary(log: Log | str, window: float = WINDOW,
     counted = tuple(reversed(backwards))
     return Summary(fast, slow, total, fast / total if total else 0.0, count,
                    total / BASELINE, expected, log, counted,
-                   tuple(_left_out(log, counted, expected)),
-                   tuple(_notes(log, counted, expected)))
+                   tuple(_remarks_on_uncounted_lines(log, counted, expected)),
+                   tuple(_remarks_on_counted_points(log, counted, expected)))
 
 
-def _left_out(log: Log, counted: Sequence[Point], expected: int
+def _remarks_on_uncounted_lines(log: Log, counted: Sequence[Point], expected: int
               ) -> Iterator[Remark]:
     """Remarks on lines that are not counted, one for consecutive lines with
     the same reason."""
     taken = {point.line for point in counted}
     results = sorted([*log.pieces, *(
-        Remark(point.line, point.line, _reason(point, counted, expected))
+        Remark(point.line, point.line, _reason_not_counted(point, counted, expected))
         for point in log.points if point.line not in taken)],
         key=lambda remark: remark.first)
     lines = sorted(taken)
@@ -426,11 +426,11 @@ def _left_out(log: Log, counted: Sequence[Point], expected: int
         yield last
 
 
-def _reason(point: Point, counted: Sequence[Point], expected: int) -> str:
+def _reason_not_counted(point: Point, counted: Sequence[Point], expected: int) -> str:
     """Reason why a point is not counted."""
     if point.fault:
         return point.fault
-    if point.counts:
+    if point.is_counted:
         return f'the point is before the last {expected} points'
     if point.values['fast_qps'] <= 1:
         return 'no load: fast_qps is not above 1'
@@ -442,14 +442,14 @@ def _reason(point: Point, counted: Sequence[Point], expected: int) -> str:
     return low
 
 
-def _notes(log: Log, counted: Sequence[Point], expected: int
+def _remarks_on_counted_points(log: Log, counted: Sequence[Point], expected: int
            ) -> Iterator[Remark]:
     """Remarks on points that are counted."""
     short = [p for p in counted if p.values['slow_qps_oom'] > 0]
     if short:
         yield Remark(short[0].line, short[-1].line, f'{len(short)} points '
                      'are counted, although items had no room (slow_qps_oom)')
-    lost = [p for p in counted if _surplus(p.values, -1) > 0]
+    lost = [p for p in counted if _hit_rate_excess(p.values, -1) > 0]
     if lost:
         yield Remark(lost[0].line, lost[-1].line, f'{len(lost)} points '
                      'are counted, although slow_qps is below the misses of '
@@ -460,7 +460,7 @@ def _notes(log: Log, counted: Sequence[Point], expected: int
     if log.cut and counted and counted[-1] is log.points[-1]:
         yield Remark(counted[-1].line, counted[-1].line,
                      f'the point is counted, although {_CUT}')
-    items = _items(log.points)
+    items = _item_counts(log.points)
     falls = [now[0] for before, now in zip(items, items[1:], strict=False)
              if now[1] < min(0.9 * before[1], before[1] - _WOBBLE)]
     if falls:
@@ -468,7 +468,7 @@ def _notes(log: Log, counted: Sequence[Point], expected: int
                      "(curr_it): does the file have another server's log?")
 
 
-def combine(summaries: Sequence[Summary | None]
+def combine_summaries(summaries: Sequence[Summary | None]
             ) -> dict[str, float | int | str]:
     """Values of all servers under the names of the original's report.
 
@@ -490,7 +490,7 @@ def combine(summaries: Sequence[Summary | None]
 
 # A client's log ------------------------------------------------------------
 
-def _is_client(text: str) -> bool:
+def _is_client_log(text: str) -> bool:
     """Whether the text has memtier's table and no statistics of a server.
 
     :raises ParseError: it has both
@@ -508,7 +508,7 @@ def _is_client(text: str) -> bool:
     return client_at > 0
 
 
-def client(text: str) -> tuple[Record, ...]:
+def parse_client_log(text: str) -> tuple[Record, ...]:
     """The records of the test, the second of a client's two runs.
 
     :raises ParseError: there are not two runs, or one cannot be trusted

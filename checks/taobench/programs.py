@@ -5,6 +5,6 @@ from __future__ import annotations
 EMBEDDED = ('tao_server',)
 
 
-def offered(source: str) -> tuple[str, ...]:
+def program_features(source: str) -> tuple[str, ...]:
     """Features of an environment, by the source of its programs."""
     return EMBEDDED if source == 'embedded' else ()

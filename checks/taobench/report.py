@@ -21,7 +21,7 @@ SINGLE = ('fast_qps', 'slow_qps', 'total_qps', 'hit_ratio',
           'num_data_points', 'score')
 
 
-def time_series(log: Log) -> str:
+def format_time_series(log: Log) -> str:
     """A server's points as CSV, one row per line of its log.
 
     A missing field is empty; the original writes 0.
@@ -53,7 +53,7 @@ def client_metrics(records: Sequence[Record]) -> dict[str, float | str]:
             ('qps', 'operations[type=Gets]')) if metric in rates}}
 
 
-def document(job: Job, machines: Sequence[Mapping[str, Mapping[str, str]]],
+def build_report(job: Job, machines: Sequence[Mapping[str, Mapping[str, str]]],
              arguments: Sequence[str], metrics: Mapping[str, float | str],
              run_id: str, timestamp: int,
              more: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def document(job: Job, machines: Sequence[Mapping[str, Mapping[str, str]]],
         'benchmark_args': list(arguments), 'metrics': dict(metrics)}
 
 
-def files(report: Mapping[str, Any], logs: Sequence[Log | None],
+def report_files(report: Mapping[str, Any], logs: Sequence[Log | None],
           iteration: int = 1) -> dict[str, str]:
     """All files of a report: path under the results -> text.
 
@@ -93,4 +93,4 @@ def files(report: Mapping[str, Any], logs: Sequence[Log | None],
     return {f'{folder}/{name}': json.dumps(report, sort_keys=True, indent=2)
             + '\n', **{
                 f'{folder}/server{"" if single else f"_{index}"}.csv':
-                time_series(log) for index, log in enumerate(logs) if log}}
+                format_time_series(log) for index, log in enumerate(logs) if log}}

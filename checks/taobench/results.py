@@ -1,6 +1,6 @@
 """Points over time from the files of a run: logs and CPU use.
 
-`plumb report` plots `series`, see perflogs/README.md.
+`plumb report` plots `format_points_over_time`, see perflogs/README.md.
 """
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ class Busy:
                                  'the CPU use') from None
             self.notes.append((at, *ticks))
 
-    def between(self, first: float, last: float) -> Cpu | None:
+    def cpu_use_between(self, first: float, last: float) -> Cpu | None:
         """CPU use in an interval; None: it has fewer than two samples."""
         inside = [note for note in self.notes if first <= note[0] <= last]
-        return _share(inside[0], inside[-1]) if len(inside) > 1 else None
+        return _cpu_use(inside[0], inside[-1]) if len(inside) > 1 else None
 
-    def over_time(self) -> Iterator[tuple[float, Cpu]]:
+    def cpu_use_over_time(self) -> Iterator[tuple[float, Cpu]]:
         """Time and CPU use since the previous sample, for each sample but the
         first."""
         for before, now in zip(self.notes, self.notes[1:], strict=False):
-            share = _share(before, now)
+            share = _cpu_use(before, now)
             if share:
                 yield now[0], share
 
 
-def _share(before: Sequence[float], now: Sequence[float]) -> Cpu | None:
+def _cpu_use(before: Sequence[float], now: Sequence[float]) -> Cpu | None:
     user, system, idle, steal = (b - a for a, b in zip(
         before[1:], now[1:], strict=True))
     total = user + system + idle + steal
@@ -60,7 +60,7 @@ def _share(before: Sequence[float], now: Sequence[float]) -> Cpu | None:
         if total > 0 else None
 
 
-def of_clients(texts: Sequence[str], interval: float) -> Log:
+def log_from_client_rows(texts: Sequence[str], interval: float) -> Log:
     """The points of a server without statistics, from the rows of its clients.
 
     A read that missed was followed by a write and is counted as `slow`.
@@ -87,15 +87,15 @@ def of_clients(texts: Sequence[str], interval: float) -> Log:
             hits, missed = results[number]
             results[number] = (hits + max(operations - 2 * misses, 0),
                                missed + misses)
-    return _log(results, interval)
+    return _log_from_counts(results, interval)
 
 
-def idle(count: int) -> Log:
+def log_without_requests(count: int) -> Log:
     """Points without any request."""
-    return _log([(0.0, 0.0)] * count, 1.0)
+    return _log_from_counts([(0.0, 0.0)] * count, 1.0)
 
 
-def _log(items: Sequence[tuple[float, float]], interval: float) -> Log:
+def _log_from_counts(items: Sequence[tuple[float, float]], interval: float) -> Log:
     """A server's points from its hits and misses in each interval."""
     return Log(tuple(Point(number, {
         'fast_qps': fast / interval, 'slow_qps': slow / interval,
@@ -104,14 +104,14 @@ def _log(items: Sequence[tuple[float, float]], interval: float) -> Log:
         for number, (fast, slow) in enumerate(items, 1)))
 
 
-def joined(logs: Sequence[Log]) -> Log:
+def join_logs(logs: Sequence[Log]) -> Log:
     """Consecutive logs joined into one."""
     points = [point for log in logs for point in log.points]
     return Log(tuple(Point(number, point.values, point.fault)
                      for number, point in enumerate(points, 1)))
 
 
-def series(summary: Sequence[Summary | None], starts: Sequence[float],
+def format_points_over_time(summary: Sequence[Summary | None], starts: Sequence[float],
            interval: float, busy: Mapping[str, Busy], phases: Phases) -> str:
     """All points of the servers of a run and of their nodes, as CSV.
 
@@ -145,9 +145,9 @@ def series(summary: Sequence[Summary | None], starts: Sequence[float],
         # A damaged line belongs to an interval, too.
         for number, point in enumerate(
                 [p for p in one.log.points if not p.out_of_memory], 1):
-            if not point.rates:
+            if not point.has_rates:
                 continue
-            why = '' if point.line in counted else _why(one, point)
+            why = '' if point.line in counted else _reason_left_out(one, point)
             values = {name: (point.values[name], '1/s')
                       for name in ('fast_qps', 'slow_qps')}
             values['total_qps'] = (sum(v for v, _ in values.values()), '1/s')
@@ -155,7 +155,7 @@ def series(summary: Sequence[Summary | None], starts: Sequence[float],
             rows(start + number * interval, f'server {index}', values,
                  '01'[not why], why)
     for node, notes in busy.items():
-        for at, share in notes.over_time():
+        for at, share in notes.cpu_use_over_time():
             if at >= first:
                 rows(at, f'cpu {node}', {'cpu_total': (share.total, '%'),
                                          'cpu_user': (share.user, '%')},
@@ -163,7 +163,7 @@ def series(summary: Sequence[Summary | None], starts: Sequence[float],
     return out.getvalue()
 
 
-def _why(summary: Summary, point: Point) -> str:
+def _reason_left_out(summary: Summary, point: Point) -> str:
     """Reason why a point was left out."""
     return next((remark.reason for remark in summary.left_out
                  if remark.first <= point.line <= remark.last), 'left out')

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from config.records.scenarios import modes_from
+from config.records.scenarios import modes_starting_at
 
 from .jobs import Value
-from .sizing import cache_mb, instances_for
+from .sizing import cache_size_mb, server_count
 
 #: Program -> feature of an environment that has it.
 PROGRAMS = {'tao_server': 'tao_server', 'tao_bench_server': 'tao_bench',
@@ -57,7 +57,7 @@ class Scenario:
     #: Machines of the clients besides the server's; 0: all on one.
     client_nodes: int = 0
 
-    def given(self, cpus: int) -> tuple[dict[str, Value], dict[str, Value]]:
+    def non_default_parameters(self, cpus: int) -> tuple[dict[str, Value], dict[str, Value]]:
         """Parameters of the servers and of the clients that are not defaults.
 
         :arg cpus: CPUs of the servers.
@@ -68,13 +68,13 @@ class Scenario:
         usual = SMALL_MEMORY * cpus
         memory = max(usual, MIN_MEMORY[self.program])
         limit, lost = TUNING[self.program]
-        cache = cache_mb(memory / instances_for(cpus))
+        cache = cache_size_mb(memory / server_count(cpus))
         return ({**servers, 'memsize': round(memory, 6),
                  'warmup_time': round(WARM_UP * memory / usual)},
                 {**clients, 'tunning_factor': round(limit - lost / cache, 4)})
 
     @property
-    def passes(self) -> int:
+    def warmup_requests_per_key(self) -> int:
         """Requests per key that end the warm-up; 0: it ends by time, as in
         the original."""
         return WARM_UP_PASSES * (self.scale == 'small')
@@ -110,4 +110,4 @@ def scenarios() -> Iterator[tuple[Scenario, str]]:
 
 def modes_of(scenario: Scenario) -> set[str]:
     """The modes of a scenario."""
-    return modes_from(dict(scenarios())[scenario])
+    return modes_starting_at(dict(scenarios())[scenario])

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from checks.machine.cpus import Cpu, divide, numa_of
+from checks.machine.cpus import Cpu, divide_cpus, numa_nodes_of_cpus
 from checks.taobench import jobs
 from checks.taobench.jobs import Job, Value
 
@@ -42,7 +42,7 @@ class Machine:
     numa_nodes: int = 0
 
     @property
-    def many_nodes(self) -> bool:
+    def has_several_numa_nodes(self) -> bool:
         return max(self.numa_nodes, len({c.numa for c in self.cpus})) > 1
 
 
@@ -104,40 +104,40 @@ class Plan:
     #: Name of the server's machine for the clients.
     hostname: str
 
-    def connections(self, server: int) -> int:
+    def connections_to_server(self, server: int) -> int:
         """Connections of all clients to one instance."""
         return sum(client.threads * client.connections
                    for client in self.clients if client.server == server)
 
-    def keys_of(self, client: Client) -> int:
+    def key_count_of_client(self, client: Client) -> int:
         """Number of keys of a client, its part of the keys of its server."""
         peers = sum(peer.server == client.server for peer in self.clients)
         return -(-client.keys // peers)
 
-    def client_connections(self, machine: int) -> int:
+    def connections_of_client_machine(self, machine: int) -> int:
         """Connections, and so open files, of one client machine."""
         return sum(client.threads * client.connections
                    for client in self.clients if client.machine == machine)
 
 
-def instances_for(cpus: int) -> int:
+def server_count(cpus: int) -> int:
     """Number of servers for this number of CPUs."""
     return -(-cpus // CPUS_PER_SERVER)
 
 
-def distribute(cpus: Sequence[Cpu], parts: int) -> list[list[int]]:
+def cpus_of_servers(cpus: Sequence[Cpu], parts: int) -> list[list[int]]:
     """CPUs of each part: whole cores; the first parts have one more.
 
     A part has the first threads of its cores, then their siblings. The
     original does the same if the kernel numbers all first threads first.
     """
     try:
-        return divide(cpus, parts)
+        return divide_cpus(cpus, parts)
     except ValueError as err:
         raise ValueError(f'num_servers = {parts}: {err}') from None
 
 
-def ranges(numbers: Sequence[int]) -> str:
+def format_cpu_ranges(numbers: Sequence[int]) -> str:
     """CPUs in the format of taskset, in their order: 0-3,8-8."""
     runs: list[list[int]] = []
     for number in numbers:
@@ -148,7 +148,7 @@ def ranges(numbers: Sequence[int]) -> str:
     return ','.join(f'{first}-{last}' for first, last in runs)
 
 
-def warmup(memsize: float) -> int:
+def warmup_seconds(memsize: float) -> int:
     """Length of the warm-up that fills this memory in GB. Unit: s."""
     return max(int(5 * memsize), 1200)
 
@@ -160,16 +160,16 @@ def key_count(memsize: float, hit_ratio: float = 0.9,
     :param hit_ratio: share of the keys that the cache holds
     :param tuning: factor for the number of keys, found by trial
     """
-    held = int(cache_mb(memsize) * 2 ** 20 / ITEM)
+    held = int(cache_size_mb(memsize) * 2 ** 20 / ITEM)
     return int(int(held / hit_ratio) * tuning)
 
 
-def cache_mb(memsize: float) -> int:
+def cache_size_mb(memsize: float) -> int:
     """Size of the cache in MB for this memory in GB."""
     return int(memsize * 1024 * MEMORY_USE)
 
 
-def client_threads(cpus: int, expected: int = 0) -> int:
+def client_thread_count(cpus: int, expected: int = 0) -> int:
     """Number of threads of a client on this number of CPUs."""
     if expected > 0:
         return expected
@@ -182,7 +182,7 @@ def connections_per_thread(cpus: int, expected: int = 0) -> int:
     return min(expected or 380, max(CONNECTIONS // cpus, 1))
 
 
-def plan(of: Job, machine: Machine,
+def plan_job_processes(of: Job, machine: Machine,
          given: Mapping[str, Value] | None = None,
          client_given: Mapping[str, Value] | None = None,
          client_cpus: Sequence[int] = (),
@@ -200,48 +200,48 @@ def plan(of: Job, machine: Machine,
     if not machine.cpus:
         raise ValueError('the server machine has no CPUs')
     if '' in of.roles:
-        return _autoscale(of, machine, given, client_given, client_cpus,
+        return _plan_autoscaled_servers(of, machine, given, client_given, client_cpus,
                           hostname)
-    return _single(of, machine, given, client_given, client_cpus, hostname)
+    return _plan_single_server(of, machine, given, client_given, client_cpus, hostname)
 
 
-def _single(of: Job, machine: Machine, given: Mapping[str, Value] | None,
+def _plan_single_server(of: Job, machine: Machine, given: Mapping[str, Value] | None,
             client_given: Mapping[str, Value] | None,
             client_cpus: Sequence[int], hostname: str) -> Plan:
     """Plan with one server on the whole machine, for jobs with roles."""
-    values = jobs.settings(of, 'server', given)
-    memsize = _number(values, 'memsize')
-    port = int(_number(values, 'port_number')) or PORT
+    values = jobs.settings_with_defaults(of, 'server', given)
+    memsize = _numeric_value(values, 'memsize')
+    port = int(_numeric_value(values, 'port_number')) or PORT
     # Both sides must agree: arguments not given to a client are the server's.
     options = {'server_hostname': hostname, 'server_memsize': memsize,
                'warmup_time': values['warmup_time'],
                'test_time': values['test_time'], 'server_port_number': port,
                'disable_tls': values['disable_tls'], **(client_given or {})}
-    client_values = jobs.settings(of, 'client', options)
-    cpus = distribute(machine.cpus, 1)[0]
-    server = _instance(0, cpus, machine, values, memsize, port, ())
+    client_values = jobs.settings_with_defaults(of, 'client', options)
+    cpus = cpus_of_servers(machine.cpus, 1)[0]
+    server = _make_instance(0, cpus, machine, values, memsize, port, ())
     count = len(machine.cpus)
-    clients = tuple(_client(index, 0, own, client_values, options)
+    clients = tuple(_make_client(index, 0, own, client_values, options)
                     for index, own in enumerate(client_cpus or [count] * 2))
-    return _plan(of, values, (server,), clients, memsize,
-                 int(_number(values, 'warmup_time')), 0,
+    return _make_plan(of, values, (server,), clients, memsize,
+                 int(_numeric_value(values, 'warmup_time')), 0,
                  str(client_values['server_hostname']))
 
 
-def _autoscale(of: Job, machine: Machine, given: Mapping[str, Value] | None,
+def _plan_autoscaled_servers(of: Job, machine: Machine, given: Mapping[str, Value] | None,
                client_given: Mapping[str, Value] | None,
                client_cpus: Sequence[int], hostname: str) -> Plan:
     """Plan with as many servers as suit the machine, for jobs without roles.
     """
-    values = jobs.settings(of, '', given)
+    values = jobs.settings_with_defaults(of, '', given)
 
     def whole(name: str) -> int:
-        return int(_number(values, name))
+        return int(_numeric_value(values, name))
 
-    memsize = _number(values, 'memsize') or machine.memory * of.memory_share
-    count = whole('num_servers') or instances_for(len(machine.cpus))
+    memsize = _numeric_value(values, 'memsize') or machine.memory * of.memory_share
+    count = whole('num_servers') or server_count(len(machine.cpus))
     values |= {'memsize': memsize, 'num_servers': count,
-               'warmup_time': whole('warmup_time') or warmup(memsize),
+               'warmup_time': whole('warmup_time') or warmup_seconds(memsize),
                'port_number_start': whole('port_number_start') or PORT,
                'server_hostname': values['server_hostname'] or hostname}
     if client_cpus and 'num_clients' not in (given or {}):
@@ -251,15 +251,15 @@ def _autoscale(of: Job, machine: Machine, given: Mapping[str, Value] | None,
         raise ValueError(f'port_number_start = {first}: {count} servers need '
                          'ports above 65535')
     instances = []
-    for index, cpus in enumerate(distribute(machine.cpus, count)):
-        bind = ['taskset', '--cpu-list', ranges(cpus)]
-        if machine.many_nodes:
-            nodes = ','.join(map(str, numa_of(machine.cpus, cpus)))
+    for index, cpus in enumerate(cpus_of_servers(machine.cpus, count)):
+        bind = ['taskset', '--cpu-list', format_cpu_ranges(cpus)]
+        if machine.has_several_numa_nodes:
+            nodes = ','.join(map(str, numa_nodes_of_cpus(machine.cpus, cpus)))
             expected = [word for name, option in (
                 ('bind_cpu', '--cpunodebind'), ('bind_mem', '--membind'))
                 if whole(name) for word in (option, nodes)]
             bind = (['numactl', *expected] if expected else []) + bind
-        instances.append(_instance(index, cpus, machine, values,
+        instances.append(_make_instance(index, cpus, machine, values,
                                    memsize / count, first + index,
                                    tuple(bind)))
     machines = whole('num_clients')
@@ -268,7 +268,7 @@ def _autoscale(of: Job, machine: Machine, given: Mapping[str, Value] | None,
     if len(own) != machines:
         raise ValueError(f'num_clients = {machines} does not match the number '
                          f'of client machines, {len(own)}')
-    connections = _client_connections(values, len(machine.cpus))
+    connections = _connections_per_thread_option(values, len(machine.cpus))
     client_job = jobs.JOBS['tao_bench_custom']
     clients = []
     # More servers than machines: each server has one client; otherwise
@@ -287,34 +287,34 @@ def _autoscale(of: Job, machine: Machine, given: Mapping[str, Value] | None,
         if whole('disable_tls'):
             options['disable_tls'] = 1
         options |= client_given or {}
-        clients.append(_client(
+        clients.append(_make_client(
             place, server, own[place],
-            jobs.settings(client_job, 'client', options), options))
-    return _plan(of, values, tuple(instances), tuple(clients), memsize,
+            jobs.settings_with_defaults(client_job, 'client', options), options))
+    return _make_plan(of, values, tuple(instances), tuple(clients), memsize,
                  whole('warmup_time'), SERVER_MARGIN,
                  str(values['server_hostname']))
 
 
-def _client_connections(values: Mapping[str, Value], cpus: int
+def _connections_per_thread_option(values: Mapping[str, Value], cpus: int
                         ) -> dict[str, Value]:
     """The clients' option for connections per thread; empty: the default."""
-    expected = int(_number(values, 'clients_per_thread'))
-    per_cpu = int(_number(values, 'conns_per_server_core'))
+    expected = int(_numeric_value(values, 'clients_per_thread'))
+    per_cpu = int(_numeric_value(values, 'conns_per_server_core'))
     if not expected and per_cpu:
-        cores = int(_number(values, 'client_cores')) or cpus
-        parts = max(int(_number(values, 'num_servers')),
-                    int(_number(values, 'num_clients')))
-        expected = max(per_cpu * cpus // (client_threads(cores) * parts), 1)
+        cores = int(_numeric_value(values, 'client_cores')) or cpus
+        parts = max(int(_numeric_value(values, 'num_servers')),
+                    int(_numeric_value(values, 'num_clients')))
+        expected = max(per_cpu * cpus // (client_thread_count(cores) * parts), 1)
     return {'clients_per_thread': expected} if expected else {}
 
 
-def _instance(index: int, cpus: Sequence[int], machine: Machine,
+def _make_instance(index: int, cpus: Sequence[int], machine: Machine,
               values: Mapping[str, Value], memsize: float, port: int,
               bind: tuple[str, ...]) -> Instance:
     def share(of: float, name: str) -> int:
-        return int(of * _number(values, name))
+        return int(of * _numeric_value(values, name))
 
-    memory = cache_mb(memsize)
+    memory = cache_size_mb(memsize)
     if memory < 1:
         raise ValueError(
             f'memsize: {memsize:g} GB per server are too few: the '
@@ -340,40 +340,40 @@ def _instance(index: int, cpus: Sequence[int], machine: Machine,
         'tao_pin_threads': values['pin_threads'],
         'tao_smart_nanosleep': values['smart_nanosleep']}
     return Instance(index, port, tuple(cpus),
-                    tuple(numa_of(machine.cpus, cpus)), bind, memsize,
+                    tuple(numa_nodes_of_cpus(machine.cpus, cpus)), bind, memsize,
                     memory, fast, dispatchers, slow,
                     share(len(cpus), 'nic_channel_ratio'), options)
 
 
-def _client(machine: int, server: int, cpus: int,
+def _make_client(machine: int, server: int, cpus: int,
             values: Mapping[str, Value], options: Mapping[str, Value]
             ) -> Client:
     if cpus < 1:
         raise ValueError(f'client machine {machine + 1} has no CPUs')
     return Client(
         machine, server,
-        int(_number(values, 'server_port_number')) or PORT,
-        client_threads(cpus, int(_number(values, 'num_threads'))),
+        int(_numeric_value(values, 'server_port_number')) or PORT,
+        client_thread_count(cpus, int(_numeric_value(values, 'num_threads'))),
         connections_per_thread(
-            cpus, int(_number(values, 'clients_per_thread'))),
-        max(key_count(_number(values, 'server_memsize'),
-                      _number(values, 'target_hit_ratio'),
-                      _number(values, 'tunning_factor')), 1),
+            cpus, int(_numeric_value(values, 'clients_per_thread'))),
+        max(key_count(_numeric_value(values, 'server_memsize'),
+                      _numeric_value(values, 'target_hit_ratio'),
+                      _numeric_value(values, 'tunning_factor')), 1),
         values, options)
 
 
-def _plan(of: Job, values: Mapping[str, Value],
+def _make_plan(of: Job, values: Mapping[str, Value],
           instances: tuple[Instance, ...], clients: tuple[Client, ...],
           memsize: float, warmup_time: int, margin: int, hostname: str
           ) -> Plan:
-    test_time = int(_number(values, 'test_time'))
+    test_time = int(_numeric_value(values, 'test_time'))
     lifetime = (warmup_time + test_time
-                + int(_number(values, 'timeout_buffer')))
+                + int(_numeric_value(values, 'timeout_buffer')))
     return Plan(of, values, instances, clients, memsize, warmup_time,
                 test_time, lifetime, lifetime + margin, hostname)
 
 
-def _number(values: Mapping[str, Value], name: str) -> float:
+def _numeric_value(values: Mapping[str, Value], name: str) -> float:
     value = values[name]
     assert not isinstance(value, str)
     return value
@@ -381,7 +381,7 @@ def _number(values: Mapping[str, Value], name: str) -> float:
 
 # Command lines of the original's programs ----------------------------------
 
-def certificates_of(prefix: str) -> tuple[str, str]:
+def certificate_paths(prefix: str) -> tuple[str, str]:
     """Certificate and key of the original's installation."""
     return f'{prefix}/certs/example.crt', f'{prefix}/certs/example.key'
 
@@ -395,7 +395,7 @@ def server_command(server: Instance, prefix: str, address: str = '',
     :param address: address on which it listens; '': all, as in the original
     :param certificates: certificate and key; None: the original's
     """
-    cert, key = certificates or certificates_of(prefix)
+    cert, key = certificates or certificate_paths(prefix)
     words = [*server.bind, f'{prefix}/tao_bench_server']
     extended = [f'tao_it_gen_file={prefix}/leader_sizes.json']
     for name, value in server.options.items():
@@ -417,7 +417,7 @@ def client_command(client: Client, prefix: str, seconds: int,
     :param certificates: certificate and key; None: the original's
     """
     values = client.arguments
-    cert, key = certificates or certificates_of(prefix)
+    cert, key = certificates or certificate_paths(prefix)
     if not values['server_hostname']:
         raise ValueError('server_hostname is missing: the clients need the '
                          'name or address of the server')
@@ -438,7 +438,7 @@ def client_command(client: Client, prefix: str, seconds: int,
     return words
 
 
-def nic_commands(server: Instance, values: Mapping[str, Value],
+def nic_setup_commands(server: Instance, values: Mapping[str, Value],
                  prefix: str) -> list[list[str]]:
     """Commands (for root) that set the NIC's channels and their CPUs."""
     if values['interface_name'] == 'lo':
@@ -453,7 +453,7 @@ def nic_commands(server: Instance, values: Mapping[str, Value],
              *where]]
 
 
-def instructions(of: Plan, program: str = './benchpress_cli.py') -> str:
+def original_client_instructions(of: Plan, program: str = './benchpress_cli.py') -> str:
     """The original's instructions for the client machines.
 
     :param program: DCPerf's command on these machines

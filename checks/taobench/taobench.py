@@ -25,7 +25,7 @@ from ..loadgen import BUILD, memtier, plumbload
 from ..machine.cpus import Cpu
 from ..services.parser import Services
 from ..services.plan import Clients, Outside, Plan, Program, Server, Step
-from ..services.service import ServiceBenchmark, nodes_feature
+from ..services.service import ServiceBenchmark, node_count_feature
 from . import calls, jobs, report, results, sizing, validity
 from . import parser as tao
 from .scenarios import PROGRAMS, Scenario, modes_of, scenarios
@@ -35,7 +35,7 @@ HERE = Path(__file__).resolve().parent
 LINK = 10_000
 
 
-def offered(*names: str) -> list[Scenario]:
+def runnable_scenarios(*names: str) -> list[Scenario]:
     """Scenarios of these programs that some environment and partition of this
     system can run."""
     parts = rt.runtime().system.partitions
@@ -47,7 +47,7 @@ def offered(*names: str) -> list[Scenario]:
         for scenario, _ in scenarios()
         if scenario.program in names
         and PROGRAMS[scenario.program] in features
-        and nodes_feature(scenario.nodes) in sizes
+        and node_count_feature(scenario.nodes) in sizes
     ]
 
 
@@ -94,10 +94,10 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     def set_requirements(self) -> None:
         self.program = self.scenario.program
         self.descr = f'TaoBench {self.scenario}'
-        self.valid_systems = [f'+{nodes_feature(self.scenario.nodes)}']
+        self.valid_systems = [f'+{node_count_feature(self.scenario.nodes)}']
         self.valid_prog_environs = [f'+{PROGRAMS[self.program]}']
-        self.set_modes(modes_of(self.scenario))
-        instead = jobs.job(self.scenario.job).deprecated
+        self.set_mode_tags(modes_of(self.scenario))
+        instead = jobs.find_job(self.scenario.job).deprecated
         if instead:
             self.descr += f' (deprecated: use {instead})'
         if self.outside:
@@ -109,7 +109,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     @run_after('setup')
     def set_time_limit(self) -> None:
-        instead = jobs.job(self.scenario.job).deprecated
+        instead = jobs.find_job(self.scenario.job).deprecated
         if instead:
             self.logger.info(
                 f'{self.scenario.job} is deprecated: use {instead}'
@@ -118,10 +118,10 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             # Servers use whole cores: with a site's --hint=nomultithread the
             # job would request more CPUs than exist.
             self.use_multithreading = True
-        self.time_limit = max(self.time_limit or 0, self.seconds_needed())
+        self.time_limit = max(self.time_limit or 0, self.required_job_seconds())
 
-    def seconds_needed(self) -> float:
-        once = self.sized.kill_after + 120 + self.come_limit * self.outside
+    def required_job_seconds(self) -> float:
+        once = self.process_plan.kill_after + 120 + self.come_limit * self.outside
         return self.repetitions * once
 
     @run_before('run')
@@ -147,7 +147,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     # The plan ------------------------------------------------------------
 
     @property
-    def tls(self) -> bool:
+    def is_tls_enabled(self) -> bool:
         """Whether connections are encrypted, which the programs must support.
         """
         return (bool({'tao_tls', 'store_tls'}
@@ -155,7 +155,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 or self.program == 'tao_bench_server')
 
     @property
-    def machine(self) -> sizing.Machine:
+    def server_machine(self) -> sizing.Machine:
         """The server's machine, with the CPUs that the site declares."""
         processor = self.current_partition.processor
         count = processor.num_cpus or 1
@@ -168,10 +168,10 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             self.current_partition.extras.get('node_memory', 0))
 
     @property
-    def given(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def non_default_parameters(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Parameters of the job and of the clients that are not defaults."""
-        job, clients = self.scenario.given(len(self.machine.cpus))
-        plain = {} if self.tls else {'disable_tls': 1}
+        job, clients = self.scenario.non_default_parameters(len(self.server_machine.cpus))
+        plain = {} if self.is_tls_enabled else {'disable_tls': 1}
         both = {'warmup_time', 'test_time', 'server_port_number',
                 'disable_tls'} & set(self.client_settings)
         if both:
@@ -185,33 +185,33 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 {**clients, **self.client_settings})
 
     @property
-    def sized(self) -> sizing.Plan:
-        job, clients = self.given
-        of = jobs.job(self.scenario.job)
-        machine = self.machine
+    def process_plan(self) -> sizing.Plan:
+        job, clients = self.non_default_parameters
+        of = jobs.find_job(self.scenario.job)
+        machine = self.server_machine
         if '' in of.roles and not (machine.memory or job.get('memsize')):
             raise ValueError(
                 f'{of.name}: the memory of a node is not known: set '
                 'node_memory (GB) in the partition of the site, or '
                 f'-S {type(self).variant_name()}.settings=memsize:GB')
         cpus = [len(machine.cpus)] * self.scenario.client_nodes
-        return sizing.plan(of, machine, job, clients, cpus, '{host}')
+        return sizing.plan_job_processes(of, machine, job, clients, cpus, '{host}')
 
     @property
     def prefix(self) -> str:
         """Folder of the programs."""
-        return self.programs.origin(self.program).get(
+        return self.programs.program_origin(self.program).get(
             'prefix', self.programs.stagedir)
 
-    def plan(self) -> Plan:
-        sized, (given, clients_given) = self.sized, self.given
+    def service_plan(self) -> Plan:
+        sized, (given, clients_given) = self.process_plan, self.non_default_parameters
         first = sized.instances[0]
-        connections = max(sized.connections(one.index) + 64
+        connections = max(sized.connections_to_server(one.index) + 64
                           for one in sized.instances)
         server = Server(
             self.program, (), commands=tuple(
-                calls.server(self.program, one, self.prefix, connections,
-                             self.libraries)
+                calls.server_command_template(self.program, one, self.prefix, connections,
+                             self.library_path)
                 for one in sized.instances),
             dialect='memcached_binary', instances=len(sized.instances),
             cpus=max(len(one.cpus) for one in sized.instances), divided=True,
@@ -230,25 +230,25 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             count, -(-len(sized.clients) // count), len(sized.clients),
             unbound=True, one_server=True, connections=max(
                 one.threads * one.connections for one in sized.clients))
-        interval = self.interval
+        interval = self.statistics_interval
 
         # If the user sets the time of the warm-up, it must not end early.
-        passes = 0 if 'warmup_time' in self.settings else self.scenario.passes
+        passes = 0 if 'warmup_time' in self.settings else self.scenario.warmup_requests_per_key
 
         def step(name: str, seconds: int, seed: int, rest: float,
                  passes: int = 0) -> Step:
             limit = seconds + sizing.PHASE_MARGIN
             return Step(name, (Program(commands=tuple(
-                calls.client(self.program, one, self.client_prefix, seconds,
+                calls.client_command_template(self.program, one, self.client_prefix, seconds,
                              interval, seed, f'{self.stagedir}/sizes.txt',
-                             passes * sized.keys_of(one))
+                             passes * sized.key_count_of_client(one))
                 for one in sized.clients)),), limit,
                 gate=self.program != 'tao_bench_server', rest=rest)
 
         plan = Plan(
             server, (clients,),
             (step('warmup', sized.warmup_time, 1, 0.0, passes),
-             step('test', sized.test_time, 2, self.rest)),
+             step('test', sized.test_time, 2, self.pause_before_test)),
             hostname=str({**given, **clients_given}.get(
                 'server_hostname', '')),
             interface=str(given.get('interface_name', '')),
@@ -260,10 +260,10 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         return replace(
             plan, clients=(),
             server=replace(server, beside=True), steps=(), outside=Outside(
-                calls.instructions(self.program, sized),
+                calls.client_instructions(self.program, sized),
                 tuple(one.threads * one.connections for one in sized.clients),
                 tuple(one.machine for one in sized.clients),
-                (('warmup', float(sized.warmup_time)), ('rest', self.rest),
+                (('warmup', float(sized.warmup_time)), ('rest', self.pause_before_test),
                  ('test', float(sized.test_time))), self.come_limit,
                 linger=float(sized.settings['timeout_buffer'])))
 
@@ -273,23 +273,23 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         return self.prefix
 
     @property
-    def libraries(self) -> str:
+    def library_path(self) -> str:
         """LD_LIBRARY_PATH of the original's server, which would load the
         system's OpenSSL otherwise on some systems."""
         built = Path(self.prefix, 'build-deps', 'lib')
         return str(built) if built.is_dir() else ''
 
     @property
-    def interval(self) -> float:
+    def statistics_interval(self) -> float:
         """Time between two lines of statistics. Unit: s."""
-        return float(self.sized.settings['stats_interval']) / 1e3
+        return float(self.process_plan.settings['stats_interval']) / 1e3
 
     @property
-    def rest(self) -> float:
+    def pause_before_test(self) -> float:
         """Time between warm-up and test. Unit: s."""
-        return float(self.sized.clients[0].arguments['wait_after_warmup'])
+        return float(self.process_plan.clients[0].arguments['wait_after_warmup'])
 
-    def more_params(self) -> dict[str, Any]:
+    def extra_params(self) -> dict[str, Any]:
         return {**self.settings, **{f'client.{name}': value for name, value
                                     in self.client_settings.items()},
                 **({'outside': True} if self.outside else {}),
@@ -297,74 +297,74 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     # Results --------------------------------------------------------------
 
-    def planned_values(self) -> list[str]:
+    def required_metrics(self) -> list[str]:
         return [*tao.UNITS, 'spawned_instances', 'successful_instances',
                 'cpu_total', 'cpu_user', 'server_cpu', 'ready_time']
 
-    def logs(self, services: Services, run: guards.Run
+    def read_server_logs(self, services: Services, run: guards.Run
              ) -> list[tao.Log | None]:
         """The log of each server; None: it has no valid statistics."""
         rows: list[tao.Log | None] = []
         for server in services.servers:
             path = Path(self.stagedir, f'{run.name}.server{server.index}.log')
             try:
-                rows += tao.servers(path.read_text(errors='replace'),
+                rows += tao.parse_server_logs(path.read_text(errors='replace'),
                                      several=False)
             except (OSError, ParseError) as err:
                 self.logger.warning(f'{path}: {err}')
                 rows.append(None)
         return rows
 
-    def values_of_services(self, services: Services, output: str,
+    def extract_service_values(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
-        sized, interval = self.sized, self.interval
+        sized, interval = self.process_plan, self.statistics_interval
         self.version = services.servers[0].version
         phases = {name: (step.at, step.at + step.seconds)
                   for name, step in services.steps.items()}
         # Enough requests end the warm-up before its time.
-        expected = replace(self.expected, warmup_time=min(
+        expected = replace(self.validity_requirements, warmup_time=min(
             sized.warmup_time, services.steps['warmup'].seconds))
-        rows = [tao.summary(log, tao.window_of(sized.test_time), interval)
-                 if log else None for log in self.logs(services, run)]
+        rows = [tao.summarise_log(log, tao.counted_window_seconds(sized.test_time), interval)
+                 if log else None for log in self.read_server_logs(services, run)]
         busy = {node: results.Busy(Path(
             self.stagedir, f'{run.name}.cpu.{node}.csv').read_text())
             for node in {server.node for server in services.servers}}
-        cpu = next(iter(busy.values())).between(*phases['test'])
-        client, limited = self.client_values(output, run)
-        reasons = validity.judge(
-            rows, expected, cpu if self.judges_cpu else None,
-            limited if self.judges_cpu else ())
+        cpu = next(iter(busy.values())).cpu_use_between(*phases['test'])
+        client, limited = self.read_client_values(output, run)
+        reasons = validity.find_invalidity_reasons(
+            rows, expected, cpu if self.is_cpu_use_checked else None,
+            limited if self.is_cpu_use_checked else ())
         if reasons:
             which = f'{run.name}: ' * (self.repetitions > 1)
             self.invalid = '; '.join(filter(None, [
                 self.invalid, *(f'{which}{one}' for one in reasons)]))
-        combined = tao.combine(rows)
-        self.keep(run, services, rows, busy, phases, combined, client)
+        combined = tao.combine_summaries(rows)
+        self.attach_report(run, services, rows, busy, phases, combined, client)
         test = services.steps['test']
         return {**{name: float(value) for name, value in combined.items()
                    if not isinstance(value, str)},
-                'server_cpu': test.grown('cpu') * 1e6
-                / max(1, test.grown('commands')),
+                'server_cpu': test.counter_increase('cpu') * 1e6
+                / max(1, test.counter_increase('commands')),
                 **({'cpu_total': cpu.total, 'cpu_user': cpu.user}
                    if cpu else {}), **client}
 
     @property
-    def judges_cpu(self) -> bool:
+    def is_cpu_use_checked(self) -> bool:
         """Whether the CPU use is checked: the guide's limits require separate
         machines and the original's load."""
         return (self.scenario.scale == 'original'
                 and self.scenario.job != 'standalone')
 
     @property
-    def expected(self) -> validity.Expected:
-        sized = self.sized
+    def validity_requirements(self) -> validity.Expected:
+        sized = self.process_plan
         return validity.Expected(
             len(sized.instances), sized.warmup_time, sized.test_time,
-            self.interval, self.rest, 'v2' in sized.job.name, self.rule,
-            connections=[sized.connections(one.index)
+            self.statistics_interval, self.pause_before_test, 'v2' in sized.job.name, self.rule,
+            connections=[sized.connections_to_server(one.index)
                          for one in sized.instances])
 
-    def client_values(self, output: str, run: guards.Run
+    def read_client_values(self, output: str, run: guards.Run
                        ) -> tuple[dict[str, float], list[str]]:
         """Latencies that the clients measured, and names of clients that were
         the limit. Set `clients`, the values of each client."""
@@ -374,9 +374,9 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         if self.program == 'tao_bench_server':
             self.clients = [report.client_metrics(memtier.parse(Path(
                 self.stagedir, f'{run.name}.test.{number}.out').read_text()))
-                for number in range(len(self.sized.clients))]
+                for number in range(len(self.process_plan.clients))]
             return {}, []
-        seen = plumbload.read(output)
+        seen = plumbload.read_run(output)
         self.clients = [{'role': 'client', 'qps': rate}
                         for rate in seen.rates.values()]
         return ({record.metric: record.value for record in seen.records
@@ -385,47 +385,47 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 [name for name, by in seen.limited.items()
                  if by == 'client'])
 
-    def keep(self, run: guards.Run, services: Services,
+    def attach_report(self, run: guards.Run, services: Services,
              summary: list[tao.Summary | None], busy: dict[str, results.Busy],
              phases: results.Phases, combined: dict[str, Any],
              client: dict[str, float]) -> None:
         """Attach the original's report, and the points over time."""
-        sized, expected = self.sized, self.expected
+        sized, expected = self.process_plan, self.validity_requirements
         job = sized.job
         single = '' not in job.roles
-        servers, clients = self.given
-        unexposed = jobs.unexposed(
+        servers, clients = self.non_default_parameters
+        unexposed = jobs.find_unexposed_arguments(
             job, 'server' if single else '', servers
         ) + [
             f'client.{name}'
-            for name in jobs.unexposed(
-                job if single else jobs.job('custom'), 'client', clients
+            for name in jobs.find_unexposed_arguments(
+                job if single else jobs.find_job('custom'), 'client', clients
             )
         ]
         metrics = (report.server_metrics(summary[0]) if single and summary[0]
                    else combined)
-        document = report.document(
-            job, self.machines(services),
+        document = report.build_report(
+            job, self.describe_server_machine(services),
             ['run', job.name, '-i', json.dumps(servers)], metrics,
             f'{self.hashcode}-{run.name}', int(phases['warmup'][0]),
             {'program': self.program, 'source': self.source})
         own = {
             'clients.json': json.dumps(self.clients, indent=1) + '\n',
-            'series.csv': results.series(
-                summary, self.starts(services), expected.interval, busy,
+            'series.csv': results.format_points_over_time(
+                summary, self.server_start_times(services), expected.interval, busy,
                 phases)}
         self.files = {
             **self.files,
-            **report.files(
+            **report.report_files(
                 document,
                 [one.log if one else None for one in summary],
                 run.repetition,
             ),
-            'rule.txt': f'{expected.points} data points per server in '
-            f'{tao.window_of(sized.test_time):g} s, one every '
+            'rule.txt': f'{expected.points_per_server} data points per server in '
+            f'{tao.counted_window_seconds(sized.test_time):g} s, one every '
             f'{expected.interval:g} s, by the {expected.rule} of the '
             "original\nparameters that the original's job does not accept: "
-            f'{", ".join(unexposed) or "none"}\n{self.nic(sized)}',
+            f'{", ".join(unexposed) or "none"}\n{self.format_nic_commands(sized)}',
             **(
                 {
                     f'iter_{run.repetition}/{name}': text
@@ -440,7 +440,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         if self.invalid:
             self.files['invalid.txt'] = self.invalid.replace('; ', '\n')
 
-    def machines(self, services: Services) -> list[dict[str, Any]]:
+    def describe_server_machine(self, services: Services) -> list[dict[str, Any]]:
         """Description of the servers' machine, for the report."""
         seen = json.loads(Path(self.stagedir, 'machine.json').read_text())
         node = services.servers[0].node
@@ -451,17 +451,17 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             return []
         return [seen]
 
-    def nic(self, sized: sizing.Plan) -> str:
+    def format_nic_commands(self, sized: sizing.Plan) -> str:
         """The original's commands (for root) for the network card."""
         commands = [shlex.join(command) for one in sized.instances
-                    for command in sizing.nic_commands(
+                    for command in sizing.nic_setup_commands(
                         one, sized.settings, '.')]
-        if not commands or not self.judges_cpu:
+        if not commands or not self.is_cpu_use_checked:
             return ''
         return '\n'.join(['commands that were not run, because they need root '
                           'and change the machine:', *commands, ''])
 
-    def starts(self, services: Services) -> list[float]:
+    def server_start_times(self, services: Services) -> list[float]:
         """Start time of each server. Unit: s since 1970."""
         return [server.at for server in services.servers]
 
@@ -469,7 +469,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     files: dict[str, str] = {}
 
     @property
-    def attached(self) -> dict[str, str]:
+    def attached_files(self) -> dict[str, str]:
         return self.files
 
 
@@ -477,7 +477,7 @@ class TaoBench(TaoBenchmark):
     """A job of TaoBench with the original's programs or the embedded ones."""
 
     #: Job, program, scale and place of the clients.
-    scenario = parameter(offered('tao_server', 'tao_bench_server'),
+    scenario = parameter(runnable_scenarios('tao_server', 'tao_bench_server'),
                       fmt=lambda scenario: str(scenario))
 
     programs = fixture(TaoPrograms, scope='environment')
@@ -489,7 +489,7 @@ class TaoStorePrograms(TaoPrograms):
     def build_commands(self) -> list[str]:
         return []
 
-    def build_tools(self) -> list[str]:
+    def tool_build_commands(self) -> list[str]:
         return super().build_commands()[1:]
 
 
@@ -498,40 +498,40 @@ class TaoLookAside(TaoBenchmark):
 
     #: Job, program, scale and place of the clients.
     scenario = parameter(
-        offered('memcached'), fmt=lambda scenario: str(scenario)
+        runnable_scenarios('memcached'), fmt=lambda scenario: str(scenario)
     )
 
     programs = fixture(TaoStorePrograms, scope='environment')
 
     @property
     def prefix(self) -> str:
-        return self.programs.origin(self.program).get('prefix', '/usr')
+        return self.programs.program_origin(self.program).get('prefix', '/usr')
 
     @property
     def client_prefix(self) -> str:
         return self.programs.stagedir
 
     @run_before('run')
-    def write_sizes(self) -> None:
-        Path(self.stagedir, 'sizes.txt').write_text(calls.sizes_file())
+    def write_value_sizes(self) -> None:
+        Path(self.stagedir, 'sizes.txt').write_text(calls.format_value_sizes())
 
-    def logs(self, services: Services, run: guards.Run
+    def read_server_logs(self, services: Services, run: guards.Run
              ) -> list[tao.Log | None]:
         rows: list[tao.Log | None] = []
         for server in services.servers:
-            warmup, test = (results.of_clients([
+            warmup, test = (results.log_from_client_rows([
                 Path(self.stagedir, f'{run.name}.{phase}.{number}.csv'
                      ).read_text()
-                for number, one in enumerate(self.sized.clients)
-                if one.server == server.index], self.interval)
+                for number, one in enumerate(self.process_plan.clients)
+                if one.server == server.index], self.statistics_interval)
                 for phase in ('warmup', 'test'))
             steps = services.steps
             rest = round((steps['test'].at - steps['warmup'].at)
-                         / self.interval) - len(warmup.points)
-            rows.append(results.joined([warmup, results.idle(rest), test]))
+                         / self.statistics_interval) - len(warmup.points)
+            rows.append(results.join_logs([warmup, results.log_without_requests(rest), test]))
         return rows
 
-    def starts(self, services: Services) -> list[float]:
+    def server_start_times(self, services: Services) -> list[float]:
         return [services.steps['warmup'].at] * len(services.servers)
 
 

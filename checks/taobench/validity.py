@@ -15,9 +15,9 @@ from checks.taobench.parser import (
     MIN_HIT_RATE,
     Point,
     Summary,
-    combine,
-    expected_points,
-    window_of,
+    combine_summaries,
+    counted_window_seconds,
+    expected_point_count,
 )
 
 #: Hit ratio of a valid run.
@@ -74,9 +74,9 @@ class Expected:
     connections: Sequence[int] = ()
 
     @property
-    def points(self) -> int:
+    def points_per_server(self) -> int:
         """Number of points that each server needs."""
-        return expected_points(window_of(self.test_time), self.interval,
+        return expected_point_count(counted_window_seconds(self.test_time), self.interval,
                                self.rule)
 
 
@@ -95,7 +95,7 @@ class Reason:
         return f'{self.text}: {CAUSES[self.cause]}'
 
 
-def judge(summary: Sequence[Summary | None], expected: Expected,
+def find_invalidity_reasons(summary: Sequence[Summary | None], expected: Expected,
           cpu: Cpu | None = None, limited: Sequence[str] = ()
           ) -> list[Reason]:
     """Reasons why a run is invalid; empty: it is valid.
@@ -105,21 +105,21 @@ def judge(summary: Sequence[Summary | None], expected: Expected,
     :param cpu: None: not known and not checked
     :param limited: names of clients that were the limit themselves
     """
-    reasons = [*_instances(summary, expected)]
+    reasons = [*_check_server_count(summary, expected)]
     for index, one in enumerate(summary, 1):
         if one:
-            reasons += _server(index, one, expected)
+            reasons += _check_server_points(index, one, expected)
     if limited:
         reasons.append(Reason('clients', f'{", ".join(limited)} could not '
                               'send requests faster', 'starved'))
-    reasons += _balance(summary)
-    reasons += _hit_ratio(summary)
+    reasons += _check_balance(summary)
+    reasons += _check_hit_ratio(summary)
     if cpu:
-        reasons += _cpu(cpu, expected)
+        reasons += _check_cpu_use(cpu, expected)
     return reasons
 
 
-def _instances(summary: Sequence[Summary | None], expected: Expected
+def _check_server_count(summary: Sequence[Summary | None], expected: Expected
                ) -> list[Reason]:
     good = sum(one is not None for one in summary)
     if good == expected.instances:
@@ -128,7 +128,7 @@ def _instances(summary: Sequence[Summary | None], expected: Expected
                    'have statistics', 'killed')]
 
 
-def _server(index: int, one: Summary, expected: Expected) -> list[Reason]:
+def _check_server_points(index: int, one: Summary, expected: Expected) -> list[Reason]:
     """Broken rules in the points of one server."""
     reasons = []
     lines = [point for point in one.log.points if not point.out_of_memory]
@@ -140,31 +140,31 @@ def _server(index: int, one: Summary, expected: Expected) -> list[Reason]:
         reasons.append(Reason(
             'ended', f'server {index} has {len(lines)} of {minimum:.0f} lines '
             'of statistics', 'killed'))
-    required, window = expected.points, _window(one, expected)
+    required, window = expected.points_per_server, _points_in_window(one, expected)
     if one.num_data_points < required:
         reasons.append(
             Reason(
                 'points',
                 f'server {index} has {one.num_data_points} of {required} '
                 f'data points (by the {expected.rule} of the original)',
-                'killed' if reasons else _lacking(one, window, expected),
+                'killed' if reasons else _likely_cause(one, window, expected),
             )
         )
-    dip = _dip(one)
-    good = sum(point.counts for point in window)
+    dip = _invalid_points_between_valid(one)
+    good = sum(point.is_counted for point in window)
     if not reasons and good < required - WINDOW_TOLERANCE:
         # The original continues into the warm-up until it has enough points.
         reasons.append(Reason(
             'points', f'server {index} has {good} valid points of '
-            f'{len(window)} in the test', _lacking(one, window, expected)))
+            f'{len(window)} in the test', _likely_cause(one, window, expected)))
     if dip and not reasons:
         reasons.append(Reason(
             'points', f'server {index} has {len(dip)} invalid points in the '
             f'window (from line {dip[0].line})',
-            _lacking(one, window, expected)))
+            _likely_cause(one, window, expected)))
     if expected.connections:
         opened = [point.values['crnt_conn'] for point in window
-                  if point.busy and 'crnt_conn' in point.values]
+                  if point.is_under_load and 'crnt_conn' in point.values]
         required = expected.connections[index - 1]
         if opened and statistics.median(opened) < 0.95 * required:
             reasons.append(Reason(
@@ -174,42 +174,42 @@ def _server(index: int, one: Summary, expected: Expected) -> list[Reason]:
     return reasons
 
 
-def _window(one: Summary, expected: Expected) -> Sequence[Point]:
+def _points_in_window(one: Summary, expected: Expected) -> Sequence[Point]:
     """The points at the end of the test, counted from the first request."""
     points = [p for p in one.log.points if not p.out_of_memory]
-    start = next((at for at, p in enumerate(points) if p.busy), 0)
+    start = next((at for at, p in enumerate(points) if p.is_under_load), 0)
     end = start + round((expected.warmup_time + expected.rest
                          + expected.test_time) / expected.interval)
-    result = points[max(end - round(window_of(expected.test_time)
+    result = points[max(end - round(counted_window_seconds(expected.test_time)
                                    / expected.interval), 0):end]
     # The time between warm-up and test shifts the window a little.
-    late = next((at for at, p in enumerate(result) if p.busy), 0)
+    late = next((at for at, p in enumerate(result) if p.is_under_load), 0)
     return result[late if late <= WINDOW_TOLERANCE else 0:]
 
 
-def _dip(one: Summary) -> list[Point]:
+def _invalid_points_between_valid(one: Summary) -> list[Point]:
     """Invalid points between valid points; a single one may be chance."""
     taken = one.counted
-    dip = [point for point in one.log.points if taken and not point.counts
+    dip = [point for point in one.log.points if taken and not point.is_counted
            and taken[0].line < point.line < taken[-1].line
            and not point.out_of_memory]
     return dip if len(dip) > max(one.max_points / 20, 1) else []
 
 
-def _lacking(one: Summary, points: Sequence[Point], expected: Expected
+def _likely_cause(one: Summary, points: Sequence[Point], expected: Expected
              ) -> str:
     """The likely cause of invalid points in the window."""
-    if sum(point.older for point in points) > len(points) / 2:
+    if sum(point.is_from_older_build for point in points) > len(points) / 2:
         return 'build'
-    busy = [p for p in points if p.busy]
+    busy = [p for p in points if p.is_under_load]
     if len(busy) < 0.9 * len(points) or not busy:
         return 'starved'
     low = [p for p in busy if p.values['hit_rate'] < MIN_HIT_RATE]
     if low:
         # A third, or half of few points: one point may have few reads.
         part = max(len(busy) // 3, min(len(busy) // 2, 2), 1)
-        first, variance = _hit_rate(busy[:part], expected.interval)
-        last, other = _hit_rate(busy[-part:], expected.interval)
+        first, variance = _hit_rate_and_variance(busy[:part], expected.interval)
+        last, other = _hit_rate_and_variance(busy[-part:], expected.interval)
         # Points with few reads vary by chance: allow three standard errors.
         chance = 3 * math.sqrt(variance + other)
         if last - first > max(MIN_GROWTH, chance):
@@ -221,7 +221,7 @@ def _lacking(one: Summary, points: Sequence[Point], expected: Expected
     return 'unknown'
 
 
-def _hit_rate(points: Sequence[Point], interval: float
+def _hit_rate_and_variance(points: Sequence[Point], interval: float
               ) -> tuple[float, float]:
     """Hits per read in some points, and its variance (binomial)."""
     hits, misses = (interval * sum(p.values[name] for p in points)
@@ -230,7 +230,7 @@ def _hit_rate(points: Sequence[Point], interval: float
     return rate, rate * (1 - rate) / (hits + misses)
 
 
-def _balance(summary: Sequence[Summary | None]) -> list[Reason]:
+def _check_balance(summary: Sequence[Summary | None]) -> list[Reason]:
     """Broken rules of servers with far fewer requests than the others."""
     rates = [one.total_qps for one in summary if one and one.num_data_points]
     if len(rates) < 2:
@@ -243,11 +243,11 @@ def _balance(summary: Sequence[Summary | None]) -> list[Reason]:
             and one.total_qps < MIN_RATE_SHARE * usual]
 
 
-def _hit_ratio(summary: Sequence[Summary | None]) -> list[Reason]:
+def _check_hit_ratio(summary: Sequence[Summary | None]) -> list[Reason]:
     good = [one for one in summary if one and one.num_data_points]
     if not good:
         return []
-    ratio = float(combine(good)['hit_ratio'])
+    ratio = float(combine_summaries(good)['hit_ratio'])
     low, high = HIT_RATIO
     if low <= ratio <= high:
         return []
@@ -257,7 +257,7 @@ def _hit_ratio(summary: Sequence[Summary | None]) -> list[Reason]:
                    f'to {high}', cause)]
 
 
-def _cpu(cpu: Cpu, expected: Expected) -> list[Reason]:
+def _check_cpu_use(cpu: Cpu, expected: Expected) -> list[Reason]:
     reasons = []
     total, user = (CPU_V2, USER_V2) if expected.v2 else (CPU, USER)
     for rule, share, (low, high), causes in (

@@ -25,7 +25,7 @@ import pandas as pd
 
 from cli.nightly import nodes
 from cli.session import account, commands
-from cli.setup.venv import WORK, SetupError, say
+from cli.setup.venv import WORK, SetupError, print_progress
 from cli.site import check as sites
 from cli.site import partitions
 from config import families
@@ -60,7 +60,7 @@ class Target(NamedTuple):
     expected: float | None
 
 
-def options(site: str, **given: Any) -> argparse.Namespace:
+def locate_arguments(site: str, **given: Any) -> argparse.Namespace:
     """Arguments of `locate` for a caller in Python."""
     known: dict[str, Any] = {
         'site': site, 'partition': None, 'nodes': None, 'hash': None,
@@ -82,7 +82,7 @@ class SearchResult(NamedTuple):
 
 def locate(args: argparse.Namespace) -> int:
     """Run the command `plumb locate`; return the exit code."""
-    return _report_result(args, *search_slow_nodes(args))
+    return _print_and_write_result(args, *search_slow_nodes(args))
 
 
 def search_slow_nodes(args: argparse.Namespace) -> SearchResult:
@@ -90,7 +90,7 @@ def search_slow_nodes(args: argparse.Namespace) -> SearchResult:
 
     :raises SetupError: an option cannot be used, or the site has no pairs
     """
-    if action := account.other_action(args.reframe):
+    if action := account.find_non_run_action(args.reframe):
         raise SetupError(f'{action} measures nothing; use ./plumb run with '
                          'this option')
     if args.repetitions < 1 or args.parallel is not None and args.parallel < 1:
@@ -98,17 +98,17 @@ def search_slow_nodes(args: argparse.Namespace) -> SearchResult:
     folder = commands.site_folder(args.site)
     known = argparse.Namespace(**{
         **vars(args), 'mode': 'full', 'bringup': True, 'wait': True})
-    with commands.prepare(known) as work:
+    with commands.prepare_session(known) as work:
         target = select_target(args, folder, work)
-        there = nodes_of(target.partition, args.nodes)
+        there = usable_nodes(target.partition, args.nodes)
         try:
             search = Search(
-                there, 'higher', above=_above(folder),
+                there, 'higher', above=_read_switches_above_nodes(folder),
                 slowdown=args.slowdown / 100, every=args.all_pairs)
         except ValueError as err:
             raise SetupError(f'partition {target.partition["name"]}: {err}: '
                              'see --nodes') from None
-        place = _place()
+        place = _make_record_folder()
         work = work._replace(
             variables={**work.variables,
                        'PLUMBLINE_PERFLOGS': str(place / 'perflogs')},
@@ -116,7 +116,7 @@ def search_slow_nodes(args: argparse.Namespace) -> SearchResult:
             # the time of many short jobs.
             options=['-Sbringup=1', '-Svalidates=0',
                      f'-Srepetitions={args.repetitions}', *args.reframe])
-        say(f'{target.case["check"]} {target.case["params"]} on '
+        print_progress(f'{target.case["check"]} {target.case["params"]} on '
             f'{target.case["where"]}, {len(search.nodes)} nodes')
         return SearchResult(*_measure_pairs(
             search, work, target, args.parallel
@@ -132,7 +132,7 @@ def select_target(args: argparse.Namespace, folder: Path, work: commands.Work
 
     :raises SetupError: there are several, or none that can be measured
     """
-    current_verdict = _verdict(work)
+    current_verdict = _current_verdict(work)
     system = work.system['name']
     worse = [
         (line, member)
@@ -140,35 +140,35 @@ def select_target(args: argparse.Namespace, folder: Path, work: commands.Work
         for member in line.members
         if member.system == system
     ]
-    partition = partition_of(
+    partition = select_partition(
         work.system, args.partition, [one.partition for _, one in worse])
     name = partition['name']
-    answer = sites.ask_reframe(folder)
+    answer = sites.list_test_cases_with_reframe(folder)
     if 'error' in answer:
         raise SetupError('; '.join([*answer['output'], answer['error']]))
     here = [case for case in answer['cases']
             if case['where'].partition('+')[0] == name
             and args.environ in (None, case['where'].partition('+')[2])]
-    case, metric = case_of(here, name, args.hash, args.metric, [
+    case, metric = select_test_case(here, name, args.hash, args.metric, [
         one.metric for _, one in worse if one.partition == name])
     if worse and not args.partition:
-        say(f'the test case is chosen by the regressions of {name} (./plumb '
+        print_progress(f'the test case is chosen by the regressions of {name} (./plumb '
             f'verdict)')
     before = [line.before for line, _ in worse
               if line.case == case['hash'] and line.metric == metric]
     return Target(partition, case, metric, before[0] if before else None)
 
 
-def _verdict(work: commands.Work) -> Verdict | None:
+def _current_verdict(work: commands.Work) -> Verdict | None:
     """The verdict of the perflogs; None: they cannot be read."""
     try:
-        return verdict.of_perflogs(
-            work.perflogs, None, work.variables['RFM_REFERENCE_PREFIX'])[0]
+        return verdict.verdict_of_perflogs(
+            work.perflog_folder, None, work.variables['RFM_REFERENCE_PREFIX'])[0]
     except (OSError, ValueError):
         return None
 
 
-def partition_of(system: Mapping[str, Any], name: str | None,
+def select_partition(system: Mapping[str, Any], name: str | None,
                  worse: Iterable[str]) -> Mapping[str, Any]:
     """The partition of that name, or the one with most that is worse.
 
@@ -204,7 +204,7 @@ def partition_of(system: Mapping[str, Any], name: str | None,
     return known[name]
 
 
-def case_of(cases: Iterable[Case], where: str, hash_prefix: str | None,
+def select_test_case(cases: Iterable[Case], where: str, hash_prefix: str | None,
             metric: str | None, worse: Iterable[str]) -> tuple[Case, str]:
     """The case to measure pairs with, and the metric that is looked at.
 
@@ -238,14 +238,14 @@ def case_of(cases: Iterable[Case], where: str, hash_prefix: str | None,
     return next(case for case in links if case['link'] == metric), metric
 
 
-def nodes_of(partition: Mapping[str, Any], host_list: str | None) -> list[str]:
+def usable_nodes(partition: Mapping[str, Any], host_list: str | None) -> list[str]:
     """The nodes to look at: those that were named, or all of the partition;
     of both, those that Slurm could give.
 
     :raises SetupError: Slurm cannot be asked, or it cannot be told which
     """
     name = partition['name']
-    there, place = nodes.nodes_of_access(
+    there, place = nodes.nodes_in_access(
         map(str, partition.get('access', ())), name)
     if host_list is None:
         if place.chooses:
@@ -254,43 +254,43 @@ def nodes_of(partition: Mapping[str, Any], host_list: str | None) -> list[str]:
                 'chooses unknown nodes; name the nodes with --nodes')
         names = list(there)
     else:
-        names = list(dict.fromkeys(expanded(host_list)))
+        names = list(dict.fromkeys(parse_nodes_option(host_list)))
         if lost := [one for one in names if one not in there]:
             raise SetupError(f'--nodes: jobs of partition {name} cannot use '
                              f'{", ".join(lost)}')
-    unusable = [str(there[one]) for one in names if not there[one].usable]
+    unusable = [str(there[one]) for one in names if not there[one].is_usable]
     if unusable:
-        say(f'left out, because they take no jobs: {", ".join(unusable)}')
-    return [one for one in names if there[one].usable]
+        print_progress(f'left out, because they take no jobs: {", ".join(unusable)}')
+    return [one for one in names if there[one].is_usable]
 
 
-def expanded(text: str) -> list[str]:
+def parse_nodes_option(text: str) -> list[str]:
     """The names of a list of hosts.
 
     :raises SetupError: it is none
     """
     try:
-        return topology.expand(text)
+        return topology.expand_host_list(text)
     except ValueError:
         raise SetupError(f'--nodes {text!r} is not a list of hosts, such as '
                          'n[1-4,7]') from None
 
 
-def _above(folder: Path) -> dict[str, list[str]]:
+def _read_switches_above_nodes(folder: Path) -> dict[str, list[str]]:
     """Node -> the switches above it, where the site says."""
     path = folder / topology.NAME
     try:
-        return topology.above(topology.load(path)) if path.is_file() else {}
+        return topology.switches_above_nodes(topology.load_switches(path)) if path.is_file() else {}
     except topology.TopologyError as err:
         raise SetupError(str(err)) from None
 
 
-def _place() -> Path:
+def _make_record_folder() -> Path:
     """A folder for the records of this search; old ones are removed."""
     home = WORK / 'locate'
     for old in sorted(home.glob('[0-9]*'))[:1 - KEPT]:
         shutil.rmtree(old, ignore_errors=True)
-    place = home / run_id.new()
+    place = home / run_id.new_session_id()
     place.mkdir(parents=True)
     return place
 
@@ -303,26 +303,26 @@ def _measure_pairs(search: Search, work: commands.Work, target: Target,
     better = unit = why = ''
     where, _, environ = target.case['where'].partition('+')
     only = [(where, environ, target.case['hash'])]
-    while rounds := search.ahead():
+    while rounds := search.next_rounds():
         jobs = sum(map(len, rounds))
-        say(f'{jobs} job{"s" * (jobs > 1)} in {len(rounds)} '
+        print_progress(f'{jobs} job{"s" * (jobs > 1)} in {len(rounds)} '
             f'round{"s" * (len(rounds) > 1)}: ' + ', '.join(
                 '-'.join(pair) for pairs in rounds for pair in pairs[:4])
             + ' ...' * (jobs > 4 * len(rounds)))
         with tempfile.NamedTemporaryFile('w', suffix='.json') as pins:
             json.dump({'rounds': rounds, 'parallel': parallel}, pins)
             pins.flush()
-            ended = commands.measure(
+            ended = commands.run_reframe_session(
                 work, f'--system={work.system["name"]}:{where}', '-r', '-q',
                 only=only, variables={pinned.VARIABLE: pins.name})
         if ended.plan is None:
-            return None, '', commands.report_zero_cases(ended)
-        results_of_round = results(ended.plan, work.perflogs, target.metric)
+            return None, '', commands.explain_zero_test_cases(ended)
+        results_of_round = results_of_pairs(ended.plan, work.perflog_folder, target.metric)
         if results_of_round.better:
             better, unit = results_of_round.better, results_of_round.unit
             search.better = better
         for pair, metric in results_of_round.metrics:
-            search.add(pair, metric)
+            search.add_measurement(pair, metric)
         why = (
             f'ended by {ended.ended_by}'
             if ended.ended_by
@@ -335,7 +335,7 @@ def _measure_pairs(search: Search, work: commands.Work, target: Target,
         )
         if why:
             break
-    return search.located(unit, target.expected), why, int(bool(why))
+    return search.current_result(unit, target.expected), why, int(bool(why))
 
 
 class Results(NamedTuple):
@@ -349,20 +349,20 @@ class Results(NamedTuple):
     idle: str
 
 
-def results(plan: Plan, folder: str, metric: str) -> Results:
+def results_of_pairs(plan: Plan, folder: str, metric: str) -> Results:
     """The values of the pairs of a session, from its plan and records.
 
     :raises SetupError: a job did not run on the nodes that it was given
     """
     frame, faults = perflogs.read(folder, on_error='collect')
     for fault in faults:
-        say(str(fault))
+        print_progress(str(fault))
     frame = frame[frame['run'] == plan.run]
     pair_values: list[tuple[Pair, float | None]] = []
     better = unit = ''
     idle: list[str] = []
     for case in plan.cases:
-        nodes = pinned.nodes_of(case['name'])
+        nodes = pinned.pinned_nodes_of_test_case(case['name'])
         pair = nodes[0], nodes[1]
         rows = frame[frame['case'] == case['case']]
         ran = set(' '.join(map(str, rows['nodes'].unique())).split())
@@ -372,13 +372,13 @@ def results(plan: Plan, folder: str, metric: str) -> Results:
                 f'{", ".join(sorted(ran))}: Slurm ignored '
                 '--nodelist; check the job-submit plugins of the site')
         guards = sorted(set(map(str, rows['guard'].unique())) - {''})
-        if pair_value := metric_of(rows, case['family'], metric):
+        if pair_value := judged_metric_value(rows, case['family'], metric):
             value, better, unit = pair_value
             pair_values.append((pair, value))
         elif rows.empty or set(guards) & set(NOT_BEGUN):
             idle += guards or ['without a record']
         elif guards:
-            say(f'{"-".join(pair)} failed: {", ".join(guards)}')
+            print_progress(f'{"-".join(pair)} failed: {", ".join(guards)}')
             pair_values.append((pair, None))
     return Results(
         pair_values,
@@ -393,7 +393,7 @@ def results(plan: Plan, folder: str, metric: str) -> Results:
     )
 
 
-def metric_of(rows: pd.DataFrame, family: str, metric: str
+def judged_metric_value(rows: pd.DataFrame, family: str, metric: str
               ) -> tuple[float, str, str] | None:
     """The metric of a test case that has a tolerance: value, better side,
     unit.
@@ -404,14 +404,14 @@ def metric_of(rows: pd.DataFrame, family: str, metric: str
     if rows.empty:
         return None
     rows = rows[rows['repetition'] == rows['repetition'].min()]
-    values = [(str(metric), judged.position(point)) for metric, point
+    values = [(str(metric), judged.point_in_bytes(point)) for metric, point
                in zip(rows['metric'], rows['point'], strict=True)]
-    names = [judged.key(*one) for one in values]
-    metric_name = judged.judged(family, values)
+    names = [judged.metric_key(*one) for one in values]
+    metric_name = judged.judged_metric_keys(family, values)
     order = [rule['metric'] for rule in families.families()[family].judged]
     for name in sorted(metric_name, key=lambda one: order.index(
-            judged.split(one)[0])):
-        if metric in ('', judged.split(name)[0]):
+            judged.split_metric_key(one)[0])):
+        if metric in ('', judged.split_metric_key(name)[0]):
             row = rows.iloc[names.index(name)]
             return float(row['value']), str(row['better']), str(row['unit'])
     return None
@@ -419,7 +419,7 @@ def metric_of(rows: pd.DataFrame, family: str, metric: str
 
 # ------------------------------------------------- report
 
-def _report_result(args: argparse.Namespace, located: Located | None, why: str,
+def _print_and_write_result(args: argparse.Namespace, located: Located | None, why: str,
                code: int, place: Path) -> int:
     """Prints and writes the verdict; the exit code."""
     if located is None:
@@ -432,10 +432,10 @@ def _report_result(args: argparse.Namespace, located: Located | None, why: str,
             Path(args.json).write_text(located.json(), 'utf-8')
     if args.json != '-':
         print()
-        print(*locating.lines(located), sep='\n')
+        print(*locating.result_lines(located), sep='\n')
         print(f'Records: {place}')
     if why:
         print(f'plumb locate: {why}; the result is of the pairs measured so '
               f'far',
               file=sys.stderr)
-    return max(code, located.code)
+    return max(code, located.exit_code)

@@ -22,7 +22,7 @@ from cli.nightly.summary import Nodes, Summary
 from cli.nightly.timers import KINDS
 from cli.session import account, calibrate, commands, ordering
 from cli.session import process as session
-from cli.setup.venv import SetupError, say
+from cli.setup.venv import SetupError, print_progress
 from cli.site.partitions import SLURM
 from config.sessions import run_id
 from postprocess import results
@@ -47,29 +47,29 @@ def nightly(args: argparse.Namespace) -> int:
         print(KINDS[args.print](args), end='')
         return 0
     summary = Summary(folder.name, time.time(), args.max_node_age)
-    path = overlap.place(folder.name)
+    path = overlap.lock_path(folder.name)
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(
-                overlap.hold_lock(
-                    path, args.hours, summary.note, summary.began
+                overlap.hold_nightly_lock(
+                    path, args.hours, summary.add_note, summary.began
                 )
             )
-            stack.enter_context(calibrate.interruptible())
-            stack.enter_context(limited(args.hours, summary))
-            overlap.end_leftovers(path, summary.note)
+            stack.enter_context(calibrate.raise_interrupt_on_signals())
+            stack.enter_context(end_session_after_hours(args.hours, summary))
+            overlap.end_leftover_processes(path, summary.add_note)
             os.environ[overlap.MARK] = str(path)
-            work = stack.enter_context(commands.prepare(args))
+            work = stack.enter_context(commands.prepare_session(args))
             if any(part['scheduler'] in SLURM
                    for part in work.system['partitions']) \
                     and shutil.which('squeue'):
-                overlap.cancel_orphans(folder.name, summary.note)
+                overlap.cancel_orphaned_jobs(folder.name, summary.add_note)
             session.remove_nightly_sessions(
                 folder.name, args.keep_sessions - 1
             )
-            summary.nightly_session = run_id.new()
+            summary.nightly_session = run_id.new_session_id()
             NightlySession(work._replace(nightly_session=session.NightlySession(
-                folder.name, summary.nightly_session)), args, summary).go()
+                folder.name, summary.nightly_session)), args, summary).run_session()
     except KeyboardInterrupt:
         summary.ended_by = summary.ended_by or 'ended by a signal'
     except Exception as err:
@@ -80,9 +80,9 @@ def nightly(args: argparse.Namespace) -> int:
         with contextlib.suppress(OSError):
             summary.write(args.mail, args.webhook, args.to)
         raise
-    print('', *summary.lines(), sep='\n', flush=True)
+    print('', *summary.summary_lines(), sep='\n', flush=True)
     summary.write(args.mail, args.webhook, args.to)
-    return summary.code
+    return summary.exit_code
 
 
 def _check_options(args: argparse.Namespace) -> None:
@@ -90,7 +90,7 @@ def _check_options(args: argparse.Namespace) -> None:
 
     :raises SetupError: an option cannot be used, and what to write instead
     """
-    action = account.other_action(args.reframe)
+    action = account.find_non_run_action(args.reframe)
     if action:
         raise SetupError(f'{action} measures nothing, so it is not a nightly '
                          'session; use ./plumb run with this option')
@@ -105,7 +105,7 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def limited(hours: float, summary: Summary) -> Iterator[None]:
+def end_session_after_hours(hours: float, summary: Summary) -> Iterator[None]:
     """End the session with SIGTERM when its time is over."""
     def over(number: int, frame: Any) -> None:
         summary.ended_by = f'its limit of {hours:g} h was reached (--hours)'
@@ -144,15 +144,15 @@ class NightlySession:
         #: one.
         self.frame: pd.DataFrame | None = None
 
-    def go(self) -> None:
+    def run_session(self) -> None:
         """Measure, and fill `summary`."""
         try:
-            self.read()
+            self.read_records()
             self.find_due_nodes()
-            first = self.measure('all test cases that are due')
+            first = self.run_reframe_session('all test cases that are due')
             if first is None or first.plan is None:
                 if first is not None and not self.summary.ended_by:
-                    commands.report_zero_cases(first)
+                    commands.explain_zero_test_cases(first)
                     self.summary.broken = (
                         'nothing was measured; its log says why'
                     )
@@ -160,30 +160,30 @@ class NightlySession:
                 return
             self.plan = first.plan
             assert self.frame is not None
-            rows = account.rows(first.plan, self.frame, first.cases)
-            self.first = results.of_session(self.frame, first.plan.run)
+            rows = account.rows_by_test_case(first.plan, self.frame, first.cases)
+            self.first = results.results_of_session(self.frame, first.plan.run)
             self.summary.names = account.display_names(first.plan)
             self.summary.cases = len(rows)
             self.summary.waiting = sum(one.waits for one in rows.values())
-            left, self.summary.never = ordering.describe_left(self.plan)
+            left, self.summary.never = ordering.describe_postponed_test_cases(self.plan)
             for line in left:
-                self.summary.note(line)
+                self.summary.add_note(line)
             if first.code and not first.ended_by and not any(
-                    one.failed for one in self.first.values()):
+                    one.is_failed for one in self.first.values()):
                 self.summary.broken = ('ReFrame failed, but no test case did; '
                                        'its log gives the reason')
-            self.cover_nodes()
-            self.measure_again()
+            self.measure_due_nodes()
+            self.rerun_failures_and_suspects()
         except KeyboardInterrupt:
             self.summary.ended_by = (
                 self.summary.ended_by or 'ended by a signal'
             )
         if self.plan is not None:
-            self.conclude()
+            self.write_page_and_verdict()
 
     # Sessions --------------------------------------------------------------
 
-    def measure(self, title: str, cases: Collection[Key] | None = None,
+    def run_reframe_session(self, title: str, cases: Collection[Key] | None = None,
                 options: Sequence[str] = ()) -> commands.Ended | None:
         """Run a session of ReFrame; None: the nightly session is over.
 
@@ -191,29 +191,29 @@ class NightlySession:
         """
         if self.summary.ended_by:
             return None
-        say(title)
+        print_progress(title)
         if cases is None:
-            with ordering.known_in_file(ordering.of_nightly_session(
+            with ordering.known_test_cases_file(ordering.known_from_records(
                     self.frame, self.mode)) as known:
-                ended = commands.measure(self.work, '-r', *options,
+                ended = commands.run_reframe_session(self.work, '-r', *options,
                                           variables=known)
         else:
             # Quiet: the summary reports what failed.
-            ended = commands.measure(self.work, '-r', '-q', *options,
+            ended = commands.run_reframe_session(self.work, '-r', '-q', *options,
                                       only=cases)
         if ended.ended_by:
             self.summary.ended_by = (self.summary.ended_by
                                    or f'ended by {ended.ended_by}')
         if ended.plan is not None:
-            self.read()
+            self.read_records()
         return ended
 
-    def read(self) -> None:
+    def read_records(self) -> None:
         """Reads all records of the system, and the results of this nightly
         session; the page reports what is damaged."""
-        self.frame = ordering.records(Path(self.work.perflogs), self.system)
+        self.frame = ordering.read_records(Path(self.work.perflog_folder), self.system)
         if self.frame is not None:
-            self.summary.results = [*results.of_nightly_session(
+            self.summary.results = [*results.results_of_nightly_session(
                 self.frame, self.summary.nightly_session).values()]
 
     # Nodes -----------------------------------------------------------------
@@ -221,81 +221,81 @@ class NightlySession:
     def find_due_nodes(self) -> None:
         """Find the nodes of each partition, and those that are due."""
         if self.chooses:
-            self.summary.note('no nodes were added: options of ReFrame choose '
+            self.summary.add_note('no nodes were added: options of ReFrame choose '
                               'the nodes')
             return
-        self.pools, why = nodes.find_pools(self.work.system)
+        self.pools, why = nodes.find_node_pools(self.work.system)
         if why:
-            self.summary.note(why)
-        seen = {} if self.frame is None else nodes.last_measured(
+            self.summary.add_note(why)
+        seen = {} if self.frame is None else nodes.last_measured_by_node(
             self.frame, self.system)
-        for pool in self.distinct():
+        for pool in self.distinct_pools():
             if self.max_node_age:
                 self.due[pool.name] = nodes.due_nodes(
                     pool, seen, self.max_node_age
                 )
 
-    def distinct(self) -> list[nodes.Pool]:
+    def distinct_pools(self) -> list[nodes.Pool]:
         """The pools, each once."""
         return list({pool.name: pool for pool in self.pools.values()
                      }.values())
 
-    def cover_nodes(self) -> None:
+    def measure_due_nodes(self) -> None:
         """Measure on the nodes that are due and were not measured yet."""
         if not self.pools or self.frame is None:
             return
-        for pool in self.distinct():
-            for group, cases in self.groups(pool):
-                self.measure(
+        for pool in self.distinct_pools():
+            for group, cases in self.node_groups_with_test_cases(pool):
+                self.run_reframe_session(
                     f'nodes that are due: {" ".join(sorted(group))}', cases,
                     nodes.options_for_nodes(group, [pool]))
 
-    def groups(self, pool: nodes.Pool
+    def node_groups_with_test_cases(self, pool: nodes.Pool
                ) -> list[tuple[frozenset[str], list[Key]]]:
         """Groups of nodes, each with the test cases that measure it."""
         assert self.frame is not None
-        this_session = self.measured_now()
+        this_session = self.nodes_measured_this_session()
         # Their states have changed since the nightly session began.
-        now, _ = nodes.find_pools(self.work.system)
+        now, _ = nodes.find_node_pools(self.work.system)
         free = next((one for one in now.values() if one.name == pool.name),
                     pool)
         due = [n for n in self.due.get(pool.name, ())
-                   if n not in this_session and n in free.idle]
+                   if n not in this_session and n in free.idle_nodes]
         names = [name for name, one in self.pools.items() if one is pool]
-        cases, width = representatives(
+        cases, width = shortest_test_cases_per_family(
             [one for one in self.first.values() if one.partition in names],
-            ordering.times(self.frame[self.frame['run'] == self.plan.run],
+            ordering.wall_time_by_test_case(self.frame[self.frame['run'] == self.plan.run],
                            max),
-            len(free.idle))
+            len(free.idle_nodes))
         if not due or not cases:
             return []
         return [(group, cases)
-                for group in nodes.node_groups(due, free, width)]
+                for group in nodes.fill_node_groups(due, free, width)]
 
-    def measured_now(self) -> set[str]:
+    def nodes_measured_this_session(self) -> set[str]:
         if self.frame is None:
             return set()
-        seen = nodes.last_measured(self.frame, self.system)
+        seen = nodes.last_measured_by_node(self.frame, self.system)
         # Records have whole seconds.
         return {n for n, when in seen.items()
                 if when >= int(self.summary.began)}
 
-    def summarise_nodes(self) -> None:
+    def add_nodes_to_summary(self) -> None:
         """Add the nodes of each pool to the summary."""
         if not self.pools or self.frame is None:
             return
-        this_session = self.measured_now()
-        seen = nodes.last_measured(self.frame, self.system)
+        this_session = self.nodes_measured_this_session()
+        seen = nodes.last_measured_by_node(self.frame, self.system)
         since = self.summary.began - 86400 * (self.max_node_age + 0.5)
-        for pool in self.distinct():
+        for pool in self.distinct_pools():
             self.summary.nodes.append(
                 Nodes(
                     pool.name,
-                    len(pool.usable),
-                    len(this_session & pool.usable),
-                    [str(node) for node in pool.out],
+                    len(pool.usable_nodes),
+                    len(this_session & pool.usable_nodes),
+                    [str(node) for node in pool.unusable_nodes],
                     sorted(set(self.due.get(pool.name, ())) - this_session),
-                    nodes.late_nodes(pool, seen, since)
+                    nodes.nodes_unmeasured_since(pool, seen, since)
                     if self.max_node_age and seen
                     else [],
                 )
@@ -303,21 +303,21 @@ class NightlySession:
 
     # Failures --------------------------------------------------------------
 
-    def measure_again(self) -> None:
+    def rerun_failures_and_suspects(self) -> None:
         """Measure failures and possible regressions again."""
         failed = [one for one in self.summary.results
                   if one.result in ('fail', 'not_run')]
-        if reruns.too_many(len(failed), self.summary.cases):
-            self.summary.note(
+        if reruns.too_many_failures(len(failed), self.summary.cases):
+            self.summary.add_note(
                 f'{len(failed)} of {self.summary.cases} test cases failed: '
                 'too many for chance, none was measured again'
             )
             return
-        pools = {name: pool.usable for name, pool in self.pools.items()}
-        sessions = reruns.plan([
+        pools = {name: pool.usable_nodes for name, pool in self.pools.items()}
+        sessions = reruns.plan_reruns([
             session for one in failed for session in one.sessions
             if session.result in ('fail', 'not_run')], pools)
-        sessions += reruns.plan_suspects(self.suspects(failed), pools)
+        sessions += reruns.plan_suspect_reruns(self.suspected_regressions(failed), pools)
         for number, one in enumerate(sessions[:reruns.MAX_SESSIONS], 1):
             some = [self.pools[name] for name in
                     {of.partition for of in one.of} & set(self.pools)]
@@ -325,36 +325,36 @@ class NightlySession:
                        if one.where == reruns.SAME else
                        nodes.options_without_nodes(one.nodes, some)
                        if one.where == reruns.OTHER else [])
-            keys = {of.planned for of in one.of}
-            ended = self.measure(
+            keys = {of.plan_key for of in one.of}
+            ended = self.run_reframe_session(
                 f'rerun {number} of {len(sessions)}, on {one.where}: '
                 f'{len(keys)} test case{"s" * (len(keys) > 1)}', keys, options)
             if ended is None or ended.plan is None or ended.ended_by:
                 break
         left = len(sessions) - reruns.MAX_SESSIONS
         if left > 0:
-            self.summary.note(f'{left} more reruns of failures were left out '
+            self.summary.add_note(f'{left} more reruns of failures were left out '
                               f'(limit: {reruns.MAX_SESSIONS})')
 
-    def suspects(self, failed: Sequence[Result]
+    def suspected_regressions(self, failed: Sequence[Result]
                  ) -> list[tuple[Result, int]]:
         """Test cases that were worse once, which is too little evidence for a
         regression, and how many measurements would be enough."""
         if self.frame is None or not len(self.frame) or self.summary.ended_by:
             return []
         try:
-            verdict = verdicts.of_records(
-                self.frame, [self.work.perflogs],
-                references=commands.references_folder())
+            verdict = verdicts.verdict_of_records(
+                self.frame, [self.work.perflog_folder],
+                references=commands.machine_reference_folder())
         except ValueError as err:
-            self.summary.note(f'no verdict: {err}')
+            self.summary.add_note(f'no verdict: {err}')
             return []
-        bad = {one.planned for one in failed}
-        some = [(self.first[case.planned], case.needs)
+        bad = {one.plan_key for one in failed}
+        some = [(self.first[case.plan_key], case.needs)
                 for case in verdict.rerun if case.system == self.system
-                and case.planned in self.first and case.planned not in bad]
-        if reruns.too_many(len(some), self.summary.cases):
-            self.summary.note(
+                and case.plan_key in self.first and case.plan_key not in bad]
+        if reruns.too_many_failures(len(some), self.summary.cases):
+            self.summary.add_note(
                 f'{len(some)} test cases were worse: none was measured '
                               'again, because so many are not chance'
             )
@@ -363,41 +363,41 @@ class NightlySession:
 
     # The end ---------------------------------------------------------------
 
-    def conclude(self) -> None:
+    def write_page_and_verdict(self) -> None:
         """Write the page, and add verdict and regressions to the summary."""
-        self.summarise_nodes()
-        page, made = commands.write_page(self.work.perflogs)
+        self.add_nodes_to_summary()
+        page, made = commands.write_report_page(self.work.perflog_folder)
         self.summary.page = page or ''
         if made.verdict is not None:
-            self.summary.verdict = telling.headline(made.verdict)
+            self.summary.verdict = telling.verdict_headline(made.verdict)
             lines = commands.regressions_of(made.verdict, self.plan)
-            self.summary.regressions = [telling.regression(line)
+            self.summary.regressions = [telling.regression_lines(line)
                                       for line in lines]
             if self.locates and not self.summary.ended_by:
-                self.locate(lines)
+                self.locate_slow_node(lines)
 
-    def locate(self, lines: Sequence[Regression]) -> None:
+    def locate_slow_node(self, lines: Sequence[Regression]) -> None:
         """Find the slow node if test cases of several nodes regressed."""
         wide = {key for key, one in self.first.items() if one.width > 1}
-        if not any(one.planned in wide
+        if not any(one.plan_key in wide
                    for line in lines for one in line.members):
             return
-        say('looking for the slow node: measuring pairs of nodes')
+        print_progress('looking for the slow node: measuring pairs of nodes')
         try:
             search = locate.search_slow_nodes(
-                locate.options(self.summary.site)
+                locate.locate_arguments(self.summary.site)
             )
         except SetupError as err:
-            self.summary.note(f'the slow node was not looked for: {err}')
+            self.summary.add_note(f'the slow node was not looked for: {err}')
             return
         if search.located:
-            for line in locating.lines(search.located):
-                self.summary.note(f'pairs of nodes: {line.strip()}')
+            for line in locating.result_lines(search.located):
+                self.summary.add_note(f'pairs of nodes: {line.strip()}')
         if search.why:
-            self.summary.note(f'pairs of nodes: ended early: {search.why}')
+            self.summary.add_note(f'pairs of nodes: ended early: {search.why}')
 
 
-def representatives(some: Sequence[Result], times: dict[Key, float],
+def shortest_test_cases_per_family(some: Sequence[Result], times: dict[Key, float],
                     maximum: int) -> tuple[list[Key], int]:
     """Test cases that measure nodes which no other test case used.
 
@@ -408,12 +408,12 @@ def representatives(some: Sequence[Result], times: dict[Key, float],
     :returns: test cases, and how many nodes they use
     """
     good = [one for one in some
-            if not one.failed and one.nodes and one.width <= maximum]
+            if not one.is_failed and one.nodes and one.width <= maximum]
     width = max((one.width for one in good), default=0)
     best: dict[str, Result] = {}
     for one in good:
         if one.width == width and (
-                one.family not in best or times.get(one.planned, 0.0)
-                < times.get(best[one.family].planned, 0.0)):
+                one.family not in best or times.get(one.plan_key, 0.0)
+                < times.get(best[one.family].plan_key, 0.0)):
             best[one.family] = one
-    return [one.planned for one in best.values()], width
+    return [one.plan_key for one in best.values()], width

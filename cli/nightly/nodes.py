@@ -69,22 +69,22 @@ class Node:
     gres: str = ''
 
     @property
-    def base(self) -> str:
+    def base_state(self) -> str:
         """The state without signs."""
         return re.sub(r'\W+$', '', self.state).lower()
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """Whether it takes jobs, at once or later."""
-        return self.base in TAKES and not OUT.search(self.state)
+        return self.base_state in TAKES and not OUT.search(self.state)
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether a job for it would start at once."""
-        return self.usable and self.base in ('idle', 'powered_down')
+        return self.is_usable and self.base_state in ('idle', 'powered_down')
 
     @property
-    def kind(self) -> tuple[int, int, int, int, str]:
+    def hardware_kind(self) -> tuple[int, int, int, int, str]:
         """What makes two nodes alike."""
         return self.cpus, self.sockets, self.cores, self.threads, self.gres
 
@@ -103,19 +103,19 @@ class Partition:
     nodes: list[Node]
 
     @property
-    def kinds(self) -> list[tuple[tuple, int]]:
+    def node_kinds(self) -> list[tuple[tuple, int]]:
         """Kinds of nodes and how many there are, the most common first."""
-        return Counter(node.kind for node in self.nodes).most_common()
+        return Counter(node.hardware_kind for node in self.nodes).most_common()
 
     @property
-    def node(self) -> Node:
+    def most_common_node(self) -> Node:
         """A node of the most common kind."""
-        return next(n for n in self.nodes if n.kind == self.kinds[0][0])
+        return next(n for n in self.nodes if n.hardware_kind == self.node_kinds[0][0])
 
     @property
-    def jobs(self) -> int:
+    def max_nodes_per_job(self) -> int:
         """Nodes of the largest job that can run."""
-        usable = sum(n.usable and n.kind == self.node.kind
+        usable = sum(n.is_usable and n.hardware_kind == self.most_common_node.hardware_kind
                      for n in self.nodes) or 1
         return min(usable, self.largest or usable)
 
@@ -130,24 +130,24 @@ class Pool:
     excluded: frozenset[str] = frozenset()
 
     @property
-    def usable(self) -> frozenset[str]:
-        return frozenset(n.name for n in self.nodes.values() if n.usable)
+    def usable_nodes(self) -> frozenset[str]:
+        return frozenset(n.name for n in self.nodes.values() if n.is_usable)
 
     @property
-    def idle(self) -> frozenset[str]:
-        return frozenset(n.name for n in self.nodes.values() if n.idle)
+    def idle_nodes(self) -> frozenset[str]:
+        return frozenset(n.name for n in self.nodes.values() if n.is_idle)
 
     @property
-    def out(self) -> list[Node]:
+    def unusable_nodes(self) -> list[Node]:
         """Those that are left out: drained, down and the like."""
-        return [n for n in self.nodes.values() if not n.usable]
+        return [n for n in self.nodes.values() if not n.is_usable]
 
 
-def partitions(text: str) -> list[Partition]:
+def parse_sinfo(text: str) -> list[Partition]:
     """Partitions from SINFO: a line for each node of each. Lines of another
     form are skipped: a warning, or an older recording without the reason.
 
-    >>> partitions('batch*|n1|idle|2|1|2|1|(null)|1-4|none')[0].node.idle
+    >>> parse_sinfo('batch*|n1|idle|2|1|2|1|(null)|1-4|none')[0].node.idle
     True
     """
     parts: dict[str, Partition] = {}
@@ -187,7 +187,7 @@ def query_sinfo() -> list[Partition]:
     errors = ' '.join(done.stderr.split())
     if done.returncode:
         raise SetupError(f'sinfo: {errors or f"exit code {done.returncode}"}')
-    known_partitions = partitions(done.stdout)
+    known_partitions = parse_sinfo(done.stdout)
     if not known_partitions:
         raise SetupError('sinfo reports no node in any partition: '
                          + (errors or done.stdout.strip()[:80] or 'no '
@@ -228,10 +228,10 @@ def parse_access(access: Iterable[str]) -> Access:
     chosen = [f'{long}={value}' for _, long in CHOOSES
               if (value := getattr(values, long[2:]))]
     return Access(tuple(values.partition.split(',')),
-                  frozenset(topology.expand(values.exclude)), tuple(chosen))
+                  frozenset(topology.expand_host_list(values.exclude)), tuple(chosen))
 
 
-def find_pools(system: Mapping[str, Any]) -> tuple[dict[str, Pool], str]:
+def find_node_pools(system: Mapping[str, Any]) -> tuple[dict[str, Pool], str]:
     """The pools of a site's partitions, and why some have none.
 
     :param system: of the site's configuration
@@ -251,14 +251,14 @@ def find_pools(system: Mapping[str, Any]) -> tuple[dict[str, Pool], str]:
         there = nodes_by_partition(query_sinfo())
     except SetupError as err:
         return {}, f'the nodes that are due cannot be listed: {err}'
-    pool_of = pools(free, there)
+    pool_of = pools_by_partition(free, there)
     if lost := sorted(set(free) - set(pool_of)):
         why.append(f'the nodes of {", ".join(lost)} cannot be listed: '
-                   + _missing_partition(free[lost[0]].partitions, there))
+                   + _missing_partition_message(free[lost[0]].partitions, there))
     return pool_of, '; '.join(why)
 
 
-def _missing_partition(
+def _missing_partition_message(
     names_given: Iterable[str], there: Mapping[str, Any]
 ) -> str:
     names = ', '.join(filter(None, names_given))
@@ -267,7 +267,7 @@ def _missing_partition(
             + f'; it has {", ".join(filter(None, there))}')
 
 
-def nodes_of_access(access: Iterable[str], name: str
+def nodes_in_access(access: Iterable[str], name: str
               ) -> tuple[dict[str, Node], Access]:
     """The nodes of the partitions of Slurm that options of sbatch name, less
     those that they exclude.
@@ -281,12 +281,12 @@ def nodes_of_access(access: Iterable[str], name: str
         nodes |= there.get(one, {})
     if not nodes:
         raise SetupError(f'access of {name}: '
-                         + _missing_partition(place.partitions, there))
+                         + _missing_partition_message(place.partitions, there))
     return {node: about for node, about in nodes.items()
             if node not in place.excluded}, place
 
 
-def pools(places: Mapping[str, Access],
+def pools_by_partition(places: Mapping[str, Access],
           there: Mapping[str, Mapping[str, Node]]) -> dict[str, Pool]:
     """Partition of the site -> its pool.
 
@@ -307,7 +307,7 @@ def pools(places: Mapping[str, Access],
     return pool_of
 
 
-def last_measured(frame: pd.DataFrame, system: str) -> dict[str, float]:
+def last_measured_by_node(frame: pd.DataFrame, system: str) -> dict[str, float]:
     """Node -> time of its last test case that no guard refused.
 
     The perflogs are the only record of it: nothing else can be lost or be
@@ -315,12 +315,12 @@ def last_measured(frame: pd.DataFrame, system: str) -> dict[str, float]:
 
     :param frame: as perflogs.read gives it
     """
-    from postprocess.results import nodes_of
+    from postprocess.results import nodes_of_record
     records = frame[(frame['system'] == system) & (frame['guard'] == '')]
     times: dict[str, float] = {}
     for (nodes, binding), when in records.groupby(
             ['nodes', 'binding'], observed=True)['time'].max().items():
-        for node in nodes_of(str(nodes), str(binding)):
+        for node in nodes_of_record(str(nodes), str(binding)):
             times[node] = max(times.get(node, 0.0), when.timestamp())
     return times
 
@@ -334,25 +334,25 @@ def due_nodes(
     So a node that is always free waits at most `nightly_sessions` sessions. A
     busy node is measured in the first session in which it is free.
 
-    :param seen: `last_measured`
+    :param seen: `last_measured_by_node`
     """
-    number = math.ceil(len(pool.usable) / nightly_sessions)
-    return sorted(pool.idle, key=lambda n: (seen.get(n, 0.0), n))[:number]
+    number = math.ceil(len(pool.usable_nodes) / nightly_sessions)
+    return sorted(pool.idle_nodes, key=lambda n: (seen.get(n, 0.0), n))[:number]
 
 
-def late_nodes(
+def nodes_unmeasured_since(
     pool: Pool, seen: Mapping[str, float], since: float
 ) -> list[str]:
     """Usable nodes that were not measured since a time."""
-    return sorted(n for n in pool.usable if seen.get(n, 0.0) < since)
+    return sorted(n for n in pool.usable_nodes if seen.get(n, 0.0) < since)
 
 
-def node_groups(lacking: Collection[str], pool: Pool, width: int
+def fill_node_groups(lacking: Collection[str], pool: Pool, width: int
            ) -> list[frozenset[str]]:
     """Sets of `width` free nodes that have all of `lacking` among them; the
     last one is filled up. Empty: too few are free."""
     rest = sorted(lacking)
-    spare = sorted(pool.idle - set(rest))
+    spare = sorted(pool.idle_nodes - set(rest))
     missing = -len(rest) % width
     if not rest or missing > len(spare):
         return []
@@ -365,7 +365,7 @@ def options_for_nodes(
     names: Collection[str], some: Iterable[Pool]
 ) -> list[str]:
     """Options of ReFrame that restrict jobs to some nodes of pools."""
-    return _exclude({n for pool in some for n in (*pool.nodes, *pool.excluded)
+    return _exclude_option({n for pool in some for n in (*pool.nodes, *pool.excluded)
                      } - set(names))
 
 
@@ -373,12 +373,12 @@ def options_without_nodes(
     unwanted: Collection[str], some: Iterable[Pool]
 ) -> list[str]:
     """Options of ReFrame that keep jobs from some nodes of pools."""
-    return _exclude({n for pool in some for n in pool.excluded}
+    return _exclude_option({n for pool in some for n in pool.excluded}
                     | set(unwanted))
 
 
-def _exclude(unwanted: Collection[str]) -> list[str]:
+def _exclude_option(unwanted: Collection[str]) -> list[str]:
     # Only the last --exclude counts, so it repeats what the site excludes.
     if not unwanted:
         return []
-    return ['-J', f'exclude={topology.fold(unwanted)}']
+    return ['-J', f'exclude={topology.fold_host_list(unwanted)}']

@@ -33,13 +33,13 @@ STOP_TIMEOUT = session.CANCEL_TIMEOUT + session.END_TIMEOUT + 55
 ANSWER_TIMEOUT, GONE_TIMEOUT = 60, 120
 
 
-def place(site: str) -> Path:
+def lock_path(site: str) -> Path:
     """The lock file of a site's nightly sessions."""
     return WORK / 'nightly' / f'{site}.lock'
 
 
 @contextlib.contextmanager
-def hold_lock(path: Path, hours: float, note: Callable[[str], None],
+def hold_nightly_lock(path: Path, hours: float, note: Callable[[str], None],
           began: float) -> Iterator[None]:
     """Hold the lock of a site's nightly sessions.
 
@@ -52,9 +52,9 @@ def hold_lock(path: Path, hours: float, note: Callable[[str], None],
     with contextlib.ExitStack() as stack:
         while True:
             try:
-                stack.enter_context(lock.held(
+                stack.enter_context(lock.hold_file_lock(
                     path, limit=0, host=socket.gethostname(), began=began,
-                    started=started(os.getpid())))
+                    started=process_start_ticks(os.getpid())))
                 break
             except lock.LockError as err:
                 if err.holder is None:
@@ -63,10 +63,10 @@ def hold_lock(path: Path, hours: float, note: Callable[[str], None],
         yield
 
 
-def started(pid: int) -> str:
+def process_start_ticks(pid: int) -> str:
     """Start of a process in ticks since boot, which with the pid identifies
     it for ever; '' if it does not exist."""
-    return next(iter(processes.stat_of(pid)[19:20]), '')
+    return next(iter(processes.read_proc_stat(pid)[19:20]), '')
 
 
 def _end_hanging_session(path: Path, holder: dict[str, Any], hours: float,
@@ -76,12 +76,12 @@ def _end_hanging_session(path: Path, holder: dict[str, Any], hours: float,
     :raises SetupError: it does not hang, or cannot be ended from here
     """
     if not holder:
-        if _changes(path, holder):
+        if _holder_changes(path, holder):
             return
         raise SetupError(f'{path} is locked by an unknown process; '
                          f'`fuser {path}` prints its pid')
     age = time.time() - float(holder.get('began', time.time()))
-    who = f'{lock.holder(holder)}, for {age / 3600:.1f} h'
+    who = f'{lock.holder_text(holder)}, for {age / 3600:.1f} h'
     host = holder.get('host', '')
     if age < 3600 * hours:
         raise SetupError(f'another nightly session of this site runs: {who}. '
@@ -90,20 +90,20 @@ def _end_hanging_session(path: Path, holder: dict[str, Any], hours: float,
         raise SetupError(f'the previous nightly session hangs on {host}: '
                          f'{who}; end it there: kill -9 {holder.get("pid")}')
     pid = int(holder.get('pid', 0))
-    if pid and started(pid) == holder.get('started', '?'):
+    if pid and process_start_ticks(pid) == holder.get('started', '?'):
         note(f'the previous nightly session hung and was ended: {who}')
-        if end([pid], [(signal.SIGTERM, STOP_TIMEOUT),
+        if end_processes([pid], [(signal.SIGTERM, STOP_TIMEOUT),
                        (signal.SIGKILL, session.END_TIMEOUT)]):
             raise SetupError(f'the previous nightly session does not end, '
                              f'even '
                              f'with kill -9: {who}; a file system may hang')
-    elif not _changes(path, holder):
+    elif not _holder_changes(path, holder):
         # The process that wrote its name is dead; a child inherited the lock.
         raise SetupError(f'{path} is locked by another process than it names '
                          f'({who}); find it with `fuser {path}`, and end it')
 
 
-def _changes(path: Path, holder: dict[str, Any]) -> bool:
+def _holder_changes(path: Path, holder: dict[str, Any]) -> bool:
     """Whether another holder's name appears: a process writes its name after
     it has taken the lock."""
     for _ in range(20):
@@ -117,21 +117,21 @@ def _changes(path: Path, holder: dict[str, Any]) -> bool:
     return False
 
 
-def end(pids: Iterable[int], asks: Sequence[tuple[int, float]]
+def end_processes(pids: Iterable[int], asks: Sequence[tuple[int, float]]
         ) -> list[int]:
     """End processes by several signals, one after the other.
 
     :param asks: (signal, seconds to wait then); signal 0: wait only
     :returns: the processes that still run
     """
-    left = {pid: started(pid) for pid in pids}
+    left = {pid: process_start_ticks(pid) for pid in pids}
     for number, seconds in asks:
         deadline = time.monotonic() + seconds
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
         while left := {pid: when for pid, when in left.items()
-                       if when and started(pid) == when
+                       if when and process_start_ticks(pid) == when
                        and processes.is_alive(pid)}:
             if time.monotonic() > deadline:
                 break
@@ -139,7 +139,7 @@ def end(pids: Iterable[int], asks: Sequence[tuple[int, float]]
     return sorted(left)
 
 
-def marked_pids(path: Path) -> set[int]:
+def pids_of_nightly_session(path: Path) -> set[int]:
     """Processes of this machine that a nightly session with this lock started.
     """
     mark = f'{MARK}={path}'.encode()
@@ -152,21 +152,21 @@ def marked_pids(path: Path) -> set[int]:
     return pids - {os.getpid()}
 
 
-def end_leftovers(path: Path, note: Callable[[str], None]) -> None:
+def end_leftover_processes(path: Path, note: Callable[[str], None]) -> None:
     """End the processes that killed nightly sessions left; needs the lock."""
-    left = {pid for pid in marked_pids(path) if processes.is_alive(pid)}
+    left = {pid for pid in pids_of_nightly_session(path) if processes.is_alive(pid)}
     if left:
         note(f'ended {len(left)} processes that a killed nightly session left')
         # ReFrame got a signal when its parent died, and cancels its jobs;
         # more signals would disturb it.
-        stay = end(left, [(0, session.CANCEL_TIMEOUT),
+        stay = end_processes(left, [(0, session.CANCEL_TIMEOUT),
                           (signal.SIGTERM, session.END_TIMEOUT),
                           (signal.SIGKILL, session.END_TIMEOUT)])
         if stay:
             note(f'processes that do not end: pid {" ".join(map(str, stay))}')
 
 
-def jobs_of(text: str, stages: Iterable[Path]) -> list[str]:
+def jobs_in_folders(text: str, stages: Iterable[Path]) -> list[str]:
     """Jobs that run in one of some folders.
 
     :param text: of `squeue --format=%A|%Z`: job and its working directory
@@ -182,18 +182,18 @@ def jobs_of(text: str, stages: Iterable[Path]) -> list[str]:
     return list(dict.fromkeys(jobs))
 
 
-def cancel_orphans(site: str, note: Callable[[str], None]) -> None:
+def cancel_orphaned_jobs(site: str, note: Callable[[str], None]) -> None:
     """Cancel the Slurm jobs that killed nightly sessions of a site left."""
     stages = [one.stage for one in session.ended_nightly_sessions(site)]
     try:
-        left = _jobs(stages)
+        left = _running_jobs(stages)
         if not left:
             return
         note('cancelled Slurm jobs that a killed nightly session left: '
              f'{" ".join(left)}')
         _slurm_output(['scancel', *left])
         deadline = time.monotonic() + GONE_TIMEOUT
-        while left := _jobs(stages):
+        while left := _running_jobs(stages):
             if time.monotonic() > deadline:
                 note(f'jobs that do not end: {" ".join(left)}; see squeue')
                 return
@@ -204,8 +204,8 @@ def cancel_orphans(site: str, note: Callable[[str], None]) -> None:
              f'{" ".join(reason.split())}')
 
 
-def _jobs(stages: list[Path]) -> list[str]:
-    return jobs_of(_slurm_output(['squeue', '--noheader', '--format=%A|%Z',
+def _running_jobs(stages: list[Path]) -> list[str]:
+    return jobs_in_folders(_slurm_output(['squeue', '--noheader', '--format=%A|%Z',
                            f'--user={os.geteuid()}']), stages)
 
 

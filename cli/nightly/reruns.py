@@ -33,7 +33,7 @@ class Again(NamedTuple):
     of: list[Result]
 
 
-def where(one: Result, other: Result) -> str:
+def same_or_other_nodes(one: Result, other: Result) -> str:
     """On which nodes a session measured a test case, compared with another.
     """
     if not one.nodes or not other.nodes:
@@ -41,12 +41,12 @@ def where(one: Result, other: Result) -> str:
     return SAME if one.nodes & other.nodes else OTHER
 
 
-def too_many(failed: int, cases: int) -> bool:
+def too_many_failures(failed: int, cases: int) -> bool:
     """Whether too many failed for chance to be the cause."""
     return failed > MAXIMUM and failed > PART * cases
 
 
-def plan(failed: Sequence[Result], pools: Mapping[str, Collection[str]]
+def plan_reruns(failed: Sequence[Result], pools: Mapping[str, Collection[str]]
          ) -> list[Again]:
     """The sessions that measure failures again.
 
@@ -68,11 +68,11 @@ def plan(failed: Sequence[Result], pools: Mapping[str, Collection[str]]
         if len(pool - one.nodes) >= one.width:
             other.setdefault(one.nodes, []).append(one)
     return [*(Again(SAME, nodes, of) for nodes, of in same.items()),
-            *_elsewhere(other, pools),
+            *_reruns_on_other_nodes(other, pools),
             *([Again(ANY, frozenset(), anywhere)] if anywhere else [])]
 
 
-def _elsewhere(other: Mapping[frozenset[str], list[Result]],
+def _reruns_on_other_nodes(other: Mapping[frozenset[str], list[Result]],
                pools: Mapping[str, Collection[str]]) -> list[Again]:
     """One session away from all their nodes, where enough are left; else one
     away from the nodes of each."""
@@ -84,7 +84,7 @@ def _elsewhere(other: Mapping[frozenset[str], list[Result]],
     return [Again(OTHER, nodes, of) for nodes, of in other.items()]
 
 
-def plan_suspects(suspects: Sequence[tuple[Result, int]],
+def plan_suspect_reruns(suspects: Sequence[tuple[Result, int]],
                   pools: Mapping[str, Collection[str]]) -> list[Again]:
     """Sessions that show whether test cases that were worse once stay so.
 
@@ -93,9 +93,9 @@ def plan_suspects(suspects: Sequence[tuple[Result, int]],
     :param suspects: with the number of measurements that each needs
         (postprocess/regressions/judging.py)
     """
-    sessions = plan([one for one, _ in suspects], pools)
-    has = Counter(one.planned for session in sessions for one in session.of)
-    left = [(one, needs - has[one.planned]) for one, needs in suspects]
+    sessions = plan_reruns([one for one, _ in suspects], pools)
+    has = Counter(one.plan_key for session in sessions for one in session.of)
+    left = [(one, needs - has[one.plan_key]) for one, needs in suspects]
     for number in range(max((more for _, more in left), default=0)):
         sessions.append(Again(ANY, frozenset(), [
             one for one, more in left if more > number]))

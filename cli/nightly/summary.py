@@ -73,36 +73,36 @@ class Summary:
     #: Whether the session could not run because of a usage error.
     usage: bool = False
 
-    def note(self, text: str) -> None:
+    def add_note(self, text: str) -> None:
         """Add a remark, and print it at once."""
         print(f'plumb: {text}', flush=True)
         self.notes.append(text)
 
-    def with_result(self, *names: str) -> list[Result]:
+    def test_cases_with_result(self, *names: str) -> list[Result]:
         """The test cases that have one of these results."""
         return [one for one in self.results if one.result in names]
 
     @property
-    def failed(self) -> list[Result]:
+    def failed_test_cases(self) -> list[Result]:
         """The results that are failures, and were so when measured again."""
-        return self.with_result('fail', 'not_run', 'xpass')
+        return self.test_cases_with_result('fail', 'not_run', 'xpass')
 
     @property
-    def word(self) -> str:
+    def overall_status(self) -> str:
         """The worst property of the session, in a word."""
         return ('not run' if self.broken else 'ended' if self.ended_by
-                else 'failed' if self.failed
+                else 'failed' if self.failed_test_cases
                 else 'regressed' if self.regressions
-                else 'flaky' if self.with_result('flaky')
+                else 'flaky' if self.test_cases_with_result('flaky')
                 else 'incomplete' if self.never or not self.page
                 else 'good')
 
     @property
-    def code(self) -> int:
+    def exit_code(self) -> int:
         """0 good; 1 anything else, also if all failures are flaky: nobody
         reads about a nightly session that ends with 0; 2 it could not run.
         """
-        return 2 if self.usage else 0 if self.word == 'good' else 1
+        return 2 if self.usage else 0 if self.overall_status == 'good' else 1
 
     @property
     def headline(self) -> str:
@@ -110,8 +110,8 @@ class Summary:
         if self.broken:
             sentence = self.broken
         else:
-            parts = [(len(self.failed), 'failed'),
-                     (len(self.with_result('flaky')), 'flaky'),
+            parts = [(len(self.failed_test_cases), 'failed'),
+                     (len(self.test_cases_with_result('flaky')), 'flaky'),
                      (len(self.regressions), 'worse than before')]
             sentence = ', '.join(f'{number} {what}' for number, what in parts
                              if number) or 'nothing is worse than before'
@@ -119,9 +119,9 @@ class Summary:
                      'to run')
             if self.ended_by:
                 sentence = f'{self.ended_by}; {sentence}'
-        return f'{self.site}: {self.word.upper()}: {sentence}'
+        return f'{self.site}: {self.overall_status.upper()}: {sentence}'
 
-    def lines(self) -> list[str]:
+    def summary_lines(self) -> list[str]:
         """The lines of the summary, the worst first."""
         lines = [
             f'Nightly session {self.nightly_session} of '
@@ -130,17 +130,17 @@ class Summary:
             )
         ]
         lines += [f'! {note}' for note in self.notes]
-        lines += self._results('Failed:', self.failed)
-        lines += self._results('Flaky: failed, and passed when measured '
-                               'again:', self.with_result('flaky'))
+        lines += self._failed_test_case_lines('Failed:', self.failed_test_cases)
+        lines += self._failed_test_case_lines('Flaky: failed, and passed when measured '
+                               'again:', self.test_cases_with_result('flaky'))
         if self.regressions:
             lines.append('Worse than before (./plumb verdict explains '
                          'it):')
             lines += [f'  {text}' for one in self.regressions[:MAXIMUM]
                       for text in one]
-            lines += _more(len(self.regressions))
+            lines += _more_line(len(self.regressions))
         for one in self.nodes:
-            lines += _nodes(one, self.max_node_age)
+            lines += _node_lines(one, self.max_node_age)
         if self.waiting:
             lines.append(f'{self.waiting} of the test cases have no '
                          'reference: ./plumb references calibrate')
@@ -148,87 +148,87 @@ class Summary:
             self.verdict, self.page and f'Page: {self.page}') if text]
         return lines
 
-    def data(self) -> dict[str, Any]:
+    def webhook_data(self) -> dict[str, Any]:
         """For a program. `text` is what Slack, Mattermost and others show."""
         return {
-            'text': '\n'.join(self.lines()),
+            'text': '\n'.join(self.summary_lines()),
             'plumbline': VERSION,
             'site': self.site,
             'host': socket.gethostname(),
             'nightly_session': self.nightly_session,
-            'began': _stamp(self.began),
+            'began': _utc_timestamp(self.began),
             'seconds': round(time.time() - self.began),
-            'verdict': self.word,
-            'code': self.code,
+            'verdict': self.overall_status,
+            'code': self.exit_code,
             'headline': self.headline,
             'notes': self.notes,
             'cases': self.cases,
-            'failed': [self._data(one) for one in self.failed],
-            'flaky': [self._data(one) for one in self.with_result('flaky')],
+            'failed': [self._test_case_data(one) for one in self.failed_test_cases],
+            'flaky': [self._test_case_data(one) for one in self.test_cases_with_result('flaky')],
             'regressions': ['\n'.join(one) for one in self.regressions],
             'nodes': [vars(one) for one in self.nodes],
             'page': self.page,
         }
 
-    def mail(self, to: str = '') -> bytes:
+    def mail_message(self, to: str = '') -> bytes:
         """A message (RFC 5322), for `sendmail -t`."""
         host = socket.gethostname()
         mail = EmailMessage(policy=policy.default)
         mail['Subject'] = ' '.join(f'plumbline: {self.headline}'.split())
-        mail['From'] = f'{_user()}@{host}'
+        mail['From'] = f'{_user_name()}@{host}'
         if to:
             mail['To'] = to
-        mail['Date'] = format_datetime(_date(time.time()))
+        mail['Date'] = format_datetime(_utc_datetime(time.time()))
         mail['Message-ID'] = make_msgid(domain=host)
         # Who is away does not answer a machine (RFC 3834).
         mail['Auto-Submitted'] = 'auto-generated'
-        mail.set_content('\n'.join(self.lines()) + '\n',
+        mail.set_content('\n'.join(self.summary_lines()) + '\n',
                          cte='quoted-printable')
         return bytes(mail)
 
-    def _results(self, title: str, some: Sequence[Result]) -> list[str]:
+    def _failed_test_case_lines(self, title: str, some: Sequence[Result]) -> list[str]:
         """Lines on test cases that failed."""
         lines = [title] if some else []
         for one in some[:MAXIMUM]:
-            first = next(s for s in one.sessions if s.failed)
+            first = next(s for s in one.sessions if s.is_failed)
             why = ('a known fault no longer occurs: remove $xfail from the '
                    'reference file'
                    if one.result == 'xpass' else first.reason or first.guard
                    or 'out of tolerance')
             lines.append(
-                f'  {self._name(one)} on {one.partition}'
+                f'  {self._test_case_name(one)} on {one.partition}'
                 + (f' ({" ".join(sorted(first.nodes))})' if first.nodes
                    else '') + f': {why}')
             if text := describe_reruns(one):
                 lines.append(f'    measured again: {text}')
-            if one.suspects:
-                lines.append(f'    check {" ".join(sorted(one.suspects))}: '
+            if one.suspect_nodes:
+                lines.append(f'    check {" ".join(sorted(one.suspect_nodes))}: '
                              'the test case failed only there')
-        return lines + _more(len(some))
+        return lines + _more_line(len(some))
 
-    def _name(self, one: Result) -> str:
-        return self.names.get(one.planned, f'{one.check} {one.params}')
+    def _test_case_name(self, one: Result) -> str:
+        return self.names.get(one.plan_key, f'{one.check} {one.params}')
 
-    def _data(self, one: Result) -> dict[str, Any]:
+    def _test_case_data(self, one: Result) -> dict[str, Any]:
         """A test case that failed, for a program."""
-        first = next(s for s in one.sessions if s.failed)
+        first = next(s for s in one.sessions if s.is_failed)
         return {
-            'name': self._name(one),
+            'name': self._test_case_name(one),
             'partition': one.partition,
             'environ': one.environ,
             'case': one.case,
             'why': first.reason,
             'guard': first.guard,
             'nodes': sorted(first.nodes),
-            'suspects': sorted(one.suspects),
+            'suspects': sorted(one.suspect_nodes),
             'measurements': first.measurements,
             'again': [
                 {
                     'where': where,
                     'nodes': sorted(other.nodes),
-                    'failed': other.failed,
+                    'failed': other.is_failed,
                 }
-                for where, other in again(one)
+                for where, other in reruns_and_their_nodes(one)
             ],
         }
 
@@ -238,27 +238,27 @@ class Summary:
 
         :raises OSError: a file cannot be written
         """
-        from postprocess.files import write_all
-        for path, made in ((mail, lambda: self.mail(to)),
+        from postprocess.files import write_files_atomically
+        for path, made in ((mail, lambda: self.mail_message(to)),
                            (webhook, lambda: json.dumps(
-                               self.data(), indent=1).encode() + b'\n')):
+                               self.webhook_data(), indent=1).encode() + b'\n')):
             if path:
-                write_all(path.parent, {path.name: made()})
+                write_files_atomically(path.parent, {path.name: made()})
 
 
-def again(one: Result) -> list[tuple[str, Result]]:
+def reruns_and_their_nodes(one: Result) -> list[tuple[str, Result]]:
     """The sessions besides the first one that failed, each with the nodes
     that it was on compared with those."""
-    first = next(s for s in one.sessions if s.failed)
-    return [(reruns.where(s, first), s) for s in one.sessions
+    first = next(s for s in one.sessions if s.is_failed)
+    return [(reruns.same_or_other_nodes(s, first), s) for s in one.sessions
             if s is not first]
 
 
 def describe_reruns(one: Result) -> str:
     """The results of the reruns of a test case, in words."""
-    endings = [f'{"failed again" if other.failed else "passed"} on {where}'
+    endings = [f'{"failed again" if other.is_failed else "passed"} on {where}'
             + (f' ({" ".join(sorted(other.nodes))})' if other.nodes else '')
-            for where, other in again(one)]
+            for where, other in reruns_and_their_nodes(one)]
     if one.sessions[0].measurements > 1:
         endings.insert(
             0, f'failed in each of {one.sessions[0].measurements} measurements'
@@ -266,42 +266,42 @@ def describe_reruns(one: Result) -> str:
     return ', '.join(endings)
 
 
-def _nodes(one: Nodes, cover: int) -> list[str]:
+def _node_lines(one: Nodes, cover: int) -> list[str]:
     where = f'of partition {one.pool}' if one.pool else ''
     lines = [' '.join(filter(None, [
         f'Nodes: {one.measured} of {one.usable} that take jobs', where,
         'were measured']))]
     if one.out:
-        lines.append(f'  left out: {_some(one.out)}')
+        lines.append(f'  left out: {_shortened_list(one.out)}')
     if one.busy:
-        lines.append(f'  due, but not free: {_some(one.busy)}')
+        lines.append(f'  due, but not free: {_shortened_list(one.busy)}')
     if one.late:
         lines.append(f'  not measured in the last {cover} sessions: '
-                     f'{_some(one.late)}')
+                     f'{_shortened_list(one.late)}')
     return lines
 
 
-def _some(texts: Sequence[str]) -> str:
+def _shortened_list(texts: Sequence[str]) -> str:
     rest = len(texts) - MAXIMUM
     return ', '.join(texts[:MAXIMUM]) + (
         f' and {rest} more' if rest > 0 else ''
     )
 
 
-def _more(number: int) -> list[str]:
+def _more_line(number: int) -> list[str]:
     return [f'  and {number - MAXIMUM} more'] if number > MAXIMUM else []
 
 
-def _date(seconds: float) -> Any:
+def _utc_datetime(seconds: float) -> Any:
     import datetime
     return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
 
 
-def _stamp(seconds: float) -> str:
-    return f'{_date(seconds):%Y-%m-%dT%H:%M:%SZ}'
+def _utc_timestamp(seconds: float) -> str:
+    return f'{_utc_datetime(seconds):%Y-%m-%dT%H:%M:%SZ}'
 
 
-def _user() -> str:
+def _user_name() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError):

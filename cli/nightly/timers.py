@@ -18,9 +18,9 @@ from cli.setup.venv import ROOT, WORK
 HOUR, MINUTE = 1, 30
 
 
-def words(args: argparse.Namespace) -> list[str]:
+def nightly_command(args: argparse.Namespace) -> list[str]:
     """The command of a nightly session with these options."""
-    command = ['./plumb', 'nightly', '--site', _site(args.site)]
+    command = ['./plumb', 'nightly', '--site', _absolute_site(args.site)]
     for name, default in DEFAULTS.items():
         value = getattr(args, name)
         if value != default:
@@ -39,22 +39,22 @@ DEFAULTS = {'mode': 'nightly', 'max_node_age': 14, 'hours': 20.0,
             'keep_sessions': 5, 'mail': None, 'to': '', 'webhook': None}
 
 
-def _site(text: str) -> str:
+def _absolute_site(text: str) -> str:
     """A site's name; a path becomes absolute, because the timer starts in
     another folder."""
     inside = (ROOT / 'site-configs' / text).is_dir()
     return text if inside else str(Path(text).absolute())
 
 
-def name_of(args: argparse.Namespace) -> str:
+def timer_name(args: argparse.Namespace) -> str:
     return f'plumbline-{Path(args.site).name}'
 
 
-def service(args: argparse.Namespace) -> str:
+def systemd_service(args: argparse.Namespace) -> str:
     """A service of systemd."""
-    command = ' '.join(map(_unit_word, [str(ROOT / 'plumb'),
-                                        *words(args)[1:]]))
-    name = name_of(args)
+    command = ' '.join(map(_quote_unit_word, [str(ROOT / 'plumb'),
+                                        *nightly_command(args)[1:]]))
+    name = timer_name(args)
     return f'''\
 # ~/.config/systemd/user/{name}.service; its timer starts it:
 #   ./plumb nightly ... --print timer > ~/.config/systemd/user/{name}.timer
@@ -62,12 +62,12 @@ def service(args: argparse.Namespace) -> str:
 #   systemctl --user enable --now {name}.timer
 #   loginctl enable-linger            (also while nobody is logged in)
 [Unit]
-Description=Plumbline nightly session (site {_percent(
+Description=Plumbline nightly session (site {_escape_percent(
         Path(args.site).name)})
 
 [Service]
 Type=oneshot
-WorkingDirectory={_percent(str(ROOT))}
+WorkingDirectory={_escape_percent(str(ROOT))}
 ExecStart={command}
 # A nightly session ends itself after --hours; this ends one that hangs.
 TimeoutStartSec={round(args.hours * 3600 + 2 * STOP_TIMEOUT)}
@@ -77,12 +77,12 @@ TimeoutStopSec={round(STOP_TIMEOUT)}
 '''
 
 
-def timer(args: argparse.Namespace) -> str:
+def systemd_timer(args: argparse.Namespace) -> str:
     """A timer of systemd, for the service of that name."""
     return f'''\
-# ~/.config/systemd/user/{name_of(args)}.timer
+# ~/.config/systemd/user/{timer_name(args)}.timer
 [Unit]
-Description=Plumbline nightly session (site {_percent(
+Description=Plumbline nightly session (site {_escape_percent(
         Path(args.site).name)})
 
 [Timer]
@@ -95,26 +95,26 @@ WantedBy=timers.target
 '''
 
 
-def _percent(text: str) -> str:
+def _escape_percent(text: str) -> str:
     return text.replace('%', '%%')
 
 
-def _unit_word(word: str) -> str:
+def _quote_unit_word(word: str) -> str:
     """A word of ExecStart=: quoted, where systemd would read more into it."""
-    word = _percent(word).replace('$', '$$')
+    word = _escape_percent(word).replace('$', '$$')
     if word and not set(word) & set(' \t"\'\\;'):
         return word
     return '"' + word.replace('\\', '\\\\').replace('"', '\\"') + '"'
 
 
-def cron(args: argparse.Namespace) -> str:
+def crontab_line(args: argparse.Namespace) -> str:
     """A line for `crontab -e`."""
     folder = shlex.quote(str(WORK / 'nightly'))
     # One log per day of the week: a session that is refused because the
     # previous one still runs must not overwrite its log.
     log = f'{folder}/{shlex.quote(Path(args.site).name)}-$(date +%a).log'
     command = (f'cd {shlex.quote(str(ROOT))} && mkdir -p {folder} && '
-               f'log={log} && {{ {shlex.join(words(args))} >"$log" 2>&1 '
+               f'log={log} && {{ {shlex.join(nightly_command(args))} >"$log" 2>&1 '
                '|| tail -n 60 "$log"; }')
     # cron reads a % as the end of the line.
     return ('# crontab -e: if a nightly session is not good, cron mails the '
@@ -123,7 +123,7 @@ def cron(args: argparse.Namespace) -> str:
             f'{MINUTE} {HOUR} * * * ' + command.replace('%', r'\%') + '\n')
 
 
-def gitlab(args: argparse.Namespace) -> str:
+def gitlab_pipeline(args: argparse.Namespace) -> str:
     """A pipeline of GitLab, for a schedule of it."""
     hours = int(args.hours) + 1
     files = [str(getattr(args, name)) for name in ('mail', 'webhook')
@@ -133,13 +133,13 @@ def gitlab(args: argparse.Namespace) -> str:
         'tags': ['login-node'],
         'timeout': f'{hours} hours',
         'interruptible': False,
-        'resource_group': name_of(args),
+        'resource_group': timer_name(args),
         'script': [
             # The runner empties its checkout; the records must outlive it.
             'export PLUMBLINE_WORK="${PLUMBLINE_WORK:-$HOME/plumbline/work}"',
             'export PLUMBLINE_PERFLOGS="${PLUMBLINE_PERFLOGS:-'
             '$HOME/plumbline/perflogs}"',
-            shlex.join(words(args))],
+            shlex.join(nightly_command(args))],
         'artifacts': {'when': 'always', 'expire_in': '30 days',
                       'paths': ['report', *files]}}
     text = yaml.safe_dump({'nightly': job}, sort_keys=False, width=10_000)
@@ -149,4 +149,4 @@ def gitlab(args: argparse.Namespace) -> str:
             'of the cluster.\n' + text)
 
 
-KINDS = {'service': service, 'timer': timer, 'cron': cron, 'gitlab': gitlab}
+KINDS = {'service': systemd_service, 'timer': systemd_timer, 'cron': crontab_line, 'gitlab': gitlab_pipeline}

@@ -52,7 +52,7 @@ class Row(NamedTuple):
     waits: bool = False
 
 
-def other_action(words: list[str]) -> str:
+def find_non_run_action(words: list[str]) -> str:
     """The action among ReFrame's options that is not a run; empty: none."""
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False,
                                      allow_abbrev=False)
@@ -65,14 +65,14 @@ def other_action(words: list[str]) -> str:
     return next((name for name in ACTIONS if options[name] is not None), '')
 
 
-def plan_of(perflogs: str, run: str) -> plans.Plan | None:
+def find_plan(perflogs: str, run: str) -> plans.Plan | None:
     """The plan of a session; None: it has none."""
     for path in Path(perflogs).glob(f'*/{plans.FOLDER}/{run}.json'):
-        return plans.read(path, lambda *_: None)
+        return plans.read_plan(path, lambda *_: None)
     return None
 
 
-def rows(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
+def rows_by_test_case(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
          ahead: list[Progress] | None = None) -> dict[results.Key, Row]:
     """The row of each planned test case.
 
@@ -80,20 +80,20 @@ def rows(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
     :param report: test cases of ReFrame's report
     :param ahead: `progress` of the records; None: it is computed
     """
-    ended = results.of_session(frame, plan.run)
+    ended = results.results_of_session(frame, plan.run)
     # Reads all records; only for test cases that wait for a reference.
     needs = functools.cache(
-        lambda: outcomes.runs_needed(frame, plan.run, ahead))
+        lambda: outcomes.sessions_needed_by_test_case(frame, plan.run, ahead))
     known = {(c['partition'], c['environ'], c['hashcode']): c for c in report}
     names = display_names(plan)
     rows_by_key = {}
     for key, name in names.items():
         case = known.get(key, {})
         one = ended.get(key)
-        if one is None or one.failed:
+        if one is None or one.is_failed:
             guard = one.guard if one else plans.MISSING
-            text = reasons.reason_text(
-                guard, why(case) or (one.reason if one else '')) or guard
+            text = reasons.failure_reason_text(
+                guard, failure_reason(case) or (one.reason if one else '')) or guard
             if text and one and one.measurements > 1 and (
                     guard not in reasons.NOT_RUN):
                 text += f' (in each of {one.measurements} measurements)'
@@ -104,14 +104,14 @@ def rows(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
         note = case.get('no_reference') or ''
         lacks = LACKS.search(note)
         if lacks:
-            note = note.replace(lacks[0], outcomes.waiting_text(
+            note = note.replace(lacks[0], outcomes.missing_reference_text(
                 needs().get(key), '' if lacks[1] == 'no reference yet'
                 else lacks[1]))
         if one.measurements > 1:
             note = '; '.join(filter(None, [
                 note, f'{AT_FIRST.get(one.result, BEYOND)}, measured '
                 f'{one.measurements} times']))
-        rows_by_key[key] = Row(name, one.result, values(case), note,
+        rows_by_key[key] = Row(name, one.result, value_text(case), note,
                          bool(lacks) and one.result == 'no_reference')
     return rows_by_key
 
@@ -120,17 +120,17 @@ def display_names(plan: plans.Plan) -> dict[results.Key, str]:
     """The name of each test case of a plan, with its environment if another
     one has the same name."""
     times = Counter(case['name'] for case in plan.cases)
-    return {plan.key(case)[1:]: case['name'] + f' @{case["environ"]}' * (
+    return {plan.session_and_test_case_key(case)[1:]: case['name'] + f' @{case["environ"]}' * (
         times[case['name']] > 1) for case in plan.cases}
 
 
-def builds(report: list[dict[str, Any]]) -> list[Row]:
+def failed_builds(report: list[dict[str, Any]]) -> list[Row]:
     """Builds for test cases that failed."""
-    return [Row(case['display_name'], 'fail', why(case))
+    return [Row(case['display_name'], 'fail', failure_reason(case))
             for case in report if case.get('fixture')]
 
 
-def why(case: dict[str, Any]) -> str:
+def failure_reason(case: dict[str, Any]) -> str:
     """Why a test case failed, by ReFrame's report, in one line."""
     text = ' '.join(str(case.get('fail_reason') or '').split())
     for number in (errno.ENOSPC, errno.EDQUOT):
@@ -142,11 +142,11 @@ def why(case: dict[str, Any]) -> str:
     return text[:400]
 
 
-def values(case: dict[str, Any]) -> str:
+def value_text(case: dict[str, Any]) -> str:
     """The values that the row of a test case shows."""
     # After a failure ReFrame fills in the names, with None for the values.
-    return table.row(sorted(case.get('tags') or ()), [
-        table.metric_of(key, entry[0], entry[4], entry[1],
+    return table.metrics_text(sorted(case.get('tags') or ()), [
+        table.parse_reported_metric(key, entry[0], entry[4], entry[1],
                         entry[2] is not None or entry[3] is not None)
         for key, entry in (case.get('perfvalues') or {}).items()
         if entry[0] is not None])

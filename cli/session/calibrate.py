@@ -3,7 +3,7 @@
 A round is a session of ReFrame with the test cases that are not ready yet. So
 the measurements of a test case are spread over the time. progress.py computes
 the progress from the perflogs; nothing else is kept from one round, or one
-`calibrate`, to the next.
+`run_all_rounds`, to the next.
 """
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from cli.session import account, commands
-from cli.setup.venv import SetupError, say
+from cli.setup.venv import SetupError, print_progress
 from config import console
 from config import references as grammar
 from postprocess import perflogs, results
 from postprocess.references import editing
 from postprocess.references import proposal as references
-from postprocess.references.progress import Progress, progress
+from postprocess.references.progress import Progress, progress_of_test_cases
 from postprocess.results import Key
 
 if TYPE_CHECKING:
@@ -48,24 +48,24 @@ class Standing(NamedTuple):
     speeds: Sequence[Progress] = ()
 
     @property
-    def needs(self) -> int:
+    def sessions_needed(self) -> int:
         """Sessions still needed, at the speed class that needs most."""
-        return max(map(_needs, self.speeds), default=1)
+        return max(map(_sessions_needed_at_speed, self.speeds), default=1)
 
     @property
-    def hopeless(self) -> list[Progress]:
+    def uncalibratable_speed_classes(self) -> list[Progress]:
         """Speed classes whose tolerances no number of sessions would
         narrow."""
         return [one for one in self.speeds if one.needs is None]
 
     def __str__(self) -> str:
         return (
-            '; '.join(map(_describe, self.speeds)) or 'no conclusive session '
+            '; '.join(map(_progress_text, self.speeds)) or 'no conclusive session '
                                                       'yet'
         )
 
 
-def _needs(one: Progress) -> int:
+def _sessions_needed_at_speed(one: Progress) -> int:
     """Sessions needed for the metrics that more sessions can help."""
     never = [metric for metric, needs in one.needs_of.items()
              if needs is None]
@@ -75,17 +75,17 @@ def _needs(one: Progress) -> int:
                default=one.needs or 0)
 
 
-def _describe(one: Progress) -> str:
+def _progress_text(one: Progress) -> str:
     below = sum(
         tolerance <= max_tolerance
         for _, tolerance, max_tolerance in one.tolerances.values()
     )
     text = (
-        f'{one.speed}: {_runs(one.runs)}, {below} of {len(one.tolerances)} '
+        f'{one.speed}: {_session_count_text(one.runs)}, {below} of {len(one.tolerances)} '
         'tolerances within the max tolerance'
     )
-    if needs := _needs(one):
-        text += f', needs about {_runs(needs, "more ")}'
+    if needs := _sessions_needed_at_speed(one):
+        text += f', needs about {_session_count_text(needs, "more ")}'
     if one.needs is None:
         never = ', '.join(metric for metric, needs in one.needs_of.items()
                           if needs is None)
@@ -94,11 +94,11 @@ def _describe(one: Progress) -> str:
     return text
 
 
-def _runs(number: int, more: str = '') -> str:
+def _session_count_text(number: int, more: str = '') -> str:
     return f'{number} {more}session' + 's' * (number != 1)
 
 
-def standings(plan: Plan, frame: pd.DataFrame, ahead: list[Progress]
+def progress_by_test_case(plan: Plan, frame: pd.DataFrame, ahead: list[Progress]
               ) -> dict[Key, Standing]:
     """The progress of each test case of a plan, by the records of its system.
 
@@ -118,7 +118,7 @@ def standings(plan: Plan, frame: pd.DataFrame, ahead: list[Progress]
                 str(row.version) for row in good.itertuples()}
     standing_of = {}
     for case in plan.cases:
-        key = plan.key(case)[1:]
+        key = plan.session_and_test_case_key(case)[1:]
         entries = [one for one in rows.get(tuple(
             case[name] for name in ('family', 'check', 'partition', 'environ',
                                     'source', 'params')), ())
@@ -151,18 +151,18 @@ class Calibration:
         self.failed: dict[Key, str] = {}
 
     @property
-    def left_out(self) -> set[Key]:
+    def excluded_test_cases(self) -> set[Key]:
         """Test cases that are not measured again."""
         return {key for key, number in self.barren.items()
                 if number >= ROUNDS}
 
     @property
-    def missing(self) -> list[Key]:
+    def unready_test_cases(self) -> list[Key]:
         """Test cases that are not ready, and are measured again."""
         return [key for key, standing in self.standing.items()
-                if standing.needs and key not in self.left_out]
+                if standing.sessions_needed and key not in self.excluded_test_cases]
 
-    def calibrate(self) -> int:
+    def run_all_rounds(self) -> int:
         """Run all rounds; return 0, or the exit code of one without test
         cases.
 
@@ -170,15 +170,15 @@ class Calibration:
         """
         while True:
             began = time.monotonic()
-            ended = self.round()
+            ended = self.run_round()
             if ended.ended_by:
                 raise KeyboardInterrupt
             if ended.plan is None:
-                return commands.report_zero_cases(ended)
-            self.read_results(ended)
+                return commands.explain_zero_test_cases(ended)
+            self.read_round_results(ended)
             took = time.monotonic() - began
-            self.show(took)
-            if not self.missing:
+            self.print_round_progress(took)
+            if not self.unready_test_cases:
                 return 0
             now = time.monotonic()
             pause = max(began + self.interval - now, 0.0)
@@ -187,67 +187,67 @@ class Calibration:
                       f'{took:.0f} s would exceed --minutes.')
                 return 0
             if pause:
-                say(f'the next round begins in {pause:.0f} s')
+                print_progress(f'the next round begins in {pause:.0f} s')
                 time.sleep(pause)
 
-    def round(self) -> commands.Ended:
+    def run_round(self) -> commands.Ended:
         """Run a session: first all test cases, later those that are not
         ready."""
         self.rounds += 1
         if self.rounds == 1:
-            return commands.measure(self.work, '-r')
-        say(f'round {self.rounds}: {_cases(len(self.missing))}')
+            return commands.run_reframe_session(self.work, '-r')
+        print_progress(f'round {self.rounds}: {_test_case_count_text(len(self.unready_test_cases))}')
         # Quiet: the table reports what failed.
-        return commands.measure(self.work, '-r', '-q', only=self.missing)
+        return commands.run_reframe_session(self.work, '-r', '-q', only=self.unready_test_cases)
 
-    def read_results(self, ended: commands.Ended) -> None:
+    def read_round_results(self, ended: commands.Ended) -> None:
         """Read the records after a round."""
         plan = ended.plan
         assert plan is not None
-        frame, faults = perflogs.read(self.work.perflogs, on_error='collect')
+        frame, faults = perflogs.read(self.work.perflog_folder, on_error='collect')
         for fault in faults:
             print(f'plumb references: {fault}')
-        ahead = progress(frame)
-        now = standings(plan, frame, ahead)
+        ahead = progress_of_test_cases(frame)
+        now = progress_by_test_case(plan, frame, ahead)
         self.standing |= now
         self.names = account.display_names(plan) | self.names
         self.families |= {case['family'] for case in plan.cases}
-        ended_so = results.of_session(frame, plan.run)
-        rows = account.rows(plan, frame, ended.cases, ahead)
+        ended_so = results.results_of_session(frame, plan.run)
+        rows = account.rows_by_test_case(plan, frame, ended.cases, ahead)
         for key in now:
             one = ended_so.get(key)
             self.failed.pop(key, None)
-            if one is None or one.failed:
+            if one is None or one.is_failed:
                 self.failed[key] = rows[key].text
             # A test case that lacks a reference does have values.
             barren = (key in self.failed and not (
                 one and one.guard == 'reference') or not now[key].speeds)
             self.barren[key] = self.barren[key] + 1 if barren else 0
 
-    def show(self, took: float) -> None:
+    def print_round_progress(self, took: float) -> None:
         """Print the progress, one line per test case that is not ready."""
         now = time.monotonic()
-        missing = self.missing
+        missing = self.unready_test_cases
         print()
-        console.show([(self.names[key], f'{self.standing[key]}' + (
+        console.print_table([(self.names[key], f'{self.standing[key]}' + (
             f'; failed: {self.failed[key]}' if key in self.failed else ''))
             for key in missing])
-        hopeless = sum(bool(s.hopeless) for s in self.standing.values())
-        left = len(self.left_out)
+        hopeless = sum(bool(s.uncalibratable_speed_classes) for s in self.standing.values())
+        left = len(self.excluded_test_cases)
         there = len(self.standing) - len(missing) - left
         text = (f'round {self.rounds} took {took:.0f} s: {there} of '
-                f'{_cases(len(self.standing))} ready'
+                f'{_test_case_count_text(len(self.standing))} ready'
                 + f' ({hopeless} as far as possible)' * bool(hopeless)
                 + f', {left} left out' * bool(left)
                 + f'; {(now - self.begin) / 60:.1f} min elapsed, '
                 f'{max(self.end - now, 0) / 60:.1f} min remaining')
         print(text, flush=True)
 
-    def conclude(self) -> int:
+    def print_unready_reasons(self) -> int:
         """Print why test cases are not ready; return the exit code."""
         for key in sorted(self.standing, key=lambda k: self.names[k]):
             name, standing = self.names[key], self.standing[key]
-            for one in standing.hopeless:
+            for one in standing.uncalibratable_speed_classes:
                 wide = ', '.join(metric for metric, needs in
                                  one.needs_of.items() if needs is None)
                 print(f'{name} at CPU speed class {one.speed}: no_reference, '
@@ -255,21 +255,21 @@ class Calibration:
                       f'{wide or "its values"} within the max tolerance')
             if key in self.failed:
                 tried = (f'left out, failed in {ROUNDS} rounds in a row'
-                         if key in self.left_out else 'failed in its last '
+                         if key in self.excluded_test_cases else 'failed in its last '
                          'round')
                 print(f'{name}: {tried}: {self.failed[key]}')
-            elif key in self.left_out:
+            elif key in self.excluded_test_cases:
                 print(f'{name}: left out, inconclusive in {ROUNDS} rounds; '
                       './plumb run prints the reason')
         return 1 if self.failed else 0
 
 
-def _cases(number: int) -> str:
+def _test_case_count_text(number: int) -> str:
     return f'{number} test case' + 's' * (number != 1)
 
 
 @contextlib.contextmanager
-def interruptible() -> Iterator[None]:
+def raise_interrupt_on_signals() -> Iterator[None]:
     """Handle SIGTERM and SIGHUP like ^C.
 
     :raises KeyboardInterrupt: one of these signals came
@@ -295,13 +295,13 @@ def calibrate(args: argparse.Namespace) -> int:
     if args.minutes <= 0:
         raise SetupError(f'--minutes is {args.minutes:g}; it must be more '
                          'than 0')
-    action = account.other_action(args.reframe)
+    action = account.find_non_run_action(args.reframe)
     if action:
         raise SetupError(f'{action} measures nothing, so calibration cannot '
                          'use it; use ./plumb run with this option')
-    with commands.prepare(args) as work:
+    with commands.prepare_session(args) as work:
         try:
-            with interruptible():
+            with raise_interrupt_on_signals():
                 return _calibrate_and_propose(args, work)
         except KeyboardInterrupt:
             print('\nInterrupted. The values measured so far are kept. '
@@ -314,13 +314,13 @@ def _calibrate_and_propose(
 ) -> int:
     """All rounds, then the proposals and the page; the exit code."""
     calibration = Calibration(work, args.minutes, args.interval)
-    code = calibration.calibrate()
+    code = calibration.run_all_rounds()
     if code:
         return code
     print()
-    code = max(calibration.conclude(),
-               _propose(args, work, calibration.families))
-    page, _ = commands.write_page(work.perflogs)
+    code = max(calibration.print_unready_reasons(),
+               _propose_references(args, work, calibration.families))
+    page, _ = commands.write_report_page(work.perflog_folder)
     print(f'Page: {page}' if page else 'No page was written: see the error '
                                        'above')
     print('Next: ./plumb run' if args.accept else
@@ -329,7 +329,7 @@ def _calibrate_and_propose(
     return code if page else max(code, 1)
 
 
-def _propose(args: argparse.Namespace, work: commands.Work,
+def _propose_references(args: argparse.Namespace, work: commands.Work,
              families: set[str]) -> int:
     """Proposes references. With --accept, accepts those of test cases that
     have none; the exit code.
@@ -342,11 +342,11 @@ def _propose(args: argparse.Namespace, work: commands.Work,
     place = Path(work.variables['RFM_REFERENCE_PREFIX'])
 
     def propose() -> int:
-        proposed = references.of_system(
-            work.perflogs, work.system['name'], place, folder.name)
+        proposed = references.propose_system_references(
+            work.perflog_folder, work.system['name'], place, folder.name)
         proposals = {family: proposal for family, proposal in proposed.items()
                 if family in families}
-        accepted = {family: _accepted(place, family) for family in proposals}
+        accepted = {family: _accepted_reference_keys(place, family) for family in proposals}
 
         def is_new(family: str, keys: tuple) -> bool:
             # Keys are regular expressions (ReFrame's $index).
@@ -357,21 +357,21 @@ def _propose(args: argparse.Namespace, work: commands.Work,
         code = 0
         for family, proposal in proposals.items() if args.accept else ():
             if any(
-                is_new(family, keys) for keys, _ in grammar.leaves(proposal)
+                is_new(family, keys) for keys, _ in grammar.iterate_reference_entries(proposal)
             ):
                 code = max(
                     code,
-                    references.accept(
+                    references.accept_and_print(
                         place,
                         {family: proposal},
                         functools.partial(is_new, family),
                     ),
                 )
         return code
-    return references.run_command(propose)
+    return references.run_and_print_errors(propose)
 
 
-def _accepted(folder: Path, family: str) -> list[tuple]:
+def _accepted_reference_keys(folder: Path, family: str) -> list[tuple]:
     """Keys of the entries of an accepted file."""
-    return [keys for keys, _ in grammar.leaves(
-        editing.editable(folder / f'{family}.yaml'))]
+    return [keys for keys, _ in grammar.iterate_reference_entries(
+        editing.read_editable_yaml(folder / f'{family}.yaml'))]

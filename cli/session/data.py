@@ -8,7 +8,7 @@ from collections.abc import Callable
 from cli.setup.venv import ROOT
 
 
-def _with_perflogs(main: Callable[[list[str]], int], words: list[str]) -> int:
+def _run_with_default_perflogs(main: Callable[[list[str]], int], words: list[str]) -> int:
     """Calls a command with the perflogs of this checkout, unless others
     are named."""
     if not {'-h', '--help'} & set(words) and not any(
@@ -20,14 +20,14 @@ def _with_perflogs(main: Callable[[list[str]], int], words: list[str]) -> int:
 
 def history(args: argparse.Namespace) -> int:
     from postprocess import history as module
-    return _with_perflogs(module.main, args.rest)
+    return _run_with_default_perflogs(module.main, args.rest)
 
 
 def export(args: argparse.Namespace) -> int:
     from postprocess import export as module
-    return _with_perflogs(module.main, args.rest)
+    return _run_with_default_perflogs(module.main, args.rest)
 
 
 def sql(args: argparse.Namespace) -> int:
     from postprocess.perflogs import sql as module
-    return _with_perflogs(module.main, args.rest)
+    return _run_with_default_perflogs(module.main, args.rest)

@@ -1,8 +1,8 @@
 """What the perflogs know of the cases, for their order and the budgets.
 
-`config/sessions/ordering.py` has the rules. `known_in_file` writes a file with
+`config/sessions/ordering.py` has the rules. `known_test_cases_file` writes a file with
 what a session of ReFrame needs of the perflogs. The session's plan lists the
-test cases that it leaves to other sessions, and `describe_left` prints them.
+test cases that it leaves to other sessions, and `describe_postponed_test_cases` prints them.
 """
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from config.sessions.ordering import KNOWN, Key, Known
 from config.sessions.ordering import Case as Case
-from config.sessions.ordering import nightly_sessions as nightly_sessions
-from config.sessions.ordering import select as select
+from config.sessions.ordering import select_within_budget as select_within_budget
+from config.sessions.ordering import sessions_until_all_ran as sessions_until_all_ran
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +33,7 @@ NEVER_BEGUN = ('cancelled', 'missing')
 MAXIMUM = 5
 
 
-def records(perflogs: Path, system: str) -> pd.DataFrame | None:
+def read_records(perflogs: Path, system: str) -> pd.DataFrame | None:
     """The records of a system; None: there are none.
 
     All perflogs are read, as the page does, and not the system's folder: a
@@ -48,7 +48,7 @@ def records(perflogs: Path, system: str) -> pd.DataFrame | None:
     return frame[frame['system'] == system].reset_index(drop=True)
 
 
-def times(frame: pd.DataFrame, of: Callable[[list[float]], float]
+def wall_time_by_test_case(frame: pd.DataFrame, of: Callable[[list[float]], float]
           = statistics.median) -> dict[Key, float]:
     """Case -> the median wall time of one run of its program, or what `of`
     makes of the times of all runs. Unit: s."""
@@ -61,19 +61,19 @@ def times(frame: pd.DataFrame, of: Callable[[list[float]], float]
     return {key: of(values) for key, values in seconds_of.items()}
 
 
-def times_seen(perflogs: Path, system: str) -> dict[Key, float]:
+def read_wall_times(perflogs: Path, system: str) -> dict[Key, float]:
     """The same, of all records of a system, without reading all else."""
     from postprocess.perflogs import cache
     if not (perflogs / system).is_dir():
         return {}
-    with cache.opened([perflogs], lambda *_: None, missing=False) as con:
+    with cache.open_records_database([perflogs], lambda *_: None, missing=False) as con:
         return {tuple(key): value for *key, value in con.execute(
             'SELECT partition, environ, "case", median(value) FROM records '
             "WHERE metric = 'wall_time' AND system = ? GROUP BY ALL",
             [system]).fetchall()}
 
 
-def last_runs(frame: pd.DataFrame) -> dict[Key, str]:
+def last_session_by_test_case(frame: pd.DataFrame) -> dict[Key, str]:
     """Case -> the newest session that ran it; one that failed has run.
 
     :param frame: as perflogs.read gives it, sorted by time
@@ -84,23 +84,23 @@ def last_runs(frame: pd.DataFrame) -> dict[Key, str]:
             str(row.run) for row in ran.itertuples()}
 
 
-def of_nightly_session(frame: pd.DataFrame | None, mode: str) -> Known:
+def known_from_records(frame: pd.DataFrame | None, mode: str) -> Known:
     """What the records of a system tell a session; in mode nightly it keeps
     the site's budgets."""
     return Known(budgets=mode == NIGHTLY) if frame is None else Known(
-        times(frame), last_runs(frame), mode == NIGHTLY)
+        wall_time_by_test_case(frame), last_session_by_test_case(frame), mode == NIGHTLY)
 
 
 @contextlib.contextmanager
-def known_in_file(known: Known) -> Iterator[dict[str, str]]:
+def known_test_cases_file(known: Known) -> Iterator[dict[str, str]]:
     """Variables of a session that orders its cases by what is known of them.
     """
     with tempfile.NamedTemporaryFile('w', suffix='.json') as file:
-        known.write(Path(file.name))
+        known.write_json(Path(file.name))
         yield {KNOWN: file.name}
 
 
-def describe_left(plan: Plan) -> tuple[list[str], bool]:
+def describe_postponed_test_cases(plan: Plan) -> tuple[list[str], bool]:
     """Lines on what a session left to other sessions; whether there is a case
     that can never run, for it needs more than a session has."""
     lines: list[str] = []
@@ -118,10 +118,10 @@ def describe_left(plan: Plan) -> tuple[list[str], bool]:
         lines += [f'  {one}' for one in rows[:MAXIMUM]]
         lines += [f'  and {len(rows) - MAXIMUM} more'] * (len(rows) > MAXIMUM)
     never = [one for one in plan.left if not one.nightly_sessions]
-    return lines + [describe_never(one) for one in never], bool(never)
+    return lines + [describe_budget_excess(one) for one in never], bool(never)
 
 
-def describe_never(one: Left) -> str:
+def describe_budget_excess(one: Left) -> str:
     """What to do about a case that needs more than a session has."""
     how = ('raise nightly_budget in system.py, or exclude the test case with '
            '-x'

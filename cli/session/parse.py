@@ -9,40 +9,40 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
-from checks.core.parsers import ParseError, Record, parser_of
+from checks.core.parsers import ParseError, Record, load_parser_module
 from config import families
 
 #: Columns of the tidy CSV.
 COLUMNS = ('file', 'program', 'version', 'size', 'metric', 'value', 'unit')
 
 
-def add_options(parser: argparse.ArgumentParser, family: str) -> None:
+def add_family_options(parser: argparse.ArgumentParser, family: str) -> None:
     """Options of a family's own; an unknown family has none."""
-    if family in families.parsers():
-        add = getattr(parser_of(family), 'add_options', None)
+    if family in families.parser_modules():
+        add = getattr(load_parser_module(family), 'add_options', None)
         if add:
             add(parser)
 
 
-def parse_files(family: str, files: Iterable[str], out: TextIO,
+def convert_output_to_csv(family: str, files: Iterable[str], out: TextIO,
                 err: TextIO, options: argparse.Namespace | None = None
                 ) -> int:
     """Files of one family as tidy CSV; `-` is standard input. Where its
     parser reads folders, a file may be one.
 
-    :param options: the family's own (`add_options`)
+    :param options: the family's own (`add_family_options`)
     :returns: 0, or 1 where a file cannot be trusted (it gives no row, or
         says on `err` what is wrong with them), or 2 where one cannot be read
         or the family is unknown.
     """
-    known = families.parsers()
+    known = families.parser_modules()
     if family not in known:
         near = difflib.get_close_matches(family, known, 1)
         hint = f'; did you mean {near[0]}?' if near else ''
         print(f'unknown family {family!r}: there are '
               f'{", ".join(sorted(known))}{hint}', file=err)
         return 2
-    parser = parser_of(family)
+    parser = load_parser_module(family)
     rows = csv.writer(out, lineterminator='\n')
     read_folder = getattr(parser, 'parse_folder', None)
     rows.writerow(COLUMNS)
@@ -53,7 +53,7 @@ def parse_files(family: str, files: Iterable[str], out: TextIO,
                 records_of, warning = read_folder(Path(file), options)
                 remarks = []
             else:
-                text, warning = _read(file), ''
+                text, warning = _read_text(file), ''
                 records_of = [(file, parser.parse(text))]
                 remarks = list(getattr(parser, 'remarks',
                                        lambda _: ())(text))
@@ -67,7 +67,7 @@ def parse_files(family: str, files: Iterable[str], out: TextIO,
             code = 2
         else:
             rows.writerows(
-                _row(str(path), record)
+                _csv_row(str(path), record)
                 for path, records in records_of
                 for record in records
             )
@@ -79,13 +79,13 @@ def parse_files(family: str, files: Iterable[str], out: TextIO,
     return code
 
 
-def _row(file: str, record: Record) -> list[object]:
+def _csv_row(file: str, record: Record) -> list[object]:
     """A record as a row of the CSV; a size of None is an empty field."""
     *before, value, unit, _ = record
     return [file, *before, repr(value).removesuffix('.0'), unit]
 
 
-def _read(file: str) -> str:
+def _read_text(file: str) -> str:
     """The text of a file, line ends as they are."""
     if file == '-':
         data = sys.stdin.buffer.read()

@@ -25,7 +25,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from checks.services import processes
-from cli.setup.venv import WORK, say
+from cli.setup.venv import WORK, print_progress
 from config.sessions import run_id
 
 #: Sessions of each kind (those that measure, and others) that are kept;
@@ -60,13 +60,13 @@ class Session:
     lock: int
 
     @property
-    def report(self) -> Path:
+    def report_path(self) -> Path:
         return self.folder / 'report.json'
 
     @property
-    def variables(self) -> dict[str, str]:
+    def reframe_variables(self) -> dict[str, str]:
         """What ReFrame is to know of it."""
-        return {'RFM_REPORT_FILE': str(self.report),
+        return {'RFM_REPORT_FILE': str(self.report_path),
                 'RFM_STAGE_DIR': str(self.stage),
                 'RFM_OUTPUT_DIR': str(self.output),
                 'PLUMBLINE_SESSION': str(self.folder),
@@ -90,10 +90,10 @@ def open_session(
              for variable, key, name in (
                  ('RFM_STAGE_DIR', 'stagedir', 'stage'),
                  ('RFM_OUTPUT_DIR', 'outputdir', 'output'))]
-    _remove_old(bases, measures)
-    name = run_id.new() if nightly_session is None else nightly_session.first
+    _remove_old_sessions(bases, measures)
+    name = run_id.new_session_id() if nightly_session is None else nightly_session.first
     if (WORK / 'sessions' / name).exists():
-        name = run_id.new(name)
+        name = run_id.new_session_id(name)
     folder = WORK / 'sessions' / name
     folder.mkdir(parents=True)
     if not measures:
@@ -126,7 +126,7 @@ def open_session(
         os.close(lock)
 
 
-def _remove_old(bases: Sequence[Path], measures: bool) -> None:
+def _remove_old_sessions(bases: Sequence[Path], measures: bool) -> None:
     """All of one kind but the newest KEPT - 1, and those that still live."""
     folders = sorted(path.parent for path in
                      (WORK / 'sessions').glob('[0-9]*/lock')
@@ -154,14 +154,14 @@ def ended_nightly_sessions(site: str) -> Iterator[Left]:
         # What is cut off was written before anything ran.
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             content = json.loads(mark.read_text())
-            if content['site'] == site and not _is_running(
+            if content['site'] == site and not _is_session_running(
                 mark.parent / 'lock'
             ):
                 yield Left(mark.parent, str(content['nightly_session']),
                            Path(content['stage']), Path(content['output']))
 
 
-def _is_running(path: Path) -> bool:
+def _is_session_running(path: Path) -> bool:
     """Whether somebody holds a session's lock."""
     try:
         with open(path) as lock:
@@ -194,7 +194,7 @@ def remove_nightly_sessions(site: str, keep: int) -> list[str]:
     return old
 
 
-def run(command: Sequence[str], variables: Mapping[str, str],
+def run_reframe(command: Sequence[str], variables: Mapping[str, str],
         locks: Sequence[int]) -> tuple[int, str]:
     """Runs ReFrame to its end, also where a signal asks for it.
 
@@ -223,16 +223,16 @@ def run(command: Sequence[str], variables: Mapping[str, str],
         process = subprocess.Popen(
             command, env={**os.environ, **variables}, pass_fds=locks,
             preexec_fn=of_its_own)
-        code = _wait(process, got)
+        code = _wait_for_process(process, got)
         if got:
-            _end_descendants(got)
+            _end_descendants_of_reframe(got)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     return code, signal.Signals(got[0]).name if got else ''
 
 
-def _wait(process: subprocess.Popen[bytes], got: list[int]) -> int:
+def _wait_for_process(process: subprocess.Popen[bytes], got: list[int]) -> int:
     content, deadline = 0, float('inf')
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -240,7 +240,7 @@ def _wait(process: subprocess.Popen[bytes], got: list[int]) -> int:
         if got and not content:
             content = got[0]
             deadline = time.monotonic() + CANCEL_TIMEOUT
-            say(
+            print_progress(
                 f'{signal.Signals(content).name}: cancelling the jobs; a '
                 'second signal kills them at once'
             )
@@ -248,17 +248,17 @@ def _wait(process: subprocess.Popen[bytes], got: list[int]) -> int:
             # it does so without a traceback.
             process.terminate()
         if len(got) > 1 or time.monotonic() > deadline:
-            say('ReFrame is killed: jobs of a scheduler that it has not '
+            print_progress('ReFrame is killed: jobs of a scheduler that it has not '
                 'cancelled go on; see squeue')
             process.kill()
             return process.wait()
 
 
-def _end_descendants(got: list[int]) -> None:
+def _end_descendants_of_reframe(got: list[int]) -> None:
     """Ends what ReFrame left of its jobs: SIGTERM, later SIGKILL."""
     deadline = time.monotonic() + END_TIMEOUT
     terminated: set[int] = set()
-    while left := processes.descendants():
+    while left := processes.descendant_pids():
         kill = time.monotonic() > deadline or len(got) > 1
         for pid in left if kill else left - terminated:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -266,5 +266,5 @@ def _end_descendants(got: list[int]) -> None:
         terminated |= left
         time.sleep(0.05)
         if time.monotonic() > deadline + END_TIMEOUT:
-            say(f'still running: pid {", ".join(map(str, sorted(left)))}')
+            print_progress(f'still running: pid {", ".join(map(str, sorted(left)))}')
             break

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from config.families import families
-from config.records.metrics import split
-from config.records.sizes import exact
+from config.records.metrics import split_metric_key
+from config.records.sizes import size_with_unit
 
 #: Figures in a row, at most, where nothing is judged.
 MAXIMUM = 3
@@ -38,22 +38,22 @@ class Metric(NamedTuple):
     judged: bool = False
 
 
-def metric_of(key: str, value: float, unit: str, reference: float | None,
+def parse_reported_metric(key: str, value: float, unit: str, reference: float | None,
               judged: bool) -> Metric:
     """A metric from its key in ReFrame's report: local:thishost:x@8B."""
-    metric, size = split(key.rpartition(':')[2])
+    metric, size = split_metric_key(key.rpartition(':')[2])
     return Metric(metric, size, value, unit, reference, judged)
 
 
-def row(tags: Iterable[str], metrics: Sequence[Metric]) -> str:
+def metrics_text(tags: Iterable[str], metrics: Sequence[Metric]) -> str:
     """What a row of the table says: what is judged, else the headline."""
     shown = [one for one in metrics if one.judged]
     for name in sorted(families().keys() & set(tags)):
-        shown = shown or _headline(families()[name].headline, metrics)
-    return ', '.join(_describe(one) for one in shown or metrics[:1])
+        shown = shown or _headline_metrics(families()[name].headline, metrics)
+    return ', '.join(_metric_text(one) for one in shown or metrics[:1])
 
 
-def _headline(rules: Iterable[Mapping[str, Any]],
+def _headline_metrics(rules: Iterable[Mapping[str, Any]],
               metrics: Sequence[Metric]) -> list[Metric]:
     headline: list[Metric] = []
     for rule in rules:
@@ -72,32 +72,32 @@ def _headline(rules: Iterable[Mapping[str, Any]],
     return headline[:MAXIMUM]
 
 
-def _describe(one: Metric) -> str:
-    text = f'{one.metric} {quantity(one.value, one.unit)}'
+def _metric_text(one: Metric) -> str:
+    text = f'{one.metric} {value_with_unit(one.value, one.unit)}'
     if one.size is not None:
-        text += f' at {exact(one.size)}'
+        text += f' at {size_with_unit(one.size)}'
     if one.reference:
-        text += f' (reference {quantity(one.reference, one.unit)})'
+        text += f' (reference {value_with_unit(one.reference, one.unit)})'
     return text
 
 
-def quantity(value: float, unit: str) -> str:
+def value_with_unit(value: float, unit: str) -> str:
     """A value in three digits and the unit that people would choose."""
     larger, factor = next(
         (name, factor) for name, factor in _LARGER.get(unit, [(unit, 0)])
         if not factor or abs(value) >= factor * MINIMUM.get(unit, 1))
-    digits = number(value / (factor or 1))
-    return f'{digits} {_micro() if larger == "us" else larger}'.rstrip()
+    digits = format_three_digits(value / (factor or 1))
+    return f'{digits} {_microsecond_unit() if larger == "us" else larger}'.rstrip()
 
 
-def number(value: float) -> str:
+def format_three_digits(value: float) -> str:
     """Three digits that count, never an exponent; a count is whole."""
     if value == int(value) and abs(value) < 1e15:
         return str(int(value))
     return f'{value:.{max(2 - math.floor(math.log10(abs(value))), 0)}f}'
 
 
-def _micro() -> str:
+def _microsecond_unit() -> str:
     """As the terminal can show it."""
     try:
         'µ'.encode(sys.stdout.encoding or 'ascii')

@@ -52,7 +52,7 @@ ROWS = {
 SERVICE = ',\nservers and clients (checks/services/plan.py)'
 
 
-def rows(name: str, more: str) -> str:
+def two_column_text(name: str, more: str) -> str:
     """ROWS as two columns."""
     files = {path.format(name=name): text.format(more=more)
              for path, text in ROWS.items()}
@@ -67,7 +67,7 @@ def class_name(name: str) -> str:
     return ''.join(part.capitalize() for part in name.split('_'))
 
 
-def check_name(name: str) -> None:
+def refuse_bad_family_name(name: str) -> None:
     """Refuse a name that is not valid for a family, or that exists.
 
     :raises SetupError: the name cannot be used
@@ -92,7 +92,7 @@ def check_name(name: str) -> None:
                              f'{class_name(name)}; choose another name')
 
 
-def files(name: str, service: bool) -> dict[str, str]:
+def rendered_template_files(name: str, service: bool) -> dict[str, str]:
     """Path below the repository -> text."""
     def fill_template(text: str) -> str:
         return text.replace('NAME', name).replace('Name', class_name(name))
@@ -107,8 +107,8 @@ def files(name: str, service: bool) -> dict[str, str]:
 
 def new(args: argparse.Namespace) -> int:
     """Make the two folders of a family: both, or neither."""
-    check_name(args.name)
-    made = files(args.name, args.service)
+    refuse_bad_family_name(args.name)
+    made = rendered_template_files(args.name, args.service)
     targets = [ROOT / part / args.name for part in ('checks', 'tests')]
     with tempfile.TemporaryDirectory(prefix='.new-', dir=ROOT) as scratch:
         for path, text in made.items():
@@ -126,6 +126,6 @@ def new(args: argparse.Namespace) -> int:
             raise
     print(PROGRAM.format(count=len(made), name=args.name,
                          check=class_name(args.name),
-                         rows=rows(args.name, SERVICE if args.service
+                         rows=two_column_text(args.name, SERVICE if args.service
                                    else '')), end='')
     return 0

@@ -14,10 +14,10 @@ from cli.setup.venv import (
     LOCKS,
     WORK,
     SetupError,
-    checked,
     ensure_venv,
-    say,
-    step,
+    print_progress,
+    progress_step,
+    run_setup_command,
 )
 from config.version import VERSION
 
@@ -31,7 +31,7 @@ _ENTRY = re.compile(
     r'(?P<hashes>(?: \\\n +--hash=\S+)+)$', re.M)
 
 
-def applicable(lock: str, python: str, platform: Platform) -> str:
+def applicable_lock_entries(lock: str, python: str, platform: Platform) -> str:
     """The entries of a lock file that apply to a Python and a platform.
 
     pip would evaluate the markers for the machine that it runs on.
@@ -52,7 +52,7 @@ def applicable(lock: str, python: str, platform: Platform) -> str:
         if not entry['marker'] or Marker(entry['marker']).evaluate(there))
 
 
-def fetch(lock: Path, python: str, platform: Platform, folder: Path
+def download_wheels(lock: Path, python: str, platform: Platform, folder: Path
           ) -> list[Path]:
     """Download the wheels of a lock file, and check their hashes.
 
@@ -60,13 +60,13 @@ def fetch(lock: Path, python: str, platform: Platform, folder: Path
     :raises SetupError: a required wheel, or an index, is not available
     """
     requirements = folder / lock.name
-    requirements.write_text(applicable(lock.read_text(), python, platform))
+    requirements.write_text(applicable_lock_entries(lock.read_text(), python, platform))
     try:
-        checked([str(ensure_venv()), '-m', 'pip', 'download', '--quiet',
+        run_setup_command([str(ensure_venv()), '-m', 'pip', 'download', '--quiet',
                  '--disable-pip-version-check', '--require-hashes',
                  '--no-deps', '--only-binary', ':all:',
                  '--implementation', 'cp', '--python-version', python,
-                 *(f'--platform={tag}' for tag in platform.tags),
+                 *(f'--platform={tag}' for tag in platform.wheel_tags),
                  '--dest', str(folder), '-r', str(requirements)],
                 f'fetching {lock.name}', 'check that a package index can be '
                 'reached (PIP_INDEX_URL, PIP_FIND_LINKS), and that it has '
@@ -78,7 +78,7 @@ def fetch(lock: Path, python: str, platform: Platform, folder: Path
     return sorted(folder.glob('*.whl'))
 
 
-def make(file: Path, python: str, platform: Platform
+def write_bundle(file: Path, python: str, platform: Platform
          ) -> tuple[list[str], list[str]]:
     """Make a bundle.
 
@@ -91,11 +91,11 @@ def make(file: Path, python: str, platform: Platform
         # Required locks first: without an index the command ends at once.
         for lock in sorted(LOCKS.glob('*.lock'),
                            key=lambda path: (path.stem in OPTIONAL, path)):
-            with step(f'fetching wheels ({lock.stem})'):
+            with progress_step(f'fetching wheels ({lock.stem})'):
                 folder = Path(place, lock.stem)
                 folder.mkdir()
-                result = fetch(lock, python, platform, folder)
-            locks[lock.stem] = {'sha256': bundle_file.digest(lock),
+                result = download_wheels(lock, python, platform, folder)
+            locks[lock.stem] = {'sha256': bundle_file.sha256_of_file(lock),
                                 'wheels': [path.name for path in result]}
             wheels |= {path.name: path for path in result}
         bundle_file.write(file, {
@@ -112,7 +112,7 @@ def bundle(args: argparse.Namespace) -> int:
         raise SetupError(f'the lock files do not support Python {python!r}; '
                          f'choose one of {", ".join(PYTHONS)}')
     platform = (Platform.parse(args.platform) if args.platform
-                else Platform.here())
+                else Platform.of_this_machine())
     # Checked here, and not after minutes of downloads.
     if not args.file.absolute().parent.is_dir():
         raise SetupError(f'{args.file.parent} is not a folder; create it, or '
@@ -120,13 +120,13 @@ def bundle(args: argparse.Namespace) -> int:
     if args.file.is_dir():
         raise SetupError(f'{args.file} is a folder; give the path of a file '
                          'to write')
-    wheels, without = make(args.file, python, platform)
+    wheels, without = write_bundle(args.file, python, platform)
     for name in without:
-        say(f'{name}.lock is left out, because it has no wheel for Python '
+        print_progress(f'{name}.lock is left out, because it has no wheel for Python '
             f'{python} on {platform}')
     print(f'{args.file}: {len(wheels)} wheels, '
           f'{args.file.stat().st_size / 1e6:.0f} MB, for Python {python} on '
-          f'{platform}\nsha256 {bundle_file.digest(args.file)}\n'
+          f'{platform}\nsha256 {bundle_file.sha256_of_file(args.file)}\n'
           f'On the other machine, run: {bundle_file.VARIABLE}='
           f'{args.file.name} ./plumb run')
     return 0

@@ -66,7 +66,7 @@ class Platform(NamedTuple):
         return cls(int(match[1]), match[2])
 
     @classmethod
-    def here(cls) -> Platform:
+    def of_this_machine(cls) -> Platform:
         """The platform of this machine.
 
         :raises BundleError: its C library is not glibc
@@ -79,7 +79,7 @@ class Platform(NamedTuple):
         return cls(int(version.split('.')[1]), os.uname().machine)
 
     @property
-    def tags(self) -> list[str]:
+    def wheel_tags(self) -> list[str]:
         """Tags of the wheels that run on this platform, the newest first."""
         known = {minor: name for name, minor in ALIASES.items()}
         tags = []
@@ -90,7 +90,7 @@ class Platform(NamedTuple):
         return [*tags, f'linux_{self.machine}']
 
 
-def digest(path: Path) -> str:
+def sha256_of_file(path: Path) -> str:
     """The sha256 of a file, in hexadecimal."""
     checksum = hashlib.sha256()
     with open(path, 'rb') as handle:
@@ -129,7 +129,7 @@ def write(file: Path, contents: Mapping[str, Any],
 
 
 @contextlib.contextmanager
-def unpacked(file: Path, lock: Path, work: Path) -> Iterator[Path]:
+def unpacked_wheels(file: Path, lock: Path, work: Path) -> Iterator[Path]:
     """A temporary folder with the wheels of a lock file.
 
     The hash of each wheel is compared with the lock file.
@@ -144,13 +144,13 @@ def unpacked(file: Path, lock: Path, work: Path) -> Iterator[Path]:
         try:
             tar = stack.enter_context(tarfile.open(file, 'r:'))
             members = {member.name: member for member in tar}
-            contents = json.loads(_data(tar, members[CONTENTS]))
+            contents = json.loads(_read_member(tar, members[CONTENTS]))
             if contents['bundle'] != FORMAT:
                 raise BundleError(
                     f'{file} has format {contents["bundle"]} of a bundle, '
                     f'but this checkout reads only format {FORMAT}; make a '
                     'new bundle with this checkout')
-            _fits(file, contents, lock)
+            _refuse_other_platform(file, contents, lock)
             folder = Path(stack.enter_context(
                 tempfile.TemporaryDirectory(prefix='bundle.', dir=work)))
             hashes = lock.read_text()
@@ -158,7 +158,7 @@ def unpacked(file: Path, lock: Path, work: Path) -> Iterator[Path]:
                 if name not in members or '/' in name:
                     raise BundleError(f'{file} is not complete: {name} is '
                                       f'missing; {COPY_AGAIN}')
-                data = _data(tar, members[name])
+                data = _read_member(tar, members[name])
                 if hashlib.sha256(data).hexdigest() not in hashes:
                     raise BundleError(
                         f'{file} is damaged: the hash of {name} is not in '
@@ -178,14 +178,14 @@ def unpacked(file: Path, lock: Path, work: Path) -> Iterator[Path]:
         yield folder
 
 
-def _data(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+def _read_member(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     handle = tar.extractfile(member)
     if handle is None:
         raise ValueError(f'{member.name} is not a file')
     return handle.read()
 
 
-def _fits(file: Path, contents: dict[str, Any], lock: Path) -> None:
+def _refuse_other_platform(file: Path, contents: dict[str, Any], lock: Path) -> None:
     """Refuse a bundle that is not for this Python, machine or lock file."""
     python = '.'.join(map(str, sys.version_info[:2]))
     if contents['python'] != python:
@@ -194,12 +194,12 @@ def _fits(file: Path, contents: dict[str, Any], lock: Path) -> None:
             f'{python} ({sys.executable}); make a bundle with --python '
             f'{python}, or set PLUMBLINE_PYTHON to a Python '
             f'{contents["python"]}')
-    built, here = Platform.parse(contents['platform']), Platform.here()
+    built, here = Platform.parse(contents['platform']), Platform.of_this_machine()
     if built.machine != here.machine or built.minor > here.minor:
         raise BundleError(f'{file} is for {built}, but this machine is '
                           f'{here}; make a bundle with --platform {here}')
     known = contents['locks'].get(lock.stem)
-    if known is None or known['sha256'] != digest(lock):
+    if known is None or known['sha256'] != sha256_of_file(lock):
         raise BundleError(
             f'{file} was made with a different config/python/{lock.name} '
             f'(version {contents["suite"]} of the suite); make a new bundle '

@@ -12,9 +12,9 @@ from pathlib import Path
 import yaml
 
 from checks.spack import stack as stacks
-from cli.session.commands import load_site, site_folder
-from cli.setup.venv import WORK, SetupError, ensure_mpi, say
-from config.places import is_local
+from cli.session.commands import load_site_configuration, site_folder
+from cli.setup.venv import WORK, SetupError, ensure_mpi, print_progress
+from config.places import is_local_site
 
 #: Spack's settings of this machine, as they were detected.
 OWN = WORK / 'local-spack'
@@ -35,7 +35,7 @@ _FROM_THE_SYSTEM = {
 }
 
 
-def settings_of_this_machine(spack: stacks.Spack) -> None:
+def write_local_spack_settings(spack: stacks.Spack) -> None:
     """Write Spack's settings of the site `local`, under $PLUMBLINE_WORK.
 
     Compilers and tools are detected once; remove the folder local-spack to
@@ -52,18 +52,18 @@ def settings_of_this_machine(spack: stacks.Spack) -> None:
     if os.environ.get('PLUMBLINE_SPACK_CACHE'):
         mirrors['cache'] = {'url': os.environ['PLUMBLINE_SPACK_CACHE'],
                             'source': False, 'binary': True, 'signed': False}
-    stacks.write(OWN / 'mirrors.yaml',
+    stacks.write_file_atomically(OWN / 'mirrors.yaml',
                  yaml.safe_dump({'mirrors': mirrors}))
     if not (OWN / 'packages.yaml').exists():
-        say('detecting compilers and tools on this machine ...')
-        stacks.write(OWN / 'packages.yaml', _detected(spack))
+        print_progress('detecting compilers and tools on this machine ...')
+        stacks.write_file_atomically(OWN / 'packages.yaml', _detected_packages_yaml(spack))
 
 
-def _detected(spack: stacks.Spack) -> str:
+def _detected_packages_yaml(spack: stacks.Spack) -> str:
     packages = [name for name, proof in _FROM_THE_SYSTEM.items()
               if proof is None or Path(proof).exists()]
     with tempfile.TemporaryDirectory() as private:
-        env = {**stacks.environment(site_folder('local')),
+        env = {**stacks.spack_environment_variables(site_folder('local')),
                # Spack writes to the user's configuration what it detects:
                # give it a private one. PATH has only the system's tools,
                # without those of the user's shell.
@@ -101,53 +101,53 @@ def spack(args: argparse.Namespace) -> int:
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         spack_command = stacks.find_spack()
-        if is_local(folder):
-            settings_of_this_machine(spack_command)
-        names = args.stack or stacks.of_site(_configuration(folder))
+        if is_local_site(folder):
+            write_local_spack_settings(spack_command)
+        names = args.stack or stacks.stacks_of_site(_site_configuration(folder))
         if not names:
             raise SetupError(f'{folder}: no environment has a stack; choose '
                              'one with --stack: '
-                             f'{", ".join(stacks.names())}')
-        own = stacks.detected_in(folder)
+                             f'{", ".join(stacks.stack_names())}')
+        own = stacks.detected_settings_folder(folder)
         for name in names:
             _DO[args.action](
-                stacks.Stack(name, folder, spack_command, say, own), args
+                stacks.Stack(name, folder, spack_command, print_progress, own), args
             )
     except stacks.NoStack as err:
         raise SetupError(str(err)) from None
     except stacks.StackError as err:
-        say(str(err))
+        print_progress(str(err))
         return 1
     return 0
 
 
-def _configuration(folder: Path) -> dict:
-    if is_local(folder):
+def _site_configuration(folder: Path) -> dict:
+    if is_local_site(folder):
         # Its environments need an MPI, but its stacks do not.
         words = os.environ.get('PLUMBLINE_STACKS', '').split(',')
         return {'environments': [{'extras': {'stack': word.strip()}}
                                  for word in words if word.strip()]}
-    return load_site(folder / 'system.py')
+    return load_site_configuration(folder / 'system.py')
 
 
-def _concretize(stack: stacks.Stack, args: argparse.Namespace) -> None:
+def _concretize_stack(stack: stacks.Stack, args: argparse.Namespace) -> None:
     stack.concretize()
-    print(stack.folder / 'spack.lock')
+    print(stack.environment_folder / 'spack.lock')
 
 
-def _install(stack: stacks.Stack, args: argparse.Namespace) -> None:
+def _install_stack(stack: stacks.Stack, args: argparse.Namespace) -> None:
     print(stack.install()['view'])
 
 
-def _lock(stack: stacks.Stack, args: argparse.Namespace) -> None:
-    print(stack.keep_lock())
+def _lock_stack(stack: stacks.Stack, args: argparse.Namespace) -> None:
+    print(stack.solve_and_save_lock())
 
 
-def _buildcache(stack: stacks.Stack, args: argparse.Namespace) -> None:
+def _push_to_build_cache(stack: stacks.Stack, args: argparse.Namespace) -> None:
     stack.install()
-    stack.push(args.mirror)
+    stack.push_to_build_cache(args.mirror)
     print(args.mirror)
 
 
-_DO = {'concretize': _concretize, 'install': _install, 'lock': _lock,
-       'buildcache': _buildcache}
+_DO = {'concretize': _concretize_stack, 'install': _install_stack, 'lock': _lock_stack,
+       'buildcache': _push_to_build_cache}

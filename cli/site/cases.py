@@ -22,11 +22,11 @@ from reframe.frontend.executors import generate_testcases
 from reframe.frontend.loader import RegressionCheckLoader
 
 from checks.core import references
-from cli.session.commands import MODES, load_site
+from cli.session.commands import MODES, load_site_configuration
 from cli.setup.venv import ROOT, SetupError
 from cli.site import partitions
 from config.families import families
-from config.sessions.ordering import limit_of
+from config.sessions.ordering import max_job_seconds
 
 #: ReFrame only warns of a check that cannot be imported. The caller reports
 #: each line on stderr as a fault.
@@ -35,13 +35,13 @@ LOGGING = {'logging': [{'level': 'warning', 'handlers': [], 'handlers$': [
      'format': '%(message)s'}]}]}
 
 
-def load(folder: Path) -> dict[str, Any]:
+def select_site_in_reframe(folder: Path) -> dict[str, Any]:
     """Make the site ReFrame's current system; returns its configuration.
 
     :raises SetupError: the site's file has a fault
     """
     path = folder / 'system.py'
-    configuration = load_site(path)
+    configuration = load_site_configuration(path)
     systems = configuration['systems']
     if len(systems) != 1:
         raise SetupError(f'{path} has {len(systems)} systems, but a site has '
@@ -56,7 +56,7 @@ def load(folder: Path) -> dict[str, Any]:
             raise SetupError(f'{path}: {err}') from None
         where = '/'.join(map(str, cause.absolute_path))
         raise SetupError(f'{path}: {where}: {cause.message[:200]}'
-                         f"{misspelt(cause)} (ReFrame's schema)") from None
+                         f"{misspelt_key_hint(cause)} (ReFrame's schema)") from None
     site.update_config(LOGGING, '<site check>')
     # The modules of the site usually do not exist on this machine.
     site.add_sticky_option('systems/modules_system', 'nomod')
@@ -66,7 +66,7 @@ def load(folder: Path) -> dict[str, Any]:
     return configuration
 
 
-def misspelt(error: jsonschema.ValidationError) -> str:
+def misspelt_key_hint(error: jsonschema.ValidationError) -> str:
     """A note on the key that is probably a misspelt required key."""
     if error.validator != 'required':
         return ''
@@ -75,52 +75,52 @@ def misspelt(error: jsonschema.ValidationError) -> str:
     return f'; is {matches[0]!r} misspelt?' if matches else ''
 
 
-def judged(check: Any) -> bool:
+def has_judged_metrics(check: Any) -> bool:
     """Whether a reference is compared with any metric of the test case."""
     try:
-        return bool(check.judged_values(check.planned_values()))
+        return bool(check.metrics_to_compare(check.required_metrics()))
     except AttributeError:
         # Its metrics are known only after its setup: assume that one is.
         return True
 
 
-def reference(check: Any) -> tuple[str, str, str, bool]:
+def reference_status(check: Any) -> tuple[str, str, str, bool]:
     """The references of a test case: kind, what is missing, fault, whether
     they have a tolerance.
 
     The kind is `own` (in the site's folder), `vendor` (published values),
     `none` (no reference), or `-` (no metric is compared with a reference).
     """
-    if (not hasattr(check, 'judged_values') or not judged(check)
+    if (not hasattr(check, 'metrics_to_compare') or not has_judged_metrics(check)
             or check.inconclusive):
         return '-', '', '', False
     # As ReFrame's setup in a dry run, but without making folders.
     check._rfm_dry_run = True
-    check.set_origin()
+    check.set_program_origin()
     try:
-        entry = references.entry(check)
+        entry = references.find_entry(check)
         if entry.kind != 'none':
-            check.values = dict.fromkeys(check.planned_values(), 0.0)
-            check.add_worst_ratio()
-            references.resolve(check, check.values)
+            check.values = dict.fromkeys(check.required_metrics(), 0.0)
+            check.add_worst_ratio_metric()
+            references.checked_references_and_note(check, check.values)
     except ValueError as err:
         return 'none', '', str(err), False
-    return entry.kind, entry.note.partition(':')[0], '', entry.judges
+    return entry.kind, entry.note.partition(':')[0], '', entry.has_any_tolerance
 
 
-def placement_fault(check: Any) -> str:
+def rank_placement_fault(check: Any) -> str:
     """Why the partition cannot place the ranks of a test case; '': it can."""
-    if not hasattr(check, 'check_cores'):
+    if not hasattr(check, 'check_core_shortage'):
         return ''
     try:
         check.lay_out_ranks()
-        check.check_cores()
+        check.check_core_shortage()
     except ValueError as err:         # of ReFrame's copy of the module
         return str(err)
     return ''
 
 
-def cases() -> Iterator[dict[str, Any]]:
+def generate_test_cases() -> Iterator[dict[str, Any]]:
     """Every test case of the current system, without fixtures."""
     # Only folders of families, because ReFrame parses every file.
     loader = RegressionCheckLoader(
@@ -131,8 +131,8 @@ def cases() -> Iterator[dict[str, Any]]:
             continue
         check._current_partition = partition
         check._current_environ = environ
-        misplaced = placement_fault(check)
-        kind, lacks, fault, judges = reference(check)
+        misplaced = rank_placement_fault(check)
+        kind, lacks, fault, judges = reference_status(check)
         yield {'check': type(check).variant_name(),
                'family': getattr(check, 'family', ''),
                'params': getattr(check, 'params', ''),
@@ -143,11 +143,11 @@ def cases() -> Iterator[dict[str, Any]]:
                'unavailable_cpus': getattr(check, 'unavailable_cpus', 0),
                'misplaced': misplaced, 'hash': check.hashcode,
                'link': getattr(check, 'link_metric', ''),
-               'nodes': check.max_nodes,
-               'repetitions': check.repetitions, 'limit': limit_of(check)}
+               'nodes': check.node_count_before_setup,
+               'repetitions': check.repetitions, 'limit': max_job_seconds(check)}
 
 
-def settings_of_modes() -> dict[str, dict[str, str]]:
+def variables_by_mode() -> dict[str, dict[str, str]]:
     """Mode -> the variables of checks that the mode sets (-S name=value)."""
     modes = runtime.runtime().site_config.get('modes') or []
     return {mode['name']: dict(
@@ -155,7 +155,7 @@ def settings_of_modes() -> dict[str, dict[str, str]]:
         if option.startswith('-S')) for mode in modes}
 
 
-def unused(configuration: dict[str, Any]) -> list[str]:
+def unused_environments(configuration: dict[str, Any]) -> list[str]:
     """Environments that no partition names."""
     used = {name for part in configuration['systems'][0]['partitions']
             for name in part['environs']}
@@ -163,20 +163,20 @@ def unused(configuration: dict[str, Any]) -> list[str]:
             if env['name'] not in used]
 
 
-def stacks(configuration: dict[str, Any]) -> dict[str, str]:
+def stack_by_environment(configuration: dict[str, Any]) -> dict[str, str]:
     """Environment -> the stack that it names."""
     return {env['name']: env['extras']['stack']
             for env in configuration['environments']
             if env.get('extras', {}).get('stack')}
 
 
-def complete(families: Iterable[str]) -> list[str]:
+def families_with_complete_references(families: Iterable[str]) -> list[str]:
     """The families whose reference file has `complete: true`."""
     names = []
     for family in sorted(filter(None, families)):
         # A broken file is reported with its test cases.
         with contextlib.suppress(references.ReferenceError_):
-            names += [family] * references.load(family).complete
+            names += [family] * references.load_references(family).complete
     return names
 
 
@@ -184,14 +184,14 @@ def main() -> int:
     folder = Path(sys.argv[1])
     answer: dict[str, Any] = {}
     try:
-        configuration = load(folder)
-        there = list(cases())
-        answer = {'cases': there, 'stacks': stacks(configuration),
-                  'unused': unused(configuration),
-                  'partitions': [*partitions.faults(
+        configuration = select_site_in_reframe(folder)
+        there = list(generate_test_cases())
+        answer = {'cases': there, 'stacks': stack_by_environment(configuration),
+                  'unused': unused_environments(configuration),
+                  'partitions': [*partitions.partition_faults(
                       f'{folder}/system.py', configuration['systems'][0])],
-                  'settings': settings_of_modes(),
-                  'complete': complete({c['family'] for c in there})}
+                  'settings': variables_by_mode(),
+                  'complete': families_with_complete_references({c['family'] for c in there})}
     except SetupError as err:
         answer = {'error': str(err)}
     except ReframeError as err:

@@ -29,8 +29,8 @@ from cli.setup.venv import (
 )
 from cli.site import spack_yaml
 from config import schema, strict
-from config.places import default_references, is_local
-from config.references import accepted
+from config.places import default_reference_folder, is_local_site
+from config.references import accepted_files
 from config.sites import topology
 
 ENVS = ROOT / 'spack-envs'
@@ -64,27 +64,27 @@ def check(args: argparse.Namespace) -> int:
     folders = ([p.parent for p in sorted(
         ROOT.glob('site-configs/*/system.py'))] if args.all
         else [site_folder(name) for name in args.sites])
-    if any(map(is_local, folders)):
-        software.keep(WORK, ensure_mpi(), ensure_stores())
+    if any(map(is_local_site, folders)):
+        software.save_detected_software(WORK, ensure_mpi(), ensure_stores())
     # One process per site, several of them at the same time.
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         verdicts = list(pool.map(
-            lambda folder: examine(folder, args.update), folders))
+            lambda folder: examine_site(folder, args.update), folders))
     for verdict in verdicts:
-        show(verdict)
+        print_verdict(verdict)
     stacks = sorted(ENVS.glob('*/spack.yaml'))
     # common/ is not a stack, but a scope that the stacks share.
-    faults, note = spack_yaml.findings(
+    faults, note = spack_yaml.faults_of_scope(
         None, [*stacks, *sorted(ENVS.glob('common/*.yaml'))])
     if stacks:
-        show(Verdict(f'spack-envs ({len(stacks)} stacks)', [f'yaml  {note}'],
+        print_verdict(Verdict(f'spack-envs ({len(stacks)} stacks)', [f'yaml  {note}'],
                      list(map(str, faults))))
     bad = sum(bool(v.findings or v.diff) for v in verdicts) + bool(faults)
     print(f'\nsites: {len(verdicts)}, to fix: {bad}')
     return 1 if bad else 0
 
 
-def show(verdict: Verdict) -> None:
+def print_verdict(verdict: Verdict) -> None:
     """Print a site's facts, then its faults, one per line."""
     print(verdict.name)
     for fact in verdict.facts:
@@ -97,31 +97,31 @@ def show(verdict: Verdict) -> None:
               f'{verdict.name} --update')
 
 
-def examine(folder: Path, update: bool = False) -> Verdict:
+def examine_site(folder: Path, update: bool = False) -> Verdict:
     """Check one site: system.py, test cases, references, YAML files."""
     verdict = Verdict(folder.name if folder.parent == ROOT / 'site-configs'
                       else str(folder))
-    answer = ask_reframe(folder)
+    answer = list_test_cases_with_reframe(folder)
     verdict.findings += answer['output']
     if 'error' in answer:
         verdict.findings.append(answer['error'])
     else:
-        judge_cases(verdict, folder, answer['cases'], answer['complete'],
+        check_test_cases(verdict, folder, answer['cases'], answer['complete'],
                     update)
         faults = stack_faults(folder, answer['stacks'])
         verdict.findings += faults
         if answer['stacks'] and not faults:
-            lost, note = spack_yaml.loaded(folder, answer['stacks'].values())
+            lost, note = spack_yaml.faults_of_loading_stacks(folder, answer['stacks'].values())
             verdict.findings += lost
             verdict.facts.append(f'stacks      {note}')
-        verdict.findings += unused(folder, answer['unused'])
+        verdict.findings += unused_environment_faults(folder, answer['unused'])
         verdict.findings += answer['partitions']
-    verdict.findings += own_files(folder, answer.get('cases', []))
-    verdict.facts += [f'to finish   {line}' for line in unfinished(folder)]
+    verdict.findings += faults_of_suite_files(folder, answer.get('cases', []))
+    verdict.facts += [f'to finish   {line}' for line in unfinished_lines(folder)]
     with contextlib.suppress(topology.TopologyError):
-        if tree := switches(folder):
-            verdict.facts.append(f'switches    {topology.summary(tree)}')
-    yaml_faults, note = spack_yaml.findings(folder / 'spack')
+        if tree := read_switches(folder):
+            verdict.facts.append(f'switches    {topology.switch_summary_text(tree)}')
+    yaml_faults, note = spack_yaml.faults_of_scope(folder / 'spack')
     number = len(list((folder / 'spack').glob('*.yaml')))
     verdict.facts.append(f'yaml        {number} files, {note}' if number
                          else 'yaml        no spack/ folder')
@@ -129,7 +129,7 @@ def examine(folder: Path, update: bool = False) -> Verdict:
     return verdict
 
 
-def unfinished(folder: Path) -> list[str]:
+def unfinished_lines(folder: Path) -> list[str]:
     """The lines of a site's system.py that `site new` left to a person, as
     FILE:LINE: what to do."""
     path = folder / 'system.py'
@@ -140,12 +140,12 @@ def unfinished(folder: Path) -> list[str]:
                 rf'^ *# {FINISH}(.*\n(?: *# (?!{FINISH}).*\n)*)', text, re.M)]
 
 
-def ask_reframe(folder: Path) -> dict[str, Any]:
+def list_test_cases_with_reframe(folder: Path) -> dict[str, Any]:
     """The output of cases.py for a site; also returns the site's faults."""
     variables = {
         'PLUMBLINE_ROOT': str(ROOT), 'PLUMBLINE_WORK': str(WORK),
         'PLUMBLINE_SITE': str(folder),
-        'RFM_REFERENCE_PREFIX': str(default_references(folder))}
+        'RFM_REFERENCE_PREFIX': str(default_reference_folder(folder))}
     # ReFrame's own variables could point to other sites and other checks.
     plain = {k: v for k, v in os.environ.items() if not k.startswith('RFM_')}
     done = subprocess.run(
@@ -164,7 +164,7 @@ def ask_reframe(folder: Path) -> dict[str, Any]:
                 'output': warnings[-3:]}
 
 
-def judge_cases(verdict: Verdict, folder: Path, cases: list[dict[str, Any]],
+def check_test_cases(verdict: Verdict, folder: Path, cases: list[dict[str, Any]],
                 complete: list[str], update: bool) -> None:
     """Compare test cases with the snapshot, and check their references.
 
@@ -181,16 +181,16 @@ def judge_cases(verdict: Verdict, folder: Path, cases: list[dict[str, Any]],
             'correct its features (site-configs/README.md)')
     verdict.findings += sorted({c['misplaced'] for c in cases
                                 if c['misplaced']})
-    home = default_references(folder)
-    verdict.facts += coverage(cases, complete)
-    verdict.findings += some(sorted(
+    home = default_reference_folder(folder)
+    verdict.facts += reference_coverage_lines(cases, complete)
+    verdict.findings += shorten_list(sorted(
         {c['fault'] for c in cases if c['fault'] and c['reference'] != '-'}))
-    verdict.findings += some(without_reference(home, cases, complete))
-    if is_local(folder):
+    verdict.findings += shorten_list(missing_reference_faults(home, cases, complete))
+    if is_local_site(folder):
         verdict.facts.append('snapshot    not used, because this site is '
                              'the machine that it runs on')
         return
-    path, now = folder / SNAPSHOT, snapshot(cases)
+    path, now = folder / SNAPSHOT, snapshot_text(cases)
     kept = path.read_text() if path.is_file() else ''
     if now == kept:
         verdict.facts.append(f'snapshot    {SNAPSHOT} unchanged')
@@ -207,7 +207,7 @@ def judge_cases(verdict: Verdict, folder: Path, cases: list[dict[str, Any]],
             n=0, lineterm=''))
 
 
-def snapshot(cases: list[dict[str, Any]]) -> str:
+def snapshot_text(cases: list[dict[str, Any]]) -> str:
     """The test cases as text, short enough that people can read a diff of it.
 
     Test cases with the same partitions, modes and kind of reference share a
@@ -223,11 +223,11 @@ def snapshot(cases: list[dict[str, Any]]) -> str:
         sections[f'{" ".join(sorted(where))} | {modes} | {kind}'].append(
             {'': check, **dict(w.split('=', 1) for w in params.split())})
     return HEADER + ''.join(
-        f'\n[{title}]\n' + ''.join(f'{line}\n' for line in merged(rows))
+        f'\n[{title}]\n' + ''.join(f'{line}\n' for line in merge_parameter_rows(rows))
         for title, rows in sorted(sections.items()))
 
 
-def merged(rows: list[dict[str, str]]) -> list[str]:
+def merge_parameter_rows(rows: list[dict[str, str]]) -> list[str]:
     """Lines for rows of parameters, with the values of a parameter joined.
 
     Programs are never joined, because readers search for them.
@@ -245,7 +245,7 @@ def merged(rows: list[dict[str, str]]) -> list[str]:
         f'{name}={value}' for name, value in row.items())]) for row in rows)
 
 
-def coverage(cases: Iterable[dict[str, Any]],
+def reference_coverage_lines(cases: Iterable[dict[str, Any]],
              complete: Iterable[str]) -> list[str]:
     """How many test cases of each family have a reference, as lines."""
     kinds: dict[str, collections.Counter[str]] = {}
@@ -264,7 +264,7 @@ def coverage(cases: Iterable[dict[str, Any]],
             for family, n in sorted(kinds.items())]
 
 
-def without_reference(folder: Path, cases: Iterable[dict[str, Any]],
+def missing_reference_faults(folder: Path, cases: Iterable[dict[str, Any]],
                       complete: Iterable[str]) -> list[str]:
     """Faults: test cases of mode quick that need a reference and have none, in
     families with `complete: true`."""
@@ -275,63 +275,63 @@ def without_reference(folder: Path, cases: Iterable[dict[str, Any]],
             and c['reference'] == 'none' and 'quick' in c['modes']]
 
 
-def some(lines: list[str]) -> list[str]:
+def shorten_list(lines: list[str]) -> list[str]:
     """The first lines and the number of others: a fault may occur often."""
     return lines[:5] + [f'... and {len(lines) - 5} more like these'
                         for _ in lines[5:6]]
 
 
-def switches(folder: Path) -> dict[str, topology.Switch]:
+def read_switches(folder: Path) -> dict[str, topology.Switch]:
     """The switches of topology.yaml; empty if the site has no such file."""
     path = folder / topology.NAME
-    return topology.load(path) if path.exists() else {}
+    return topology.load_switches(path) if path.exists() else {}
 
 
-def own_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]:
+def faults_of_suite_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]:
     """Faults of the files that only the suite reads, not ReFrame or Spack."""
     faults = []
-    for read in (stack.settings_of, hardware.table, switches):
+    for read in (stack.site_settings, hardware.models_by_name, read_switches):
         try:
             read(folder)
         except (stack.StackError, ValueError) as err:
             faults.append(str(err))
     for path in sorted(folder.glob('locks/*')):
-        if path.suffix != '.lock' or path.stem not in stack.names():
+        if path.suffix != '.lock' or path.stem not in stack.stack_names():
             faults.append(f'{path}:1: spack-envs/ has no stack '
                           f'{path.stem!r}; rename the file, or remove it')
-        elif stack.lock_in(path) is None:
+        elif stack.read_lock_file(path) is None:
             faults.append(
                 f'{path}:1: this is not a lock file of Spack; to make it '
                 f'again, run ./plumb spack lock --stack {path.stem}'
             )
     known = {c['family']: {d['check'] for d in cases
                            if d['family'] == c['family']} for c in cases}
-    for path in accepted(folder / 'references') if known else ():
+    for path in accepted_files(folder / 'references') if known else ():
         if path.stem not in known:
             faults.append(f'{path}:1: this site has no family {path.stem!r}; '
-                         + schema.near(path.stem, known))
+                         + schema.suggest_name(path.stem, known))
             continue
         # A broken file is reported where references are looked up.
         with contextlib.suppress(strict.Fault):
-            data = strict.load(path)
+            data = strict.load_yaml(path)
             lines = data.lines if isinstance(data, strict.Mapping) else {}
             faults += [f'{path}:{line}: this site has no check {name!r}; '
-                      + schema.near(name, known[path.stem])
+                      + schema.suggest_name(name, known[path.stem])
                       for name, line in lines.items()
                       if name not in (*known[path.stem], 'complete')]
     return faults
 
 
-def line_with(path: Path, text: str) -> int:
+def line_number_of_text(path: Path, text: str) -> int:
     """The number of the first line with a text; 1 if no line has it."""
     return next((number for number, line in enumerate(
         path.read_text().splitlines(), 1) if text in line), 1)
 
 
-def unused(folder: Path, environs: Iterable[str]) -> list[str]:
+def unused_environment_faults(folder: Path, environs: Iterable[str]) -> list[str]:
     """Faults: environments that no partition uses."""
     path = folder / 'system.py'
-    return [f'{path}:{line_with(path, repr(name))}: no partition uses '
+    return [f'{path}:{line_number_of_text(path, repr(name))}: no partition uses '
             f"environment {name}; add it to a partition's environs, or "
             'remove it' for name in environs]
 
@@ -342,10 +342,10 @@ def stack_faults(folder: Path, named: dict[str, str]) -> list[str]:
     path = folder / 'system.py'
     faults = []
     for environ, name in named.items():
-        where = f'{path}:{line_with(path, repr(name))}: environment {environ}'
-        if name not in stack.names():
+        where = f'{path}:{line_number_of_text(path, repr(name))}: environment {environ}'
+        if name not in stack.stack_names():
             faults.append(f'{where}: spack-envs/ has no stack {name!r}; '
-                         + schema.near(name, stack.names()))
+                         + schema.suggest_name(name, stack.stack_names()))
         elif not (folder / 'spack').is_dir():
             faults.append(f'{where} has the stack {name}, but the site has no '
                          'folder spack/ to build it; add spack/packages.yaml '

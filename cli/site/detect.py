@@ -25,7 +25,7 @@ from cli.nightly.nodes import Partition
 from cli.setup.venv import WORK
 from config import strict
 
-_DATA = strict.table(Path(__file__).with_suffix('.yaml'))
+_DATA = strict.load_trusted_yaml(Path(__file__).with_suffix('.yaml'))
 
 #: Name -> command. The file of a recorded output has the same name.
 COMMANDS: dict[str, list[str]] = {
@@ -49,13 +49,13 @@ class Machine:
     #: Command -> the reason why it had no output.
     silent: dict[str, str] = field(default_factory=dict)
 
-    def output(self, name: str, *more: str) -> str:
+    def command_output(self, name: str, *more: str) -> str:
         """A command's output; empty if it failed: `silent` has the reason."""
         command, limit = COMMANDS[name], _DATA['limits'].get(name, LIMIT)
         if not self.recorded:
-            text, why = _run([*command, *more], limit)
+            text, why = _run_with_timeout([*command, *more], limit)
         elif (path := self.recorded / f'{name}.txt').exists():
-            text, why = _run(['cat', str(path)], limit)
+            text, why = _run_with_timeout(['cat', str(path)], limit)
         else:
             text, why = '', 'not found'
         if text.strip():
@@ -65,7 +65,7 @@ class Machine:
         return text
 
 
-def _run(command: list[str], limit: int) -> tuple[str, str]:
+def _run_with_timeout(command: list[str], limit: int) -> tuple[str, str]:
     """The output of a command, and the reason if it is empty."""
     try:
         done = subprocess.run(
@@ -82,7 +82,7 @@ def _run(command: list[str], limit: int) -> tuple[str, str]:
                          else words[-1][:120])
 
 
-def number(text: str) -> int:
+def leading_number(text: str) -> int:
     """The number that a text begins with; 0 for N/A and other words."""
     match = re.match(r'\d+', text)
     return int(match[0]) if match else 0
@@ -90,7 +90,7 @@ def number(text: str) -> int:
 
 # -------------------------------------------------------------------- Slurm
 
-def distinct(parts: list[Partition]) -> list[Partition]:
+def drop_contained_partitions(parts: list[Partition]) -> list[Partition]:
     """The partitions without those whose nodes are all in a larger partition
     (debug, preempt): they would measure the same nodes again."""
     names = [{n.name for n in part.nodes} for part in parts]
@@ -99,7 +99,7 @@ def distinct(parts: list[Partition]) -> list[Partition]:
         for j, other in enumerate(names))]
 
 
-def pairs_of(text: str, key: str) -> dict[str, dict[str, str]]:
+def parse_scontrol_pairs(text: str, key: str) -> dict[str, dict[str, str]]:
     """Name -> its `Key=value` pairs, from `scontrol --oneliner show`.
 
     :param key: of the name: NodeName, PartitionName or SwitchName
@@ -109,7 +109,7 @@ def pairs_of(text: str, key: str) -> dict[str, dict[str, str]]:
     return {row[key]: row for row in rows if key in row}
 
 
-def switches(text: str) -> dict[str, dict[str, str]]:
+def parse_switches(text: str) -> dict[str, dict[str, str]]:
     """Switch -> {nodes: LIST} or {switches: LIST}, from `scontrol show
     topology`; empty if Slurm has no tree.
 
@@ -117,7 +117,7 @@ def switches(text: str) -> dict[str, dict[str, str]]:
     out, because they follow from the tree.
     """
     switch_rows = {}
-    for name, row in pairs_of(text, 'SwitchName').items():
+    for name, row in parse_scontrol_pairs(text, 'SwitchName').items():
         for key in ('Switches', 'Nodes'):
             if row.get(key, '(null)') not in ('', '(null)'):
                 switch_rows[name] = {key.lower(): row[key]}
@@ -125,7 +125,7 @@ def switches(text: str) -> dict[str, dict[str, str]]:
     return switch_rows
 
 
-def slurm_config(text: str) -> dict[str, str]:
+def parse_slurm_config(text: str) -> dict[str, str]:
     """`scontrol show config` as a mapping; empty values are left out."""
     return {key: value for key, value in re.findall(
         r'^(\w+)\s+= (.*?)\s*$', text, re.M)
@@ -155,16 +155,16 @@ SMI = {'nvidia-smi': ('nvidia', r'^GPU \d+: (?:NVIDIA )?(.+?) \(UUID'),
                            r'(.+?)\s*$')}
 
 
-def vendor(model: str) -> str:
+def gpu_vendor_of_model(model: str) -> str:
     """The vendor of a GPU; empty if the model does not identify it."""
     return ('amd' if _AMD.match(model) else
             'nvidia' if _NVIDIA.match(model) else '')
 
 
-def gres_gpus(gres: str) -> Gpus | None:
+def parse_gres_gpus(gres: str) -> Gpus | None:
     """The GPUs of a GRES such as `gpu:h100:8(S:0-1),nvme:1`, or None.
 
-    >>> gres_gpus('gpu:h100:8(S:0-1)').number
+    >>> parse_gres_gpus('gpu:h100:8(S:0-1)').number
     8
     """
     number, models = 0, []
@@ -174,10 +174,10 @@ def gres_gpus(gres: str) -> Gpus | None:
             number += int(words[-1])
             models += words[1:-1]
     model = '+'.join(dict.fromkeys(models))
-    return Gpus(vendor(model), model, number, 'sinfo') if number else None
+    return Gpus(gpu_vendor_of_model(model), model, number, 'sinfo') if number else None
 
 
-def gpus(command: str, text: str) -> Gpus | None:
+def parse_smi_gpus(command: str, text: str) -> Gpus | None:
     """The GPUs in the output of a vendor's command, which is a key of SMI."""
     kind, line = SMI[command]
     models = re.findall(line, text, re.M | re.I)
@@ -193,7 +193,7 @@ class Nic:
     source: str
 
 
-def sysfs_nics(text: str) -> list[Nic]:
+def parse_sysfs_nics(text: str) -> list[Nic]:
     """Active ports from the lines `FILE:VALUE` of /sys/class/infiniband."""
     files = dict(line.split(':', 1) for line in text.splitlines()
                  if line.startswith('/sys/class/infiniband/'))
@@ -205,18 +205,18 @@ def sysfs_nics(text: str) -> list[Nic]:
             nics.append(Nic(
                 _DATA['cards'].get(kind, kind or port.split('/')[4]),
                 files.get(f'{port}/link_layer', ''),
-                number(files.get(f'{port}/rate', '')), 'rdma'))
+                leading_number(files.get(f'{port}/rate', '')), 'rdma'))
     return nics
 
 
-def slingshot_nics(text: str) -> list[Nic]:
+def parse_slingshot_nics(text: str) -> list[Nic]:
     """Slingshot cards from the lines `FILE:Mb/s` of /sys/class/net/hsn*."""
     rates = re.findall(r'^/sys/class/net/hsn\d+/speed:(\d+)', text, re.M)
     return [Nic('Slingshot (cxi)', 'Slingshot', int(rate) // 1000, 'rdma')
             for rate in rates]
 
 
-def fabric(ports: Iterable[Nic]) -> list[Nic]:
+def fabric_ports(ports: Iterable[Nic]) -> list[Nic]:
     """The ports that MPI would use: Ethernet only if there are no others."""
     ports = list(ports)
     return [p for p in ports if p.layer != 'Ethernet'] or ports
@@ -224,7 +224,7 @@ def fabric(ports: Iterable[Nic]) -> list[Nic]:
 
 # ---------------------------------------------------------------- software
 
-def processor(text: str) -> dict[str, Any]:
+def parse_processor(text: str) -> dict[str, Any]:
     """The processors as ReFrame detects them: num_cpus, num_sockets,
     topology and more; empty if it detects nothing."""
     try:
@@ -234,7 +234,7 @@ def processor(text: str) -> dict[str, Any]:
         return {}
 
 
-def modules_system(text: str) -> str:
+def parse_modules_system(text: str) -> str:
     """ReFrame's name of the modules system, from `module --version`."""
     if 'Lua' in text:
         return 'lmod'
@@ -242,7 +242,7 @@ def modules_system(text: str) -> str:
     return ('tmod4' if int(match[1]) >= 4 else 'tmod') if match else 'nomod'
 
 
-def modules(text: str) -> list[tuple[str, bool]]:
+def parse_module_list(text: str) -> list[tuple[str, bool]]:
     """(module, whether it is the default) from `module -t avail`."""
     names = []
     for line in text.splitlines():
@@ -252,7 +252,7 @@ def modules(text: str) -> list[tuple[str, bool]]:
     return names
 
 
-def newest(available: list[tuple[str, bool]], name: str) -> str:
+def newest_module(available: list[tuple[str, bool]], name: str) -> str:
     """The default of a module's versions, or the highest; empty: none."""
     def rank(item: tuple[str, bool]) -> tuple:
         return item[1], [int(n) for n in re.findall(r'\d+', item[0])]
@@ -271,7 +271,7 @@ class Mpi:
     source: str
 
 
-def mpi_of_path(banner: str, paths: str) -> Mpi | None:
+def parse_mpi_of_path(banner: str, paths: str) -> Mpi | None:
     """The MPI of PATH, but not the wheel that the suite installed."""
     flavour, version = identify_mpi(banner)
     there = {Path(p).name: Path(p) for p in paths.splitlines()}
@@ -283,7 +283,7 @@ def mpi_of_path(banner: str, paths: str) -> Mpi | None:
     return Mpi(flavour, version, 'mpicc', (), str(prefix), 'mpirun')
 
 
-def mpi_of_modules(names: Sequence[str], source: str) -> Mpi | None:
+def find_mpi_in_modules(names: Sequence[str], source: str) -> Mpi | None:
     """The MPI that modules provide; None: none of them is a known MPI."""
     for name in names:
         word, _, version = name.partition('/')
@@ -293,16 +293,16 @@ def mpi_of_modules(names: Sequence[str], source: str) -> Mpi | None:
     return None
 
 
-def best_mpi(available: list[tuple[str, bool]]) -> Mpi | None:
+def best_mpi_module(available: list[tuple[str, bool]]) -> Mpi | None:
     """The best MPI among the modules."""
     for name, flavour in MPI_MODULES.items():
-        if module := newest(available, name):
-            first = newest(available, 'PrgEnv-gnu') * (flavour == 'cray')
-            return mpi_of_modules([*filter(None, [first]), module], 'modules')
+        if module := newest_module(available, name):
+            first = newest_module(available, 'PrgEnv-gnu') * (flavour == 'cray')
+            return find_mpi_in_modules([*filter(None, [first]), module], 'modules')
     return None
 
 
-def gcc_external(version: str, paths: str) -> list[dict]:
+def spack_gcc_external(version: str, paths: str) -> list[dict]:
     """The gcc of PATH as an external of Spack; empty if there is none."""
     tools = {Path(p).name: p for p in paths.splitlines()}
     if not version.strip() or 'gcc' not in tools:
@@ -316,10 +316,10 @@ def gcc_external(version: str, paths: str) -> list[dict]:
              'extra_attributes': {'compilers': compilers}}]
 
 
-def spack_section(text: str, name: str, key: str) -> dict[str, dict]:
+def parse_spack_section(text: str, name: str, key: str) -> dict[str, dict]:
     """A section that Spack prints; entries without the key are left out.
 
-    >>> spack_section('upstreams: {a: {install_tree: /b}, c: 3}',
+    >>> parse_spack_section('upstreams: {a: {install_tree: /b}, c: 3}',
     ...               'upstreams', 'install_tree')
     {'a': {'install_tree': '/b'}}
     """

@@ -1,8 +1,8 @@
 """`plumb doctor`: print which test cases can run here, and why others cannot.
 
 Three functions answer three questions: Would the test cases of a partition and
-environment start (`obstacles`)? Why does a family have no test case
-(`why_none`)? What does a mode cost (`cost`)?
+environment start (`start_faults`)? Why does a family have no test case
+(`reason_without_test_cases`)? What does a mode cost (`total_cost`)?
 """
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from checks.core import environs
 from checks.spack import stack
 from cli.session.commands import (
     MODES,
-    environment,
-    load_site,
+    load_site_configuration,
+    reframe_environment,
     site_folder,
 )
-from cli.session.ordering import NIGHTLY, Key, times_seen
+from cli.session.ordering import NIGHTLY, Key, read_wall_times
 from cli.setup.venv import WORK
 from cli.site import check as sites
 from config import console
 from config.families import families
-from config.places import is_local
+from config.places import is_local_site
 from config.sessions import ordering
 
 #: Scheduler of ReFrame -> the command that submits its jobs.
@@ -49,48 +49,48 @@ def doctor(args: argparse.Namespace) -> int:
 
     :returns: 1 if the default mode has none, or the checks cannot be listed
     """
-    variables = environment(args.site)
+    variables = reframe_environment(args.site)
     folder = site_folder(args.site)
-    configuration = load_site(folder / 'system.py')
+    configuration = load_site_configuration(folder / 'system.py')
     path = variables['PATH']
-    answer = sites.ask_reframe(folder)
-    machine(folder, path)
-    environments(configuration)
-    if is_local(folder):
-        stores()
-    places(configuration)
+    answer = sites.list_test_cases_with_reframe(folder)
+    print_site_and_tools(folder, path)
+    print_environments(configuration)
+    if is_local_site(folder):
+        print_stores()
+    print_partition_features(configuration)
     if 'error' in answer:
         print(*answer['output'], answer['error'], sep='\n', file=sys.stderr)
         return 1
-    blocked = obstacles(configuration, path, folder)
-    seen = times_seen(Path(variables['PLUMBLINE_PERFLOGS']),
+    blocked = start_faults(configuration, path, folder)
+    seen = read_wall_times(Path(variables['PLUMBLINE_PERFLOGS']),
                       configuration['systems'][0]['name'])
     prefix = Path(variables['RFM_REFERENCE_PREFIX'])
     calibrate = './plumb references calibrate' + (
-        '' if is_local(folder) else f' --site {args.site}')
+        '' if is_local_site(folder) else f' --site {args.site}')
     for family in families():
         rows = [c for c in answer['cases'] if c['family'] == family]
         print(f'\nfamily {family}')
         if not rows:
-            console.show([('not here', why_none(family, configuration))],
+            console.print_table([('not here', reason_without_test_cases(family, configuration))],
                          indent=2)
             continue
         there = (prefix / f'{family}.yaml').is_file()
-        console.show([
-            *family_rows(rows, blocked), *part_rows(family, configuration),
+        console.print_table([
+            *runnable_rows_of_family(rows, blocked), *optional_part_rows(family, configuration),
             ('references', f'{prefix / family}.yaml'
              + ('' if there else f': no references yet; add them: '
                                  f'{calibrate}'))], indent=2)
     print('\nCost per mode: test cases (as in `plumb site check`), checks (as '
           'in `reframe -l`),\nand node-hours without builds and queues')
-    console.show([(f'--mode {mode}', cost(
+    console.print_table([(f'--mode {mode}', total_cost(
         [c for c in answer['cases'] if mode in c['modes']], seen,
         answer['settings'].get(mode, {}))) for mode in MODES], indent=2)
-    for line in budgets(configuration, [
+    for line in nightly_budget_lines(configuration, [
             case for case in answer['cases'] if NIGHTLY in case['modes']],
             seen, answer['settings'].get(NIGHTLY, {})):
         print(f'  {line}')
-    if not can_run(answer['cases'], blocked, DEFAULT_MODE):
+    if not has_runnable_test_case(answer['cases'], blocked, DEFAULT_MODE):
         print(f'plumb doctor: mode {DEFAULT_MODE}, the default of ./plumb '
               'run, has no test case that can run here; the lines "not here" '
               'give the reasons', file=sys.stderr)
@@ -98,7 +98,7 @@ def doctor(args: argparse.Namespace) -> int:
     return 0
 
 
-def can_run(cases: Iterable[Case], blocked: Mapping[str, str], mode: str
+def has_runnable_test_case(cases: Iterable[Case], blocked: Mapping[str, str], mode: str
             ) -> bool:
     """Whether a test case of the mode would start."""
     return any(mode in case['modes'] and case['where'] not in blocked
@@ -107,18 +107,18 @@ def can_run(cases: Iterable[Case], blocked: Mapping[str, str], mode: str
 
 # ------------------------------------------- what this machine has
 
-def machine(folder: Path, path: str) -> None:
+def print_site_and_tools(folder: Path, path: str) -> None:
     """Print the site, and the tools that are installed."""
     cc = shutil.which('cc', path=path) or shutil.which('gcc', path=path)
     spack = stack.spack_command()
-    console.show([
+    console.print_table([
         ('site', folder),
         ('python', f'{sys.version.split()[0]} ({sys.executable})'),
         ('compiler', cc or 'not found: install gcc, or load a module'),
         ('spack', spack or 'not found (only Spack stacks need it)')])
 
 
-def environments(configuration: Mapping[str, Any]) -> None:
+def print_environments(configuration: Mapping[str, Any]) -> None:
     """Print each environment with the origin of its programs."""
     print()
     rows = []
@@ -130,14 +130,14 @@ def environments(configuration: Mapping[str, Any]) -> None:
                    f"{origin.get('prefix', '')}".strip()
                    for family, origin in extras.get('programs', {}).items())]
         rows.append((env['name'], ', '.join(filter(None, words))))
-    console.show(rows, ('environment', 'programs'))
+    console.print_table(rows, ('environment', 'programs'))
 
 
-def stores() -> None:
+def print_stores() -> None:
     """Print the stores of this machine."""
     print()
     rows = json.loads((WORK / 'local.json').read_text())['stores']
-    console.show([
+    console.print_table([
         (store['store'], store['version'], store['source'], store['prefix'],
          'yes' if store['tls'] else 'no', 'yes' if store['bench'] else 'no')
         for store in rows], ('store', 'version', 'source', 'prefix', 'TLS',
@@ -149,13 +149,13 @@ def stores() -> None:
               f'to retry, remove {missing.parent}')
 
 
-def places(configuration: Mapping[str, Any]) -> None:
+def print_partition_features(configuration: Mapping[str, Any]) -> None:
     """Print which needs of test cases a partition of the site satisfies."""
     print()
     offers = {feature for system in configuration['systems']
               for part in system['partitions']
               for feature in part.get('features', ())}
-    console.show([part_row(what, feature in offers, without)
+    console.print_table([availability_row(what, feature in offers, without)
                   for what, feature, without in (
         ('several nodes', 'nodes_2',
          'the site has one node: use a site with several (--site)'),
@@ -169,7 +169,7 @@ def places(configuration: Mapping[str, Any]) -> None:
 
 # ------------------------------------------------- what would start
 
-def obstacles(configuration: Mapping[str, Any], path: str, folder: Path
+def start_faults(configuration: Mapping[str, Any], path: str, folder: Path
               ) -> dict[str, str]:
     """`partition+environment` -> why its test cases cannot start here; those
     that can start are left out.
@@ -178,11 +178,11 @@ def obstacles(configuration: Mapping[str, Any], path: str, folder: Path
     :arg folder: the site's folder
     """
     system, = configuration['systems']
-    faults = {env['name']: environ_fault(env, path, folder)
+    faults = {env['name']: start_fault_of_environment(env, path, folder)
               for env in configuration['environments']}
     reasons = {}
     for part in system['partitions']:
-        fault = partition_fault(part, path)
+        fault = submit_fault_of_partition(part, path)
         for name in part['environs']:
             why = fault or faults.get(name, '')
             if why:
@@ -190,7 +190,7 @@ def obstacles(configuration: Mapping[str, Any], path: str, folder: Path
     return reasons
 
 
-def partition_fault(part: Mapping[str, Any], path: str) -> str:
+def submit_fault_of_partition(part: Mapping[str, Any], path: str) -> str:
     """Why the jobs of a partition cannot start here; empty: they can."""
     command = SUBMIT.get(part['scheduler'], '')
     if command and not shutil.which(command, path=path):
@@ -203,13 +203,13 @@ def partition_fault(part: Mapping[str, Any], path: str) -> str:
     return ''
 
 
-def environ_fault(env: Mapping[str, Any], path: str, folder: Path) -> str:
+def start_fault_of_environment(env: Mapping[str, Any], path: str, folder: Path) -> str:
     """Why programs of an environment cannot start; empty: they can."""
     extras = env.get('extras', {})
     label = f'environment {env["name"]}'
     if 'stack' in extras:
         try:
-            stack.installed(extras['stack'], folder)
+            stack.installed_stack_record(extras['stack'], folder)
         except stack.StackError as err:
             return f'{label}: {err}'
         return ''
@@ -230,7 +230,7 @@ def environ_fault(env: Mapping[str, Any], path: str, folder: Path) -> str:
     return ''
 
 
-def family_rows(cases: Iterable[Case], blocked: Mapping[str, str]
+def runnable_rows_of_family(cases: Iterable[Case], blocked: Mapping[str, str]
                 ) -> Iterator[tuple[str, str]]:
     """For each mode the test cases that can start, then why others cannot."""
     cases = list(cases)
@@ -254,7 +254,7 @@ def family_rows(cases: Iterable[Case], blocked: Mapping[str, str]
 
 # ------------------------------------ why a family has no test case
 
-def why_none(family: str, configuration: Mapping[str, Any]) -> str:
+def reason_without_test_cases(family: str, configuration: Mapping[str, Any]) -> str:
     """Why a site has no test case of a family, and what to add for one."""
     features = set(families()[family].features)
     if not features:
@@ -265,12 +265,12 @@ def why_none(family: str, configuration: Mapping[str, Any]) -> str:
     if not offers:
         built = any(one.built_with
                     for one in families()[family].features.values())
-        alone = features & set(environs.offered(family, 'embedded'))
+        alone = features & set(environs.program_features_of_family(family, 'embedded'))
         lines = [
-            *([f'environs.embedded(NAME, {family!r})'] if alone else []),
-            *(['environs.of_mpi(NAME, LIBRARY)'] if built else []),
-            *(f'environs.of_stack(NAME, {name!r})' for name in stack.names()
-              if features & set(stack.about(name)['features']))]
+            *([f'environs.embedded_environment(NAME, {family!r})'] if alone else []),
+            *(['environs.mpi_environment(NAME, LIBRARY)'] if built else []),
+            *(f'environs.stack_environment(NAME, {name!r})' for name in stack.stack_names()
+              if features & set(stack.read_stack_yaml(name)['features']))]
         return (f'no environment offers {" or ".join(sorted(features))}: add '
                 f'{"".join(f"{line} or " for line in lines)}an environment '
                 'with the prefix of installed programs to system.py (checks/'
@@ -286,28 +286,28 @@ def why_none(family: str, configuration: Mapping[str, Any]) -> str:
             f'(checks/{family}/README.md)')
 
 
-def part_rows(family: str, configuration: Mapping[str, Any]
+def optional_part_rows(family: str, configuration: Mapping[str, Any]
               ) -> Iterator[tuple[str, str]]:
     """The parts of a family (`parts` of its family.yaml) that a site has, and
     how to get the others."""
     offers = {feature for env in configuration['environments']
               for feature in env.get('features', ())}
     for what, part in families()[family].parts.items():
-        named = [name for name in stack.names() if part['feature'] in
-                 environs.of_stack('', name)['features']]
-        yield part_row(what, part['feature'] in offers, part['without'] + (
+        named = [name for name in stack.stack_names() if part['feature'] in
+                 environs.stack_environment('', name)['features']]
+        yield availability_row(what, part['feature'] in offers, part['without'] + (
             f'; or use a stack that has it: {", ".join(named)}'
             if named else ''))
 
 
-def part_row(what: str, there: bool, without: str) -> tuple[str, str]:
+def availability_row(what: str, there: bool, without: str) -> tuple[str, str]:
     """A row of the table: offered, or what to do."""
     return ('offered', what) if there else ('not here', f'{what}: {without}')
 
 
 # ------------------------------------------------------------- the cost
 
-def hours(number: float) -> str:
+def node_hours_text(number: float) -> str:
     """Hours with two digits, or all digits before the point."""
     return f'{number:.2g}' if number < 10 else f'{number:.0f}'
 
@@ -325,22 +325,22 @@ class Cost:
 
     def __str__(self) -> str:
         text = (f'{self.cases} test cases ({self.checks} checks), '
-                f'{hours(self.by_times + self.by_limits)} node-hours')
+                f'{node_hours_text(self.by_times + self.by_limits)} node-hours')
         if not self.cases:
             return text
         if not self.seen:
             return f'{text} at most, by their time limits'
         if self.seen == self.cases:
             return f'{text}, by earlier times'
-        return (f'{text}: {hours(self.by_times)} by earlier times '
-                f'({self.seen} test cases), {hours(self.by_limits)} at most '
+        return (f'{text}: {node_hours_text(self.by_times)} by earlier times '
+                f'({self.seen} test cases), {node_hours_text(self.by_limits)} at most '
                 f'by time limits ({self.cases - self.seen})')
 
 
-def seconds(text: str) -> float:
+def parse_time_limit(text: str) -> float:
     """A time limit of a mode, as ReFrame writes it: 2h, 1d2h3m4s.
 
-    >>> seconds('1h30m')
+    >>> parse_time_limit('1h30m')
     5400.0
     """
     units = {'d': 86400, 'h': 3600, 'm': 60, 's': 1}
@@ -353,7 +353,7 @@ def seconds(text: str) -> float:
     return total + float(number or 0)
 
 
-def expected(case: Case, seen: Mapping[Key, float],
+def expected_cost(case: Case, seen: Mapping[Key, float],
              settings: Mapping[str, str]) -> tuple[ordering.Case, bool]:
     """The cost of a test case, and whether it is from earlier times; else it
     is from its time limit.
@@ -362,13 +362,13 @@ def expected(case: Case, seen: Mapping[Key, float],
     """
     partition, _, environ = case['where'].partition('+')
     key = partition, environ, case['hash']
-    took, was_seen = ordering.Known(seen).seconds(
+    took, was_seen = ordering.Known(seen).expected_seconds(
         key, int(settings.get('repetitions', case['repetitions'])),
-        max(seconds(settings.get('time_limit', '0')), case['limit']))
+        max(parse_time_limit(settings.get('time_limit', '0')), case['limit']))
     return ordering.Case(key, case['nodes'], took), was_seen
 
 
-def budgets(configuration: Mapping[str, Any], cases: Iterable[Case],
+def nightly_budget_lines(configuration: Mapping[str, Any], cases: Iterable[Case],
             seen: Mapping[Key, float], settings: Mapping[str, str]
             ) -> Iterator[str]:
     """A line for each partition with a budget: within how many sessions each
@@ -377,14 +377,14 @@ def budgets(configuration: Mapping[str, Any], cases: Iterable[Case],
     :arg cases: those of mode nightly
     :arg settings: variables that mode nightly sets
     """
-    every = [expected(case, seen, settings)[0] for case in cases]
+    every = [expected_cost(case, seen, settings)[0] for case in cases]
     for part in configuration['systems'][0]['partitions']:
         budget = part.get('extras', {}).get(ordering.BUDGET)
         rows = [one for one in every if one.key[0] == part['name']]
         if budget is None or not rows:
             continue
-        sessions = ordering.nightly_sessions(rows, budget)
-        never = sum(one.hours > budget for one in rows)
+        sessions = ordering.sessions_until_all_ran(rows, budget)
+        never = sum(one.node_hours > budget for one in rows)
         yield (
             f'nightly_budget of {part["name"]}, {budget:g} node-hours: each '
             'test case of mode nightly is measured '
@@ -401,7 +401,7 @@ def budgets(configuration: Mapping[str, Any], cases: Iterable[Case],
         )
 
 
-def cost(cases: Iterable[Case], seen: Mapping[Key, float],
+def total_cost(cases: Iterable[Case], seen: Mapping[Key, float],
          settings: Mapping[str, str]) -> Cost:
     """The cost of several test cases together.
 
@@ -410,11 +410,11 @@ def cost(cases: Iterable[Case], seen: Mapping[Key, float],
     cases = list(cases)
     ran, by_times, by_limits = 0, 0.0, 0.0
     for case in cases:
-        one, was_seen = expected(case, seen, settings)
+        one, was_seen = expected_cost(case, seen, settings)
         if was_seen:
             ran += 1
-            by_times += one.hours
+            by_times += one.node_hours
         else:
-            by_limits += one.hours
+            by_limits += one.node_hours
     checks = {(case['check'], case['hash']) for case in cases}
     return Cost(len(cases), len(checks), ran, by_times, by_limits)

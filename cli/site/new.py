@@ -27,7 +27,7 @@ from checks.core import hardware
 from checks.spack import stack
 from cli.nightly import nodes
 from cli.nightly.nodes import Node, Partition
-from cli.setup.venv import ROOT, SetupError, say
+from cli.setup.venv import ROOT, SetupError, print_progress
 from cli.site import check as sites
 from cli.site import detect
 from cli.site.detect import Gpus, Machine, Mpi, Nic
@@ -99,45 +99,45 @@ class Place:
     unlisted: list[dict[str, Any]] = field(default_factory=list)
 
 
-def look(recorded: Path | None, modules: list[str]) -> Facts:
+def detect_machine(recorded: Path | None, modules: list[str]) -> Facts:
     """Run the commands that describe the machine."""
     if recorded and not recorded.is_dir():
         raise SetupError(f'--recorded {recorded}: the folder does not exist')
     machine = Machine(recorded)
-    output = machine.output
-    parts = nodes.partitions(output('sinfo'))
+    output = machine.command_output
+    parts = nodes.parse_sinfo(output('sinfo'))
 
     def scontrol(what: str, *more: str) -> str:
         return output(f'scontrol-{what}', *more) if parts else ''
 
     host = output('hostname').strip().split('.')[0]
-    processor = detect.processor(output('reframe'))
+    processor = detect.parse_processor(output('reframe'))
     rdma, avail, paths = output('rdma'), output('modules'), output('paths')
-    mpi = (detect.mpi_of_path(output('mpirun'), paths)
-           or detect.best_mpi(detect.modules(avail)))
-    mpis = ([mpi_of_option(text, mpi) for text in modules]
+    mpi = (detect.parse_mpi_of_path(output('mpirun'), paths)
+           or detect.best_mpi_module(detect.parse_module_list(avail)))
+    mpis = ([parse_modules_option(text, mpi) for text in modules]
             or ([mpi] if mpi else []))
     # One node of each partition is enough: it describes its kind.
-    names = ','.join(dict.fromkeys(p.node.name for p in parts))
+    names = ','.join(dict.fromkeys(p.most_common_node.name for p in parts))
     return Facts(
         machine=machine, host=host, slurm=bool(parts),
-        partitions=parts or [this_machine(host, processor)],
-        config=detect.slurm_config(scontrol('config')),
-        nodes=detect.pairs_of(scontrol('node', names), 'NodeName'),
-        rules=detect.pairs_of(scontrol('partition'), 'PartitionName'),
-        switches=detect.switches(scontrol('topology')),
+        partitions=parts or [partition_without_slurm(host, processor)],
+        config=detect.parse_slurm_config(scontrol('config')),
+        nodes=detect.parse_scontrol_pairs(scontrol('node', names), 'NodeName'),
+        rules=detect.parse_scontrol_pairs(scontrol('partition'), 'PartitionName'),
+        switches=detect.parse_switches(scontrol('topology')),
         processor=processor,
-        gpus=next(filter(None, (detect.gpus(name, output(name))
+        gpus=next(filter(None, (detect.parse_smi_gpus(name, output(name))
                                 for name in detect.SMI)), None),
-        nics=detect.fabric([*detect.sysfs_nics(rdma),
-                            *detect.slingshot_nics(rdma)]),
-        modules_system=detect.modules_system(avail), mpis=mpis,
-        externals=externals(machine, mpis, paths),
-        upstreams=detect.spack_section(output('upstreams'), 'upstreams',
+        nics=detect.fabric_ports([*detect.parse_sysfs_nics(rdma),
+                            *detect.parse_slingshot_nics(rdma)]),
+        modules_system=detect.parse_modules_system(avail), mpis=mpis,
+        externals=spack_packages(machine, mpis, paths),
+        upstreams=detect.parse_spack_section(output('upstreams'), 'upstreams',
                                        'install_tree'))
 
 
-def this_machine(host: str, processor: dict[str, Any]) -> Partition:
+def partition_without_slurm(host: str, processor: dict[str, Any]) -> Partition:
     """The partition of a site without Slurm: this machine."""
     cpus = processor.get('num_cpus', os.cpu_count() or 1)
     return Partition('node', True, 1, [Node(
@@ -145,10 +145,10 @@ def this_machine(host: str, processor: dict[str, Any]) -> Partition:
         threads=processor.get('num_cpus_per_core', 1))])
 
 
-def mpi_of_option(text: str, mpi_of_path: Mpi | None) -> Mpi:
+def parse_modules_option(text: str, mpi_of_path: Mpi | None) -> Mpi:
     """The MPI that the modules of an option --modules provide."""
     names = tuple(text.split())
-    mpi = detect.mpi_of_modules(names, 'option --modules')
+    mpi = detect.find_mpi_in_modules(names, 'option --modules')
     if not mpi and mpi_of_path and not mpi_of_path.modules:
         mpi = replace(mpi_of_path, modules=names)
     if mpi:
@@ -180,16 +180,16 @@ def environment_names(mpis: list[Mpi]) -> list[str]:
     return names
 
 
-def externals(machine: Machine, mpis: list[Mpi],
+def spack_packages(machine: Machine, mpis: list[Mpi],
               paths: str) -> dict[str, dict]:
     """`packages:` for Spack, with a gcc; empty if Spack could not call one."""
     packages: dict[str, dict] = {
         name: {'externals': row['externals']}
-        for name, row in detect.spack_section(
-            machine.output('spack'), 'packages', 'externals').items()}
+        for name, row in detect.parse_spack_section(
+            machine.command_output('spack'), 'packages', 'externals').items()}
     gcc = [one for one in packages.get('gcc', {}).get('externals', [])
            if one.get('extra_attributes', {}).get('compilers')]
-    gcc = gcc or detect.gcc_external(machine.output('gcc'), paths)
+    gcc = gcc or detect.spack_gcc_external(machine.command_output('gcc'), paths)
     if not gcc:
         return {}
     packages['gcc'] = {'externals': gcc}
@@ -209,7 +209,7 @@ def externals(machine: Machine, mpis: list[Mpi],
 
 # ----------------------------------------------------------------- choices
 
-def check_name(name: str, folder: Path) -> None:
+def refuse_bad_site_name(name: str, folder: Path) -> None:
     """Refuse a name that is not valid for a site, or whose folder exists.
 
     :raises SetupError: the name cannot be used
@@ -228,14 +228,14 @@ def check_name(name: str, folder: Path) -> None:
                          f'{name}-1')
 
 
-def pick(name: str, known: list[str], what: str) -> str:
+def refuse_unknown_name(name: str, known: list[str], what: str) -> str:
     if name not in known:
         raise SetupError(f'unknown {what} {name!r}; '
-                         + schema.near(name, known))
+                         + schema.suggest_name(name, known))
     return name
 
 
-def access_option(text: str, chosen: list[str], names: list[str]
+def parse_access_option(text: str, chosen: list[str], names: list[str]
                   ) -> tuple[str, str]:
     """Split an option --access into a partition ('': all) and an option of
     sbatch: `--qos=x` is for all partitions, `P:--qos=x` for the partition P.
@@ -249,19 +249,19 @@ def access_option(text: str, chosen: list[str], names: list[str]
     if not colon or not option.startswith('-'):
         raise SetupError(f'--access {text!r}: expected an option of sbatch, '
                          'such as --qos=x, or PARTITION:--qos=x')
-    if pick(name, names, 'partition') not in chosen:
+    if refuse_unknown_name(name, names, 'partition') not in chosen:
         raise SetupError(f'--access {text!r}: partition {name} is not '
                          f'selected; add --partition {name}')
     return name, option
 
 
-def choose(args: argparse.Namespace, facts: Facts) -> Choices:
+def resolve_choices(args: argparse.Namespace, facts: Facts) -> Choices:
     """The choices of the options, with defaults for the detected machine."""
     names = [p.name for p in facts.partitions]
     for name in args.partition or ():
-        pick(name, names if facts.slurm else [], 'partition')
+        refuse_unknown_name(name, names if facts.slurm else [], 'partition')
     for name in args.stack:
-        pick(name, stack.names(), 'stack')
+        refuse_unknown_name(name, stack.stack_names(), 'stack')
     if args.stack and not facts.externals:
         raise SetupError('--stack needs a gcc for Spack, but none is in PATH; '
                          'load a compiler module, or omit --stack')
@@ -273,15 +273,15 @@ def choose(args: argparse.Namespace, facts: Facts) -> Choices:
                          'mpirun commands, but a partition has only one '
                          'launcher; use --launcher srun, which starts both')
     parts = ([p for p in facts.partitions if p.name in args.partition]
-             if args.partition else detect.distinct(facts.partitions))
+             if args.partition else detect.drop_contained_partitions(facts.partitions))
     return Choices(parts, launcher, [
-        access_option(text, [p.name for p in parts], names)
+        parse_access_option(text, [p.name for p in parts], names)
         for text in args.access], args.stack)
 
 
 # -------------------------------------------------------------- the files
 
-def place(name: str, part: Partition, facts: Facts, choices: Choices,
+def make_partition(name: str, part: Partition, facts: Facts, choices: Choices,
           own_nics: dict[str, dict]) -> Place:
     """A partition of the site.
 
@@ -289,29 +289,29 @@ def place(name: str, part: Partition, facts: Facts, choices: Choices,
     """
     # Nodes of one kind have the same devices as this node.
     here = not facts.slurm or any(
-        n.name == facts.host and n.kind == part.node.kind
+        n.name == facts.host and n.hardware_kind == part.most_common_node.hardware_kind
         for p in facts.partitions for n in p.nodes)
     access = [option for of, option in choices.access
               if of in ('', part.name)]
-    gpus = detect.gres_gpus(part.node.gres)
+    gpus = detect.parse_gres_gpus(part.most_common_node.gres)
     if here and facts.gpus and (not gpus or gpus.number
                                 == facts.gpus.number):
         gpus = facts.gpus
     every_node_has_gpus = not facts.slurm or all(
-        detect.gres_gpus(n.gres) for n in part.nodes)
-    effective = facts.nodes.get(part.node.name, {}).get('CPUEfctv', '')
+        detect.parse_gres_gpus(n.gres) for n in part.nodes)
+    effective = facts.nodes.get(part.most_common_node.name, {}).get('CPUEfctv', '')
     made = Place(
         part=part, label=f'{name}-{re.sub("[^A-Za-z0-9_-]", "-", part.name)}',
-        access=access, needed=missing_options(
+        access=access, needed=missing_access_options(
             facts.rules.get(part.name, {}), access),
-        cpus=detect.number(effective) or part.node.cpus, gpus=gpus,
+        cpus=detect.leading_number(effective) or part.most_common_node.cpus, gpus=gpus,
         gpu_feature=f'gpu_{gpus.vendor}' if gpus and gpus.vendor
         and every_node_has_gpus else '', nics=facts.nics if here else [])
     add_devices(made, facts.host, own_nics)
     return made
 
 
-def missing_options(rules: dict[str, str], access: list[str]
+def missing_access_options(rules: dict[str, str], access: list[str]
                     ) -> dict[str, str]:
     """Options that a partition needs and that `access` does not set to an
     allowed value -> the allowed values.
@@ -354,7 +354,7 @@ def add_devices(made: Place, host: str, own_nics: dict[str, dict]) -> None:
                                   'num_devices': number})
 
 
-def environments(facts: Facts, choices: Choices) -> list[dict[str, Any]]:
+def environment_facts(facts: Facts, choices: Choices) -> list[dict[str, Any]]:
     """Facts of each environment: its name, its stack ('': none), its MPI, and
     the value of SLURM_MPI_TYPE if srun needs it."""
     mpis = facts.mpis or [Mpi('openmpi', '', 'mpicc', (), '', '')]
@@ -369,7 +369,7 @@ def environments(facts: Facts, choices: Choices) -> list[dict[str, Any]]:
             'name': name,
             'stack': of,
             'mpi': mpi,
-            'uses_mpi': not of or 'mpi' in stack.about(of)['features'],
+            'uses_mpi': not of or 'mpi' in stack.read_stack_yaml(of)['features'],
             'mpi_type': MPI_TYPE.get(mpi.flavour, '')
             if needs_mpi_type
             else '',
@@ -378,7 +378,7 @@ def environments(facts: Facts, choices: Choices) -> list[dict[str, Any]]:
     ]
 
 
-def literal(value: object, column: int, behind: int = 1) -> str:
+def python_literal(value: object, column: int, behind: int = 1) -> str:
     """A value as Python code, in lines of at most 79 characters.
 
     :param column: where the lines begin
@@ -389,7 +389,7 @@ def literal(value: object, column: int, behind: int = 1) -> str:
         ).replace('\n', '\n' + ' ' * column)
 
 
-def comment(text: str, column: int) -> str:
+def python_comment(text: str, column: int) -> str:
     """A text as comment lines that begin at a column."""
     start = ' ' * column + '# '
     return textwrap.fill(
@@ -398,31 +398,31 @@ def comment(text: str, column: int) -> str:
         break_on_hyphens=False) + '\n'
 
 
-def as_yaml(data: object, flow: bool | None = False) -> str:
+def yaml_text(data: object, flow: bool | None = False) -> str:
     return yaml.safe_dump(data, sort_keys=False, width=70,
                           default_flow_style=flow)
 
 
-def files(name: str, detected: Facts, choices: Choices) -> dict[str, str]:
+def render_site_files(name: str, detected: Facts, choices: Choices) -> dict[str, str]:
     """The files of the site: path in the folder -> text; also SUMMARY."""
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined)
-    templates.filters |= {'literal': literal, 'comment': comment,
-                          'yaml': as_yaml, 'repr': repr}
+    templates.filters |= {'literal': python_literal, 'comment': python_comment,
+                          'yaml': yaml_text, 'repr': repr}
     own_nics: dict[str, dict] = {}
     flavour = detected.mpis[0].flavour if detected.mpis else 'openmpi'
     kind = choices.launcher if choices.launcher == 'srun' else flavour
     facts = {
         'name': name, 'found': detected, 'choices': choices,
-        'places': [place(name, part, detected, choices, own_nics)
+        'places': [make_partition(name, part, detected, choices, own_nics)
                    for part in choices.partitions],
         'own_nics': own_nics,
-        'environments': environments(detected, choices), 'kind': kind,
+        'environments': environment_facts(detected, choices), 'kind': kind,
         'launch': LAUNCH.get(kind), 'spread': SPREAD.get(kind),
-        'switches': topology.summary({
-            name: topology.Switch(*(tuple(topology.expand(row.get(key, '')))
+        'switches': topology.switch_summary_text({
+            name: topology.Switch(*(tuple(topology.expand_host_list(row.get(key, '')))
                                     for key in ('nodes', 'switches')))
             for name, row in detected.switches.items()}),
         'finish': sites.FINISH, 'counter': Counter}
@@ -431,29 +431,29 @@ def files(name: str, detected: Facts, choices: Choices) -> dict[str, str]:
     made = {path: text for path, text in made.items() if text.strip()}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, name)
-        write(folder, made)
+        write_files(folder, made)
         # The snapshot also proves that ReFrame accepts the files.
-        answer = sites.ask_reframe(folder)
+        answer = sites.list_test_cases_with_reframe(folder)
     if 'error' in answer or answer['output']:
         raise SetupError('ReFrame refuses the generated files, which is a bug '
                          'of plumb; please report it: '
                          + (answer.get('error') or answer['output'][0]))
-    return {**made, sites.SNAPSHOT: sites.snapshot(answer['cases'])}
+    return {**made, sites.SNAPSHOT: sites.snapshot_text(answer['cases'])}
 
 
-def write(folder: Path, made: dict[str, str]) -> None:
+def write_files(folder: Path, made: dict[str, str]) -> None:
     for path, text in made.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
 
 
-def create(folder: Path, made: dict[str, str]) -> None:
+def create_folder(folder: Path, made: dict[str, str]) -> None:
     """Create the folder completely or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix='.new-', dir=folder.parent))
     try:
-        write(scratch, made)
+        write_files(scratch, made)
         scratch.chmod(0o755)
         scratch.rename(folder)
     finally:
@@ -463,9 +463,9 @@ def create(folder: Path, made: dict[str, str]) -> None:
 def new(args: argparse.Namespace) -> int:
     """Make a site's folder, after a confirmation."""
     folder = (args.path or ROOT / 'site-configs' / args.name).absolute()
-    check_name(args.name, folder)
-    facts = look(args.recorded, args.modules)
-    made = files(args.name, facts, choose(args, facts))
+    refuse_bad_site_name(args.name, folder)
+    facts = detect_machine(args.recorded, args.modules)
+    made = render_site_files(args.name, facts, resolve_choices(args, facts))
     summary = made.pop(SUMMARY)
     print(args.name, f'  folder       {folder} ({", ".join(made)})', summary,
           sep='\n', end='')
@@ -474,15 +474,15 @@ def new(args: argparse.Namespace) -> int:
             print(f'\n=== {folder / path}\n{text}', end='')
     if not args.yes:
         if not sys.stdin.isatty():
-            say('nothing was written, because there is no terminal to confirm '
+            print_progress('nothing was written, because there is no terminal to confirm '
                 'it; add --yes to write the files, or --show to print them')
             return 2
         if input(f'Write {folder}? y(es), [N]o: ').strip().lower() not in (
                 'y', 'yes'):
-            say('nothing was written; to print the files, add --show')
+            print_progress('nothing was written; to print the files, add --show')
             return 0
-    create(folder, made)
-    left = sites.unfinished(folder)
+    create_folder(folder, made)
+    left = sites.unfinished_lines(folder)
     if left:
         print('To complete by hand:', *left, sep='\n  ')
     print(f'{folder} was written. Next, run: ./plumb site check '

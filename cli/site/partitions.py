@@ -32,7 +32,7 @@ SBATCH = '''
 SLURM = ('slurm', 'squeue')
 
 
-def faults(path: str, system: Mapping[str, Any]) -> Iterator[str]:
+def partition_faults(path: str, system: Mapping[str, Any]) -> Iterator[str]:
     """Faults of the partitions of a system, each with what to write instead.
 
     :param path: the site's file, as the messages name it
@@ -40,11 +40,11 @@ def faults(path: str, system: Mapping[str, Any]) -> Iterator[str]:
     for part in system['partitions']:
         where = f'{path}: partition {system["name"]}:{part["name"]}'
         if part['scheduler'] in SLURM:
-            for fault in unknown_options(part.get('access', ())):
+            for fault in unknown_sbatch_options(part.get('access', ())):
                 yield f'{where}: access: {fault}'
-        for fault in impossible(part.get('processor', {})):
+        for fault in processor_contradictions(part.get('processor', {})):
             yield f'{where}: processor: {fault}'
-        for fault in side_by_side(part):
+        for fault in shared_node_faults(part):
             yield f'{where}: {fault}'
     here = [part['name'] for part in system['partitions']
             if part['scheduler'] == 'local']
@@ -54,7 +54,7 @@ def faults(path: str, system: Mapping[str, Any]) -> Iterator[str]:
                'would disturb each other; make them one partition')
 
 
-def side_by_side(part: Mapping[str, Any]) -> Iterator[str]:
+def shared_node_faults(part: Mapping[str, Any]) -> Iterator[str]:
     """Faults by which two test cases could run on one node at the same time.
 
     ReFrame runs up to `max_jobs` (default: 8) jobs of a partition at once. For
@@ -76,7 +76,7 @@ def side_by_side(part: Mapping[str, Any]) -> Iterator[str]:
                "extras")
 
 
-def unknown_options(access: Iterable[str]) -> Iterator[str]:
+def unknown_sbatch_options(access: Iterable[str]) -> Iterator[str]:
     """Long options that sbatch does not have; short ones are not checked."""
     options = SBATCH.split()
     for text in access:
@@ -90,7 +90,7 @@ def unknown_options(access: Iterable[str]) -> Iterator[str]:
                       '; see its manual, sbatch(1)'))
 
 
-def impossible(processor: Mapping[str, Any]) -> Iterator[str]:
+def processor_contradictions(processor: Mapping[str, Any]) -> Iterator[str]:
     """Numbers that contradict each other (ReFrame's `processor`)."""
     cpus, a_core, a_socket, sockets = (processor.get(name) for name in (
         'num_cpus', 'num_cpus_per_core', 'num_cpus_per_socket',

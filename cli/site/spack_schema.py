@@ -22,7 +22,7 @@ import spack.schema.merged
 from spack.util import spack_yaml
 
 
-def deepest(error: Any) -> Any:
+def deepest_error(error: Any) -> Any:
     """The error of the alternative that matches most of the file."""
     while error.context:
         error = max(error.context, key=lambda e: (
@@ -30,21 +30,21 @@ def deepest(error: Any) -> Any:
     return error
 
 
-def errors(path: str) -> list[tuple[list[str | int], str]]:
+def schema_errors_of_file(path: str) -> list[tuple[list[str | int], str]]:
     with open(path) as handle:
         try:
             data = spack_yaml.load_config(handle)
         except Exception as err:
             return [([], str(err).splitlines()[0])]
     schema = spack.schema.env if 'spack' in data else spack.schema.merged
-    schema_errors = map(deepest, spack.schema.Validator(schema.schema)
+    schema_errors = map(deepest_error, spack.schema.Validator(schema.schema)
                 .iter_errors(data))
     # Without the marks at the end of keys: they say how Spack merges them.
     return [([step if isinstance(step, int) else str(step).rstrip(':+-')
               for step in e.absolute_path], e.message) for e in schema_errors]
 
 
-def keys() -> dict[str, list[str]]:
+def keys_by_section() -> dict[str, list[str]]:
     """Section -> the keys that the schema allows."""
     schema: dict[str, Any] = spack.schema.merged.schema
     known = {}
@@ -55,6 +55,6 @@ def keys() -> dict[str, list[str]]:
     return known
 
 
-json.dump({'version': spack.spack_version, 'keys': keys(),
-           'errors': {path: errors(path) for path in sys.argv[2:]}},
+json.dump({'version': spack.spack_version, 'keys': keys_by_section(),
+           'errors': {path: schema_errors_of_file(path) for path in sys.argv[2:]}},
           sys.stdout)

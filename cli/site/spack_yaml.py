@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from checks.spack.stack import ENVS, environment, spack_command
+from checks.spack.stack import ENVS, spack_command, spack_environment_variables
 from cli.setup.venv import ROOT
 from config import schema, strict
 from config.strict import Fault
@@ -43,7 +43,7 @@ COMPILERS = ('aocc', 'acfl', 'cce', 'gcc', 'intel-oneapi-compilers', 'llvm',
              'llvm-amdgpu', 'nvhpc')
 
 
-def load(path: Path) -> Any:
+def load_spack_yaml(path: Path) -> Any:
     """The data of a file, with keys like `repos::` and `require+:` shortened
     to `repos` and `require`: the marks only say how Spack merges sections."""
     def plain(data: Any) -> Any:
@@ -56,10 +56,10 @@ def load(path: Path) -> Any:
         made.lines = {str(key).rstrip(':+-'): line
                       for key, line in data.lines.items()}
         return made
-    return plain(strict.load(path))
+    return plain(strict.load_yaml(path))
 
 
-def below(data: Any, *keys: str) -> dict[str, Any]:
+def nested_mapping(data: Any, *keys: str) -> dict[str, Any]:
     """The mapping that a path of keys leads to; empty if there is none."""
     for key in keys:
         data = data.get(key) if isinstance(data, dict) else None
@@ -74,7 +74,7 @@ def spack_root() -> Path | None:
     return Path(command).resolve().parents[1] if command else None
 
 
-def ask_spack(root: Path | None, paths: Sequence[Path]) -> dict | str:
+def query_spack_schema(root: Path | None, paths: Sequence[Path]) -> dict | str:
     """Check files with Spack's schema; returns a string with the reason if it
     cannot be used.
     """
@@ -94,7 +94,7 @@ def ask_spack(root: Path | None, paths: Sequence[Path]) -> dict | str:
         return f'{root}: its schema cannot be read ({last})'
 
 
-def loaded(folder: Path, names: Iterable[str]) -> tuple[list[str], str]:
+def faults_of_loading_stacks(folder: Path, names: Iterable[str]) -> tuple[list[str], str]:
     """Let Spack itself load stacks with the settings of a site.
 
     :returns: faults, and a note on how many stacks were loaded
@@ -103,7 +103,7 @@ def loaded(folder: Path, names: Iterable[str]) -> tuple[list[str], str]:
     if not spack:
         return [], ('not loaded, because Spack is not available; set '
                     'SPACK_ROOT, or add spack to PATH')
-    env = {name: value for name, value in environment(folder).items()
+    env = {name: value for name, value in spack_environment_variables(folder).items()
            if name not in ('PLUMBLINE_ROOT', 'PLUMBLINE_WORK')}
     faults, names = [], sorted(set(names))
     for name in names:
@@ -123,7 +123,7 @@ def loaded(folder: Path, names: Iterable[str]) -> tuple[list[str], str]:
     )
 
 
-def package_names() -> set[str]:
+def known_package_names() -> set[str]:
     """Names of the packages of Spack's repository and of the suite's own.
 
     Empty if Spack's repository is not available.
@@ -144,35 +144,35 @@ def package_names() -> set[str]:
 
 # --------------------------------------------------------------- the files
 
-def of_file(path: Path, data: Any, answer: dict | str, names: set[str]
+def faults_of_file(path: Path, data: Any, answer: dict | str, names: set[str]
             ) -> Iterator[Fault]:
     """Faults of one file.
 
-    :param answer: the result of `ask_spack`
+    :param answer: the result of `query_spack_schema`
     :param names: packages that exist; empty: names are not compared
     """
     top = ['spack'] if path.name == 'spack.yaml' else []
-    if path.name == 'compilers.yaml' or 'compilers' in below(data, *top):
-        yield schema.fault(str(path), data, [*top, 'compilers'], (
+    if path.name == 'compilers.yaml' or 'compilers' in nested_mapping(data, *top):
+        yield schema.fault_at_path(str(path), data, [*top, 'compilers'], (
             'Spack ignores this section if packages.yaml has gcc; put the '
             'compilers under packages:, with extra_attributes'))
     known = names | VIRTUALS | {'all'}
-    for name in below(data, *top, 'packages'):
+    for name in nested_mapping(data, *top, 'packages'):
         if names and name.replace('_', '-') not in known:
-            yield schema.fault(str(path), data, [*top, 'packages', name], (
+            yield schema.fault_at_path(str(path), data, [*top, 'packages', name], (
                 f'Spack has no package of this name, and ignores the entry; '
-                f'{schema.near(name, known)}'))
+                f'{schema.suggest_name(name, known)}'))
     if isinstance(answer, str):
         return
     for section in OPEN_SECTIONS:
         keys = answer['keys'].get(section, [])
-        for key in set(below(data, *top, section)) - set(keys):
-            yield schema.fault(str(path), data, [*top, section, key], (
-                f'Spack ignores this key; {schema.near(key, keys)}'))
+        for key in set(nested_mapping(data, *top, section)) - set(keys):
+            yield schema.fault_at_path(str(path), data, [*top, section, key], (
+                f'Spack ignores this key; {schema.suggest_name(key, keys)}'))
     for steps, message in answer['errors'][str(path)]:
         # The schema reports an unknown key as an error of its mapping.
         quoted = re.findall(r"'([^']+)' (?:was|were) unexpected", message)
-        yield schema.fault(str(path), data, [*steps, *quoted], (
+        yield schema.fault_at_path(str(path), data, [*steps, *quoted], (
             f'{" ".join(message.split())[:160]}; correct it (Spack\'s '
             'schema)'))
 
@@ -180,13 +180,13 @@ def of_file(path: Path, data: Any, answer: dict | str, names: set[str]
 def has_compiler(data: Any) -> bool:
     """Whether a file describes a compiler that Spack can call, or includes
     other files, which may describe one."""
-    externals = [one for name in COMPILERS for one in below(
+    externals = [one for name in COMPILERS for one in nested_mapping(
         data, 'packages', name).get('externals') or ()]
-    return 'include' in below(data) or any(
-        below(one, 'extra_attributes', 'compilers') for one in externals)
+    return 'include' in nested_mapping(data) or any(
+        nested_mapping(one, 'extra_attributes', 'compilers') for one in externals)
 
 
-def findings(scope: Path | None, files: Sequence[Path] = ()
+def faults_of_scope(scope: Path | None, files: Sequence[Path] = ()
              ) -> tuple[list[Fault], str]:
     """All faults of a scope (a site's folder spack/) and of files.
 
@@ -198,12 +198,12 @@ def findings(scope: Path | None, files: Sequence[Path] = ()
     faults: list[Fault] = []
     for path in (*own, *files):
         try:
-            data[path] = load(path)
+            data[path] = load_spack_yaml(path)
         except strict.Fault as err:
             faults.append(err)
-    answer, names = ask_spack(spack_root(), list(data)), package_names()
+    answer, names = query_spack_schema(spack_root(), list(data)), known_package_names()
     for path in data:
-        faults += of_file(path, data[path], answer, names)
+        faults += faults_of_file(path, data[path], answer, names)
     if own and not any(has_compiler(data.get(path)) for path in own):
         faults.append(Fault(
             own[0], 1, 'the packages have no compiler with '

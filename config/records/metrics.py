@@ -6,9 +6,10 @@ import functools
 from dataclasses import dataclass
 
 from .. import families
-from ..sessions.judged import key, point, split
+from ..sessions.judged import metric_key, point_with_unit, split_metric_key
 
-__all__ = ['Metric', 'key', 'metric', 'point', 'split', 'table']
+__all__ = ['Metric', 'metric', 'metric_key', 'metrics_by_name',
+           'point_with_unit', 'split_metric_key']
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,10 @@ class Metric:
 
 
 @functools.cache
-def table() -> dict[str, Metric]:
+def metrics_by_name() -> dict[str, Metric]:
     """Every metric by its name."""
     return {name: Metric(name, **row)
-            for name, row in families.metrics().items()}
+            for name, row in families.all_metrics().items()}
 
 
 def metric(name: str) -> Metric:
@@ -34,9 +35,9 @@ def metric(name: str) -> Metric:
     :raises KeyError: it does not exist; the message has the nearest name
     """
     try:
-        return table()[name]
+        return metrics_by_name()[name]
     except KeyError:
-        near = difflib.get_close_matches(name, table(), 1, 0)
+        near = difflib.get_close_matches(name, metrics_by_name(), 1, 0)
         raise KeyError(f'unknown metric {name!r}: did you mean {near[0]!r}? '
                        '(metrics: of a family.yaml, config/metrics.yaml)'
                        ) from None

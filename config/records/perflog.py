@@ -39,9 +39,9 @@ KEEP_VALUES = ('reference', 'validity')
 
 
 @functools.cache
-def columns() -> tuple[int, tuple[str, ...]]:
+def schema_and_columns() -> tuple[int, tuple[str, ...]]:
     """Schema number and column names, in order."""
-    data = strict.table(ROOT / 'config' / 'perflog.yaml')
+    data = strict.load_trusted_yaml(ROOT / 'config' / 'perflog.yaml')
     return data['schema'], tuple(data['columns'])
 
 
@@ -58,7 +58,7 @@ def suite_commit() -> str:
         return 'unknown'
 
 
-def line(cells: list[Any]) -> str:
+def csv_line(cells: list[Any]) -> str:
     """A CSV line; control characters become blanks, and None is empty."""
     clean = []
     for cell in cells:
@@ -79,7 +79,7 @@ ENOUGH = 1 << 20
 LOCK, LOCK_LIMIT = '.lock', 120.0
 
 
-def append(path: Path, header: list[str], rows: list[list[Any]]) -> None:
+def append_records(path: Path, header: list[str], rows: list[list[Any]]) -> None:
     """Append all of the records, or none.
 
     Several sessions may share the file and take turns with a lock beside it,
@@ -90,25 +90,25 @@ def append(path: Path, header: list[str], rows: list[list[Any]]) -> None:
     :raises OSError: it cannot be written; the file is unchanged
     :raises LockError: another session holds the lock, or it is not a file
     """
-    with lock.held(path.parent / LOCK, LOCK_LIMIT, 'reframe',
+    with lock.hold_file_lock(path.parent / LOCK, LOCK_LIMIT, 'reframe',
                    f'{path.parent} is written by', shared=True):
-        aside = set_aside(path)
+        aside = rename_file_of_past_month(path)
         with open(path, 'ab+', buffering=0) as handle:
-            _append(handle, header, rows)
+            _append_rows(handle, header, rows)
     if aside:
-        compress(path)
+        compress_files_of_past_months(path)
 
 
-def _append(handle: Any, header: list[str], rows: list[list[Any]]) -> None:
+def _append_rows(handle: Any, header: list[str], rows: list[list[Any]]) -> None:
     size = handle.seek(0, os.SEEK_END)
     text = ''
     if size == 0:
-        text = line(header)
+        text = csv_line(header)
     else:
         handle.seek(-1, os.SEEK_END)
         if handle.read(1) != b'\n':
             text = '\n'
-    data = (text + ''.join(line(row) for row in rows)).encode()
+    data = (text + ''.join(csv_line(row) for row in rows)).encode()
     try:
         while data:
             data = data[handle.write(data):]
@@ -118,7 +118,7 @@ def _append(handle: Any, header: list[str], rows: list[list[Any]]) -> None:
         raise
 
 
-def set_aside(path: Path) -> bool:
+def rename_file_of_past_month(path: Path) -> bool:
     """Rename a file that was last written in an earlier month:
     X.v3.csv becomes X.v3.2026-10.csv. The caller holds the lock.
 
@@ -140,7 +140,7 @@ def set_aside(path: Path) -> bool:
     return True
 
 
-def compress(path: Path) -> None:
+def compress_files_of_past_months(path: Path) -> None:
     """Compress the renamed files of a perflog.
 
     Readers use the plain file as long as it exists, so no record is lost or
@@ -161,7 +161,7 @@ def compress(path: Path) -> None:
             draft.unlink(missing_ok=True)
 
 
-def attach(folder: Path, files: dict[str, str]) -> None:
+def save_attached_files(folder: Path, files: dict[str, str]) -> None:
     """Save the files of a test case beside the perflogs: all or none.
 
     :arg files: path below the folder -> text
@@ -180,17 +180,17 @@ def attach(folder: Path, files: dict[str, str]) -> None:
             os.rename(folder, Path(new, 'before'))
         os.rename(Path(new, 'files'), folder)
     if samples.FILE in files:
-        samples.prune(folder)
+        samples.remove_old_samples(folder)
 
 
 @functools.cache
-def this_run() -> str:
+def current_session_id() -> str:
     """Identifier of this session, which `plumb run` may have chosen."""
     # Removed from the environment: child processes are other sessions.
-    return os.environ.pop(run_id.VARIABLE, '') or run_id.new()
+    return os.environ.pop(run_id.VARIABLE, '') or run_id.new_session_id()
 
 
-def keep(folder: Path, files: dict[str, str]) -> None:
+def save_missing_files(folder: Path, files: dict[str, str]) -> None:
     """Save content-addressed files: each once, and atomically.
 
     :arg files: name -> text
@@ -214,7 +214,7 @@ class PerflogHandler(logging.Handler):
     def __init__(self, basedir: str) -> None:
         super().__init__()
         self.basedir = Path(basedir)
-        self.run = this_run()
+        self.run = current_session_id()
         #: Test cases with a record: partition, environment and hash.
         self.recorded: set[tuple[str, str, str]] = set()
 
@@ -223,9 +223,9 @@ class PerflogHandler(logging.Handler):
         # Builds end here, too, but they have no values.
         if (hasattr(check, 'params') and not check.is_dry_run()
                 and not hasattr(check, 'is_settled')):
-            self.write(check)
+            self.write_records(check)
 
-    def settle(self, check: Any, is_set_up: bool) -> None:
+    def record_failed_test_case(self, check: Any, is_set_up: bool) -> None:
         """Write the records of a test case that failed.
 
         ReFrame logs only some of these, and adds no further record.
@@ -233,28 +233,28 @@ class PerflogHandler(logging.Handler):
         :raises LoggingError: they cannot be written
         """
         check.is_settled = True
-        self.write(check, is_set_up)
+        self.write_records(check, is_set_up)
 
-    def write(self, check: Any, is_set_up: bool = True) -> None:
+    def write_records(self, check: Any, is_set_up: bool = True) -> None:
         """Write the records of a test case.
 
         :param is_set_up: whether its number of tasks is known
         :raises LoggingError: they cannot be written
         """
-        schema, names = columns()
-        common = self.common(check, is_set_up, schema)
+        schema, names = schema_and_columns()
+        common = self.common_columns(check, is_set_up, schema)
         rows = [[{**common, **metric}.get(name) for name in names]
-                for metric in values(check)]
+                for metric in value_records(check)]
         folder = self.basedir / common['system'] / common['partition']
         path = folder / f"{common['check']}.v{schema}.csv"
         try:
             # A test case has the same hash in all environments.
-            attach(folder / common['family'] / '-'.join(
+            save_attached_files(folder / common['family'] / '-'.join(
                 common[name] for name in ('run', 'environ', 'case')),
-                check.attached)
-            keep(self.basedir / common['system'] / 'machines',
+                check.attached_files)
+            save_missing_files(self.basedir / common['system'] / 'machines',
                  check.facts_files)
-            append(path, list(names), rows)
+            append_records(path, list(names), rows)
         except (OSError, lock.LockError) as err:
             why = getattr(err, 'strerror', None) or err
             raise LoggingError(f'cannot write to {path} ({why}), so the '
@@ -264,7 +264,7 @@ class PerflogHandler(logging.Handler):
         self.recorded.add((common['partition'], common['environ'],
                            common['case']))
 
-    def common(self, check: Any, is_set_up: bool,
+    def common_columns(self, check: Any, is_set_up: bool,
                schema: int) -> dict[str, Any]:
         """The columns that all records of a test case share."""
         now = datetime.datetime.now(datetime.timezone.utc)
@@ -295,7 +295,7 @@ class PerflogHandler(logging.Handler):
         }
 
 
-def values(check: Any) -> Iterator[dict[str, Any]]:
+def value_records(check: Any) -> Iterator[dict[str, Any]]:
     """The records of a test case: each repetition, then the compared values.
 
     With one repetition the two are the same record. A test case without values
@@ -310,10 +310,10 @@ def values(check: Any) -> Iterator[dict[str, Any]]:
 
     def record(metric: str, value: float, repetition: int, **judged: Any
                ) -> dict[str, Any]:
-        name, size = metrics.split(metric)
+        name, size = metrics.split_metric_key(metric)
         known = metrics.metric(name)
         return {'repetition': repetition, 'metric': name,
-                'point': metrics.point(size),
+                'point': metrics.point_with_unit(size),
                 'value': float(value), 'unit': known.unit,
                 'better': known.better, 'result': result, **judged}
 
@@ -355,13 +355,13 @@ def values(check: Any) -> Iterator[dict[str, Any]]:
 _handlers: list[PerflogHandler] = []
 
 
-def handler() -> PerflogHandler | None:
+def perflog_handler() -> PerflogHandler | None:
     """The handler of this session; None if the configuration has none."""
     return _handlers[-1] if _handlers else None
 
 
 @register_log_handler('perflog')
-def _create(site_config: Any, prefix: str) -> PerflogHandler:
+def _create_handler(site_config: Any, prefix: str) -> PerflogHandler:
     made = PerflogHandler(os.path.expandvars(
         site_config.get(f'{prefix}/basedir')))
     _handlers.append(made)

@@ -15,11 +15,11 @@ A check passes the text on like other files:
 
     @property
     def attached(self) -> dict[str, str]:
-        return {samples.FILE: samples.text(self.calls)}
+        return {samples.FILE: samples.samples_as_csv(self.calls)}
 
 There are two limits. A file has at most MAXIMUM rows: of more calls, it has
 only every second, third, ... iteration of each rank and call. Only the newest
-KEPT sessions of a test case keep their file (`prune`, called when a new file
+KEPT sessions of a test case keep their file (`remove_old_samples`, called when a new file
 is written); all other records stay. postprocess/perflogs/samples.py reads the
 files.
 """
@@ -54,7 +54,7 @@ class Sample(NamedTuple):
     start: float | None = None
 
 
-def text(samples: Iterable[Sample]) -> str:
+def samples_as_csv(samples: Iterable[Sample]) -> str:
     """The text of the file, with at most MAXIMUM rows.
 
     :raises ValueError: a sample is not valid, or there are more pairs of rank
@@ -63,7 +63,7 @@ def text(samples: Iterable[Sample]) -> str:
     series: dict[tuple[int, str], dict[int, Sample]] = defaultdict(dict)
     number = 0
     for one in samples:
-        _check(one)
+        _refuse_bad_sample(one)
         values = series[one.rank, one.call]
         if one.iteration in values:
             raise ValueError(f'{one}: this rank and call already has this '
@@ -89,7 +89,7 @@ def text(samples: Iterable[Sample]) -> str:
     return '\n'.join(lines) + '\n'
 
 
-def _check(one: Sample) -> None:
+def _refuse_bad_sample(one: Sample) -> None:
     if one.rank < 0 or one.iteration < 0:
         raise ValueError(f'{one}: rank and iteration must be 0 or more')
     if not CALL.fullmatch(one.call):
@@ -101,7 +101,7 @@ def _check(one: Sample) -> None:
                              'finite, and 0 or more')
 
 
-def prune(folder: Path) -> None:
+def remove_old_samples(folder: Path) -> None:
     """Remove the samples of a test case, except the newest KEPT sessions.
 
     :param folder: that of one of its sessions, <session>-<environ>-<case>

@@ -9,12 +9,12 @@ from typing import Any
 MODES = ('quick', 'nightly', 'full')
 
 
-def modes_from(first: str) -> set[str]:
+def modes_starting_at(first: str) -> set[str]:
     """The modes that have a scenario: `first` and all after it."""
     return set(MODES[MODES.index(first):])
 
 
-def unusual(scenario: Any, *leave: str) -> list[str]:
+def non_default_fields(scenario: Any, *leave: str) -> list[str]:
     """`name=value` of each field whose value is not the default.
 
     :arg scenario: an instance of a dataclass

@@ -2,7 +2,7 @@
 
 The newest session of a test case decides its result, so a wrong clock could
 hide a failure. No session begins while the clock is behind the existing
-records (`behind`). Records of a session with a wrong clock are refused when
+records (`reason_clock_is_behind`). Records of a session with a wrong clock are refused when
 they are read (postprocess/perflogs/clock.py).
 """
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 TOLERANCE = datetime.timedelta(minutes=5)
 
 
-def now() -> datetime.datetime:
+def current_utc_time() -> datetime.datetime:
     """The time of this machine, UTC."""
     return datetime.datetime.now(datetime.timezone.utc)
 
 
-def written(path: Path) -> datetime.datetime:
+def modification_time(path: Path) -> datetime.datetime:
     """The modification time of a file, UTC.
 
     :raises OSError: the file does not exist
@@ -28,12 +28,12 @@ def written(path: Path) -> datetime.datetime:
                                            datetime.timezone.utc)
 
 
-def latest(path: Path) -> datetime.datetime:
+def latest_record_time(path: Path) -> datetime.datetime:
     """The latest time that records of a file can have."""
-    return min(now(), written(path)) if path.exists() else now()
+    return min(current_utc_time(), modification_time(path)) if path.exists() else current_utc_time()
 
 
-def began(run: str) -> datetime.datetime | None:
+def session_start_time(run: str) -> datetime.datetime | None:
     """The start of a session from its identifier; None: it has no time."""
     try:
         return datetime.datetime.strptime(
@@ -42,12 +42,12 @@ def began(run: str) -> datetime.datetime | None:
         return None
 
 
-def shown(time: datetime.datetime) -> str:
+def readable_time(time: datetime.datetime) -> str:
     """A time as text."""
     return f'{time:%Y-%m-%d %H:%M} UTC'
 
 
-def behind(folder: Path) -> str:
+def reason_clock_is_behind(folder: Path) -> str:
     """Why no session can begin: the clock is behind the perflogs of a system.
 
     :param folder: perflogs of one system
@@ -55,15 +55,15 @@ def behind(folder: Path) -> str:
     """
     sessions = folder / 'sessions'
     begun = [(time, plan) for plan in sessions.glob('*.json')
-             if (time := began(plan.name))]
+             if (time := session_start_time(plan.name))]
     # The folder of plans was modified when the newest one was written.
-    modified = [(written(path), path) for path in (
+    modified = [(modification_time(path), path) for path in (
         sessions, *folder.glob('*/*.csv')) if path.exists()]
     for what, times in ('began', begun), ('modified', modified):
-        time, path = max(times, default=(now(), folder))
-        if time > now() + TOLERANCE:
-            return (f'{path}: {what} at {shown(time)}, but the clock of this '
-                    f'machine shows {shown(now())}. Set the clock; if it is '
+        time, path = max(times, default=(current_utc_time(), folder))
+        if time > current_utc_time() + TOLERANCE:
+            return (f'{path}: {what} at {readable_time(time)}, but the clock of this '
+                    f'machine shows {readable_time(current_utc_time())}. Set the clock; if it is '
                     'right, remove the session (perflogs/README.md, "Remove '
                     'a session")')
     return ''

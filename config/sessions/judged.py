@@ -1,13 +1,13 @@
 """The metrics of a family that are compared with references.
 
-`judged` of its family.yaml lists them. Checks and postprocess use this module.
+`judged_metric_keys` of its family.yaml lists them. Checks and postprocess use this module.
 """
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
 
-from ..families import derived as derived_metrics
+from ..families import all_derived_metrics as derived_metrics
 from ..families import families
 
 #: Max tolerance, as a fraction, of a row without its own: with a wider one,
@@ -29,7 +29,7 @@ ONE_MEASUREMENT = 3.0902 / Z
 FEWEST_SIZES = 3
 
 
-def table() -> dict[str, list[dict]]:
+def judged_rules_by_family() -> dict[str, list[dict]]:
     """Family -> list of {metric, at, ...} (config/schemas/family.yaml)."""
     return {name: family.judged for name, family in families().items()}
 
@@ -37,27 +37,27 @@ def table() -> dict[str, list[dict]]:
 def max_tolerance(family: str, metric: str) -> float:
     """Max tolerance of a metric with a reference, as a fraction.
 
-    :param metric: a metric of `judged`, or the derived one that replaces it
+    :param metric: a metric of `judged_metric_keys`, or the derived one that replaces it
     """
     return next(
         (
             rule.get('max_tolerance', MAX_TOLERANCE)
-            for rule in table()[family]
+            for rule in judged_rules_by_family()[family]
             if metric in (rule['metric'], rule.get('instead'))
         ),
         MAX_TOLERANCE,
     )
 
 
-def instead(family: str, metric: str) -> str | None:
-    """The derived metric that replaces a metric of `judged` if the tolerance
+def substitute_metric(family: str, metric: str) -> str | None:
+    """The derived metric that replaces a metric of `judged_metric_keys` if the tolerance
     of the latter would be too wide; None: there is none."""
-    base, _ = split(metric)
-    return next((rule.get('instead') for rule in table()[family]
+    base, _ = split_metric_key(metric)
+    return next((rule.get('instead') for rule in judged_rules_by_family()[family]
                  if rule['metric'] == base), None)
 
 
-def derived(family: str, metrics: Mapping[str, float]) -> dict[str, float]:
+def compute_derived_metrics(family: str, metrics: Mapping[str, float]) -> dict[str, float]:
     """The derived metrics of a test case: means over a range of its curve.
 
     The geometric mean exp(mean(log x)) gives each size the same weight. If the
@@ -66,14 +66,14 @@ def derived(family: str, metrics: Mapping[str, float]) -> dict[str, float]:
     :param metrics: metric -> value, of one measurement
     """
     values_by_key = {}
-    for rule in table().get(family, ()):
+    for rule in judged_rules_by_family().get(family, ()):
         name = rule.get('instead')
         if not name:
             continue
         what = derived_metrics()[name]
         numbers = [
             value for metric, value in metrics.items()
-            for base, size in [split(metric)]
+            for base, size in [split_metric_key(metric)]
             if base == what['of'] and size is not None
             and what.get('from', 0) <= size <= what.get('to', math.inf)]
         if len(numbers) >= FEWEST_SIZES and min(numbers) > 0:
@@ -82,17 +82,17 @@ def derived(family: str, metrics: Mapping[str, float]) -> dict[str, float]:
     return values_by_key
 
 
-def key(metric: str, point: float | None = None) -> str:
+def metric_key(metric: str, point: float | None = None) -> str:
     """Name of a metric: `latency@8B`, or `init_time` without a point.
 
-    :param point: see `position`
+    :param point: see `point_in_bytes`
     """
-    at = position(point)
+    at = point_in_bytes(point)
     return metric if at is None else f'{metric}@{at}B'
 
 
-def split(metric: str) -> tuple[str, int | None]:
-    """The inverse of `key`: metric name and point in bytes.
+def split_metric_key(metric: str) -> tuple[str, int | None]:
+    """The inverse of `metric_key`: metric name and point in bytes.
 
     :raises ValueError: the text after the @ is not a size
     """
@@ -105,43 +105,43 @@ def split(metric: str) -> tuple[str, int | None]:
     return name, int(point[:-1])
 
 
-def position(point: float | None) -> int | None:
+def point_in_bytes(point: float | None) -> int | None:
     """The point of a record in bytes; None: the record has no point."""
     return None if point is None or point != point else int(point)
 
 
-def point(point: float | None) -> str:
+def point_with_unit(point: float | None) -> str:
     """A point with its unit, as in perflogs: `8 B`; without a point: empty."""
-    at = position(point)
+    at = point_in_bytes(point)
     return '' if at is None else f'{at} B'
 
 
-def judged_metrics(family: str) -> set[str]:
+def judged_metric_names(family: str) -> set[str]:
     """Names of the metrics that may have a reference, without the derived ones
     that replace them."""
-    return {rule['metric'] for rule in table()[family]}
+    return {rule['metric'] for rule in judged_rules_by_family()[family]}
 
 
-def worse_by(family: str, metric: str, better: str, value: float,
+def worsening_of_metric(family: str, metric: str, better: str, value: float,
              reference: float) -> float:
     """The ratio by which a value is worse than its reference; 1: equally good.
 
     If lower is better, value / reference, else the inverse. It is 1 if the two
     differ by less than the program can print, or if one of them is 0.
     """
-    return ratio(better, value, reference, resolution(family, metric))
+    return worsening_ratio(better, value, reference, printed_resolution(family, metric))
 
 
-def ratio(better: str, value: float, reference: float, digit: float
+def worsening_ratio(better: str, value: float, reference: float, digit: float
           ) -> float:
-    """Like `worse_by`, with the last digit that the program prints."""
+    """Like `worsening_of_metric`, with the last digit that the program prints."""
     near = abs(value - reference) <= digit * 1.001
     if near or not value or not reference:
         return 1.0
     return value / reference if better == 'lower' else reference / value
 
 
-def improved(better: str, value: float, reference: float,
+def is_improved(better: str, value: float, reference: float,
              lower: float | None, upper: float | None) -> bool:
     """Whether a value is clearly better than its reference.
 
@@ -158,34 +158,34 @@ def improved(better: str, value: float, reference: float,
     return ratio > 1 + ONE_MEASUREMENT * abs(tolerance)
 
 
-def resolution(family: str, metric: str) -> float:
+def printed_resolution(family: str, metric: str) -> float:
     """Last digit that the program prints, in the metric's unit; 0: unknown."""
-    return next((rule.get('resolution', 0) for rule in table()[family]
+    return next((rule.get('resolution', 0) for rule in judged_rules_by_family()[family]
                  if rule['metric'] == metric), 0)
 
 
-def judged(family: str,
+def judged_metric_keys(family: str,
            available: Iterable[tuple[str, int | None]]) -> set[str]:
     """Keys of the available metrics that are compared with references.
 
     :param available: (metric, message size in B; None: no point)
     :raises ValueError: the family does not exist
     """
-    if family not in table():
+    if family not in judged_rules_by_family():
         raise ValueError(
             f'checks/{family}/family.yaml does not exist; add it, with '
             '`judged: []` if no metric shall have a reference')
     points = set(available)
     keys = set()
-    for rule in table()[family]:
+    for rule in judged_rules_by_family()[family]:
         sizes = {size for metric, size in points
                  if metric == rule['metric'] and size is not None}
         if (rule['metric'], None) in points:
-            keys.add(key(rule['metric']))
+            keys.add(metric_key(rule['metric']))
         elif sizes:
             named = {'smallest': min(sizes), 'largest': max(sizes)}
             positions = (named.get(at, at) for at in rule.get('at', ()))
             first = next((size for size in positions if size in sizes), None)
             if first is not None:
-                keys.add(key(rule['metric'], first))
+                keys.add(metric_key(rule['metric'], first))
     return keys

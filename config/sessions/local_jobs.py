@@ -22,7 +22,7 @@ def run_command_async(cmd: Any, *args: Any, **options: Any) -> Any:
     return _run_command_async(cmd, *args, **options)
 
 
-def install(folder: str) -> None:
+def replace_run_command_async(folder: str) -> None:
     """Replace ReFrame's function if a shell would split this path."""
     if shlex.quote(folder) != folder:
         osext.run_command_async = run_command_async

@@ -41,8 +41,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0
 class LockError(Exception):
     """The lock cannot be taken; the message says why and what to do.
 
-    `holder` has the facts that the holder wrote (pid, user, since, command and
-    more, see `held`); {} if it has not written them yet; None if no process
+    `holder_text` has the facts that the holder wrote (pid, user, since, command and
+    more, see `hold_file_lock`); {} if it has not written them yet; None if no process
     holds the lock, because the file cannot be a lock.
     """
 
@@ -52,7 +52,7 @@ class LockError(Exception):
         self.holder = holder
 
 
-def place() -> Path:
+def machine_lock_path() -> Path:
     """The file of the machine's lock.
 
     $PLUMBLINE_LOCK, else a file in the user's runtime folder, else a file with
@@ -80,7 +80,7 @@ def _is_private(folder: Path) -> bool:
 
 
 @contextlib.contextmanager
-def held(path: Path, limit: float = LIMIT, program: str = 'plumb',
+def hold_file_lock(path: Path, limit: float = LIMIT, program: str = 'plumb',
          busy: str = 'this machine is measured by', shared: bool = False,
          **facts: Any) -> Iterator[int]:
     """Hold a lock; yields its file descriptor, for child processes and HELD.
@@ -99,14 +99,14 @@ def held(path: Path, limit: float = LIMIT, program: str = 'plumb',
     except OSError as err:
         raise LockError(f'cannot lock {path}: {err.strerror}; give yourself '
                         'write permission for its folder') from None
-    handle = opened(path, shared)
+    handle = open_lock_file(path, shared)
     try:
-        if _is_inherited(handle):
+        if _is_held_by_parent(handle):
             yield handle
             return
-        _take(handle, path, limit, busy)
+        _wait_for_lock(handle, path, limit, busy)
         text = json.dumps({
-            'pid': os.getpid(), 'user': _user(os.getuid()),
+            'pid': os.getpid(), 'user': _user_name(os.getuid()),
             'since': time.strftime('%Y-%m-%d %H:%M:%S'),
             'command': shlex.join([program, *sys.argv[1:]]), **facts}
             ).encode()
@@ -119,7 +119,7 @@ def held(path: Path, limit: float = LIMIT, program: str = 'plumb',
         os.close(handle)
 
 
-def _is_inherited(handle: int) -> bool:
+def _is_held_by_parent(handle: int) -> bool:
     """Whether a parent process holds the lock: to wait would be a deadlock."""
     try:
         number = int(os.environ[HELD])
@@ -131,7 +131,7 @@ def _is_inherited(handle: int) -> bool:
         return False
 
 
-def opened(path: Path, shared: bool = False) -> int:
+def open_lock_file(path: Path, shared: bool = False) -> int:
     """Open the file of a lock, so that no other user can open it.
 
     :param shared: others can, if their group may write to its folder
@@ -154,14 +154,14 @@ def opened(path: Path, shared: bool = False) -> int:
             or not (own or group)):
         os.close(handle)
         raise LockError(f'cannot lock {path}: it is not a plain file of '
-                        f'{_user(os.geteuid())}; {advice}')
+                        f'{_user_name(os.geteuid())}; {advice}')
     if own and stat.S_IMODE(about.st_mode) != 0o600 | group:
         with contextlib.suppress(OSError):
             os.fchmod(handle, 0o600 | group)
     return handle
 
 
-def _take(handle: int, path: Path, limit: float, busy: str) -> None:
+def _wait_for_lock(handle: int, path: Path, limit: float, busy: str) -> None:
     """Wait for the lock, at most `limit` seconds.
 
     :raises LockError: another process holds it, or the file system does not
@@ -174,7 +174,7 @@ def _take(handle: int, path: Path, limit: float, busy: str) -> None:
             break
         except BlockingIOError:
             content = read_holder(handle)
-            other = holder(content)
+            other = holder_text(content)
         except OSError as err:
             raise LockError(f'cannot lock {path}: {err.strerror}; use a file '
                             'system that supports locks (flock)') from None
@@ -187,11 +187,11 @@ def _take(handle: int, path: Path, limit: float, busy: str) -> None:
         # A short wait is not worth a line.
         if not waits and pause >= _LONGEST_PAUSE:
             waits = True
-            _say(f'waiting for {other} ({path}), at most {limit:g} s')
+            _print_progress(f'waiting for {other} ({path}), at most {limit:g} s')
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
     if waits:
-        _say(f'waited {time.monotonic() - start:.0f} s')
+        _print_progress(f'waited {time.monotonic() - start:.0f} s')
 
 
 def read_holder(handle: int) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def read_holder(handle: int) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def holder(content: Mapping[str, Any]) -> str:
+def holder_text(content: Mapping[str, Any]) -> str:
     """The holder of the lock, as text."""
     try:
         return (f'pid {content["pid"]} of {content["user"]} since '
@@ -212,12 +212,12 @@ def holder(content: Mapping[str, Any]) -> str:
         return 'another run'
 
 
-def _say(text: str) -> None:
+def _print_progress(text: str) -> None:
     print(f'plumb: {text}', file=sys.stderr, flush=True)
 
 
 @functools.cache
-def _user(number: int) -> str:
+def _user_name(number: int) -> str:
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:

@@ -13,7 +13,7 @@ Anomalies, 1969).
 **Budget**: a nightly session measures as many test cases of a partition as its
 budget (node-hours per session) allows. It begins with those that were not
 measured for the longest time, so that the others come first in later sessions.
-`nightly_sessions` is the number of sessions that measure all of them.
+`sessions_until_all_ran` is the number of sessions that measure all of them.
 """
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Case(NamedTuple):
     seconds: float
 
     @property
-    def hours(self) -> float:
+    def node_hours(self) -> float:
         """Node-hours."""
         return self.nodes * self.seconds / 3600
 
 
-def select(cases: Iterable[Case], budget: float, last: Mapping[Key, str]
+def select_within_budget(cases: Iterable[Case], budget: float, last: Mapping[Key, str]
            ) -> tuple[list[Case], list[Case]]:
     """The test cases of this session, and those left to later sessions.
 
@@ -62,7 +62,7 @@ def select(cases: Iterable[Case], budget: float, last: Mapping[Key, str]
     several, the most expensive. Each one that still fits is selected. So a
     session measures at least the beginning of the queue, up to the first test
     case that does not fit, which is the first of the next session: see
-    `nightly_sessions`. One that needs more than the whole budget is never
+    `sessions_until_all_ran`. One that needs more than the whole budget is never
     selected.
 
     :param budget: node-hours
@@ -72,17 +72,17 @@ def select(cases: Iterable[Case], budget: float, last: Mapping[Key, str]
     now: list[Case] = []
     left: list[Case] = []
     free = budget
-    for case in sorted(cases, key=lambda c: (last.get(c.key, ''), -c.hours,
+    for case in sorted(cases, key=lambda c: (last.get(c.key, ''), -c.node_hours,
                                              c.key)):
-        if case.hours <= free + ROUNDING:
+        if case.node_hours <= free + ROUNDING:
             now.append(case)
-            free -= case.hours
+            free -= case.node_hours
         else:
             left.append(case)
     return now, left
 
 
-def nightly_sessions(cases: Iterable[Case], budget: float) -> int:
+def sessions_until_all_ran(cases: Iterable[Case], budget: float) -> int:
     """Maximum number of sessions that measure each test case once, without
     those that need more than the budget.
 
@@ -96,14 +96,14 @@ def nightly_sessions(cases: Iterable[Case], budget: float) -> int:
     question. So these sums exceed (m - 1) B, and have each test case at most
     twice. New test cases, which were never measured, may come before it.
     """
-    hours = [case.hours for case in cases
-             if case.hours <= budget + ROUNDING]
+    hours = [case.node_hours for case in cases
+             if case.node_hours <= budget + ROUNDING]
     if sum(hours) <= budget + ROUNDING:
         return 1
     return min(len(hours), math.ceil(2 * sum(hours) / budget))
 
 
-def longest_first(cases: Sequence[T], seconds: Callable[[T], float],
+def sort_longest_first(cases: Sequence[T], seconds: Callable[[T], float],
                   needs: Callable[[T], Iterable[T]]) -> list[T]:
     """The test cases by their time and that of those which wait for them, the
     longest first.
@@ -121,10 +121,10 @@ def longest_first(cases: Sequence[T], seconds: Callable[[T], float],
     return sorted(cases, key=lambda case: -path[case])
 
 
-def limit_of(check: Any) -> float:
+def max_job_seconds(check: Any) -> float:
     """The maximum time of the job of a test case. Unit: s."""
     try:
-        own = check.seconds_needed()
+        own = check.required_job_seconds()
     except (AttributeError, ValueError):
         own = 0.0               # known only in a job
     return max(check.time_limit or 0, own)
@@ -140,7 +140,7 @@ class Known:
     #: Whether the budgets of the site apply to this session.
     budgets: bool = False
 
-    def seconds(self, key: Key, repetitions: int, limit: float
+    def expected_seconds(self, key: Key, repetitions: int, limit: float
                 ) -> tuple[float, bool]:
         """Expected seconds of a test case without queues and builds, and
         whether it was measured before; if not, they are its time limit.
@@ -150,14 +150,14 @@ class Known:
         once = self.once.get(key)
         return (limit, False) if once is None else (once * repetitions, True)
 
-    def write(self, path: Path) -> None:
-        """Write a file for `from_environment`."""
+    def write_json(self, path: Path) -> None:
+        """Write a file for `read_from_environment`."""
         path.write_text(json.dumps({'budgets': self.budgets, 'cases': [
             [*key, self.once.get(key), self.last.get(key)]
             for key in sorted({*self.once, *self.last})]}))
 
     @classmethod
-    def from_environment(cls) -> Known:
+    def read_from_environment(cls) -> Known:
         """Read the file of $PLUMBLINE_KNOWN_CASES; empty without the variable.
 
         :raises ValueError: the file cannot be read, or has other contents

@@ -30,19 +30,19 @@ _SUFFIX = ' %nodes={nodes} %round={number}'
 _IN_NAME = re.compile(r' %nodes=(\S+) %round=(\d+)$')
 
 
-def nodes_of(name: str) -> tuple[str, ...]:
+def pinned_nodes_of_test_case(name: str) -> tuple[str, ...]:
     """The chosen nodes of a test case, from its name in the session's plan.
 
-    >>> nodes_of('Check %size=1 %nodes=n1+n2 %round=3')
+    >>> pinned_nodes_of_test_case('Check %size=1 %nodes=n1+n2 %round=3')
     ('n1', 'n2')
-    >>> nodes_of('Check %size=1')
+    >>> pinned_nodes_of_test_case('Check %size=1')
     ()
     """
     match = _IN_NAME.search(name)
     return tuple(match[1].split('+')) if match else ()
 
 
-def placed(cases: list[Any], measures: Callable[[Any], bool]) -> list[Any]:
+def pin_test_cases(cases: list[Any], measures: Callable[[Any], bool]) -> list[Any]:
     """The test cases of a session, with one copy for each job of a benchmark.
 
     Without the variable, they are returned as they are. All copies use the
@@ -58,7 +58,7 @@ def placed(cases: list[Any], measures: Callable[[Any], bool]) -> list[Any]:
             placed_cases.append(case)
             continue
         case.partition._max_jobs = request['parallel']
-        copies = [_on(case, nodes, number)
+        copies = [_copy_test_case_on_nodes(case, nodes, number)
                 for number, jobs in enumerate(request['rounds'], 1)
                 for nodes in jobs]
         for needed in case.deps:
@@ -66,10 +66,10 @@ def placed(cases: list[Any], measures: Callable[[Any], bool]) -> list[Any]:
             needed.in_degree += len(copies) - 1
         placed_cases += copies
     # A round of all test cases before the next round of any.
-    return sorted(placed_cases, key=_round)
+    return sorted(placed_cases, key=_round_number)
 
 
-def _on(case: Any, nodes: list[str], number: int) -> Any:
+def _copy_test_case_on_nodes(case: Any, nodes: list[str], number: int) -> Any:
     """A copy of a test case, with its own name and hash."""
     check = copy.deepcopy(case.check)
     suffix = _SUFFIX.format(nodes='+'.join(nodes), number=number)
@@ -84,19 +84,19 @@ def _on(case: Any, nodes: list[str], number: int) -> Any:
     return pinned_case
 
 
-def _round(case: Any) -> int:
+def _round_number(case: Any) -> int:
     """The round of a test case; 0: none, for example a build."""
     return getattr(case.check, 'pinned', (0,))[0]
 
 
-def rounds(cases: list[Any]) -> Iterator[list[Any]]:
+def group_by_round(cases: list[Any]) -> Iterator[list[Any]]:
     """The test cases that may run at the same time, in order. Builds, and test
     cases without chosen nodes, belong to the first round."""
-    for _, cases_of_round in groupby(cases, lambda case: max(_round(case), 1)):
+    for _, cases_of_round in groupby(cases, lambda case: max(_round_number(case), 1)):
         yield list(cases_of_round)
 
 
-def pin(check: Any) -> None:
+def pin_job_to_nodes(check: Any) -> None:
     """Give the job of a test case, after its setup, the chosen nodes."""
     nodes = getattr(check, 'pinned', (0, ()))[1]
     if nodes:

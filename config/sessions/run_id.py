@@ -26,7 +26,7 @@ _FURTHER = re.compile(r'\d{8}T\d{6}Z-([0-9a-f]{6})[0-9a-f]{2}')
 _begun: collections.Counter[str] = collections.Counter()
 
 
-def new(first: str = '') -> str:
+def new_session_id(first: str = '') -> str:
     """A new identifier: start time and random part. Names sort by time.
 
     :param first: the first of the sessions that this one belongs to
@@ -38,11 +38,11 @@ def new(first: str = '') -> str:
     return f'{now}-{first.rpartition("-")[2]}{_begun[now]:02x}'
 
 
-def first_of(runs: Iterable[str]) -> dict[str, str]:
+def first_session_ids(runs: Iterable[str]) -> dict[str, str]:
     """Session -> the first of the sessions that it belongs to; itself if it is
     the first, or if the first is not among `runs`.
 
-    >>> first_of(['20261122T013000Z-abcdef', '20261123T003000Z-abcdef07'])[
+    >>> first_session_ids(['20261122T013000Z-abcdef', '20261123T003000Z-abcdef07'])[
     ...     '20261123T003000Z-abcdef07']
     '20261122T013000Z-abcdef'
     """

@@ -39,7 +39,7 @@ from reframe.frontend.executors import (
 
 from config import places
 from config.records import perflog
-from config.references import accepted
+from config.references import accepted_files
 from config.sessions import clock, lock, ordering, pinned
 from config.sessions.judged import MEASUREMENTS
 from config.version import VERSION
@@ -151,7 +151,7 @@ ZERO = ('no test case ran, so nothing was measured: none matches all filters '
         '`./plumb doctor` reports what this site can run')
 
 
-def refuse(reason: str) -> NoReturn:
+def exit_with_error(reason: str) -> NoReturn:
     """Ends ReFrame with one line on stderr and exit code 1."""
     print(f'plumb: {reason}', file=sys.stderr)
     sys.exit(1)
@@ -171,21 +171,21 @@ def seconds_between_retries() -> float | None:
         # which is in whole seconds.
         return max(float(text), 1.0)
     except ValueError:
-        refuse(f'{AGAIN} is {text!r}; set it to a number of seconds, or to '
+        exit_with_error(f'{AGAIN} is {text!r}; set it to a number of seconds, or to '
                'never')
 
 
-def measures(check: Any) -> bool:
+def is_benchmark(check: Any) -> bool:
     """Whether a test case is a benchmark of the suite, not a build."""
     return hasattr(check, 'params')
 
 
-def key(case: Any) -> tuple[str, str, str]:
+def test_case_key(case: Any) -> tuple[str, str, str]:
     """The key of a test case, unique in a session."""
     return case.partition.name, case.environ.name, case.check.hashcode
 
 
-def planned(case: Any) -> dict[str, Any]:
+def plan_row(case: Any) -> dict[str, Any]:
     """The columns of a test case that are known before it runs."""
     check = case.check
     return {
@@ -193,7 +193,7 @@ def planned(case: Any) -> dict[str, Any]:
         'family': check.family, 'check': type(check).variant_name(),
         'params': check.params, 'case': check.hashcode,
         'program': check.program, 'emulated': int(check.emulated),
-        **check.origin_in(case.environ), 'name': check.display_name}
+        **check.find_program_origin(case.environ), 'name': check.display_name}
 
 
 def write_plan(folder: Path, run: str, head: dict[str, Any],
@@ -225,7 +225,7 @@ def write_plan(folder: Path, run: str, head: dict[str, Any],
     return fd
 
 
-def guard_of(task: RegressionTask) -> str:
+def guard_of_failed_task(task: RegressionTask) -> str:
     """The name of the guard of a test case that ended early."""
     err = task.exc_info[1]
     while err is not None:
@@ -246,13 +246,13 @@ def guard_of(task: RegressionTask) -> str:
 class Listener(TaskEventListener):
     """A task listener with empty methods; subclasses override some."""
 
-    def nothing(self, task: RegressionTask) -> None:
+    def ignore_event(self, task: RegressionTask) -> None:
         """Ignored: the task has not ended."""
 
-    on_task_setup = on_task_run = on_task_compile = nothing
-    on_task_exit = on_task_compile_exit = on_task_success = nothing
-    on_task_xfailure = on_task_xsuccess = nothing
-    on_task_failure = on_task_abort = on_task_skip = nothing
+    on_task_setup = on_task_run = on_task_compile = ignore_event
+    on_task_exit = on_task_compile_exit = on_task_success = ignore_event
+    on_task_xfailure = on_task_xsuccess = ignore_event
+    on_task_failure = on_task_abort = on_task_skip = ignore_event
 
 
 class Retries:
@@ -267,7 +267,7 @@ class Retries:
         #: Expected time of all retries so far. Unit: s.
         self.seconds = 0.0
 
-    def add(self, task: RegressionTask) -> bool:
+    def count_measurement(self, task: RegressionTask) -> bool:
         """Count a measurement; returns whether a retry follows it."""
         self.made[task.testcase] += 1
         more = self.made[task.testcase] < MEASUREMENTS
@@ -275,19 +275,19 @@ class Retries:
             self.due.append(task)
         return more
 
-    def take(self) -> list[RegressionTask]:
+    def pop_due_tasks(self) -> list[RegressionTask]:
         """Remove and return what is to be measured again."""
         tasks, self.due = self.due, []
         return tasks
 
 
-def seconds_of(tasks: Iterable[RegressionTask]) -> float:
+def total_job_seconds(tasks: Iterable[RegressionTask]) -> float:
     """Time of the tasks' jobs together, that in a queue too. Unit: s."""
     return sum(task.duration('run_complete') or 0.0 for task in tasks)
 
 
 @contextlib.contextmanager
-def placed(check: Any, partition: Any, environ: Any) -> Iterator[None]:
+def temporary_partition_and_environ(check: Any, partition: Any, environ: Any) -> Iterator[None]:
     """Give a check, which its test cases share, a place before its setup.
     """
     before = check._current_partition, check._current_environ
@@ -309,9 +309,9 @@ class Accounts(Listener):
         self.tasks: dict[Any, RegressionTask] = {}
         #: Seconds until the first retry; None: there is none.
         self.pause = seconds_between_retries()
-        self.begin()
+        self.reset_retries()
 
-    def begin(self) -> None:
+    def reset_retries(self) -> None:
         """Forget the retries of the round before."""
         self.out_of_tolerance = Retries('Out of tolerance')
         self.interference = Retries('Interference, or a change of CPU speed')
@@ -319,18 +319,18 @@ class Accounts(Listener):
     def on_task_setup(self, task: RegressionTask) -> None:
         self.tasks[task.testcase] = task
 
-    def settle(self, case: Any, guard: str, stage: str, reason: str) -> None:
+    def record_failed_test_case(self, case: Any, guard: str, stage: str, reason: str) -> None:
         """Write the records of a test case that failed, at any stage.
 
         :param guard: of the record, unless a guard of the suite refused it
         :param stage: in which it failed
         """
         self.failed[case] = guard
-        if not measures(case.check):
+        if not is_benchmark(case.check):
             return
         case.prepare()
         check = case.check
-        for name, value in check.origin_in(case.environ).items():
+        for name, value in check.find_program_origin(case.environ).items():
             if not getattr(check, name):
                 setattr(check, name, value)
         refuted = any(v[5] == 'fail' for v in check.perfvalues.values())
@@ -339,20 +339,20 @@ class Accounts(Listener):
         if not check.guard:
             # Out of tolerance, and nothing else: one measurement is no proof.
             check.retried = (self.pause is not None
-                           and self.out_of_tolerance.add(self.tasks[case]))
-        with placed(check, case.partition, case.environ):
+                           and self.out_of_tolerance.count_measurement(self.tasks[case]))
+        with temporary_partition_and_environ(check, case.partition, case.environ):
             try:
-                self.handler.settle(check, stage not in ('startup', 'setup'))
+                self.handler.record_failed_test_case(check, stage not in ('startup', 'setup'))
             except LoggingError as err:
                 getlogger().warning(str(err))
-        self.write_reason(case, reason)
+        self.write_failure_reason(case, reason)
 
-    def write_reason(self, case: Any, reason: str) -> None:
+    def write_failure_reason(self, case: Any, reason: str) -> None:
         """Write why a test case failed, or is inconclusive, beside the plan:
         perflogs have no free text (reasons.py reads it)."""
         text = ' '.join(reason.split()
                         ).removeprefix(': ')    # ReFrame's, without a name
-        partition, environ, code = key(case)
+        partition, environ, code = test_case_key(case)
         line = json.dumps({'partition': partition, 'environ': environ,
                            'case': code, 'guard': case.check.guard,
                            'reason': text[:MAX_REASON]}) + '\n'
@@ -365,12 +365,12 @@ class Accounts(Listener):
                 handle.write(line)
 
     def on_task_success(self, task: RegressionTask) -> None:
-        if measures(task.check) and task.check.inconclusive:
-            self.write_reason(task.testcase, task.check.inconclusive)
+        if is_benchmark(task.check) and task.check.inconclusive:
+            self.write_failure_reason(task.testcase, task.check.inconclusive)
         if self.out_of_tolerance.made[task.testcase]:
             self.failed.pop(task.testcase, None)
         if (self.pause is not None and getattr(task.check, 'transient', False)
-                and self.interference.add(task)):
+                and self.interference.count_measurement(task)):
             # Another user of each build, which ReFrame removes after its
             # last one.
             for case in task.testcase.deps:
@@ -378,29 +378,29 @@ class Accounts(Listener):
 
     def is_unrecorded(self, case: Any) -> bool:
         """Whether a test case has no record yet."""
-        return key(case) not in self.handler.recorded
+        return test_case_key(case) not in self.handler.recorded
 
-    def never_started(self, case: Any) -> None:
+    def record_unstarted_test_case(self, case: Any) -> None:
         """Write the record of a test case that was never started."""
-        self.settle(case, 'cancelled', 'startup', '')
+        self.record_failed_test_case(case, 'cancelled', 'startup', '')
 
-    def end(self, task: RegressionTask, guard: str) -> None:
+    def record_failed_task(self, task: RegressionTask, guard: str) -> None:
         """Write the records of a task that failed."""
-        self.settle(task.testcase, guard, str(task.failed_stage),
+        self.record_failed_test_case(task.testcase, guard, str(task.failed_stage),
                     str(task.exc_info[1] or ''))
 
     def on_task_failure(self, task: RegressionTask) -> None:
-        self.end(task, guard_of(task))
+        self.record_failed_task(task, guard_of_failed_task(task))
 
     def on_task_abort(self, task: RegressionTask) -> None:
         # A test case that ends in a retry has its records already.
-        if measures(task.check) and self.is_unrecorded(task.testcase):
-            self.end(task, 'cancelled')
+        if is_benchmark(task.check) and self.is_unrecorded(task.testcase):
+            self.record_failed_task(task, 'cancelled')
 
     def on_task_skip(self, task: RegressionTask) -> None:
         needs = [c for c in task.testcase.deps if c in self.failed]
-        build = any(not measures(c.check) for c in needs)
-        self.end(task, 'build' if build else
+        build = any(not is_benchmark(c.check) for c in needs)
+        self.record_failed_task(task, 'build' if build else
                  'dependency' if needs else 'skipped')
 
 
@@ -408,7 +408,7 @@ class Pins(Listener):
     """Gives each job its chosen nodes."""
 
     def on_task_setup(self, task: RegressionTask) -> None:
-        pinned.pin(task.check)
+        pinned.pin_job_to_nodes(task.check)
 
 
 class Causes(Listener):
@@ -434,17 +434,17 @@ class Causes(Listener):
             [0, check.display_name, text])
         entry[0] += 1
 
-    def report(self, printer: Any) -> None:
+    def print_causes(self, printer: Any) -> None:
         """One line per cause; ReFrame has twenty lines per test case."""
         for number, name, text in sorted(self.examples.values(), reverse=True):
             cases = 'test case' if number == 1 else 'test cases'
             printer.info(f'{number} {cases}: {text} (e.g. {name})')
 
 
-def select_cases(testcases: list) -> list:
+def select_listed_test_cases(testcases: list) -> list:
     """The test cases named in the file $PLUMBLINE_ONLY, with their fixtures.
 
-    The file has a list of `key`s in JSON. ReFrame's own -n /HASH would add to
+    The file has a list of `test_case_key`s in JSON. ReFrame's own -n /HASH would add to
     the user's -n, and would select all environments of a test case.
     """
     path = os.environ.get(ONLY)
@@ -452,17 +452,17 @@ def select_cases(testcases: list) -> list:
         return testcases
     keys = {(place, environ, code) for place, environ, code in
               json.loads(Path(path).read_text())}
-    return with_dependencies(
+    return add_dependencies(
         testcases,
         [
             case
             for case in testcases
-            if measures(case.check) and key(case) in keys
+            if is_benchmark(case.check) and test_case_key(case) in keys
         ],
     )
 
 
-def with_dependencies(testcases: list, selected: list) -> list:
+def add_dependencies(testcases: list, selected: list) -> list:
     """Selected test cases and their dependencies, in the original order."""
     needed, left = set(selected), list(selected)
     while left:
@@ -472,23 +472,23 @@ def with_dependencies(testcases: list, selected: list) -> list:
     return [case for case in testcases if case in needed]
 
 
-def limit(case: Any) -> float:
+def time_limit_of_test_case(case: Any) -> float:
     """The maximum time of a test case before its setup. Unit: s."""
-    with placed(case.check, case.partition, case.environ):
-        return ordering.limit_of(case.check)
+    with temporary_partition_and_environ(case.check, case.partition, case.environ):
+        return ordering.max_job_seconds(case.check)
 
 
-def expected(case: Any, known: ordering.Known) -> tuple[float, bool]:
+def expected_test_case_seconds(case: Any, known: ordering.Known) -> tuple[float, bool]:
     """Expected seconds of a test case, and whether it was measured before.
 
     The time of its builds is unknown, and counts as 0.
     """
-    if not measures(case.check):
+    if not is_benchmark(case.check):
         return 0.0, False
-    return known.seconds(key(case), case.check.repetitions, limit(case))
+    return known.expected_seconds(test_case_key(case), case.check.repetitions, time_limit_of_test_case(case))
 
 
-def within_budgets(cases: list, known: ordering.Known
+def split_by_budget(cases: list, known: ordering.Known
                    ) -> tuple[list, list[dict[str, Any]]]:
     """The test cases of this session, and a row of the plan for each one that
     the budget of its partition leaves to later sessions."""
@@ -501,20 +501,20 @@ def within_budgets(cases: list, known: ordering.Known
         if budget is None:
             now.update(partition_cases)
             continue
-        times = {case: expected(case, known) for case in partition_cases}
-        costs = {ordering.Case(key(case), case.check.max_nodes, seconds):
+        times = {case: expected_test_case_seconds(case, known) for case in partition_cases}
+        costs = {ordering.Case(test_case_key(case), case.check.node_count_before_setup, seconds):
                  case for case, (seconds, _) in times.items()}
-        this_session, others = ordering.select(costs, budget, known.last)
+        this_session, others = ordering.select_within_budget(costs, budget, known.last)
         now.update(costs[cost] for cost in this_session)
-        sessions_needed = ordering.nightly_sessions(costs, budget)
+        sessions_needed = ordering.sessions_until_all_ran(costs, budget)
         left += [
             {
-                **planned(costs[cost]),
-                'hours': cost.hours,
+                **plan_row(costs[cost]),
+                'hours': cost.node_hours,
                 'budget': budget,
                 'nightly_sessions': (
                     sessions_needed
-                    if cost.hours <= budget + ordering.ROUNDING
+                    if cost.node_hours <= budget + ordering.ROUNDING
                     else 0
                 ),
                 'by': 'time' if times[costs[cost]][1] else 'limit',
@@ -534,58 +534,58 @@ class AccountedRunner(Runner):
     known = ordering.Known()
 
     def runall(self, testcases: list, restored_cases: Any = None) -> None:
-        testcases = pinned.placed(select_cases(testcases), measures)
+        testcases = pinned.pin_test_cases(select_listed_test_cases(testcases), is_benchmark)
         if all(case.check.is_fixture() for case in testcases):
-            refuse(ZERO)
-        if any(measures(case.check) and not case.check.bringup
+            exit_with_error(ZERO)
+        if any(is_benchmark(case.check) and not case.check.bringup
                for case in testcases):
-            self.find_references()
+            self.report_missing_references()
         if self.policy.dry_run_mode:
             return self.dry_run(testcases, restored_cases)
         try:
-            self.known = ordering.Known.from_environment()
+            self.known = ordering.Known.read_from_environment()
         except ValueError as err:
-            refuse(str(err))
-        with machine_lock():
-            self.account(testcases, restored_cases)
+            exit_with_error(str(err))
+        with hold_machine_lock():
+            self.run_with_records(testcases, restored_cases)
 
-    def find_references(self) -> None:
+    def report_missing_references(self) -> None:
         """Print once that no file has references, with their folder."""
         try:
-            folder = places.references()
+            folder = places.reference_folder()
         except places.PlaceError as err:
-            refuse(str(err))
-        if not accepted(folder):
+            exit_with_error(str(err))
+        if not accepted_files(folder):
             self.policy.printer.info(
                 f'No reference file in {folder}: only limits and the vendor '
                 'profile of the site, if it has one, can fail a value')
 
-    def account(self, testcases: list, restored_cases: Any) -> None:
+    def run_with_records(self, testcases: list, restored_cases: Any) -> None:
         """Run with a plan, and write a record for each test case."""
-        handler = perflog.handler()
-        cases = [case for case in testcases if measures(case.check)]
+        handler = perflog.perflog_handler()
+        cases = [case for case in testcases if is_benchmark(case.check)]
         if handler is None or not cases:
-            return self.run(testcases, restored_cases)
-        cases, left = within_budgets(cases, self.known)
+            return self.run_until_timeout(testcases, restored_cases)
+        cases, left = split_by_budget(cases, self.known)
         if not cases:
-            refuse(
+            exit_with_error(
                 f'no test case ran: each of {len(left)} needs more node-hours '
                 f'than its partition has per session ({ordering.BUDGET})')
         if left:
-            testcases = with_dependencies(testcases, cases)
+            testcases = add_dependencies(testcases, cases)
         self.accounts = accounts = Accounts(handler)
         self.policy.task_listeners[:0] = [accounts, Pins()]
-        with self.plan(handler, cases, left):
+        with self.locked_plan_file(handler, cases, left):
             try:
-                self.run(testcases, restored_cases)
+                self.run_until_timeout(testcases, restored_cases)
             finally:
                 for case in filter(accounts.is_unrecorded, cases):
-                    accounts.never_started(case)
+                    accounts.record_unstarted_test_case(case)
         if accounts.failed and not self.stats.failed():
             # ReFrame counts test cases as successful that were skipped, did
             # not start in time, or passed in its own retry.
             why = ', '.join(sorted(set(accounts.failed.values())))
-            refuse(
+            exit_with_error(
                 f'{len(accounts.failed)} of {len(cases)} test cases failed at '
                 f'least once, or never ran ({why}); their records have '
                 'completed = 0')
@@ -600,20 +600,20 @@ class AccountedRunner(Runner):
         only the last retry.
         """
         if self.accounts:
-            self.accounts.begin()
-        for some in pinned.rounds(testcases):
-            super()._runall(self.in_order(some))
+            self.accounts.reset_retries()
+        for some in pinned.group_by_round(testcases):
+            super()._runall(self.sort_for_execution(some))
         done = self.stats._alltasks[runtime.runtime().current_run]
         # The time of the first users of a build includes the wait for it.
-        limit = max(AGAIN_SECONDS, AGAIN_PART * seconds_of(
-            task for task in done if measures(task.check)))
+        limit = max(AGAIN_SECONDS, AGAIN_PART * total_job_seconds(
+            task for task in done if is_benchmark(task.check)))
         while self.accounts and (due := [
                 retries for retries in (
                     self.accounts.out_of_tolerance,
-                    self.limit_retries(self.accounts.interference, limit))
+                    self.drop_slow_retries(self.accounts.interference, limit))
                 if retries.due]):
-            pause = max(map(self.announce, due))
-            tasks = [task for retries in due for task in retries.take()]
+            pause = max(map(self.print_next_retry, due))
+            tasks = [task for retries in due for task in retries.pop_due_tasks()]
             for task in tasks:
                 done.remove(task)
             time.sleep(pause)
@@ -621,19 +621,19 @@ class AccountedRunner(Runner):
             graph, _ = dependencies.build_deps(cases, testcases)
             super()._runall(dependencies.toposort(graph, is_subgraph=True))
 
-    def limit_retries(self, retries: Retries, limit: float) -> Retries:
+    def drop_slow_retries(self, retries: Retries, limit: float) -> Retries:
         """The retries if they take at most so many seconds, else none."""
-        retries.seconds += seconds_of(retries.due)
+        retries.seconds += total_job_seconds(retries.due)
         if retries.due and retries.seconds > limit:
-            count = len(retries.take())
+            count = len(retries.pop_due_tasks())
             self.policy.printer.info(
-                f'{retries.why}: {cases_text(count)}, not measured again: '
+                f'{retries.why}: {test_case_count_text(count)}, not measured again: '
                 f'that would take {retries.seconds / 60:.0f} min, more than '
                 f'{limit / 60:.0f} min'
             )
         return retries
 
-    def announce(self, retries: Retries) -> float:
+    def print_next_retry(self, retries: Retries) -> float:
         """Print the next retry; returns the seconds until it begins.
 
         They double with each retry: interference may last for minutes.
@@ -642,20 +642,20 @@ class AccountedRunner(Runner):
         first = self.accounts.pause if self.accounts else None
         pause = (first or 0) * 2 ** (number - 1)
         self.policy.printer.info(
-            f'{retries.why}: {cases_text(len(retries.due))}, measured again '
+            f'{retries.why}: {test_case_count_text(len(retries.due))}, measured again '
             f'in {pause:g} s (retry {number} of {MEASUREMENTS - 1})'
         )
         return pause
 
-    def in_order(self, testcases: list) -> list:
+    def sort_for_execution(self, testcases: list) -> list:
         """The longest first, unless the user chose another order."""
         if any(word.startswith('--exec-o') for word in sys.argv[1:]):
             return testcases
-        return ordering.longest_first(
-            testcases, lambda case: expected(case, self.known)[0],
+        return ordering.sort_longest_first(
+            testcases, lambda case: expected_test_case_seconds(case, self.known)[0],
             lambda case: case.deps)
 
-    def run(self, testcases: list, restored_cases: Any) -> None:
+    def run_until_timeout(self, testcases: list, restored_cases: Any) -> None:
         """Run the test cases; the end of --duration is not an error."""
         try:
             super().runall(testcases, restored_cases)
@@ -670,17 +670,17 @@ class AccountedRunner(Runner):
         super().runall(testcases, restored_cases)
         if not causes.examples:
             return
-        causes.report(self.policy.printer)
+        causes.print_causes(self.policy.printer)
         # Else ReFrame adds its own report.
         self.stats._alltasks[:] = [[]]
         number = sum(number for number, *_ in causes.examples.values())
-        refuse(
-            f'{cases_text(number)} cannot run here; the lines above list the '
+        exit_with_error(
+            f'{test_case_count_text(number)} cannot run here; the lines above list the '
             'causes'
         )
 
     @contextlib.contextmanager
-    def plan(self, handler: perflog.PerflogHandler, cases: list,
+    def locked_plan_file(self, handler: perflog.PerflogHandler, cases: list,
              left: list[dict[str, Any]]) -> Iterator[None]:
         """Write the plan, which stays locked until the session ends.
 
@@ -689,8 +689,8 @@ class AccountedRunner(Runner):
         now = datetime.datetime.now(datetime.timezone.utc)
         system = cases[0].partition.fullname.partition(':')[0]
         folder = handler.basedir / system / 'sessions'
-        if why := clock.behind(folder.parent):
-            refuse(why)
+        if why := clock.reason_clock_is_behind(folder.parent):
+            exit_with_error(why)
         head: dict[str, Any] = {
                 'time': f'{now:%Y-%m-%dT%H:%M:%SZ}', 'system': system,
                 'suite': VERSION, 'commit': perflog.suite_commit(),
@@ -701,9 +701,9 @@ class AccountedRunner(Runner):
             head['left'] = left
         try:
             fd = write_plan(folder, handler.run, head,
-                            [planned(case) for case in cases])
+                            [plan_row(case) for case in cases])
         except OSError as err:
-            refuse(
+            exit_with_error(
                 f'cannot write to {folder} ({err.strerror}), so nothing was '
                 'run; free space on the disk, or set PLUMBLINE_PERFLOGS to '
                 'another folder')
@@ -714,32 +714,32 @@ class AccountedRunner(Runner):
 
 
 @contextlib.contextmanager
-def machine_lock() -> Iterator[None]:
+def hold_machine_lock() -> Iterator[None]:
     """Hold the machine's lock if no scheduler allocates the CPUs."""
     with contextlib.ExitStack() as stack:
         if all(part.scheduler.registered_name == 'local'
                for part in runtime.runtime().system.partitions):
             try:
-                stack.enter_context(lock.held(lock.place(),
+                stack.enter_context(lock.hold_file_lock(lock.machine_lock_path(),
                                               program='reframe'))
             except lock.LockError as err:
-                refuse(str(err))
+                exit_with_error(str(err))
         yield
 
 
-def cases_text(number: int) -> str:
+def test_case_count_text(number: int) -> str:
     """A number of test cases, as text."""
     return f'{number} test case{"s" * (number != 1)}'
 
 
-def install() -> None:
+def install_runner() -> None:
     """Replace ReFrame's runner, if its command line is imported."""
     cli: Any = sys.modules.get('reframe.frontend.cli')
     if cli is None:
         return
     if not hasattr(cli, 'Runner'):
         # ReFrame's runner would write no plan, and pass with zero test cases.
-        refuse(f'ReFrame {reframe.VERSION} has no reframe.frontend.cli.Runner '
+        exit_with_error(f'ReFrame {reframe.VERSION} has no reframe.frontend.cli.Runner '
                'for the suite to replace; use an older ReFrame, or a newer '
                'Plumbline')
     cli.Runner = AccountedRunner

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def slingshot(plugin: str, nics: int, **more: str) -> dict[str, Any]:
+def slingshot_transport(plugin: str, nics: int, **more: str) -> dict[str, Any]:
     """NCCL or RCCL over Slingshot: libfabric's provider cxi.
 
     The library uses the network through a plugin. Its log proves that (see

@@ -58,7 +58,7 @@ STEP: dict[str, tuple[list[str], list[str]]] = {
 TOLD_CPUS = ('srun', 'srunalloc', 'alps')
 
 
-def step(launcher: str, mpi: str, nodes: int) -> list[str]:
+def step_launch_command(launcher: str, mpi: str, nodes: int) -> list[str]:
     """The command that starts an MPI program inside a job; see STEP.
 
     :arg launcher: ReFrame's name of the partition's launcher
@@ -71,7 +71,7 @@ def step(launcher: str, mpi: str, nodes: int) -> list[str]:
     return [*words, *(named if nodes > 1 else [])]
 
 
-def line(extra: str, launcher: str, mpi: str) -> str:
+def system_py_line(extra: str, launcher: str, mpi: str) -> str:
     """The line of system.py that adds an extra of this name to a partition.
 
     :arg launcher: ReFrame's name of the partition's launcher

@@ -4,7 +4,7 @@ from __future__ import annotations
 import subprocess
 
 
-def said_by(*command: str, limit: int = 60) -> str:
+def command_output(*command: str, limit: int = 60) -> str:
     """The output of a command; empty if it does not start, or does not end.
 
     :param limit: seconds

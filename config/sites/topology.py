@@ -42,12 +42,12 @@ class Switch:
     switches: tuple[str, ...]
 
 
-def expand(text: str) -> list[str]:
+def expand_host_list(text: str) -> list[str]:
     """The names of a list of hosts, sorted; commas or blanks separate them.
 
     :raises ValueError: it is not a list of hosts
 
-    >>> expand('n[08-10,12],login n1')
+    >>> expand_host_list('n[08-10,12],login n1')
     ['login', 'n1', 'n08', 'n09', 'n10', 'n12']
     """
     commas = re.sub(r'[\s,]+', ',', text).strip(',')
@@ -57,10 +57,10 @@ def expand(text: str) -> list[str]:
         raise ValueError(str(err)) from None
 
 
-def fold(names: Iterable[str]) -> str:
+def fold_host_list(names: Iterable[str]) -> str:
     """A list of hosts in Slurm's short form.
 
-    >>> fold(['n2', 'n1', 'r1n3', 'r1n4'])
+    >>> fold_host_list(['n2', 'n1', 'r1n3', 'r1n4'])
     'n[1-2],r1n[3-4]'
     """
     nodes = NodeSet.fromlist(list(names), resolver=RESOLVER_NOGROUP)
@@ -69,27 +69,27 @@ def fold(names: Iterable[str]) -> str:
     return str(nodes)
 
 
-def of_record(text: str) -> list[str]:
+def nodes_of_record(text: str) -> list[str]:
     """The nodes of a record; if the text is not a list of hosts, its words."""
     try:
-        return expand(text)
+        return expand_host_list(text)
     except ValueError:
         return text.split()
 
 
-def load(path: str | os.PathLike[str]) -> dict[str, Switch]:
+def load_switches(path: str | os.PathLike[str]) -> dict[str, Switch]:
     """The switches of a site by name, in the order of the file.
 
     :raises TopologyError: it cannot be read, or is not a tree.
     """
     path = Path(path)
     try:
-        data = strict.load(path)
-        for fault in schema.faults(str(path), data, 'topology'):
+        data = strict.load_yaml(path)
+        for fault in schema.schema_faults(str(path), data, 'topology'):
             raise fault
-        switches = {str(name): _switch(data, path, name)
+        switches = {str(name): _read_switch(data, path, name)
                  for name in data['switches']}
-        _is_tree(data, path, switches)
+        _refuse_non_tree(data, path, switches)
     except strict.Fault as err:
         raise TopologyError(err.file, err.line, err.reason) from None
     except OSError as err:
@@ -97,23 +97,23 @@ def load(path: str | os.PathLike[str]) -> dict[str, Switch]:
     return switches
 
 
-def _switch(data: Any, path: Path, name: str) -> Switch:
+def _read_switch(data: Any, path: Path, name: str) -> Switch:
     (kind, text), = data['switches'][name].items()
     try:
-        names = tuple(expand(text))
+        names = tuple(expand_host_list(text))
     except ValueError as err:
-        raise schema.fault(str(path), data, ['switches', name, kind], (
+        raise schema.fault_at_path(str(path), data, ['switches', name, kind], (
             f'{text!r} is not a list of hosts, such as n[1-4,7]: {err}')
             ) from None
     return Switch(names if kind == 'nodes' else (),
                   names if kind == 'switches' else ())
 
 
-def _is_tree(data: Any, path: Path, switches: dict[str, Switch]) -> None:
+def _refuse_non_tree(data: Any, path: Path, switches: dict[str, Switch]) -> None:
     """Check that each node and each switch is connected to one switch at most,
     and that the switches have no loop."""
     def fault(name: str, reason: str) -> strict.Fault:
-        return schema.fault(str(path), data, ['switches', name], reason)
+        return schema.fault_at_path(str(path), data, ['switches', name], reason)
 
     above: dict[tuple[str, str], str] = {}
     for name, switch in switches.items():
@@ -121,7 +121,7 @@ def _is_tree(data: Any, path: Path, switches: dict[str, Switch]) -> None:
                           *(('switch', s) for s in switch.switches)]:
             if kind == 'switch' and one not in switches:
                 raise fault(name, f'the file has no switch {one!r}; '
-                            + schema.near(one, switches))
+                            + schema.suggest_name(one, switches))
             if (kind, one) in above:
                 raise fault(name, f'{kind} {one} is also plugged into '
                             f'{above[kind, one]}; remove one of them')
@@ -135,10 +135,10 @@ def _is_tree(data: Any, path: Path, switches: dict[str, Switch]) -> None:
                             'this loop')
 
 
-def above(switches: dict[str, Switch]) -> dict[str, list[str]]:
+def switches_above_nodes(switches: dict[str, Switch]) -> dict[str, list[str]]:
     """Node -> the switches above it, the nearest first.
 
-    >>> above({'leaf': Switch(('n1',), ()), 'top': Switch((), ('leaf',))})
+    >>> switches_above_nodes({'leaf': Switch(('n1',), ()), 'top': Switch((), ('leaf',))})
     {'n1': ['leaf', 'top']}
     """
     over = {low: name for name, switch in switches.items()
@@ -152,7 +152,7 @@ def above(switches: dict[str, Switch]) -> dict[str, list[str]]:
     return nodes
 
 
-def summary(switches: dict[str, Switch]) -> str:
+def switch_summary_text(switches: dict[str, Switch]) -> str:
     """The numbers of nodes and switches, as text."""
     def number(count: int, what: str) -> str:
         return f'{count} {what}{"" if count == 1 else "es"}'

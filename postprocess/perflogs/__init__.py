@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Literal, overload
 
 import duckdb
 
-from config.families import metrics as metrics
+from config.families import all_metrics as all_metrics
 
 from . import formats, plans
-from .cache import opened as connect
+from .cache import open_records_database as connect
 from .formats import METRICS as METRICS
 from .formats import REPAIR as REPAIR
 from .formats import RESULTS
-from .formats import finite as finite
-from .formats import schema as schema
+from .formats import parse_finite_number as parse_finite_number
+from .formats import schema_number_and_columns as schema_number_and_columns
 from .reading import ATTACHED as ATTACHED
 from .reading import PerflogError as PerflogError
 
@@ -66,7 +66,7 @@ def read(paths, on_error='raise'):
       Int64; `emulated`: bool;
     - `file`, `line`: where the record stands; `format`: of that file;
     - `tries`: how often the session measured the test case (see
-      `without_retries`);
+      `drop_superseded_retries`);
     - everything else is text, as a category (group with observed=True);
       '' in a column that the record's schema does not have.
 
@@ -92,11 +92,11 @@ def read(paths, on_error='raise'):
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
     with connect([*paths], report) as con:
-        table = clock.checked(frame(con), report)
+        table = clock.drop_wrong_clock_values(records_table(con), report)
     return table if on_error == 'raise' else (table, errors)
 
 
-def without_retries(frame: pd.DataFrame) -> pd.DataFrame:
+def drop_superseded_retries(frame: pd.DataFrame) -> pd.DataFrame:
     """One try of each test case and run, out of several of a session.
 
     A try that was disturbed (not fit to be judged, or at mixed speed) is
@@ -111,7 +111,7 @@ def without_retries(frame: pd.DataFrame) -> pd.DataFrame:
     `retried` that is the last, of a session that was killed, is a failure.
     """
     frame['measurements'] = 1
-    frame = _without_disturbed(frame)
+    frame = _drop_retried_inconclusive(frame)
     again = frame['result'] == 'retried'
     if not again.any():
         return frame
@@ -135,7 +135,7 @@ def without_retries(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def _without_disturbed(frame: pd.DataFrame) -> pd.DataFrame:
+def _drop_retried_inconclusive(frame: pd.DataFrame) -> pd.DataFrame:
     """Without the disturbed tries that another one followed."""
     disturbed = (frame['result'] == 'inconclusive') | (
         frame['speed'] == 'mixed')
@@ -155,9 +155,9 @@ def _without_disturbed(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.drop(drop).reset_index(drop=True)
 
 
-def frame(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
+def records_table(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
     """The records of a connection as the table that `read` gives."""
-    types = formats.types()
+    types = formats.column_types()
     del types['fault']
     texts = [name for name, kind in types.items() if kind == 'VARCHAR']
     # A type of DuckDB is a category of pandas; texts would need 2 GiB.
@@ -175,4 +175,4 @@ def frame(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
     table = table.astype(dict.fromkeys(formats.COUNTS, 'Int64'))
     table = table.astype({'point': float})
     table['repetition'] = table['repetition'].fillna(1)
-    return without_retries(table)
+    return drop_superseded_retries(table)

@@ -19,14 +19,14 @@ from .formats import Layout
 Faults = list[perflogs.PerflogError]
 
 
-def path(record: Any, name: str) -> Path | None:
+def attached_file_path(record: Any, name: str) -> Path | None:
     """Such a file of the run of a record; None: there is none.
 
     :param record: a row of the table (itertuples)
     """
     run = f'{record.run}-{record.environ}-{record.case}'
     file = Path(record.file).parent / record.family / run / name
-    return file if perflogs.ATTACHED.fullmatch(run) and _there(file) else None
+    return file if perflogs.ATTACHED.fullmatch(run) and _file_exists(file) else None
 
 
 def read(file: Path, columns: Sequence[str], kind: str,
@@ -41,7 +41,7 @@ def read(file: Path, columns: Sequence[str], kind: str,
     """
     def layout(_: Path, header: bytes, report: reading.Fault
                ) -> Layout | None:
-        if reading.has_columns(header, columns):
+        if reading.is_header_of_columns(header, columns):
             return Layout('', tuple(columns))
         report(1, f'the first line is not the header of {kind}; restore the '
                'file')
@@ -50,9 +50,9 @@ def read(file: Path, columns: Sequence[str], kind: str,
     source = reading.Source([])
     rows: dict[tuple, tuple] = {}
     refused: dict[str, list[int]] = {}
-    for form, block in reading.blocks(file, source, layout):
-        for line, cells in reading.rows(block, source.line, form.split,
-                                        source.report):
+    for form, block in reading.read_new_line_blocks(file, source, layout):
+        for line, cells in reading.split_into_rows(block, source.line, form.split_line,
+                                        source.add_fault):
             if not cells:
                 continue
             try:
@@ -67,19 +67,19 @@ def read(file: Path, columns: Sequence[str], kind: str,
                 refused.setdefault(str(err), []).append(line)
     for reason, lines in refused.items():
         more = f' (and {len(lines) - 1} more)' if len(lines) > 1 else ''
-        source.report(lines[0], f'{reason}; {perflogs.REPAIR}{more}')
+        source.add_fault(lines[0], f'{reason}; {perflogs.REPAIR}{more}')
     faults += [perflogs.PerflogError(file, *fault)
                for fault in source.faults]
     return pd.DataFrame(list(rows.values()), columns=list(columns))
 
 
-def number(name: str, text: str) -> float:
+def parse_nonnegative_number(name: str, text: str) -> float:
     """A finite number that is not negative.
 
     :raises ValueError: it is none
     """
     try:
-        value = perflogs.finite(text)
+        value = perflogs.parse_finite_number(text)
     except ValueError as err:
         raise ValueError(f'{name} {text[:40]!r} {err}') from None
     if value < 0:
@@ -87,7 +87,7 @@ def number(name: str, text: str) -> float:
     return value
 
 
-def whole(name: str, text: str) -> int:
+def parse_whole_number(name: str, text: str) -> int:
     """A whole number that is not negative.
 
     :raises ValueError: it is none
@@ -97,7 +97,7 @@ def whole(name: str, text: str) -> int:
     return int(text)
 
 
-def _there(file: Path) -> bool:
+def _file_exists(file: Path) -> bool:
     """Whether a file exists, even if it is unreadable."""
     try:
         return bool(os.stat(file))

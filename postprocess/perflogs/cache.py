@@ -37,7 +37,7 @@ from config.sessions import lock as locks
 
 from .. import options
 from . import formats, plans, reading
-from .formats import sql_text
+from .formats import sql_string_literal
 from .reading import Malformed, Source
 
 FOLDER, VERSION = '.store', 6
@@ -47,7 +47,7 @@ BLOCK = 4096
 
 
 @contextlib.contextmanager
-def opened(paths: Sequence[os.PathLike | str], report: Any,
+def open_records_database(paths: Sequence[os.PathLike | str], report: Any,
            missing: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection with the view `records`: all good records of perflogs.
 
@@ -57,21 +57,21 @@ def opened(paths: Sequence[os.PathLike | str], report: Any,
     given = [*map(Path, paths)]
     with contextlib.ExitStack() as stack:
         # Before the records: a session may end between the two.
-        ended = [file for file in reading.files(given, lambda *_: None)
+        ended = [file for file in reading.find_perflog_files(given, lambda *_: None)
                  if plans.is_plan(file) and not plans.is_running(file)
                  ] if missing else []
-        con = stack.enter_context(connection())
-        cache = _current(stack, given, con)
+        con = stack.enter_context(open_memory_database())
+        cache = _open_updated_cache(stack, given, con)
         cache.create_views()
         if ended:
-            reading.missing(con, ended, report)
+            reading.add_missing_records(con, ended, report)
         for file, line, reason in cache.faults():
             report(file, line, reason)
         yield con
 
 
 @contextlib.contextmanager
-def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+def open_memory_database() -> Iterator[duckdb.DuckDBPyConnection]:
     """A database in memory."""
     # DuckDB makes this folder when memory is short, and removes it.
     spilled = Path(tempfile.gettempdir(), f'plumbline-spilled-{os.getpid()}')
@@ -82,12 +82,12 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
             'python_enable_replacements': False}) as con:
         con.execute('SET enable_progress_bar = false')
         columns = ', '.join(f'"{name}" {kind}'
-                            for name, kind in formats.types().items())
+                            for name, kind in formats.column_types().items())
         con.execute(f'CREATE TABLE absent ({columns})')
         yield con
 
 
-def restrict_to_site(con: duckdb.DuckDBPyConnection, site: str) -> None:
+def restrict_view_to_site(con: duckdb.DuckDBPyConnection, site: str) -> None:
     """Restricts the view `records` to a site; '': to none.
 
     :param con: of opened
@@ -98,20 +98,20 @@ def restrict_to_site(con: duckdb.DuckDBPyConnection, site: str) -> None:
     sites = [name for name, in con.execute(
         'SELECT DISTINCT system FROM records').fetchall()]
     if sites:
-        options.check_site(site, sites)
+        options.refuse_unknown_site(site, sites)
     con.execute('ALTER VIEW records RENAME TO all_records')
     con.execute('CREATE VIEW records AS FROM all_records WHERE system = '
-                + sql_text(site))
+                + sql_string_literal(site))
 
 
-def _current(stack: contextlib.ExitStack, given: Sequence[Path], con: Any
+def _open_updated_cache(stack: contextlib.ExitStack, given: Sequence[Path], con: Any
              ) -> Cache:
     """An up-to-date cache. It is a temporary one for anything but a folder,
     and if the folder cannot be written to."""
     if len(given) == 1 and given[0].is_dir():
         with contextlib.suppress(OSError, locks.LockError,
                                  duckdb.IOException):
-            return _shared(stack, given[0], con)
+            return _open_shared_cache(stack, given[0], con)
     place = stack.enter_context(
         tempfile.TemporaryDirectory(prefix='plumbline-'))
     cache = Cache(given, Path(place), con)
@@ -119,15 +119,15 @@ def _current(stack: contextlib.ExitStack, given: Sequence[Path], con: Any
     return cache
 
 
-def _shared(stack: contextlib.ExitStack, folder: Path, con: Any) -> Cache:
+def _open_shared_cache(stack: contextlib.ExitStack, folder: Path, con: Any) -> Cache:
     """The cache of a folder, up to date; readers share it."""
     place = folder / FOLDER
     place.mkdir(exist_ok=True)
     lock = stack.enter_context(os.fdopen(
-        locks.opened(place / 'lock', shared=True), 'r+'))
+        locks.open_lock_file(place / 'lock', shared=True), 'r+'))
     fcntl.lockf(lock, fcntl.LOCK_SH)
     cache = Cache([folder], place, con)
-    if not cache.is_current():
+    if not cache.is_up_to_date():
         # Two who shared it and wanted more would wait for each other.
         fcntl.lockf(lock, fcntl.LOCK_UN)
         fcntl.lockf(lock, fcntl.LOCK_EX)
@@ -161,37 +161,37 @@ class Cache:
         self.months = {
             os.fspath(file.relative_to(place)).split('.')[0]:
             Month(file, sources) for file in place.glob('*/*.parquet')
-            if (sources := self._sources(file)) is not None}
+            if (sources := self._read_file_metadata(file)) is not None}
 
-    def _sources(self, file: Path) -> dict[str, Source] | None:
+    def _read_file_metadata(self, file: Path) -> dict[str, Source] | None:
         """The sources in the metadata of a file; None: it cannot be used."""
         try:
             if file.name.split('.')[1] != _checksum(file):
                 return None
             [[text]] = self.con.execute(
                 'SELECT decode(value) FROM parquet_kv_metadata('
-                f"{sql_text(file)}) WHERE decode(key) = 'plumbline'"
+                f"{sql_string_literal(file)}) WHERE decode(key) = 'plumbline'"
                 ).fetchall()
             key, sources = json.loads(text)
             return {name: Source(**entry) for name, entry in sources.items()
-                    } if key == _version_key() else None
+                    } if key == _cache_version_hash() else None
         except (OSError, ValueError, LookupError, TypeError, AttributeError,
                 duckdb.Error):
             return None
 
-    def is_current(self) -> bool:
+    def is_up_to_date(self) -> bool:
         """Whether no perflog has changed since."""
         known = {name: source.stat for month in self.months.values()
                  for name, source in month.sources.items()}
         return known == {name: _file_state(file) for name, file in
-                         self._files().items()} and not self._broken
+                         self._find_perflogs().items()} and not self._broken
 
-    def _files(self) -> dict[str, Path]:
+    def _find_perflogs(self) -> dict[str, Path]:
         """Perflogs by their name below the folder; `_broken`: what could
         not be searched."""
         self._broken = []
         return {os.fspath(file).removeprefix(self._root): file
-                for file in reading.files(
+                for file in reading.find_perflog_files(
                     self.paths, lambda *fault: self._broken.append(fault))
                 if not plans.is_plan(file)}
 
@@ -203,12 +203,12 @@ class Cache:
         shutil.rmtree(drafts, ignore_errors=True)
         drafts.mkdir()
         files: dict[str, dict[str, Path]] = {}
-        for name, file in self._files().items():
-            files.setdefault(_month(name, file), {})[name] = file
+        for name, file in self._find_perflogs().items():
+            files.setdefault(_system_and_month(name, file), {})[name] = file
         try:
-            with formats.prepared(self.con):
+            with formats.define_sql_macros(self.con):
                 self.months = {
-                    month: self._renewed(month, files[month], drafts)
+                    month: self._update_month(month, files[month], drafts)
                     for month in sorted(files)}
         finally:
             shutil.rmtree(drafts, ignore_errors=True)
@@ -216,7 +216,7 @@ class Cache:
         for file in {*self.place.glob('*/*')} - used:
             file.unlink()
 
-    def _renewed(self, name: str, files: dict[str, Path], drafts: Path
+    def _update_month(self, name: str, files: dict[str, Path], drafts: Path
                  ) -> Month:
         """A month, with what is new in its perflogs."""
         old = self.months.get(name)
@@ -225,9 +225,9 @@ class Cache:
         } == {name: _file_state(file) for name, file in files.items()}:
             return old
         try:
-            sources = self._write(old, files, drafts, checked=False)
+            sources = self._write_month_file(old, files, drafts, checked=False)
         except (duckdb.Error, Malformed):
-            sources = self._write(old, files, drafts, checked=True)
+            sources = self._write_month_file(old, files, drafts, checked=True)
         draft = drafts / 'month.parquet'
         file = self.place / f'{name}.{_checksum(draft)}.parquet'
         file.parent.mkdir(exist_ok=True)
@@ -237,7 +237,7 @@ class Cache:
         draft.replace(file)
         return Month(file, sources)
 
-    def _write(self, old: Month | None, files: dict[str, Path], drafts: Path,
+    def _write_month_file(self, old: Month | None, files: dict[str, Path], drafts: Path,
                checked: bool) -> dict[str, Source]:
         """Writes the file of a month.
 
@@ -245,7 +245,7 @@ class Cache:
         :param checked: whether lines that are not well-formed are reported
         :raises Malformed, duckdb.Error: there are such lines
         """
-        draft = sql_text(drafts / 'month.parquet')
+        draft = sql_string_literal(drafts / 'month.parquet')
         sources: dict[str, Source] = {}
         kept, lines = [], []
         for name, file in files.items():
@@ -254,20 +254,20 @@ class Cache:
             if source.offset:
                 kept.append(name)
             if not before or source.stat != before.stat:
-                lines += reading.staged(file, name, source, drafts, checked)
-                source.hash = _hash(file, source.offset)
+                lines += reading.copy_new_lines(file, name, source, drafts, checked)
+                source.hash = _hash_before_offset(file, source.offset)
             sources[name] = source
-        parts = ['FROM absent', *formats.queries(lines)]
+        parts = ['FROM absent', *formats.typed_records_queries(lines)]
         if old and kept:
-            parts.append(f'FROM read_parquet({sql_text(old.file)}) WHERE file '
-                         f'IN {formats.sql_words(kept)} '
+            parts.append(f'FROM read_parquet({sql_string_literal(old.file)}) WHERE file '
+                         f'IN {formats.sql_string_list(kept)} '
                          f"AND fault IS DISTINCT FROM '{formats.TORN}'")
-        known = json.dumps([_version_key(), {
+        known = json.dumps([_cache_version_hash(), {
             name: dataclasses.asdict(source)
             for name, source in sources.items()}])
         self.con.execute(
             f"COPY ({' UNION ALL '.join(parts)}) TO {draft} (FORMAT parquet, "
-            f'COMPRESSION zstd, KV_METADATA {{plumbline: {sql_text(known)}}})')
+            f'COMPRESSION zstd, KV_METADATA {{plumbline: {sql_string_literal(known)}}})')
         if not checked and self.con.execute(
                 f'FROM read_parquet({draft}) '
                 f"WHERE fault = '{formats.TORN}' LIMIT 1").fetchone():
@@ -279,11 +279,11 @@ class Cache:
     def create_views(self) -> None:
         """Makes the view `records`, and `parts`: bad records are there, too.
         """
-        files = ', '.join(sql_text(month.file)
+        files = ', '.join(sql_string_literal(month.file)
                           for month in self.months.values())
         self.con.execute(f'SET allowed_paths = [{files}]')
         self.con.execute('CREATE VIEW parts AS FROM absent' + (
-            f''' UNION ALL SELECT * REPLACE ({sql_text(self._root)} || file
+            f''' UNION ALL SELECT * REPLACE ({sql_string_literal(self._root)} || file
             AS file) FROM read_parquet([{files}])''' if files else ''))
         self.con.execute('CREATE VIEW records AS SELECT * EXCLUDE fault '
                          'FROM parts WHERE fault IS NULL')
@@ -295,7 +295,7 @@ class Cache:
                  for month in self.months.values()
                  for name, source in month.sources.items()
                  for line, reason in source.faults]
-        faults_ += [(file, line, f'{formats.reason(fault)}; {formats.REPAIR}'
+        faults_ += [(file, line, f'{formats.fault_text(fault)}; {formats.REPAIR}'
                    + f' (and {count - 1} more)' * (count > 1))
                   for file, fault, line, count in self.con.execute(
                       'SELECT file, fault, min(line), count(*) FROM parts '
@@ -305,17 +305,17 @@ class Cache:
             yield Path(file), line, reason
 
 
-def _version_key() -> str:
+def _cache_version_hash() -> str:
     """A hash of all that records depend on besides the perflogs: columns and
     the metrics. To parse the files takes longer than a question."""
-    digest = hashlib.sha256(f'{VERSION} {formats.types()}'.encode())
+    digest = hashlib.sha256(f'{VERSION} {formats.column_types()}'.encode())
     for path in sorted([*ROOT.glob('config/*.yaml'),
                         *ROOT.glob('checks/*/family.yaml')]):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _month(name: str, file: Path) -> str:
+def _system_and_month(name: str, file: Path) -> str:
     """System and month of a perflog: where its records are kept."""
     system = Path(name).parts[0] if len(Path(name).parts) > 1 else ''
     with contextlib.suppress(OSError):
@@ -330,9 +330,9 @@ def _resume_point(known: Source | None, file: Path) -> Source:
     now = _file_state(file)
     if known and known.stat == now:
         return known
-    if known and known.offset and not reading.packed(file) \
+    if known and known.offset and not reading.is_compressed(file) \
             and now[0] == known.stat[0] and now[1] >= known.offset \
-            and _hash(file, known.offset) == known.hash:
+            and _hash_before_offset(file, known.offset) == known.hash:
         # A line that was cut off may be whole now.
         return dataclasses.replace(known, stat=now, faults=[
             fault for fault in known.faults if fault[0] < known.line])
@@ -348,7 +348,7 @@ def _file_state(file: Path) -> list[int]:
     return [status.st_ino, status.st_size, status.st_ctime_ns]
 
 
-def _hash(file: Path, offset: int) -> str:
+def _hash_before_offset(file: Path, offset: int) -> str:
     """Hash of the bytes before a place."""
     if not offset:                      # nothing was read: perhaps a pipe
         return ''

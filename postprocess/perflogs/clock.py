@@ -38,19 +38,19 @@ _REFUSED = {
     'measurements': 1}
 
 
-def checked(frame: pd.DataFrame, report: Callable[[Path, int, str], None]
+def drop_wrong_clock_values(frame: pd.DataFrame, report: Callable[[Path, int, str], None]
             ) -> pd.DataFrame:
     """The records, without the values of sessions whose clock was wrong.
 
     :param frame: as perflogs.read gives it
     :param report: called with file, line and reason for each such session
     """
-    sessions = _sessions(frame.loc[frame['format'] == OURS,
+    sessions = _time_span_of_sessions(frame.loc[frame['format'] == OURS,
                                    ['file', 'run', 'line', 'time']])
     wrong: dict[str, str] = {}
-    for run, why in _impossible(sessions):
+    for run, why in _sessions_with_impossible_times(sessions):
         wrong.setdefault(run, why)
-    wrong |= _out_of_order(sessions[~sessions['run'].isin(wrong)])
+    wrong |= _sessions_out_of_order(sessions[~sessions['run'].isin(wrong)])
     if not wrong:
         return frame
     for run, why in wrong.items():
@@ -59,23 +59,23 @@ def checked(frame: pd.DataFrame, report: Callable[[Path, int, str], None]
                f'{why}: a clock was wrong. The values are not used; remove '
                'the session (perflogs/README.md, "Remove a session")')
     sound = sessions[~sessions['run'].isin(wrong)]
-    times = {run: _place(sessions[sessions['run'] == run], sound)
+    times = {run: _time_by_write_order(sessions[sessions['run'] == run], sound)
              for run in wrong}
     of_wrong = frame['run'].isin(wrong)
-    return pd.concat([frame[~of_wrong].pipe(_with_words),
-                      _refused(frame[of_wrong], times)]).sort_values(
+    return pd.concat([frame[~of_wrong].pipe(_add_refusal_categories),
+                      _failed_clock_records(frame[of_wrong], times)]).sort_values(
                           'time', kind='stable').reset_index(drop=True)
 
 
-def _sessions(frame: pd.DataFrame) -> pd.DataFrame:
+def _time_span_of_sessions(frame: pd.DataFrame) -> pd.DataFrame:
     """A row for each session and file: its first line, its first and last
     time, when it `began`, and the `latest` time that can be right there."""
     table = frame.groupby(['file', 'run'], observed=True, sort=False).agg(
         line=('line', 'min'), first=('time', 'min'), last=('time', 'max')
         ).reset_index().astype({'file': str, 'run': str}).sort_values(
             ['file', 'line'])
-    began = {run: clock.began(run) for run in table['run'].unique()}
-    latest = {file: clock.latest(Path(file))
+    began = {run: clock.session_start_time(run) for run in table['run'].unique()}
+    latest = {file: clock.latest_record_time(Path(file))
               for file in table['file'].unique()}
     return table.assign(
         began=pd.to_datetime(table['run'].map(began), utc=True
@@ -83,31 +83,31 @@ def _sessions(frame: pd.DataFrame) -> pd.DataFrame:
         latest=pd.to_datetime(table['file'].map(latest), utc=True))
 
 
-def _impossible(sessions: pd.DataFrame) -> Iterator[tuple[str, str]]:
+def _sessions_with_impossible_times(sessions: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """Sessions with a time that cannot be right, and why."""
     ends = sessions[['last', 'began']].max(axis=1)
     ahead = ends > sessions['latest'] + clock.TOLERANCE
     for session, end in zip(sessions[ahead].itertuples(), ends[ahead],
                         strict=True):
         yield session.run, (
-            f'has the time {clock.shown(end)}, but its file was last written '
-            f'at {clock.shown(session.latest)}')
+            f'has the time {clock.readable_time(end)}, but its file was last written '
+            f'at {clock.readable_time(session.latest)}')
     before = sessions['first'] < sessions['began'] - clock.TOLERANCE
     for session in sessions[before].itertuples():
         yield session.run, (
-            f'began at {clock.shown(session.began)}, but has records of '
-            f'{clock.shown(session.first)}')
+            f'began at {clock.readable_time(session.began)}, but has records of '
+            f'{clock.readable_time(session.first)}')
 
 
-def _out_of_order(sessions: pd.DataFrame) -> dict[str, str]:
+def _sessions_out_of_order(sessions: pd.DataFrame) -> dict[str, str]:
     """Sessions that contradict the order of writing, and why: as few as leave
     no contradiction.
 
     :param sessions: of each file in the order of writing
     """
     against: dict[str, dict[str, str]] = {}
-    for before, after in _contradictions(sessions):
-        earlier, later = clock.shown(after.first), clock.shown(before.first)
+    for before, after in _contradicting_session_pairs(sessions):
+        earlier, later = clock.readable_time(after.first), clock.readable_time(before.first)
         against.setdefault(after.run, {})[before.run] = (
             f'was written after {before.run}, but has earlier times '
             f'({earlier}, {later})')
@@ -123,7 +123,7 @@ def _out_of_order(sessions: pd.DataFrame) -> dict[str, str]:
     return wrong
 
 
-def _contradictions(sessions: pd.DataFrame) -> Iterator[tuple[Any, Any]]:
+def _contradicting_session_pairs(sessions: pd.DataFrame) -> Iterator[tuple[Any, Any]]:
     """Sessions of a file that was written to by one before the other, and
     that say the opposite."""
     for _, group in sessions.groupby('file', sort=False):
@@ -136,7 +136,7 @@ def _contradictions(sessions: pd.DataFrame) -> Iterator[tuple[Any, Any]]:
                 yield earlier, after
 
 
-def _place(session: pd.DataFrame, sound: pd.DataFrame) -> pd.Timestamp:
+def _time_by_write_order(session: pd.DataFrame, sound: pd.DataFrame) -> pd.Timestamp:
     """The time at which a session counts: after all that was written before
     it in its files."""
     near = session.merge(sound, on='file', suffixes=('', '_other'))
@@ -147,17 +147,17 @@ def _place(session: pd.DataFrame, sound: pd.DataFrame) -> pd.Timestamp:
     return pd.concat([session['latest'], near['first_other']]).min() - second
 
 
-def _refused(rows: pd.DataFrame, times: Mapping[str, pd.Timestamp]
+def _failed_clock_records(rows: pd.DataFrame, times: Mapping[str, pd.Timestamp]
              ) -> pd.DataFrame:
     """One record for each test case of a session: it failed."""
-    rows = _with_words(rows.drop_duplicates([*CASE, 'run', 'case']))
+    rows = _add_refusal_categories(rows.drop_duplicates([*CASE, 'run', 'case']))
     return rows.assign(
         time=pd.to_datetime(rows['run'].astype(str).map(times)), **{
             name: pd.array([value] * len(rows), rows[name].dtype)
             for name, value in _REFUSED.items()})
 
 
-def _with_words(frame: pd.DataFrame) -> pd.DataFrame:
+def _add_refusal_categories(frame: pd.DataFrame) -> pd.DataFrame:
     """With the texts of `_REFUSED` among the categories."""
     for name, value in _REFUSED.items():
         column = frame[name]

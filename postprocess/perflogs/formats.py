@@ -29,7 +29,7 @@ from typing import Any
 
 from config import schema as schemas
 from config import strict
-from config.families import ROOT, metrics
+from config.families import ROOT, all_metrics
 
 #: Values of the column `format`.
 OURS, REFRAME = 'plumbline', 'reframe'
@@ -63,9 +63,9 @@ _ENDS = {'value': 'value', 'reference': 'ref', 'lower': 'lower_thres',
 
 
 @functools.cache
-def schema() -> tuple[int, tuple[str, ...]]:
+def schema_number_and_columns() -> tuple[int, tuple[str, ...]]:
     """Number and columns of the suite's own format."""
-    data = strict.table(ROOT / 'config' / 'perflog.yaml')
+    data = strict.load_trusted_yaml(ROOT / 'config' / 'perflog.yaml')
     return data['schema'], tuple(data['columns'])
 
 
@@ -78,66 +78,66 @@ class Layout:
     quote: str = '"'
 
     @property
-    def torn(self) -> str:
+    def torn_row_condition(self) -> str:
         """SQL that is true of a row that has not as many cells as a line, or
         is of no line."""
         maximum = len(self.columns)
         return (f'(line IS NULL OR c{maximum - 1} IS NULL '
                 f'OR c{maximum} IS NOT NULL)')
 
-    def split(self, line: bytes) -> list[str]:
+    def split_line(self, line: bytes) -> list[str]:
         """The cells of a line.
 
         :raises ValueError: it is not well-formed, and why
         """
         if self.quote:
-            return csv_row(line, len(self.columns))
+            return parse_csv_line_of_width(line, len(self.columns))
         text = line.decode(errors='replace')
         if '\ufffd' in text or '\0' in text:
             raise ValueError('not text')
-        return _as_many(text.split(self.delimiter), len(self.columns))
+        return _check_cell_count(text.split(self.delimiter), len(self.columns))
 
-    def joined(self, rows: Iterable[Sequence[str]]) -> bytes:
-        """Lines of cells, as `split` takes them apart."""
+    def join_rows(self, rows: Iterable[Sequence[str]]) -> bytes:
+        """Lines of cells, as `split_line` takes them apart."""
         mark = self.quote
         return ''.join(self.delimiter.join(
             f'{mark}{cell.replace(mark, 2 * mark) if mark else cell}{mark}'
             for cell in row) + '\n' for row in rows).encode()
 
-    def query(self, lines: Sequence[Any]) -> str:
+    def typed_records_query(self, lines: Sequence[Any]) -> str:
         """SQL of the typed records of lines (reading.Lines)."""
         # DuckDB drops an empty cell beyond the last column. So there is one
         # column more, and whatever is not in a line is NULL. No text is.
         columns = ', '.join(f"'c{at}': 'VARCHAR'"
                             for at in range(len(self.columns) + 1))
-        quote = sql_text(self.quote)
-        files = ', '.join(sql_text(one.text) for one in lines)
-        places = sql_rows(('file', 'first', 'count'), (
+        quote = sql_string_literal(self.quote)
+        files = ', '.join(sql_string_literal(one.text) for one in lines)
+        places = sql_values_table(('file', 'first', 'count'), (
             (one.name, one.first, one.number) for one in lines))
         read = (f'read_csv([{files}], '
                 'auto_detect=false, header=false, strict_mode=true, '
                 'null_padding=true, '
-                f'delim={sql_text(self.delimiter)}, quote={quote}, '
-                f'escape={quote}, nullstr={sql_text(chr(2))}, '
+                f'delim={sql_string_literal(self.delimiter)}, quote={quote}, '
+                f'escape={quote}, nullstr={sql_string_literal(chr(2))}, '
                 f"new_line='\\n', max_line_size={1 << 25}, "
                 f'columns={{{columns}}}) POSITIONAL JOIN (SELECT file, '
                 'unnest(range(first, first + count)) AS line FROM '
                 f'{places})')
-        return _typed(self, _own(self, read) if self.form == OURS
-                      else _foreign(self, read))
+        return _typed_records_sql(self, _plumbline_rows_query(self, read) if self.form == OURS
+                      else _reframe_rows_query(self, read))
 
 
-def queries(lines: Iterable[Any]) -> list[str]:
+def typed_records_queries(lines: Iterable[Any]) -> list[str]:
     """SQL of the typed records of lines, one query for each layout."""
     layouts: dict[Layout, list[Any]] = {}
     for one in lines:
         layouts.setdefault(one.layout, []).append(one)
-    return [layout.query(group) for layout, group in layouts.items()]
+    return [layout.typed_records_query(group) for layout, group in layouts.items()]
 
 
-def own_layout() -> Layout:
+def plumbline_layout() -> Layout:
     """The suite's own format."""
-    return Layout(OURS, schema()[1])
+    return Layout(OURS, schema_number_and_columns()[1])
 
 
 def reframe_layout(header: str) -> Layout:
@@ -162,7 +162,7 @@ def reframe_layout(header: str) -> Layout:
 
 # ------------------------------------------------------------------ cells
 
-def csv_cells(line: bytes) -> list[str]:
+def parse_csv_line(line: bytes) -> list[str]:
     """Cells of one line of CSV.
 
     :raises ValueError: it is none
@@ -177,18 +177,18 @@ def csv_cells(line: bytes) -> list[str]:
     return row
 
 
-def csv_row(line: bytes, columns: int) -> list[str]:
+def parse_csv_line_of_width(line: bytes, columns: int) -> list[str]:
     """The cells of a line of CSV with this number of columns."""
-    return _as_many(csv_cells(line) if line.strip(b'\r') else [], columns)
+    return _check_cell_count(parse_csv_line(line) if line.strip(b'\r') else [], columns)
 
 
-def _as_many(cells: list[str], columns: int) -> list[str]:
+def _check_cell_count(cells: list[str], columns: int) -> list[str]:
     if len(cells) != columns:
         raise ValueError(f'the line has {len(cells)} columns, not {columns}')
     return cells
 
 
-def finite(text: str) -> float:
+def parse_finite_number(text: str) -> float:
     """A finite number in ASCII digits."""
     if not re.fullmatch(_FINITE, text, re.ASCII) or math.isinf(float(text)):
         raise ValueError('is not a finite number')
@@ -197,27 +197,27 @@ def finite(text: str) -> float:
 
 # -------------------------------------------------------------------- SQL
 
-def sql_text(text: object) -> str:
+def sql_string_literal(text: object) -> str:
     """A text as SQL has it."""
     return "'" + str(text).replace("'", "''") + "'"
 
 
-def sql_rows(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def sql_values_table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Some rows as a table."""
     values = ', '.join('(' + ', '.join(
-        str(cell) if isinstance(cell, int) else sql_text(cell)
+        str(cell) if isinstance(cell, int) else sql_string_literal(cell)
         for cell in row) + ')' for row in rows)
     return f"(VALUES {values}) AS given ({', '.join(names)})"
 
 
-def sql_words(words: Sequence[str]) -> str:
+def sql_string_list(words: Sequence[str]) -> str:
     """Some texts as what IN takes."""
-    return f"({', '.join(map(sql_text, words))})"
+    return f"({', '.join(map(sql_string_literal, words))})"
 
 
-def types() -> dict[str, str]:
+def column_types() -> dict[str, str]:
     """Every column of a typed record and its type, in order."""
-    known = dict.fromkeys(schema()[1], 'VARCHAR')
+    known = dict.fromkeys(schema_number_and_columns()[1], 'VARCHAR')
     return known | dict.fromkeys(COUNTS, 'BIGINT') | dict.fromkeys(
         METRIC, 'DOUBLE') | {'time': 'TIMESTAMP', 'emulated': 'BOOLEAN',
                              'point': 'BIGINT', 'file': 'VARCHAR',
@@ -226,15 +226,15 @@ def types() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def prepared(con: Any) -> Iterator[None]:
+def define_sql_macros(con: Any) -> Iterator[None]:
     """While it lasts, the queries can be run."""
     # Lines stay in their order: they are never what a join looks up.
     con.execute("SET disabled_optimizers = "
                 "'join_order,build_side_probe_side'")
-    con.execute('CREATE OR REPLACE TEMP TABLE metrics AS FROM ' + sql_rows(
+    con.execute('CREATE OR REPLACE TEMP TABLE metrics AS FROM ' + sql_values_table(
         ('name', 'known_unit', 'known_better', 'has_point'),
         ((name, row['unit'], row['better'], row['point'] != '')
-         for name, row in metrics().items())))
+         for name, row in all_metrics().items())))
     for name, body in {
             # Of ReFrame: what stands for nothing is empty.
             'cleaned(x)': "CASE WHEN trim(x, e' \\t\\r\\n') IN ('None', "
@@ -249,13 +249,13 @@ def prepared(con: Any) -> Iterator[None]:
     con.execute('RESET disabled_optimizers')
 
 
-def _typed(layout: Layout, texts: str) -> str:
+def _typed_records_sql(layout: Layout, texts: str) -> str:
     """SQL of records of the right types, and of their faults.
 
     :param texts: SQL of the columns of the format as texts, with `file`,
-        `line` and `torn` (whether the row has not all of these)
+        `line` and `torn_row_condition` (whether the row has not all of these)
     """
-    cells = {name: f'"{name}"' for name in schema()[1]}
+    cells = {name: f'"{name}"' for name in schema_number_and_columns()[1]}
     cells |= {name: f'''TRY_CAST(nullif("{name}", '') AS BIGINT)'''
               for name in COUNTS}
     cells |= {name: f'number("{name}")' for name in METRIC}
@@ -266,21 +266,21 @@ def _typed(layout: Layout, texts: str) -> str:
         cells['better'] = _BETTER
     chosen = ', '.join(f'{sql} AS "{name}"' for name, sql in cells.items())
     faults = ' '.join(
-        f"WHEN {bad} THEN concat_ws('{_BETWEEN}', {sql_text(reason)}"
+        f"WHEN {bad} THEN concat_ws('{_BETWEEN}', {sql_string_literal(reason)}"
         + ''.join(f', left("{name}", 40)' for name in names) + ')'
-        for bad, reason, *names in _checks(layout))
-    return (f'SELECT {chosen}, file, {sql_text(layout.form)} AS format, line, '
+        for bad, reason, *names in _record_fault_conditions(layout))
+    return (f'SELECT {chosen}, file, {sql_string_literal(layout.form)} AS format, line, '
             f'CASE {faults} END AS fault FROM ({texts}) AS texts '
             'LEFT JOIN metrics ON metrics.name = texts.metric')
 
 
-def _checks(layout: Layout) -> Iterator[tuple[str, ...]]:
+def _record_fault_conditions(layout: Layout) -> Iterator[tuple[str, ...]]:
     """SQL that is true of a bad record; the reason; columns that it names."""
     own = layout.form == OURS
     yield 'torn', TORN
     if own:
-        number = str(schema()[0])
-        yield (f'"schema" <> {sql_text(number)}',
+        number = str(schema_number_and_columns()[0])
+        yield (f'"schema" <> {sql_string_literal(number)}',
                f'the schema of the record is not {number}')
     for name in METRIC:
         empty = '' if name == 'value' else f"\"{name}\" <> '' AND "
@@ -300,7 +300,7 @@ def _checks(layout: Layout) -> Iterator[tuple[str, ...]]:
            "point {!r} is not a size like '8 B'", 'point')
     for name, words in {'emulated': ('', '0', '1'), 'result': RESULTS,
                         'better': ('higher', 'lower', 'none')}.items():
-        yield (f'{name} NOT IN {sql_words(words)}',
+        yield (f'{name} NOT IN {sql_string_list(words)}',
                f'{name} {{!r}} is not one of {", ".join(words)}', name)
     yield ('name IS NULL', f'metric {{!r}} is not a metric ({METRICS}; '
            '{near})', 'metric')
@@ -315,21 +315,21 @@ def _checks(layout: Layout) -> Iterator[tuple[str, ...]]:
 TORN = 'torn'
 
 
-def reason(fault: str) -> str:
+def fault_text(fault: str) -> str:
     """The text of the column `fault`."""
     text, *cells = fault.split(_BETWEEN)
-    near = schemas.near(cells[0], metrics()) if '{near}' in text else ''
+    near = schemas.suggest_name(cells[0], all_metrics()) if '{near}' in text else ''
     return text.format(*cells, near=near)
 
 
-def _own(layout: Layout, read: str) -> str:
+def _plumbline_rows_query(layout: Layout, read: str) -> str:
     """SQL of the suite's own lines as texts."""
     columns = ', '.join(f'c{at} AS "{name}"'
                         for at, name in enumerate(layout.columns))
-    return f'SELECT {columns}, file, line, {layout.torn} AS torn FROM {read}'
+    return f'SELECT {columns}, file, line, {layout.torn_row_condition} AS torn FROM {read}'
 
 
-def _foreign(layout: Layout, read: str) -> str:
+def _reframe_rows_query(layout: Layout, read: str) -> str:
     """SQL of ReFrame's lines as texts: one row per line and metric."""
     def cell(*names: str) -> str:
         at = next((layout.columns.index(name) for name in names
@@ -343,17 +343,17 @@ def _foreign(layout: Layout, read: str) -> str:
         metric = name.removesuffix('_value')
         if metric in ('', name):
             continue
-        called = cell('perf_var') if metric == 'perf' else sql_text(metric)
+        called = cell('perf_var') if metric == 'perf' else sql_string_literal(metric)
         metrics.append('{' + ', '.join(
             f"'{key}': {sql}" for key, sql in {
                 **{key: cell(f'{metric}_{end}')
                    for key, end in _ENDS.items()},
                 'result': f"lower({cell(f'{metric}_result', 'result')})",
                 'metric': called}.items()) + '}')
-    given = (f'SELECT {head}, file, line, {layout.torn} AS torn, '
+    given = (f'SELECT {head}, file, line, {layout.torn_row_condition} AS torn, '
              f'unnest([{", ".join(metrics)}]) AS f FROM {read}')
     texts = {
-        **{name: "''" for name in schema()[1]},
+        **{name: "''" for name in schema_number_and_columns()[1]},
         **{name: f'"{name}"' for name in _SOURCES},
         'time': "time || CASE WHEN time = '' OR regexp_matches(substr(time, "
                 "11), '(Z|[-+]\\d\\d:?\\d\\d)$') THEN '' ELSE 'Z' END",
@@ -366,7 +366,7 @@ def _foreign(layout: Layout, read: str) -> str:
         'upper': 'f.upper', 'repetition': "'1'", 'metric': 'f.metric',
         'unit': 'f.unit', 'result': _RESULT}
     # Where nothing was measured, the record is what the suite writes then.
-    texts |= {name: f"CASE WHEN f.value = '' THEN {sql_text(text)} "
+    texts |= {name: f"CASE WHEN f.value = '' THEN {sql_string_literal(text)} "
                     f'ELSE {texts[name]} END' for name, text in {
                         'value': '0', 'repetition': '0', 'metric': 'completed',
                         'unit': '1', 'result': 'fail'}.items()}

@@ -74,11 +74,11 @@ class Plan(NamedTuple):
     def run(self) -> str:
         return self.head['run']
 
-    def key(self, case: dict[str, str]) -> tuple[str, str, str, str]:
+    def session_and_test_case_key(self, case: dict[str, str]) -> tuple[str, str, str, str]:
         """The identity of a test case of a session."""
         return self.run, case['partition'], case['environ'], case['case']
 
-    def row(self, case: dict[str, str]) -> dict[str, str]:
+    def missing_record_row(self, case: dict[str, str]) -> dict[str, str]:
         """The record that a test case without any counts as."""
         return {**self.head, **{name: case[name] for name in COLUMNS},
                 'speed': '-', 'repetition': '0', 'metric': 'completed',
@@ -95,7 +95,7 @@ def is_plan(path: Path) -> bool:
 def is_running(path: Path) -> bool:
     """Whether the session of a plan still runs: it holds a lock on it."""
     try:
-        with regular.opened(path) as handle:
+        with regular.open_regular_file(path) as handle:
             fcntl.lockf(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -104,7 +104,7 @@ def is_running(path: Path) -> bool:
     return False
 
 
-def sort_key(run: str) -> tuple[str, str]:
+def session_sort_key(run: str) -> tuple[str, str]:
     """Sorts runs by time: they are 20261101T030000Z-..., or a date."""
     return run.replace('-', '')[:8], run
 
@@ -114,7 +114,7 @@ def sort_key(run: str) -> tuple[str, str]:
 Partial = Mapping[str, Mapping[tuple[str, ...], int] | None]
 
 
-def partial(folders: Iterable[Path | str]
+def partial_sessions(folders: Iterable[Path | str]
             ) -> dict[str, dict[tuple[str, ...], int] | None]:
     """Sessions that left test cases out on purpose: what the budget of a
     session left to others, or what needs no more runs (rounds of `plumb
@@ -127,15 +127,15 @@ def partial(folders: Iterable[Path | str]
         for path in {*folder.glob(f'*/{FOLDER}/*.json'),
                      *folder.glob(f'{FOLDER}/*.json')}:
             with contextlib.suppress(OSError, UnicodeDecodeError), \
-                    regular.opened(path) as handle:
+                    regular.open_regular_file(path) as handle:
                 # The first line is the head, all else are test cases.
                 head = handle.readline().decode() if is_plan(path) else ''
                 if '"partial": true' in head:
-                    sessions[path.stem] = _left_of(head)
+                    sessions[path.stem] = _postponed_test_cases(head)
     return sessions
 
 
-def _left_of(head: str) -> dict[tuple[str, ...], int] | None:
+def _postponed_test_cases(head: str) -> dict[tuple[str, ...], int] | None:
     """The test cases that a session left to others, by the head of its
     plan."""
     try:
@@ -147,7 +147,7 @@ def _left_of(head: str) -> dict[tuple[str, ...], int] | None:
         return None
 
 
-def rotated(folders: Iterable[Path | str]) -> list[Plan]:
+def newest_budget_plans(folders: Iterable[Path | str]) -> list[Plan]:
     """The newest plan of each system that was made under a budget.
 
     :param folders: perflogs, or those of one system
@@ -160,19 +160,19 @@ def rotated(folders: Iterable[Path | str]) -> list[Plan]:
             if not is_plan(path) or before and before.name > path.name:
                 continue
             with contextlib.suppress(OSError, UnicodeDecodeError), \
-                    regular.opened(path) as handle:
+                    regular.open_regular_file(path) as handle:
                 if b'"left": [' in handle.readline():
                     newest[path.parent] = path
     # What is damaged is told where its records are read.
-    plans_ = (read(path, lambda *_: None) for path in newest.values())
+    plans_ = (read_plan(path, lambda *_: None) for path in newest.values())
     return [plan for plan in plans_ if plan]
 
 
-def read(path: Path, report: Callable[[Path, int, str], None]
+def read_plan(path: Path, report: Callable[[Path, int, str], None]
          ) -> Plan | None:
     """A plan; what is damaged is reported, with file and line."""
     try:
-        data: dict[str, Any] = json.loads(regular.text(path))
+        data: dict[str, Any] = json.loads(regular.read_regular_file(path))
         if data['plan'] != 1:
             report(path, 1, f"the format of the plan is {data['plan']!r}, not "
                    '1; read it with a newer checkout of the suite')

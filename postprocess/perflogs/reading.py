@@ -64,12 +64,12 @@ class Damaged(Exception):
     """A compressed file cannot be read further."""
 
 
-def packed(file: Path) -> bool:
+def is_compressed(file: Path) -> bool:
     """Whether a file is compressed; it is named after the plain one."""
     return file.suffix == '.gz'
 
 
-def files(paths: Iterable, report: Report) -> Iterator[Path]:
+def find_perflog_files(paths: Iterable, report: Report) -> Iterator[Path]:
     """Every perflog and plan once, in the order of its path.
 
     :param report: called with file, line and reason of what cannot be searched
@@ -102,15 +102,15 @@ def files(paths: Iterable, report: Report) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def opened(file: Path) -> Iterator[Any]:
+def open_decompressed(file: Path) -> Iterator[Any]:
     """The bytes of a file, unpacked.
 
     :raises OSError: it cannot be read, or is not a regular file
     :raises Damaged: what is compressed is damaged
     """
-    with regular.opened(file) as handle:
+    with regular.open_regular_file(file) as handle:
         try:
-            yield gzip.GzipFile(fileobj=handle) if packed(file) else handle
+            yield gzip.GzipFile(fileobj=handle) if is_compressed(file) else handle
         except (gzip.BadGzipFile, zlib.error, EOFError) as err:
             raise Damaged(err) from None
 
@@ -128,7 +128,7 @@ class Source:
     #: Line and reason of what is wrong with the file, or its lines as text.
     faults: list[tuple[int, str]] = dataclasses.field(default_factory=list)
 
-    def report(self, line: int, reason: str) -> None:
+    def add_fault(self, line: int, reason: str) -> None:
         """Takes a fault down."""
         self.faults.append((line, reason))
 
@@ -148,7 +148,7 @@ class Lines(NamedTuple):
 _names = itertools.count()
 
 
-def staged(file: Path, name: str, source: Source, place: Path, checked: bool
+def copy_new_lines(file: Path, name: str, source: Source, place: Path, checked: bool
            ) -> list[Lines]:
     """The whole lines of a perflog beyond the place where reading stopped.
 
@@ -159,11 +159,11 @@ def staged(file: Path, name: str, source: Source, place: Path, checked: bool
     """
     text, parts = place / f'{next(_names)}.csv', []
     with open(text, 'wb') as out:
-        for layout, lines in blocks(file, source, _layout):
+        for layout, lines in read_new_line_blocks(file, source, _layout_of_header):
             parts.append((layout, source.line, lines.count(b'\n')))
             if checked:
-                out.write(layout.joined(row or ['-'] for _, row in rows(
-                    lines, source.line, layout.split, source.report)))
+                out.write(layout.join_rows(row or ['-'] for _, row in split_into_rows(
+                    lines, source.line, layout.split_line, source.add_fault)))
             # DuckDB accepts NUL and a carriage return in a cell.
             elif b'\0' in lines or b'\r' in lines:
                 raise Malformed
@@ -173,7 +173,7 @@ def staged(file: Path, name: str, source: Source, place: Path, checked: bool
             for layout, first, _ in parts[:1]]
 
 
-def blocks(file: Path, source: Source, layout_of: Callable[
+def read_new_line_blocks(file: Path, source: Source, layout_of: Callable[
         [Path, bytes, Fault], Layout | None]
            ) -> Iterator[tuple[Layout, bytes]]:
     """The whole lines of a file beyond the place where reading stopped.
@@ -184,26 +184,26 @@ def blocks(file: Path, source: Source, layout_of: Callable[
         and why was reported
     """
     try:
-        with opened(file) as handle:
+        with open_decompressed(file) as handle:
             header = handle.readline(BLOCK)
             if not header:
-                source.report(1, 'the file is empty; remove it')
-            elif layout := layout_of(file, header, source.report):
+                source.add_fault(1, 'the file is empty; remove it')
+            elif layout := layout_of(file, header, source.add_fault):
                 if not source.offset:
                     source.offset, source.line = len(header), 2
-                for lines in _blocks(handle, file, source):
+                for lines in _read_whole_lines(handle, file, source):
                     yield layout, lines
                     source.offset += len(lines)
                     source.line += lines.count(b'\n')
     except OSError as err:
-        source.report(source.line, f'cannot be read ({err.strerror or err}); '
+        source.add_fault(source.line, f'cannot be read ({err.strerror or err}); '
                       'check the path and its permissions')
     except Damaged as err:
-        source.report(source.line, f'the compressed data are damaged ({err}); '
+        source.add_fault(source.line, f'the compressed data are damaged ({err}); '
                       'restore the file')
 
 
-def _blocks(handle: Any, file: Path, source: Source) -> Iterator[bytes]:
+def _read_whole_lines(handle: Any, file: Path, source: Source) -> Iterator[bytes]:
     handle.seek(source.offset)
     maximum = FREE + FACTOR * file.stat().st_size
     rest = b''
@@ -219,19 +219,19 @@ def _blocks(handle: Any, file: Path, source: Source) -> Iterator[bytes]:
         if whole:
             yield whole
         elif len(rest) > BLOCK:
-            source.report(source.line, f'a line has more than {BLOCK >> 20} '
+            source.add_fault(source.line, f'a line has more than {BLOCK >> 20} '
                           'MiB: not a perflog; remove the file')
             return
     if rest:
-        source.report(source.line, 'the last line is cut off; remove it, or '
+        source.add_fault(source.line, 'the last line is cut off; remove it, or '
                       'restore the file')
     elif source.line == 2:
         source.offset, source.line = 0, 1
-        source.report(1, 'the file has no record after the header; remove '
+        source.add_fault(1, 'the file has no record after the header; remove '
                       'the file')
 
 
-def rows(data: bytes, first: int, cells: Callable[[bytes], list[str]],
+def split_into_rows(data: bytes, first: int, cells: Callable[[bytes], list[str]],
          report: Fault) -> Iterator[tuple[int, list[str]]]:
     """Number and cells of each line; no cells: it is not well-formed.
 
@@ -247,29 +247,29 @@ def rows(data: bytes, first: int, cells: Callable[[bytes], list[str]],
             yield number, []
 
 
-def missing(con: duckdb.DuckDBPyConnection, files: Iterable[Path],
+def add_missing_records(con: duckdb.DuckDBPyConnection, files: Iterable[Path],
             report: Report) -> None:
     """Adds a record for each test case that an ended session has none of.
 
-    :param con: of cache.opened
+    :param con: of cache.open_records_database
     :param files: plans of the sessions
     """
-    layout = formats.own_layout()
+    layout = formats.plumbline_layout()
     lines: list[Lines] = []
-    schema = {'schema': str(formats.schema()[0])}
+    schema = {'schema': str(formats.schema_number_and_columns()[0])}
     with tempfile.TemporaryDirectory(prefix='plumbline-') as place:
         for file in files:
-            plan = plans.read(file, report)
+            plan = plans.read_plan(file, report)
             if not plan or not plan.cases:
                 continue
             text = Path(place, f'{len(lines)}.csv')
-            text.write_bytes(layout.joined(
+            text.write_bytes(layout.join_rows(
                 [row.get(name, '') for name in layout.columns]
-                for row in (schema | plan.row(case) for case in plan.cases)))
+                for row in (schema | plan.missing_record_row(case) for case in plan.cases)))
             # Line 1 of a plan is its head.
             lines.append(Lines(text, layout, str(file), 2, len(plan.cases)))
-        with formats.prepared(con):
-            for query in formats.queries(lines):
+        with formats.define_sql_macros(con):
+            for query in formats.typed_records_queries(lines):
                 con.execute(
                     f'INSERT INTO absent SELECT planned.* FROM ({query}) AS '
                     'planned ANTI JOIN (SELECT DISTINCT run, partition, '
@@ -277,36 +277,36 @@ def missing(con: duckdb.DuckDBPyConnection, files: Iterable[Path],
                     'USING (run, partition, environ, "case")')
 
 
-def _layout(file: Path, header: bytes, report: Fault) -> Layout | None:
+def _layout_of_header(file: Path, header: bytes, report: Fault) -> Layout | None:
     """The columns after this header; None: the reason why they
     are not known was reported."""
     ours = OURS.fullmatch(file.name.removesuffix('.gz'))
     if ours:
-        number, columns = formats.schema()
+        number, columns = formats.schema_number_and_columns()
         if int(ours[1]) != number:
             report(1, f'schema {ours[1]} is unknown (known: {number}); '
                    'read it with the checkout of the suite that wrote it')
             return None
-        if not has_columns(header, columns):
+        if not is_header_of_columns(header, columns):
             report(1, f'the first line is not the header of schema {ours[1]} '
                    '(config/perflog.yaml); restore the file')
             return None
-        return formats.own_layout()
+        return formats.plumbline_layout()
     try:
         return formats.reframe_layout(header.decode().rstrip('\r\n'))
     except ValueError as err:
         report(1, 'neither a perflog of the suite (<check>.v<schema>.csv) nor '
-               f"one of ReFrame: {_why(err)}; move the file elsewhere")
+               f"one of ReFrame: {_header_error_text(err)}; move the file elsewhere")
     return None
 
 
-def _why(err: ValueError) -> str:
+def _header_error_text(err: ValueError) -> str:
     return 'it is not text' if isinstance(err, UnicodeError) else str(err)
 
 
-def has_columns(header: bytes, columns: Sequence[str]) -> bool:
+def is_header_of_columns(header: bytes, columns: Sequence[str]) -> bool:
     """Whether a line is the header of these columns."""
     with contextlib.suppress(ValueError):
-        return header.endswith(b'\n') and formats.csv_cells(
+        return header.endswith(b'\n') and formats.parse_csv_line(
             header[:-1]) == list(columns)
     return False

@@ -32,17 +32,17 @@ CLOCK = 'the clock was wrong in the session'
 NO_REFERENCE = 'no reference, and the site requires one for every test case'
 
 
-def of(row: Any) -> str:
+def reason_of_result(row: Any) -> str:
     """Why a test case failed, or is inconclusive, in a session; '': unknown.
 
     :param row: a row of the table of perflogs (itertuples)
     """
-    text = _reasons_of_session(str(row.file), str(row.run)).get(
+    text = _read_reasons_of_session(str(row.file), str(row.run)).get(
         (str(row.partition), str(row.environ), str(row.case)), '')
-    return reason_text(str(row.guard), text)
+    return failure_reason_text(str(row.guard), text)
 
 
-def reason_text(guard: str, text: str) -> str:
+def failure_reason_text(guard: str, text: str) -> str:
     """Why a test case failed: what the guard means, or ReFrame's text."""
     if guard == clock.GUARD:            # whatever its session said
         return CLOCK
@@ -51,7 +51,7 @@ def reason_text(guard: str, text: str) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def _reasons_of_session(
+def _read_reasons_of_session(
     file: str, run: str
 ) -> dict[tuple[str, str, str], str]:
     """Reasons of a run, found from one of its records' files."""
@@ -59,7 +59,7 @@ def _reasons_of_session(
     for folder in list(Path(file).parents)[:3]:
         path = folder.joinpath(plans.FOLDER, run + SUFFIX)
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            for line in regular.text(path).splitlines():
+            for line in regular.read_regular_file(path).splitlines():
                 # A session that was killed leaves half a line.
                 with contextlib.suppress(ValueError, KeyError, TypeError):
                     entry = json.loads(line)

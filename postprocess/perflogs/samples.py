@@ -16,13 +16,13 @@ from .. import perflogs
 from . import attached
 
 
-def of_run(record: Any, faults: attached.Faults) -> pd.DataFrame | None:
+def read_samples_of_record(record: Any, faults: attached.Faults) -> pd.DataFrame | None:
     """The samples of the run of a record; None: it left none, or they were
     removed since.
 
     :param record: a row of the table of perflogs (itertuples)
     """
-    file = attached.path(record, FILE)
+    file = attached.attached_file_path(record, FILE)
     return None if file is None else read(file, faults)
 
 
@@ -34,7 +34,7 @@ def read(file: Path, faults: attached.Faults) -> pd.DataFrame:
     """
     frame = attached.read(
         file, COLUMNS, 'a file of raw samples (config/records/samples.py)',
-        _row, 3, faults)
+        _parse_sample_row, 3, faults)
     if len(frame) > MAXIMUM:
         faults.append(
             perflogs.PerflogError(
@@ -48,7 +48,7 @@ def read(file: Path, faults: attached.Faults) -> pd.DataFrame:
     return frame
 
 
-def _row(rank: str, call: str, iteration: str, start: str, seconds: str,
+def _parse_sample_row(rank: str, call: str, iteration: str, start: str, seconds: str,
          every: str) -> tuple:
     """A row with its types.
 
@@ -56,10 +56,10 @@ def _row(rank: str, call: str, iteration: str, start: str, seconds: str,
     """
     if not CALL.fullmatch(call):
         raise ValueError(f'call {call[:40]!r} is not the name of a call')
-    step = attached.whole('every', every)
+    step = attached.parse_whole_number('every', every)
     if not step:
         raise ValueError("every '0' is less than 1")
-    return (attached.whole('rank', rank), call,
-            attached.whole('iteration', iteration),
-            attached.number('start', start) if start else math.nan,
-            attached.number('seconds', seconds), step)
+    return (attached.parse_whole_number('rank', rank), call,
+            attached.parse_whole_number('iteration', iteration),
+            attached.parse_nonnegative_number('start', start) if start else math.nan,
+            attached.parse_nonnegative_number('seconds', seconds), step)

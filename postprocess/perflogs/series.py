@@ -38,13 +38,13 @@ class Series(NamedTuple):
     reasons: tuple[str, ...] = ()
 
     @property
-    def kinds(self) -> set[str]:
+    def series_kinds(self) -> set[str]:
         """The kinds of the series: server, cpu, ..."""
         return {name.partition(' ')[0]
                 for name in self.points['series'].unique()}
 
     @property
-    def servers(self) -> list[str]:
+    def server_names(self) -> list[str]:
         """Names of the servers, by their number."""
         return sorted((name for name in self.points['series'].unique()
                        if name.startswith('server ')),
@@ -59,7 +59,7 @@ class Newest(NamedTuple):
     more: int = 0
 
 
-def newest(frame: pd.DataFrame) -> Newest:
+def read_newest_series(frame: pd.DataFrame) -> Newest:
     """The series of the newest run of each test case, of at most MAX_RUNS.
 
     :param frame: as perflogs.read gives it
@@ -74,11 +74,11 @@ def newest(frame: pd.DataFrame) -> Newest:
         units = known[row.family].series if row.family in known else {}
         if not units:
             continue
-        if file := attached.path(row, FILE):
+        if file := attached.attached_file_path(row, FILE):
             files.setdefault(file, (row.Index, units))
     faults: attached.Faults = []
     series_of_runs = [
-        Series(index, read(file, units, faults), _reasons(file.parent))
+        Series(index, read(file, units, faults), _read_invalid_reasons(file.parent))
         for file, (index, units) in list(files.items())[:MAX_RUNS]
     ]
     return Newest([one for one in series_of_runs if len(one.points)], faults,
@@ -93,11 +93,11 @@ def read(file: Path, units: Units, faults: attached.Faults
     """
     return attached.read(
         file, COLUMNS, 'a file of series (postprocess/perflogs/series.py)',
-        functools.partial(_point, units), 3, faults).sort_values(
+        functools.partial(_parse_series_row, units), 3, faults).sort_values(
             'second', kind='stable', ignore_index=True)
 
 
-def _reasons(folder: Path) -> tuple[str, ...]:
+def _read_invalid_reasons(folder: Path) -> tuple[str, ...]:
     """Why a run is not valid, in the words of who judged it."""
     try:
         return tuple((folder / REASONS).read_text('utf-8').splitlines())
@@ -105,7 +105,7 @@ def _reasons(folder: Path) -> tuple[str, ...]:
         return ()
 
 
-def _point(known: Units, second: str, series: str, metric: str, value: str,
+def _parse_series_row(known: Units, second: str, series: str, metric: str, value: str,
            unit: str, phase: str, counts: str, why: str) -> tuple:
     """A row with its types.
 
@@ -133,5 +133,5 @@ def _point(known: Units, second: str, series: str, metric: str, value: str,
     if bool(why) != (counts == '0'):
         raise ValueError(f'counts is {counts!r} and why is {why[:40]!r}; why '
                          'is given if counts is 0, and only then')
-    return (attached.number('second', second), series, metric,
-            attached.number('value', value), unit, phase, counts, why)
+    return (attached.parse_nonnegative_number('second', second), series, metric,
+            attached.parse_nonnegative_number('value', value), unit, phase, counts, why)

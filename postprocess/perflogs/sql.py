@@ -40,7 +40,7 @@ def parser() -> Parser:
       WHERE metric = 'latency' GROUP BY ALL ORDER BY ALL" --csv latency.csv""")
     cmd.add_argument('question', metavar='SELECT',
                      help='one statement that reads')
-    options.add_records(cmd)
+    options.add_record_options(cmd)
     form = cmd.add_argument_group('output').add_mutually_exclusive_group()
     form.add_argument('--csv', metavar='FILE', help='write the answer as CSV '
                       'to FILE; - prints it')
@@ -58,17 +58,17 @@ def main(argv: list[str] | None = None) -> int:
         faults.append(f'{file}:{line}: {reason}')
 
     try:
-        with cache.opened([args.perflogs], report) as con:
+        with cache.open_records_database([args.perflogs], report) as con:
             for fault in faults:
                 print(f'plumb sql: {fault}', file=sys.stderr)
-            cache.restrict_to_site(con, args.site)
-            names, rows = query(con, args.question)
+            cache.restrict_view_to_site(con, args.site)
+            names, rows = run_query(con, args.question)
             if args.csv:
-                _written(args.csv, lambda out: _csv(names, rows, out))
+                _write_or_print(args.csv, lambda out: _write_csv(names, rows, out))
             elif args.json:
-                _written(args.json, lambda out: _json(names, rows, out))
+                _write_or_print(args.json, lambda out: _write_json(names, rows, out))
             else:
-                print('\n'.join(table(names, rows)))
+                print('\n'.join(table_lines(names, rows)))
     except (duckdb.Error, ValueError) as err:
         text = ' '.join(str(err).partition('\n\n')[0].split())
         print(f'plumb sql: {text}', file=sys.stderr)
@@ -80,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if faults else 0
 
 
-def query(con: duckdb.DuckDBPyConnection, question: str
+def run_query(con: duckdb.DuckDBPyConnection, question: str
         ) -> tuple[list[str], Iterator[tuple]]:
     """Names of the columns of an answer, and its rows.
 
@@ -96,15 +96,15 @@ def query(con: duckdb.DuckDBPyConnection, question: str
     con.execute('SET enable_external_access = false')
     con.execute('SET lock_configuration = true')
     con.execute(statements[0])
-    return [name for name, *_ in con.description or ()], _rows(con)
+    return [name for name, *_ in con.description or ()], _fetch_rows(con)
 
 
-def _rows(con: duckdb.DuckDBPyConnection) -> Iterator[tuple]:
+def _fetch_rows(con: duckdb.DuckDBPyConnection) -> Iterator[tuple]:
     while rows := con.fetchmany(10_000):
         yield from rows
 
 
-def _written(file: str, write: Any) -> None:
+def _write_or_print(file: str, write: Any) -> None:
     if file == '-':
         write(sys.stdout)
         return
@@ -112,25 +112,25 @@ def _written(file: str, write: Any) -> None:
         write(out)
 
 
-def _csv(names: Sequence[str], rows: Iterator[tuple], out: Any) -> None:
+def _write_csv(names: Sequence[str], rows: Iterator[tuple], out: Any) -> None:
     writer = csv.writer(out, lineterminator='\n')
     writer.writerow(names)
-    writer.writerows([_plain(cell) for cell in row] for row in rows)
+    writer.writerows([_cell_text(cell) for cell in row] for row in rows)
 
 
-def _json(names: Sequence[str], rows: Iterator[tuple], out: Any) -> None:
+def _write_json(names: Sequence[str], rows: Iterator[tuple], out: Any) -> None:
     json.dump([dict(zip(names, row, strict=True)) for row in rows], out,
-              indent=1, default=_plain)
+              indent=1, default=_cell_text)
     out.write('\n')
 
 
-def table(names: Sequence[str], rows: Iterator[tuple]) -> Iterator[str]:
+def table_lines(names: Sequence[str], rows: Iterator[tuple]) -> Iterator[str]:
     """Lines of text: the columns, and the first rows."""
     cells = [[*names]]
     more = 0
     for row in rows:
         if len(cells) <= MAXIMUM:
-            cells.append([str(_plain(cell)) for cell in row])
+            cells.append([str(_cell_text(cell)) for cell in row])
         else:
             more += 1
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -141,7 +141,7 @@ def table(names: Sequence[str], rows: Iterator[tuple]) -> Iterator[str]:
         yield f'and {more} more rows; --csv FILE writes all'
 
 
-def _plain(cell: Any) -> Any:
+def _cell_text(cell: Any) -> Any:
     """The text of a cell in a table and CSV; times are UTC."""
     if cell is None:
         return ''

@@ -12,10 +12,20 @@ from pathlib import Path
 from ruamel.yaml.comments import CommentedMap
 
 from config import references as files
-from config.references import XFAIL, better, leaves, more_runs, sides
-from config.sessions.judged import judged_metrics, resolution, split
+from config.references import (
+    XFAIL,
+    better_direction,
+    iterate_reference_entries,
+    more_sessions_text,
+    tolerances_worse_and_better,
+)
+from config.sessions.judged import (
+    judged_metric_names,
+    printed_resolution,
+    split_metric_key,
+)
 
-from ..files import commit_note, write_all
+from ..files import git_commit_hint, write_files_atomically
 from . import editing
 
 
@@ -23,28 +33,28 @@ class Refused(Exception):
     """The command is refused; the message gives the reason."""
 
 
-def difference(family: str, proposal: CommentedMap, accepted: Path
+def difference_lines(family: str, proposal: CommentedMap, accepted: Path
                ) -> list[str]:
     """The lines for people on how a proposal differs from the accepted
     file."""
-    old = dict(leaves(editing.editable(accepted)))
+    old = dict(iterate_reference_entries(editing.read_editable_yaml(accepted)))
     lines, same, differ = [], 0, 0
-    for keys, entry in leaves(proposal):
+    for keys, entry in iterate_reference_entries(proposal):
         before = old.get(keys, {})
         hand = metrics_set_by_hand(before)
-        shown = {**_judged(before), **_judged(entry)}
+        shown = {**_metrics_to_judge(before), **_metrics_to_judge(entry)}
         changed = [metric for metric in shown
-                   if not _is_unchanged(family, metric, before, entry)]
+                   if not _is_metric_unchanged(family, metric, before, entry)]
         same += len(shown) - len(changed)
         differ += len(changed)
         if changed:
             lines.append(
-                f'{family} {_case_text(keys)} ({_source_text(entry)}):'
+                f'{family} {_test_case_name(keys)} ({_source_sessions_text(entry)}):'
             )
         for metric in changed:
             was, now = (
-                _description(before, metric),
-                _description(entry, metric),
+                _centre_and_tolerance_text(before, metric),
+                _centre_and_tolerance_text(entry, metric),
             )
             note = ''
             if metric in hand:
@@ -52,23 +62,23 @@ def difference(family: str, proposal: CommentedMap, accepted: Path
             elif metric in worse_metrics(before, entry, hand):
                 note = '; new, worse level: accept needs --reason'
             lines.append(f'  {metric} {was} -> {now}'
-                         f'{_centre_change(before, entry, metric)}{note}')
+                         f'{_centre_change_text(before, entry, metric)}{note}')
     summary = f'{family}: {same} metrics unchanged, {differ} differ'
     return [*lines, summary if old else
             f'{family}: all entries are new, because {accepted.name} does '
             'not exist yet']
 
 
-def proposals(folder: Path) -> dict[str, CommentedMap]:
+def read_proposals(folder: Path) -> dict[str, CommentedMap]:
     """Family -> its proposal in a folder.
 
     :raises ValueError: a file is broken
     """
-    return {family: editing.editable(path)
-            for family, path in files.proposed(folder).items()}
+    return {family: editing.read_editable_yaml(path)
+            for family, path in files.proposed_files(folder).items()}
 
 
-def accept(folder: Path, proposed: Mapping[str, CommentedMap],
+def accept_proposals(folder: Path, proposed: Mapping[str, CommentedMap],
            is_chosen: Callable[[tuple], bool] = lambda keys: True,
            reason: str = '') -> tuple[list[str], list[str]]:
     """Takes proposals into the accepted files; all of them, or none. What is
@@ -86,47 +96,47 @@ def accept(folder: Path, proposed: Mapping[str, CommentedMap],
     made: dict[str, bytes] = {}
     spent: list[Path] = []
     for family, proposal in proposed.items():
-        path = folder / files.proposal(family)
+        path = folder / files.proposal_file_name(family)
         target = folder / f'{family}.yaml'
-        accepted = editing.editable(target)
+        accepted = editing.read_editable_yaml(target)
         if not target.exists():
             accepted.ca.comment = proposal.ca.comment
-        before = dict(leaves(accepted))
+        before = dict(iterate_reference_entries(accepted))
         taken = 0
-        for keys, entry in list(leaves(proposal)):
+        for keys, entry in list(iterate_reference_entries(proposal)):
             if not is_chosen(keys):
                 continue
             try:
-                kept = _take(accepted, before.get(keys), keys, entry,
+                kept = _accept_test_case(accepted, before.get(keys), keys, entry,
                              proposal[keys[0]]['$index'], reason)
             except Refused as err:
-                refused.append(f'{target}: {_case_text(keys)}: {err}')
+                refused.append(f'{target}: {_test_case_name(keys)}: {err}')
                 continue
-            messages += [f'{target}: {_case_text(keys)}: {metric} was set by '
+            messages += [f'{target}: {_test_case_name(keys)}: {metric} was set by '
                          'hand: kept' for metric in kept]
-            _remove(proposal, keys)
+            _remove_entry(proposal, keys)
             taken += 1
         if not taken:
             continue
-        made[target.name] = editing.dump(accepted)
-        left = len(list(leaves(proposal)))
+        made[target.name] = editing.dump_yaml(accepted)
+        left = len(list(iterate_reference_entries(proposal)))
         if left:
-            made[path.name] = editing.dump(proposal)
+            made[path.name] = editing.dump_yaml(proposal)
         else:
             spent.append(path)
         messages.append(
             f"{target}: {taken} test case{'s' * (taken > 1)} accepted"
             + f', {left} left in {path.name}' * bool(left)
-            + commit_note(target))
+            + git_commit_hint(target))
     if not made and not refused:
         raise Refused('--case: no proposed test case matches')
-    write_all(folder, made)
+    write_files_atomically(folder, made)
     for path in spent:
         path.unlink()
     return messages, refused
 
 
-def _take(accepted: CommentedMap, before: CommentedMap | None, keys: tuple,
+def _accept_test_case(accepted: CommentedMap, before: CommentedMap | None, keys: tuple,
           entry: CommentedMap, index: list, reason: str) -> list[str]:
     """Puts one test case of a proposal into an accepted file.
 
@@ -147,7 +157,7 @@ def _take(accepted: CommentedMap, before: CommentedMap | None, keys: tuple,
     if levels:
         entry['$from']['reason'] = reason
     if before is not None:
-        return _merge(before, entry, hand)
+        return _merge_entries(before, entry, hand)
     if not check:
         accepted[keys[0]] = CommentedMap({'$index': index})
     place = accepted[keys[0]]
@@ -157,7 +167,7 @@ def _take(accepted: CommentedMap, before: CommentedMap | None, keys: tuple,
     return []
 
 
-def _case_text(keys: tuple) -> str:
+def _test_case_name(keys: tuple) -> str:
     """Check and keys of an entry, for people and --case."""
     return ' '.join(map(str, keys))
 
@@ -171,7 +181,7 @@ def metrics_set_by_hand(entry: Mapping) -> set[str]:
     for metric, line in entry.items():
         if metric.startswith('$'):
             continue
-        tolerance, other = sides(metric, line)
+        tolerance, other = tolerances_worse_and_better(metric, line)
         written = tolerances.get(metric)
         if line[:1] == [XFAIL] or known is None or other is not None or (
                 tolerance is not None if written is None else
@@ -190,16 +200,16 @@ def worse_metrics(
     for metric, line in before.items():
         if metric.startswith('$') or metric in kept or metric not in entry:
             continue
-        tolerance, _ = sides(metric, line)
+        tolerance, _ = tolerances_worse_and_better(metric, line)
         if tolerance is None or line[0] <= 0:
             continue
         worse = entry[metric][0] / line[0] - 1
-        if (worse if better(metric) == 'lower' else -worse) > abs(tolerance):
+        if (worse if better_direction(metric) == 'lower' else -worse) > abs(tolerance):
             metrics.append(metric)
     return metrics
 
 
-def _merge(old: CommentedMap, new: Mapping, kept: set[str]) -> list[str]:
+def _merge_entries(old: CommentedMap, new: Mapping, kept: set[str]) -> list[str]:
     """Puts a proposed entry over an accepted one; returns what was kept as
     set by hand."""
     # What the proposal does not speak of is as it was.
@@ -216,13 +226,13 @@ def _merge(old: CommentedMap, new: Mapping, kept: set[str]) -> list[str]:
     # A curve without a reference of its own has nothing to be compared by.
     for metric in new.get('$no_reference', {}):
         if metric not in new and metric not in kept:
-            _drop(old, metric)
+            _remove_metric_line(old, metric)
     if '$from' in old:
         old['$from'] = new['$from']
     else:
         old.insert(0, '$from', new['$from'])
     if not no_reference:
-        _drop(old, '$no_reference')
+        _remove_metric_line(old, '$no_reference')
         return sorted(kept & {*new})
     flow = new['$no_reference']
     for metric in set(flow) - set(no_reference):
@@ -234,7 +244,7 @@ def _merge(old: CommentedMap, new: Mapping, kept: set[str]) -> list[str]:
     return sorted(kept & {*new})
 
 
-def _drop(entry: CommentedMap, key: str) -> None:
+def _remove_metric_line(entry: CommentedMap, key: str) -> None:
     """Takes a line out. The comments beside and below it, which ruamel keeps
     with it, go to the line above."""
     if key not in entry:
@@ -252,7 +262,7 @@ def _drop(entry: CommentedMap, key: str) -> None:
     del entry[key]
 
 
-def _remove(table: CommentedMap, keys: tuple) -> None:
+def _remove_entry(table: CommentedMap, keys: tuple) -> None:
     """Takes an entry out, and what is empty then."""
     places = [table]
     for key in keys[:-1]:
@@ -263,15 +273,15 @@ def _remove(table: CommentedMap, keys: tuple) -> None:
         del place[key]
 
 
-def _judged(entry: Mapping) -> dict[str, None]:
+def _metrics_to_judge(entry: Mapping) -> dict[str, None]:
     """Metrics that are judged, or would be."""
     return dict.fromkeys([
         *(f for f, line in entry.items() if not f.startswith('$')
-          and any(side is not None for side in sides(f, line))),
+          and any(side is not None for side in tolerances_worse_and_better(f, line))),
         *(entry.get('$no_reference') or {})])
 
 
-def _description(entry: Mapping, metric: str) -> str:
+def _centre_and_tolerance_text(entry: Mapping, metric: str) -> str:
     """Centre and tolerance of a metric, for people."""
     needs = (entry.get('$no_reference') or {}).get(metric)
     line = entry.get(metric)
@@ -280,15 +290,15 @@ def _description(entry: Mapping, metric: str) -> str:
     centre = '' if line is None else f'{line[0]:.6g} {line[3]}'.removesuffix(
         ' 1')
     if needs is not None:
-        return f'{centre} no_reference: {more_runs(needs)}'.lstrip()
+        return f'{centre} no_reference: {more_sessions_text(needs)}'.lstrip()
     if line is None:
         return 'new' if not entry else 'none'
-    tolerance, _ = sides(metric, line)
+    tolerance, _ = tolerances_worse_and_better(metric, line)
     return f'{centre} ' + ('open' if tolerance is None
                            else f'{100 * tolerance:+.0f} %')
 
 
-def _centre_change(before: Mapping, entry: Mapping, metric: str) -> str:
+def _centre_change_text(before: Mapping, entry: Mapping, metric: str) -> str:
     """The change of the centre, for people."""
     if metric not in before or metric not in entry or any(
             e[metric][0] in (XFAIL, 0) for e in (before, entry)):
@@ -297,13 +307,13 @@ def _centre_change(before: Mapping, entry: Mapping, metric: str) -> str:
         ' %)'
 
 
-def _source_text(entry: Mapping) -> str:
+def _source_sessions_text(entry: Mapping) -> str:
     source = entry['$from']
     days = dict.fromkeys((str(source['first']), str(source['last'])))
     return f"{source['runs']} sessions, {' to '.join(days)}"
 
 
-def _is_unchanged(
+def _is_metric_unchanged(
     family: str, metric: str, before: Mapping, entry: Mapping
 ) -> bool:
     """Whether a metric is unchanged, apart from its last printed digit."""
@@ -313,11 +323,11 @@ def _is_unchanged(
         return False
     if one is None or two is None:
         # Both are told by what they need alone.
-        return one is two and _description(before, metric) == _description(
+        return one is two and _centre_and_tolerance_text(before, metric) == _centre_and_tolerance_text(
             entry, metric
         )
-    base, _ = split(metric)
-    digit = resolution(family, base) \
-        if base in judged_metrics(family) else 0
+    base, _ = split_metric_key(metric)
+    digit = printed_resolution(family, base) \
+        if base in judged_metric_names(family) else 0
     return (list(one[1:]) == list(two[1:]) and abs(one[0] - two[0])
             <= max(digit * 1.001, 1e-6 * abs(one[0])))

@@ -16,69 +16,69 @@ from config import regular, strict
 from config.records import metrics
 
 
-def editable(path: Path) -> CommentedMap:
+def read_editable_yaml(path: Path) -> CommentedMap:
     """A file with its comments and its order; empty if there is none.
 
     :raises ReferenceError_: it breaks the grammar
     """
     try:
-        data = strict.load(path)
+        data = strict.load_yaml(path)
     except FileNotFoundError:
         return CommentedMap()
     except strict.Fault as err:
         raise grammar.ReferenceError_(f'{err}; restore the file') from None
     family = path.name.partition('.')[0]
-    grammar.refuse(path, list(grammar.faults(family, data)))
-    document: CommentedMap = _yaml().load(regular.text(path))
+    grammar.raise_first_fault(path, list(grammar.find_faults(family, data)))
+    document: CommentedMap = _yaml_round_trip_parser().load(regular.read_regular_file(path))
     return document
 
 
-def dump(data: CommentedMap) -> bytes:
+def dump_yaml(data: CommentedMap) -> bytes:
     """The text of a file, comments included."""
     out = io.StringIO()
-    _yaml().dump(data, out)
+    _yaml_round_trip_parser().dump(data, out)
     return out.getvalue().encode()
 
 
-def line(metric: str, value: float, tolerance: float | None) -> CommentedSeq:
+def reference_line(metric: str, value: float, tolerance: float | None) -> CommentedSeq:
     """`[value, lower, upper, unit]`, bounded on the worse side.
 
-    :param tolerance: `written_tolerance`; None: open
+    :param tolerance: `limit_tolerance_for_reframe`; None: open
     """
     limits: list[float | None] = [None, None]
     if tolerance is not None:
-        higher = grammar.better(metric) == 'higher'
+        higher = grammar.better_direction(metric) == 'higher'
         limits[not higher] = -tolerance if higher else tolerance
-    unit = metrics.metric(metrics.split(metric)[0]).unit
-    return flow([digits(value), *limits, text(unit)])
+    unit = metrics.metric(metrics.split_metric_key(metric)[0]).unit
+    return inline_list([round_to_six_digits(value), *limits, quote_yaml_string(unit)])
 
 
-def written_tolerance(metric: str, tolerance: float) -> float:
+def limit_tolerance_for_reframe(metric: str, tolerance: float) -> float:
     """The tolerance as it is written: ReFrame takes none below -1."""
-    higher = grammar.better(metric) == 'higher'
+    higher = grammar.better_direction(metric) == 'higher'
     return round(min(tolerance, 0.99) if higher else tolerance, 2)
 
 
-def digits(value: float) -> float:
+def round_to_six_digits(value: float) -> float:
     """A value in six digits."""
     return float(f'{value:.6g}')
 
 
-def flow(values: list[Any]) -> CommentedSeq:
+def inline_list(values: list[Any]) -> CommentedSeq:
     """A list that is written in one line."""
     sequence = CommentedSeq(values)
     sequence.fa.set_flow_style()
     return sequence
 
 
-def inline(values: Mapping[str, Any]) -> CommentedMap:
+def inline_mapping(values: Mapping[str, Any]) -> CommentedMap:
     """A mapping that is written in one line."""
-    mapping = CommentedMap({text(key): value for key, value in values.items()})
+    mapping = CommentedMap({quote_yaml_string(key): value for key, value in values.items()})
     mapping.fa.set_flow_style()
     return mapping
 
 
-def text(value: str) -> str:
+def quote_yaml_string(value: str) -> str:
     """A string, quoted if YAML might read anything else: 1e5, no, a: b."""
     try:
         same = value[:1].isalpha() and strict.safe_load(value) == value
@@ -87,7 +87,7 @@ def text(value: str) -> str:
     return value if same else SingleQuotedScalarString(value)
 
 
-def _yaml() -> YAML:
+def _yaml_round_trip_parser() -> YAML:
     parser = YAML()
     parser.preserve_quotes = True
     parser.width = 10 ** 6

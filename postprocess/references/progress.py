@@ -1,6 +1,6 @@
 """The number of sessions that each test case needs for a usable reference.
 
-`progress` computes it for the table after a session, the page and `plumb
+`progress_of_test_cases` computes it for the table after a session, the page and `plumb
 references calibrate`; `propose` uses the same rules:
 
 - A metric named in family.yaml is judged if its tolerance
@@ -75,7 +75,7 @@ class Progress:
     needs_of: dict[str, int | None] = field(default_factory=dict)
 
 
-def progress(frame: pd.DataFrame, floors: Mapping[str, float] = {}
+def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
              ) -> list[Progress]:
     """Every test case x source x version x speed of these records.
 
@@ -85,16 +85,16 @@ def progress(frame: pd.DataFrame, floors: Mapping[str, float] = {}
     :param frame: as perflogs.read gives it
     :param floors: metric -> smallest tolerance, a fraction; '': any other
     """
-    frame = with_edition(frame[
+    frame = add_edition_column(frame[
         ~frame['emulated'] & ~frame['speed'].isin(['mixed', ''])
         & (frame['guard'] != 'missing')
-        & frame['family'].isin(list(judged.table()))])
+        & frame['family'].isin(list(judged.judged_rules_by_family()))])
     cases: dict[tuple, tuple[set, dict]] = {
         tuple(map(str, names)): (set(), {}) for names in frame[KEYS]
         .drop_duplicates().itertuples(index=False, name=None)}
-    good, _ = usable(frame)
+    good, _ = usable_records(frame)
     shape = [*KEYS, 'program', 'num_nodes', 'num_tasks', 'run']
-    shapes = naming.first(good, shape)[shape]
+    shapes = naming.first_record_per_group(good, shape)[shape]
     # Several programs or numbers of ranks: no reference, whatever the runs.
     mixed = {
         tuple(map(str, names))
@@ -105,11 +105,11 @@ def progress(frame: pd.DataFrame, floors: Mapping[str, float] = {}
     }
     for *names, run in shapes[[*KEYS, 'run']].itertuples(index=False):
         cases[tuple(map(str, names))][0].add(run)
-    metrics = {name for family, rules in judged.table().items()
+    metrics = {name for family, rules in judged.judged_rules_by_family().items()
               for rule in rules for name in (
-                  rule['metric'], judged.instead(family, rule['metric']))}
+                  rule['metric'], judged.substitute_metric(family, rule['metric']))}
     good = good[good['metric'].isin(list(metrics - {'worst_ratio', None}))]
-    table = medians(good, KEYS)
+    table = median_per_session(good, KEYS)
     group = table.groupby([*KEYS, 'metric', 'point'], observed=True,
                            dropna=False, sort=False).ngroup().to_numpy()
     order = np.argsort(group, kind='stable')
@@ -121,15 +121,15 @@ def progress(frame: pd.DataFrame, floors: Mapping[str, float] = {}
             firsts.itertuples(index=False, name=None), begins,
             np.append(begins[1:], len(order)), strict=False):
         cases[tuple(map(str, names))][1][
-            str(metric), judged.position(point)] = dict(zip(
+            str(metric), judged.point_in_bytes(point)] = dict(zip(
                 runs_of[begin:end], numbers[begin:end], strict=True))
-    return [_of_case(key, len(runs), judgements(key[0], curves, floors),
+    return [_make_progress(key, len(runs), judge_tolerances(key[0], curves, floors),
                      key in mixed)
             for key, (runs, curves) in sorted(
                 cases.items(), key=lambda case: case[0])]
 
 
-def _of_case(key: tuple, runs: int, of_metrics: list[Judgement], mixed: bool
+def _make_progress(key: tuple, runs: int, of_metrics: list[Judgement], mixed: bool
              ) -> Progress:
     needs: int | None = 0 if runs else FEWEST_RUNS
     if mixed or any(j.needs is None for j in of_metrics):
@@ -149,30 +149,30 @@ def _of_case(key: tuple, runs: int, of_metrics: list[Judgement], mixed: bool
     )
 
 
-def judgements(family: str, curves: Metrics,
+def judge_tolerances(family: str, curves: Metrics,
                floors: Mapping[str, float] = {}) -> list[Judgement]:
     """The tolerance of each judged metric, from the sessions of a test case.
 
     :param metrics: all that may be judged, and their curves
     """
     floors = {**FLOORS, **floors}
-    rows = perflogs.metrics()
+    rows = perflogs.all_metrics()
     # What few runs have is no metric of the test case, unless all have few.
     enough = {point: runs for point, runs in curves.items()
               if len(runs) >= FEWEST_RUNS} or curves
-    names = judged.judged(family, enough)
+    names = judged.judged_metric_keys(family, enough)
     judgements_ = []
     for (metric, size), runs in enough.items():
-        name = judged.key(metric, size)
+        name = judged.metric_key(metric, size)
         if name not in names or rows[metric]['better'] == 'none':
             continue
-        judgement = _of_metric(
+        judgement = _judge_metric_tolerance(
             family, name, metric, list(runs.values()), floors
         )
-        other = judged.instead(family, name)
+        other = judged.substitute_metric(family, name)
         numbers = enough.get((other, None)) if other else None
         if judgement.tolerance > judgement.max_tolerance and other and numbers:
-            derived = _of_metric(family, other, other, list(numbers.values()),
+            derived = _judge_metric_tolerance(family, other, other, list(numbers.values()),
                                  floors)
             if derived.needs == 0:
                 judgement = derived
@@ -192,52 +192,52 @@ def judgements(family: str, curves: Metrics,
                     ),
                 )
         judgements_.append(judgement)
-    ratios = worst_ratios(family, enough)
-    if ratios and 'worst_ratio' in judged.judged_metrics(family):
+    ratios = worst_ratio_per_session(family, enough)
+    if ratios and 'worst_ratio' in judged.judged_metric_names(family):
         floor = floors['worst_ratio']
         max_tolerance = max(judged.max_tolerance(family, 'worst_ratio'), floor)
         judgements_.append(
             Judgement(
                 'worst_ratio',
                 1.0,
-                spread.worst_tolerance(ratios, floor),
+                spread.worst_ratio_tolerance(ratios, floor),
                 max_tolerance,
-                spread.worst_runs_needed(ratios, max_tolerance, floor),
+                spread.worst_ratio_sessions_needed(ratios, max_tolerance, floor),
             )
         )
     return judgements_
 
 
-def _of_metric(family: str, name: str, metric: str, values: list[float],
+def _judge_metric_tolerance(family: str, name: str, metric: str, values: list[float],
                floors: Mapping[str, float]) -> Judgement:
     floor = floors.get(metric, floors[''])
     # A floor above the max tolerance is somebody's choice.
     max_tolerance = max(judged.max_tolerance(family, metric), floor)
-    digit = judged.resolution(family, metric)
-    tolerance = spread.tolerance(values, floor, digit)
+    digit = judged.printed_resolution(family, metric)
+    tolerance = spread.compute_tolerance(values, floor, digit)
     return Judgement(name, statistics.median(values), tolerance, max_tolerance,
-                     0 if tolerance <= max_tolerance else spread.runs_needed(
+                     0 if tolerance <= max_tolerance else spread.sessions_needed(
                          values, max_tolerance, floor, digit))
 
 
-def worst_ratios(family: str, curves: Metrics) -> list[float]:
+def worst_ratio_per_session(family: str, curves: Metrics) -> list[float]:
     """Each run's worst ratio to the median curves (1 = as good); [] where
     the test case has no curve of a judged metric."""
-    names, rows = judged.judged_metrics(family), perflogs.metrics()
+    names, rows = judged.judged_metric_names(family), perflogs.all_metrics()
     worst: dict[str, float] = {}
     for (metric, size), runs in curves.items():
         centre = statistics.median(runs.values())
         if metric in names and size is not None and centre > 0:
             better = rows[metric]['better']
-            digit = judged.resolution(family, metric)
+            digit = judged.printed_resolution(family, metric)
             for run, value in runs.items():
-                ratio = judged.ratio(better, value, centre, digit)
+                ratio = judged.worsening_ratio(better, value, centre, digit)
                 if ratio > worst.get(run, 0.0):
                     worst[run] = ratio
     return list(worst.values())
 
 
-def usable(frame: pd.DataFrame, new_level: bool = False
+def usable_records(frame: pd.DataFrame, new_level: bool = False
            ) -> tuple[pd.DataFrame, list[str]]:
     """The records that may become references, and what was left out.
 
@@ -251,7 +251,7 @@ def usable(frame: pd.DataFrame, new_level: bool = False
     frame = frame[frame['guard'] != 'reference']
     failed = frame['result'].isin(['xfail'] if new_level
                                   else ['fail', 'xfail'])
-    case = naming.group_numbers(frame, [*perflogs.CASE, 'speed', 'run'])
+    case = naming.group_number_of_records(frame, [*perflogs.CASE, 'speed', 'run'])
     good = np.ones(len(frame), bool)
     for bad, why in (
             (frame['emulated'], 'emulated'),
@@ -271,21 +271,21 @@ def usable(frame: pd.DataFrame, new_level: bool = False
                          f'left out: {why}')
             good &= ~out
     frame = frame[good]
-    return frame[naming.judged(frame)], notes
+    return frame[naming.counted_records_mask(frame)], notes
 
 
-def versions_apart() -> set[str]:
+def families_with_separate_versions() -> set[str]:
     """Families in which another version is another program."""
     return {f.name for f in families().values() if f.versions_apart}
 
 
-def with_edition(frame: pd.DataFrame) -> pd.DataFrame:
+def add_edition_column(frame: pd.DataFrame) -> pd.DataFrame:
     """With the column `edition`: the version, where versions are apart."""
     return frame.assign(edition=frame['version'].astype(str).where(
-        frame['family'].isin(list(versions_apart())), ''))
+        frame['family'].isin(list(families_with_separate_versions())), ''))
 
 
-def medians(records: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+def median_per_session(records: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """The median of each metric within each run: keys, metric, point, run,
     value, in the order of the records."""
     return records.groupby(

@@ -1,8 +1,8 @@
-"""`./plumb references propose` and `accept`: references from perflogs.
+"""`./plumb references propose` and `accept_and_print`: references from perflogs.
 
-One YAML file a family, in the form that ReFrame reads. `propose` writes it
+One YAML file a family, in the form that ReFrame reads. `propose_references` writes it
 beside the file that people accepted, as `<family>.proposed.yaml`, and shows
-the difference; `accept` takes it over (acceptance.py). The rules:
+the difference; `accept_and_print` takes it over (acceptance.py). The rules:
 
 - The centre is the median over runs of the median within each run.
 - A judged metric (family.yaml) may be worse than its centre by its
@@ -39,19 +39,19 @@ from ruamel.yaml.comments import CommentedMap
 
 from config import references as grammar
 from config.commandline import Parser
-from config.sessions.judged import key
+from config.sessions.judged import metric_key
 
 from .. import options, perflogs
-from ..files import write_all
+from ..files import write_files_atomically
 from . import acceptance, editing
 from .acceptance import Refused
 from .progress import (
     KEYS,
-    judgements,
-    medians,
-    usable,
-    versions_apart,
-    with_edition,
+    add_edition_column,
+    families_with_separate_versions,
+    judge_tolerances,
+    median_per_session,
+    usable_records,
 )
 from .spread import FEWEST_RUNS, FLOORS
 
@@ -112,7 +112,7 @@ def parser() -> Parser:
                            'machine)')
         group.add_argument('--family', action='append', metavar='NAME',
                            help='only this benchmark family; may be repeated')
-    groups[1].add_argument('--case', action='append', type=_regex, default=[],
+    groups[1].add_argument('--case', action='append', type=_parse_regex, default=[],
                            metavar='REGEX', help='only test cases whose '
                            'check, keys or parameters match; may be repeated')
     records = cmd.add_argument_group('which records')
@@ -123,9 +123,9 @@ def parser() -> Parser:
     which.add_argument('--sessions', metavar='FIRST:LAST',
                        help='use the sessions from FIRST to LAST: names or '
                        'unique beginnings of names; one may be left out')
-    which.add_argument('--last', type=options.positive_number, metavar='N',
+    which.add_argument('--last', type=options.parse_positive_number, metavar='N',
                        help='use only the newest N sessions')
-    which.add_argument('--first', type=options.positive_number, metavar='N',
+    which.add_argument('--first', type=options.parse_positive_number, metavar='N',
                        help='use only the oldest N sessions')
     records.add_argument('--new-level', action='store_true',
                          help='after a known change: also use sessions that '
@@ -135,7 +135,7 @@ def parser() -> Parser:
                        metavar='N', help='sessions that an entry needs, at '
                        f'least {FEWEST_RUNS} (default: {FEWEST_RUNS})')
     rules.add_argument('--tolerance', action='append', default=[],
-                       type=_tolerance, metavar='[METRIC=]X',
+                       type=_parse_tolerance_option, metavar='[METRIC=]X',
                        help='the smallest tolerance, as a fraction (default: '
                        '0.05, worst_ratio=0.3); may be repeated')
     accept.add_argument_group('why').add_argument(
@@ -164,11 +164,11 @@ def main(argv: list[str] | None = None) -> int:
     if args.command == 'propose' and args.min_sessions < FEWEST_RUNS:
         top.error(f'--min-sessions is {args.min_sessions}; the smallest '
                   f'number is {FEWEST_RUNS}')
-    return run_command(lambda: _propose(args, folder)
-                    if args.command == 'propose' else _accept(args, folder))
+    return run_and_print_errors(lambda: _propose_command(args, folder)
+                    if args.command == 'propose' else _accept_command(args, folder))
 
 
-def run_command(command: Callable[[], int]) -> int:
+def run_and_print_errors(command: Callable[[], int]) -> int:
     """The exit code of a command; prints why it failed."""
     try:
         return command()
@@ -180,13 +180,13 @@ def run_command(command: Callable[[], int]) -> int:
         return 2
 
 
-def _accept(args: argparse.Namespace, folder: Path) -> int:
+def _accept_command(args: argparse.Namespace, folder: Path) -> int:
     """Accepts the proposals that the options name."""
     def is_chosen(keys: tuple) -> bool:
         text = ' '.join(map(str, keys))
         return not args.case or any(one.search(text) for one in args.case)
 
-    return accept(
+    return accept_and_print(
         folder, _chosen_proposals(folder, args.family), is_chosen, args.reason
     )
 
@@ -197,7 +197,7 @@ def _chosen_proposals(folder: Path, families: list[str] | None
 
     :raises Refused: there is none
     """
-    existing = acceptance.proposals(folder)
+    existing = acceptance.read_proposals(folder)
     for name in families or []:
         if name not in existing:
             raise Refused(
@@ -212,37 +212,37 @@ def _chosen_proposals(folder: Path, families: list[str] | None
             if not families or name in families}
 
 
-def accept(folder: Path, proposed: dict[str, CommentedMap],
+def accept_and_print(folder: Path, proposed: dict[str, CommentedMap],
            is_chosen: Callable[[tuple], bool], reason: str = '') -> int:
     """Accepts proposals and prints what was done; the exit code."""
-    messages, refused = acceptance.accept(folder, proposed, is_chosen, reason)
+    messages, refused = acceptance.accept_proposals(folder, proposed, is_chosen, reason)
     print(*messages, sep='\n')
     for line in refused:
         print(f'plumb references: {line}', file=sys.stderr)
     return 1 if refused else 0
 
 
-def _propose(args: argparse.Namespace, folder: Path) -> int:
+def _propose_command(args: argparse.Namespace, folder: Path) -> int:
     """Writes or prints the proposals, then how they differ."""
-    frame, faults = _records(args.perflogs)
-    frame = select(frame, args.site, args.family, args.sessions,
+    frame, faults = _read_records(args.perflogs)
+    frame = select_records(frame, args.site, args.family, args.sessions,
                    args.first, args.last)
-    proposed, notes = propose(frame, args.min_sessions, dict(args.tolerance),
+    proposed, notes = propose_references(frame, args.min_sessions, dict(args.tolerance),
                               args.new_level)
     notes += faults
     if args.dry_run:
         # What is printed is YAML, and nothing else.
         for family, document in proposed.items():
-            print(f'# {grammar.proposal(family)}\n'
-                  + editing.dump(document).decode(), end='')
-        print(*_differences(folder, proposed), sep='\n', file=sys.stderr)
+            print(f'# {grammar.proposal_file_name(family)}\n'
+                  + editing.dump_yaml(document).decode(), end='')
+        print(*_difference_lines(folder, proposed), sep='\n', file=sys.stderr)
         _print_notes(notes)
     else:
-        write(folder, proposed, notes, args.site)
+        write_proposals(folder, proposed, notes, args.site)
     return 0
 
 
-def _records(perflogs_: str) -> tuple[pd.DataFrame, list[str]]:
+def _read_records(perflogs_: str) -> tuple[pd.DataFrame, list[str]]:
     """All records, and lines on values that are left out.
 
     :raises PerflogError: damaged perflogs
@@ -255,7 +255,7 @@ def _records(perflogs_: str) -> tuple[pd.DataFrame, list[str]]:
     return frame, [f'left out: {fault}' for fault in faults]
 
 
-def of_system(perflogs_: str, system: str, folder: Path, site: str
+def propose_system_references(perflogs_: str, system: str, folder: Path, site: str
               ) -> dict[str, CommentedMap]:
     """Proposes references from all records of a system, writes the files and
     prints how they differ; the proposals.
@@ -263,29 +263,29 @@ def of_system(perflogs_: str, system: str, folder: Path, site: str
     :raises Refused: no entry has enough runs
     :raises ValueError: damaged perflogs or references
     """
-    frame, faults = _records(perflogs_)
-    proposed, notes = propose(select(frame, system))
-    write(folder, proposed, notes + faults, site)
+    frame, faults = _read_records(perflogs_)
+    proposed, notes = propose_references(select_records(frame, system))
+    write_proposals(folder, proposed, notes + faults, site)
     return proposed
 
 
-def write(folder: Path, proposed: dict[str, CommentedMap], notes: list[str],
+def write_proposals(folder: Path, proposed: dict[str, CommentedMap], notes: list[str],
           site: str) -> None:
     """Writes proposals, and prints how they differ from accepted files."""
-    print(*_differences(folder, proposed), sep='\n')
-    write_all(folder, {grammar.proposal(family): editing.dump(document)
+    print(*_difference_lines(folder, proposed), sep='\n')
+    write_files_atomically(folder, {grammar.proposal_file_name(family): editing.dump_yaml(document)
                        for family, document in proposed.items()})
     _print_notes(notes)
     for family in proposed:
-        print(f'{folder / grammar.proposal(family)}: proposed; check the '
+        print(f'{folder / grammar.proposal_file_name(family)}: proposed; check the '
               'difference above, then run ./plumb references accept '
               f'--site {site} --family {family}')
 
 
-def _differences(folder: Path, proposed: dict[str, CommentedMap]
+def _difference_lines(folder: Path, proposed: dict[str, CommentedMap]
                  ) -> list[str]:
     return [line for family, document in proposed.items()
-            for line in acceptance.difference(family, document,
+            for line in acceptance.difference_lines(family, document,
                                               folder / f'{family}.yaml')]
 
 
@@ -294,7 +294,7 @@ def _print_notes(notes: list[str]) -> None:
         print(f'plumb references: {note}', file=sys.stderr)
 
 
-def select(frame: pd.DataFrame, system: str,
+def select_records(frame: pd.DataFrame, system: str,
            families: list[str] | None = None, runs: str | None = None,
            first: int | None = None, last: int | None = None
            ) -> pd.DataFrame:
@@ -303,15 +303,15 @@ def select(frame: pd.DataFrame, system: str,
     :param runs: 'FIRST:LAST', identifiers or unique beginnings, inclusive
     :raises ValueError: no such system, family or run
     """
-    frame = _filter(frame, 'system', [system])
-    frame = _filter(frame, 'family', families or [])
+    frame = _filter_records(frame, 'system', [system])
+    frame = _filter_records(frame, 'family', families or [])
     order = list(dict.fromkeys(frame.sort_values('time')['run']))
     if runs is not None:
         start, colon, end = runs.partition(':')
         if not colon:
             end = start
-        order = order[_position(order, start) if start else 0:
-                      _position(order, end) + 1 if end else None]
+        order = order[_session_position(order, start) if start else 0:
+                      _session_position(order, end) + 1 if end else None]
         if not order:
             raise ValueError(f'--sessions {runs}: LAST is before FIRST')
     elif first:
@@ -321,7 +321,7 @@ def select(frame: pd.DataFrame, system: str,
     return frame[frame['run'].isin(order)]
 
 
-def propose(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
+def propose_references(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
             floors: dict[str, float] | None = None,
             new_level: bool = False
             ) -> tuple[dict[str, CommentedMap], list[str]]:
@@ -334,11 +334,11 @@ def propose(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
     :raises Refused: no entry has enough runs
     """
     floors = FLOORS | (floors or {})
-    good, notes = usable(frame, new_level)
+    good, notes = usable_records(frame, new_level)
     entries: list[dict] = []
     missing: Counter[tuple] = Counter()
     clashes: list[str] = []
-    for case_key, case in with_edition(good).groupby(KEYS, observed=True):
+    for case_key, case in add_edition_column(good).groupby(KEYS, observed=True):
         (family, check, system, partition, environ, source, edition, speed,
          params) = case_key
         runs = case['run'].nunique()
@@ -351,8 +351,8 @@ def propose(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
         else:
             entries.append({
                 'family': family, 'check': check, 'records': case,
-                'keys': [_full(system, partition), environ, source,
-                         *([edition] if family in versions_apart() else []),
+                'keys': [_full_partition_name(system, partition), environ, source,
+                         *([edition] if family in families_with_separate_versions() else []),
                          speed, params]})
     for (family, speed, runs), count in sorted(missing.items()):
         more = min_runs - runs
@@ -364,12 +364,12 @@ def propose(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
     notes += clashes
     if not entries:
         raise Refused('; '.join(notes) or 'no records')
-    return {family: _file(family, [e for e in entries if e['family'] ==
+    return {family: _reference_file(family, [e for e in entries if e['family'] ==
                                    family], min_runs, floors)
             for family in sorted({e['family'] for e in entries})}, notes
 
 
-def _filter(frame: pd.DataFrame, column: str,
+def _filter_records(frame: pd.DataFrame, column: str,
           values: list[str]) -> pd.DataFrame:
     """Records with one of these values; all must occur. []: all records."""
     known = sorted(frame[column].unique())
@@ -380,7 +380,7 @@ def _filter(frame: pd.DataFrame, column: str,
     return frame[frame[column].isin(values)] if values else frame
 
 
-def _position(runs: list[str], name: str) -> int:
+def _session_position(runs: list[str], name: str) -> int:
     positions = [n for n, run in enumerate(runs) if run.startswith(name)]
     if name in runs:
         positions = [runs.index(name)]
@@ -394,10 +394,10 @@ def _position(runs: list[str], name: str) -> int:
     return positions[0]
 
 
-def _tolerance(text: str) -> tuple[str, float]:
+def _parse_tolerance_option(text: str) -> tuple[str, float]:
     """'METRIC=X' or 'X' -> (metric or '', fraction)."""
     metric, _, number = text.rpartition('=')
-    if metric and metric not in perflogs.metrics():
+    if metric and metric not in perflogs.all_metrics():
         raise argparse.ArgumentTypeError(
             f'{metric!r} is not a metric ({perflogs.METRICS})')
     try:
@@ -410,7 +410,7 @@ def _tolerance(text: str) -> tuple[str, float]:
     return metric, value
 
 
-def _regex(text: str) -> re.Pattern[str]:
+def _parse_regex(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as err:
@@ -418,33 +418,33 @@ def _regex(text: str) -> re.Pattern[str]:
             f'{text!r} is not a regular expression: {err}') from None
 
 
-def _full(system: str, partition: str) -> str:
+def _full_partition_name(system: str, partition: str) -> str:
     """The $partition of ReFrame: system:partition."""
     return f'{system}:{partition}'
 
 
-def _escape_key(text: str) -> str:
+def _escape_reframe_key(text: str) -> str:
     """A key that ReFrame matches with this text (it takes keys as regular
     expressions when none is equal)."""
     return re.sub(r'[][*+?(){}|^$\\]', r'\\\g<0>', text)
 
 
-def _file(family: str, entries: list[dict], min_runs: int,
+def _reference_file(family: str, entries: list[dict], min_runs: int,
           floors: dict[str, float]) -> CommentedMap:
     """The reference file of a family."""
     used = pd.concat([e['records'] for e in entries])
     document = CommentedMap()
     index = ['$partition', '$environ', 'source',
-             *['version'] * (family in versions_apart()), 'speed', 'params']
+             *['version'] * (family in families_with_separate_versions()), 'speed', 'params']
     for entry in sorted(entries, key=lambda e: (e['check'], *e['keys'])):
-        place = document.setdefault(editing.text(entry['check']), CommentedMap(
-            {'$index': editing.flow(index)}))
+        place = document.setdefault(editing.quote_yaml_string(entry['check']), CommentedMap(
+            {'$index': editing.inline_list(index)}))
         *levels, last = (
-            editing.text(_escape_key(one)) for one in entry['keys']
+            editing.quote_yaml_string(_escape_reframe_key(one)) for one in entry['keys']
         )
         for name in levels:
             place = place.setdefault(name, CommentedMap())
-        place[last] = _entry(family, entry['records'], min_runs, floors)
+        place[last] = _reference_entry(family, entry['records'], min_runs, floors)
     document.yaml_set_start_comment('\n'.join([
         f'References of family {family}: [centre, lower, upper, unit], '
         'thresholds are fractions.',
@@ -453,60 +453,60 @@ def _file(family: str, entries: list[dict], min_runs: int,
         'needs until it has a tolerance; 0: no number would suffice.',
         'Proposed by `./plumb references propose` on '
         f'{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}.',
-        f"suite: {_values(used, 'commit')}; "
-        f"ReFrame: {_values(used, 'reframe')}",
-        f"programs: {_values(used, 'program', 'version', 'spec')}",
-        f"stacks: {_values(used, 'stack')}",
-        f"nodes: {_values(used, 'nodes')}"]))
+        f"suite: {_distinct_texts(used, 'commit')}; "
+        f"ReFrame: {_distinct_texts(used, 'reframe')}",
+        f"programs: {_distinct_texts(used, 'program', 'version', 'spec')}",
+        f"stacks: {_distinct_texts(used, 'stack')}",
+        f"nodes: {_distinct_texts(used, 'nodes')}"]))
     return document
 
 
-def _values(records: pd.DataFrame, *columns: str) -> str:
+def _distinct_texts(records: pd.DataFrame, *columns: str) -> str:
     """The distinct texts of these columns together."""
     texts = records[list(columns)].drop_duplicates().astype(str)
     return ', '.join(sorted({' '.join(filter(None, row))
                              for row in texts.itertuples(index=False)}))
 
 
-def _entry(family: str, records: pd.DataFrame, min_runs: int,
+def _reference_entry(family: str, records: pd.DataFrame, min_runs: int,
            floors: dict[str, float]) -> CommentedMap:
     """The entry of a test case: $from, $no_reference, metrics.
 
     A metric with fewer than `min_runs` runs is left out.
     """
     metrics: dict[tuple[str, int | None], dict[str, float]] = {}
-    for metric, size, run, value in medians(
+    for metric, size, run, value in median_per_session(
             records[~records['metric'].isin(['worst_ratio', 'completed'])],
             []).itertuples(index=False):
         point = None if math.isnan(size) else int(size)
         metrics.setdefault((metric, point), {})[run] = value
     metrics = {point: runs for point, runs in metrics.items()
                if len(runs) >= min_runs}
-    judgement_of = {j.metric: j for j in judgements(family, metrics, floors)}
+    judgement_of = {j.metric: j for j in judge_tolerances(family, metrics, floors)}
     tolerances = {
-        name: (j.centre, editing.written_tolerance(name, j.tolerance))
+        name: (j.centre, editing.limit_tolerance_for_reframe(name, j.tolerance))
         for name, j in judgement_of.items()
         if j.needs == 0
     }
-    entry = CommentedMap({'$from': editing.inline({
+    entry = CommentedMap({'$from': editing.inline_mapping({
         'runs': int(records['run'].nunique()),
         'first': records['time'].min().date(),
         'last': records['time'].max().date(),
-        'suite': editing.text(_values(records, 'commit')),
-        'tolerances': editing.inline({
-            name: editing.flow([editing.digits(centre), tolerance])
+        'suite': editing.quote_yaml_string(_distinct_texts(records, 'commit')),
+        'tolerances': editing.inline_mapping({
+            name: editing.inline_list([editing.round_to_six_digits(centre), tolerance])
             for name, (centre, tolerance) in tolerances.items()})})})
     open_ = {name: j.needs or 0 for name, j in judgement_of.items()
              if name not in tolerances}
     if open_:
-        entry['$no_reference'] = editing.inline(open_)
+        entry['$no_reference'] = editing.inline_mapping(open_)
     for (metric, size), runs in metrics.items():
-        name = key(metric, size)
-        entry[name] = editing.line(
+        name = metric_key(metric, size)
+        entry[name] = editing.reference_line(
             name, float(np.median(list(runs.values()))),
             tolerances[name][1] if name in tolerances else None)
     if 'worst_ratio' in tolerances:
-        entry['worst_ratio'] = editing.line('worst_ratio', 1.0,
+        entry['worst_ratio'] = editing.reference_line('worst_ratio', 1.0,
                                             tolerances['worst_ratio'][1])
     return entry
 

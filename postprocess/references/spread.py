@@ -17,7 +17,7 @@ Pure Python, because it is used after each session, where imports must be fast.
   holds that only on average over references, and no longer when runs are added
   until the tolerance is narrow enough: that picks those whose spread came out
   small by chance. bench/references.py measures it.
-- `runs_needed` is its inverse: it takes the spread seen for the true one.
+- `sessions_needed` is its inverse: it takes the spread seen for the true one.
 """
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CHI2 = {2: 0.02010, 3: 0.11483, 4: 0.29711, 5: 0.55430, 6: 0.87209,
         7: 1.23904, 8: 1.64650, 9: 2.08790}
 
 
-def tolerance(values: Sequence[float], floor: float = FLOORS[''],
+def compute_tolerance(values: Sequence[float], floor: float = FLOORS[''],
           resolution: float = 0.0) -> float:
     """The fraction by which a further value may be worse than the median.
 
@@ -54,11 +54,11 @@ def tolerance(values: Sequence[float], floor: float = FLOORS[''],
     centre = statistics.median(values) if values else 0
     if len(values) < FEWEST_RUNS or centre <= 0:
         return math.inf
-    return _round_up(max(floor, 2 * resolution / centre,
-                   tolerance_factor(len(values)) * _sigma(values) / centre))
+    return _round_up_to_hundredth(max(floor, 2 * resolution / centre,
+                   tolerance_factor(len(values)) * _winsorised_deviation(values) / centre))
 
 
-def runs_needed(values: Sequence[float], max_tolerance: float,
+def sessions_needed(values: Sequence[float], max_tolerance: float,
                 floor: float = FLOORS[''], resolution: float = 0.0
                 ) -> int | None:
     """About how many more runs until the tolerance is no wider than the max
@@ -71,11 +71,11 @@ def runs_needed(values: Sequence[float], max_tolerance: float,
     centre = statistics.median(values)
     if centre <= 0:
         return None
-    return _runs_until(len(values), _sigma(values) / centre, max_tolerance,
+    return _sessions_until_tolerance(len(values), _winsorised_deviation(values) / centre, max_tolerance,
                  max(floor, 2 * resolution / centre))
 
 
-def worst_tolerance(ratios: Sequence[float], floor: float) -> float:
+def worst_ratio_tolerance(ratios: Sequence[float], floor: float) -> float:
     """The tolerance of each run's worst ratio to a curve, whose centre is 1.
 
     Besides, 10 % above the worst run (those pulled in apart), so that the
@@ -83,37 +83,37 @@ def worst_tolerance(ratios: Sequence[float], floor: float) -> float:
     """
     if len(ratios) < FEWEST_RUNS:
         return math.inf
-    return _round_up(max(floor, _worst(ratios), statistics.median(ratios) - 1
-                   + tolerance_factor(len(ratios)) * _sigma(ratios)))
+    return _round_up_to_hundredth(max(floor, _worst_ratio_with_margin(ratios), statistics.median(ratios) - 1
+                   + tolerance_factor(len(ratios)) * _winsorised_deviation(ratios)))
 
 
-def worst_runs_needed(
+def worst_ratio_sessions_needed(
     ratios: Sequence[float], max_tolerance: float, floor: float
 ) -> int | None:
-    """As `runs_needed`, for worst ratios."""
+    """As `sessions_needed`, for worst ratios."""
     if not ratios:
         return FEWEST_RUNS
     offset = statistics.median(ratios) - 1
-    worst = _worst(ratios)
-    if _round_up(worst) > max_tolerance and len(ratios) < SURE_RUNS:
+    worst = _worst_ratio_with_margin(ratios)
+    if _round_up_to_hundredth(worst) > max_tolerance and len(ratios) < SURE_RUNS:
         # With more runs the worst one may be pulled in.
         return SURE_RUNS - len(ratios)
-    return _runs_until(
-        len(ratios), _sigma(ratios), max_tolerance, max(floor, worst), offset
+    return _sessions_until_tolerance(
+        len(ratios), _winsorised_deviation(ratios), max_tolerance, max(floor, worst), offset
     )
 
 
-def spread(values: Sequence[float]) -> float:
+def relative_spread(values: Sequence[float]) -> float:
     """The spread over the median: a fraction; inf for a median of 0."""
     centre = statistics.median(values)
-    return _sigma(values) / centre if centre > 0 else math.inf
+    return _winsorised_deviation(values) / centre if centre > 0 else math.inf
 
 
 @functools.cache
 def tolerance_factor(runs: int) -> float:
     """Spreads within which a further try lies with p as above, after
     `runs`."""
-    free = runs - 1 - 2 * _winsorised(runs)
+    free = runs - 1 - 2 * _winsorised_count(runs)
     chi2 = CHI2.get(free)
     if chi2 is None:
         # Wilson and Hilferty, 1931; z(0.01) = -2.3263. At 10: 2 % low.
@@ -122,13 +122,13 @@ def tolerance_factor(runs: int) -> float:
     return Z * math.sqrt((1 + 1 / runs) * free / chi2)
 
 
-def _runs_until(runs: int, spread: float, max_tolerance: float, minimum: float,
+def _sessions_until_tolerance(runs: int, spread: float, max_tolerance: float, minimum: float,
           offset: float = 0.0) -> int | None:
     """The first number of runs at which all is within the max tolerance, less
     those there are."""
     # What is printed, or a floor above the max tolerance, is no question of
     # runs.
-    if _round_up(minimum) > max_tolerance:
+    if _round_up_to_hundredth(minimum) > max_tolerance:
         return None
     if runs < FEWEST_RUNS:
         # The spread of two or three runs says nothing of how many it takes.
@@ -139,26 +139,26 @@ def _runs_until(runs: int, spread: float, max_tolerance: float, minimum: float,
         if offset + Z * spread > max_tolerance:
             break
         if (
-            _round_up(offset + tolerance_factor(total) * spread)
+            _round_up_to_hundredth(offset + tolerance_factor(total) * spread)
             <= max_tolerance
         ):
             return total - runs
     return SURE_RUNS - runs if runs < SURE_RUNS else None
 
 
-def _winsorised(runs: int) -> int:
+def _winsorised_count(runs: int) -> int:
     """Runs at each end that are pulled in."""
     return runs // SURE_RUNS
 
 
-def _worst(ratios: Sequence[float]) -> float:
+def _worst_ratio_with_margin(ratios: Sequence[float]) -> float:
     """10 % above the worst run that is not pulled in, as a fraction."""
-    return sorted(ratios)[-1 - _winsorised(len(ratios))] * 1.1 - 1
+    return sorted(ratios)[-1 - _winsorised_count(len(ratios))] * 1.1 - 1
 
 
-def _sigma(values: Sequence[float]) -> float:
+def _winsorised_deviation(values: Sequence[float]) -> float:
     """Winsorised standard deviation; 0 of a single value."""
-    runs, ends = len(values), _winsorised(len(values))
+    runs, ends = len(values), _winsorised_count(len(values))
     if runs < 2:
         return 0.0
     inner = sorted(values)
@@ -170,6 +170,6 @@ def _sigma(values: Sequence[float]) -> float:
     return math.sqrt(square / (runs - 1)) / (1 - 2 * ends / runs)
 
 
-def _round_up(value: float) -> float:
+def _round_up_to_hundredth(value: float) -> float:
     """Rounded up to 0.01."""
     return math.ceil(value * 100 - 1e-9) / 100

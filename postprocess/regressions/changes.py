@@ -30,7 +30,7 @@ ENVIRONMENT = [c for c in CAUSES if c not in ('nodes', 'commit')]
 BEFORE = 5
 
 
-def differences(before: pd.DataFrame, after: pd.DataFrame,
+def environment_differences(before: pd.DataFrame, after: pd.DataFrame,
                 columns: Iterable[str] = CAUSES) -> list[str]:
     """Values of sessions that no session before had: `spec hash a -> b`.
 
@@ -42,13 +42,13 @@ def differences(before: pd.DataFrame, after: pd.DataFrame,
         if column == 'binding':
             # Not every record, and no older one, has it.
             old, new = (each[each != ''] for each in (
-                old.map(cpus_of_a_rank), new.map(cpus_of_a_rank)))
+                old.map(cpus_per_rank), new.map(cpus_per_rank)))
         if old.empty or new.empty or set(old) & set(new):
             continue
         if column == 'nodes' and old.nunique() > 1:
             continue                        # other nodes every session
         if column == 'machine':
-            texts += _fact_differences(before, after) or ['node facts changed']
+            texts += _node_fact_differences(before, after) or ['node facts changed']
             continue
         was = list(dict.fromkeys(old[::-1]))[:3]
         now = list(dict.fromkeys(new))[:3]
@@ -57,7 +57,7 @@ def differences(before: pd.DataFrame, after: pd.DataFrame,
     return texts
 
 
-def changed(hist: History, this_session: Iterable[str]) -> list[Changed]:
+def environment_changes(hist: History, this_session: Iterable[str]) -> list[Changed]:
     """Changes of the environment of the test cases of a session since the
     sessions before.
 
@@ -85,9 +85,9 @@ def changed(hist: History, this_session: Iterable[str]) -> list[Changed]:
         after = rows[now[name == case_name]].tail(1)
         before = rows[rows['session'] < after['session'].iloc[0]]
         columns = [c for c in ENVIRONMENT if c != 'machine'
-                   or _has_new_kind(before, after)]
+                   or _has_new_node_kind(before, after)]
         head = heads.loc[after['of'].iloc[0]]
-        for text in differences(before.tail(BEFORE), after, columns):
+        for text in environment_differences(before.tail(BEFORE), after, columns):
             heads_of_change.setdefault((str(head['system']), text), []).append(
                 head
             )
@@ -97,7 +97,7 @@ def changed(hist: History, this_session: Iterable[str]) -> list[Changed]:
             for (system, text), rows in heads_of_change.items()]
 
 
-def _has_new_kind(before: pd.DataFrame, after: pd.DataFrame) -> bool:
+def _has_new_node_kind(before: pd.DataFrame, after: pd.DataFrame) -> bool:
     """Whether nodes are of a kind that no session before had: a test
     case on other nodes of known kinds has not changed."""
     old, new = ({name for text in rows['machine'].astype(str)
@@ -105,11 +105,11 @@ def _has_new_kind(before: pd.DataFrame, after: pd.DataFrame) -> bool:
     return bool(old and new - old - {'-'})
 
 
-def cpus_of_a_rank(binding: str) -> str:
+def cpus_per_rank(binding: str) -> str:
     """The number of CPUs of a rank, by the column `binding`; which ones
     they are, and on which node, may differ from session to session.
 
-    >>> cpus_of_a_rank('n1:0-1,2-3 n2:0+4,1'), cpus_of_a_rank('n3:0..191')
+    >>> cpus_per_rank('n1:0-1,2-3 n2:0+4,1'), cpus_per_rank('n3:0..191')
     ('1 or 2', '1')
     """
     sizes = set()
@@ -122,10 +122,10 @@ def cpus_of_a_rank(binding: str) -> str:
     return ' or '.join(map(str, sorted(sizes)))
 
 
-def _fact_differences(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
+def _node_fact_differences(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
     """The differences between facts of nodes: `kernel A -> B`."""
     old, new = before.iloc[-1], after.iloc[0]
-    was, now = (_facts_of(str(row['file']), str(row['machine']).split()[0]
+    was, now = (_read_node_facts(str(row['file']), str(row['machine']).split()[0]
                           if str(row['machine']).split() else '')
                 for row in (old, new))
     return [f"{name} {was.get(name, '-')} -> {now.get(name, '-')}"
@@ -133,10 +133,10 @@ def _fact_differences(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _facts_of(file: str, name: str) -> dict[str, str]:
+def _read_node_facts(file: str, name: str) -> dict[str, str]:
     for folder in Path(file).parents[:3]:
         try:
-            data = json.loads(regular.text(
+            data = json.loads(regular.read_regular_file(
                 folder / 'machines' / f'{name}.json'))
         except (OSError, ValueError):
             continue

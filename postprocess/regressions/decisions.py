@@ -28,7 +28,7 @@ import yaml
 
 from config import strict
 
-from ..files import write_all
+from ..files import write_files_atomically
 
 FILE = 'verdict/decisions.yaml'
 SITES = Path(__file__).resolve().parents[2] / 'site-configs'
@@ -48,19 +48,19 @@ class Decision:
     metrics: tuple[str, ...]
 
 
-def names(system: str, partition: str, environ: str, case: str,
+def decision_target_names(system: str, partition: str, environ: str, case: str,
           metric: str, point: str) -> tuple[str, str, str]:
     """A metric, its curve and its test case, as `metrics` has them."""
     of = f'{system}:{partition} {environ} {case}'
     return f'{of} {metric} {point}'.strip(), f'{of} {metric}', of
 
 
-def folder(system: str) -> Path:
+def references_folder(system: str) -> Path:
     """The folder of the references of a system."""
     return SITES / system / 'references'
 
 
-def load(folder: Path) -> list[Decision]:
+def load_decisions(folder: Path) -> list[Decision]:
     """The decisions of a site; [] if there is no such file.
 
     :param folder: of the references
@@ -68,17 +68,17 @@ def load(folder: Path) -> list[Decision]:
     """
     path = folder / FILE
     try:
-        rows = strict.load(path) or []
+        rows = strict.load_yaml(path) or []
     except FileNotFoundError:
         return []
     except strict.Fault as err:
         raise ValueError(f'{err}; restore the file') from None
     if not isinstance(rows, list):
         raise ValueError(f'{path}:1: expected a list; restore the file')
-    return [_row(path, number, row) for number, row in enumerate(rows, 1)]
+    return [_parse_decision(path, number, row) for number, row in enumerate(rows, 1)]
 
 
-def _row(path: Path, number: int, row: Any) -> Decision:
+def _parse_decision(path: Path, number: int, row: Any) -> Decision:
     where = f'{path}: entry {number}'
     names = list(Decision.__dataclass_fields__)
     if not isinstance(row, dict) or sorted(row) != sorted(names):
@@ -103,17 +103,17 @@ def _row(path: Path, number: int, row: Any) -> Decision:
                     tuple(map(str, row['metrics'])))
 
 
-def add(folder: Path, new: Decision) -> Path:
+def add_decision(folder: Path, new: Decision) -> Path:
     """Adds an entry, in place of one of the same id; returns the file.
 
     :raises ValueError: the file is damaged
     """
-    kept = [one for one in load(folder) if one.id != new.id]
-    write_all(folder, {FILE: _dump([*kept, new])})
+    kept = [one for one in load_decisions(folder) if one.id != new.id]
+    write_files_atomically(folder, {FILE: _decisions_as_yaml([*kept, new])})
     return folder / FILE
 
 
-def _dump(rows: Iterable[Decision]) -> bytes:
+def _decisions_as_yaml(rows: Iterable[Decision]) -> bytes:
     head = '# Written by ./plumb verdict accept and ./plumb verdict mute.\n'
     return (head + yaml.safe_dump([
         {**vars(row), 'metrics': list(row.metrics)} for row in rows],

@@ -2,7 +2,7 @@
 
 A series is one metric of one test case with one value per session: the log of
 the value, signed so that more is worse. All sessions of one date (UTC) count
-as one session. `walk` goes through the sessions of many series at once. At
+as one session. `detect_level_changes` goes through the sessions of many series at once. At
 each session it uses only the sessions before.
 
 **Baseline.** The first ANCHOR sessions (from the start, or from an accepted
@@ -128,7 +128,7 @@ class _Stats(NamedTuple):
     df: np.ndarray
 
 
-def student(df: np.ndarray | float, z: np.ndarray | float
+def student_t_quantile(df: np.ndarray | float, z: np.ndarray | float
             ) -> np.ndarray:
     """Quantile of Student's t at the probability of a normal quantile.
 
@@ -147,7 +147,7 @@ def variance_of_mean(sessions, phi):
             / (sessions * (1 - phi) ** 2)) / sessions
 
 
-def walk(x: np.ndarray, *, first: np.ndarray | None = None,
+def detect_level_changes(x: np.ndarray, *, first: np.ndarray | None = None,
          pool: np.ndarray | None = None, floor: np.ndarray | float = 0.001,
          minimum: np.ndarray | float = 0.0, runs: np.ndarray | None = None,
          within: np.ndarray | None = None,
@@ -190,7 +190,7 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
         far = (recent - now.centre[:, None]) / spread[:, None]
         far = np.where(np.isfinite(far), far, 0.0)
         z = np.clip(far, -CLIP, CLIP)
-        for row in _end_changes(mode, level, back, begin, start, z[:, -1], t,
+        for row in _end_recovered_changes(mode, level, back, begin, start, z[:, -1], t,
                             live):
             unusable[row, start[row]:t] = True
         follow = live & (mode == BETTER) & (t + 1 - start >= FOLLOW)
@@ -201,20 +201,20 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
             unusable[row, :start[row]] = True
         judged = live & (mode == NORMAL) & (now.sessions >= FEWEST) & ~follow
         beyond = recent[:, -1] - now.centre
-        this_session = _single_session_alarm(
+        this_session = _is_single_session_alarming(
             beyond, spread, now, t, runs, within, caution
         )
         suspect = np.where(live, judged & (beyond > SUSPECT * spread),
                            suspect)
-        windows = _windows(far)
+        windows = _newest_windows(far)
         for side in (WORSE, BETTER):
-            hit = judged & _window_alarm(windows, side, now, minimum / spread,
+            hit = judged & _is_window_alarming(windows, side, now, minimum / spread,
                                   t + 1 - begin, caution)
             if side == WORSE:
                 hit |= judged & this_session & (beyond > minimum)
             rows = np.flatnonzero(hit)
             if len(rows):
-                begins, means = _change_point(side * z[rows], begin[rows], t)
+                begins, means = _locate_change_point(side * z[rows], begin[rows], t)
                 start[rows], level[rows] = begins, means
                 mode[rows], back[rows] = side, 0.0
                 for row, at in zip(rows, begins, strict=True):
@@ -226,7 +226,7 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
                 now.df, suspect & (mode == NORMAL), ~unusable & np.isfinite(x))
 
 
-def change(x: np.ndarray, centre: float, spread: float, phi: float,
+def compare_with_baseline(x: np.ndarray, centre: float, spread: float, phi: float,
            sessions: int, df: float) -> Change:
     """Compares a level with its baseline; the interval is one of 95 %.
 
@@ -237,7 +237,7 @@ def change(x: np.ndarray, centre: float, spread: float, phi: float,
     size = float(inner.mean() - centre)
     error = spread * math.sqrt(variance_of_mean(len(x), phi)
                                + variance_of_mean(max(sessions, 1), phi))
-    wide = float(student(df, 1.96)) * error
+    wide = float(student_t_quantile(df, 1.96)) * error
     # The normal quantile that gives the same probability, roughly.
     t = abs(size) / max(error, 1e-12)
     normal = math.sqrt(df * math.log1p(t * t / df)) * (1 - 3 / (4 * df))
@@ -286,7 +286,7 @@ def _baseline_stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
         centre, off, var = moments(centre - HUBER * spread,
                                    centre + HUBER * spread)
         spread = np.sqrt(var / HUBER_LEFT)
-    off, left = _without_drift(off, held, n)
+    off, left = _remove_drift(off, held, n)
     spread = spread * left
     pairs = held[:, 1:] & held[:, :-1]
     power = (off ** 2).sum(1) * np.maximum(pairs.sum(1), 1) / number
@@ -294,13 +294,13 @@ def _baseline_stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
     number = np.maximum(n, FEWEST)
     phi = np.divide(lagged, power, out=np.zeros(len(x)), where=power > 0)
     phi = (phi + 1 / number) / (1 - 3 / np.maximum(number, 6))
-    phi, spread, more = _pooled(phi, spread, number, n >= FEWEST, pool)
+    phi, spread, more = _pool_with_similar_series(phi, spread, number, n >= FEWEST, pool)
     share = 1 - (variance_of_mean(number, phi) - 1 / number)
     return _Stats(centre, spread / np.sqrt(np.maximum(share, 0.3)), phi, n,
                   _degrees_of_freedom(n, phi) + more)
 
 
-def _without_drift(off: np.ndarray, held: np.ndarray, n: np.ndarray
+def _remove_drift(off: np.ndarray, held: np.ndarray, n: np.ndarray
                    ) -> tuple[np.ndarray, np.ndarray]:
     """Deviations less a straight line where that explains most of them, and
     the share of their spread that is left.
@@ -325,7 +325,7 @@ def _degrees_of_freedom(n: np.ndarray, phi: np.ndarray) -> np.ndarray:
     return np.maximum(0.9 * n * (1 - phi ** 2) / (1 + phi ** 2) - 1, 2.0)
 
 
-def _pooled(phi: np.ndarray, spread: np.ndarray, n: np.ndarray,
+def _pool_with_similar_series(phi: np.ndarray, spread: np.ndarray, n: np.ndarray,
             good: np.ndarray, pool: np.ndarray | None
             ) -> tuple[np.ndarray, np.ndarray, np.ndarray | float]:
     """Autocorrelation and spread, drawn towards those of the neighbours;
@@ -367,7 +367,7 @@ def _pooled(phi: np.ndarray, spread: np.ndarray, n: np.ndarray,
     return phi, np.sqrt(var), more
 
 
-def _windows(z: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+def _newest_windows(z: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
     """The windows that end in the newest session, of WINDOWS, and their means.
 
     :param z: the newest sessions, in spreads
@@ -377,12 +377,12 @@ def _windows(z: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(window, window.mean(1)) for window in windows]
 
 
-def _window_alarm(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
+def _is_window_alarming(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
            now: _Stats, minimum: np.ndarray, age: np.ndarray,
            caution: np.ndarray) -> np.ndarray:
     """Whether one of the windows that end with the newest session alarms.
 
-    :param windows: as `_windows` gives them
+    :param windows: as `_newest_windows` gives them
     :param side: WORSE or BETTER
     :param minimum: smallest change that matters, in spreads
     :param age: sessions since the baseline began
@@ -399,13 +399,13 @@ def _window_alarm(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
             sessions, now.phi[rows]) + own[rows])
         higher = quantile + caution[rows] + np.interp(
             now.sessions[rows], AGES, ADDED)
-        rows = rows[t > student(now.df[rows], higher)]
+        rows = rows[t > student_t_quantile(now.df[rows], higher)]
         hit[rows] |= np.partition(side * window[rows], few, 1)[
             :, few] > worse
     return hit
 
 
-def _single_session_alarm(
+def _is_single_session_alarming(
     beyond: np.ndarray,
     spread: np.ndarray,
     now: _Stats,
@@ -417,18 +417,18 @@ def _single_session_alarm(
     """Whether the newest session alarms by itself."""
     far = beyond / spread / np.sqrt(1 + variance_of_mean(
         np.maximum(now.sessions, 1), now.phi))
-    hit = (beyond > HUGE) & (far > 2 * student(now.df, RERUN_Z + caution))
+    hit = (beyond > HUGE) & (far > 2 * student_t_quantile(now.df, RERUN_Z + caution))
     if runs is None or within is None:
         return hit
     many = runs[:, t] >= RERUNS
     # What reruns redraw is no noise of the session; half of it is believed.
     share = np.minimum(np.nan_to_num(within[:, t]) / spread, 1.0) ** 2
     left = 1 - share / 2 + share / np.maximum(runs[:, t], 1)
-    enough = student(now.df, RERUN_Z + caution)
+    enough = student_t_quantile(now.df, RERUN_Z + caution)
     return hit | (many & (far > np.sqrt(left) * enough))
 
 
-def _end_changes(mode: np.ndarray, level: np.ndarray, back: np.ndarray,
+def _end_recovered_changes(mode: np.ndarray, level: np.ndarray, back: np.ndarray,
              begin: np.ndarray, start: np.ndarray, z: np.ndarray, t: int,
              live: np.ndarray) -> np.ndarray:
     """Ends what is over; the arrays are updated.
@@ -448,7 +448,7 @@ def _end_changes(mode: np.ndarray, level: np.ndarray, back: np.ndarray,
     return np.flatnonzero(over)
 
 
-def _change_point(z: np.ndarray, begin: np.ndarray, t: int
+def _locate_change_point(z: np.ndarray, begin: np.ndarray, t: int
            ) -> tuple[np.ndarray, np.ndarray]:
     """Position of the first session of a new level, and the level."""
     width = z.shape[1]

@@ -148,11 +148,11 @@ class Verdict:
     results: list[Result] = field(default_factory=list)
 
     @property
-    def code(self) -> int:
+    def exit_code(self) -> int:
         """The exit code: 1 where something regressed or failed."""
         return 1 if self.regressions or self.failures else 0
 
-    def data(self) -> dict[str, Any]:
+    def as_json_data(self) -> dict[str, Any]:
         """As JSON has it: all but the results, which are no news."""
         fields = dataclasses.asdict(dataclasses.replace(self, results=[]))
         del fields['results']
@@ -160,4 +160,4 @@ class Verdict:
 
     def json(self) -> str:
         """One JSON object; no NaN, which JSON does not know."""
-        return json.dumps(self.data(), indent=1, allow_nan=False) + '\n'
+        return json.dumps(self.as_json_data(), indent=1, allow_nan=False) + '\n'

@@ -20,9 +20,9 @@ from .. import naming, outcomes, perflogs, results
 from ..perflogs import clock, reasons
 from ..perflogs.plans import Partial
 from . import changes, detect
-from .decisions import Decision, names
+from .decisions import Decision, decision_target_names
 from .finding import Case, Failure, Member, Regression, Verdict
-from .sessions import UNNAMED, History, history, sessions
+from .sessions import UNNAMED, History, metric_histories, session_dates
 
 #: Sessions after which what no longer runs is no longer told.
 RECENT = 10
@@ -70,7 +70,7 @@ class Candidate:
     metrics: list[int] = field(default_factory=list)
 
 
-def judge(records: pd.DataFrame, session: str | None = None, *,
+def judge_session(records: pd.DataFrame, session: str | None = None, *,
           partial: Partial = {},
           decisions: Sequence[Decision] = (),
           switches: Mapping[str, Mapping[str, Sequence[str]]] = {}
@@ -82,45 +82,45 @@ def judge(records: pd.DataFrame, session: str | None = None, *,
         of one; later records are not looked at. None: the newest session of
         each system, and what is still true of test cases that did not run
         then: what `plumb report` shows
-    :param partial: runs that left test cases out on purpose (`plans.partial`)
+    :param partial: runs that left test cases out on purpose (`plans.partial_sessions`)
     :param decisions: regressions that people accepted or muted
     :param switches: system -> node -> the switches above it
     :raises ValueError: no records, or no such session
     """
     if records.empty:
         raise ValueError('no records')
-    label, frame, this_session = select(records, session)
+    label, frame, this_session = select_session(records, session)
     if session is not None:
         frame_now = frame[frame['run'].isin(this_session)]
     else:
         frame_now = frame
-    newest = results.newest(frame_now)
-    failures = _failures(newest)
-    stale = outcomes.stale(frame, partial)
-    judging = _Judging(history(frame), this_session, session is None,
-                       _case_keys(stale), decisions, switches, label)
-    regressions, muted = judging.regressions()
-    cases = naming.first(frame[frame['run'].isin(this_session)], perflogs.CASE)
+    newest = results.newest_records(frame_now)
+    failures = _failed_test_cases(newest)
+    stale = outcomes.stale_test_cases(frame, partial)
+    judging = _Judging(metric_histories(frame), this_session, session is None,
+                       _test_case_keys(stale), decisions, switches, label)
+    regressions, muted = judging.find_regressions()
+    cases = naming.first_record_per_group(frame[frame['run'].isin(this_session)], perflogs.CASE)
     return Verdict(
         session=label, verdict='regressed' if regressions else
         'failed' if failures else 'good', regressions=regressions,
-        failures=failures, improved=judging.improved(), muted=muted,
-        changed=changes.changed(judging.hist, this_session),
-        stale=[_case(row, f'last ran {row.time:%Y-%m-%d}',
+        failures=failures, improved=judging.find_improvements(), muted=muted,
+        changed=changes.environment_changes(judging.hist, this_session),
+        stale=[_case_with_reason(row, f'last ran {row.time:%Y-%m-%d}',
                      last=f'{row.time:%Y-%m-%d}')
                for row in stale.itertuples()],
-        not_enough=judging.not_enough(), rerun=judging.rerun(),
+        not_enough=judging.cases_with_few_sessions(), rerun=judging.cases_to_rerun(),
         judged=int(judging.enough.sum()), cases=len(cases),
-        results=_results(newest, regressions))
+        results=_results_with_regressions(newest, regressions))
 
 
-def select(records: pd.DataFrame, session: str | None
+def select_session(records: pd.DataFrame, session: str | None
            ) -> tuple[str, pd.DataFrame, set[str]]:
     """A session: its name, the records up to it, and its sessions.
 
     :raises ValueError: there is no such session, or several
     """
-    dates = sessions(records)
+    dates = session_dates(records)
     if session is None:
         newest: dict[str, np.datetime64] = {}
         runs = records[['system', 'run']].drop_duplicates().astype(str)
@@ -149,10 +149,10 @@ def select(records: pd.DataFrame, session: str | None
     return label, records[records['run'].isin(list(before))], chosen
 
 
-def _failures(newest: pd.DataFrame) -> list[Failure]:
+def _failed_test_cases(newest: pd.DataFrame) -> list[Failure]:
     """One for each test case that failed, by its most telling record.
 
-    :param newest: results.newest of the records
+    :param newest: results.newest_records of the records
     """
     records = newest[newest['result'].isin(results.FAILED)]
     # Metrics before what a guard says beside them.
@@ -161,24 +161,24 @@ def _failures(newest: pd.DataFrame) -> list[Failure]:
     records = records.sort_values(
         ['rank', 'kept'], kind='stable'
     ).drop_duplicates(perflogs.CASE)
-    return [_failure(row) for row in records.sort_values(
+    return [_failure_of_record(row) for row in records.sort_values(
         [*perflogs.CASE]).itertuples()]
 
 
-def _results(newest: pd.DataFrame, regressions: list[Regression]
+def _results_with_regressions(newest: pd.DataFrame, regressions: list[Regression]
              ) -> list[results.Result]:
     """The result of each test case, with its regressions."""
     part: dict[tuple[str, ...], list[str]] = {}
     for line in regressions:
         for one in line.members:
-            ids = part.setdefault(one.key, [])
+            ids = part.setdefault(one.test_case_key, [])
             if line.id not in ids:
                 ids.append(line.id)
-    return [dataclasses.replace(one, regressions=part.get(one.key, []))
-            for one in results.of_newest(newest)]
+    return [dataclasses.replace(one, regressions=part.get(one.test_case_key, []))
+            for one in results.results_of_newest_records(newest)]
 
 
-def _failure(row: Any) -> Failure:
+def _failure_of_record(row: Any) -> Failure:
     if row.result == 'xpass':
         todo = 'remove $xfail from the reference file'
     elif row.result == 'flaky':
@@ -198,25 +198,25 @@ def _failure(row: Any) -> Failure:
                 'intended change: ./plumb references propose --new-level')
     kept = row.metric != 'completed'
     return Failure(
-        **results.place_of(row), result=row.result, guard=row.guard,
+        **results.place_fields(row), result=row.result, guard=row.guard,
         metric=row.metric if kept else '',
-        point=judged.point(row.point) if kept else '',
-        value=_number(row.value) if kept else None,
-        reference=_number(row.reference) if kept else None,
+        point=judged.point_with_unit(row.point) if kept else '',
+        value=_finite_or_none(row.value) if kept else None,
+        reference=_finite_or_none(row.reference) if kept else None,
         unit=row.unit if kept else '', run=row.run,
         time=f'{row.time:%Y-%m-%dT%H:%M:%SZ}', todo=todo,
-        reason=reasons.of(row) if row.guard else '', nodes=str(row.nodes))
+        reason=reasons.reason_of_result(row) if row.guard else '', nodes=str(row.nodes))
 
 
-def _case(row: Any, why: str, **more: Any) -> Case:
-    return Case(**results.place_of(row), why=why, **more)
+def _case_with_reason(row: Any, why: str, **more: Any) -> Case:
+    return Case(**results.place_fields(row), why=why, **more)
 
 
-def _number(value: Any) -> float | None:
+def _finite_or_none(value: Any) -> float | None:
     return float(value) if pd.notna(value) and math.isfinite(value) else None
 
 
-def _case_keys(frame: pd.DataFrame) -> set[tuple[str, ...]]:
+def _test_case_keys(frame: pd.DataFrame) -> set[tuple[str, ...]]:
     return set(map(tuple, frame[perflogs.CASE].astype(str).to_numpy()))
 
 
@@ -246,32 +246,32 @@ class _Judging:
             dict(zip(metrics['of'], metrics['system'], strict=True))),
             observed=True)['session'].max()
         self.newest = metrics['system'].map(newest).to_numpy(int)
-        last = hist.at[self.rows, hist.last]
+        last = hist.at[self.rows, hist.last_session_positions]
         is_stale = np.array([tuple(name) in stale for name in
                          metrics[perflogs.CASE].to_numpy()], bool)
         #: Metrics of the newest session; and those of which something is told.
         self.live = (last == self.newest) & np.isin(self.of, list(self.ran))
         self.reported = ~is_stale & (last > self.newest - RECENT) if standing \
             else self.live
-        self.day = _date_of(label, hist)
+        self.day = _session_date(label, hist)
         self.decisions = [one for one in decisions
                           if one.until is None or one.until >= self.day]
         #: Of the lines that were made.
         self.ids: set[str] = set()
         #: Metric -> the decision that mutes it.
         self.muted: dict[int, Decision] = {}
-        self.walk = detect.walk(
-            hist.x, first=self._accepted_levels(), pool=_pools(metrics),
+        self.walk = detect.detect_level_changes(
+            hist.x, first=self._baseline_start_positions(), pool=_pool_number_of_metrics(metrics),
             floor=hist.floor, minimum=hist.minimum, runs=hist.runs,
             within=hist.within,
             caution=np.where(metrics['named'], 0.0, UNNAMED))
-        self.state = self.walk.states[self.rows, hist.last] \
+        self.state = self.walk.states[self.rows, hist.last_session_positions] \
             if len(metrics) else np.empty(0, int)
         self.enough = self.live & (self.walk.sessions >= detect.FEWEST) & (
-            hist.last >= detect.FEWEST)
-        self._tables()
+            hist.last_session_positions >= detect.FEWEST)
+        self._compute_deviation_tables()
 
-    def _accepted_levels(self) -> np.ndarray:
+    def _baseline_start_positions(self) -> np.ndarray:
         """Position at which each baseline begins; notes muted metrics."""
         first = np.zeros(len(self.rows), int)
         every: dict[str, list[int]] = {}
@@ -279,7 +279,7 @@ class _Judging:
             for row, metric in enumerate(self.hist.metrics[[
                     'system', 'partition', 'environ', 'case', 'metric',
                     'point']].itertuples(index=False, name=None)):
-                for name in names(*metric):
+                for name in decision_target_names(*metric):
                     every.setdefault(name, []).append(row)
         for one in self.decisions:
             since = np.searchsorted(self.hist.sessions, np.datetime64(
@@ -293,7 +293,7 @@ class _Judging:
                 first[row] = max(first[row], int(np.searchsorted(at, since)))
         return first
 
-    def _tables(self) -> None:
+    def _compute_deviation_tables(self) -> None:
         """Metrics and test cases over sessions: z, and logs against the
         centre."""
         hist, walk = self.hist, self.walk
@@ -309,13 +309,13 @@ class _Judging:
             hist.x[row, place] - walk.centre[row])
         named = self.hist.metrics['named'].to_numpy(bool)
         self.cases = int(self.of.max(initial=-1)) + 1
-        self.case_z = self._means(self.z, named)
-        self.case_all = self._means(self.z, np.ones(len(named), bool))
-        self.case_log = self._means(self.log, named)
+        self.case_z = self._mean_per_test_case(self.z, named)
+        self.case_all = self._mean_per_test_case(self.z, np.ones(len(named), bool))
+        self.case_log = self._mean_per_test_case(self.log, named)
         self.head = np.zeros(self.cases, int)  # a metric of each test case
         self.head[self.of[::-1]] = self.rows[::-1]
 
-    def _means(self, values: np.ndarray, which: np.ndarray) -> np.ndarray:
+    def _mean_per_test_case(self, values: np.ndarray, which: np.ndarray) -> np.ndarray:
         """Test cases x sessions: the mean over some of their metrics."""
         total = np.zeros((self.cases, values.shape[1]))
         count = np.zeros_like(total)
@@ -327,7 +327,7 @@ class _Judging:
     # Groups -----------------------------------------------------------
 
     @functools.cached_property
-    def groups(self) -> list[Group]:
+    def candidate_groups(self) -> list[Group]:
         """All that may be worse together, no two of them the same."""
         table = self.hist.metrics.iloc[self.head]
         live = np.zeros(self.cases, bool)
@@ -352,7 +352,7 @@ class _Judging:
                 if (members & live).sum() >= FEWEST_CASES:
                     groups.append(Group(kind, name.format(*keys), keys[0],
                                        members[:, None] & ran))
-        groups = _without_duplicates(groups) + list(self._nodes(live))
+        groups = _drop_duplicate_groups(groups) + list(self._node_and_switch_groups(live))
         every = [Group(g.kind, g.name, g.system, g.there, False)
                  for g in groups]
         several = (
@@ -365,7 +365,7 @@ class _Judging:
                                members[:, None] & ran, False))
         return groups + every
 
-    def _nodes(self, live: np.ndarray) -> Iterator[Group]:
+    def _node_and_switch_groups(self, live: np.ndarray) -> Iterator[Group]:
         """A group for each node and switch that something looks worse on."""
         ran = self.hist.ran
         ran = ran[(ran['session'] >= len(self.hist.sessions) - NODE_SESSIONS)
@@ -377,7 +377,7 @@ class _Judging:
         where = pd.Series(system, index=ran.index).str.cat(
             ran['nodes'].astype(str), sep=' ')
         code, texts = pd.factorize(where)
-        places = [_parts_of_job(text, self.switches)
+        places = [_job_nodes_and_switches(text, self.switches)
                   for text in texts]
         of, session = ran['of'].to_numpy(), ran['session'].to_numpy()
         recent = (session >= len(self.hist.sessions) - RECENT) & live[of]
@@ -398,12 +398,12 @@ class _Judging:
             if there[:, -RECENT:].any(1).sum() >= FEWEST_CASES:
                 groups.append(Group(kind, f'{kind} {name} of {owner}', owner,
                                    there))
-        yield from _without_duplicates(groups)
+        yield from _drop_duplicate_groups(groups)
 
-    def _judge_groups(self, free: np.ndarray) -> list[Candidate]:
+    def _find_worse_groups(self, free: np.ndarray) -> list[Candidate]:
         """Groups of test cases, less those already told, that are worse."""
         series, kept = [], []
-        for group in self.groups:
+        for group in self.candidate_groups:
             there = group.there & free[:, None]
             table = self.case_z if group.named else self.case_all
             there = there & np.isfinite(table)
@@ -423,7 +423,7 @@ class _Judging:
         x = np.full((len(series), max(len(s) for s, _ in series)), np.nan)
         for row, (_, mean) in enumerate(series):
             x[row, :len(mean)] = mean
-        walk = detect.walk(x, floor=0.02, caution=np.array(
+        walk = detect.detect_level_changes(x, floor=0.02, caution=np.array(
             [OF_CASE if g.kind == 'case' else OF_GROUP for g, _ in kept]))
         candidates = []
         for row, ((enough, _), (group, there)) in enumerate(
@@ -432,18 +432,18 @@ class _Judging:
             state = walk.states[row, len(enough) - 1]
             start = int(enough[walk.start[row]])
             if state != detect.WORSE:
-                alarmed = self._common_start(group, free)
+                alarmed = self._common_alarm_session(group, free)
                 if alarmed is None:
                     continue
                 start = alarmed
-            candidate = self._explained_cases(group, there, start, last)
+            candidate = self._worse_cases_of_group(group, there, start, last)
             if candidate is not None:
                 candidate.alarmed = state == detect.WORSE
                 candidates.append(candidate)
         return candidates
 
     @functools.cached_property
-    def _case_alarms(self) -> np.ndarray:
+    def _first_alarm_per_case(self) -> np.ndarray:
         """First session of the alarms of each case's metrics; -1: none."""
         first_alarm = np.full(self.cases, -1)
         for row in np.flatnonzero(
@@ -454,19 +454,19 @@ class _Judging:
             first_alarm[self.of[row]] = start if old < 0 else min(old, start)
         return first_alarm
 
-    def _common_start(self, group: Group, free: np.ndarray) -> int | None:
+    def _common_alarm_session(self, group: Group, free: np.ndarray) -> int | None:
         """The session from which on most test cases of a group alarm by
         themselves."""
         if group.kind == 'case' or not group.named:
             return None
         members = group.there[:, -RECENT:].any(1) & free
-        starts = self._case_alarms[members]
+        starts = self._first_alarm_per_case[members]
         starts = starts[starts >= 0]
         if len(starts) < FEWEST_CASES or len(starts) < SHARE * members.sum():
             return None
         return int(np.median(starts))
 
-    def _explained_cases(
+    def _worse_cases_of_group(
         self, group: Group, there: np.ndarray, start: int, last: int
     ) -> Candidate | None:
         """Which test cases of a group are worse since a session, and how much
@@ -482,7 +482,7 @@ class _Judging:
         level = float(mean[members].mean())
         if level <= 0:
             return None
-        alarmed = members[self._case_alarms[members] >= 0]
+        alarmed = members[self._first_alarm_per_case[members] >= 0]
         if (mean[alarmed] ** 2).sum() * EXPLAINS > len(members) * level ** 2:
             return None                     # a few of them explain more
         # Unless its sessions speak more for the old level than for the new.
@@ -497,39 +497,39 @@ class _Judging:
 
     # Lines ------------------------------------------------------------
 
-    def regressions(self) -> tuple[list[Regression], list[Regression]]:
+    def find_regressions(self) -> tuple[list[Regression], list[Regression]]:
         """Regressions that are not muted, and those that are."""
         free = np.ones(self.cases, bool)
         alarms = self.reported & (self.state == detect.WORSE)
         known = np.isin(self.rows, list(self.muted))
         free[self.of[alarms & known]] = False
-        lines = [self._metric_regression([row], self.muted[int(row)])
+        lines = [self._make_metric_regression([row], self.muted[int(row)])
                  for row in np.flatnonzero(alarms & known).tolist()]
         groups: list[Candidate] = []
         while len(groups) < MAX_GROUPS and len(self.rows):
-            candidates = self._judge_groups(free)
+            candidates = self._find_worse_groups(free)
             candidates = [candidate_ for candidate_ in candidates
                      if candidate_.group.kind != 'case' or not (
-                         self._case_alarms[candidate_.cases] >= 0).any()]
+                         self._first_alarm_per_case[candidate_.cases] >= 0).any()]
             if not candidates:
                 break
             best = max(candidates, key=lambda candidate_: candidate_.gain)
             left = np.flatnonzero(alarms & free[self.of]).tolist()
-            alone = max(map(self._gain, left), default=0.0)
+            alone = max(map(self._explained_deviation, left), default=0.0)
             if alone > best.gain:
                 # A single one explains more: it is told by itself, and the
                 # group judged again without it.
-                row = max(left, key=self._gain)
+                row = max(left, key=self._explained_deviation)
                 groups.append(Candidate(
                     Group('metric', '', '', np.empty((0, 0), bool)),
                     np.array([self.of[row]]), 0, 0, 0.0))
                 free[self.of[row]] = False
                 continue
             free[best.cases] = False
-            if self._is_large_enough(best):
+            if self._is_change_large_enough(best):
                 groups.append(best)
         of_groups = [
-            self._group_regression(candidate_)
+            self._make_group_regression(candidate_)
             for candidate_ in groups
             if candidate_.group.kind != 'metric'
         ]
@@ -537,17 +537,17 @@ class _Judging:
                   if candidate_.group.kind == 'metric'}
         singles = alarms & ~known & (free[self.of] | np.isin(
             self.of, list(single)))
-        lone = [self._metric_regression(list(rows)) for rows in
-                self._by_metric(np.flatnonzero(singles))]
-        return sorted(of_groups + lone, key=_sort_key), lines
+        lone = [self._make_metric_regression(list(rows)) for rows in
+                self._group_rows_by_metric(np.flatnonzero(singles))]
+        return sorted(of_groups + lone, key=_regression_sort_key), lines
 
-    def improved(self) -> list[Regression]:
+    def find_improvements(self) -> list[Regression]:
         rows = np.flatnonzero(self.live & (self.state == detect.BETTER)
                               & self.hist.metrics['named'].to_numpy(bool))
-        return sorted((self._metric_regression(list(group), better=True)
-                       for group in self._by_metric(rows)), key=_sort_key)
+        return sorted((self._make_metric_regression(list(group), better=True)
+                       for group in self._group_rows_by_metric(rows)), key=_regression_sort_key)
 
-    def _by_metric(self, rows: np.ndarray) -> list[list[int]]:
+    def _group_rows_by_metric(self, rows: np.ndarray) -> list[list[int]]:
         """Metrics of one test case and metric; and with the first judged one
         of a test case those that nobody names to be judged."""
         metrics = self.hist.metrics
@@ -562,41 +562,41 @@ class _Judging:
             rows_of_metric.setdefault((case, metric), []).append(int(row))
         return list(rows_of_metric.values())
 
-    def _gain(self, row: int) -> float:
+    def _explained_deviation(self, row: int) -> float:
         """The part of the deviations that a single metric explains."""
         at = self.hist.at[row]
-        z = self.z[row, at[self.walk.start[row]:self.hist.last[row] + 1]]
+        z = self.z[row, at[self.walk.start[row]:self.hist.last_session_positions[row] + 1]]
         z = z[np.isfinite(z)]
         return float(z.mean() ** 2 * math.sqrt(len(z))) if len(z) else 0.0
 
-    def _is_large_enough(self, candidate: Candidate) -> bool:
+    def _is_change_large_enough(self, candidate: Candidate) -> bool:
         """Whether a group's change is large enough to be reported."""
         log = self.case_log[
             candidate.cases, candidate.start : candidate.last + 1
         ]
         return bool(np.isfinite(log).any() and np.nanmean(log) >= MINIMUM)
 
-    def _metric_regression(self, rows: list[int], mute: Decision | None = None,
+    def _make_metric_regression(self, rows: list[int], mute: Decision | None = None,
                  better: bool = False) -> Regression:
         """The line of one or several metrics of a test case."""
         hist, walk, row = self.hist, self.walk, rows[0]
-        start, last = int(walk.start[row]), int(hist.last[row])
-        change = detect.change(
+        start, last = int(walk.start[row]), int(hist.last_session_positions[row])
+        change = detect.compare_with_baseline(
             hist.x[row, start:last + 1], float(walk.centre[row]),
             float(walk.spread[row]), float(walk.phi[row]),
             int(walk.sessions[row]), float(walk.df[row]))
         first = hist.metrics.iloc[row]
-        before, now, ratio, low, high = self._values(row, change)
-        return self._regression(
+        before, now, ratio, low, high = self._values_before_and_after(row, change)
+        return self._make_regression(
             'metric', '', rows, int(hist.at[row, start]), last - start + 1,
             change.sure, ratio, low, high, before, now, mute,
             str(first['better']), better)
 
-    def _values(self, row: int, change: detect.Change) -> tuple[
+    def _values_before_and_after(self, row: int, change: detect.Change) -> tuple[
             float | None, float | None, float | None, float | None,
             float | None]:
         """(before, now, ratio, low, high) in the metric's own direction."""
-        hist, sign = self.hist, float(self.hist.sign()[row])
+        hist, sign = self.hist, float(self.hist.worse_direction_sign()[row])
         centre = float(self.walk.centre[row])
         middle, scale = map(float, hist.linear[row])
         sizes = (0.0, change.size, change.low, change.high)
@@ -610,7 +610,7 @@ class _Judging:
         ratio, *ends = (value / at[0] for value in at[1:])
         return at[0], at[1], ratio, min(ends), max(ends)
 
-    def _group_regression(self, candidate: Candidate) -> Regression:
+    def _make_group_regression(self, candidate: Candidate) -> Regression:
         """The line of a group."""
         metrics, walk = self.hist.metrics, self.walk
         members: list[int] = []
@@ -635,14 +635,14 @@ class _Judging:
         new = mean[(sessions >= candidate.start) & np.isfinite(mean)]
         held = np.ones((1, len(old)), bool)
         stats = detect._baseline_stats(old[None], held, None)
-        change = detect.change(
+        change = detect.compare_with_baseline(
             new, float(stats.centre[0]), max(float(stats.spread[0]), 1e-5),
             float(stats.phi[0]), len(old), float(stats.df[0]))
         better = set(metrics['better'].iloc[members])
         sign = -1.0 if better == {'higher'} else 1.0
         ends = [math.exp(sign * size) for size in (change.low, change.high)]
         del walk
-        return self._regression(
+        return self._make_regression(
             candidate.group.kind,
             candidate.group.name,
             members,
@@ -658,7 +658,7 @@ class _Judging:
             next(iter(better)) if len(better) == 1 else '',
         )
 
-    def _regression(self, kind: str, name: str, rows: list[int], start: int,
+    def _make_regression(self, kind: str, name: str, rows: list[int], start: int,
               count: int, sure: float, ratio: float | None,
               low: float | None, high: float | None, before: float | None,
               now: float | None, mute: Decision | None, better: str,
@@ -681,19 +681,19 @@ class _Judging:
         cases = list(dict.fromkeys(series['case']))
         key = [kind, name, *place.values(), case, metric, point] + [
             common(c) for c in ('program', 'source', 'edition')] * single
-        ident = _digest('|'.join(key))
+        ident = _short_hash('|'.join(key))
         # What is left of a group may be worse since another session.
         while ident in self.ids:
-            ident = _digest(ident)
+            ident = _short_hash(ident)
         self.ids.add(ident)
         ofs = list(dict.fromkeys(series['of']))
-        cause = self._cause(ofs, start)
+        cause = self._environment_changes_text(ofs, start)
         ran = self.hist.ran
         ran = ran[ran['of'].isin(ofs) & (ran['session'] >= start)]
         first = ran['run'][ran['session'] == start]
         members = [
-            Member(**results.place_of(r), metric=str(r.metric),
-                   point=str(r.point), ratio=self._ratio(row, start))
+            Member(**results.place_fields(r), metric=str(r.metric),
+                   point=str(r.point), ratio=self._ratio_to_centre(row, start))
             for row, r in zip(rows, series.itertuples(), strict=True)]
         return Regression(
             id=ident, kind=kind, group=name, **place, case=case, cases=cases,
@@ -703,79 +703,79 @@ class _Judging:
                 first.iloc[0]) if len(first) else '', sessions=count,
             before=before, now=now, ratio=ratio, low=low, high=high,
             sure=round(sure, 6), cause=cause,
-            todo='' if improved else _advice(kind, name, ident, cause, cases,
+            todo='' if improved else _advice_text(kind, name, ident, cause, cases,
                                            sure),
-            members=members, nodes=self._constant_nodes(ran['nodes']),
+            members=members, nodes=self._nodes_if_always_same(ran['nodes']),
             reason=mute.reason if mute else '',
             until=str(mute.until) if mute else '')
 
-    def _ratio(self, row: int, start: int) -> float | None:
+    def _ratio_to_centre(self, row: int, start: int) -> float | None:
         """Level of a metric since a session over its centre."""
         log = self.log[row, start:]
         log = log[np.isfinite(log)]
         if not len(log) or self.hist.linear[row, 1]:
             return None
-        return math.exp(float(self.hist.sign()[row]) * float(np.mean(log)))
+        return math.exp(float(self.hist.worse_direction_sign()[row]) * float(np.mean(log)))
 
-    def _constant_nodes(self, nodes: pd.Series) -> str:
+    def _nodes_if_always_same(self, nodes: pd.Series) -> str:
         """The nodes of jobs, if always the same of several."""
         known = nodes.unique()
         return (str(known[0]) if len(known) == 1
                 and self.hist.ran['nodes'].nunique() > 1 else '')
 
-    def _cause(self, cases: list[int], start: int) -> str:
+    def _environment_changes_text(self, cases: list[int], start: int) -> str:
         """The changes of the environment in the first session of a change."""
         ran = self.hist.ran
         ran = ran[ran['of'].isin(cases)]
-        return '; '.join(changes.differences(
+        return '; '.join(changes.environment_differences(
             ran[ran['session'] < start].groupby('of').tail(changes.BEFORE),
             ran[ran['session'] >= start].groupby('of').head(2)))
 
-    def not_enough(self) -> list[Case]:
+    def cases_with_few_sessions(self) -> list[Case]:
         """Test cases of the newest session whose judged metrics have too few
         sessions."""
-        sessions = self.hist.last + 1
+        sessions = self.hist.last_session_positions + 1
         enough = detect.FEWEST + 3
         too_few = self.live & (sessions <= enough) \
             & self.hist.metrics['named'].to_numpy(bool)
         row_of_case: dict[int, int] = {}
         for row in np.flatnonzero(too_few).tolist():
             row_of_case.setdefault(int(self.of[row]), row)
-        return [_case(self.hist.metrics.iloc[row],
+        return [_case_with_reason(self.hist.metrics.iloc[row],
                       f'{sessions[row]} sessions, needs '
                       f'{enough + 1 - sessions[row]} more',
                       sessions=int(sessions[row]),
                       needs=int(enough + 1 - sessions[row]))
                 for row in row_of_case.values()]
 
-    def rerun(self) -> list[Case]:
+    def cases_to_rerun(self) -> list[Case]:
         """Test cases of the newest session of which one session says too
         little: a judged metric was worse, and no alarm has said so."""
         rows = np.flatnonzero(
             self.live & self.walk.suspect
-            & (self.hist.runs[self.rows, self.hist.last] < detect.RERUNS)
+            & (self.hist.runs[self.rows, self.hist.last_session_positions] < detect.RERUNS)
             & self.hist.metrics['named'].to_numpy(bool))
         row_of_case = {int(self.of[row]): row for row in rows}
-        return [_case(self.hist.metrics.iloc[row],
+        return [_case_with_reason(self.hist.metrics.iloc[row],
                       f"{self.hist.metrics['metric'].iat[row]} was worse in "
                       'the newest session; run it again',
-                      sessions=int(self.hist.last[row]) + 1,
+                      sessions=int(self.hist.last_session_positions[row]) + 1,
                       needs=detect.RERUNS - int(
-                          self.hist.runs[row, self.hist.last[row]]))
+                          self.hist.runs[row, self.hist.last_session_positions[row]]))
                 for row in row_of_case.values()]
 
 
-def _digest(text: str) -> str:
+def _short_hash(text: str) -> str:
     return hashlib.sha1(text.encode()).hexdigest()[:8]
 
 
-def _date_of(label: str, hist: History) -> datetime.date:
+def _session_date(label: str, hist: History) -> datetime.date:
     """The date of a session."""
     day = hist.session_of.get(label)
     return datetime.date.fromisoformat(label if day is None else str(day))
 
 
-def _pools(metrics: pd.DataFrame) -> np.ndarray:
+def _pool_number_of_metrics(metrics: pd.DataFrame) -> np.ndarray:
     """Number of the metrics that each is judged together with: those of a
     metric on a system; where these are few, all others of the system."""
     size = metrics.groupby(['system', 'metric'])['of'].transform('size')
@@ -783,14 +783,14 @@ def _pools(metrics: pd.DataFrame) -> np.ndarray:
     return pd.factorize(metrics['system'] + ' ' + name)[0]
 
 
-def _without_duplicates(groups: list[Group]) -> list[Group]:
+def _drop_duplicate_groups(groups: list[Group]) -> list[Group]:
     """The groups without duplicates; the last one, which is the most specific,
     stays."""
     by_members = {group.there.tobytes(): group for group in groups}
     return list(by_members.values())
 
 
-def _parts_of_job(
+def _job_nodes_and_switches(
     text: str, switches: Mapping[str, Mapping[str, Sequence[str]]]
 ) -> set[tuple[str, str, str]]:
     """(kind, system, name) of the nodes of a job, and the switches above.
@@ -799,13 +799,13 @@ def _parts_of_job(
     """
     system, _, nodes = text.partition(' ')
     above = switches.get(system, {})
-    names = topology.of_record(nodes)
+    names = topology.nodes_of_record(nodes)
     return {('node', system, name) for name in names} | {
         ('switch', system, switch) for name in names
         for switch in above.get(name, ())}
 
 
-def _advice(kind: str, name: str, ident: str, cause: str, cases: list[str],
+def _advice_text(kind: str, name: str, ident: str, cause: str, cases: list[str],
           sure: float) -> str:
     """The advice for people."""
     known = (f'if the change was intended: ./plumb verdict accept {ident}; if '
@@ -821,7 +821,7 @@ def _advice(kind: str, name: str, ident: str, cause: str, cases: list[str],
             f'{known}')
 
 
-def _sort_key(line: Regression) -> tuple:
+def _regression_sort_key(line: Regression) -> tuple:
     """Lines with most test cases first, then the largest change."""
     return (-len(line.cases), -abs(math.log(line.ratio))
             if line.ratio and line.ratio > 0 else -math.inf, line.id)

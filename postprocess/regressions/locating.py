@@ -100,13 +100,13 @@ Pair = tuple[str, str]
 Part = tuple[str, ...]
 
 
-def round_robin(nodes: Sequence[str]) -> list[list[Pair]]:
+def round_robin_pairs(nodes: Sequence[str]) -> list[list[Pair]]:
     """All pairs in rounds in which no node is twice, by the circle method.
 
     n - 1 rounds of n / 2 pairs; with an odd n there are n, and in each of
     them another node rests. In the first round neighbours meet.
 
-    >>> round_robin(['a', 'b', 'c', 'd'])[0]
+    >>> round_robin_pairs(['a', 'b', 'c', 'd'])[0]
     [('a', 'b'), ('c', 'd')]
     """
     order: list[str | None] = [*nodes]
@@ -181,7 +181,7 @@ class Located:
     notes: list[str] = field(default_factory=list)
 
     @property
-    def code(self) -> int:
+    def exit_code(self) -> int:
         """The exit code: 1 where something is named."""
         return 1 if self.named else 0
 
@@ -233,8 +233,8 @@ class Search:
         self.above = {node: tuple((above or {}).get(node, ()))
                       for node in set(nodes)}
         self.nodes = sorted(self.above, key=lambda node: (
-            [_natural(name) for name in reversed(self.above[node])],
-            _natural(node)))
+            [_natural_sort_key(name) for name in reversed(self.above[node])],
+            _natural_sort_key(node)))
         if len(self.nodes) < 2:
             raise ValueError('pairs of nodes need at least two nodes; '
                              f'{len(self.nodes)} given')
@@ -269,22 +269,22 @@ class Search:
 
     # Pairs and their parts ----------------------------------------------
 
-    def _ordered(self, a: str, b: str) -> Pair:
+    def _ordered_pair(self, a: str, b: str) -> Pair:
         return (a, b) if self._rank[a] < self._rank[b] else (b, a)
 
-    def climbs(self, a: str, b: str) -> int:
+    def climbed_switch_count(self, a: str, b: str) -> int:
         """Switches from a node up to the first that both are under, less
         one: 0 inside a leaf switch; -1 where that is not known."""
         shared = [max(self.above[a].index(s), self.above[b].index(s))
                   for s in self.above[a] if s in self.above[b]]
         return min(shared, default=-1)
 
-    def parts(self, a: str, b: str) -> Iterator[Part]:
+    def parts_of_pair(self, a: str, b: str) -> Iterator[Part]:
         """The parts that can slow a pair. A switch above all nodes, and an
         uplink of one node, or of all but one, say no more than others do."""
         yield 'node', a
         yield 'node', b
-        yield ('link', *self._ordered(a, b))
+        yield ('link', *self._ordered_pair(a, b))
         total = len(self.nodes)
         shared = [s for s in self.above[a] if s in self.above[b]][:1]
         for switch in shared:
@@ -300,7 +300,7 @@ class Search:
                 if 2 <= size <= total - 2:
                     yield 'uplink', switch
 
-    def add(self, pair: Pair, value: float | None) -> None:
+    def add_measurement(self, pair: Pair, value: float | None) -> None:
         """Takes the metric of a job; None: it failed, or had none."""
         a, b = pair
         at = len(self._x)
@@ -308,19 +308,19 @@ class Search:
         sign = -1 if self.better == 'higher' else 1
         self._x.append(sign * math.log(value) if good and value
                        else math.nan)
-        self._climbs.append(climbs := self.climbs(a, b))
-        self._of.append(self._first_of.setdefault(self._ordered(a, b), at))
-        for part in self.parts(a, b):
+        self._climbs.append(climbs := self.climbed_switch_count(a, b))
+        self._of.append(self._first_of.setdefault(self._ordered_pair(a, b), at))
+        for part in self.parts_of_pair(a, b):
             number = self._number.setdefault(part, len(self._number))
             self._rows.append((number, at))
-        self._times.update([self._ordered(a, b), a, b, (a, climbs, ''),
+        self._times.update([self._ordered_pair(a, b), a, b, (a, climbs, ''),
                             (b, climbs, '')])
         self.jobs += 1
         self._known = None
 
     # Which pairs next ---------------------------------------------------
 
-    def ahead(self) -> list[list[Pair]]:
+    def next_rounds(self) -> list[list[Pair]]:
         """Rounds to measure next, in order; the pairs of a round at the same
         time. Empty: it is over."""
         if self._first is None:
@@ -330,19 +330,19 @@ class Search:
                 or len(self.nodes) == 2 or not self._x:
             rounds = []
         elif self._turns and self.jobs < ENOUGH \
-                and self._fit().sigma > self.d / DISTINCT:
+                and self._cached_fit().sigma > self.d / DISTINCT:
             rounds = [self._turns.pop(0)]
         else:
-            rounds = [pairs] if (pairs := self._follow_up()) else []
+            rounds = [pairs] if (pairs := self._follow_up_pairs()) else []
         self.rounds += len(rounds)
         return rounds
 
     def _first_rounds(self) -> list[list[Pair]]:
-        turns = round_robin(self.nodes)
+        turns = round_robin_pairs(self.nodes)
         if len(self.nodes) == 2:
             return turns * FEW
         number = min(math.ceil(BEGIN / len(turns[0])), FEW * len(turns))
-        if len({self.climbs(*pair) for turn in turns[:8]
+        if len({self.climbed_switch_count(*pair) for turn in turns[:8]
                 for pair in turn}) > 1:
             number = max(number, 2)
         if self.every:
@@ -355,9 +355,9 @@ class Search:
         self._turns = order[number:]
         return (order * FEW)[:number]
 
-    def _follow_up(self) -> list[Pair]:
+    def _follow_up_pairs(self) -> list[Pair]:
         """A round of disjoint pairs for what is not decided yet."""
-        fit = self._fit()
+        fit = self._cached_fit()
         busy: set[str] = set()
         pairs: list[Pair] = []
 
@@ -366,15 +366,15 @@ class Search:
             return 0.0 if number is None else float(fit.evidence[number])
 
         def take(a: str, b: str) -> None:
-            pairs.append(self._ordered(a, b))
+            pairs.append(self._ordered_pair(a, b))
             busy.update((a, b))
 
         def is_informative(a: str, b: str, of: Iterable[Part]) -> bool:
             """Whether another job on the pair gives information."""
             numbers = {self._number.get(part) for part in of}
-            return self.climbs(a, b) in fit.levels and not any(
+            return self.climbed_switch_count(a, b) in fit.levels and not any(
                 number in fit.chosen and number not in numbers
-                for part in self.parts(a, b)
+                for part in self.parts_of_pair(a, b)
                 if (number := self._number.get(part)) is not None)
 
         def partner(node: str, among: Sequence[str]) -> str | None:
@@ -387,17 +387,17 @@ class Search:
                 and is_informative(node, one, [('node', node)])
             ]
             return min(candidates, default=None, key=lambda one: (
-                self._times[self._ordered(node, one)],
-                self._times[node, self.climbs(node, one), ''],
+                self._times[self._ordered_pair(node, one)],
+                self._times[node, self.climbed_switch_count(node, one), ''],
                 self._times[one], evidence(('node', one)),
                 abs(self._rank[one] - self._rank[node])))
 
-        good = [n for n in self.nodes if self._is_good(fit, ('node', n))]
+        good = [n for n in self.nodes if self._is_proven_good(fit, ('node', n))]
         open_ = sorted(
             (n for n in self.nodes if n not in set(good)
-             and not self._is_named(fit, ('node', n))),
+             and not self._is_named_slow(fit, ('node', n))),
             key=lambda n: -evidence(('node', n)))
-        weak = [n for n in open_ if _chance(
+        weak = [n for n in open_ if _probability_slow(
             evidence(('node', n)), math.log(len(self.nodes))) < ALONE]
         for node in [n for n in open_ if n not in set(weak)]:
             other = partner(node, good) or partner(node, weak[::-1])
@@ -407,33 +407,33 @@ class Search:
             if node in busy:
                 continue
             other = next((one for one in weak[:at:-1] if one not in busy
-                          and not self._times[self._ordered(node, one)]
+                          and not self._times[self._ordered_pair(node, one)]
                           and is_informative(node, one, [])), None)
             other = other or partner(node, good) or partner(node, self.nodes)
             if other:
                 take(node, other)
         for part, number in self._number.items():
             if part[0] == 'node' or fit.evidence[number] <= 0 \
-                    or self._is_named(fit, part):
+                    or self._is_named_slow(fit, part):
                 continue
             if part[0] == 'link':
                 through = [part[1:]] if set(part[1:]) <= set(good) else []
             else:
-                through = list(self._through(part))
+                through = list(self._pairs_through_switch(part))
             through = [
                 (a, b) for a, b in through if is_informative(a, b, [part])
             ]
             for a, b in sorted(through, key=lambda pair: self._times[
-                    self._ordered(*pair)])[:FEW]:
+                    self._ordered_pair(*pair)])[:FEW]:
                 if not busy & {a, b}:
                     take(a, b)
         return pairs
 
-    def _through(self, part: Part) -> Iterator[Pair]:
+    def _pairs_through_switch(self, part: Part) -> Iterator[Pair]:
         """Pairs through a switch, or its uplink."""
         inside = [n for n in self.nodes if n in self._under[part[1]]]
         if part[0] == 'switch':
-            yield from (pair for turn in round_robin(inside)[:FEW]
+            yield from (pair for turn in round_robin_pairs(inside)[:FEW]
                         for pair in turn)
         outside = [n for n in self.nodes if n not in self._under[part[1]]]
         for shift in range(min(FEW, len(outside))):
@@ -442,17 +442,17 @@ class Search:
 
     # What the pairs say -------------------------------------------------
 
-    def _is_named(self, fit: _Fit, part: Part) -> bool:
+    def _is_named_slow(self, fit: _Fit, part: Part) -> bool:
         number = self._number.get(part)
         return number in fit.chosen and bool(
             fit.evidence[number] >= fit.prior[number] - math.log(ACCUSE))
 
-    def _is_good(self, fit: _Fit, part: Part) -> bool:
+    def _is_proven_good(self, fit: _Fit, part: Part) -> bool:
         number = self._number.get(part)
         return number is not None and bool(
             fit.evidence[number] <= math.log(MISS))
 
-    def _fit(self) -> _Fit:
+    def _cached_fit(self) -> _Fit:
         if self._known is None:
             self._known = self._compute_fit()
         return self._known
@@ -470,12 +470,12 @@ class Search:
                       for part in self._number]))
         x, climbs = np.array(self._x), np.array(self._climbs)
         score, levels, sigma, chosen, covers, weight = max(
-            (self._fit_of_share(known, x, climbs, share) for share in WINDOWS),
+            (self._fit_from_window_share(known, x, climbs, share) for share in WINDOWS),
             key=lambda one: one[0])
-        return _Fit(levels, sigma, chosen, covers, _evidence(
+        return _Fit(levels, sigma, chosen, covers, _evidence_per_part(
             known, weight, chosen, covers), known.prior)
 
-    def _fit_of_share(
+    def _fit_from_window_share(
         self,
         known: _Incidence,
         x: np.ndarray,
@@ -488,16 +488,16 @@ class Search:
         well it does: the logarithm of the likelihood of all pairs, less the
         priors of the parts, less log(pairs) / 2 for each level (Schwarz,
         1978)."""
-        levels, sigma = self._first_levels(x, climbs, share)
+        levels, sigma = self._initial_levels(x, climbs, share)
         chosen: frozenset[int] | None = None
         for _ in range(8):
-            weight = self._weights(x, climbs, levels, sigma)
+            weight = self._slowness_evidence(x, climbs, levels, sigma)
             new = _best_explanation(known, weight)[0]
-            covers = _covers(known, new, len(x))
+            covers = _chosen_parts_per_pair(known, new, len(x))
             if new == chosen:
                 break
             chosen = new
-            levels, sigma, rest, groups = self._refit(
+            levels, sigma, rest, groups = self._refit_levels(
                 known, x, climbs, chosen, covers, levels)
         free = (len(x) - len(rest)) * CLIP
         score = (-len(rest) * math.log(sigma)
@@ -507,7 +507,7 @@ class Search:
                  - groups * math.log(len(x)) / 2 - free)
         return score, levels, sigma, new, covers, weight
 
-    def _first_levels(self, x: np.ndarray, climbs: np.ndarray, share: float
+    def _initial_levels(self, x: np.ndarray, climbs: np.ndarray, share: float
                ) -> tuple[dict[int, float], float]:
         """Levels and sigma by the lowest narrow window of each kind; of the
         jobs of a pair their median, for it is the slow ones that are
@@ -531,7 +531,7 @@ class Search:
         return levels, max([FINEST * self.d, float(np.median(widths))]
                            if widths else [self.d])
 
-    def _refit(self, known: _Incidence, x: np.ndarray, climbs: np.ndarray,
+    def _refit_levels(self, known: _Incidence, x: np.ndarray, climbs: np.ndarray,
                chosen: frozenset[int], covers: np.ndarray,
                before: dict[int, float]
                ) -> tuple[dict[int, float], float, np.ndarray, int]:
@@ -562,7 +562,7 @@ class Search:
             size, size / (size - 0.8)) if size > 1 else self.d
         return levels, max(sigma, FINEST * self.d), rest, len(rests)
 
-    def _weights(self, x: np.ndarray, climbs: np.ndarray,
+    def _slowness_evidence(self, x: np.ndarray, climbs: np.ndarray,
                  levels: dict[int, float], sigma: float) -> np.ndarray:
         """The evidence of each pair that it is slow."""
         level = np.array([levels.get(int(kind), math.nan)
@@ -576,7 +576,7 @@ class Search:
 
     # The verdict --------------------------------------------------------
 
-    def located(self, unit: str = '', expected: float | None = None
+    def current_result(self, unit: str = '', expected: float | None = None
                 ) -> Located:
         """The result so far.
 
@@ -591,25 +591,25 @@ class Search:
         if not self._x:
             return Located(**head, noise=None, levels={},
                            notes=['no pair was measured'])
-        fit = self._fit()
-        levels = {kind: self._metric(level)
+        fit = self._cached_fit()
+        levels = {kind: self._metric_from_log(level)
                   for kind, level in sorted(fit.levels.items())}
         if len(self.nodes) == 2:
             return Located(
                 **head, noise=None, levels=levels, unclear=[
-                    self._finding(fit, part, 'unclear', 'two nodes make only '
+                    self._finding_of_part(fit, part, 'unclear', 'two nodes make only '
                                   'one pair; it cannot be compared')
                     for part in (('node', n) for n in self.nodes)],
                 notes=self._all_slow_note(fit, expected))
-        named = [part for part in self._number if self._is_named(fit, part)]
-        good = [n for n in self.nodes if self._is_good(fit, ('node', n))]
+        named = [part for part in self._number if self._is_named_slow(fit, part)]
+        good = [n for n in self.nodes if self._is_proven_good(fit, ('node', n))]
         blurred = fit.sigma > self.d / DISTINCT and not named
         if blurred and len(self.nodes) < 2 * BEGIN:
             good = []
         unclear = [part for part, number in self._number.items()
                    if part not in named and (
                        part[0] == 'node' and part[1] not in good
-                       or _chance(fit.evidence[number], fit.prior[number])
+                       or _probability_slow(fit.evidence[number], fit.prior[number])
                        >= REPORTED)]
         never = [n for n in self.nodes if ('node', n) not in self._number]
         total = len(self.nodes) * (len(self.nodes) - 1) // 2
@@ -634,17 +634,17 @@ class Search:
             noise=fit.sigma,
             levels=levels,
             notes=notes,
-            named=[self._finding(fit, part) for part in named],
+            named=[self._finding_of_part(fit, part) for part in named],
             unclear=[
-                self._finding(
-                    fit, part, 'unclear', self._why_unclear(fit, part)
+                self._finding_of_part(
+                    fit, part, 'unclear', self._reason_unclear(fit, part)
                 )
                 for part in unclear
             ],
             good=good,
         )
 
-    def _metric(self, x: float) -> float:
+    def _metric_from_log(self, x: float) -> float:
         return math.exp(-x if self.better == 'higher' else x)
 
     def _faster_pairs_note(self, fit: _Fit) -> str:
@@ -667,7 +667,7 @@ class Search:
         if not expected or not fit.levels:
             return []
         kinds = Counter(kind for kind in self._climbs if kind in fit.levels)
-        level = self._metric(fit.levels[kinds.most_common(1)[0][0]])
+        level = self._metric_from_log(fit.levels[kinds.most_common(1)[0][0]])
         ratio = (expected / level if self.better == 'higher'
                  else level / expected)
         if ratio < 1 / (1 - self.slowdown / 2):
@@ -676,7 +676,7 @@ class Search:
                 'check what all nodes share (software, settings, the '
                 'fabric)']
 
-    def _finding(self, fit: _Fit, part: Part, verdict: str = '',
+    def _finding_of_part(self, fit: _Fit, part: Part, verdict: str = '',
                  why: str = '') -> Finding:
         """The metrics behind what is said of a part."""
         number = self._number[part]
@@ -693,8 +693,8 @@ class Search:
             off = float(np.median(rest))
             kind = Counter(k for k in kinds if k in fit.levels
                            ).most_common(1)[0][0]
-            level = self._metric(fit.levels[kind])
-            ratio = self._metric(off)
+            level = self._metric_from_log(fit.levels[kind])
+            ratio = self._metric_from_log(off)
             value = level * ratio
             z = off * math.sqrt(len(rest)) / (1.2533 * fit.sigma)
         return Finding(
@@ -704,10 +704,10 @@ class Search:
             int((fit.covers == 0).sum()), z,
             float(fit.evidence[number]) / math.log(10), why)
 
-    def _why_unclear(self, fit: _Fit, part: Part) -> str:
+    def _reason_unclear(self, fit: _Fit, part: Part) -> str:
         number = self._number[part]
         rows = [at for one, at in self._rows if one == number]
-        if self._is_good(fit, part):
+        if self._is_proven_good(fit, part):
             return 'as good as other nodes, but all of them differ too much'
         if all(fit.covers[at] > (number in fit.chosen) for at in rows):
             own_pairs = set(rows)
@@ -731,19 +731,19 @@ class Search:
                 'explains them as well')
 
 
-def _natural(name: str) -> list[Any]:
+def _natural_sort_key(name: str) -> list[Any]:
     """n10 after n9; numbers and words are never compared."""
     return [(part.isdigit(), int(part) if part.isdigit() else part)
             for part in re.split(r'(\d+)', name) if part]
 
 
-def _chance(evidence: float, prior: float) -> float:
+def _probability_slow(evidence: float, prior: float) -> float:
     """The probability that a part is slow, from the logarithms of evidence and
     prior odds."""
     return 1 / (1 + math.exp(min(prior - evidence, 700.0)))
 
 
-def _covers(known: _Incidence, chosen: Iterable[int], size: int
+def _chosen_parts_per_pair(known: _Incidence, chosen: Iterable[int], size: int
             ) -> np.ndarray:
     covers = np.zeros(size, np.int64)
     for number in chosen:
@@ -760,7 +760,7 @@ def _best_explanation(known: _Incidence, weight: np.ndarray,
     Adds what gains most; takes out what others have made needless.
     """
     chosen = set(forced)
-    covers = _covers(known, chosen, len(weight))
+    covers = _chosen_parts_per_pair(known, chosen, len(weight))
     out = [*forced, *forbidden]
     while True:
         open_ = np.where(covers == 0, weight, 0.0)
@@ -772,23 +772,23 @@ def _best_explanation(known: _Incidence, weight: np.ndarray,
             chosen.add(at)
             covers[known.members[at]] += 1
             continue
-        loss, at = min(((_loss_without(known, weight, covers, one), one)
+        loss, at = min(((_score_loss_without(known, weight, covers, one), one)
                         for one in chosen - forced), default=(0.0, -1))
         if loss >= -1e-9:
             break
         chosen.remove(at)
         covers[known.members[at]] -= 1
-    return frozenset(chosen), _score(known, weight, chosen, covers)
+    return frozenset(chosen), _explanation_score(known, weight, chosen, covers)
 
 
-def _score(known: _Incidence, weight: np.ndarray, chosen: Iterable[int],
+def _explanation_score(known: _Incidence, weight: np.ndarray, chosen: Iterable[int],
            covers: np.ndarray) -> float:
     """The score of an explanation."""
     return float(weight[covers > 0].sum()) - float(
         known.prior[sorted(chosen)].sum())
 
 
-def _loss_without(known: _Incidence, weight: np.ndarray, covers: np.ndarray,
+def _score_loss_without(known: _Incidence, weight: np.ndarray, covers: np.ndarray,
            number: int) -> float:
     """The loss of score without a chosen part."""
     pairs = known.members[number]
@@ -796,11 +796,11 @@ def _loss_without(known: _Incidence, weight: np.ndarray, covers: np.ndarray,
                  - known.prior[number])
 
 
-def _evidence(known: _Incidence, weight: np.ndarray,
+def _evidence_per_part(known: _Incidence, weight: np.ndarray,
               chosen: frozenset[int], covers: np.ndarray) -> np.ndarray:
     """Logarithm of the likelihood ratio of each part: the best explanation
     with it over the best one without it."""
-    score = _score(known, weight, chosen, covers)
+    score = _explanation_score(known, weight, chosen, covers)
     open_ = np.where(covers == 0, weight, 0.0)
     evidence = np.bincount(known.part, open_[known.pair], len(known.prior))
     # Where no pair is slow, nothing else could take a part's place.
@@ -822,7 +822,7 @@ def _evidence(known: _Incidence, weight: np.ndarray,
 MAXIMUM = 20
 
 
-def lines(located: Located) -> Iterator[str]:
+def result_lines(located: Located) -> Iterator[str]:
     """The text for people: slow parts, unclear parts, and the evidence."""
     unit = display_unit(located.unit)
     noise = ('' if located.noise is None
@@ -845,7 +845,7 @@ def lines(located: Located) -> Iterator[str]:
     if len(located.unclear) > MAXIMUM:
         yield f'  and {len(located.unclear) - MAXIMUM} more: --json'
     if located.good:
-        yield f'good    {_counted(len(located.good), "node")}: ' + (
+        yield f'good    {_count_with_noun(len(located.good), "node")}: ' + (
             ', '.join(located.good[:MAXIMUM])
             + ', ...' * (len(located.good) > MAXIMUM))
     yield from located.notes
@@ -857,13 +857,13 @@ def _evidence_text(part: Finding, unit: str) -> str:
         texts.append(f'{100 * (part.ratio - 1):+.1f} %, {part.value:.4g} '
                      f'{unit}'.rstrip() + f', level {part.level:.4g}')
     if part.failed:
-        texts.append(f'{part.failed} of {_counted(part.pairs, "job")} failed')
-    texts.append(f'{_counted(part.pairs, "pair")} that nothing else explains, '
-                 f'compared with {_counted(part.others, "pair")}'
+        texts.append(f'{part.failed} of {_count_with_noun(part.pairs, "job")} failed')
+    texts.append(f'{_count_with_noun(part.pairs, "pair")} that nothing else explains, '
+                 f'compared with {_count_with_noun(part.others, "pair")}'
                  + ('' if part.z is None else f', z {part.z:+.1f}'))
     texts.append(f'odds 10^{part.odds:.1f}')
     return '; '.join(texts)
 
 
-def _counted(number: int, what: str) -> str:
+def _count_with_noun(number: int, what: str) -> str:
     return f'{number} {what}{"s" * (number != 1)}'

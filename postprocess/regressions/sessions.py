@@ -15,7 +15,7 @@ import pandas as pd
 from config.sessions import clock, judged, run_id
 
 from .. import naming, perflogs
-from ..references.progress import usable, with_edition
+from ..references.progress import add_edition_column, usable_records
 
 #: What a metric is of; `twin` is the hash of the test case where a session has
 #: several test cases that differ in nothing else.
@@ -60,48 +60,48 @@ class History(NamedTuple):
     ran: pd.DataFrame
 
     @property
-    def last(self) -> np.ndarray:
+    def last_session_positions(self) -> np.ndarray:
         """Position of the last session of each series."""
         return (self.at >= 0).sum(1) - 1
 
-    def sign(self) -> np.ndarray:
+    def worse_direction_sign(self) -> np.ndarray:
         """1 where lower is better, else -1."""
         return np.where(self.metrics['better'] == 'lower', 1.0, -1.0)
 
 
-def sessions(frame: pd.DataFrame) -> dict[str, np.datetime64]:
+def session_dates(frame: pd.DataFrame) -> dict[str, np.datetime64]:
     """Session -> the date (UTC) on which it, or its session, began."""
     first = frame.groupby('run', observed=True)['time'].min()
-    began = run_id.first_of(map(str, first.index))
+    began = run_id.first_session_ids(map(str, first.index))
     date_of_session: dict[str, np.datetime64] = {}
     for run, time in first.items():
-        start = clock.began(began[str(run)])
+        start = clock.session_start_time(began[str(run)])
         # A session whose clock was wrong has the time at which it counts.
         date_of_session[str(run)] = np.datetime64(
             f'{min(start or time, time):%Y-%m-%d}', 'D')
     return date_of_session
 
 
-def history(frame: pd.DataFrame) -> History:
+def metric_histories(frame: pd.DataFrame) -> History:
     """The series of all metrics that have a better side.
 
     :param frame: as perflogs.read gives it
     """
-    session_of = sessions(frame)
+    session_of = session_dates(frame)
     frame = frame[frame['better'].isin(['lower', 'higher'])
                   & ~frame['emulated'] & ~frame['speed'].isin(['mixed', ''])]
-    frame, _ = usable(frame, new_level=True)
+    frame, _ = usable_records(frame, new_level=True)
     # Against its reference, which people change: no history of its own.
     frame = frame[~frame['metric'].isin(['completed', 'worst_ratio'])]
-    frame = with_edition(_with_twin(frame)).reset_index(drop=True)
+    frame = add_edition_column(_add_twin_column(frame)).reset_index(drop=True)
     days = np.array(sorted(set(session_of.values())), 'datetime64[D]')
     number = {run: int(np.searchsorted(days, day))
               for run, day in session_of.items()}
-    code = naming.group_numbers(frame, [*KEYS, 'metric', 'point'])
+    code = naming.group_number_of_records(frame, [*KEYS, 'metric', 'point'])
     session = frame['run'].astype(object).map(number).to_numpy(int)
-    metrics = _metrics(frame, code)
+    metrics = _series_descriptions(frame, code)
     of = metrics['of'].to_numpy()[code]
-    first = np.unique(naming.group_numbers(
+    first = np.unique(naming.group_number_of_records(
         frame[['run']].assign(of=of), ['of', 'run']), return_index=True)[1]
     ran = frame[[*RAN_ON, 'file']].iloc[first].assign(
         of=of[first], session=session[first])
@@ -121,17 +121,17 @@ def history(frame: pd.DataFrame) -> History:
     within[row, place] = cells['std']
     with np.errstate(invalid='ignore', divide='ignore'):
         within /= np.abs(value)
-    x, linear = _logarithms(value)
+    x, linear = _log_or_linear_values(value)
     x *= np.where(metrics['better'] == 'lower', 1.0, -1.0)[:, None]
     x -= _weekday_effect(x, days, at)
-    floor, minimum = _smallest_change(metrics, value, x)
+    floor, minimum = _smallest_spread_and_change(metrics, value, x)
     return History(metrics, days, at, x, runs, within, linear, floor, minimum,
                    session_of, ran)
 
 
-def _with_twin(frame: pd.DataFrame) -> pd.DataFrame:
+def _add_twin_column(frame: pd.DataFrame) -> pd.DataFrame:
     """With the column `twin`."""
-    cases = naming.first(frame, [*perflogs.CASE, 'run', 'case'])
+    cases = naming.first_record_per_group(frame, [*perflogs.CASE, 'run', 'case'])
     twice = cases[cases.duplicated([*perflogs.CASE, 'run'], keep=False)]
     if twice.empty:
         return frame.assign(twin='')
@@ -141,7 +141,7 @@ def _with_twin(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(twin=frame['case'].astype(str).where(is_twin, ''))
 
 
-def _metrics(frame: pd.DataFrame, code: np.ndarray) -> pd.DataFrame:
+def _series_descriptions(frame: pd.DataFrame, code: np.ndarray) -> pd.DataFrame:
     """The columns that describe each series."""
     last = np.zeros(code.max(initial=-1) + 1, int)
     np.maximum.at(last, code, np.arange(len(code)))
@@ -152,21 +152,21 @@ def _metrics(frame: pd.DataFrame, code: np.ndarray) -> pd.DataFrame:
     table['of'] = table.groupby(KEYS, sort=False).ngroup()
     named = np.ones(len(table), bool)
     for (family, _), rows in table.groupby(['family', 'of'], sort=False):
-        if family not in judged.table():
+        if family not in judged.judged_rules_by_family():
             continue
-        names = judged.judged(family, [
-            (metric, judged.position(point)) for metric, point
+        names = judged.judged_metric_keys(family, [
+            (metric, judged.point_in_bytes(point)) for metric, point
             in zip(rows['metric'], rows['point'], strict=True)])
         names |= {other for name in names
-                  if (other := judged.instead(family, name))}
+                  if (other := judged.substitute_metric(family, name))}
         if names:
             named[rows.index] = [
-                judged.key(metric, point) in names for metric, point in
+                judged.metric_key(metric, point) in names for metric, point in
                 zip(rows['metric'], rows['point'], strict=True)]
-    return table.assign(named=named, point=table['point'].map(judged.point))
+    return table.assign(named=named, point=table['point'].map(judged.point_with_unit))
 
 
-def _logarithms(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _log_or_linear_values(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Logs, and for series with values of 0 and less: see `linear`."""
     with np.errstate(invalid='ignore', divide='ignore'):
         logs = np.log(value)
@@ -226,15 +226,15 @@ def _weekday_effect(
     return effect
 
 
-def _smallest_change(metrics: pd.DataFrame, value: np.ndarray, x: np.ndarray
+def _smallest_spread_and_change(metrics: pd.DataFrame, value: np.ndarray, x: np.ndarray
               ) -> tuple[np.ndarray, np.ndarray]:
     """Smallest spread, and smallest change that matters, of each series:
     what a program prints has a last digit."""
     with np.errstate(invalid='ignore'):
         middle = np.array([np.median(np.abs(row[np.isfinite(row)]))
                            for row in value]) if len(value) else np.empty(0)
-    digit = np.array([judged.resolution(family, metric)
-                      if family in judged.table() else 0.0
+    digit = np.array([judged.printed_resolution(family, metric)
+                      if family in judged.judged_rules_by_family() else 0.0
                       for family, metric in zip(
                           metrics['family'], metrics['metric'],
                           strict=True)])

@@ -18,51 +18,51 @@ MAXIMUM = 20
 _NOT_XML = re.compile('[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]')
 
 
-def lines(verdict: Verdict) -> list[str]:
+def verdict_lines(verdict: Verdict) -> list[str]:
     """The text for people, the worst first."""
-    return list(_lines(verdict))
+    return list(_yield_verdict_lines(verdict))
 
 
-def headline(verdict: Verdict) -> str:
+def verdict_headline(verdict: Verdict) -> str:
     """The whole verdict in one sentence."""
-    counts = [_count(len(verdict.regressions), 'regression')
-              + _of_cases(verdict.regressions) if verdict.regressions else '',
-              _count(len(verdict.failures), 'test case') + ' failed'
+    counts = [_count_with_noun(len(verdict.regressions), 'regression')
+              + _test_case_count_text(verdict.regressions) if verdict.regressions else '',
+              _count_with_noun(len(verdict.failures), 'test case') + ' failed'
               if verdict.failures else '',
-              _count(len(verdict.improved), 'improvement')
+              _count_with_noun(len(verdict.improved), 'improvement')
               if verdict.improved else '',
               f'{len(verdict.muted)} muted' if verdict.muted else '',
-              _count(len(verdict.changed), 'change') + ' of the environment'
+              _count_with_noun(len(verdict.changed), 'change') + ' of the environment'
               if verdict.changed else '']
     counts = [count for count in counts if count] or ['no regression']
     return (f'Session {verdict.session}: {verdict.verdict.upper()}: '
-            f"{', '.join(counts)}. {_count(verdict.cases, 'test case')} ran, "
-            f"{_count(verdict.judged, 'metric')} compared with "
+            f"{', '.join(counts)}. {_count_with_noun(verdict.cases, 'test case')} ran, "
+            f"{_count_with_noun(verdict.judged, 'metric')} compared with "
             f"{'its' if verdict.judged == 1 else 'their'} history")
 
 
-def _lines(verdict: Verdict) -> Iterator[str]:
-    yield headline(verdict)
+def _yield_verdict_lines(verdict: Verdict) -> Iterator[str]:
+    yield verdict_headline(verdict)
     for title, regressions in (('Regressed:', verdict.regressions),
                                ('Muted:', verdict.muted),
                                ('Improved:', verdict.improved)):
         if regressions:
             yield title
         for one in regressions[:MAXIMUM]:
-            yield from (f'  {text}' for text in regression(one))
-        yield from _more(len(regressions))
+            yield from (f'  {text}' for text in regression_lines(one))
+        yield from _omitted_count_line(len(regressions))
     if verdict.failures:
         yield 'Failed:'
     for failure in verdict.failures[:MAXIMUM]:
-        yield f'  {failed(failure)}'
+        yield f'  {failure_line(failure)}'
         yield f'    to do: {failure.todo}'
-    yield from (f'  {text}' for text in shared_nodes(verdict.failures))
-    yield from _more(len(verdict.failures))
+    yield from (f'  {text}' for text in shared_node_lines(verdict.failures))
+    yield from _omitted_count_line(len(verdict.failures))
     if verdict.changed:
         yield 'Changed environment:'
     for change in verdict.changed[:MAXIMUM]:
-        yield f'  {changed(change)}'
-    yield from _more(len(verdict.changed))
+        yield f'  {environment_change_line(change)}'
+    yield from _omitted_count_line(len(verdict.changed))
     for title, cases in (
             ('Worth measuring again (./plumb run $(./plumb verdict '
              '--print-rerun-options)):', verdict.rerun),
@@ -72,30 +72,30 @@ def _lines(verdict: Verdict) -> Iterator[str]:
         if cases:
             yield title
         for case in cases[:MAXIMUM]:
-            yield f'  {place(case)}: {case.why}'
-        yield from _more(len(cases))
+            yield f'  {place_text(case)}: {case.why}'
+        yield from _omitted_count_line(len(cases))
 
 
-def regression(change: Regression) -> list[str]:
+def regression_lines(change: Regression) -> list[str]:
     """The lines of a change: metric, place, size, probability, what to do."""
-    what, *more = details(change)
+    what, *more = regression_detail_lines(change)
     return [f'{what}, {more[0]}', *(f'  {line}' for line in more[1:])]
 
 
-def details(change: Regression) -> list[str]:
+def regression_detail_lines(change: Regression) -> list[str]:
     """The same lines, with metric and size apart from the place."""
     what = change.metric or ', '.join(change.metrics)
     if change.point:
         what += f' at {change.point}'
-    where = place(change) if change.kind in ('metric', 'case') \
+    where = place_text(change) if change.kind in ('metric', 'case') \
         else change.group
     if len(change.cases) > 1:
         where += f' ({len(change.cases)} test cases)'
     texts = [
-        f'[{change.id}] {what}: {_size(change)}',
+        f'[{change.id}] {what}: {_change_size_text(change)}',
         f'{where}, since {change.since} '
-        f'({_count(change.sessions, "session")}), '
-        f'{min(100 * change.sure, 99.99):.4g} % certain{_ran_on(change)}',
+        f'({_count_with_noun(change.sessions, "session")}), '
+        f'{min(100 * change.sure, 99.99):.4g} % certain{_nodes_text(change)}',
     ]
     if change.reason:
         texts.append(f'muted until {change.until}: {change.reason}')
@@ -106,7 +106,7 @@ def details(change: Regression) -> list[str]:
     return texts
 
 
-def _size(change: Regression) -> str:
+def _change_size_text(change: Regression) -> str:
     """The size of a change: `+5.0 % (+4.1 to +5.9 %)`."""
     unit = display_unit(change.unit)
     ratio, low, high = change.ratio, change.low, change.high
@@ -122,21 +122,21 @@ def _size(change: Regression) -> str:
     return text + ('' if change.better else ' as bad')
 
 
-def failed(failure: Failure) -> str:
+def failure_line(failure: Failure) -> str:
     """The line of a test case that failed: place, reason and nodes."""
-    text = f'{place(failure)}: '
+    text = f'{place_text(failure)}: '
     if failure.result == 'xpass':
         return text + 'the known fault is fixed'
     if failure.guard:
-        return text + _guard_text(failure) + _ran_on(failure)
+        return text + _guard_text(failure) + _nodes_text(failure)
     if failure.value is None:
-        return text + 'the test case did not complete' + _ran_on(failure)
+        return text + 'the test case did not complete' + _nodes_text(failure)
     at = f' at {failure.point}' if failure.point else ''
     unit = f' {display_unit(failure.unit)}'.rstrip()
     return text + (f'{failure.metric}{at}: {failure.value:.4g}{unit}, '
                    + (f'reference {failure.reference:.4g}'
                       if failure.reference is not None
-                      else 'beyond a limit')) + _ran_on(failure)
+                      else 'beyond a limit')) + _nodes_text(failure)
 
 
 def _guard_text(failure: Failure) -> str:
@@ -147,18 +147,18 @@ def _guard_text(failure: Failure) -> str:
         else f'{failure.guard}: {failure.reason}'
 
 
-def _ran_on(item: Failure | Regression) -> str:
+def _nodes_text(item: Failure | Regression) -> str:
     return f' [ran on {item.nodes}]' if item.nodes else ''
 
 
-def shared_nodes(failures: Sequence[Failure]) -> Iterator[str]:
+def shared_node_lines(failures: Sequence[Failure]) -> Iterator[str]:
     """The nodes that test cases which ran on different ones have in common: of
     those that one guard refused, and of those that were too slow."""
     kinds: dict[tuple[str, str], list[set[str]]] = defaultdict(list)
     for one in failures:
         if one.nodes:
             kinds[one.system, one.guard].append(
-                set(topology.of_record(one.nodes)))
+                set(topology.nodes_of_record(one.nodes)))
     for (system, guard), ran_on in kinds.items():
         shared = set.intersection(*ran_on)
         if shared and len(set(map(frozenset, ran_on))) > 1:
@@ -167,37 +167,37 @@ def shared_nodes(failures: Sequence[Failure]) -> Iterator[str]:
                    f'of them ran on {", ".join(sorted(shared))}')
 
 
-def changed(change: Changed) -> str:
+def environment_change_line(change: Changed) -> str:
     """A change of the environment, and the test cases that it affects."""
     where = ', '.join(change.where[:3]) + ', ...' * (len(change.where) > 3)
-    return f'{change.what}: {_count(len(change.cases), "test case")} on ' \
+    return f'{change.what}: {_count_with_noun(len(change.cases), "test case")} on ' \
         f'{change.system} ({where})'
 
 
-def place(item: Regression | Failure | Case | Result) -> str:
+def place_text(item: Regression | Failure | Case | Result) -> str:
     """A test case, its partition and its environment."""
     return ' '.join(filter(None, [
         item.check, item.params, f'on {item.system}:{item.partition}',
         item.environ, getattr(item, 'speed', '').strip('-')]))
 
 
-def junit(verdict: Verdict) -> str:
+def junit_xml(verdict: Verdict) -> str:
     """JUnit XML: one test per test case. It fails if the test case failed or
     is part of a regression. It is skipped if the test case is inconclusive,
     or has neither a reference nor enough sessions to be judged by its history.
     """
-    failures = {f.key: f for f in verdict.failures}
-    names = Counter(map(_test, verdict.results))
+    failures = {f.test_case_key: f for f in verdict.failures}
+    names = Counter(map(_junit_class_and_name, verdict.results))
     regressions = {one.id: one for one in verdict.regressions}
-    bad = sum(not result.good for result in verdict.results)
-    few = {case.key for case in verdict.not_enough}
+    bad = sum(not result.is_good for result in verdict.results)
+    few = {case.test_case_key for case in verdict.not_enough}
 
     def skipped(result: Result) -> str:
-        if result.good and result.result == 'inconclusive':
+        if result.is_good and result.result == 'inconclusive':
             return ('inconclusive: '
                     + (result.reason or 'the values cannot be compared'))
-        if result.good and result.result == 'no_reference' \
-                and result.key in few:
+        if result.is_good and result.result == 'no_reference' \
+                and result.test_case_key in few:
             return ('no_reference, and too few sessions for a comparison '
                     'with the history')
         return ''
@@ -208,22 +208,22 @@ def junit(verdict: Verdict) -> str:
         tests=str(len(verdict.results)), failures=str(bad), errors='0',
         skipped=str(sum(bool(skipped(one)) for one in verdict.results)))
     for result in verdict.results:
-        classname, name = _test(result)
+        classname, name = _junit_class_and_name(result)
         if names[classname, name] > 1:
             name += f' [{result.program} {result.source}]'
         test = ET.SubElement(suite, 'testcase', classname=classname,
                              name=name)
-        if result.good:
+        if result.is_good:
             if why := skipped(result):
                 ET.SubElement(test, 'skipped', message=why)
             elif result.result in ('no_reference', 'xfail'):
                 ET.SubElement(test, 'system-out').text = result.result
             continue
         texts = [text for ident in result.regressions
-                 for text in regression(regressions[ident])]
-        failure = failures.get(result.key)
+                 for text in regression_lines(regressions[ident])]
+        failure = failures.get(result.test_case_key)
         if failure:
-            texts.insert(0, failed(failure))
+            texts.insert(0, failure_line(failure))
         ET.SubElement(
             test, 'failure', message=texts[0] if texts else result.result,
             type=result.result if failure else 'regressed'
@@ -233,21 +233,21 @@ def junit(verdict: Verdict) -> str:
     return _NOT_XML.sub('\N{REPLACEMENT CHARACTER}', text) + '\n'
 
 
-def _test(result: Result) -> tuple[str, str]:
+def _junit_class_and_name(result: Result) -> tuple[str, str]:
     """Class name and name of a test case in JUnit."""
     return (f'{result.system}.{result.partition}.{result.family}',
             f'{result.check} {result.params} @{result.environ}'.strip())
 
 
-def _of_cases(regressions: list[Regression]) -> str:
-    cases = {(m.key, m.case) for one in regressions for m in one.members}
-    return f" of {_count(len(cases), 'test case')}"
+def _test_case_count_text(regressions: list[Regression]) -> str:
+    cases = {(m.test_case_key, m.case) for one in regressions for m in one.members}
+    return f" of {_count_with_noun(len(cases), 'test case')}"
 
 
-def _more(count: int) -> Iterator[str]:
+def _omitted_count_line(count: int) -> Iterator[str]:
     if count > MAXIMUM:
         yield f'  and {count - MAXIMUM} more: --json'
 
 
-def _count(number: int, what: str) -> str:
+def _count_with_noun(number: int, what: str) -> str:
     return f'{number} {what}{"" if number == 1 else "s"}'

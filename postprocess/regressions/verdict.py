@@ -37,11 +37,11 @@ from config.commandline import Parser
 from config.sites import topology
 
 from .. import options, perflogs
-from ..files import commit_note
+from ..files import git_commit_hint
 from ..perflogs import plans
 from . import decisions, telling
 from .finding import Regression, Verdict
-from .judging import judge
+from .judging import judge_session
 
 SITES = Path(__file__).resolve().parents[2] / 'site-configs'
 
@@ -86,7 +86,7 @@ def parser() -> Parser:
     """The command line."""
     cmd = Parser(prog='plumb verdict', text=HELP,
                  example='./plumb verdict --site mycluster --json v.json')
-    _common(cmd)
+    _add_common_options(cmd)
     output = cmd.add_argument_group('output')
     output.add_argument('--json', metavar='FILE', help='write the verdict as '
                         'JSON to FILE; - prints it, and nothing else')
@@ -99,8 +99,8 @@ def parser() -> Parser:
     return cmd
 
 
-def _common(cmd: Parser) -> None:
-    options.add_records(cmd).add_argument(
+def _add_common_options(cmd: Parser) -> None:
+    options.add_record_options(cmd).add_argument(
         '--session', metavar='SESSION', help='judge this session, or all '
         'sessions of this date; the beginning of a name is enough (default: '
         'the newest)')
@@ -121,22 +121,22 @@ def decision_parser(action: str) -> Parser:
                      'the beginning of the ID')
     decision = cmd.add_argument_group('decision')
     decision.add_argument('--reason', required=mute, metavar='TEXT',
-                          type=_text, help='the cause, or the ticket')
+                          type=_parse_nonempty_text, help='the cause, or the ticket')
     if mute:
         decision.add_argument('--until', required=True, metavar='DATE',
-                              type=_date, help='the last day on which it is '
+                              type=_parse_date, help='the last day on which it is '
                               'muted, for example 2027-05-01')
-    _common(cmd)
+    _add_common_options(cmd)
     return cmd
 
 
-def _text(text: str) -> str:
+def _parse_nonempty_text(text: str) -> str:
     if not text.strip():
         raise argparse.ArgumentTypeError('the text is empty')
     return text
 
 
-def _date(text: str) -> datetime.date:
+def _parse_date(text: str) -> datetime.date:
     try:
         return datetime.datetime.strptime(text, '%Y-%m-%d').date()
     except ValueError:
@@ -151,19 +151,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = (decision_parser(action).parse_args(words[1:]) if action
             else parser().parse_args(words))
     try:
-        verdict, faults = of_perflogs(args.perflogs, args.session,
+        verdict, faults = verdict_of_perflogs(args.perflogs, args.session,
                                     args.references, args.site)
         for fault in faults:
             print(f'plumb verdict: {fault}', file=sys.stderr)
         if action:
-            return _decide(action, args, verdict)
+            return _accept_or_mute_regression(action, args, verdict)
         return _write_output(args, verdict, len(faults))
     except (OSError, ValueError) as err:
         print(f'plumb verdict: {err}', file=sys.stderr)
         return 2
 
 
-def of_perflogs(folder: str, session: str | None = None,
+def verdict_of_perflogs(folder: str, session: str | None = None,
                 references: str | None = None, site: str = ''
                 ) -> tuple[Verdict, list[perflogs.PerflogError]]:
     """The verdict of a folder's perflogs, and what is damaged in them.
@@ -176,11 +176,11 @@ def of_perflogs(folder: str, session: str | None = None,
         raise ValueError('; '.join(map(str, faults[:1]))
                          or f'no records in {folder}: run `./plumb run` '
                          'first, or name another folder with --perflogs')
-    return of_records(options.of_site(frame, site), [folder], session,
+    return verdict_of_records(options.records_of_site(frame, site), [folder], session,
                       references), faults
 
 
-def of_records(frame: pd.DataFrame, folders: Sequence[str],
+def verdict_of_records(frame: pd.DataFrame, folders: Sequence[str],
                session: str | None = None, references: str | None = None
                ) -> Verdict:
     """The verdict on records that were read already.
@@ -189,22 +189,22 @@ def of_records(frame: pd.DataFrame, folders: Sequence[str],
     """
     systems = sorted(map(str, frame['system'].unique()))
     places = {Path(references)} if references else set()
-    places |= {decisions.folder(system) for system in systems}
-    return judge(
-        frame, session, partial=plans.partial(folders),
+    places |= {decisions.references_folder(system) for system in systems}
+    return judge_session(
+        frame, session, partial=plans.partial_sessions(folders),
         decisions=[one for place in sorted(places)
-                  for one in decisions.load(place)],
+                  for one in decisions.load_decisions(place)],
         switches={system: above for system in systems
-                  if (above := _switches(system))})
+                  if (above := _read_switches_by_node(system))})
 
 
-def _switches(system: str) -> dict[str, list[str]]:
+def _read_switches_by_node(system: str) -> dict[str, list[str]]:
     """Node -> the switches above it, by the site's topology.yaml."""
     path = SITES / system / topology.NAME
     if not path.is_file():
         return {}
     try:
-        return topology.above(topology.load(path))
+        return topology.switches_above_nodes(topology.load_switches(path))
     except topology.TopologyError as err:
         raise ValueError(str(err)) from None
 
@@ -214,19 +214,19 @@ def _write_output(
 ) -> int:
     """Prints and writes what was asked for."""
     if args.json:
-        options.write_answer(args.json, verdict.json())
+        options.write_or_print_answer(args.json, verdict.json())
     if args.junit:
-        options.write_answer(args.junit, telling.junit(verdict))
+        options.write_or_print_answer(args.junit, telling.junit_xml(verdict))
     if args.print_rerun_options:
         print(*(f'-n /{case}' for case in dict.fromkeys(
             one.case for one in verdict.rerun)))
         return 0
     if '-' not in (args.json, args.junit):
-        print(*telling.lines(verdict), sep='\n')
-    return verdict.code or (1 if faults else 0)
+        print(*telling.verdict_lines(verdict), sep='\n')
+    return verdict.exit_code or (1 if faults else 0)
 
 
-def _decide(action: str, args: argparse.Namespace, verdict: Verdict) -> int:
+def _accept_or_mute_regression(action: str, args: argparse.Namespace, verdict: Verdict) -> int:
     """Accepts or mutes a regression; the exit code.
 
     :raises ValueError: unknown ID, or a date that is too early
@@ -237,21 +237,21 @@ def _decide(action: str, args: argparse.Namespace, verdict: Verdict) -> int:
     if until and until < today:
         raise ValueError(f'--until {until} is in the past: today is {today}')
     system = line.members[0].system
-    folder = decisions.folder(system)
+    folder = decisions.references_folder(system)
     if args.references and not folder.parent.is_dir() or system == 'local':
         folder = Path(args.references or folder)
-    names = [decisions.names(one.system, one.partition, one.environ, one.case,
+    names = [decisions.decision_target_names(one.system, one.partition, one.environ, one.case,
                              one.metric, one.point) for one in line.members]
     whole = line.kind not in ('metric', 'case')
     metrics = dict.fromkeys(name[2 if whole else 1] for name in names)
-    path = decisions.add(folder, decisions.Decision(
+    path = decisions.add_decision(folder, decisions.Decision(
         line.id, 'muted' if until else 'accepted',
         datetime.date.fromisoformat(line.since), until, args.reason or '',
         today, tuple(metrics)))
     print(f'{path}: {line.id} is ' + (
         f'muted until {until}' if until else
         f'accepted: the baseline begins on {line.since}')
-          + commit_note(path))
+          + git_commit_hint(path))
     return 0
 
 
@@ -263,7 +263,7 @@ def _find_regression(ident: str, known: list[Regression]) -> Regression:
     matching = [one for one in known if ident and one.id.startswith(ident)]
     if len(matching) == 1:
         return matching[0]
-    names = '; '.join(telling.details(one)[0] for one in matching or known)
+    names = '; '.join(telling.regression_detail_lines(one)[0] for one in matching or known)
     if matching:
         raise ValueError(f'several regressions begin with {ident!r}: {names}')
     raise ValueError(f'no regression has the ID {ident!r}: '

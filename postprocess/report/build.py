@@ -16,12 +16,12 @@ import pandas as pd
 from config.commandline import Parser
 
 from .. import options, outcomes, perflogs, results
-from ..files import write_all
+from ..files import write_files_atomically
 from ..perflogs import plans, series
-from ..references.progress import Progress, progress
-from ..regressions.verdict import Verdict, of_records
+from ..references.progress import Progress, progress_of_test_cases
+from ..regressions.verdict import Verdict, verdict_of_records
 from . import plots
-from .page import build, counted
+from .page import build_page, count_with_noun
 
 #: End of an SVG that a page drew (page.Page.draw).
 OURS = re.compile(rb'<!-- [0-9a-f]{64} -->\n\Z')
@@ -43,8 +43,8 @@ def parser() -> Parser:
     """The command line."""
     cmd = Parser(prog='plumb report', text=HELP, example='./plumb report '
                  '--site mycluster --last 10 --output /srv/www/mycluster')
-    options.add_records(cmd).add_argument(
-        '--last', type=options.positive_number, metavar='N',
+    options.add_record_options(cmd).add_argument(
+        '--last', type=options.parse_positive_number, metavar='N',
         help='show only the newest N sessions (default: all)')
     output = cmd.add_argument_group('output')
     output.add_argument('--output', default='report', metavar='DIR',
@@ -63,7 +63,7 @@ def parser() -> Parser:
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit code (usage errors exit with 2)."""
     args = parser().parse_args(argv)
-    return write(args.perflogs, args.output, args.references, args.site,
+    return write_page(args.perflogs, args.output, args.references, args.site,
                  args.last, args.title, args.png).code
 
 
@@ -78,7 +78,7 @@ class Written(NamedTuple):
     verdict: Verdict | None = None
 
 
-def write(folder: str, output: Path, references: str | None = None,
+def write_page(folder: str, output: Path, references: str | None = None,
           site: str = '', last: int | None = None,
           title: str | None = None, png: bool = False) -> Written:
     """Writes the page, and prints a summary.
@@ -92,51 +92,51 @@ def write(folder: str, output: Path, references: str | None = None,
     frame, faults = perflogs.read(folder, on_error='collect')
     _print_faults(faults)
     try:
-        frame = options.of_site(frame, site)
+        frame = options.records_of_site(frame, site)
         # By the whole history, whatever is shown.
-        judged = of_records(frame, [folder], None, references) \
+        judged = verdict_of_records(frame, [folder], None, references) \
             if len(frame) else None
     except ValueError as err:
-        return _no_page(frame, str(err))
+        return _result_without_page(frame, str(err))
     if last:
         runs = list(dict.fromkeys(frame.sort_values('time')['run']))
         frame = frame[frame['run'].isin(runs[-last:])]
     if frame.empty:
-        return _no_page(frame, f'no records in {folder}: run '
+        return _result_without_page(frame, f'no records in {folder}: run '
                         '`./plumb run` first, or name another folder with '
                         '--perflogs')
-    over_time = series.newest(frame)
+    over_time = series.read_newest_series(frame)
     _print_faults(over_time.faults)
     faults += over_time.faults
     known = len(faults)
-    ahead = progress(frame)
-    left = outcomes.postponed_cases(frame, [
-        plan for plan in plans.rotated([folder])
+    ahead = progress_of_test_cases(frame)
+    left = outcomes.postponed_test_cases(frame, [
+        plan for plan in plans.newest_budget_plans([folder])
         if plan.head['system'] in set(frame['system'])])
     try:
-        made = build(frame, faults, title, over_time,
-                     plans.partial([folder]), ahead, output,
+        made = build_page(frame, faults, title, over_time,
+                     plans.partial_sessions([folder]), ahead, output,
                      png, judged, left)
     except plots.PlotError as err:
-        return _no_page(frame, str(err))
+        return _result_without_page(frame, str(err))
     _print_faults(faults[known:])
     counts = made.counts
     try:
-        write_all(output, made.files)
-        _remove_old(output, made.plots)
+        write_files_atomically(output, made.files)
+        _remove_old_plots(output, made.plots)
     except OSError as err:
-        return _no_page(frame, f'{err.filename or output}: cannot be '
+        return _result_without_page(frame, f'{err.filename or output}: cannot be '
                         f'written ({err.strerror}); the earlier page is '
                         'unchanged')
     print(f"{output / 'index.html'}: {counts['fail']} failed, "
           + f"{counts['not_run']} not run, " * bool(counts['not_run'])
           + f"{counts['flaky']} flaky, " * bool(counts['flaky'])
           + f"{counts['pass']} passed, "
-          + counted(counts['no_reference'], 'value(s) without a reference, ')
-          + counted(frame['run'].nunique(), 'session(s)')
+          + count_with_noun(counts['no_reference'], 'value(s) without a reference, ')
+          + count_with_noun(frame['run'].nunique(), 'session(s)')
           + f"; test cases: {counts['judged']} with a tolerance, "
           f"{counts['waiting']} without a reference; "
-          + counted(counts['no_tolerance'], 'metric(s) without a tolerance')
+          + count_with_noun(counts['no_tolerance'], 'metric(s) without a tolerance')
           + (f', {len(judged.regressions)} regressed' if judged
              and judged.regressions else '')
           + f", {counts['improved']} improved" * bool(counts['improved'])
@@ -144,7 +144,7 @@ def write(folder: str, output: Path, references: str | None = None,
           + f", postponed: {counts['rotated']}" * bool(counts['rotated'])
           + (f", beyond every budget: {counts['never']}"
              if counts['never'] else '')
-          + (', ' + counted(len(faults), 'damaged place(s) in the perflogs')
+          + (', ' + count_with_noun(len(faults), 'damaged place(s) in the perflogs')
              if faults else ''))
     bad = faults or any(counts[r] for r in results.FAILED) or (
         judged and judged.regressions) or counts['never']
@@ -156,7 +156,7 @@ def _print_faults(faults: list) -> None:
         print(f'plumb report: {fault}', file=sys.stderr)
 
 
-def _remove_old(output: Path, named: list[str]) -> None:
+def _remove_old_plots(output: Path, named: list[str]) -> None:
     """Removes plots of earlier pages that this one does not have."""
     for path in (output / 'plots').glob('*.svg'):
         if f'plots/{path.name}' in named:
@@ -167,7 +167,7 @@ def _remove_old(output: Path, named: list[str]) -> None:
                 path.with_suffix('.png').unlink(missing_ok=True)
 
 
-def _no_page(frame: pd.DataFrame, reason: str) -> Written:
+def _result_without_page(frame: pd.DataFrame, reason: str) -> Written:
     print(f'plumb report: {reason}', file=sys.stderr)
     return Written(2, frame)
 

@@ -3,7 +3,7 @@
 A series has a label and a CPU speed class; classes never share a median. A
 plot is as wide as the screen of a phone; a desktop shows several side by side.
 The colours suit colour-blind people. In a page they follow its light or dark
-scheme (`inline`), in a file they are those of one scheme (`theme`).
+scheme (`inline_svg`), in a file they are those of one scheme (`use_theme`).
 """
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def number_text(value: float) -> str:
     return f'{value:.4g}'
 
 
-def series(frame: pd.DataFrame) -> Iterator[tuple]:
+def series_with_styles(frame: pd.DataFrame) -> Iterator[tuple]:
     """(label, speed, colour, line style, marker, records) of each series."""
     order = list(dict.fromkeys(frame['label']))
     for label in order:
@@ -69,20 +69,20 @@ def series(frame: pd.DataFrame) -> Iterator[tuple]:
 
 
 @contextlib.contextmanager
-def theme(dark: bool) -> Iterator[None]:
+def use_theme(dark: bool) -> Iterator[None]:
     """Plots that are made and rendered within have the colours of dark, or
     of light paper."""
     global INK, GRID, PAPER
     before = [INK, GRID, PAPER, *COLOURS]
     INK, GRID, PAPER, *COLOURS[:] = DARK if dark else LIGHT
     try:
-        with _matplotlib().rc_context(_colours()):
+        with _configured_matplotlib().rc_context(_theme_parameters()):
             yield
     finally:
         INK, GRID, PAPER, *COLOURS[:] = before
 
 
-def svg(figure: Figure, name: str) -> bytes:
+def render_svg(figure: Figure, name: str) -> bytes:
     """SVG of a plot; its ids begin anew with `series_name`."""
     import matplotlib
     out = io.BytesIO()
@@ -97,7 +97,7 @@ def svg(figure: Figure, name: str) -> bytes:
     return text.encode()
 
 
-def png(figure: Figure) -> bytes:
+def render_png(figure: Figure) -> bytes:
     """PNG of a plot, for who cannot use an SVG."""
     out = io.BytesIO()
     figure.savefig(out, format='png', dpi=200,
@@ -105,7 +105,7 @@ def png(figure: Figure) -> bytes:
     return out.getvalue()
 
 
-def inline(svg: bytes, about: str) -> str:
+def inline_svg(svg: bytes, about: str) -> str:
     """The SVG as part of a page: its colours, its font, no fixed size."""
     text = svg.decode()
     text = text[text.index('<svg'):]
@@ -129,7 +129,7 @@ def inline(svg: bytes, about: str) -> str:
 
 
 @functools.cache
-def _matplotlib():
+def _configured_matplotlib():
     """Imports matplotlib, sets what all plots share."""
     import matplotlib
     from matplotlib.artist import Artist
@@ -140,7 +140,7 @@ def _matplotlib():
             lambda cls: None)
     matplotlib.use('agg')
     matplotlib.rcParams.update({
-        **_colours(), 'text.parse_math': False,
+        **_theme_parameters(), 'text.parse_math': False,
         'font.size': 8, 'font.family': 'DejaVu Sans', 'axes.linewidth': 0.6,
         'axes.spines.top': False, 'axes.spines.right': False,
         'xtick.labelsize': 7.5, 'ytick.labelsize': 7.5, 'axes.grid': True,
@@ -152,7 +152,7 @@ def _matplotlib():
     return matplotlib
 
 
-def _colours() -> dict[Any, Any]:
+def _theme_parameters() -> dict[Any, Any]:
     """The rcParams of the theme."""
     return {**dict.fromkeys((
         'text.color', 'axes.edgecolor', 'axes.labelcolor', 'xtick.color',
@@ -160,7 +160,7 @@ def _colours() -> dict[Any, Any]:
         'figure.facecolor': PAPER, 'savefig.facecolor': PAPER}
 
 
-def figure(title: str, names: list[tuple], columns: int = 1,
+def create_figure(title: str, names: list[tuple], columns: int = 1,
             height: float = 2.5, rows: int = 1, names_beside: int = 0,
             beside: float = 0.12):
     """A plot with a title and a legend above its axes, laid out by hand.
@@ -171,7 +171,7 @@ def figure(title: str, names: list[tuple], columns: int = 1,
     :param names_beside: letters of the longest name left of the axes
     :param beside: inches on their right
     """
-    _matplotlib()
+    _configured_matplotlib()
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
@@ -218,7 +218,7 @@ def legend_entries(frame: pd.DataFrame, runs: bool = True) -> list[tuple]:
     :param frame: with a column `runs`: how many there are
     """
     entries = []
-    for label, speed, colour, line, marker, rows in series(frame):
+    for label, speed, colour, line, marker, rows in series_with_styles(frame):
         many = int(rows['runs'].max()) if runs else 0
         entries.append((series_name(label, speed)
                       + f" ({many} session{'s' * (many > 1)})"
@@ -226,21 +226,21 @@ def legend_entries(frame: pd.DataFrame, runs: bool = True) -> list[tuple]:
     return entries
 
 
-def sizes(frame: pd.DataFrame) -> list[int]:
+def distinct_sizes(frame: pd.DataFrame) -> list[int]:
     return sorted(frame['point'].dropna().unique())
 
 
-def size_positions(sizes, every: list[int]) -> np.ndarray:
+def log2_size_positions(sizes, every: list[int]) -> np.ndarray:
     """log2 of sizes; 0 B stands one step before the smallest other."""
     sizes = np.asarray(sizes, float)
     minimum = min([s for s in every if s > 0], default=1)
     return np.log2(np.where(sizes > 0, sizes, minimum / 2))
 
 
-def size_axis(axes: Axes, every: list[int]) -> None:
+def set_size_axis(axes: Axes, every: list[int]) -> None:
     """Ticks at seven of the sizes at most, the last one included, so far
     apart that their labels are."""
-    at = size_positions(every, every)
+    at = log2_size_positions(every, every)
     shown: list[int] = []
     for n in reversed(np.unique(np.linspace(
             0, len(every) - 1, min(7, len(every))).round()).astype(int)):
@@ -251,12 +251,12 @@ def size_axis(axes: Axes, every: list[int]) -> None:
     axes.set_xlim(at[0] - 0.6, at[-1] + 0.6)
 
 
-def value_axis(axes: Axes, values: pd.Series, unit: str) -> None:
+def set_value_axis(axes: Axes, values: pd.Series, unit: str) -> None:
     axes.set_ylabel(unit, labelpad=2)
-    log_axis(axes.yaxis, values, axes.set_yscale)
+    set_log_axis(axes.yaxis, values, axes.set_yscale)
 
 
-def log_axis(axis, values: pd.Series, set_scale, few: bool = False) -> None:
+def set_log_axis(axis, values: pd.Series, set_scale, few: bool = False) -> None:
     """A log scale with plain numbers, where the values allow and need it."""
     from matplotlib import ticker
     if len(values) and values.min() > 0 and values.max() > 4 * values.min():
@@ -285,12 +285,12 @@ def tick_text(value: float) -> str:
     return f'{value:.4g}'
 
 
-def row_title(axes: Axes, text: str) -> None:
+def set_row_title(axes: Axes, text: str) -> None:
     """Sets the title of one of several rows."""
     axes.set_title(text, loc='left', fontsize=7.5, color=INK, pad=3)
 
 
-def boxes(axes: Axes, at: np.ndarray, frame: pd.DataFrame, colour: str,
+def draw_boxes(axes: Axes, at: np.ndarray, frame: pd.DataFrame, colour: str,
           width: float, upright: bool = True) -> None:
     """Boxes: quartiles, whiskers, and the farthest beyond them.
 

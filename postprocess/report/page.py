@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from config.families import Family, families
-from config.sessions.judged import improved, position
+from config.sessions.judged import is_improved, point_in_bytes
 
 from .. import naming, outcomes, perflogs, results
 from ..perflogs import attached, reasons, samples, series
@@ -31,7 +31,7 @@ from ..regressions.finding import Regression, Verdict
 from ..units import display_unit
 from . import charts, plots
 from .plots import ratio
-from .tidy import tidy
+from .tidy import build_tidy_records
 
 TEMPLATES = Path(__file__).parent / 'templates'
 #: Sessions that the grid has, the newest; runs of a sparkline.
@@ -86,7 +86,7 @@ class _Case(NamedTuple):
     worse: bool = False
 
     @property
-    def ended(self) -> str:
+    def newest_result_letter(self) -> str:
         """The letter of its newest result."""
         letter = self.cells.rstrip('-.')[-1:]
         return (
@@ -94,10 +94,10 @@ class _Case(NamedTuple):
         )
 
     @property
-    def sessions(self) -> int:
+    def sessions_with_newest_result(self) -> int:
         """The number of newest sessions with this result, or no record."""
-        tail = self.cells[len(self.cells.rstrip(self.ended + '-.')):]
-        return tail.count(self.ended) + tail.count('-')
+        tail = self.cells[len(self.cells.rstrip(self.newest_result_letter + '-.')):]
+        return tail.count(self.newest_result_letter) + tail.count('-')
 
 
 class Page:
@@ -114,30 +114,30 @@ class Page:
         :param png: plots come as PNG too
         :param verdict: what is worse than it was
         """
-        data = tidy(frame)
+        data = build_tidy_records(frame)
         self.data = dataclasses.replace(
             data, frame=frame.assign(kind=data.kind))
         self.before, self.png, self.partial = before, png, partial
         self.files: dict[str, bytes] = {}
         self.plots: list[str] = []
         self.faults: attached.Faults = []
-        self.names = _names(data.table)
-        self.past = results.history(frame, data.judged, data.case, partial)
+        self.names = _test_case_names(data.table)
+        self.past = results.result_history(frame, data.judged, data.case, partial)
         letters = np.array(list(LETTERS))[self.past.ended]
         last = self.data.frame.loc[self.past.last.index]
         self.cases = [
             _Case(number, row, self.case_name(row), ''.join(cells), '')
             for number, (row, cells) in enumerate(zip(
                 last.itertuples(), letters, strict=True))]
-        self.cases = [case._replace(reason=reasons.of(case.row))
-                      if case.ended in FAILED + 'i' else case
+        self.cases = [case._replace(reason=reasons.reason_of_result(case.row))
+                      if case.newest_result_letter in FAILED + 'i' else case
                       for case in self.cases]
 
         self.regressions = verdict.regressions if verdict else []
         self.improved = verdict.improved if verdict else []
         for one in self.regressions:
             self._mark_regression(one)
-        self.places = len({_place(case.row) for case in self.cases})
+        self.places = len({_place_text(case.row) for case in self.cases})
 
     def _mark_regression(self, regression: Regression) -> None:
         """Marks the sessions in which test cases are worse than they were."""
@@ -146,7 +146,7 @@ class Page:
         there = {tuple(str(getattr(case.row, name)) for name in
                        perflogs.CASE): case.number for case in self.cases}
         for member in regression.members:
-            number = there.get(member.key)
+            number = there.get(member.test_case_key)
             if number is not None:
                 case = self.cases[number]
                 self.cases[number] = case._replace(
@@ -159,12 +159,12 @@ class Page:
         """The name of the test case of a record: program and label."""
         return str(self.names['name'][row.kind])
 
-    def where(self, row: Any) -> str:
+    def name_and_place(self, row: Any) -> str:
         """The name of a test case and its place."""
         return ' · '.join(filter(None, [
-            self.case_name(row), row.speed.strip('-'), _place(row)]))
+            self.case_name(row), row.speed.strip('-'), _place_text(row)]))
 
-    def session(self, number: int) -> str:
+    def session_name(self, number: int) -> str:
         """The name of a session: its date and time."""
         runs = self.past.sessions[number]
         when = datetime.datetime.strptime(runs[0][:15], '%Y%m%dT%H%M%S') \
@@ -174,9 +174,9 @@ class Page:
     # The first screen -------------------------------------------------
 
     @functools.cached_property
-    def counts(self) -> dict[str, int]:
+    def result_counts(self) -> dict[str, int]:
         """The number of test cases per result of their newest session."""
-        ends = Counter(case.ended for case in self.cases)
+        ends = Counter(case.newest_result_letter for case in self.cases)
         this_session = len(self.past.sessions) - 1
         return {
             'cases': len(self.cases),
@@ -190,7 +190,7 @@ class Page:
     def failure_groups(self, rows: list[dict]) -> list[dict]:
         """Failed test cases, grouped by reason: {why, lines, more}.
 
-        :param rows: of `table_rows`
+        :param rows: of `value_table_rows`
         """
         worst: dict[int, dict] = {}
         for row in rows:
@@ -198,15 +198,15 @@ class Page:
                 worst.setdefault(row['number'], row)
         groups: dict[str, list[dict]] = {}
         for case in self.cases:
-            if case.ended not in FAILED or not case.ended:
+            if case.newest_result_letter not in FAILED or not case.newest_result_letter:
                 continue
             row = worst.get(case.number, {})
             guard = str(case.row.guard).partition(':')[0] or row.get(
                 'guard', '').partition(':')[0]
             why = ('known fault fixed: remove it from the reference file'
-                   if case.ended == 'X' else
+                   if case.newest_result_letter == 'X' else
                    'flaky: passed when it was measured again'
-                   if case.ended == 'k' else
+                   if case.newest_result_letter == 'k' else
                    f'guard {guard}' if guard else
                    f"{row.get('metric', 'a metric')} out of tolerance")
             text = case.reason if guard else ' '.join(filter(None, [
@@ -214,13 +214,13 @@ class Page:
                 f"{row.get('value')} {row.get('unit')}, "
                 f"{row.get('ratio')} of the reference"]))
             groups.setdefault(why, []).append({
-                'name': case.name, 'place': _place(case.row), 'text': text
+                'name': case.name, 'place': _place_text(case.row), 'text': text
                 or (guard and row.get('guard', '')), 'number': case.number,
-                'sessions': case.sessions})
+                'sessions': case.sessions_with_newest_result})
         lost = [case for case in self.cases if case.cells[-1:] == '-']
         if lost:
             groups['no record in the newest session'] = [{
-                'name': case.name, 'place': _place(case.row), 'text':
+                'name': case.name, 'place': _place_text(case.row), 'text':
                 f'last ran {case.row.time:%Y-%m-%d %H:%M}',
                 'number': case.number, 'sessions': 0} for case in lost]
         return [{'why': why, 'lines': lines[:MAX_LINES],
@@ -231,9 +231,9 @@ class Page:
     def regression_lines(self) -> list[dict]:
         """The lines of each regression."""
         return [{'first': first, 'rest': rest} for one in self.regressions
-                for first, *rest in [telling.details(one)]]
+                for first, *rest in [telling.regression_detail_lines(one)]]
 
-    def news(self, rows: list[dict]) -> list[dict]:
+    def changes_since_last_session(self, rows: list[dict]) -> list[dict]:
         """Changes since the session before: {what, lines, count}."""
         changed: dict[str, list[tuple[str, int]]] = {}
         this_session = len(self.past.sessions) - 1
@@ -254,7 +254,7 @@ class Page:
             elif before in FAILED and now not in FAILED:
                 changed.setdefault('no longer failing', []).append(
                     (case.name, case.number))
-            for name, past in self.history(case.number).items():
+            for name, past in self.environment_history(case.number).items():
                 # What a test case that never ran had is not known.
                 if (
                     name in NEWS
@@ -280,7 +280,7 @@ class Page:
         if self.improved:
             news.append({'what': 'improved',
                          'count': len(self.improved), 'lines': [
-                             (telling.regression(one)[0], None)
+                             (telling.regression_lines(one)[0], None)
                              for one in self.improved[:MAX_LINES]],
                          'more': len(self.improved) - MAX_LINES})
         if changes:
@@ -292,13 +292,13 @@ class Page:
                          'more': len(changes) - MAX_LINES})
         return news
 
-    def grid(self) -> list[dict]:
+    def result_grid_rows(self) -> list[dict]:
         """A row of cells for each test case, those that failed first."""
         first = max(len(self.past.sessions) - SESSIONS, 0)
         rows = []
         for case in sorted(self.cases, key=lambda c: (
-                c.cells[-1:] != '-' and c.ended not in FAILED + WORSE,
-                str(c.row.family), plots.natural(c.name), _place(c.row))):
+                c.cells[-1:] != '-' and c.newest_result_letter not in FAILED + WORSE,
+                str(c.row.family), plots.natural_sort_key(c.name), _place_text(c.row))):
             cells = case.cells[first:]
             paths: dict[str, list[str]] = {}
             for match in re.finditer(r'(.)\1*', cells):
@@ -311,8 +311,8 @@ class Page:
                         f'h-{wide}z')
             rows.append({
                 'number': case.number, 'name': case.name,
-                'place': _place(case.row) if self.places > 1 else '',
-                'ended': '-' if cells.endswith('-') else case.ended,
+                'place': _place_text(case.row) if self.places > 1 else '',
+                'ended': '-' if cells.endswith('-') else case.newest_result_letter,
                 'paths': [(letter, ''.join(parts))
                           for letter, parts in paths.items()]})
         return rows
@@ -320,11 +320,11 @@ class Page:
     # Test cases ------------------------------------------------------------
 
     @functools.cached_property
-    def _runs(self) -> pd.DataFrame:
+    def _first_record_per_session(self) -> pd.DataFrame:
         """The first record of each test case and session of the grid."""
         data, past = self.data, self.past
         frame = data.frame
-        _, column = results.sessions(frame)
+        _, column = results.group_nightly_sessions(frame)
         first = max(len(past.sessions) - SESSIONS, 0)
         key = data.case * len(past.sessions) + column
         shown = column >= first
@@ -333,8 +333,8 @@ class Page:
         return frame.iloc[at].assign(number=data.case[at], session=column[at])
 
     @functools.cached_property
-    def _histories(self) -> dict[int, pd.DataFrame]:
-        runs = self._runs[['number', 'session', 'job', 'file', 'line',
+    def _sessions_by_test_case(self) -> dict[int, pd.DataFrame]:
+        runs = self._first_record_per_session[['number', 'session', 'job', 'file', 'line',
                            *ENVIRONMENT]]
         # A test case that was not set up has no number of nodes.
         runs = runs.astype(object).fillna('').astype(
@@ -342,10 +342,10 @@ class Page:
         return dict(list(runs.groupby('number', sort=False)))
 
     @functools.cache                         # noqa: B019  (one page)
-    def history(self, number: int) -> dict[str, list[tuple[int, str]]]:
+    def environment_history(self, number: int) -> dict[str, list[tuple[int, str]]]:
         """The environment of a test case: field -> [(first session,
         value)]."""
-        runs = self._histories.get(number)
+        runs = self._sessions_by_test_case.get(number)
         changes: dict[str, list[tuple[int, str]]] = {}
         if runs is None:
             return changes
@@ -364,13 +364,13 @@ class Page:
         first = max(len(self.past.sessions) - SESSIONS, 0)
         entries = []
         for case in self.cases:
-            runs = self._histories.get(case.number)
+            runs = self._sessions_by_test_case.get(case.number)
             files = {} if runs is None else {
                 session: f'{file}:{line}' for session, file, line in runs[
                     ['session', 'file', 'line']].itertuples(index=False)}
             newest = max(files, default=None)
             entries.append({
-                'n': case.name, 'p': _place(case.row),
+                'n': case.name, 'p': _place_text(case.row),
                 'a': str(case.row.params), 'c': case.cells[first:],
                 'k': str(case.row.check), 'i': str(case.row.case),
                 'r': case.reason, 'g': str(case.row.guard),
@@ -380,17 +380,17 @@ class Page:
                         ['session', 'job']].itertuples(index=False) if job},
                 'h': {name: [(max(session - first, 0), value)
                              for session, value in past]
-                      for name, past in self.history(case.number).items()
+                      for name, past in self.environment_history(case.number).items()
                       if past != [(past[0][0], '')]}})
         return entries
 
-    def table_rows(self) -> tuple[list[dict], dict[str, int]]:
+    def value_table_rows(self) -> tuple[list[dict], dict[str, int]]:
         """Values of the newest session of each test case, failed ones first:
         all judged values, and the main values of other test cases.
 
         :returns: rows for the table; number of records by result
         """
-        frame = results.newest(self.data.frame.assign(
+        frame = results.newest_records(self.data.frame.assign(
             number=self.data.case))
         result = frame['result']
         kept = (frame['metric'] != 'completed').groupby(
@@ -401,13 +401,13 @@ class Page:
         judged = judged.assign(rank=judged['result'].map(order.index)
                                ).sort_values(['rank', 'family', 'program',
                                               'params', 'metric', 'point'])
-        shown = self._main_records(frame[~result.isin(order)], judged)
-        past = self._past_values(pd.concat([judged, shown]))
-        rows = [self._table_row(row, past) for part in (judged, shown)
+        shown = self._main_metric_records(frame[~result.isin(order)], judged)
+        past = self._values_of_past_sessions(pd.concat([judged, shown]))
+        rows = [self._value_table_row(row, past) for part in (judged, shown)
                 for row in part.itertuples()]
         return rows, counts
 
-    def _main_records(self, frame: pd.DataFrame, judged: pd.DataFrame
+    def _main_metric_records(self, frame: pd.DataFrame, judged: pd.DataFrame
                ) -> pd.DataFrame:
         """The main records of metrics without a reference."""
         parts = []
@@ -419,19 +419,19 @@ class Page:
                     records['metric'])):
                 if (number, metric) not in there:
                     of_metric = records[records['metric'] == metric]
-                    parts.append(plots.at_size(of_metric, str(family), metric,
+                    parts.append(plots.points_at_size(of_metric, str(family), metric,
                                                  ()).tail(1).index)
         shown = [index for part in parts for index in part]
         return frame.loc[shown].assign(kept=True, rank=9).sort_values(
             ['family', 'program', 'params', 'metric'])
 
-    def _past_values(self, rows: pd.DataFrame) -> dict[tuple, np.ndarray]:
+    def _values_of_past_sessions(self, rows: pd.DataFrame) -> dict[tuple, np.ndarray]:
         """Values of all runs of some plots of some test cases."""
         data = self.data
         metric = rows['metric'].cat.codes if len(rows) else []
         keys = set(zip(rows['number'], metric, rows['point'].fillna(
             -1), strict=True))
-        drawn = data.drawn
+        drawn = data.metric_records
         chosen = drawn['judged'] & drawn['metric'].isin(
             list(rows['metric'].unique())) & drawn['point'].isin(
                 [*rows['point'].unique(), np.nan])
@@ -448,7 +448,7 @@ class Page:
         return {key: part.to_numpy()[-SPARK:] for key, part in frame.groupby(
             ['number', 'metric', 'point'])['value'] if key in keys}
 
-    def _table_row(self, row: Any, past: dict[tuple, np.ndarray]) -> dict:
+    def _value_table_row(self, row: Any, past: dict[tuple, np.ndarray]) -> dict:
         sign = {'lower': '≤', 'higher': '≥'}
         allowed = [
             f'{sign[side]} {charts.number_text(row.reference * (1 + part))}'
@@ -456,7 +456,7 @@ class Page:
             if pd.notna(part) and pd.notna(row.reference)
         ]
         ratio = row.value / row.reference if row.reference else float('nan')
-        better = row.result == 'pass' and improved(
+        better = row.result == 'pass' and is_improved(
             row.better, row.value, row.reference, row.lower, row.upper)
         codes = self.data.frame['metric'].cat.categories
         values = past.get((row.number, codes.get_loc(row.metric),
@@ -474,7 +474,7 @@ class Page:
             'anchor': f'{row.family}-{row.program}',
             'program': name['program'],
             'label': name['label'], 'speed': row.speed.strip('-'),
-            'place': _place(row), 'metric': row.metric,
+            'place': _place_text(row), 'metric': row.metric,
             'size': '' if pd.isna(row.point) else charts.size_text(row.point),
             'bytes': '' if pd.isna(row.point) else int(row.point),
             'value': '' if pd.isna(row.value)
@@ -483,7 +483,7 @@ class Page:
             'reference': '' if pd.isna(row.reference)
             else charts.number_text(row.reference),
             'allowed': ', '.join(allowed), 'guard': row.guard,
-            'reason': reasons.of(row) if row.guard else '',
+            'reason': reasons.reason_of_result(row) if row.guard else '',
             'ratio': '' if pd.isna(ratio) else f'{ratio:.2f}\u2009×',
             'note': 'improved: propose a new reference' if better else '',
             'spark': spark, 'run': row.run, 'where':
@@ -491,26 +491,26 @@ class Page:
 
     # Families ---------------------------------------------------------
 
-    def records(self, name: str, over_time: list[plots.OverTime]
+    def plot_records(self, name: str, over_time: list[plots.OverTime]
                 ) -> plots.Records:
         """The records of a family for its plots."""
         table = self.data.table
         table = table[table['family'] == name]
-        drawn, points = self.data.drawn, self.data.points
+        drawn, points = self.data.metric_records, self.data.counted_point_statistics
         if len(table) < len(self.data.table):
             drawn = drawn[drawn['kind'].isin(table.index)]
             points = points[points['kind'].isin(table.index)]
         return plots.Records(name, drawn, table, points, over_time,
-                               functools.cache(lambda: self.samples(table)))
+                               functools.cache(lambda: self.raw_samples(table)))
 
-    def samples(self, table: pd.DataFrame) -> list[plots.Raw]:
+    def raw_samples(self, table: pd.DataFrame) -> list[plots.Raw]:
         """Raw samples of the newest run of each kind of a table."""
         frame = self.data.frame
         records = frame[frame['kind'].isin(table.index)].drop_duplicates(
             'kind', keep='last').sort_values('time', kind='stable')
         raw_samples = []
         for row in records[::-1].itertuples():
-            calls = samples.of_run(row, self.faults)
+            calls = samples.read_samples_of_record(row, self.faults)
             if calls is not None and len(calls):
                 raw_samples.append(
                     plots.Raw(int(row.kind), str(row.run), calls)
@@ -519,39 +519,39 @@ class Page:
                 break
         return raw_samples
 
-    def family(self, name: str, over_time: list[plots.OverTime],
+    def family_section(self, name: str, over_time: list[plots.OverTime],
                rows: list[dict]) -> dict:
         """The section of a family."""
         known = families().get(name)
         drawings, reading = plots.drawings(
-            self.records(name, over_time), known)
-        plain = [self.draw(name, one) for one in drawings if not one.section]
+            self.plot_records(name, over_time), known)
+        plain = [self.draw_plot(name, one) for one in drawings if not one.section]
         sections: dict[str, list[dict]] = {}
         for one in drawings:
             if one.section:
                 sections.setdefault(one.section, []).append(
-                    self.draw(name, one))
+                    self.draw_plot(name, one))
         programs = sorted({str(p) for p in self.data.table.loc[
             self.data.table['family'] == name, 'program']})
         return {'name': name, 'title': known.title if known else '',
                 'plots': plain, 'sections': sections, 'reading': reading,
-                'about': _program_texts(known, programs),
+                'about': _program_descriptions(known, programs),
                 'over_time': bool(over_time),
                 'rows': [row for row in rows if row['family'] == name
                          and row['result'] in ('pass', 'no_reference',
                                                'inconclusive')]}
 
-    def sites(self) -> dict | None:
+    def site_comparison(self) -> dict | None:
         """A comparison of sites: ratio curves, and a table of mean ratios."""
         if self.data.table['system'].nunique() < 2:
             return None
         drawn, rows = [], []
         for name in sorted(self.data.table['family'].unique()):
-            records = self.records(name, [])
+            records = self.plot_records(name, [])
             for one in ratio.drawings(records, of='system', base='', metric=(),
                                       where=(), title=''):
-                drawn.append(self.draw(name, one))
-            for other, base, pairs in ratio.compared(records, records.table,
+                drawn.append(self.draw_plot(name, one))
+            for other, base, pairs in ratio.ratio_points_by_value(records, records.table,
                                                      'system'):
                 main = plots.main_metrics(name, set(pairs['metric']))
                 for (label, metric), group in pairs[
@@ -561,7 +561,7 @@ class Page:
                     if len(good):
                         rows.append({
                             'what': label, 'family': name, 'metric': metric,
-                            'better': perflogs.metrics()[metric]['better'],
+                            'better': perflogs.all_metrics()[metric]['better'],
                             'pair': f'{other} / {base}',
                             'mean': float(np.exp(np.log(good).mean())),
                             'minimum': float(good.min()),
@@ -570,9 +570,9 @@ class Page:
                                 axis=None))})
         return {'plots': drawn, 'rows': rows} if rows else None
 
-    def numbers(self) -> dict:
+    def all_points_table(self) -> dict:
         """All points, for the page's table of numbers."""
-        points = self.data.points
+        points = self.data.counted_point_statistics
         left = 0
         if len(points) > MAX_NUMBERS:
             keep = points['reference'].notna() | points['point'].isna()
@@ -586,7 +586,7 @@ class Page:
         # Records of other formats have metrics that config/ does not name.
         own = self.data.frame.drop_duplicates('metric').set_index('metric')
         known = {name: {'unit': str(own['unit'][name]), 'means': ''}
-                 for name in metrics} | perflogs.metrics()
+                 for name in metrics} | perflogs.all_metrics()
         return {
             'left': left,
             'kinds': [[*row] for row in zip(
@@ -594,36 +594,36 @@ class Page:
             'metrics': [[name, display_unit(known[name]['unit']),
                          known[name]['means']] for name in metrics],
             'rows': [[row.kind, row.speed.strip('-'), where[row.metric],
-                      position(row.point),
-                      *map(_five_digits, (row.value, row.median, row.minimum,
+                      point_in_bytes(row.point),
+                      *map(_round_to_five_digits, (row.value, row.median, row.minimum,
                                    row.maximum)), row.runs,
-                      _five_digits(row.reference)]
+                      _round_to_five_digits(row.reference)]
                      for row in points.itertuples()]}
 
-    def draw(self, family: str, drawing: plots.Drawing) -> dict:
+    def draw_plot(self, family: str, drawing: plots.Drawing) -> dict:
         """Draws a plot into `files`; returns what the page shows of it."""
         stem = re.sub(r'[^\w.]+', '-', f'{family} {drawing.name}').strip('-')
         while f'plots/{stem}.svg' in self.plots:
             stem += '-'
         names = [f'plots/{stem}.svg'] + [f'plots/{stem}.png'] * self.png
         made_of = b'<!-- %s -->\n' % drawing.content_hash().encode()
-        svg = _unchanged_svg(self.before, names, made_of)
+        svg = _reusable_svg(self.before, names, made_of)
         if svg is None:
             figure = drawing.chart(*drawing.args)
-            svg = charts.svg(figure, stem) + made_of
+            svg = charts.render_svg(figure, stem) + made_of
             # The PNG first: only a plot that is whole is taken another
             # time.
             if self.png:
-                self.files[names[1]] = charts.png(figure)
+                self.files[names[1]] = charts.render_png(figure)
             self.files[names[0]] = svg
         self.plots += names
-        return {'svg': charts.inline(svg.removesuffix(made_of),
+        return {'svg': charts.inline_svg(svg.removesuffix(made_of),
                                      drawing.about),
                 'stem': stem, 'note': drawing.note, 'png': self.png}
 
 
 @functools.cache
-def _templates() -> Any:
+def _template_environment() -> Any:
     """The page's templates, each compiled once."""
     import jinja2
     return jinja2.Environment(
@@ -631,7 +631,7 @@ def _templates() -> Any:
         autoescape=True, trim_blocks=True, lstrip_blocks=True)
 
 
-def build(frame: pd.DataFrame, faults: list | None = None,
+def build_page(frame: pd.DataFrame, faults: list | None = None,
           title: str | None = None, runs: series.Newest | None = None,
           partial: Partial = {},
           ahead: list[Progress] | None = None,
@@ -645,15 +645,15 @@ def build(frame: pd.DataFrame, faults: list | None = None,
     :param runs: what is drawn over time
     :param ahead: `progress` of these records; None: it is asked
     :param left: test cases that budgets left to other sessions
-        (`outcomes.postponed_cases`)
+        (`outcomes.postponed_test_cases`)
     """
     page = Page(frame, partial, before, png, verdict)
     faults = [] if faults is None else faults
-    rows, counts = page.table_rows()
+    rows, counts = page.value_table_rows()
     frame = page.data.frame
-    stale = [f'{page.where(row)} · last ran {row.time:%Y-%m-%d %H:%M}'
-             for row in outcomes.stale(frame, partial).itertuples()]
-    standing = outcomes.standing(frame, ahead)
+    stale = [f'{page.name_and_place(row)} · last ran {row.time:%Y-%m-%d %H:%M}'
+             for row in outcomes.stale_test_cases(frame, partial).itertuples()]
+    standing = outcomes.summarize_reference_status(frame, ahead)
     postponed = [str(case) for case in left if case.nightly_sessions]
     never = [f'{case}; the budget is {case.budget:g} per nightly session'
              for case in left if not case.nightly_sessions]
@@ -662,31 +662,31 @@ def build(frame: pd.DataFrame, faults: list | None = None,
                'waiting': len(standing.waiting),
                'no_tolerance': len(standing.no_tolerance),
                'improved': sum(bool(row['note']) for row in rows)}
-    counts |= page.counts
-    series_of = over_time(page, runs.series if runs else [])
-    sections = [page.family(name, series_of.get(name, []), rows)
+    counts |= page.result_counts
+    series_of = time_series_by_family(page, runs.series if runs else [])
+    sections = [page.family_section(name, series_of.get(name, []), rows)
                 for name in sorted(page.data.table['family'].unique())]
-    sites = page.sites()
+    sites = page.site_comparison()
     faults += page.faults
     first = max(len(page.past.sessions) - SESSIONS, 0)
-    sessions = [page.session(n) for n in range(first, len(page.past.sessions))]
+    sessions = [page.session_name(n) for n in range(first, len(page.past.sessions))]
     text = (
-        _templates()
+        _template_environment()
         .get_template('report.html')
         .render(
             title=title
             or 'Plumbline · ' + ', '.join(sorted(frame['system'].unique())),
             written=f'{datetime.datetime.now(datetime.timezone.utc):%F %H:%M}',
-            health=health(counts, len(faults)),
+            health=health_summary(counts, len(faults)),
             counts=counts,
             worse=page.regression_lines(),
             wrong=page.failure_groups(rows),
-            news=page.news(rows),
-            grid=page.grid(),
+            news=page.changes_since_last_session(rows),
+            grid=page.result_grid_rows(),
             failed=FAILED,
             sessions=sessions,
             older=first,
-            facts=facts(frame),
+            facts=version_and_session_facts(frame),
             stale=stale,
             postponed=postponed,
             never=never,
@@ -695,21 +695,21 @@ def build(frame: pd.DataFrame, faults: list | None = None,
             families=sections,
             sites=sites,
             waiting=[
-                f'{page.where(row)} · {reason}'
+                f'{page.name_and_place(row)} · {reason}'
                 for row, reason in standing.waiting
             ],
             no_tolerance=[
-                f'{page.where(row)} · {metric} · {reason}'
+                f'{page.name_and_place(row)} · {metric} · {reason}'
                 for row, metric, reason in standing.no_tolerance
             ],
             faults=[str(fault) for fault in faults],
             emulated=sorted(frame.loc[frame['emulated'], 'program'].unique()),
-            data=_json(
+            data=_script_safe_json(
                 {
                     'cases': page.case_details(),
                     'sessions': sessions,
                     'fields': ENVIRONMENT,
-                    'numbers': page.numbers(),
+                    'numbers': page.all_points_table(),
                 }
             ),
             not_shown=runs.more if runs else 0,
@@ -721,18 +721,18 @@ def build(frame: pd.DataFrame, faults: list | None = None,
     return Made(page.files, page.plots, counts)
 
 
-def health(counts: dict[str, int], faults: int) -> dict[str, str]:
+def health_summary(counts: dict[str, int], faults: int) -> dict[str, str]:
     """A sentence on the health of the system: {state, word, text}; the state
     is bad if the exit code is 1."""
     cases = counts['cases']
-    bad = [counted(number, what) for number, what in (
+    bad = [count_with_noun(number, what) for number, what in (
         (counts['cases_failed'], f'of {cases} test cases failed'),
         (counts['cases_not_run'], 'not run'),
         (counts['cases_flaky'], 'flaky'),
         (counts['regressed'], 'regression(s)'),
         (counts['cases_gone'], 'known fault(s) fixed'),
         (faults, 'damaged place(s) in the perflogs')) if number]
-    also = [counted(number, what) for number, what in (
+    also = [count_with_noun(number, what) for number, what in (
         (counts['cases_inconclusive'], 'inconclusive'),
         (counts['no_record'], 'without a record in the newest session'),
         (counts['waiting'], 'without a reference'),
@@ -742,7 +742,7 @@ def health(counts: dict[str, int], faults: int) -> dict[str, str]:
                 'text': ', '.join(bad + also)}
     if not counts['judged']:
         return {'state': 'open', 'word': 'Not compared yet', 'text': (
-            f"{counted(cases, 'test case(s)')} ran and nothing failed, but no "
+            f"{count_with_noun(cases, 'test case(s)')} ran and nothing failed, but no "
             'value has a tolerance')}
     warn = counts['no_record'] or counts['cases_inconclusive']
     return {
@@ -750,7 +750,7 @@ def health(counts: dict[str, int], faults: int) -> dict[str, str]:
         'word': 'Healthy',
         'text': ', '.join(
             [
-                counted(counts['judged'], 'test case(s)')
+                count_with_noun(counts['judged'], 'test case(s)')
                 + ' within tolerance in the newest session',
                 *also,
             ]
@@ -758,16 +758,16 @@ def health(counts: dict[str, int], faults: int) -> dict[str, str]:
     }
 
 
-def counted(number: int, what: str) -> str:
+def count_with_noun(number: int, what: str) -> str:
     """A number and its noun.
 
-    >>> counted(1, 'test case(s)'), counted(2, 'test case(s)')
+    >>> count_with_noun(1, 'test case(s)'), count_with_noun(2, 'test case(s)')
     ('1 test case', '2 test cases')
     """
     return f"{number} {what.replace('(s)', 's' * (number != 1))}"
 
 
-def facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
+def version_and_session_facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
     """Versions, time and number of sessions: (name, text)."""
     def values(*columns: str) -> str:
         rows = frame[list(columns)].drop_duplicates().astype(str)
@@ -828,7 +828,7 @@ def sparkline(values: np.ndarray, reference: float) -> str:
     )
 
 
-def _json(data: Any) -> str:
+def _script_safe_json(data: Any) -> str:
     """JSON that may stand in a script element.
 
     :raises ValueError: a value is NaN or infinite, which no browser reads
@@ -837,10 +837,10 @@ def _json(data: Any) -> str:
                       allow_nan=False, default=int).replace('<', '\\u003c')
 
 
-def _names(table: pd.DataFrame) -> pd.DataFrame:
+def _test_case_names(table: pd.DataFrame) -> pd.DataFrame:
     """`program`, `label` and `name` of each kind."""
     # One program may serve several checks, and they say what it did.
-    parts = [naming.labels_of(group, panel=('check',)) for _, group in
+    parts = [naming.series_labels(group, panel=('check',)) for _, group in
              table.groupby(['family', 'program'], sort=False)]
     names = pd.concat(parts).reindex(table.index)
     program = table['program'].where(table['program'] != '', table['check'])
@@ -852,11 +852,11 @@ def _names(table: pd.DataFrame) -> pd.DataFrame:
         index=table.index)
 
 
-def _place(row: Any) -> str:
+def _place_text(row: Any) -> str:
     return f'{row.system}:{row.partition} {row.environ}'
 
 
-def _five_digits(value: float) -> float | None:
+def _round_to_five_digits(value: float) -> float | None:
     """Five digits, for the page."""
     return None if value != value else float(f'{value:.5g}')
 
@@ -869,17 +869,17 @@ def _shortened_list(names: list[str], maximum: int = 6) -> str:
     return f"{', '.join(names[:maximum - 1])} and {rest} more"
 
 
-def _program_texts(known: Family | None, programs: Iterable[str]
+def _program_descriptions(known: Family | None, programs: Iterable[str]
            ) -> list[tuple[str, str]]:
     """The descriptions of the plots of programs: (programs, text)."""
     texts: dict[str, list[str]] = {}
     for program in programs:
-        if known and (text := known.tells(program)):
+        if known and (text := known.description_of_program(program)):
             texts.setdefault(text, []).append(program)
     return [(', '.join(names), text) for text, names in texts.items()]
 
 
-def over_time(page: Page, runs: list[series.Series]
+def time_series_by_family(page: Page, runs: list[series.Series]
                ) -> dict[str, list[plots.OverTime]]:
     """The series over time to draw, by family."""
     by_family: dict[str, list[plots.OverTime]] = {}
@@ -897,11 +897,11 @@ def over_time(page: Page, runs: list[series.Series]
             + ('; '.join(run.reasons) or 'no reason was recorded'))
         by_family.setdefault(row.family, []).append(plots.OverTime(
             run, row.program, f'{row.run} {row.case}', title,
-            families()[row.family].bands_of(row.params), note or ''))
+            families()[row.family].valid_value_bands(row.params), note or ''))
     return by_family
 
 
-def _unchanged_svg(folder: Path | None, names: list[str], made_of: bytes
+def _reusable_svg(folder: Path | None, names: list[str], made_of: bytes
            ) -> bytes | None:
     """The SVG of a plot that is still the same; None: draw it."""
     if not folder or not all((folder / name).exists() for name in names):

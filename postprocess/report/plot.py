@@ -15,11 +15,11 @@ from config.commandline import Parser
 from config.families import families
 
 from .. import perflogs
-from ..files import write_all
-from ..options import add_records, of_site
+from ..files import write_files_atomically
+from ..options import add_record_options, records_of_site
 from ..perflogs import series
 from . import charts, plots
-from .page import Page, over_time
+from .page import Page, time_series_by_family
 
 HELP = """\
 Draws your own plots, which a YAML file describes.
@@ -49,7 +49,7 @@ def parser() -> Parser:
                  'plots.yaml --site mycluster --output talk --dark --png')
     cmd.add_argument('file', type=Path, metavar='FILE',
                      help='the description of the plots, in YAML')
-    add_records(cmd)
+    add_record_options(cmd)
     output = cmd.add_argument_group('output')
     output.add_argument('--output', default='plots', metavar='DIR', type=Path,
                         help='write the plots to this folder (default: plots)')
@@ -64,29 +64,29 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit code (usage errors exit with 2)."""
     args = parser().parse_args(argv)
     try:
-        title, entries = load(args.file)
+        title, entries = load_plot_entries(args.file)
         frame, faults = perflogs.read(args.perflogs, on_error='collect')
         for fault in faults:
             print(f'plumb plot: {fault}', file=sys.stderr)
-        frame = of_site(frame, args.site)
+        frame = records_of_site(frame, args.site)
         if frame.empty:
             print(f'plumb plot: no records in {args.perflogs}: run '
                   '`./plumb run` first, or name another folder with '
                   '--perflogs', file=sys.stderr)
             return 2
-        records = records_of_frame(frame)
+        records = build_plot_records(frame)
         files: dict[str, bytes] = {}
-        with charts.theme(args.dark):
+        with charts.use_theme(args.dark):
             for entry, kind, options in entries:
                 drawn = drawings(records, entry, kind, options, args.file,
                                  title)
                 if not drawn:
-                    print(f'plumb plot: {args.file}:{_line(entry)}: plots: '
+                    print(f'plumb plot: {args.file}:{_line_number_of_entry(entry)}: plots: '
                           f"{entry['kind']}: no record matches; nothing is "
                           'drawn', file=sys.stderr)
                 for drawing in drawn:
-                    draw(files, drawing, args.png)
-        write_all(args.output, files)
+                    draw_plot(files, drawing, args.png)
+        write_files_atomically(args.output, files)
     except (strict.Fault, OSError, ValueError) as err:
         print(f'plumb plot: {err}', file=sys.stderr)
         return 2
@@ -95,12 +95,12 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if faults else 0
 
 
-def load(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:
+def load_plot_entries(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:
     """The title, and (entry, module of its kind, options) of each plot.
 
     :raises strict.Fault: file, line, key and what is allowed
     """
-    data: Any = strict.load(file)
+    data: Any = strict.load_yaml(file)
     if not isinstance(data, strict.Mapping) or 'plots' not in data:
         raise strict.Fault(file, 1, 'plots is missing: a list of {kind, '
                            '...}; ./plumb plot --help has an example')
@@ -108,9 +108,9 @@ def load(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:
         if key not in ('title', 'plots'):
             raise strict.Fault(file, data.lines[key], f'unknown key {key!r} '
                                '(allowed: title, plots)'
-                               + plots.suggestion(key, ('title', 'plots')))
+                               + plots.did_you_mean_text(key, ('title', 'plots')))
     try:
-        title = plots.words(data.get('title'))
+        title = plots.parse_text_option(data.get('title'))
     except ValueError as err:
         raise strict.Fault(file, data.lines['title'], f'title: {err}'
                            ) from None
@@ -121,7 +121,7 @@ def load(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:
     for entry in data['plots']:
         if not isinstance(entry, strict.Mapping) or not isinstance(
                 entry.get('kind'), str):
-            raise strict.Fault(file, _line(entry) or data.lines['plots'],
+            raise strict.Fault(file, _line_number_of_entry(entry) or data.lines['plots'],
                                'plots: expected {kind, ...}, got '
                                f'{entry!r}')
         name = entry.get('name')
@@ -135,24 +135,24 @@ def load(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:
         )
         own_options.lines = entry.lines
         plots_.append(
-            (entry, *plots.check_entry(own_options, None, str(file)))
+            (entry, *plots.check_plot_entry(own_options, None, str(file)))
         )
     return title, plots_
 
 
-def _line(entry: Any) -> int:
+def _line_number_of_entry(entry: Any) -> int:
     return min(getattr(entry, 'lines', {}).values(), default=0)
 
 
-def records_of_frame(frame: pd.DataFrame) -> plots.Records:
+def build_plot_records(frame: pd.DataFrame) -> plots.Records:
     """Records of all families, and what their newest runs left over time."""
     page = Page(frame)
-    runs_of_family = over_time(page, series.newest(frame).series)
+    runs_of_family = time_series_by_family(page, series.read_newest_series(frame).series)
     table = page.data.table
     return plots.Records(
-        '', page.data.drawn, table, page.data.points,
+        '', page.data.metric_records, table, page.data.counted_point_statistics,
         [one for runs in runs_of_family.values() for one in runs],
-        lambda: page.samples(table))
+        lambda: page.raw_samples(table))
 
 
 def drawings(records: plots.Records, entry: Any, kind: Any,
@@ -163,22 +163,22 @@ def drawings(records: plots.Records, entry: Any, kind: Any,
     :raises PlotError: it names a field that no record has
     """
     for key in ('where', 'by', 'panel', 'merge', 'over', 'of'):
-        for name in _fields(options.get(key)):
+        for name in _field_names_of_option(options.get(key)):
             if name not in records.table and name != 'speed':
                 known = [c for c in records.table if c not in (
                     'params', 'valid')]
                 raise plots.PlotError(
-                    file, entry.lines.get(key, _line(entry)), f'plots: '
+                    file, entry.lines.get(key, _line_number_of_entry(entry)), f'plots: '
                     f"{entry['kind']}: {key}: no record has the field "
                     f"{name!r} (fields: {', '.join(known)})"
-                    + plots.suggestion(name, known))
+                    + plots.did_you_mean_text(name, known))
     base, of = options.get('base', ''), options.get('of', '')
     if base and base not in set(records.table[of]):
         raise plots.PlotError(
             file, entry.lines['base'], f"plots: {entry['kind']}: base: no "
-            f'record has {of} {base!r}' + plots.suggestion(
+            f'record has {of} {base!r}' + plots.did_you_mean_text(
                 base, set(records.table[of])))
-    families_ = _family(records, options)
+    families_ = _families_of_entry(records, options)
     if len(families_) == 1:
         records = dataclasses.replace(records, family=families_[0])
     drawings_ = list(kind.drawings(records, **options))
@@ -209,32 +209,32 @@ def drawings(records: plots.Records, entry: Any, kind: Any,
     return drawings_
 
 
-def _fields(value: Any) -> list[str]:
+def _field_names_of_option(value: Any) -> list[str]:
     """The fields that an option names."""
     if isinstance(value, str):
         return [value]
     return [one if isinstance(one, str) else one[0] for one in value or ()]
 
 
-def _family(records: plots.Records, options: Mapping[str, Any]
+def _families_of_entry(records: plots.Records, options: Mapping[str, Any]
             ) -> list[str]:
     """The families that an entry is about: their limits and judged sizes
     count."""
-    names = sorted(set(plots.matching_kinds(
+    names = sorted(set(plots.rows_matching_fields(
         records.table, options.get('where', ()))['family']))
     return [name for name in names if name in families()]
 
 
-def draw(files: dict[str, bytes], drawing: plots.Drawing, png: bool
+def draw_plot(files: dict[str, bytes], drawing: plots.Drawing, png: bool
          ) -> None:
     """Draws a plot into `files`, by a name of its own."""
     stem = re.sub(r'[^\w.]+', '-', drawing.name).strip('-')
     while f'{stem}.svg' in files:
         stem += '-'
     figure = drawing.chart(*drawing.args)
-    files[f'{stem}.svg'] = charts.svg(figure, stem)
+    files[f'{stem}.svg'] = charts.render_svg(figure, stem)
     if png:
-        files[f'{stem}.png'] = charts.png(figure)
+        files[f'{stem}.png'] = charts.render_png(figure)
 
 
 if __name__ == '__main__':

@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-#: What a row is of: a metric of a kind (naming.kinds) at a speed and point.
+#: What a row is of: a metric of a kind (naming.number_series_kinds) at a speed and point.
 KEYS = ['kind', 'speed', 'metric', 'point']
 
 
-def points(frame: pd.DataFrame) -> pd.DataFrame:
+def point_statistics(frame: pd.DataFrame) -> pd.DataFrame:
     """Summarises each metric at each point over sessions.
 
     :param frame: records that count, one a run, with a column `kind`;
@@ -22,7 +22,7 @@ def points(frame: pd.DataFrame) -> pd.DataFrame:
         `reference`, `lower`, `upper`, `result`
     """
     frame = frame[frame['value'].notna()]
-    group, starts, ends, values = _sorted(frame, KEYS)
+    group, starts, ends, values = _sort_values_by_group(frame, KEYS)
     # Records are sorted by time: the last one of a group is its newest.
     last = np.full(len(starts), -1)
     np.maximum.at(last, group, np.arange(len(frame)))
@@ -30,13 +30,13 @@ def points(frame: pd.DataFrame) -> pd.DataFrame:
         *KEYS, 'run', 'time', 'value', 'reference', 'lower', 'upper',
         'result']].reset_index(drop=True)
     return rows.assign(
-        runs=ends - starts, low=_quantile(values, starts, ends, 0.1),
-        median=_quantile(values, starts, ends, 0.5),
-        high=_quantile(values, starts, ends, 0.9),
+        runs=ends - starts, low=_quantile_of_groups(values, starts, ends, 0.1),
+        median=_quantile_of_groups(values, starts, ends, 0.5),
+        high=_quantile_of_groups(values, starts, ends, 0.9),
         minimum=values[starts], maximum=values[ends - 1])
 
 
-def spreads(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def box_statistics(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Quartiles, whiskers (to 1.5 times their distance) and what is beyond.
 
     :param frame: samples: repetitions of runs, with a column `kind`
@@ -44,10 +44,10 @@ def spreads(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         sample beyond the whiskers its row in that table and its value
     """
     frame = frame[frame['value'].notna()]
-    group, starts, ends, values = _sorted(frame, KEYS)
+    group, starts, ends, values = _sort_values_by_group(frame, KEYS)
     first = frame.iloc[np.unique(group, return_index=True)[1]] \
         if len(frame) else frame
-    q1, q2, q3 = (_quantile(values, starts, ends, q)
+    q1, q2, q3 = (_quantile_of_groups(values, starts, ends, q)
                   for q in (0.25, 0.5, 0.75))
     at = np.repeat(np.arange(len(starts)), ends - starts)
     far = 1.5 * (q3 - q1)
@@ -61,11 +61,11 @@ def spreads(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         ), pd.DataFrame({'row': at[out], 'value': values[out]})
 
 
-def _sorted(frame: pd.DataFrame, keys: list[str]) -> tuple:
+def _sort_values_by_group(frame: pd.DataFrame, keys: list[str]) -> tuple:
     """The number of each record's group; where each group starts and ends
     among the sorted values; these."""
-    from ..naming import group_numbers
-    group = group_numbers(frame, keys)
+    from ..naming import group_number_of_records
+    group = group_number_of_records(frame, keys)
     values = frame['value'].to_numpy(float)
     order = np.lexsort((values, group))
     starts = np.searchsorted(group[order], np.arange(
@@ -74,7 +74,7 @@ def _sorted(frame: pd.DataFrame, keys: list[str]) -> tuple:
         :len(starts)], values[order]
 
 
-def _quantile(values: np.ndarray, starts: np.ndarray, ends: np.ndarray,
+def _quantile_of_groups(values: np.ndarray, starts: np.ndarray, ends: np.ndarray,
               part: float) -> np.ndarray:
     """A quantile of each group, between its neighbours as numpy has it."""
     at = starts + part * (ends - 1 - starts)

@@ -24,7 +24,7 @@ class Tidy:
     case: np.ndarray
     #: The number of each record's kind: its row in `table`.
     kind: np.ndarray
-    #: naming.kinds, and `valid`: whether no guard refused the run; those of
+    #: naming.number_series_kinds, and `valid`: whether no guard refused the run; those of
     #: refused runs are kinds apart.
     table: pd.DataFrame
     #: Whether a record counts for its run, or is of one of its repetitions;
@@ -33,7 +33,7 @@ class Tidy:
     sample: np.ndarray
 
     @functools.cached_property
-    def drawn(self) -> pd.DataFrame:
+    def metric_records(self) -> pd.DataFrame:
         """DRAWN of each record that has a metric."""
         has_value = (self.frame['metric'] != 'completed').to_numpy()
         frame = self.frame.loc[
@@ -44,17 +44,17 @@ class Tidy:
             sample=self.sample[has_value])
 
     @functools.cached_property
-    def points(self) -> pd.DataFrame:
-        """summary.points of what counts."""
-        return summary.points(self.drawn[self.drawn['judged']])
+    def counted_point_statistics(self) -> pd.DataFrame:
+        """summary.point_statistics of what counts."""
+        return summary.point_statistics(self.metric_records[self.metric_records['judged']])
 
 
-def tidy(frame: pd.DataFrame) -> Tidy:
+def build_tidy_records(frame: pd.DataFrame) -> Tidy:
     """Numbers the records.
 
     :param frame: as perflogs.read gives it, or a part of it
     """
-    case = naming.group_numbers(frame, perflogs.CASE)
+    case = naming.group_number_of_records(frame, perflogs.CASE)
     run = case * (len(frame['run'].cat.categories) + 1) + frame[
         'run'].cat.codes.to_numpy(np.int64)
     guards = frame['guard'].cat
@@ -62,11 +62,11 @@ def tidy(frame: pd.DataFrame) -> Tidy:
         code for code, guard in enumerate(guards.categories)
         if guard in ('', 'reference')])
     valid = sound if sound.all() else ~np.isin(run, run[~sound])
-    kind, table = naming.kinds(frame, valid)
-    metric = naming.group_numbers(frame[['metric', 'point']].assign(run=run), [
+    kind, table = naming.number_series_kinds(frame, valid)
+    metric = naming.group_number_of_records(frame[['metric', 'point']].assign(run=run), [
         'run', 'metric', 'point'])
     repetition = frame['repetition'].to_numpy(np.int64)
     alone = np.bincount(metric)[metric] == 1
     return Tidy(frame, case, kind, table,
-                judged=naming.judged(frame, metric),
+                judged=naming.counted_records_mask(frame, metric),
                 sample=(repetition > 0) | alone)

@@ -2,12 +2,12 @@
 import os
 
 from checks.core import environs, hardware
-from checks.core.features import node_features
+from checks.core.features import node_count_features
 from config.sites import fabrics
 from config.sites.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
-_NODE = hardware.devices(('GH200-96GB-quad', 4), ('Cassini-200', 4))
+_NODE = hardware.reframe_devices(('GH200-96GB-quad', 4), ('Cassini-200', 4))
 
 #: The stack's Open MPI has a PMIx of its own; srun must be told to use it.
 _PMIX = [['SLURM_MPI_TYPE', 'pmix']]
@@ -21,7 +21,7 @@ _CXI = {'name': 'Slingshot',
                 'OMPI_MCA_mtl_base_verbose': '1'},
         'evidence': r'mtl:ofi:provider: cxi\b'}
 
-_NCCL = fabrics.slingshot('aws-ofi-nccl', nics=4)
+_NCCL = fabrics.slingshot_transport('aws-ofi-nccl', nics=4)
 
 site_configuration = {
     'systems': [{
@@ -41,26 +41,26 @@ site_configuration = {
             'resources': [{'name': '_rfm_gpu', 'options': [
                 '--gpus-per-node={num_gpus_per_node}']}],
             'environs': ['openmpi', 'openmpi-cuda', 'nccl', 'stores', 'tao'],
-            'features': [*node_features(16), 'gpu_nvidia'],
+            'features': [*node_count_features(16), 'gpu_nvidia'],
             # Four Grace of 72 cores, one thread each.
             'processor': {'arch': 'neoverse_v2', 'num_cpus': 288,
                           'num_cpus_per_core': 1, 'num_sockets': 4,
                           'num_cpus_per_socket': 72},
             'devices': _NODE,
-            'extras': {**hardware.limits(_NODE),
+            'extras': {**hardware.bandwidth_extras(_NODE),
                        'node_memory': 480,
                        'launcher_pin': LAUNCH['srun'][0],
                        'launcher_spread': SPREAD['srun']},
         }],
     }],
     'environments': [
-        environs.of_stack('openmpi', 'mpi-host', mpi='openmpi 5.0.x',
+        environs.stack_environment('openmpi', 'mpi-host', mpi='openmpi 5.0.x',
                           env_vars=_PMIX, transport=_CXI),
-        environs.of_stack('openmpi-cuda', 'mpi-cuda',
+        environs.stack_environment('openmpi-cuda', 'mpi-cuda',
                           mpi='openmpi 5.0.x with CUDA', env_vars=_PMIX,
                           transport=_CXI),
-        environs.of_stack('nccl', 'nccl', env_vars=_PMIX, transport=_NCCL),
-        environs.of_stack('stores', 'keyvalue'),
-        environs.embedded('tao', 'taobench'),
+        environs.stack_environment('nccl', 'nccl', env_vars=_PMIX, transport=_NCCL),
+        environs.stack_environment('stores', 'keyvalue'),
+        environs.embedded_environment('tao', 'taobench'),
     ],
 }

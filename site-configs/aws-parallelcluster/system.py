@@ -6,12 +6,12 @@ differs from cluster to cluster is marked SITE.
 import os
 
 from checks.core import environs, hardware
-from checks.core.features import node_features
+from checks.core.features import node_count_features
 from config.sites.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
-_P5 = hardware.devices(('H100-SXM5-80GB', 8), ('EFA-100', 32))
-_HPC7A = hardware.devices(('EFA-150', 2))
+_P5 = hardware.reframe_devices(('H100-SXM5-80GB', 8), ('EFA-100', 32))
+_HPC7A = hardware.reframe_devices(('EFA-150', 2))
 
 #: ParallelCluster's Slurm has PMIx; srun must be told to use it.
 _PMIX = [['SLURM_MPI_TYPE', 'pmix']]
@@ -53,12 +53,12 @@ site_configuration = {
             'resources': [{'name': '_rfm_gpu', 'options': [
                 '--gpus-per-node={num_gpus_per_node}']}],
             'environs': ['openmpi', 'openmpi-cuda', 'nccl'],
-            'features': [*node_features(2), 'gpu_nvidia'],      # SITE: nodes
+            'features': [*node_count_features(2), 'gpu_nvidia'],      # SITE: nodes
             'processor': {'arch': 'zen3', 'num_cpus': 192,
                           'num_cpus_per_core': 2, 'num_sockets': 2,
                           'num_cpus_per_socket': 96},
             'devices': _P5,
-            'extras': {**hardware.limits(_P5),
+            'extras': {**hardware.bandwidth_extras(_P5),
                        'launcher_pin': LAUNCH['srun'][0],
                        'launcher_spread': SPREAD['srun']},
         }, {
@@ -69,26 +69,26 @@ site_configuration = {
             'launcher': 'srun',
             'access': ['--partition=hpc7a', '--exclusive'],     # SITE: queue
             'environs': ['openmpi', 'stores', 'tao'],
-            'features': node_features(8),               # SITE: nodes
+            'features': node_count_features(8),               # SITE: nodes
             # One thread a core, whatever the cluster's settings say.
             'processor': {'arch': 'zen4', 'num_cpus': 192,
                           'num_cpus_per_core': 1, 'num_sockets': 2,
                           'num_cpus_per_socket': 96},
             'devices': _HPC7A,
-            'extras': {**hardware.limits(_HPC7A),
+            'extras': {**hardware.bandwidth_extras(_HPC7A),
                        'node_memory': 768,
                        'launcher_pin': LAUNCH['srun'][0],
                        'launcher_spread': SPREAD['srun']},
         }],
     }],
     'environments': [
-        environs.of_stack('openmpi', 'mpi-host', mpi='openmpi 5.0.x',
+        environs.stack_environment('openmpi', 'mpi-host', mpi='openmpi 5.0.x',
                           env_vars=_PMIX, transport=_EFA),
-        environs.of_stack('openmpi-cuda', 'mpi-cuda',
+        environs.stack_environment('openmpi-cuda', 'mpi-cuda',
                           mpi='openmpi 5.0.x with CUDA', env_vars=_PMIX,
                           transport=_EFA),
-        environs.of_stack('nccl', 'nccl', env_vars=_PMIX, transport=_NCCL),
-        environs.of_stack('stores', 'keyvalue'),
-        environs.embedded('tao', 'taobench'),
+        environs.stack_environment('nccl', 'nccl', env_vars=_PMIX, transport=_NCCL),
+        environs.stack_environment('stores', 'keyvalue'),
+        environs.embedded_environment('tao', 'taobench'),
     ],
 }

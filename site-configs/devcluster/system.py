@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from checks.core import environs
-from checks.core.features import node_features
+from checks.core.features import node_count_features
 from checks.osu import programs
 from config.sites.launch import SPREAD
 
@@ -42,7 +42,7 @@ def _partition(backend: str, launcher: str, environment: str
         'max_jobs': 2,
         'environs': [environment, f'tensors-{environment}', 'valkey', 'tao'],
         'env_vars': _MPIRUN if launcher == 'mpirun' else [],
-        'features': node_features(_NODES),
+        'features': node_count_features(_NODES),
         'processor': {'num_cpus': _CORES, 'num_cpus_per_core': 1,
                       'num_sockets': 1, 'num_cpus_per_socket': _CORES},
         'extras': {'launcher_free': _SHARE[launcher],
@@ -114,7 +114,7 @@ site_configuration = {
                         'evidence': 'select: component ob1 selected'}}},
         _tensors('mpich 5.0', 'mpich', _MPICH),
         _tensors('openmpi 5.0', 'mpi', _OPENMPI),
-        environs.embedded('tao', 'taobench', cc='cc'),
+        environs.embedded_environment('tao', 'taobench', cc='cc'),
         {'name': 'valkey', 'cc': 'cc', 'cxx': '', 'ftn': '',
          'features': ['valkey'],
          'extras': {'wheel': 'stores',

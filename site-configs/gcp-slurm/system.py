@@ -7,12 +7,12 @@ cluster to cluster is marked SITE.
 import os
 
 from checks.core import environs, hardware
-from checks.core.features import node_features
+from checks.core.features import node_count_features
 from config.sites.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
-_C2D = hardware.devices(('gVNIC-100', 1))
-_C3 = hardware.devices(('gVNIC-200', 1))
+_C2D = hardware.reframe_devices(('gVNIC-100', 1))
+_C3 = hardware.reframe_devices(('gVNIC-200', 1))
 
 #: Open MPI must take its own TCP (and shared memory), not what UCX or
 #: libfabric make of it: the three differ (words as seen with 5.0.11).
@@ -39,12 +39,12 @@ site_configuration = {
                        '--exclusive', '--hint=nomultithread'],
             'environs': ['openmpi', 'openmpi-embedded', 'stores', 'tao',
                          'smartredis'],
-            'features': node_features(4),               # SITE: nodes
+            'features': node_count_features(4),               # SITE: nodes
             # Sockets as a VM sees them are not published: see lscpu.
             'processor': {'arch': 'zen3', 'num_cpus': 112,
                           'num_cpus_per_core': 2},
             'devices': _C2D,
-            'extras': {**hardware.limits(_C2D),
+            'extras': {**hardware.bandwidth_extras(_C2D),
                        'node_memory': 448,
                        'launcher_pin': LAUNCH['openmpi'][0],
                        'launcher_spread': SPREAD['openmpi']},
@@ -58,24 +58,24 @@ site_configuration = {
                        '--exclusive', '--hint=nomultithread'],
             'environs': ['openmpi', 'openmpi-embedded', 'stores', 'tao',
                          'smartredis'],
-            'features': node_features(4),               # SITE: nodes
+            'features': node_count_features(4),               # SITE: nodes
             'processor': {'arch': 'sapphirerapids', 'num_cpus': 176,
                           'num_cpus_per_core': 2},
             'devices': _C3,
-            'extras': {**hardware.limits(_C3),
+            'extras': {**hardware.bandwidth_extras(_C3),
                        'node_memory': 704,
                        'launcher_pin': LAUNCH['openmpi'][0],
                        'launcher_spread': SPREAD['openmpi']},
         }],
     }],
     'environments': [
-        environs.of_stack('openmpi', 'mpi-host', mpi='openmpi 5.0.x',
+        environs.stack_environment('openmpi', 'mpi-host', mpi='openmpi 5.0.x',
                           transport=_TCP),
         # The suite's own programs, with the mpicc of the same stack.
-        environs.of_stack('openmpi-embedded', 'mpi', mpi='openmpi 5.0.x',
+        environs.stack_environment('openmpi-embedded', 'mpi', mpi='openmpi 5.0.x',
                           transport=_TCP),
-        environs.of_stack('stores', 'keyvalue'),
-        environs.of_stack('smartredis', 'smartredis'),
-        environs.embedded('tao', 'taobench'),
+        environs.stack_environment('stores', 'keyvalue'),
+        environs.stack_environment('smartredis', 'smartredis'),
+        environs.embedded_environment('tao', 'taobench'),
     ],
 }

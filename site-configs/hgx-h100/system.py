@@ -6,11 +6,11 @@ vendors build them. What differs from cluster to cluster is marked SITE.
 import os
 
 from checks.core import environs, hardware
-from checks.core.features import node_features
+from checks.core.features import node_count_features
 from config.sites.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
-_NODE = hardware.devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
+_NODE = hardware.reframe_devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
 
 #: Open MPI must take UCX, which by its defaults needs a Mellanox NIC; it
 #: says that it did (words as seen with Open MPI 5.0.11).
@@ -47,26 +47,26 @@ site_configuration = {
                 '--gpus-per-node={num_gpus_per_node}']}],
             'environs': ['openmpi', 'openmpi-cuda', 'nccl', 'stores', 'tao',
                          'smartredis'],
-            'features': [*node_features(4), 'gpu_nvidia'],      # SITE: nodes
+            'features': [*node_count_features(4), 'gpu_nvidia'],      # SITE: nodes
             # SITE: two Xeon 8480C as in a DGX H100, with hyperthreads.
             'processor': {'arch': 'sapphirerapids', 'num_cpus': 224,
                           'num_cpus_per_core': 2, 'num_sockets': 2,
                           'num_cpus_per_socket': 112},
             'devices': _NODE,
-            'extras': {**hardware.limits(_NODE),
+            'extras': {**hardware.bandwidth_extras(_NODE),
                        'node_memory': 2048,
                        'launcher_pin': LAUNCH['openmpi'][0],
                        'launcher_spread': SPREAD['openmpi']},
         }],
     }],
     'environments': [
-        environs.of_stack('openmpi', 'mpi-host', mpi='openmpi 5.0.x',
+        environs.stack_environment('openmpi', 'mpi-host', mpi='openmpi 5.0.x',
                           transport=_UCX),
-        environs.of_stack('openmpi-cuda', 'mpi-cuda',
+        environs.stack_environment('openmpi-cuda', 'mpi-cuda',
                           mpi='openmpi 5.0.x with CUDA', transport=_UCX),
-        environs.of_stack('nccl', 'nccl', transport=_NCCL),
-        environs.of_stack('stores', 'keyvalue'),
-        environs.of_stack('smartredis', 'smartredis'),
-        environs.embedded('tao', 'taobench'),
+        environs.stack_environment('nccl', 'nccl', transport=_NCCL),
+        environs.stack_environment('stores', 'keyvalue'),
+        environs.stack_environment('smartredis', 'smartredis'),
+        environs.embedded_environment('tao', 'taobench'),
     ],
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 from reframe.core.exceptions import ConfigError
 
 from checks.core import environs
-from checks.core.features import node_features
+from checks.core.features import node_count_features
 from checks.machine import cpus, software
 from checks.optcast import programs as optcast
 from checks.osu import programs
@@ -15,7 +15,7 @@ from config.sites.launch import LAUNCH
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 try:
-    _mpi, _stores = software.of_this_machine(Path(_WORK))
+    _mpi, _stores = software.detect_mpi_and_stores(Path(_WORK))
 except software.NoMpi as err:
     # Of other errors ReFrame prints a traceback.
     raise ConfigError(str(err)) from None
@@ -23,7 +23,7 @@ except software.NoMpi as err:
 
 def _processor() -> dict:
     """CPUs and cores that a job may use: the affinity, the cgroup's quota."""
-    here = cpus.here()
+    here = cpus.available_cpus()
     number, cores = len(here), len({cpu[:3] for cpu in here})
     try:
         quota, period = Path('/sys/fs/cgroup/cpu.max').read_text().split()
@@ -71,7 +71,7 @@ _environments = [_environment(_mpi['flavour'], {'source': 'embedded'},
                               list(programs.EMBEDDED))]
 if os.environ.get('OMB_PREFIX'):
     _prefix = os.environ['OMB_PREFIX']
-    _installed = list(programs.installed(_prefix))
+    _installed = list(programs.find_installed_programs(_prefix))
     if not _installed:
         raise ConfigError(f'OMB_PREFIX={_prefix}: no program osu_* below it')
     _environments.append(_environment(
@@ -152,7 +152,7 @@ def _memory() -> float:
 #: and certificates are made with this command.
 _tls = (['tao_tls'] if Path('/usr/include/openssl/ssl.h').exists()
         and shutil.which('openssl') else [])
-_environments.append(environs.embedded('tao', 'taobench', _mpi['compiler'],
+_environments.append(environs.embedded_environment('tao', 'taobench', _mpi['compiler'],
                                        _tls))
 
 
@@ -186,7 +186,7 @@ _environments += _of_prefix(
 
 def _stack(name: str) -> dict:
     """The environment of a stack that $PLUMBLINE_STACKS names."""
-    return {'cc': 'cc', **environs.of_stack(name, name), 'cxx': '', 'ftn': ''}
+    return {'cc': 'cc', **environs.stack_environment(name, name), 'cxx': '', 'ftn': ''}
 
 
 _environments += [_stack(name.strip()) for name in
@@ -207,7 +207,7 @@ site_configuration = {
             'max_jobs': 1,
             'environs': [env['name'] for env in _environments],
             'env_vars': _env_vars,
-            'features': [*node_features(1), 'speed_probe'],
+            'features': [*node_count_features(1), 'speed_probe'],
             'processor': _processor(),
             'extras': {
                 'node_memory': _memory(),

@@ -6,15 +6,15 @@ GPUs (dies) to Slurm and to programs, four NICs.
 import os
 
 from checks.core import environs, hardware
-from checks.core.features import node_features
+from checks.core.features import node_count_features
 from config.sites import fabrics
 from config.sites.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
-_LUMI_C = hardware.devices(('Cassini-200', 1))
-_LUMI_G = hardware.devices(('MI250X-GCD', 8), ('Cassini-200', 4))
+_LUMI_C = hardware.reframe_devices(('Cassini-200', 1))
+_LUMI_G = hardware.reframe_devices(('MI250X-GCD', 8), ('Cassini-200', 4))
 
-_RCCL = fabrics.slingshot('aws-ofi-rccl', nics=4,
+_RCCL = fabrics.slingshot_transport('aws-ofi-rccl', nics=4,
                           HSA_FORCE_FINE_GRAIN_PCIE='1')
 
 site_configuration = {
@@ -34,12 +34,12 @@ site_configuration = {
             'access': ['--partition=standard', '--exclusive',
                        '--hint=nomultithread'],
             'environs': ['cray-mpich', 'stores', 'tao', 'smartredis'],
-            'features': node_features(16),
+            'features': node_count_features(16),
             'processor': {'arch': 'zen3', 'num_cpus': 256,
                           'num_cpus_per_core': 2, 'num_sockets': 2,
                           'num_cpus_per_socket': 128},
             'devices': _LUMI_C,
-            'extras': {**hardware.limits(_LUMI_C),
+            'extras': {**hardware.bandwidth_extras(_LUMI_C),
                        'node_memory': 256,
                        'launcher_pin': LAUNCH['srun'][0],
                        'launcher_spread': SPREAD['srun']},
@@ -54,26 +54,26 @@ site_configuration = {
             'resources': [{'name': '_rfm_gpu', 'options': [
                 '--gpus-per-node={num_gpus_per_node}']}],
             'environs': ['cray-mpich', 'cray-mpich-rocm', 'rccl'],
-            'features': [*node_features(16), 'gpu_amd'],
+            'features': [*node_count_features(16), 'gpu_amd'],
             # 56 of the 64 cores: the system keeps one of every eight.
             'processor': {'arch': 'zen3', 'num_cpus': 112,
                           'num_cpus_per_core': 2, 'num_sockets': 1,
                           'num_cpus_per_socket': 112},
             'devices': _LUMI_G,
-            'extras': {**hardware.limits(_LUMI_G),
+            'extras': {**hardware.bandwidth_extras(_LUMI_G),
                        'launcher_pin': LAUNCH['srun'][0],
                        'launcher_spread': SPREAD['srun']},
         }],
     }],
     'environments': [
         # No `transport`: see README.md.
-        environs.of_stack('cray-mpich', 'mpi-host', mpi='cray-mpich 9.0.x'),
-        environs.of_stack('cray-mpich-rocm', 'mpi-rocm',
+        environs.stack_environment('cray-mpich', 'mpi-host', mpi='cray-mpich 9.0.x'),
+        environs.stack_environment('cray-mpich-rocm', 'mpi-rocm',
                           mpi='cray-mpich 9.0.x with ROCm',
                           env_vars=[['MPICH_GPU_SUPPORT_ENABLED', '1']]),
-        environs.of_stack('rccl', 'rccl', transport=_RCCL),
-        environs.of_stack('stores', 'keyvalue'),
-        environs.of_stack('smartredis', 'smartredis'),
-        environs.embedded('tao', 'taobench'),
+        environs.stack_environment('rccl', 'rccl', transport=_RCCL),
+        environs.stack_environment('stores', 'keyvalue'),
+        environs.stack_environment('smartredis', 'smartredis'),
+        environs.embedded_environment('tao', 'taobench'),
     ],
 }

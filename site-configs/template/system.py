@@ -6,7 +6,7 @@ programs come from. It is Python because some of that is worth computing.
 import os
 
 from checks.core import environs, hardware
-from checks.core.features import node_features
+from checks.core.features import node_count_features
 from config.sites.launch import LAUNCH, SPREAD
 
 # Where runs and results live; `plumb env` sets it.
@@ -14,8 +14,8 @@ _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 
 # The devices of a node: (model, how many). The models are in
 # config/hardware.yaml; the limits of physics follow from them. With GPUs:
-# hardware.devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8)).
-_NODE = hardware.devices(('ConnectX-7-NDR400', 1))
+# hardware.reframe_devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8)).
+_NODE = hardware.reframe_devices(('ConnectX-7-NDR400', 1))
 
 site_configuration = {
     'systems': [{
@@ -46,15 +46,15 @@ site_configuration = {
             # Environments (below) that can be used on these nodes.
             'environs': ['openmpi'],
             # What the nodes offer; the names are in
-            # site-configs/README.md. node_features(4): jobs of up to four
+            # site-configs/README.md. node_count_features(4): jobs of up to four
             # nodes, which is as far as this site wants the suite to go.
-            'features': node_features(4),
+            'features': node_count_features(4),
             # As lscpu tells. A full node gets a rank for every core.
             'processor': {'num_cpus': 64, 'num_cpus_per_core': 1,
                           'num_sockets': 2, 'num_cpus_per_socket': 32},
             'devices': _NODE,
             'extras': {
-                **hardware.limits(_NODE),
+                **hardware.bandwidth_extras(_NODE),
                 # Options that bind each rank to as many cores as it has
                 # threads. For srun: LAUNCH['srun'][0].
                 'launcher_pin': LAUNCH['openmpi'][0],
@@ -70,8 +70,8 @@ site_configuration = {
     # Add `transport` as soon as you know what your MPI prints: without it a
     # run that went over TCP is only slow.
     'environments': [
-        environs.of_stack('openmpi', 'mpi-host', mpi='openmpi 5.0.x'),
-        # environs.of_stack('stores', 'keyvalue'),
-        # environs.embedded('tao', 'taobench'),
+        environs.stack_environment('openmpi', 'mpi-host', mpi='openmpi 5.0.x'),
+        # environs.stack_environment('stores', 'keyvalue'),
+        # environs.embedded_environment('tao', 'taobench'),
     ],
 }

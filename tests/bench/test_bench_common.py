@@ -16,11 +16,11 @@ BENCH = ROOT / 'bench'
 
 def test_programs_alternate_and_ratios_are_of_the_rounds():
     order = []
-    samples = common.alternate(3, 'AB', lambda name: order.append(name)
+    samples = common.measure_alternately(3, 'AB', lambda name: order.append(name)
                                or len(order))
     assert ''.join(order) == 'ABBAAB'
     assert samples == {'A': [1, 4, 5], 'B': [2, 3, 6]}
-    assert common.ratio([2, 30, 400], [1, 10, 100]) == 3
+    assert common.median_ratio([2, 30, 400], [1, 10, 100]) == 3
 
 
 @pytest.mark.parametrize('body, code, text', [
@@ -32,7 +32,7 @@ def test_programs_alternate_and_ratios_are_of_the_rounds():
     ('common.run(["sleep", "60"], "y", limit=0.1)', 2,
      'x: y: killed after 0.1 s\n'),
     ('common.run(["false"], "building y", codes=(0, 1))', 1, ''),
-    ('common.served(["false"], 1, 0).__enter__()', 2,
+    ('common.running_server(["false"], 1, 0).__enter__()', 2,
      "x: ['false']: ended with exit code 1\n")])
 def test_exit_codes(tmp_path, body, code, text):
     (tmp_path / 'x.py').write_text(

@@ -29,8 +29,8 @@ import store_load
 path = sys.argv[1]
 args = SimpleNamespace(redis_server=path, memcached=path, tao_server=path,
                        server_cpu=int(sys.argv[2]))
-common.end_in_order()
-with store_load.store(args, sys.argv[3], None) as server:
+common.exit_cleanly_on_signals()
+with store_load.running_store(args, sys.argv[3], None) as server:
     print(server.pid, flush=True)
     time.sleep(600)
 '''

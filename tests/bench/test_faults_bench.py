@@ -58,7 +58,7 @@ def refused(guard, words):
 
 def test_the_sessions_are_those_of_the_issue(faults):
     assert set(faults.FAULTS) == REQUESTED
-    sessions = faults.plan(30, 3, 20, list(faults.FAULTS))
+    sessions = faults.planned_sessions(30, 3, 20, list(faults.FAULTS))
     assert len(sessions) == 30 + 3 * len(REQUESTED) + 20
     assert [one.number for one in sessions] == list(
         range(1, len(sessions) + 1)
@@ -72,10 +72,10 @@ def test_the_sessions_are_those_of_the_issue(faults):
 def test_every_session_has_a_date_of_its_own(faults):
     from config.sessions import run_id
     first = datetime.date(2026, 1, 30)
-    runs = [faults.session_id(first, n) for n in range(40)]
-    assert len({faults.day_of(run) for run in runs}) == 40
+    runs = [faults.make_session_id(first, n) for n in range(40)]
+    assert len({faults.date_of_session(run) for run in runs}) == 40
     assert all(run_id._FIRST.fullmatch(run) for run in runs)
-    assert faults.day_of(runs[2]) == '2026-02-01'
+    assert faults.date_of_session(runs[2]) == '2026-02-01'
 
 
 def test_each_node_is_in_as_many_pairs_and_none_like_another(faults):
@@ -87,14 +87,14 @@ def test_each_node_is_in_as_many_pairs_and_none_like_another(faults):
 
 def test_the_site_is_sound(faults, tmp_path):
     box = faults.Box(tmp_path, None)
-    box.site = faults.site(box)
-    features.check_site(box.site, 'faults.py')
+    box.site = faults.site_without_fault(box)
+    features.check_site_features(box.site, 'faults.py')
     box.write_site()
     reported = {}
     exec((tmp_path / 'site' / 'system.py').read_text(), reported)
     assert reported['site_configuration'] == box.site
-    with faults.spec(box), faults.before_ranks(box, 'taskset', '-c', '0'):
-        features.check_site(box.site, 'faults.py')
+    with faults.change_osu_spec(box), faults.before_ranks(box, 'taskset', '-c', '0'):
+        features.check_site_features(box.site, 'faults.py')
     assert box.site != reported['site_configuration']
 
 
@@ -102,22 +102,22 @@ def test_what_stands_before_the_program(faults, tmp_path):
     (tmp_path / 'built').mkdir()
     (tmp_path / 'osu').mkdir()
     box = faults.Box(tmp_path, None)
-    box.real.write_text('#!/bin/sh\nseq 20\n')
-    box.real.chmod(0o755)
+    box.real_osu_latency.write_text('#!/bin/sh\nseq 20\n')
+    box.real_osu_latency.chmod(0o755)
 
     def output():
         return subprocess.run([tmp_path / 'osu' / 'osu_latency'], text=True,
                               capture_output=True).stdout.splitlines()
 
-    with faults.program(box, '"$real" "$@" | sed -n 1,12p'):
+    with faults.wrap_osu_latency(box, '"$real" "$@" | sed -n 1,12p'):
         assert len(output()) == 12
     assert len(output()) == 20
 
 
 def test_a_session_has_six_cases(faults):
-    assert faults.kinds(()) == ['pairs', 'store', 'bandwidth']
+    assert faults.test_kinds_of_session(()) == ['pairs', 'store', 'bandwidth']
     # The seventh would be one too many.
-    assert faults.kinds(('threads',)) == ['pairs', 'store', 'threads']
+    assert faults.test_kinds_of_session(('threads',)) == ['pairs', 'store', 'threads']
     assert set(faults.CASES) == {'pairs', 'store', 'bandwidth', 'threads'}
 
 
@@ -125,7 +125,7 @@ def test_the_fault_is_on_the_node_of_the_server(faults, tmp_path):
     """All clients feel it there; and so does the pair of the bandwidth."""
     box = faults.Box(tmp_path, None)
     parts = {one['name']: one for one in
-             faults.site(box)['systems'][0]['partitions']}
+             faults.site_without_fault(box)['systems'][0]['partitions']}
     assert parts['all']['access'][-1] == f'--nodelist={faults.NODE},n2,n3,n4'
     measured, = (one for one in parts.values() if 'put_bw' in one['environs'])
     assert faults.NODE in measured['access'][-1]
@@ -145,7 +145,7 @@ def test_half_of_the_cpu_halts_the_ranks_of_the_node(faults, tmp_path):
         box = faults.Box(tmp_path, types.SimpleNamespace(
             members=lambda node: members))
         try:
-            with faults.halted(box):
+            with faults.pause_ranks_on_node(box):
                 until(lambda: state(rank) == 'T')
                 assert state(other) != 'T'
             until(lambda: state(rank) != 'T')
@@ -157,7 +157,7 @@ def test_half_of_the_cpu_halts_the_ranks_of_the_node(faults, tmp_path):
 def test_half_of_the_cpu_needs_a_rank(faults, tmp_path):
     box = faults.Box(tmp_path, types.SimpleNamespace(members=lambda node: []))
     with pytest.raises(faults.Missing, match='no rank ran on n1'), \
-            faults.halted(box):
+            faults.pause_ranks_on_node(box):
         pass
 
 
@@ -165,10 +165,10 @@ def test_a_session_that_hangs_is_ended(faults, tmp_path):
     (tmp_path / 'reports').mkdir()
     box = faults.Box(tmp_path, types.SimpleNamespace(
         box=lambda *words, **more: subprocess.Popen(words[2:], **more)))
-    code, output = box.session(['sleep', '60'], {}, 0.2)
+    code, output = box.run_reframe(['sleep', '60'], {}, 0.2)
     assert code == -signal.SIGTERM
     assert output == ['ended by bench/faults.py after 0 s']
-    assert box.session(['echo', 'x'], dict(os.environ)) == (0, ['x'])
+    assert box.run_reframe(['echo', 'x'], dict(os.environ)) == (0, ['x'])
 
 
 # The campaign ---------------------------------------------------------------
@@ -197,7 +197,7 @@ def campaign(faults, tmp_path, monkeypatch):
         *[{'failures': [], 'regressions': [], 'changed': [], 'common': []}
           ] * 2,))
     diary = faults.Diary(tmp_path / 'sessions.jsonl')
-    diary.add({'clean': 2, 'sessions': 2, 'after': 1,
+    diary.append_session({'clean': 2, 'sessions': 2, 'after': 1,
                'faults': ['version', 'spec'], 'first': '2026-01-01'})
     return Campaign(tmp_path, faults), diary
 
@@ -213,7 +213,7 @@ def test_a_cluster_that_breaks_down_costs_no_session(faults, campaign):
     assert box.seen == [1, 2, 2, 3, 5, 6, 7]
     assert [one['number'] for one in diary.sessions] == [1, 2, 5, 6, 7]
     assert len({one['began'] for one in diary.of('began')}) == 7
-    assert diary.skipped == {'version': 'no redis-server'}
+    assert diary.skipped_faults == {'version': 'no redis-server'}
     report = (box.folder / 'report.md').read_text()
     assert '| version | 0 | | | | | skipped: no redis-server |' in report
     assert '2 sessions of the campaign did not run' in report
@@ -222,8 +222,8 @@ def test_a_cluster_that_breaks_down_costs_no_session(faults, campaign):
 def test_a_resumed_campaign_tries_again_what_it_skipped(faults, campaign):
     box, diary = campaign
     faults.campaign(box, diary)
-    diary.add({'resumed': 'now'})
-    assert diary.skipped == {}
+    diary.append_session({'resumed': 'now'})
+    assert diary.skipped_faults == {}
     box.seen.clear()
     faults.campaign(box, diary)
     assert box.seen == [3]
@@ -239,20 +239,20 @@ def test_what_a_session_tells(faults):
                    'n2'],
         'changed': [{'what': 'spec hash a -> b', 'words': 'spec hash a -> b: '
                      '4 cases'}]})
-    lines = faults.reports(one, '2026-02-10')
+    lines = faults.reports_since(one, '2026-02-10')
     assert [(line.kind, line.by) for line in lines] == [
         ('failure', 'clock'), ('failure', 'in common'),
         ('regression', 'latency'), ('changed', 'spec hash')]
     # A regression of another fault, from long before.
-    assert 'regression' not in {line.kind for line in faults.reports(
+    assert 'regression' not in {line.kind for line in faults.reports_since(
         one, '2026-02-12')}
 
 
 def test_a_session_without_records_tells_by_its_exit_code(faults):
-    line, = faults.reports(session(40, 'x', code=1, output='no room'),
+    line, = faults.reports_since(session(40, 'x', code=1, output='no room'),
                         '2026-02-10')
     assert (line.kind, line.words) == ('session', 'no room')
-    assert not faults.reports(session(40, 'x'), '2026-02-10')
+    assert not faults.reports_since(session(40, 'x'), '2026-02-10')
 
 
 @pytest.mark.parametrize('words, node, answer', [
@@ -268,24 +268,24 @@ def test_a_session_without_records_tells_by_its_exit_code(faults):
     (['anything'], '', '')])
 def test_the_node_that_is_named(faults, words, node, answer):
     lines = [faults.Report('failure', 'x', text) for text in words]
-    assert faults.named(lines, node) == answer
+    assert faults.how_node_is_named(lines, node) == answer
 
 
 def test_the_row_of_a_fault(faults):
     quiet = session(41, 'delay-2ms', alone={})
     loud = session(42, 'delay-2ms', worse('2026-02-11'))
-    row = faults.row_of('delay-2ms', 'n2', [quiet, loud])
+    row = faults.result_of_fault('delay-2ms', 'n2', [quiet, loud])
     assert (row.sessions, row.result, row.by, row.named, row.among) == (
         2, 2, 'regression: latency', 'yes', 2)
     assert 'node n2 of box' in row.words
-    row = faults.row_of('delay-2ms', 'n2', [quiet])
+    row = faults.result_of_fault('delay-2ms', 'n2', [quiet])
     assert (row.result, row.named, row.words) == (0, 'no', 'nothing')
 
 
 # The report ---------------------------------------------------------------
 
 def test_the_report_of_a_good_campaign(faults):
-    lines, good = faults.report(
+    lines, good = faults.report_tables(
         [*(session(n, 'clean') for n in range(1, 6)),
          session(6, 'clock', refused('clock', 'the clock of n1 is wrong')),
          session(7, 'after')], {'version': 'no redis-server'})
@@ -298,14 +298,14 @@ def test_the_report_of_a_good_campaign(faults):
 
 
 def test_what_was_not_found_and_a_false_alarm_are_no_success(faults):
-    assert not faults.report([session(1, 'spec')], {})[1]
-    lines, good = faults.report(
+    assert not faults.report_tables([session(1, 'spec')], {})[1]
+    lines, good = faults.report_tables(
         [session(1, 'clean'), session(2, 'clean', worse('2026-01-03'))], {})
     assert not good
     assert 'Clean sessions before: 2, false alarms: 1' in lines
     # What a fault left behind, and the way back from it, are none.
     back = {'changed': [{'what': 'spec hash b -> a', 'words': 'x'}]}
-    lines, good = faults.report(
+    lines, good = faults.report_tables(
         [session(8, 'after', {**worse('2026-01-07'), **back}),
          session(9, 'after', worse('2026-01-07'))], {})
     assert good, lines
@@ -332,16 +332,16 @@ def test_dry_run_starts_nothing(tmp_path):
 def test_a_diary_is_read_again_and_never_overwritten(faults, tmp_path):
     path = tmp_path / 'sessions.jsonl'
     diary = faults.Diary(path)
-    diary.add({'clean': 1, 'sessions': 1, 'after': 0, 'faults': ['spec'],
+    diary.append_session({'clean': 1, 'sessions': 1, 'after': 0, 'faults': ['spec'],
                'first': '2026-01-01'})
-    diary.add(session(1, 'clean'))
-    diary.add({'skipped': 'spec', 'why': 'x'})
+    diary.append_session(session(1, 'clean'))
+    diary.append_session({'skipped': 'spec', 'why': 'x'})
     with open(path, 'a') as out:
         out.write('{"half')                 # killed
     again = faults.Diary(path).read()
-    again.add({'began': 'r'})
+    again.append_session({'began': 'r'})
     assert [one['number'] for one in again.sessions] == [1]
-    assert again.skipped == {'spec': 'x'}
+    assert again.skipped_faults == {'spec': 'x'}
     assert len(faults.Diary(path).read().lines) == 4
     done = call('--dir', tmp_path)
     assert done.returncode == 2

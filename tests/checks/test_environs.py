@@ -24,28 +24,28 @@ def test_no_site_writes_an_environment_of_a_stack_out(path):
 
 
 def test_the_environment_of_a_stack():
-    assert environs.of_stack('mine', 'mpi-host', mpi='openmpi 5.0.x',
+    assert environs.stack_environment('mine', 'mpi-host', mpi='openmpi 5.0.x',
                              env_vars=[['A', '1']]) == {
         'name': 'mine', 'cc': 'mpicc', 'env_vars': [['A', '1']],
         'features': ['mpi', 'osu', *programs.OMB7],
         'extras': {'stack': 'mpi-host', 'mpi_library': 'openmpi 5.0.x',
                    'programs': {'osu': {'source': 'spack'}}}}
-    stores = environs.of_stack('stores', 'keyvalue')
+    stores = environs.stack_environment('stores', 'keyvalue')
     assert 'cc' not in stores and 'transport' not in stores['extras']
     # A stack that is an MPI alone: the programs are ours.
-    ours = environs.of_stack('ours', 'mpi', transport={'name': 'TCP'})
+    ours = environs.stack_environment('ours', 'mpi', transport={'name': 'TCP'})
     assert set(programs.EMBEDDED) <= set(ours['features'])
     assert ours['extras']['transport'] == {'name': 'TCP'}
 
 
-@pytest.mark.parametrize('name', stack.names())
+@pytest.mark.parametrize('name', stack.stack_names())
 def test_every_stack_can_be_an_environment(name):
     # Also of a family that has no folder here yet.
-    assert environs.of_stack('any', name)['extras']['stack'] == name
+    assert environs.stack_environment('any', name)['extras']['stack'] == name
 
 
 def test_an_mpi_brings_the_programs_that_are_built_with_it():
-    assert environs.of_mpi('gnu', 'openmpi 5.0.3', modules=['openmpi/5']) == {
+    assert environs.mpi_environment('gnu', 'openmpi 5.0.3', modules=['openmpi/5']) == {
         'name': 'gnu', 'cc': 'mpicc', 'cxx': '', 'ftn': '',
         'modules': ['openmpi/5'],
         'features': ['mpi', 'osu', *programs.EMBEDDED],
@@ -54,7 +54,7 @@ def test_an_mpi_brings_the_programs_that_are_built_with_it():
 
 
 def test_an_embedded_environment_needs_a_compiler_alone():
-    assert environs.embedded('tao', 'taobench', 'cc', ['tao_tls']) == {
+    assert environs.embedded_environment('tao', 'taobench', 'cc', ['tao_tls']) == {
         'name': 'tao', 'cc': 'cc', 'cxx': '', 'ftn': '',
         'features': ['tao_server', 'tao_tls'],
         'extras': {'programs': {'taobench': {'source': 'embedded'}}}}

@@ -382,7 +382,7 @@ def test_what_is_beyond_is_measured_again(tmp_path):
         MEASUREMENTS,
     ]
     assert 'case-crash' not in eight.index
-    [crash] = [one for one in results.of_session(
+    [crash] = [one for one in results.results_of_session(
         frame, frame['run'].iloc[0]).values() if one.environ == 'case-crash']
     assert (crash.result, crash.guard) == ('fail', 'exit_code')
 
@@ -572,12 +572,12 @@ def test_speeds_are_read_between_repetitions(tmp_path, readings, speed):
          'touch busy; sleep 0.05; rm busy'], cwd=tmp_path,
         capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    runs = guards.read_runs(tmp_path, 3)
+    runs = guards.read_repetitions(tmp_path, 3)
     assert [x for run in runs for x in (run.before, run.after)] == readings
     check = types.SimpleNamespace(current_partition=types.SimpleNamespace(
         extras={'speed_boundary_ns': 220.0,
                 'speed_bands_ns': {'slow': (220, 880)}}))
-    assert base.Benchmark.speed_class(check, runs)[0] == speed
+    assert base.Benchmark.cpu_speed_class(check, runs)[0] == speed
 
 
 @pytest.mark.alone
@@ -604,7 +604,7 @@ def test_perflog_append_is_whole_or_not_at_all(tmp_path):
     """A disk that fills: /dev/full refuses every byte."""
     from config.records import perflog
     path = tmp_path / 'x.csv'
-    perflog.append(path, ['a', 'b'], [['1', 'x,"y"\nz']])
+    perflog.append_records(path, ['a', 'b'], [['1', 'x,"y"\nz']])
     before = path.read_bytes()
     assert before == b'a,b\n1,"x,""y"" z"\n'
     real = os.fsync
@@ -613,12 +613,12 @@ def test_perflog_append_is_whole_or_not_at_all(tmp_path):
             raise OSError(28, 'No space left on device')
         os.fsync = full
         with pytest.raises(OSError):
-            perflog.append(path, ['a', 'b'], [['2', '3']])
+            perflog.append_records(path, ['a', 'b'], [['2', '3']])
     finally:
         os.fsync = real
     assert path.read_bytes() == before
     path.write_bytes(before[:-3])                # a crash in mid-line
-    perflog.append(path, ['a', 'b'], [['4', '5']])
+    perflog.append_records(path, ['a', 'b'], [['4', '5']])
     assert path.read_bytes().endswith(b'\n4,5\n')
 
 
@@ -654,7 +654,7 @@ sys.path.insert(0, {root!r})
 from pathlib import Path
 from checks.core import guards
 try:
-    guards.check_disk(Path.cwd())
+    guards.check_disk_not_full(Path.cwd())
 except guards.Refused as err:
     print(err)
 print(*sorted(path.name for path in Path('.').iterdir()))

@@ -9,7 +9,7 @@ from conftest import OSU, suite_in
 from config.sites.launch import LAUNCH
 
 SITE = '''
-from checks.core.features import node_features
+from checks.core.features import node_count_features
 from checks.osu import programs
 
 site_configuration = {
@@ -18,7 +18,7 @@ site_configuration = {
         'partitions': [{
             'name': 'accelerated', 'scheduler': 'local',
             'launcher': 'mpirun', 'environs': ['gnu'],
-            'features': [*node_features(4), 'gpu_nvidia'],
+            'features': [*node_count_features(4), 'gpu_nvidia'],
             'processor': {'num_cpus': 64, 'num_cpus_per_core': 1},
             'devices': [{'type': 'gpu', 'model': 'H100',
                          'num_devices': 4}],
@@ -85,7 +85,7 @@ _system = site_configuration['systems'][0]
 for _name, _change in {changes!r}.items():
     _system['partitions'].append({{
         **_system['partitions'][0], 'name': _name,
-        'features': node_features(1), 'devices': [], **_change}})
+        'features': node_count_features(1), 'devices': [], **_change}})
 """
 
 

@@ -35,9 +35,9 @@ def refused(guard, call, *args):
 
 
 def test_a_good_run_passes(tmp_path):
-    guards.check_job(job())
-    guards.check_job(job(state='COMPLETED', exitcode=None))
-    run, = guards.read_runs(stage(tmp_path), 1)
+    guards.check_job_state(job())
+    guards.check_job_state(job(state='COMPLETED', exitcode=None))
+    run, = guards.read_repetitions(stage(tmp_path), 1)
     assert (run.wall, run.before, run.rc) == (2.5, 97.0, 0)
     guards.check_rank_count(run, 2, 1)
 
@@ -45,16 +45,16 @@ def test_a_good_run_passes(tmp_path):
 def test_slurm_tells_no_signal():
     slurm = job(state='COMPLETED')
     del slurm.signal
-    guards.check_job(slurm)
+    guards.check_job_state(slurm)
 
 
 def test_an_exit_code_that_was_a_signal():
-    words = refused('exit_code', guards.check_job, job(exitcode=137))
+    words = refused('exit_code', guards.check_job_state, job(exitcode=137))
     assert 'killed by signal 9' in words
 
 
 def test_a_job_that_never_started():
-    words = refused('job_state', guards.check_job, job(
+    words = refused('job_state', guards.check_job_state, job(
         state='CANCELLED', exitcode=None, nodelist=[]))
     assert 'max_pending_time is 60 s' in words
 
@@ -63,7 +63,7 @@ def test_time_limit_that_only_stderr_tells(tmp_path):
     output = tmp_path / 'err'
     output.write_text('slurmstepd-n1: error: *** JOB 7 ON n1 CANCELLED AT '
                     '2026-11-21T12:11:00 DUE TO TIME LIMIT ***\n')
-    refused('time_limit', guards.check_job, job(
+    refused('time_limit', guards.check_job_state, job(
         state='COMPLETED', exitcode=None, stderr=output))
 
 
@@ -75,7 +75,7 @@ def test_time_limit_that_only_stderr_tells(tmp_path):
     ('job_state', {'state': None}),
 ])
 def test_job(guard, change):
-    assert 'n1' in refused(guard, guards.check_job, job(**change))
+    assert 'n1' in refused(guard, guards.check_job_state, job(**change))
 
 
 @pytest.mark.parametrize('guard, tsv', [
@@ -87,18 +87,18 @@ def test_job(guard, change):
     ('runs', GOOD + GOOD.replace('1', '2', 1)),
 ])
 def test_runs(tmp_path, guard, tsv):
-    refused(guard, guards.read_runs, stage(tmp_path, tsv), 1)
+    refused(guard, guards.read_repetitions, stage(tmp_path, tsv), 1)
 
 
 def test_runs_missing(tmp_path):
-    refused('runs', guards.read_runs, tmp_path, 1)
+    refused('runs', guards.read_repetitions, tmp_path, 1)
 
 
 @pytest.mark.parametrize('err', [
     'plumbline-rank a\n', 'plumbline-rank a\n' * 3,
     'plumbline-rank a\nplumbline-rank b\n', ''])
 def test_ranks(tmp_path, err):
-    run, = guards.read_runs(stage(tmp_path, err=err), 1)
+    run, = guards.read_repetitions(stage(tmp_path, err=err), 1)
     refused('ranks', guards.check_rank_count, run, 2, 1)
 
 
@@ -111,7 +111,7 @@ TOLERANCE = ('plumbline-rank a 0-1 0,1\nplumbline-rank a 2-3 2,3\n',
 
 @pytest.mark.parametrize('err', TOLERANCE)
 def test_ranks_that_are_bound(tmp_path, err):
-    run, = guards.read_runs(stage(tmp_path, err=err), 1)
+    run, = guards.read_repetitions(stage(tmp_path, err=err), 1)
     guards.check_rank_binding(run, 2, 8)
 
 
@@ -135,22 +135,22 @@ def test_ranks_that_are_bound(tmp_path, err):
      'a: a rank could not read which CPUs it may use'),
 ])
 def test_ranks_that_are_not_bound(tmp_path, err, words):
-    run, = guards.read_runs(stage(tmp_path, err=err), 1)
+    run, = guards.read_repetitions(stage(tmp_path, err=err), 1)
     assert words in refused('binding', guards.check_rank_binding, run, 2, 8)
 
 
 def test_transport(tmp_path):
     request = {'name': 'ucx', 'evidence': 'pml ucx'}
-    run, = guards.read_runs(stage(tmp_path), 1)
+    run, = guards.read_repetitions(stage(tmp_path), 1)
     refused('transport', guards.check_transport, run, request, run.err)
-    run, = guards.read_runs(stage(tmp_path, err='selected pml ucx'), 1)
+    run, = guards.read_repetitions(stage(tmp_path, err='selected pml ucx'), 1)
     guards.check_transport(run, request, run.err)
     guards.check_transport(run, None, run.err)
 
 
 @pytest.mark.parametrize('value', [float('nan'), float('inf'), '1.0'])
 def test_a_value_is_a_finite_number(value):
-    refused('not_finite', guards.check_finite, {'latency@8B': value})
+    refused('not_finite', guards.check_values_finite, {'latency@8B': value})
 
 
 @pytest.mark.parametrize('guard, values', [
@@ -158,7 +158,7 @@ def test_a_value_is_a_finite_number(value):
     ('limits', {'latency@8B': 0.0001}),
 ])
 def test_values(guard, values):
-    refused(guard, guards.check_values, 'osu', values, ['latency@8B'],
+    refused(guard, guards.check_metrics_and_limits, 'osu', values, ['latency@8B'],
             'program=osu_latency', {})
 
 
@@ -212,12 +212,12 @@ def test_what_fast_paths_do(params, metric, value, site):
     (0.0, True), (2.4, True), (2.53, True), (2.6, False), (50.0, False)])
 def test_a_program_needs_the_time_that_its_table_claims(tmp_path, claimed,
                                                         fine):
-    run, = guards.read_runs(stage(tmp_path), 1)         # 2.5 s
+    run, = guards.read_repetitions(stage(tmp_path), 1)         # 2.5 s
     if fine:
-        guards.check_wall_time(run, claimed)
+        guards.check_minimum_wall_time(run, claimed)
     else:
         assert 'the program ran for 2.5 s' in refused(
-            'wall_time', guards.check_wall_time, run, claimed)
+            'wall_time', guards.check_minimum_wall_time, run, claimed)
 
 
 VALUES = ['latency@8B', 'bandwidth@8B']
@@ -236,12 +236,12 @@ VALUES = ['latency@8B', 'bandwidth@8B']
 ])
 def test_references(entry, words):
     with pytest.raises(references.ReferenceError_, match=words):
-        references.validate(entry, VALUES, 'osu.yaml')
+        references.check_references(entry, VALUES, 'osu.yaml')
 
 
 def test_an_open_reference_asks_for_no_metric():
     """The speed probe has no reading on a busy machine."""
-    assert references.validate(
+    assert references.check_references(
         {'latency@8B': [1, None, 0.1, 'us'],
          'cacheline_roundtrip': [90.0, None, None, 'ns']},
         VALUES, 'osu.yaml') == {'latency@8B': (1, None, 0.1, 'us')}
@@ -253,12 +253,12 @@ def loaded(tmp_path, monkeypatch):
     monkeypatch.setenv('RFM_REFERENCE_PREFIX', str(tmp_path))
 
     def load(text, family='osu'):
-        references.load.cache_clear()
+        references.load_references.cache_clear()
         if text is not None:
             (tmp_path / f'{family}.yaml').write_text(text)
-        return references.load(family)
+        return references.load_references(family)
     yield load
-    references.load.cache_clear()
+    references.load_references.cache_clear()
 
 
 @pytest.mark.parametrize('text, words', [
@@ -405,22 +405,22 @@ def test_references_of_before_a_metric_was_judged_stay_valid(loaded):
     made = '$from: {runs: 5, tolerances: {worst_ratio: [1.0, 0.1]}}'
     result = loaded(ENTRY.format(f'{OPEN}\n      {made}'))
     entry = result.checks['OsuPt2pt']['fast']['x=1']
-    assert references.no_reference('osu', entry) == {'latency@8B': 1}
+    assert references.metrics_lacking_tolerance('osu', entry) == {'latency@8B': 1}
     # Nor one whose metric is new, so that the file does not speak of it.
     del entry['latency@8B']
-    assert references.no_reference('osu', entry, ['latency@8B']) == {
+    assert references.metrics_lacking_tolerance('osu', entry, ['latency@8B']) == {
         'latency@8B': 1}
     case = type('OsuPt2pt', (types.SimpleNamespace,), {
         'variant_name': classmethod(lambda cls: cls.__name__)})(
         inconclusive='', bringup=False, speed='fast', family='osu',
         params='x=1',
         current_partition=types.SimpleNamespace(features=[]),
-        judged_values=lambda values: ['latency@8B'],
+        metrics_to_compare=lambda values: ['latency@8B'],
         is_dry_run=lambda: False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(references.vendor, 'values', lambda case: {})
-        patch.setattr(references, '_at_speed', lambda case, speed: entry)
-        known, note = references.resolve(case, {'latency@8B': 1.0,
+        patch.setattr(references.vendor, 'rows_of_test_case', lambda case: {})
+        patch.setattr(references, '_entry_at_speed_class', lambda case, speed: entry)
+        known, note = references.checked_references_and_note(case, {'latency@8B': 1.0,
                                               'latency@1B': 1.0})
     assert 'latency@1B' in known
     assert note == 'no_reference: needs about 1 more session (latency@8B)'
@@ -475,7 +475,7 @@ class OsuPt2pt:
     def is_dry_run(self):
         return self.dry_run
 
-    def judged_values(self, values):
+    def metrics_to_compare(self, values):
         return {'latency@8B'} & set(values)
 
 
@@ -491,7 +491,7 @@ def stub(monkeypatch):
     """ReFrame takes a stub for a case; no vendor has published figures."""
     monkeypatch.setattr('reframe.core.pipeline.RegressionTestPlugin',
                         OsuPt2pt)
-    monkeypatch.setattr(references.vendor, 'values', lambda check: ())
+    monkeypatch.setattr(references.vendor, 'rows_of_test_case', lambda check: ())
 
 
 @pytest.mark.parametrize('complete', [False, True])
@@ -515,9 +515,9 @@ def test_what_lacks_a_reference_fails_only_where_it_is_complete(
     if complete and lacks:
         with pytest.raises(references.ReferenceError_, match=lacks + '.*but '
                            'the file has `complete: true`'):
-            references.resolve(check, values)
+            references.checked_references_and_note(check, values)
         return
-    result, note = references.resolve(check, values)
+    result, note = references.checked_references_and_note(check, values)
     # A dry run looks at all speeds only where the family is complete.
     lacks = lacks if not case.get('dry_run') or 'yet' in lacks else ''
     assert note == (f'{lacks}: {references.CALIBRATE}' if lacks else '')
@@ -531,7 +531,7 @@ def test_a_judged_metric_that_an_entry_lacks_is_told_with_its_line(
     with pytest.raises(references.ReferenceError_,
                        match='osu.yaml:5: OsuPt2pt: x=1: no reference for '
                        'the metrics latency@8B'):
-        references.resolve(OsuPt2pt(), dict.fromkeys(
+        references.checked_references_and_note(OsuPt2pt(), dict.fromkeys(
             ['latency@8B', 'latency@16B', 'latency@32B'], 1.0))
 
 
@@ -540,10 +540,10 @@ def test_values_that_nothing_judges_say_how_many_runs_they_need():
              'latency@1B': [1.0, None, None, 'us'],
              'worst_ratio': [1.0, None, 0.9, '1'],
              '$no_reference': {'latency@8B': 0, 'latency_small': 40}}
-    assert references.no_reference('osu', entry) == {'latency@8B': 40}
+    assert references.metrics_lacking_tolerance('osu', entry) == {'latency@8B': 40}
     entry['latency_small'] = [1.0, None, 0.1, 'us']
-    assert references.no_reference('osu', entry) == {}
-    assert references.no_reference('osu', entry, ['init_time']) == {
+    assert references.metrics_lacking_tolerance('osu', entry) == {}
+    assert references.metrics_lacking_tolerance('osu', entry, ['init_time']) == {
         'init_time': None}
 
 
@@ -563,7 +563,7 @@ def speed_of(runs, boundary=220.0, bands=None):
     check = types.SimpleNamespace(current_partition=types.SimpleNamespace(
         extras={'speed_boundary_ns': boundary,
                 **({'speed_bands_ns': bands} if bands else {})}))
-    return base.Benchmark.speed_class(
+    return base.Benchmark.cpu_speed_class(
         check, [types.SimpleNamespace(before=a, after=b) for a, b in runs])
 
 
@@ -596,7 +596,7 @@ def test_every_reason_why_a_case_is_unfit_is_kept():
         inconclusive='servers and clients shared their CPUs')
     changed = 'the CPU speed class changed during the job'
     for why in (changed, '', changed, 'user x took 50 %'):
-        base.Benchmark.add_inconclusive(case, why)
+        base.Benchmark.add_inconclusive_reason(case, why)
     assert case.inconclusive == (
         f'servers and clients shared their CPUs; {changed}; user x took 50 %')
 
@@ -612,7 +612,7 @@ def recorded(values, samples=(), guard=''):
                     for metric, value in values.items()},
         samples=list(samples))
     return [(r['metric'], r['value'], r['result'], r.get('guard', ''))
-            for r in perflog.values(check)]
+            for r in perflog.value_records(check)]
 
 
 PASS = [1.0, 1.0, None, 0.1, 'us', 'pass']
@@ -635,7 +635,7 @@ def test_no_record_is_infinite_or_nan(values, samples):
 
 def test_a_repetition_that_is_no_number_refuses_the_run():
     with pytest.raises(guards.Refused, match='latency@8B = nan'):
-        guards.check_finite({'latency@1B': 1.0, 'latency@8B': math.nan})
+        guards.check_values_finite({'latency@1B': 1.0, 'latency@8B': math.nan})
 
 
 @pytest.mark.parametrize('output, lost', [
@@ -647,7 +647,7 @@ def test_a_repetition_that_is_no_number_refuses_the_run():
 def test_the_node_that_was_lost_is_named(tmp_path, output, lost):
     for name, text in output.items():
         (tmp_path / name).write_text(text)
-    text = refused('job_state', guards.check_job, job(
+    text = refused('job_state', guards.check_job_state, job(
         state='NODE_FAIL', nodelist=['n1', 'n2', 'n3'],
         stderr=str(tmp_path / 'job.err')))
     assert f'NODE_FAIL ({lost} was lost)' in text
@@ -659,6 +659,6 @@ def test_a_rank_alone_is_not_asked_how_mpi_went():
     check = types.SimpleNamespace(
         num_tasks=1, current_environ=types.SimpleNamespace(
             extras={'transport': transport}))
-    assert base.Benchmark.transport(check) is None
+    assert base.Benchmark.required_transport(check) is None
     check.num_tasks = 2
-    assert base.Benchmark.transport(check) == transport
+    assert base.Benchmark.required_transport(check) == transport

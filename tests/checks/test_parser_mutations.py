@@ -27,7 +27,7 @@ TESTS = ROOT / 'tests'
 BAD = re.compile('refused|noauth|wrongtype|stderr')
 #: Parser of each folder of tests/; what families share has one, too.
 PARSERS = {'load': keyvalue} | {
-    name: importlib.import_module(families.parsers()[name])
+    name: importlib.import_module(families.parser_modules()[name])
     for name, family in families.families().items() if family.parsers}
 #: Which golden files, where not all of a family's are mutated.
 SOME = {'taobench': 'server_v1.log', 'osu': '7.2/osu_*[wl].txt',
@@ -136,10 +136,10 @@ def message(text):
     known = {point_of(line) for line in
              text_of(TESTS / 'taobench' / 'golden' / 'server_v1.log'
                      ).splitlines()}
-    logs = tao.servers(text)
+    logs = tao.parse_server_logs(text)
     lines = text.splitlines()
     return all(point_of(lines[point.line - 1]) in known
-               for log in logs for point in tao.summary(log).counted)
+               for log in logs for point in tao.summarise_log(log).counted)
 
 
 def point_of(line):

@@ -32,13 +32,13 @@ RANK = ROOT / 'checks' / 'core' / 'src' / 'rank.sh'
     ('plumbline-rank n1\nplumbline-rank n1 0 0\n', ''), ('', ''),
 ])
 def test_cpus_of_the_ranks_in_short(err, text):
-    assert placement.format_binding(placement.ranks(err)) == text
+    assert placement.format_binding(placement.parse_rank_lines(err)) == text
 
 
 def test_threads_that_shared_cores():
-    there = placement.ranks('plumbline-rank a 0-1 0,1\n' * 2)
-    assert placement.core_sharing(there, 1) == ''
-    assert placement.core_sharing(there, 2) == '4 threads shared 2 cores'
+    there = placement.parse_rank_lines('plumbline-rank a 0-1 0,1\n' * 2)
+    assert placement.describe_core_sharing(there, 1) == ''
+    assert placement.describe_core_sharing(there, 2) == '4 threads shared 2 cores'
 
 
 def test_a_rank_says_where_it_runs():
@@ -47,7 +47,7 @@ def test_a_rank_says_where_it_runs():
     done = subprocess.run(
         ['taskset', '-c', str(one), RANK, 'echo', 'program'], text=True,
         capture_output=True)
-    (host, (rank,)), = placement.ranks(done.stderr).items()
+    (host, (rank,)), = placement.parse_rank_lines(done.stderr).items()
     assert host == os.uname().nodename and done.stdout == 'program\n'
     assert rank.cpus == (one,) and len(rank.cores) == 1
 
@@ -58,7 +58,7 @@ def test_a_node_that_nobody_described():
                            processor=SimpleNamespace(num_cores=None))
     with pytest.raises(placement.PlacementError,
                        match="partition lake:cpu has no 'processor' with"):
-        placement.cores(part)
+        placement.cores_per_node(part)
 
 
 def launchers() -> dict[str, Path]:
@@ -86,7 +86,7 @@ def test_a_launcher_binds_as_it_is_told(mpirun, ranks, threads):
             **os.environ, 'OMPI_ALLOW_RUN_AS_ROOT': '1',
             'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1'})
     assert done.returncode == 0, (flavour, version, done.stderr)
-    (group,) = placement.ranks(done.stderr).values()
+    (group,) = placement.parse_rank_lines(done.stderr).values()
     assert [len(rank.cores) for rank in group] == [threads] * ranks
     assert len(frozenset().union(*(r.cores for r in group))) == (
         ranks * threads)
@@ -109,7 +109,7 @@ def test_ranks_that_share_a_core_are_no_measurement(suite):
     assert '2 threads shared 1 core' in done.stdout
     assert {r['result'] for r in suite.records} == {'inconclusive'}
     # The reason stands wherever the result does.
-    [result] = results.of_records(perflogs.read(suite.tmp / 'perflogs'))
+    [result] = results.results_of_records(perflogs.read(suite.tmp / 'perflogs'))
     assert result.result == 'inconclusive'
     assert '2 threads shared 1 core' in result.reason
     done = suite.plumb('verdict', '--junit', '-')

@@ -13,7 +13,7 @@ from conftest import OSU, ROOT
 
 from checks.core import hardware, limits, references, vendor
 from checks.core.base import Benchmark
-from cli.session.commands import load_site
+from cli.session.commands import load_site_configuration
 from tests.checks.test_faults import (
     GOLDEN,
     SCRIPT,
@@ -35,14 +35,14 @@ def folder(site: str) -> Path:
 
 @pytest.mark.parametrize('site', SITES)
 def test_site_is_sound(site):
-    configuration = load_site(folder(site) / 'system.py')
+    configuration = load_site_configuration(folder(site) / 'system.py')
     environments = {e['name']: e for e in configuration['environments']}
     system, = configuration['systems']
     used = set()
     for part in system['partitions']:
         used |= set(part['environs'])
         # What its hardware allows, and ranks that stay on their cores.
-        assert part['extras'].items() >= hardware.limits(
+        assert part['extras'].items() >= hardware.bandwidth_extras(
             part['devices']).items()
         assert part['extras']['launcher_pin']
         assert part['processor']['num_cpus_per_core'] in (1, 2)
@@ -61,7 +61,7 @@ def test_vendor_profile_of_the_site_is_sound(site):
     path = folder(site) / 'vendor.yaml'
     configuration = runpy.run_path(str(folder(site) / 'system.py'))[
         'site_configuration']
-    vendor.load(path, vendor.places_of(configuration))
+    vendor.load_profile_rows(path, vendor.families_by_partition(configuration))
 
 
 def dry_runs(suite, site_options):
@@ -105,16 +105,16 @@ def test_profiles_speak_of_cases_that_there_are(suite):
 # Hardware ---------------------------------------------------------------
 
 def test_devices_and_limits_of_a_node():
-    node = hardware.devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
+    node = hardware.reframe_devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
     assert node[0] == {'type': 'gpu', 'arch': 'sm_90', 'num_devices': 8,
                        'model': 'H100-SXM5-80GB'}
-    assert hardware.limits(node) == {
+    assert hardware.bandwidth_extras(node) == {
         'nic_bandwidth': 400000, 'one_nic_bandwidth': 50000,
         'gpu_link_bandwidth': 450000, 'gpu_bandwidth': 450000}
 
 
 def test_no_half_of_a_nic_that_one_pair_cannot_fill():
-    assert hardware.limits(hardware.devices(('gVNIC-200', 1))) == {
+    assert hardware.bandwidth_extras(hardware.reframe_devices(('gVNIC-200', 1))) == {
         'nic_bandwidth': 25000}
 
 
@@ -124,7 +124,7 @@ def test_no_half_of_a_nic_that_one_pair_cannot_fill():
     ('Slingshot-11', '')])
 def test_unknown_model_names_the_catalogue_and_the_nearest(name, near):
     with pytest.raises(hardware.HardwareError) as caught:
-        hardware.devices((name, 8))
+        hardware.reframe_devices((name, 8))
     output = str(caught.value)
     assert f'unknown NIC or GPU {name!r}' in output
     assert f'the nearest in config/hardware.yaml are {near}' in output
@@ -137,21 +137,21 @@ def test_a_site_adds_models_of_its_own(tmp_path):
     (tmp_path / 'hardware.yaml').write_text(yaml.safe_dump(
         {'nic': {'ConnectX-6-HDR200': row}}))
     system = tmp_path / 'system.py'
-    node = hardware.devices(('ConnectX-6-HDR200', 2), ('H200-SXM5-141GB', 4),
+    node = hardware.reframe_devices(('ConnectX-6-HDR200', 2), ('H200-SXM5-141GB', 4),
                             site=system)
     assert [d['arch'] for d in node] == ['infiniband', 'sm_90']
-    assert hardware.limits(node, site=system) == {
+    assert hardware.bandwidth_extras(node, site=system) == {
         'nic_bandwidth': 50000, 'one_nic_bandwidth': 25000,
         'gpu_link_bandwidth': 450000, 'gpu_bandwidth': 450000}
     with pytest.raises(hardware.HardwareError, match='ConnectX-6-HDR200'):
-        hardware.devices(('ConnectX-6-HDR20', 2), site=system)
+        hardware.reframe_devices(('ConnectX-6-HDR20', 2), site=system)
     # Of two rows of one name nobody knows which one holds.
     other = tmp_path / 'other'
     other.mkdir()
     (other / 'hardware.yaml').write_text(yaml.safe_dump(
         {'nic': {'Cassini-200': row}}))
     with pytest.raises(hardware.HardwareError, match='already'):
-        hardware.devices(('Cassini-200', 1), site=other)
+        hardware.reframe_devices(('Cassini-200', 1), site=other)
 
 
 @pytest.mark.parametrize('change, words', [
@@ -164,7 +164,7 @@ def test_broken_table_of_hardware(monkeypatch, tmp_path, change, words):
     path.write_text(yaml.safe_dump({'nic': {'X1': row}}))
     monkeypatch.setattr(hardware, 'TABLE', path)
     with pytest.raises(hardware.HardwareError, match=words):
-        hardware.model('X1')
+        hardware.find_model('X1')
 
 
 def test_what_two_gpus_of_a_node_can_exchange():
@@ -188,15 +188,15 @@ def test_far_below_the_hardware():
     site = {'one_nic_bandwidth': 25000}
     values = {'bandwidth@8B': 3.0, 'bandwidth@4194304B': 12000.0}
     assert 'bandwidth@4194304B = 12000 is below half of 25000' in (
-        limits.below_half_of_limit('osu', values, INTER, site))
-    assert not limits.below_half_of_limit(
+        limits.low_values_note('osu', values, INTER, site))
+    assert not limits.low_values_note(
         'osu', {'bandwidth@4194304B': 13e3}, INTER, site
     )
-    assert not limits.below_half_of_limit(
+    assert not limits.low_values_note(
         'osu', {'bandwidth@8192B': 3.0}, INTER, site
     )
-    assert not limits.below_half_of_limit('osu', values, INTER, {})
-    assert not limits.below_half_of_limit(
+    assert not limits.low_values_note('osu', values, INTER, {})
+    assert not limits.low_values_note(
         'osu', values, INTER.replace('inter', 'intra'), site)
 
 
@@ -229,7 +229,7 @@ def test_tolerances_are_open_to_the_better_side(tmp_path):
     path = written(tmp_path / 'vendor.yaml', ROW,
                    {**ROW, 'metric': 'bandwidth', 'unit': 'MB/s',
                     'worse': 0.5})
-    assert vendor.tolerances(vendor.load(path, PLACES)) == {
+    assert vendor.references_by_metric(vendor.load_profile_rows(path, PLACES)) == {
         'latency@8B': [123.5, None, 1.0, 'us'],
         'bandwidth@8B': [123.5, -0.5, None, 'MB/s']}
 
@@ -251,7 +251,7 @@ def test_tolerances_are_open_to_the_better_side(tmp_path):
 def test_wrong_row_of_a_profile(tmp_path, change, words):
     path = written(tmp_path / 'vendor.yaml', ROW, {**ROW, **change})
     with pytest.raises(vendor.VendorError, match=words) as caught:
-        vendor.load(path, PLACES)
+        vendor.load_profile_rows(path, PLACES)
     assert str(path) in str(caught.value)
 
 
@@ -260,7 +260,7 @@ def test_profile_that_is_no_list_of_rows(tmp_path, text):
     path = tmp_path / 'vendor.yaml'
     path.write_text(text)
     with pytest.raises(vendor.VendorError):
-        vendor.load(path, PLACES)
+        vendor.load_profile_rows(path, PLACES)
 
 
 def case(source='spack', emulated=False):
@@ -274,23 +274,23 @@ def case(source='spack', emulated=False):
 
 def test_rows_of_a_case(monkeypatch):
     rows = (vendor.Row(**ROW),)
-    monkeypatch.setattr(vendor, 'profile', lambda: rows)
-    assert vendor.values(case()) == rows
-    assert vendor.note(rows) == 'vendor profile: somebody (2025-12)'
+    monkeypatch.setattr(vendor, 'site_profile_rows', lambda: rows)
+    assert vendor.rows_of_test_case(case()) == rows
+    assert vendor.source_note(rows) == 'vendor profile: somebody (2025-12)'
     # Another program's values judge neither ours nor an emulation.
-    assert not vendor.values(case('embedded'))
-    assert not vendor.values(case(emulated=True))
-    monkeypatch.setattr(vendor, 'profile', lambda: rows * 2)
+    assert not vendor.rows_of_test_case(case('embedded'))
+    assert not vendor.rows_of_test_case(case(emulated=True))
+    monkeypatch.setattr(vendor, 'site_profile_rows', lambda: rows * 2)
     with pytest.raises(vendor.VendorError, match='two rows match latency'):
-        vendor.values(case())
+        vendor.rows_of_test_case(case())
 
 
 def test_a_machine_that_changes_its_speed_is_not_judged(monkeypatch):
-    monkeypatch.setattr(vendor, 'profile', lambda: (vendor.Row(**ROW),))
+    monkeypatch.setattr(vendor, 'site_profile_rows', lambda: (vendor.Row(**ROW),))
     mixed = case()
     mixed.inconclusive = 'the CPU speed class changed during the job'
     mixed.bringup = True
-    result = references.entry(mixed)
+    result = references.find_entry(mixed)
     assert (result.kind, result.values) == ('-', {}) and 'speed' in result.note
 
 

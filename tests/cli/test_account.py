@@ -213,4 +213,4 @@ def test_perflogs_that_cannot_be_written(suite):
     (['--describe', '-t', 'x'], '--describe'), (['--no-such'], ''),
 ])
 def test_actions_that_are_no_run(words, action):
-    assert account.other_action(words) == action
+    assert account.find_non_run_action(words) == action

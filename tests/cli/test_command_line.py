@@ -41,7 +41,7 @@ def test_the_help_lists_all_commands(capsys, monkeypatch, words):
 def test_every_command_is_in_the_help(capsys, monkeypatch):
     """argparse lists the choices of COMMAND in its error message."""
     with pytest.raises(SystemExit):
-        cli.arguments().parse_args(['nosuch'])
+        cli.build_parser().parse_args(['nosuch'])
     choices = capsys.readouterr().err
     known = [name for group in cli.COMMANDS.values() for name in group]
     for name in known:
@@ -77,11 +77,11 @@ def test_a_wrong_word_suggests_the_nearest(capsys, monkeypatch, words, line):
     (['references', 'calibrate'], 'reframe'), (['selftest'], 'pytest')])
 def test_options_of_other_programs_need_no_dashes(command, passed):
     words = ['-n', 'OsuPt2pt', '-S', 'a=b c', '-E', 'x == "y"', '--tag=quick']
-    args = cli.parsed([*command, *words])
+    args = cli.parse_command_line([*command, *words])
     assert getattr(args, passed) == words
     # Known ones are taken wherever they stand; after -- none is known.
     if passed == 'reframe':
-        args = cli.parsed([*command, '-n', 'A', '--site', 's', '--', '--site',
+        args = cli.parse_command_line([*command, '-n', 'A', '--site', 's', '--', '--site',
                            'r'])
         assert args.site == 's'
         assert args.reframe == ['-n', 'A', '--site', 'r']
@@ -91,7 +91,7 @@ def test_options_of_other_programs_need_no_dashes(command, passed):
     ([], './plumb nightly'),
     (['--site', 'my site'], "./plumb nightly --site 'my site'")])
 def test_a_nightly_session_has_a_command_of_its_own(site, command):
-    args = cli.parsed(['run', '--mode', 'nightly', '-n', 'OsuPt2pt', *site])
+    args = cli.parse_command_line(['run', '--mode', 'nightly', '-n', 'OsuPt2pt', *site])
     with pytest.raises(SetupError) as err:
         run(args)
     assert str(err.value).endswith(f'is started with {command}')
@@ -100,7 +100,7 @@ def test_a_nightly_session_has_a_command_of_its_own(site, command):
 @pytest.mark.parametrize('words', [
     ['-Sbringup=1'], ['-S', 'bringup=1'], ['--setvar=OsuPt2pt.bringup=1']])
 def test_bringup_has_one_form(words):
-    args = cli.parsed(['run', *words])
+    args = cli.parse_command_line(['run', *words])
     with pytest.raises(SetupError, match='write --bringup instead'):
         run(args)
 
@@ -116,7 +116,7 @@ def test_references_are_those_of_the_site(monkeypatch, given, folder):
     monkeypatch.delenv('RFM_REFERENCE_PREFIX', raising=False)
     monkeypatch.delenv('PLUMBLINE_SITE', raising=False)
     seen = []
-    monkeypatch.setattr(proposal, '_accept', lambda args, place: (
+    monkeypatch.setattr(proposal, '_accept_command', lambda args, place: (
         seen.append((args.site, place)) or 0))
     assert references(argparse.Namespace(rest=['accept', *given])) == 0
     assert seen == [('lumi' if given else 'local', folder)]

@@ -51,7 +51,7 @@ def path(tmp_path, monkeypatch):
 # ------------------------------------------------------ what would start
 
 def test_an_environment_whose_stack_is_not_installed_does_not_start(path):
-    result = doctor.obstacles(SITE, path('sbatch', 'gcc'), FOLDER)
+    result = doctor.start_faults(SITE, path('sbatch', 'gcc'), FOLDER)
     assert set(result) == {'a+stores'}
     assert result['a+stores'].startswith(
         'environment stores: the stack keyvalue is not installed for the '
@@ -59,7 +59,7 @@ def test_an_environment_whose_stack_is_not_installed_does_not_start(path):
 
 
 def test_without_the_schedulers_command_nothing_starts(path):
-    result = doctor.obstacles(SITE, path('gcc'), FOLDER)
+    result = doctor.start_faults(SITE, path('gcc'), FOLDER)
     assert set(result) == {'a+gnu', 'a+stores'}
     assert 'sbatch not found: partition a has the scheduler slurm; use a ' \
         'login node' in result['a+gnu']
@@ -73,13 +73,13 @@ def test_without_the_schedulers_command_nothing_starts(path):
      'osu: folder /no/such does not exist'),
     ({'cc': 'gcc'}, None)])
 def test_what_an_environment_needs(path, change, words):
-    result = doctor.obstacles(site(**change), path('sbatch', 'gcc'), FOLDER)
+    result = doctor.start_faults(site(**change), path('sbatch', 'gcc'), FOLDER)
     assert (words in result['a+gnu']) if words else 'a+gnu' not in result
 
 
 def test_modules_bring_the_compiler(path, monkeypatch):
     monkeypatch.setenv('LMOD_CMD', '/lmod')
-    assert 'a+gnu' not in doctor.obstacles(
+    assert 'a+gnu' not in doctor.start_faults(
         site(cc='mpicc', modules=['openmpi/5']), path('sbatch'), FOLDER)
 
 
@@ -87,16 +87,16 @@ def test_this_machine_needs_its_launcher(path):
     here = copy.deepcopy(SITE)
     here['systems'][0]['partitions'][0].update(scheduler='local',
                                                launcher='mpirun')
-    result = doctor.obstacles(here, path('gcc'), FOLDER)
+    result = doctor.start_faults(here, path('gcc'), FOLDER)
     assert 'mpirun not found' in result['a+gnu']
-    assert 'a+gnu' not in doctor.obstacles(here, path('gcc', 'mpirun'), FOLDER)
+    assert 'a+gnu' not in doctor.start_faults(here, path('gcc', 'mpirun'), FOLDER)
 
 
 def test_only_what_would_start_is_said_to_run():
     cases = [{'where': where, 'modes': modes} for where, modes in (
         ('a+gnu', ['quick', 'full']), ('a+stores', ['full']),
         ('b+stores', ['nightly']))]
-    assert list(doctor.family_rows(
+    assert list(doctor.runnable_rows_of_family(
         cases, {'a+stores': 'no Spack', 'b+stores': 'no Spack'})) == [
         ('runs here', '--mode quick: 1 test cases'),
         ('not here', '--mode nightly: 0 of 1 test cases'),
@@ -113,12 +113,12 @@ def test_it_fails_if_the_default_mode_cannot_run(monkeypatch, capsys, blocked,
     for name, answer in (
             ('environment', {'PATH': '', 'PLUMBLINE_PERFLOGS': '/none',
                              'RFM_REFERENCE_PREFIX': '/none'}),
-            ('site_folder', Path('/site')), ('machine', None), ('cost', ''),
-            ('load_site', {'systems': [{'name': 'alpha'}]}),
-            ('environments', None), ('places', None), ('budgets', []),
-            ('part_rows', []), ('why_none', ''), ('obstacles', blocked)):
+            ('site_folder', Path('/site')), ('print_site_and_tools', None), ('total_cost', ''),
+            ('load_site_configuration', {'systems': [{'name': 'alpha'}]}),
+            ('print_environments', None), ('print_partition_features', None), ('nightly_budget_lines', []),
+            ('optional_part_rows', []), ('reason_without_test_cases', ''), ('start_faults', blocked)):
         monkeypatch.setattr(doctor, name, lambda *_, result=answer: result)
-    monkeypatch.setattr(doctor.sites, 'ask_reframe',
+    monkeypatch.setattr(doctor.sites, 'list_test_cases_with_reframe',
                         lambda _: {'cases': cases, 'settings': {}})
     assert doctor.doctor(argparse.Namespace(site='alpha')) == code
     assert ('no test case that can run here' in capsys.readouterr().err
@@ -126,7 +126,7 @@ def test_it_fails_if_the_default_mode_cannot_run(monkeypatch, capsys, blocked,
 
 
 def test_cases_that_fit_on_no_node_are_counted():
-    *_, (label, text) = doctor.family_rows([
+    *_, (label, text) = doctor.runnable_rows_of_family([
         {'where': 'a', 'modes': ['full'], 'unavailable_cpus': cpus}
         for cpus in (5, 11, 0)], {})
     assert label == 'only full' and text.startswith(
@@ -139,28 +139,28 @@ def test_cases_that_fit_on_no_node_are_counted():
 @pytest.mark.parametrize('family', ['osu', 'keyvalue', 'taobench'])
 def test_every_family_without_a_case_has_a_reason(family):
     bare = {'systems': SITE['systems'], 'environments': []}
-    assert re.match('no environment offers [a-z_ ]+', doctor.why_none(
+    assert re.match('no environment offers [a-z_ ]+', doctor.reason_without_test_cases(
         family, bare))
 
 
 def test_the_reasons_why_a_family_has_no_case():
-    assert ("add environs.embedded(NAME, 'taobench') or environs.of_stack("
+    assert ("add environs.embedded_environment(NAME, 'taobench') or environs.stack_environment("
             "NAME, 'taobench') or an environment with the prefix"
-            in doctor.why_none('taobench', SITE))
+            in doctor.reason_without_test_cases('taobench', SITE))
     bare = {**SITE, 'environments': []}
-    assert 'add environs.of_mpi(NAME, LIBRARY) or environs.of_stack(' in (
-        doctor.why_none('osu', bare))
-    assert doctor.why_none('nccl', bare).count('environs.embedded') == 1
+    assert 'add environs.mpi_environment(NAME, LIBRARY) or environs.stack_environment(' in (
+        doctor.reason_without_test_cases('osu', bare))
+    assert doctor.reason_without_test_cases('nccl', bare).count('environs.embedded_environment') == 1
     idle = site(name='other')
-    assert doctor.why_none('osu', idle).startswith(
+    assert doctor.reason_without_test_cases('osu', idle).startswith(
         'no partition has the environment other: ')
     assert 'environment gnu offers its programs, but on no partition' in (
-        doctor.why_none('osu', SITE))
+        doctor.reason_without_test_cases('osu', SITE))
 
 
 def test_the_parts_of_a_family_are_told_with_what_to_do():
-    real, bench, memcached = [*doctor.part_rows('osu', SITE),
-                              *doctor.part_rows('keyvalue', SITE)]
+    real, bench, memcached = [*doctor.optional_part_rows('osu', SITE),
+                              *doctor.optional_part_rows('keyvalue', SITE)]
     assert real == (
         'not here', 'real OMB and all collectives: set the prefix of an '
         'installation of the OSU micro-benchmarks in an environment (on the '
@@ -168,8 +168,8 @@ def test_the_parts_of_a_family_are_told_with_what_to_do():
         'it: mpi-cuda, mpi-host, mpi-rocm')
     assert ('load a module; or use a stack that has it: keyvalue'
             ) in bench[1] and 'memcached: install' in memcached[1]
-    assert [*doctor.part_rows('osu', site(features=['osu_alltoall'])),
-            *doctor.part_rows('taobench', SITE)] == [
+    assert [*doctor.optional_part_rows('osu', site(features=['osu_alltoall'])),
+            *doctor.optional_part_rows('taobench', SITE)] == [
         ('offered', 'real OMB and all collectives')]
 
 
@@ -184,30 +184,30 @@ def test_a_mode_is_summed_by_times_seen_and_else_by_limits(tmp_path):
     factory.write(tmp_path, [
         factory.record('wall_time', seconds, day=day, case='c1')
         for day, seconds in enumerate((90.0, 110.0, 100.0), 1)])
-    seen = doctor.times_seen(tmp_path, 'alpha')
+    seen = doctor.read_wall_times(tmp_path, 'alpha')
     assert seen == {('cpu', 'openmpi', 'c1'): 100.0}
-    assert doctor.times_seen(tmp_path, 'beta') == {}
+    assert doctor.read_wall_times(tmp_path, 'beta') == {}
     cases = [case('cpu+openmpi', 'c1', nodes=4), case('cpu+mpich', 'c1'),
              case('cpu+openmpi', 'c2', nodes=2)]
-    cost = doctor.cost(cases, seen, {})
+    cost = doctor.total_cost(cases, seen, {})
     assert (cost.cases, cost.checks, cost.seen) == (3, 2, 1)
     assert cost.by_times == pytest.approx(4 * 100 / 3600)
     assert cost.by_limits == pytest.approx(0.5 + 2 * 0.5)
     assert '1.6 node-hours: 0.11 by earlier times (1 test cases), 1.5 ' \
         'at most by time limits (2)' in str(cost)
     # A mode repeats, and gives more time.
-    cost = doctor.cost(cases, seen, {'repetitions': '20', 'time_limit': '2h'})
+    cost = doctor.total_cost(cases, seen, {'repetitions': '20', 'time_limit': '2h'})
     assert cost.by_times == pytest.approx(20 * 4 * 100 / 3600)
     assert cost.by_limits == pytest.approx(2 + 2 * 2)
     assert '0 test cases (0 checks), 0 node-hours' in str(
-        doctor.cost([], {}, {})
+        doctor.total_cost([], {}, {})
     )
 
 
 @pytest.mark.parametrize('text, number', [
     ('2h', 7200), ('1d2h3m4s', 93784), ('600', 600), ('', 0)])
 def test_time_limits_of_modes(text, number):
-    assert doctor.seconds(text) == number
+    assert doctor.parse_time_limit(text) == number
 
 
 # --------------------------------------------------------- the command

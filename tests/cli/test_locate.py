@@ -33,12 +33,12 @@ SINFO = '\n'.join(f'{part}|{node}|{state}|2|1|2|1|(null)|1-infinite'
 # ------------------------------------------------- what to measure, where
 
 def test_the_partition_is_named_or_the_one_that_regressed():
-    assert locate.partition_of(SYSTEM, 'batch', []) is SLURM
-    assert locate.partition_of(SYSTEM, None, []) is SLURM
-    assert locate.partition_of(
+    assert locate.select_partition(SYSTEM, 'batch', []) is SLURM
+    assert locate.select_partition(SYSTEM, None, []) is SLURM
+    assert locate.select_partition(
         TWO, None, ['batch', 'other', 'other'])['name'] == 'other'
     # What is no partition here, or has no nodes to choose, says nothing.
-    assert locate.partition_of(
+    assert locate.select_partition(
         SYSTEM, None, ['gone', 'login'])['name'] == 'batch'
 
 
@@ -51,7 +51,7 @@ def test_the_partition_is_named_or_the_one_that_regressed():
      'the site alpha has the scheduler local')])
 def test_where_nothing_can_be_located(system, name, words):
     with pytest.raises(SetupError, match=words):
-        locate.partition_of(system, name, [])
+        locate.select_partition(system, name, [])
 
 
 def case(link='', nodes=2, **more):
@@ -64,11 +64,11 @@ CASES = [case(nodes=1), case(), case('latency'), case('bandwidth')]
 
 def test_the_case_says_what_regressed_or_bandwidth():
     def chosen(*words):
-        return locate.case_of(CASES, 'batch', *words)[0]['link']
+        return locate.select_test_case(CASES, 'batch', *words)[0]['link']
     assert chosen(None, None, []) == 'bandwidth'
     assert chosen(None, None, ['init_time', 'latency']) == 'latency'
     assert chosen(None, 'latency', ['bandwidth']) == 'latency'
-    result, metric = locate.case_of(CASES, 'batch', '/other2', 'x', [])
+    result, metric = locate.select_test_case(CASES, 'batch', '/other2', 'x', [])
     assert result['hash'] == 'other2' and metric == 'x'
 
 
@@ -78,7 +78,7 @@ def test_the_case_says_what_regressed_or_bandwidth():
     (CASES[:2], (None, None), 'name a test case with --hash')])
 def test_where_no_case_fits(cases, words, match):
     with pytest.raises(SetupError, match=match):
-        locate.case_of(cases, 'batch', *words, [])
+        locate.select_test_case(cases, 'batch', *words, [])
 
 
 @pytest.mark.parametrize('given, where, metric, expected', [
@@ -90,7 +90,7 @@ def test_without_options_it_looks_where_something_regressed(
     """By the regressions of this system, as `plumb verdict` has them."""
     cases = [case(link, where=f'{part}+mpi') for part in ('batch', 'other')
              for link in ('bandwidth', 'latency')]
-    monkeypatch.setattr(locate.sites, 'ask_reframe', lambda _: {
+    monkeypatch.setattr(locate.sites, 'list_test_cases_with_reframe', lambda _: {
         'cases': cases, 'output': []})
 
     def line(system, partition, metric, digest, before):
@@ -98,12 +98,12 @@ def test_without_options_it_looks_where_something_regressed(
             case=digest, metric=metric, before=before, members=[
                 SimpleNamespace(system=system, partition=partition,
                                 metric=metric)])
-    monkeypatch.setattr(locate, '_verdict', lambda _: SimpleNamespace(
+    monkeypatch.setattr(locate, '_current_verdict', lambda _: SimpleNamespace(
         regressions=[line('beta', 'batch', 'bandwidth', 'bandwidth2', 9.0),
                      line('alpha', 'other', 'latency', 'latency2', 2.5)]))
     work = commands.Work(TWO, {}, [], True, [])
     result = locate.select_target(
-        locate.options('alpha', **given), Path(), work
+        locate.locate_arguments('alpha', **given), Path(), work
     )
     assert (result.partition['name'], result.metric, result.expected) == (
         where, metric, expected)
@@ -113,7 +113,7 @@ def test_without_options_it_looks_where_something_regressed(
 
 @pytest.fixture
 def sinfo(monkeypatch):
-    monkeypatch.setattr(slurm, 'query_sinfo', lambda: slurm.partitions(SINFO))
+    monkeypatch.setattr(slurm, 'query_sinfo', lambda: slurm.parse_sinfo(SINFO))
 
 
 @pytest.mark.parametrize('access, expected, result', [
@@ -124,7 +124,7 @@ def sinfo(monkeypatch):
     (['--partition=cpu,gpu', '-C', 'fast'], 'c1,g1', 'c1 g1')])
 def test_nodes_are_those_that_slurm_gives_to_jobs(sinfo, access, expected,
                                                   result, capsys):
-    assert locate.nodes_of({**SLURM, 'access': access},
+    assert locate.usable_nodes({**SLURM, 'access': access},
                            expected) == result.split()
     left = ('g3' in (expected or 'g3') and 'gpu' in str(access)
             and '-x' not in access)
@@ -141,7 +141,7 @@ def test_nodes_are_those_that_slurm_gives_to_jobs(sinfo, access, expected,
     (['-pgpu', '-Ca100'], None, 'has --constraint=a100, .* with --nodes')])
 def test_nodes_that_cannot_be_told(sinfo, access, expected, words):
     with pytest.raises(SetupError, match=words):
-        locate.nodes_of({**SLURM, 'access': access}, expected)
+        locate.usable_nodes({**SLURM, 'access': access}, expected)
 
 
 # ------------------------------------------------- a session
@@ -196,7 +196,7 @@ def site(tmp_path, monkeypatch):
     def run(cluster, **more):
         nodes = Nodes(tmp_path, cluster)
         vars(nodes).update(more)
-        monkeypatch.setattr(commands, 'measure', nodes.measured)
+        monkeypatch.setattr(commands, 'run_reframe_session', nodes.measured)
         work = commands.Work(SYSTEM, {'PLUMBLINE_PERFLOGS': str(tmp_path)},
                              ['-Sbringup=1'], True, [])
         search = locate.Search(cluster.nodes, 'higher',
@@ -253,8 +253,8 @@ def test_a_metric_that_the_case_has_not(site):
 def test_the_verdict_is_written_and_makes_the_exit_code(
         site, tmp_path, capsys, located, code):
     (result, why, ended), _ = site(Cluster(8, 4, slow={'n1': located}))
-    args = locate.options('alpha', json=str(tmp_path / 'x.json'))
-    assert locate._report_result(args, result, why, ended, tmp_path) == code
+    args = locate.locate_arguments('alpha', json=str(tmp_path / 'x.json'))
+    assert locate._print_and_write_result(args, result, why, ended, tmp_path) == code
     message = capsys.readouterr().out
     assert ('SLOW    node n1: ' in message) == bool(code)
     for name in ('x.json', 'located.json'):
@@ -291,9 +291,9 @@ def measures(check):
 def test_without_the_variable_a_session_is_as_it_was(monkeypatch):
     monkeypatch.delenv(pinned.VARIABLE, raising=False)
     cases = [*cases_of_a_session()]
-    assert pinned.placed(cases, measures) == cases
-    assert list(pinned.rounds(cases)) == [cases]
-    pinned.pin(cases[1].check)
+    assert pinned.pin_test_cases(cases, measures) == cases
+    assert list(pinned.group_by_round(cases)) == [cases]
+    pinned.pin_job_to_nodes(cases[1].check)
     assert not hasattr(cases[1].check.job, 'pin_nodes')
 
 
@@ -303,16 +303,16 @@ def test_a_case_for_each_pair_in_rounds(monkeypatch, tmp_path):
         [['n1', 'n2'], ['n3', 'n4']], [['n1', 'n3']]]}))
     monkeypatch.setenv(pinned.VARIABLE, str(path))
     build, run = cases_of_a_session()
-    first, second = pinned.rounds(pinned.placed([build, run], measures))
+    first, second = pinned.group_by_round(pinned.pin_test_cases([build, run], measures))
     assert first[0] is build and build.in_degree == 3
-    assert [pinned.nodes_of(one.check._rfm_display_name)
+    assert [pinned.pinned_nodes_of_test_case(one.check._rfm_display_name)
             for one in first[1:] + second] == [
         ('n1', 'n2'), ('n3', 'n4'), ('n1', 'n3')]
     for one in first[1:] + second:
         assert one.deps == [build] and one.partition._max_jobs == 2
         # ReFrame makes it anew, from the name.
         assert not hasattr(one.check, '_rfm_hashcode')
-        pinned.pin(one.check)
+        pinned.pin_job_to_nodes(one.check)
     assert second[0].check.job.pin_nodes == ['n1', 'n3']
     assert len({one.check._rfm_unique_name for one in first[1:] + second}
                ) == 3
@@ -325,7 +325,7 @@ def test_switches_above_each_node():
     result = {'leaf1': topology.Switch(('n1', 'n2'), ()),
              'leaf2': topology.Switch(('n3',), ()),
              'top': topology.Switch((), ('leaf1', 'leaf2'))}
-    assert topology.above(result) == {
+    assert topology.switches_above_nodes(result) == {
         'n1': ['leaf1', 'top'], 'n2': ['leaf1', 'top'],
         'n3': ['leaf2', 'top']}
 
@@ -334,7 +334,7 @@ def test_old_searches_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(locate, 'WORK', tmp_path)
     for number in range(locate.KEPT + 5):
         (tmp_path / 'locate' / f'2026{number:04}').mkdir(parents=True)
-    made = locate._place()
+    made = locate._make_record_folder()
     left = sorted(path.name for path in made.parent.iterdir())
     assert len(left) == locate.KEPT and made.name in left
     assert '20260000' not in left and f'2026{locate.KEPT + 4:04}' in left

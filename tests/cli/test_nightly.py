@@ -56,25 +56,25 @@ TINY = ['-n', 'OsuStartup', '-E', 'program == "osu_hello"']
 # Sessions of one night ----------------------------------------------------
 
 def test_a_further_session_names_the_nightly_session_that_it_belongs_to():
-    first = run_id.new()
-    further = run_id.new(first)
-    other = run_id.new()
+    first = run_id.new_session_id()
+    further = run_id.new_session_id(first)
+    other = run_id.new_session_id()
     assert plans.NAME.fullmatch(f'{further}.json')
     # In their order, however soon they follow on each other.
-    many = [first, further, *(run_id.new(first) for _ in range(50))]
+    many = [first, further, *(run_id.new_session_id(first) for _ in range(50))]
     assert many == sorted(set(many))
-    assert run_id.first_of([further, other, first]) == {
+    assert run_id.first_session_ids([further, other, first]) == {
         first: first, further: first, other: other}
     # Alone it is a night of its own.
-    assert run_id.first_of([further]) == {further: further}
+    assert run_id.first_session_ids([further]) == {further: further}
     # Not one that began later, by chance with the same digits.
-    assert run_id.first_of([NIGHTLY_SESSION.replace('2026', '2027'), AGAIN])[
+    assert run_id.first_session_ids([NIGHTLY_SESSION.replace('2026', '2027'), AGAIN])[
         AGAIN] == AGAIN
 
 
 def time_of(run: str, day: int) -> str:
     """So many days after a session began."""
-    began = clock.began(run)
+    began = clock.session_start_time(run)
     assert began
     return f'{began + datetime.timedelta(day):%Y-%m-%dT%H:%M:%SZ}'
 
@@ -92,18 +92,18 @@ def good(run: str, day: int = 0, **more: Any) -> dict[str, Any]:
 def test_a_failure_that_was_gone_in_a_rerun_is_no_pass(tmp_path):
     write(tmp_path, [bad(NIGHTLY_SESSION), good(AGAIN)])
     frame = perflogs.read(tmp_path)
-    assert set(results.newest(frame)['result']) == {'flaky', 'pass'}
-    [one] = results.of_records(frame)
-    assert one.result == 'flaky' and one.failed
+    assert set(results.newest_records(frame)['result']) == {'flaky', 'pass'}
+    [one] = results.results_of_records(frame)
+    assert one.result == 'flaky' and one.is_failed
     # A session by itself is what it was.
     assert (
-        results.of_session(frame, NIGHTLY_SESSION)[one.planned].result
+        results.results_of_session(frame, NIGHTLY_SESSION)[one.plan_key].result
         == 'fail'
     )
-    assert results.of_session(frame, AGAIN)[one.planned].result == 'pass'
+    assert results.results_of_session(frame, AGAIN)[one.plan_key].result == 'pass'
     # A run of its own, by hand, shows that it is fixed.
     write(tmp_path, [good('20261123T090000Z-123456')])
-    assert set(results.newest(perflogs.read(tmp_path))['result']) == {'pass'}
+    assert set(results.newest_records(perflogs.read(tmp_path))['result']) == {'pass'}
 
 
 def test_a_nightly_session_is_one_column_and_one_date(tmp_path):
@@ -112,13 +112,13 @@ def test_a_nightly_session_is_one_column_and_one_date(tmp_path):
     after = '20261123T003000Z-abcdef07'
     write(tmp_path, [bad(late), good(after)])
     frame = perflogs.read(tmp_path)
-    names, column = results.sessions(frame)
+    names, column = results.group_nightly_sessions(frame)
     assert names == [[late, after]] and set(column) == {0}
     assert (
         len(
             {
                 str(day)
-                for day in sessions_of.sessions(frame).values()
+                for day in sessions_of.session_dates(frame).values()
             }
         )
         == 1
@@ -131,13 +131,13 @@ SINFO = (ROOT / 'tests' / 'data' / 'sinfo-nodes.txt').read_text()
 
 
 def test_what_sinfo_says_of_nodes():
-    message = nodes.nodes_by_partition(nodes.partitions(SINFO))
+    message = nodes.nodes_by_partition(nodes.parse_sinfo(SINFO))
     assert set(message) == {'', 'batch', 'gpu'}
     assert message[''] == message['batch']
     pool = Pool('batch', message['batch'])
-    assert pool.usable == {'n1', 'n2', 'n5', 'n9'}
-    assert pool.idle == {'n1', 'n9'}
-    assert [str(node) for node in pool.out] == [
+    assert pool.usable_nodes == {'n1', 'n2', 'n5', 'n9'}
+    assert pool.idle_nodes == {'n1', 'n9'}
+    assert [str(node) for node in pool.unusable_nodes] == [
         'n3 (drained: disk | of n3)', 'n4 (down*: Not responding)',
         'n6 (idle*)', 'n7 (maint)', 'n8 (new_state_of_slurm)']
 
@@ -175,7 +175,7 @@ def sinfo_says(monkeypatch, tmp_path, text, code=0, err=''):
 
 def test_partitions_of_the_site_share_a_pool(monkeypatch, tmp_path):
     sinfo_says(monkeypatch, tmp_path, SINFO)
-    pools, why = nodes.find_pools(SYSTEM)
+    pools, why = nodes.find_node_pools(SYSTEM)
     assert set(pools) == {'cpu', 'same'} and pools['cpu'] is pools['same']
     assert why == 'nodes of any, picked are chosen by the site (access)'
 
@@ -183,11 +183,11 @@ def test_partitions_of_the_site_share_a_pool(monkeypatch, tmp_path):
 def test_a_partition_that_slurm_has_not_is_told(monkeypatch, tmp_path):
     sinfo_says(monkeypatch, tmp_path, SINFO)
     one = {'name': 'old', 'scheduler': 'slurm', 'access': ['-p', 'gone']}
-    assert nodes.find_pools({'partitions': [one]}) == (
+    assert nodes.find_node_pools({'partitions': [one]}) == (
         {}, 'the nodes of old cannot be listed: Slurm has no partition gone; '
         'it has batch, gpu')
     sinfo_says(monkeypatch, tmp_path, SINFO.replace('*|n', '|n'))
-    assert nodes.find_pools({'partitions': [{**one, 'access': []}]})[
+    assert nodes.find_node_pools({'partitions': [{**one, 'access': []}]})[
         1
     ].endswith('Slurm has no default partition; it has batch, gpu')
 
@@ -204,11 +204,11 @@ def test_what_is_no_answer_of_sinfo(monkeypatch, tmp_path, text, code, err,
     """A night goes on without choosing nodes, and says so; who needs the
     nodes gets the same words as an error."""
     sinfo_says(monkeypatch, tmp_path, text, code, err)
-    assert nodes.find_pools(SYSTEM) == (
+    assert nodes.find_node_pools(SYSTEM) == (
         {}, f'the nodes that are due cannot be listed: {words}')
     with pytest.raises(SetupError, match=f'^{re.escape(words)}$'):
-        nodes.nodes_of_access([], 'cpu')
-    assert nodes.find_pools({'partitions': SYSTEM['partitions'][4:]}) == (
+        nodes.nodes_in_access([], 'cpu')
+    assert nodes.find_node_pools({'partitions': SYSTEM['partitions'][4:]}) == (
         {},
         '',
     )
@@ -218,11 +218,11 @@ def test_a_sinfo_that_hangs_or_is_not_there(monkeypatch, tmp_path):
     sinfo_says(monkeypatch, tmp_path, '')
     (tmp_path / 'bin' / 'sinfo').write_text('#!/bin/sh\nexec sleep 60\n')
     monkeypatch.setattr(nodes, 'LIMIT', 0.2)
-    assert nodes.find_pools(SYSTEM)[1] == (
+    assert nodes.find_node_pools(SYSTEM)[1] == (
         'the nodes that are due cannot be listed: sinfo: no answer in 0.2 s'
     )
     monkeypatch.setenv('PATH', str(tmp_path))
-    assert nodes.find_pools(SYSTEM)[1] == (
+    assert nodes.find_node_pools(SYSTEM)[1] == (
         'the nodes that are due cannot be listed: sinfo: No such '
         'file or directory: run this on a '
         'node where jobs are submitted')
@@ -257,17 +257,17 @@ def test_a_busy_node_has_its_turn_when_it_is_free():
     seen = {f'n{n}': float(n) for n in range(8)}
     assert nodes.due_nodes(pool_of(8, {'n0'}), seen, 4) == ['n1', 'n2']
     assert nodes.due_nodes(pool_of(8), seen, 4) == ['n0', 'n1']
-    assert nodes.late_nodes(pool_of(8), seen, 1.5) == ['n0', 'n1']
+    assert nodes.nodes_unmeasured_since(pool_of(8), seen, 1.5) == ['n0', 'n1']
 
 
 def test_groups_have_all_nodes_that_are_due():
     pool = pool_of(10, {'n4'})
-    result = nodes.node_groups(['n1', 'n2', 'n3'], pool, 2)
+    result = nodes.fill_node_groups(['n1', 'n2', 'n3'], pool, 2)
     assert [len(one) for one in result] == [2, 2]
     assert {'n1', 'n2', 'n3'} < {n for one in result for n in one}
     assert 'n4' not in {n for one in result for n in one}
-    assert nodes.node_groups([], pool, 2) == []
-    assert nodes.node_groups(['n1'], pool_of(3, {'n0', 'n2'}), 2) == []
+    assert nodes.fill_node_groups([], pool, 2) == []
+    assert nodes.fill_node_groups(['n1'], pool_of(3, {'n0', 'n2'}), 2) == []
 
 
 def test_jobs_are_kept_to_nodes_by_what_they_must_not_have():
@@ -295,7 +295,7 @@ def test_when_a_node_was_last_measured(tmp_path):
             bad(NIGHTLY_SESSION, day=5, nodes='n9'),
         ],
     )
-    seen = nodes.last_measured(perflogs.read(tmp_path), 'alpha')
+    seen = nodes.last_measured_by_node(perflogs.read(tmp_path), 'alpha')
     assert set(seen) == {'n1', 'n2', 'n5', 'n6'}
     assert seen['n2'] - seen['n1'] == 2 * 86400
 
@@ -333,7 +333,7 @@ def whole(*sessions: Result, result: str = '') -> Result:
 def planned(failed, pool='n1 n2 n3 n4'):
     return [(one.where, ' '.join(sorted(one.nodes)),
              ''.join(of.case for of in one.of))
-            for one in reruns.plan(failed, {'cpu': set(pool.split())})]
+            for one in reruns.plan_reruns(failed, {'cpu': set(pool.split())})]
 
 
 def test_a_failure_is_measured_on_the_same_nodes_and_on_others():
@@ -383,14 +383,14 @@ def test_which_failures_are_believed(tmp_path, again, result, suspects):
         | {'result': end}
         for hour, (nodes, end) in enumerate((
             text.split(' ') for text in again), 2))])
-    [one] = results.of_nightly_session(
+    [one] = results.results_of_nightly_session(
         perflogs.read(tmp_path), NIGHTLY_SESSION
     ).values()
-    assert one.result == result and one.failed
-    assert ' '.join(sorted(one.suspects)) == suspects
+    assert one.result == result and one.is_failed
+    assert ' '.join(sorted(one.suspect_nodes)) == suspects
     assert len(one.sessions) == 1 + len(again)
     # The page and the verdict agree.
-    [page] = results.of_records(perflogs.read(tmp_path))
+    [page] = results.results_of_records(perflogs.read(tmp_path))
     assert page.result == result
 
 
@@ -400,22 +400,22 @@ def test_a_failure_after_a_good_session_can_be_flaky(tmp_path):
         good(NIGHTLY_SESSION, nodes='n1'),
         bad('20261122T023000Z-abcdef01', nodes='n2'),
         good('20261122T033000Z-abcdef02', nodes='n2')])
-    [one] = results.of_records(perflogs.read(tmp_path))
+    [one] = results.results_of_records(perflogs.read(tmp_path))
     assert one.result == 'flaky'
 
 
 @pytest.mark.parametrize('failed, cases, many', [
     (10, 10, False), (11, 40, True), (11, 44, False), (300, 4000, False)])
 def test_so_many_failures_are_no_chance(failed, cases, many):
-    assert reruns.too_many(failed, cases) == many
+    assert reruns.too_many_failures(failed, cases) == many
 
 
 def test_what_was_worse_for_one_nightly_session_gets_the_runs_that_tell():
     one = trial(result='pass')
     pool = {'cpu': {'n1', 'n2'}}
-    assert [s.where for s in reruns.plan_suspects([(one, 3)], pool)] == [
+    assert [s.where for s in reruns.plan_suspect_reruns([(one, 3)], pool)] == [
         SAME, OTHER, ANY]
-    assert [s.where for s in reruns.plan_suspects([(one, 3)], {})] == [
+    assert [s.where for s in reruns.plan_suspect_reruns([(one, 3)], {})] == [
         ANY, ANY, ANY]
 
 
@@ -443,9 +443,9 @@ class Machine:
                         if word.startswith('exclude=')), '')
         self.sessions.append((keys, without))
         number = len(self.sessions)
-        run = work.nightly_session.first if number == 1 else run_id.new(
+        run = work.nightly_session.first if number == 1 else run_id.new_session_id(
             work.nightly_session.first)
-        taken = set(nodes.topology.expand(without)) if without else set()
+        taken = set(nodes.topology.expand_host_list(without)) if without else set()
         rows, worst = [], self.code
         for name in keys:
             width = len(self.cases[name].split())
@@ -471,23 +471,23 @@ class Machine:
 def nightly_session(tmp_path, monkeypatch):
     """A night on five nodes: go(): sessions, and what is said."""
     machine = Machine(tmp_path / 'perflogs')
-    monkeypatch.setattr(commands, 'measure', machine.measured)
-    monkeypatch.setattr(nightly.verdicts, 'of_records', lambda *a, **k:
+    monkeypatch.setattr(commands, 'run_reframe_session', machine.measured)
+    monkeypatch.setattr(nightly.verdicts, 'verdict_of_records', lambda *a, **k:
                         SimpleNamespace(rerun=machine.worse))
-    monkeypatch.setattr(commands, 'write_page', lambda folder: (
+    monkeypatch.setattr(commands, 'write_report_page', lambda folder: (
         'page', SimpleNamespace(verdict=None)))
     machine.worse = []
     machine.pools = {'cpu': Pool('batch', {
         **{f'n{n}': Node(f'n{n}', 'idle') for n in range(1, 6)},
         'n6': Node('n6', 'drained', 'disk')})}
     monkeypatch.setattr(
-        nodes, 'find_pools', lambda system: (machine.pools, '')
+        nodes, 'find_node_pools', lambda system: (machine.pools, '')
     )
 
     def go(cover: int = 0, options: tuple[str, ...] = ()
            ) -> nightly_summary.Summary:
         result = nightly_summary.Summary('alpha', time.time(), cover,
-                                      nightly_session=run_id.new())
+                                      nightly_session=run_id.new_session_id())
         args = argparse.Namespace(max_node_age=cover, reframe=list(options),
                                   mode='nightly', locate=False)
         nightly.NightlySession(
@@ -501,18 +501,18 @@ def nightly_session(tmp_path, monkeypatch):
             ),
             args,
             result,
-        ).go()
+        ).run_session()
         return result
     machine.go = go
     return machine
 
 
 def test_a_good_nightly_session_is_one_session(nightly_session):
-    result = nightly_session.go()
+    result = nightly_session.run_session()
     assert nightly_session.sessions == [(['a', 'b'], '')]
-    assert (result.word, result.code) == ('good', 0)
-    assert 'Nodes: 3 of 5 that take jobs' in '\n'.join(result.lines())
-    assert 'left out: n6 (drained: disk)' in '\n'.join(result.lines())
+    assert (result.overall_status, result.exit_code) == ('good', 0)
+    assert 'Nodes: 3 of 5 that take jobs' in '\n'.join(result.summary_lines())
+    assert 'left out: n6 (drained: disk)' in '\n'.join(result.summary_lines())
 
 
 @pytest.mark.parametrize('looks, width, lines', [
@@ -530,57 +530,57 @@ def test_a_regression_on_several_nodes_is_located(
         ),
     )
     member = trial(where='n1 n2' if width == 2 else 'n1')
-    one.first = {member.planned: member}
+    one.first = {member.plan_key: member}
     monkeypatch.setattr(nightly.locate, 'search_slow_nodes', lambda args:
                         nightly.locate.SearchResult('x', 'ended by SIGTERM', 1,
                                                 Path()))
-    monkeypatch.setattr(nightly.locating, 'lines', lambda x: [
+    monkeypatch.setattr(nightly.locating, 'result_lines', lambda x: [
         'SLOW node n2'])
     if one.locates:
-        one.locate([SimpleNamespace(members=[member])])
+        one.locate_slow_node([SimpleNamespace(members=[member])])
     assert result.notes == lines
 
 
 def test_a_failure_that_comes_back_is_believed(nightly_session):
     nightly_session.bad = {'a'}
-    result = nightly_session.go()
+    result = nightly_session.run_session()
     # Kept to n1, then kept from it.
     assert nightly_session.sessions[1:] == [(['a'], 'n[2-6]'), (['a'], 'n1')]
-    assert (result.word, result.code) == ('failed', 1)
+    assert (result.overall_status, result.exit_code) == ('failed', 1)
     assert ('measured again: failed again on the same nodes (n1), failed '
-            'again on other nodes (n2)') in '\n'.join(result.lines())
+            'again on other nodes (n2)') in '\n'.join(result.summary_lines())
 
 
 def test_a_failure_that_is_gone_is_flaky_and_no_pass(nightly_session):
     nightly_session.bad = {('a', 1)}
-    result = nightly_session.go()
-    assert (result.word, result.code) == ('flaky', 1)
-    text = '\n'.join(result.lines())
+    result = nightly_session.run_session()
+    assert (result.overall_status, result.exit_code) == ('flaky', 1)
+    text = '\n'.join(result.summary_lines())
     assert 'Flaky: failed, and passed when measured again:' in text
-    assert result.data()['flaky'][0]['again'] == [
+    assert result.webhook_data()['flaky'][0]['again'] == [
         {'where': SAME, 'nodes': ['n1'], 'failed': False},
         {'where': OTHER, 'nodes': ['n2'], 'failed': False}]
     # The page and the verdict agree.
-    assert {one.case: one.result for one in results.of_records(
+    assert {one.case: one.result for one in results.results_of_records(
         perflogs.read(nightly_session.folder))} == {'a': 'flaky', 'b': 'pass'}
 
 
 def test_a_failure_of_some_nodes_names_them(nightly_session):
     nightly_session.bad = {('b', 1), ('b', 2)}
-    result = nightly_session.go()
+    result = nightly_session.run_session()
     assert nightly_session.sessions[1:] == [
         (['b'], 'n[1,4-6]'),
         (['b'], 'n[2-3]'),
     ]
     assert ('    check n2 n3: the test case failed only there'
-            in result.lines())
+            in result.summary_lines())
 
 
 def test_too_many_failures_are_believed_as_they_are(nightly_session):
     nightly_session.cases = {f'c{n:02}': 'n1' for n in range(12)}
     nightly_session.bad = set(nightly_session.cases)
-    result = nightly_session.go()
-    assert len(nightly_session.sessions) == 1 and result.code == 1
+    result = nightly_session.run_session()
+    assert len(nightly_session.sessions) == 1 and result.exit_code == 1
     assert '12 of 12 test cases failed: too many for chance' in result.notes[0]
 
 
@@ -591,16 +591,16 @@ def test_what_was_worse_for_one_nightly_session_is_measured_again(
                                    planned=('cpu', 'openmpi', 'b'), needs=3),
                    SimpleNamespace(system='beta', partition='cpu',
                                    planned=('cpu', 'openmpi', 'a'), needs=3)]
-    assert nightly_session.go().word == 'good'
+    assert nightly_session.run_session().word == 'good'
     assert [cases for cases, _ in nightly_session.sessions[1:]] == [['b']] * 3
 
 
 def test_a_reframe_that_fails_without_a_case_is_no_good_nightly_session(
     nightly_session,
 ):
-    nightly_session.code = 1
-    result = nightly_session.go()
-    assert (result.word, result.code) == ('not run', 1)
+    nightly_session.exit_code = 1
+    result = nightly_session.run_session()
+    assert (result.overall_status, result.exit_code) == ('not run', 1)
     assert 'ReFrame failed, but no test case did' in result.headline
 
 
@@ -608,7 +608,7 @@ def test_a_signal_ends_the_nightly_session_and_it_says_so(nightly_session):
     nightly_session.bad, nightly_session.ended_by = {'a'}, {1: 'SIGTERM'}
     result = nightly_session.go(cover=1)
     assert len(nightly_session.sessions) == 1
-    assert (result.word, result.code) == ('ended', 1)
+    assert (result.overall_status, result.exit_code) == ('ended', 1)
     assert 'ended by SIGTERM; 1 failed' in result.headline
 
 
@@ -646,7 +646,7 @@ def test_a_case_that_fails_where_it_was_due_is_measured_again(nightly_session):
     result = nightly_session.go(cover=1)
     assert [cases for cases, _ in nightly_session.sessions] == [
         ['a', 'b'], ['b'], ['b'], ['b']]
-    assert result.word == 'flaky'
+    assert result.overall_status == 'flaky'
 
 
 # One night at a time --------------------------------------------------------
@@ -658,7 +658,7 @@ from pathlib import Path
 from cli.nightly import overlap
 if sys.argv[3:]:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-with overlap.hold_lock(Path(sys.argv[1]), 1, print,
+with overlap.hold_nightly_lock(Path(sys.argv[1]), 1, print,
                    time.time() - 3600 * float(sys.argv[2])):
     print('held', flush=True)
     time.sleep(600)
@@ -687,7 +687,7 @@ def holder(tmp_path):
 @contextlib.contextmanager
 def this_session(path, hours=20.0):
     notes: list[str] = []
-    with overlap.hold_lock(path, hours, notes.append, time.time()):
+    with overlap.hold_nightly_lock(path, hours, notes.append, time.time()):
         yield notes
 
 
@@ -749,7 +749,7 @@ def test_a_lock_ends_with_its_nightly_session(holder):
 
 def test_a_holder_that_does_not_say_who_it_is(tmp_path):
     path = tmp_path / 'alpha.lock'
-    with lock.held(path):
+    with lock.hold_file_lock(path):
         path.write_text('')
         with pytest.raises(SetupError,
                            match='is locked by an unknown process'), \
@@ -765,11 +765,11 @@ def test_what_a_dead_nightly_session_started_is_ended(tmp_path, monkeypatch):
         for mark in (path, tmp_path / 'beta.lock'))
     try:
         notes: list[str] = []
-        overlap.end_leftovers(path, notes.append)
+        overlap.end_leftover_processes(path, notes.append)
         assert subset.wait(5) == -signal.SIGTERM and other.poll() is None
         assert notes == ['ended 1 processes that a killed nightly session '
                          'left']
-        overlap.end_leftovers(path, notes.append)
+        overlap.end_leftover_processes(path, notes.append)
         assert len(notes) == 1
     finally:
         for job in (subset, other):
@@ -821,11 +821,11 @@ def test_jobs_of_dead_nightly_sessions_are_cancelled_and_no_others(
     with work(2) as alive:
         with open(tmp_path / 'jobs', 'a') as jobs:
             jobs.write(f'11|{alive.stage}/cpu/Osu\n')
-        overlap.cancel_orphans('alpha', notes.append)
+        overlap.cancel_orphaned_jobs('alpha', notes.append)
     assert (tmp_path / 'cancelled').read_text() == '7 8\n'
     assert notes == ['cancelled Slurm jobs that a killed nightly session '
                      'left: 7 8']
-    overlap.cancel_orphans('beta', notes.append)
+    overlap.cancel_orphaned_jobs('beta', notes.append)
     assert len(notes) == 1
 
 
@@ -834,7 +834,7 @@ def test_a_slurm_that_does_not_answer_is_told(work, tmp_path, monkeypatch):
         pass
     monkeypatch.setenv('PATH', str(tmp_path))
     notes: list[str] = []
-    overlap.cancel_orphans('alpha', notes.append)
+    overlap.cancel_orphaned_jobs('alpha', notes.append)
     assert 'cannot list the Slurm jobs' in notes[0]
 
 
@@ -920,24 +920,24 @@ def output(**more: Any) -> nightly_summary.Summary:
     ({'broken': 'no site', 'usage': True}, 'not run', 2)])
 def test_a_nightly_session_in_a_word_and_its_exit_code(more, word, code):
     result = output(**more)
-    assert (result.word, result.code) == (word, code)
+    assert (result.overall_status, result.exit_code) == (word, code)
     assert result.headline.startswith(f'alpha: {word.upper()}: ')
 
 
 def test_a_nightly_session_without_a_page_is_not_good():
     result = output()
     result.page = ''
-    assert (result.word, result.code) == ('incomplete', 1)
+    assert (result.overall_status, result.exit_code) == ('incomplete', 1)
 
 
 def test_a_case_beyond_every_budget_makes_the_session_incomplete():
     result = output(never=True)
-    assert (result.word, result.code) == ('incomplete', 1)
+    assert (result.overall_status, result.exit_code) == ('incomplete', 1)
 
 
 def test_the_mail_is_a_message_that_a_parser_reads(tmp_path):
     result = output(results=[whole(trial(reason='zwölf\nLinien: µs' * 40))])
-    result.note('a line\nand another')
+    result.add_note('a line\nand another')
     result.write(tmp_path / 'mail', tmp_path / 'hook', to='ops@example.org')
     mail = email.message_from_bytes((tmp_path / 'mail').read_bytes(),
                                     policy=email.policy.default)
@@ -950,15 +950,15 @@ def test_the_mail_is_a_message_that_a_parser_reads(tmp_path):
     assert all(len(line) < 998 for line in
                (tmp_path / 'mail').read_bytes().splitlines())
     data = json.loads((tmp_path / 'hook').read_text())
-    assert data['text'] == '\n'.join(result.lines())
+    assert data['text'] == '\n'.join(result.summary_lines())
     assert data['verdict'] == 'failed' and data['code'] == 1
     assert data['failed'][0]['case'] == 'a'
 
 
 def test_long_lists_are_counted():
     result = output(results=[whole(trial(f'c{n}')) for n in range(25)])
-    assert '  and 5 more' in result.lines()
-    assert len(result.data()['failed']) == 25
+    assert '  and 5 more' in result.summary_lines()
+    assert len(result.webhook_data()['failed']) == 25
 
 
 def test_no_half_file_where_it_cannot_be_written(tmp_path):
@@ -971,14 +971,14 @@ def test_no_half_file_where_it_cannot_be_written(tmp_path):
 # What starts it ------------------------------------------------------------
 
 def options(*words: str) -> argparse.Namespace:
-    return __main__.parsed(['nightly', *words])
+    return __main__.parse_command_line(['nightly', *words])
 
 
 def test_options_that_need_not_be_said_are_the_command_s_own():
     args = options()
     assert {name: getattr(args, name) for name in timers.DEFAULTS
             } == timers.DEFAULTS
-    assert timers.words(options('--site', 'lumi')) == [
+    assert timers.nightly_command(options('--site', 'lumi')) == [
         './plumb', 'nightly', '--site', 'lumi']
 
 
@@ -987,7 +987,7 @@ MANY = ['--site', 'lumi', '--bringup', '--locate', '--max-node-age', '7',
 
 
 def test_the_timer_says_all_that_was_asked_for():
-    words = timers.words(options(*MANY))
+    words = timers.nightly_command(options(*MANY))
     again = options(*words[2:])
     for name in (*timers.DEFAULTS, 'bringup', 'locate', 'reframe', 'site'):
         assert getattr(again, name) == getattr(options(*MANY), name)
@@ -1017,7 +1017,7 @@ def test_systemd_takes_the_units(tmp_path, words):
 
 
 def test_systemd_gets_the_words_as_they_are():
-    text = timers.service(options(*MANY))
+    text = timers.systemd_service(options(*MANY))
     [line] = re.findall('ExecStart=(.*)', text)
     assert line.endswith('"/srv/a b/50%%.eml" --locate --bringup -- '
                          '-n Osu$$')
@@ -1027,7 +1027,7 @@ def test_systemd_gets_the_words_as_they_are():
 
 
 def test_cron_s_line_is_one_that_a_shell_takes():
-    text = timers.cron(options(*MANY))
+    text = timers.crontab_line(options(*MANY))
     *comment, line = text.splitlines()
     assert all(one.startswith('#') for one in comment)
     when, command = line.split(' cd ', 1)
@@ -1045,7 +1045,7 @@ def test_cron_mails_what_is_not_good(tmp_path, monkeypatch, code, mailed):
     monkeypatch.setattr(timers, 'WORK', tmp_path / 'a work')
     (tmp_path / 'plumb').write_text(f'#!/bin/sh\necho said; exit {code}\n')
     (tmp_path / 'plumb').chmod(0o755)
-    line = timers.cron(options()).splitlines()[-1].split(None, 5)[5]
+    line = timers.crontab_line(options()).splitlines()[-1].split(None, 5)[5]
     done = subprocess.run(['sh', '-c', line.replace(r'\%', '%')], text=True,
                           capture_output=True)
     assert (done.stdout, done.stderr) == (mailed, '')
@@ -1054,7 +1054,7 @@ def test_cron_mails_what_is_not_good(tmp_path, monkeypatch, code, mailed):
 
 
 def test_gitlab_s_file_has_what_its_schema_asks_for():
-    data = yaml.safe_load(timers.gitlab(options(*MANY)))
+    data = yaml.safe_load(timers.gitlab_pipeline(options(*MANY)))
     job = data.pop('nightly')
     assert not data
     # Keys and types of a job, as GitLab's schema of CI files has them.
@@ -1077,7 +1077,7 @@ def test_gitlab_s_schema_takes_the_file(tmp_path):
                     'check-jsonschema): it brings the schema of GitLab')
     path = tmp_path / 'ci.yml'
     for change, code in (('', 0), ('maybe', 1)):
-        path.write_text(timers.gitlab(options(*MANY)).replace(
+        path.write_text(timers.gitlab_pipeline(options(*MANY)).replace(
             'interruptible: false', f'interruptible: {change or "false"}'))
         done = subprocess.run([program, '--builtin-schema',
                                'vendor.gitlab-ci', path],
@@ -1155,7 +1155,7 @@ def test_a_nightly_session_that_cannot_begin_says_so_in_its_files(
 
     def broken(args: Any) -> Any:
         raise SetupError('no compiler')
-    monkeypatch.setattr(commands, 'prepare', broken)
+    monkeypatch.setattr(commands, 'prepare_session', broken)
     with pytest.raises(SetupError):
         nightly.nightly(options('--webhook', str(tmp_path / 'hook')))
     data = json.loads((tmp_path / 'hook').read_text())

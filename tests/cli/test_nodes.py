@@ -158,7 +158,7 @@ def line(host='a', begin=(0, 0, 0, 0), end=(10, 0, 0, 0), own=0.0, cpus=4,
 
 
 def seen(*lines):
-    return nodes.read_nodes(guards.Run(1, 0, 10., 0., 0., 0., 0., '',
+    return nodes.read_node_reports(guards.Run(1, 0, 10., 0., 0., 0., 0., '',
                                      ''.join(lines), 'run.1'))
 
 
@@ -171,10 +171,10 @@ def test_the_ranks_of_a_node_are_added_up():
     # 10 s are not theirs, of which 0.5 s could be chance.
     assert node.others == pytest.approx(9.5)
     assert node.share(node.others, 1) == pytest.approx(0.475)
-    assert nodes.values([node], 1) == {
+    assert nodes.interference_metrics([node], 1) == {
         'others_cpu': pytest.approx(0.475), 'steal_cpu': 0}
-    assert nodes.interference([[node]], 1, {'others_cpu_limit': 0.5}) == ''
-    words = nodes.interference([[node]], 1, {})
+    assert nodes.describe_worst_interference([[node]], 1, {'others_cpu_limit': 0.5}) == ''
+    words = nodes.describe_worst_interference([[node]], 1, {})
     assert '9.50 s of CPU time on a' in words and '48%' in words
     assert 'not visible' in words
 
@@ -196,7 +196,7 @@ def test_stolen_time_is_nobody_s():
     """The job's own clock has it, that of the machine has not."""
     node, = seen(line(end=(10, 10, 0, 10), own=20.0))
     assert node.others == 0
-    assert nodes.values([node], 2)['steal_cpu'] == pytest.approx(0.5)
+    assert nodes.interference_metrics([node], 2)['steal_cpu'] == pytest.approx(0.5)
     node, = seen(line(end=(10, 10, 0, 10), own=10.0))
     assert node.others == pytest.approx(5 - 0.316, abs=0.01)
 
@@ -206,7 +206,7 @@ def test_the_worst_node_is_named():
                      busiest=[['cron', 0, 12, 1.0]]),
                 line('n2', end=(10, 4, 0, 0), seen=3.9, busiest=[
                     ['left', 4294967, 13, 3.0], ['x', 0, 14, 0.9]]))
-    words = nodes.interference([both], 1, {})
+    words = nodes.describe_worst_interference([both], 1, {})
     assert 'on n2' in words and 'cron' not in words
     assert 'left (user 4294967, process 13) 3.00 s, x (root' in words
     assert 'not visible' not in words
@@ -350,13 +350,13 @@ def test_facts_of_devices_that_are_slow_to_answer(tmp_path):
 def test_nodes_of_one_kind_share_a_file(tmp_path):
     for host, kernel in (('n1', '6.1'), ('n2', '6.1'), ('n3', '6.2')):
         (tmp_path / host).write_text(f'kernel\t{kernel}\nnic\ta\nnic\tb\n')
-    name, files = nodes.node_facts_files(tmp_path, ['n1', 'n2'])
+    name, files = nodes.read_node_facts_files(tmp_path, ['n1', 'n2'])
     assert list(files) == [name] and ' ' not in name
     assert json.loads(files[name]) == {'kernel': '6.1', 'nic': ['a', 'b']}
-    names, files = nodes.node_facts_files(tmp_path, ['n3', 'n1', 'n4'])
+    names, files = nodes.read_node_facts_files(tmp_path, ['n3', 'n1', 'n4'])
     assert names.split()[1:] == [name, '-'] and len(files) == 2
-    assert nodes.node_facts_files(tmp_path, ['n4']) == ('', {})
-    assert nodes.node_facts_files(tmp_path, ['n1.cluster'])[0] == name
+    assert nodes.read_node_facts_files(tmp_path, ['n4']) == ('', {})
+    assert nodes.read_node_facts_files(tmp_path, ['n1.cluster'])[0] == name
 
 
 def test_every_record_says_what_it_ran_on(faulty):
@@ -402,10 +402,10 @@ def test_an_exit_code_that_the_launcher_swallowed():
     lines = line('n1', rc=0), line('n2', rc=3)
     with pytest.raises(guards.Refused, match='exit_code: .*code 3 on n2, its '
                        'launcher with 0: .*hides'):
-        nodes.read_nodes(run_of(*lines))
+        nodes.read_node_reports(run_of(*lines))
     # Known faults, and older lines that do not tell.
-    assert len(nodes.read_nodes(run_of(*lines), accept=[0, 3])) == 2
-    assert len(nodes.read_nodes(run_of(line('n1')))) == 1
+    assert len(nodes.read_node_reports(run_of(*lines), accept=[0, 3])) == 2
+    assert len(nodes.read_node_reports(run_of(line('n1')))) == 1
 
 
 @pytest.mark.parametrize('clocks, submitted, words', [

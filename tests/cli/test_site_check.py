@@ -12,7 +12,7 @@ from cli.site import check as sites
 from cli.site import spack_yaml
 
 SITE = '''
-from checks.core.features import node_features
+from checks.core.features import node_count_features
 
 site_configuration = {
     'systems': [{
@@ -21,7 +21,7 @@ site_configuration = {
         'partitions': [{
             'name': 'cluster-a', 'scheduler': 'slurm', 'launcher': 'srun',
             'access': ['--exclusive'], 'environs': ['gnu'],
-            'features': [*node_features(2)],
+            'features': [*node_count_features(2)],
             'processor': {'num_cpus': 64, 'num_cpus_per_core': 1},
             'extras': {'launcher_pin': ['--cpu-bind=cores']},
         }]}],
@@ -78,7 +78,7 @@ def change(folder: Path, old: str, new: str) -> None:
 
 
 def findings(folder: Path) -> str:
-    return '\n'.join(sites.examine(folder).findings)
+    return '\n'.join(sites.examine_site(folder).findings)
 
 
 # -------------------------------------------------------------- snapshots
@@ -97,7 +97,7 @@ def test_a_change_of_the_cases_is_shown_until_it_is_accepted(site, suite):
         'OsuPt2pt buffers=host placement=intra_node,inter_node '
         'program=osu_latency\n', kept)
     # A site loses the second node: cases go, and it is seen.
-    change(site, 'node_features(2)', 'node_features(1)')
+    change(site, 'node_count_features(2)', 'node_count_features(1)')
     done = check()
     assert done.returncode == 1
     assert re.search(r'^-OsuPt2pt .*inter_node', done.stdout, re.M)
@@ -126,7 +126,7 @@ def test_files_that_only_the_suite_reads(site, files):
     for file, text, _ in files:
         (site / file).parent.mkdir(exist_ok=True)
         (site / file).write_text(text)
-    results = [line for line in sites.examine(site).findings
+    results = [line for line in sites.examine_site(site).findings
              if 'cases.txt:1: the file does not exist' not in line]
     for file, _, words in files:
         assert sum(words in line for line in results) == 1, (file, results)
@@ -142,7 +142,7 @@ def test_this_machine_has_no_snapshot(suite):
 def test_cases_that_agree_share_a_line():
     case = {'check': 'C', 'params': 'program=p x=1', 'modes': ['full'],
             'reference': 'own', 'where': 'a+gnu'}
-    text = sites.snapshot([
+    text = sites.snapshot_text([
         {**case, 'where': 'b+gnu'}, case,
         {**case, 'where': 'b+gnu', 'params': 'program=p x=2'},
         {**case, 'params': 'program=p x=2'},
@@ -171,7 +171,7 @@ def test_every_site_is_sound(suite):
 # -------------------------------------------------------------- system.py
 
 @pytest.mark.parametrize('old, new, words', [
-    ('*node_features(2)', '"nodes_3"', "did you mean 'nodes_"),
+    ('*node_count_features(2)', '"nodes_3"', "did you mean 'nodes_"),
     ("'mpi_library'", "'mpi_libary'", "did you mean 'mpi_library'"),
     ("'scheduler'", "'schedular'", "required property; is "
      "'schedular'"),
@@ -213,7 +213,7 @@ def test_every_site_is_sound(suite):
 def test_a_fault_of_the_site_is_one_line(site, old, new, words):
     change(site, old, new)
     change(site, '# more', MT * ("'mt'" in new) + STORES * ("'stores'" in new))
-    lines = [ln for ln in sites.examine(site).findings
+    lines = [ln for ln in sites.examine_site(site).findings
              if 'cases.txt:1: the file does not exist' not in ln]
     assert (words in lines[0]) if words else not lines
     assert len(lines) <= 1
@@ -234,7 +234,7 @@ def test_faults_that_hide_none_are_a_line_each(site):
          'is 2 x 16 = 32')]
     for old, new, _ in changes:
         change(site, old, new)
-    lines = [ln for ln in sites.examine(site).findings
+    lines = [ln for ln in sites.examine_site(site).findings
              if 'cases.txt:1: the file does not exist' not in ln]
     for *_, words in changes:
         assert sum(words in line for line in lines) == 1, lines
@@ -279,11 +279,11 @@ def references(folder: Path, placements: list[str], metric: str,
 def test_every_case_needs_a_reference_where_they_are_complete(site):
     both = ['intra_node', 'inter_node']
     change(site, "'mpi_library': 'openmpi 5',", '')
-    verdict = sites.examine(site)
+    verdict = sites.examine_site(site)
     assert ('references  osu: 0 of 2 test cases with a tolerance, bring-up'
             in verdict.facts)
     references(site, both[:1], 'latency@8B')
-    verdict = sites.examine(site)
+    verdict = sites.examine_site(site)
     assert ('references  osu: 1 of 2 test cases with a tolerance, bring-up'
             in verdict.facts)
     assert not [f for f in verdict.findings if 'reference' in f]
@@ -293,7 +293,7 @@ def test_every_case_needs_a_reference_where_they_are_complete(site):
     assert 'but the file has `complete: true`' in result
     assert "has no check 'complete'" not in result
     references(site, both, 'latency@8B', complete=True)
-    verdict = sites.examine(site)
+    verdict = sites.examine_site(site)
     # The ratio of a curve asks for one of its own where it has points.
     assert ('references  osu: 2 of 2 test cases with a tolerance, complete'
             in verdict.facts)
@@ -305,7 +305,7 @@ def test_every_case_needs_a_reference_where_they_are_complete(site):
     data['OsuPt2pt'][case] = {'latency@8B': [1.0, None, None, 'us'],
                               '$no_reference': {'latency@8B': 7}}
     path.write_text(yaml.safe_dump(data))
-    verdict = sites.examine(site)
+    verdict = sites.examine_site(site)
     assert ('references  osu: 1 of 2 test cases with a tolerance, 1 with a '
             'reference without tolerance, complete') in verdict.facts
     assert not [f for f in verdict.findings if 'reference' in f]
@@ -317,20 +317,20 @@ def test_every_case_needs_a_reference_where_they_are_complete(site):
 
 
 def test_one_fault_in_every_case_is_not_a_thousand_lines():
-    assert sites.some(list('abcdefg'))[-1] == '... and 2 more like these'
-    assert sites.some(['a']) == ['a']
+    assert sites.shorten_list(list('abcdefg'))[-1] == '... and 2 more like these'
+    assert sites.shorten_list(['a']) == ['a']
 
 
 # ------------------------------------------------------------- Spack's YAML
 
 def lint(folder: Path, text: str, name: str = 'packages.yaml') -> list[str]:
     (folder / name).write_text(text)
-    return [str(f) for f in spack_yaml.findings(folder)[0]]
+    return [str(f) for f in spack_yaml.faults_of_scope(folder)[0]]
 
 
 @pytest.fixture
 def names(monkeypatch):
-    monkeypatch.setattr(spack_yaml, 'package_names', lambda: {
+    monkeypatch.setattr(spack_yaml, 'known_package_names', lambda: {
         'gcc', 'openmpi', 'mpich', 'cuda', 'zlib', 'redis', 'nccl'})
 
 
@@ -375,7 +375,7 @@ def test_old_compilers_file(tmp_path, names):
 def test_without_spack_it_says_so(tmp_path):
     (tmp_path / 'packages.yaml').write_text(PACKAGES)
     assert ('schema not checked: Spack is not available' in
-            spack_yaml.findings(tmp_path)[1])
+            spack_yaml.faults_of_scope(tmp_path)[1])
 
 
 #: The names that spack_schema.py takes from Spack, with small schemas.
@@ -424,12 +424,12 @@ def test_what_spack_refuses_or_ignores(tmp_path, names, spack_like, text,
     result = lint(tmp_path, text, 'faulty.yaml')
     assert len(result) == 1, result
     assert result[0].startswith(f'{tmp_path}/faulty.yaml:{line}: {words}')
-    assert 'schema of Spack 1.9' in spack_yaml.findings(tmp_path)[1]
+    assert 'schema of Spack 1.9' in spack_yaml.faults_of_scope(tmp_path)[1]
     # The same in a stack.
     path = tmp_path / 'stack' / 'spack.yaml'
     path.parent.mkdir()
     path.write_text('spack:\n  ' + text.replace('\n', '\n  ').rstrip())
-    fault, = spack_yaml.findings(None, [path])[0]
+    fault, = spack_yaml.faults_of_scope(None, [path])[0]
     assert str(fault).startswith(f'{path}:{line + 1}: spack: {words[:20]}')
 
 
@@ -445,7 +445,7 @@ def test_spacks_own_schema(tmp_path, monkeypatch):
     assert any(re.search(r":10: .*'maybe' is not of type", f) for f in result)
     assert any(re.search(r":12: .*'binray'", f) for f in result), result
     assert any(re.search(r":14: .*'build_jobs'", f) for f in result), result
-    assert 'schema of Spack' in spack_yaml.findings(tmp_path)[1]
+    assert 'schema of Spack' in spack_yaml.faults_of_scope(tmp_path)[1]
 
 
 def test_a_broken_spack_is_skipped_and_named(tmp_path, monkeypatch):
@@ -453,7 +453,7 @@ def test_a_broken_spack_is_skipped_and_named(tmp_path, monkeypatch):
     (tmp_path / 'lib/spack/spack').mkdir(parents=True)
     monkeypatch.setenv('SPACK_ROOT', str(tmp_path))
     (tmp_path / 'packages.yaml').write_text(PACKAGES)
-    note = spack_yaml.findings(tmp_path)[1]
+    note = spack_yaml.faults_of_scope(tmp_path)[1]
     assert note.startswith('schema not checked: ') and str(tmp_path) in note
 
 
@@ -467,14 +467,14 @@ def test_stacks_are_loaded_with_one_variable(tmp_path, monkeypatch):
                      'echo "==> Error: no file" >&2; exit 1\n')
     spack.chmod(0o755)
     monkeypatch.setenv('SPACK_ROOT', str(tmp_path))
-    (fault,), note = spack_yaml.loaded(tmp_path, ['nccl', 'mpi', 'nccl'])
+    (fault,), note = spack_yaml.faults_of_loading_stacks(tmp_path, ['nccl', 'mpi', 'nccl'])
     assert note == '1 of 2 load with Spack'
     assert fault == (
         f'{spack_yaml.ENVS}/mpi/spack.yaml:1: Spack cannot load this file '
         f'with PLUMBLINE_SITE={tmp_path}: ==> Error: no file')
     monkeypatch.delenv('SPACK_ROOT')
     monkeypatch.setenv('PATH', '/no/such')
-    assert spack_yaml.loaded(tmp_path, ['mpi'])[1].startswith(
+    assert spack_yaml.faults_of_loading_stacks(tmp_path, ['mpi'])[1].startswith(
         'not loaded, because Spack is not available')
 
 

@@ -82,7 +82,7 @@ def recorded(tmp_path):
 @pytest.fixture
 def site_of(tmp_path, monkeypatch, capsys):
     """Makes a site here, without ReFrame: (folder, what was said)."""
-    monkeypatch.setattr(new.sites, 'ask_reframe',
+    monkeypatch.setattr(new.sites, 'list_test_cases_with_reframe',
                         lambda folder: {'cases': [], 'output': []})
 
     def make(**more) -> tuple[Path, str]:
@@ -187,7 +187,7 @@ def test_a_login_node_knows_no_cards(site_of, recorded):
 
 
 def test_without_gcc_there_is_nothing_for_spack(tmp_path):
-    assert new.externals(detect.Machine(tmp_path), [], '') == {}
+    assert new.spack_packages(detect.Machine(tmp_path), [], '') == {}
 
 
 # -------------------------------------------------------------- no writing
@@ -211,7 +211,7 @@ def test_nobody_to_ask_writes_nothing(suite, tmp_path):
 def test_a_terminal_is_asked(tmp_path, monkeypatch, word):
     monkeypatch.setattr(sys.stdin, 'isatty', lambda: True, raising=False)
     monkeypatch.setattr('builtins.input', lambda text: word)
-    monkeypatch.setattr(new.sites, 'ask_reframe',
+    monkeypatch.setattr(new.sites, 'list_test_cases_with_reframe',
                         lambda folder: {'cases': [], 'output': []})
     folder = tmp_path / 'quarry'
     assert new.new(options('quarry', path=folder, yes=False, launcher='srun',
@@ -265,7 +265,7 @@ def test_an_existing_folder_is_left_alone(tmp_path):
     ({'recorded': Path('/no/such')}, 'the folder does not exist'),
 ])
 def test_wrong_options(tmp_path, monkeypatch, more, words):
-    monkeypatch.setattr(detect, 'mpi_of_path', lambda *_: None)
+    monkeypatch.setattr(detect, 'parse_mpi_of_path', lambda *_: None)
     with pytest.raises(SetupError, match=words):
         new.new(options('quarry', path=tmp_path / 'q', **more))
 
@@ -275,9 +275,9 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
         (folder / 'system.py').write_text('half')
         raise OSError(28, 'No space left on device')
 
-    monkeypatch.setattr(new, 'files', lambda *_: {
+    monkeypatch.setattr(new, 'render_site_files', lambda *_: {
         'system.py': 'x', new.SUMMARY: ''})
-    monkeypatch.setattr(new, 'write', full)
+    monkeypatch.setattr(new, 'write_files', full)
     with pytest.raises(OSError):
         new.new(options('quarry', path=tmp_path / 'deep' / 'quarry'))
     assert not list((tmp_path / 'deep').iterdir())
@@ -286,21 +286,21 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
 # ----------------------------------------------------------------- parsers
 
 def test_partitions_of_sinfo():
-    parts = {p.name: p for p in nodes.partitions(message(H100, 'sinfo'))}
+    parts = {p.name: p for p in nodes.parse_sinfo(message(H100, 'sinfo'))}
     assert list(parts) == ['gpu', 'debug', 'cpu', 'mixed.q']
     assert parts['gpu'].default and not parts['cpu'].default
     # drained and down are gone, powered down (~) is not
-    assert (parts['gpu'].jobs, parts['debug'].jobs, parts['cpu'].jobs) == (
+    assert (parts['gpu'].max_nodes_per_job, parts['debug'].max_nodes_per_job, parts['cpu'].max_nodes_per_job) == (
         14, 1, 8)
-    assert len(parts['mixed.q'].kinds) == 2 and parts['mixed.q'].jobs == 3
-    assert nodes.partitions('slurm_load_partitions: Unable to contact') == []
+    assert len(parts['mixed.q'].node_kinds) == 2 and parts['mixed.q'].max_nodes_per_job == 3
+    assert nodes.parse_sinfo('slurm_load_partitions: Unable to contact') == []
 
 
 def test_the_same_nodes_are_not_taken_twice():
-    parts = nodes.partitions(message(H100, 'sinfo'))
-    assert [p.name for p in detect.distinct(parts)] == [
+    parts = nodes.parse_sinfo(message(H100, 'sinfo'))
+    assert [p.name for p in detect.drop_contained_partitions(parts)] == [
         'gpu', 'cpu', 'mixed.q']
-    assert detect.distinct([parts[0], parts[0]]) == [parts[0]]
+    assert detect.drop_contained_partitions([parts[0], parts[0]]) == [parts[0]]
 
 
 @pytest.mark.parametrize('gres, expected', [
@@ -313,45 +313,45 @@ def test_the_same_nodes_are_not_taken_twice():
     ('nvme:1', None), ('', None), ('gpu:0', None),
 ])
 def test_gres(gres, expected):
-    result = detect.gres_gpus(gres)
+    result = detect.parse_gres_gpus(gres)
     assert (
         result and (result.vendor, result.model, result.number)
     ) == expected
 
 
 def test_gpus_of_the_vendors_tools():
-    result = detect.gpus('nvidia-smi', message(H100, 'nvidia-smi'))
+    result = detect.parse_smi_gpus('nvidia-smi', message(H100, 'nvidia-smi'))
     assert (result.model, result.number) == ('H100 80GB HBM3', 8)
     mig = ('GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-1)\n'
            '  MIG 3g.20gb     Device  0: (UUID: MIG-1)\n')
-    assert detect.gpus('nvidia-smi', mig).number == 1
-    assert detect.gpus('nvidia-smi', 'No devices found.') is None
-    result = detect.gpus('rocm-smi', message(MI250X, 'rocm-smi'))
+    assert detect.parse_smi_gpus('nvidia-smi', mig).number == 1
+    assert detect.parse_smi_gpus('nvidia-smi', 'No devices found.') is None
+    result = detect.parse_smi_gpus('rocm-smi', message(MI250X, 'rocm-smi'))
     assert (result.model, result.number) == ('Instinct MI250X', 8)
-    assert detect.gpus('rocm-smi', 'ERROR: No AMD GPUs') is None
+    assert detect.parse_smi_gpus('rocm-smi', 'ERROR: No AMD GPUs') is None
 
 
 def test_cards_of_sysfs():
-    ports = detect.sysfs_nics(message(H100, 'rdma'))
-    assert len(ports) == 9 and len(detect.fabric(ports)) == 8
-    assert detect.fabric(ports)[0] == detect.Nic(
+    ports = detect.parse_sysfs_nics(message(H100, 'rdma'))
+    assert len(ports) == 9 and len(detect.fabric_ports(ports)) == 8
+    assert detect.fabric_ports(ports)[0] == detect.Nic(
         'ConnectX-7', 'InfiniBand', 400, 'rdma')
     ethernet = [n for n in ports if n.layer == 'Ethernet']
-    assert detect.fabric(ethernet) == ethernet
+    assert detect.fabric_ports(ethernet) == ethernet
 
 
 def test_slingshot_cards_count_once():
-    nics = detect.slingshot_nics(message(MI250X, 'rdma'))
+    nics = detect.parse_slingshot_nics(message(MI250X, 'rdma'))
     assert [n.rate for n in nics] == [200] * 4
-    assert detect.slingshot_nics(message(H100, 'rdma')) == []
+    assert detect.parse_slingshot_nics(message(H100, 'rdma')) == []
 
 
 def test_processors_as_reframe_detects_them():
-    here = detect.processor(detect.Machine().output('reframe'))
+    here = detect.parse_processor(detect.Machine().command_output('reframe'))
     assert here['num_cpus'] == here['num_sockets'] * here[
         'num_cpus_per_socket'] and here['topology']['numa_nodes']
-    assert detect.processor('') == detect.processor('{}') == {}
-    assert detect.processor('{"num_cpus": 0}') == {}
+    assert detect.parse_processor('') == detect.parse_processor('{}') == {}
+    assert detect.parse_processor('{"num_cpus": 0}') == {}
 
 
 def test_without_slurm_this_machine_is_the_partition(site_of, recorded):
@@ -372,30 +372,30 @@ def test_without_slurm_this_machine_is_the_partition(site_of, recorded):
     ('Modules Release 5.3.0 (2023-05-14)', 'tmod4'),
     ('', 'nomod')])
 def test_modules_systems(text, system):
-    assert detect.modules_system(text) == system
+    assert detect.parse_modules_system(text) == system
 
 
 def test_modules_the_default_before_the_newest():
-    there = detect.modules('/opt/m:\nopenmpi/4.1.10\nopenmpi/4.1.9\n'
+    there = detect.parse_module_list('/opt/m:\nopenmpi/4.1.10\nopenmpi/4.1.9\n'
                            'openmpi/\nmpich/4.0(default)\nmpich/4.2\n')
-    assert detect.newest(there, 'openmpi') == 'openmpi/4.1.10'
-    assert detect.newest(there, 'mpich') == 'mpich/4.0'
-    assert detect.best_mpi(there).modules == ('openmpi/4.1.10',)
-    assert detect.best_mpi([]) is None
+    assert detect.newest_module(there, 'openmpi') == 'openmpi/4.1.10'
+    assert detect.newest_module(there, 'mpich') == 'mpich/4.0'
+    assert detect.best_mpi_module(there).modules == ('openmpi/4.1.10',)
+    assert detect.best_mpi_module([]) is None
 
 
 def test_the_suites_own_mpi_is_not_the_sites():
     own = f'{WORK}/mpi/bin/mpicc\n{WORK}/mpi/bin/mpirun'
     banner = message(H100, 'mpirun')
-    assert detect.mpi_of_path(banner, own) is None
+    assert detect.parse_mpi_of_path(banner, own) is None
     assert (
-        detect.mpi_of_path(banner, message(H100, 'paths')).version == '5.0.3'
+        detect.parse_mpi_of_path(banner, message(H100, 'paths')).version == '5.0.3'
     )
 
 
 @pytest.mark.parametrize('text', ['', 'packages: 3', ': [', '[]'])
 def test_broken_words_of_spack(text):
-    assert detect.spack_section(text, 'packages', 'externals') == {}
+    assert detect.parse_spack_section(text, 'packages', 'externals') == {}
 
 
 def test_commands_that_say_nothing(monkeypatch):
@@ -404,7 +404,7 @@ def test_commands_that_say_nothing(monkeypatch):
         'slow': ['sleep', '9'], 'gone': ['no-such-command'],
         'bad': [sys.executable, '-c', 'raise SystemExit("broken link")']})
     machine = detect.Machine()
-    assert [machine.output(name) for name in detect.COMMANDS] == ['', '', '']
+    assert [machine.command_output(name) for name in detect.COMMANDS] == ['', '', '']
     assert machine.silent == {'slow': 'no output within 1 s', 'gone':
                               'not found', 'bad': 'broken link'}
 
@@ -422,7 +422,7 @@ def test_spack_is_asked_in_a_scope_of_its_own(tmp_path, monkeypatch):
     spack.chmod(0o755)
     monkeypatch.setenv('SPACK_ROOT', str(tmp_path))
     monkeypatch.setenv('PLUMBLINE_SPACK_PACKAGES', '/recipes')
-    result = detect.spack_section(detect.Machine().output('spack'),
+    result = detect.parse_spack_section(detect.Machine().command_output('spack'),
                                  'packages', 'externals')
     assert result == {'gcc': {'externals': [{'spec': 'gcc@12'}]}}
     assert (tmp_path / 'request').read_text().startswith(
@@ -443,12 +443,12 @@ def test_a_spack_that_finds_nothing_says_why(tmp_path, monkeypatch):
     spack.chmod(0o755)
     monkeypatch.setenv('SPACK_ROOT', str(tmp_path))
     machine = detect.Machine()
-    assert machine.output('spack') == ''
+    assert machine.command_output('spack') == ''
     assert machine.silent == {
         'spack': 'Error constructing repository /x'}
     # A Spack that writes nothing at all.
     spack.write_text('#!/bin/sh\necho "==> Error: no clingo" >&2\nexit 1\n')
-    assert machine.output('spack') == ''
+    assert machine.command_output('spack') == ''
     assert machine.silent == {'spack': 'no clingo'}
 
 
@@ -458,7 +458,7 @@ def test_the_real_spack_finds_a_compiler_and_takes_what_is_written(
         pytest.skip('set SPACK_ROOT and PLUMBLINE_SPACK_PACKAGES')
     folder, _ = site_of(recorded=None)
     assert '- spack: ' not in (folder / 'README.md').read_text()
-    faults, note = spack_yaml.findings(folder / 'spack')
+    faults, note = spack_yaml.faults_of_scope(folder / 'spack')
     assert faults == [] and note.startswith('schema of Spack ')
     assert 'skipped' not in note
 
@@ -470,7 +470,7 @@ def test_every_recording_is_of_a_command():
 
 def test_upstreams_of_spack():
     def upstreams(text):
-        return detect.spack_section(text, 'upstreams', 'install_tree')
+        return detect.parse_spack_section(text, 'upstreams', 'install_tree')
 
     assert upstreams(message(H100, 'upstreams')) == {
         'this-spack': {'install_tree': '/opt/apps/spack/opt/spack'}}
@@ -485,7 +485,7 @@ def test_upstreams_of_spack():
 @pytest.mark.parametrize('text, number', [
     ('400', 400), ('N/A', 0), ('', 0), ('56 Gb/s', 56)])
 def test_numbers_that_are_words(text, number):
-    assert detect.number(text) == number
+    assert detect.leading_number(text) == number
 
 
 def test_a_card_without_a_rate_is_for_a_person_to_write(site_of, recorded):
@@ -527,7 +527,7 @@ def test_a_card_that_the_catalogue_lacks_is_the_sites_own(
 
 def test_the_tree_of_switches(site_of, recorded):
     folder, text = site_of()
-    tree = topology.load(folder / 'topology.yaml')
+    tree = topology.load_switches(folder / 'topology.yaml')
     assert tree['spine'].switches == ('leaf1', 'leaf2', 'leaf3')
     assert len(tree['leaf3'].nodes) == 44 and not tree['spine'].nodes
     assert '60 nodes on 3 leaf switches, 4 switches in all' in text
@@ -543,14 +543,14 @@ def test_the_tree_of_switches(site_of, recorded):
 
 def test_switches_of_slurm_22_05():
     """As the cluster of tests/cluster told them (--switch 2)."""
-    assert detect.switches(
+    assert detect.parse_switches(
         'SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1-2]\n'
         'SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n[3-4]\n'
         'SwitchName=top Level=1 LinkSpeed=1 Nodes=n[1-4] '
         'Switches=leaf[1-2]\n') == {
             'leaf1': {'nodes': 'n[1-2]'}, 'leaf2': {'nodes': 'n[3-4]'},
             'top': {'switches': 'leaf[1-2]'}}
-    assert detect.switches('BlockName=b1 BlockIndex=0 Nodes=n[1-4]') == {}
+    assert detect.parse_switches('BlockName=b1 BlockIndex=0 Nodes=n[1-4]') == {}
 
 
 @pytest.mark.parametrize('text, names', [
@@ -559,8 +559,8 @@ def test_switches_of_slurm_22_05():
     ('@n1', ['@n1']),
     ('r[1-2]n[1-2]-hsn', ['r1n1-hsn', 'r1n2-hsn', 'r2n1-hsn', 'r2n2-hsn'])])
 def test_lists_of_hosts(text, names):
-    assert topology.expand(text) == names
-    assert topology.expand(topology.fold(names)) == names
+    assert topology.expand_host_list(text) == names
+    assert topology.expand_host_list(topology.fold_host_list(names)) == names
 
 
 @pytest.mark.parametrize('text, words', [
@@ -585,7 +585,7 @@ def test_what_is_no_tree_of_switches(tmp_path, text, words):
     path = tmp_path / 'topology.yaml'
     path.write_text(text)
     with pytest.raises(topology.TopologyError) as caught:
-        topology.load(path)
+        topology.load_switches(path)
     assert str(caught.value).startswith(f'{path}:')
     assert words in str(caught.value) and '\n' not in str(caught.value)
 
@@ -614,7 +614,7 @@ def test_what_slurm_enforces_is_told(site_of):
     ('none', ''), ('associations,limits', 'associations,limits'),
     ('(null)', '')])
 def test_what_is_enforced(output, kinds):
-    config = detect.slurm_config(f'AccountingStorageEnforce = {output}\n')
+    config = detect.parse_slurm_config(f'AccountingStorageEnforce = {output}\n')
     assert config.get('AccountingStorageEnforce', '') == kinds
 
 
@@ -637,7 +637,7 @@ def test_every_mpi_is_an_environment(site_of):
 
 def test_names_of_environments():
     def names(*modules: str) -> list[str]:
-        return new.environment_names([new.mpi_of_option(text, None)
+        return new.environment_names([new.parse_modules_option(text, None)
                                       for text in modules])
     assert names('openmpi/5.0', 'mpich/4.2') == ['openmpi', 'mpich']
     assert names('mpich/4', 'openmpi/5.0', 'openmpi/4.1') == [
@@ -651,7 +651,7 @@ def test_names_of_environments():
 def test_a_stack_is_named_and_not_written_out(site_of):
     folder, _ = site_of(stack=['mpi-host', 'keyvalue'])
     text = (folder / 'system.py').read_text()
-    assert "environs.of_stack('mpi-host', 'mpi-host'," in text
+    assert "environs.stack_environment('mpi-host', 'mpi-host'," in text
     assert "'redis'" not in text
     *_, stores = configuration(folder)['environments']
     assert {'redis', 'valkey'} <= set(stores['features'])
@@ -661,11 +661,11 @@ def test_site_check_tells_what_is_not_finished(site_of, tmp_path):
     (tmp_path / 'bare').mkdir()
     folder, _ = site_of(recorded=tmp_path / 'bare')
     path = folder / 'system.py'
-    result = sites.unfinished(folder)
+    result = sites.unfinished_lines(folder)
     assert all(line.startswith(f'{path}:') for line in result)
     assert len(result) == path.read_text().count('# FINISH: ') > 0
     path.write_text(path.read_text().replace('# FINISH: ', '# '))
-    assert sites.unfinished(folder) == []
+    assert sites.unfinished_lines(folder) == []
 
 
 def test_without_slurm_access_is_kept(site_of, tmp_path):

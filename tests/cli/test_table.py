@@ -20,14 +20,14 @@ from postprocess.perflogs import plans
 
 #: Cases of real runs: what ReFrame's report says of them.
 CASES = json.loads((ROOT / 'tests' / 'data' / 'cases.json').read_text())
-METRICS = families.metrics()
+METRICS = families.all_metrics()
 
 
 @pytest.mark.parametrize('case', CASES, ids=[c['name'] for c in CASES])
 def test_rows_of_real_cases(case, monkeypatch):
     monkeypatch.setattr(sys, 'stdout', io.TextIOWrapper(
         io.BytesIO(), encoding='utf-8'))
-    assert account.values(case) == case['row']
+    assert account.value_text(case) == case['row']
 
 
 def test_rows_say_how_a_case_ended_and_where(capsys):
@@ -52,7 +52,7 @@ LONG = 'OsuPt2pt %program=osu_latency_persistent %' + 'x' * 200 + ' [1]'
 def test_a_table_in_a_file_has_no_colours_and_cuts_nothing(
         capsys, monkeypatch):
     monkeypatch.setenv('COLUMNS', '40')
-    console.show([('fail', LONG), ('pass', '0.123456789 us')])
+    console.print_table([('fail', LONG), ('pass', '0.123456789 us')])
     lines = capsys.readouterr().out.splitlines()
     assert lines == [f'fail  {LONG}', 'pass  0.123456789 us']
 
@@ -68,7 +68,7 @@ def test_a_table_on_a_terminal_wraps_at_100_columns(monkeypatch, colours):
     out = io.StringIO()
     monkeypatch.setattr(out, 'isatty', lambda: True, raising=False)
     monkeypatch.setattr(sys, 'stdout', out)
-    console.show([('fail', LONG), ('pass', '1 us')])
+    console.print_table([('fail', LONG), ('pass', '1 us')])
     assert ('\x1b[1;31m' in out.getvalue()) == colours
     text = re.sub(r'\x1b\[[0-9;]*m', '', out.getvalue())
     assert max(map(len, text.splitlines())) <= 100
@@ -99,13 +99,13 @@ def ended(result: str, **more) -> results.Result:
 def test_rows_say_how_many_runs_a_reference_needs(monkeypatch, note, runs,
                                                   message):
     key = 'cpu', 'gnu', 'c0ffee'
-    monkeypatch.setattr(results, 'of_session',
+    monkeypatch.setattr(results, 'results_of_session',
                         lambda *_: {key: ended('no_reference')})
-    monkeypatch.setattr(outcomes, 'runs_needed', lambda *_: {key: runs})
+    monkeypatch.setattr(outcomes, 'sessions_needed_by_test_case', lambda *_: {key: runs})
     plan = plans.Plan(ROOT, {'run': 'r'}, [
         {'partition': 'cpu', 'environ': 'gnu', 'case': 'c0ffee',
          'name': 'Latency'}])
-    row, = account.rows(plan, None, [
+    row, = account.rows_by_test_case(plan, None, [
         {'partition': 'cpu', 'environ': 'gnu', 'hashcode': 'c0ffee',
          'no_reference': note}]).values()
     assert row.note == message
@@ -118,12 +118,12 @@ def test_rows_say_how_many_runs_a_reference_needs(monkeypatch, note, runs,
     ('inconclusive', 'inconclusive each time, measured 2 times')])
 def test_rows_say_why_a_case_was_measured_again(monkeypatch, result, words):
     key = 'cpu', 'gnu', 'c0ffee'
-    monkeypatch.setattr(results, 'of_session', lambda *_: {
+    monkeypatch.setattr(results, 'results_of_session', lambda *_: {
         key: ended(result, measurements=2)})
     plan = plans.Plan(ROOT, {'run': 'r'}, [
         {'partition': 'cpu', 'environ': 'gnu', 'case': 'c0ffee',
          'name': 'Latency'}])
-    row, = account.rows(plan, None, []).values()
+    row, = account.rows_by_test_case(plan, None, []).values()
     assert row.note == words
 
 
@@ -134,9 +134,9 @@ def test_what_a_case_needs_is_found_in_the_records(tmp_path):
     frame = perflogs.read(tmp_path)
     key = 'cpu', 'openmpi', 'c0ffee00'
     run = record(day=0)['run'], record(day=2)['run']
-    fast, slow = (outcomes.runs_needed(frame, one)[key] for one in run)
+    fast, slow = (outcomes.sessions_needed_by_test_case(frame, one)[key] for one in run)
     assert 0 < fast < slow
-    assert outcomes.runs_needed(frame) == {key: slow}
+    assert outcomes.sessions_needed_by_test_case(frame) == {key: slow}
 
 
 def test_the_headlines_name_metrics_of_the_table():
@@ -159,20 +159,20 @@ def test_the_headlines_name_metrics_of_the_table():
 def test_quantities(value, unit, expected, monkeypatch):
     monkeypatch.setattr(sys, 'stdout', io.TextIOWrapper(
         io.BytesIO(), encoding='ascii'))
-    assert table.quantity(value, unit) == expected
+    assert table.value_with_unit(value, unit) == expected
     monkeypatch.setattr(sys, 'stdout', io.TextIOWrapper(
         io.BytesIO(), encoding='utf-8'))
-    assert table.quantity(value, unit) == expected.replace(' us', ' µs')
+    assert table.value_with_unit(value, unit) == expected.replace(' us', ' µs')
 
 
 def test_what_is_judged_comes_first_and_alone():
     metrics = [Metric('total_qps', None, 9e5, '1/s'),
                Metric('server_cpu', None, 3.25, 'us', 3.0, True)]
-    assert table.row(['taobench'], metrics).replace('µ', 'u') == (
+    assert table.metrics_text(['taobench'], metrics).replace('µ', 'u') == (
         'server_cpu 3.25 us (reference 3 us)')
 
 
 def test_a_family_without_a_list_shows_what_it_has():
-    assert table.row(['quick', 'new'], [
+    assert table.metrics_text(['quick', 'new'], [
         Metric('x', 2048, 1.5, 'W')]) == 'x 1.50 W at 2 KiB'
-    assert table.row(['osu'], []) == ''
+    assert table.metrics_text(['osu'], []) == ''

@@ -27,12 +27,12 @@ from checks.core import guards
 from checks.core.parsers import ParseError
 from checks.machine import nodes
 from checks.machine.cpus import Cpu
-from checks.services.parser import split
+from checks.services.parser import split_conductor_output
 from checks.services.plan import Clients, Plan, Program, Server, Step
 from checks.stores import aimodule
-from checks.stores.servers import Needs, server
+from checks.stores.servers import Needs, make_server_role
 from checks.taobench import calls, jobs, sizing
-from config.sites.launch import SPREAD, step
+from config.sites.launch import SPREAD, step_launch_command
 
 SRC = ROOT / 'checks' / 'core' / 'src'
 STORE = 'valkey'
@@ -81,7 +81,7 @@ def load(seconds: float, folder: Path, launcher: str = '') -> Plan:
             'client{index}', '--share', '{index}/{count}', '--threads', '1',
             '--connections', '{connections}', '--keys', '3000')
     return Plan(
-        server(STORE, str(WORK / 'stores'),
+        make_server_role(STORE, str(WORK / 'stores'),
                Needs(memory=64, connections=30), nodes=1, beside=False),
         (Clients(nodes=3, connections=10),), (
             Step('fill', (Program((*call, '--operation', 'fill')),),
@@ -98,21 +98,21 @@ def tao(seconds: float, folder: Path, launcher: str = '') -> Plan:
 
     :arg folder: has tao_server and plumbload.
     """
-    made = sizing.plan(
-        jobs.job('autoscale'), sizing.Machine(
+    made = sizing.plan_job_processes(
+        jobs.find_job('autoscale'), sizing.Machine(
             [Cpu(0, 0, n, n) for n in range(2)], 1.0),
         {'memsize': 0.008, 'num_servers': 2, 'stats_interval': 500,
          'disable_tls': 1}, {'clients_per_thread': 10}, [2] * 3, '-')
     return Plan(
         Server('tao_server', (), commands=tuple(
-            calls.server('tao_server', one, str(folder), 100)
+            calls.server_command_template('tao_server', one, str(folder), 100)
             for one in made.instances), dialect='memcached_binary',
             instances=2, divided=True, memory=8, password=False,
             beside=False),
         (Clients(nodes=3, total=3, unbound=True, one_server=True,
                  connections=10),), tuple(
             Step(name, (Program(commands=tuple(
-                calls.client('tao_server', one, str(folder),
+                calls.client_command_template('tao_server', one, str(folder),
                              max(1, round(seconds / 2)), 0.5, 1)
                 for one in made.clients)),), 30, gate=True)
             for name in ('warmup', 'test')), interface='eth0', sample=0.5)
@@ -131,9 +131,9 @@ def of_ranks(seconds: float, folder: Path, launcher: str,
     common = ('--service', '{service}', '--limit', '20')
     nodes = [3] if len(programs) == 1 else [2, 1]
     return Plan(
-        server(STORE, str(WORK / 'stores'),
+        make_server_role(STORE, str(WORK / 'stores'),
                Needs(memory=96, connections=30, modules=(
-                   aimodule.load_line(str(folder / 'ai.so')),)),
+                   aimodule.module_load_line(str(folder / 'ai.so')),)),
                nodes=1, beside=False),
         tuple(Clients(nodes=count, name=name, apart=name == 'consumer')
               for name, count in zip(programs, nodes, strict=True)),
@@ -142,7 +142,7 @@ def of_ranks(seconds: float, folder: Path, launcher: str,
                      *options), role=name, mpi=True)
             for name, (mode, *options) in programs.items()), limit=60),),
         interface='eth0',
-        launcher=(*env, *step(launcher, 'openmpi', 4)),
+        launcher=(*env, *step_launch_command(launcher, 'openmpi', 4)),
         observer=str(observer()))
 
 
@@ -194,9 +194,9 @@ def build_ranks(folder: Path) -> None:
             [ROOT / 'checks/smartredis/src/build.sh',
              folder / launcher / 'tensorload'], check=True, env={
                  **os.environ, 'CC': str(WORK / mpi / 'bin' / 'mpicc')})
-    subprocess.run(aimodule.build_command(str(folder / 'ai.so')), shell=True,
+    subprocess.run(aimodule.module_build_command(str(folder / 'ai.so')), shell=True,
                    check=True)
-    (folder / 'model').write_bytes(aimodule.blob('tiny'))
+    (folder / 'model').write_bytes(aimodule.model_blob('tiny'))
     (folder / 'script').write_text(aimodule.SCRIPT)
 
 
@@ -255,12 +255,12 @@ class Job:
             stderr=str(self.folder / 'job.err'),
             exitcode=int(end['ExitCode'].partition(':')[0]))
         try:
-            guards.check_services(self.folder, job)
-            guards.check_job(job)
-            (run,) = guards.read_runs(self.folder, 1)
-            nodes.check_leftovers(self.folder, [run])
-            nodes.read_nodes(run)
-            split(run.out)
+            guards.check_service_failures(self.folder, job)
+            guards.check_job_state(job)
+            (run,) = guards.read_repetitions(self.folder, 1)
+            nodes.check_leftover_processes(self.folder, [run])
+            nodes.read_node_reports(run)
+            split_conductor_output(run.out)
         except guards.Refused as err:
             return str(err)
         except ParseError as err:

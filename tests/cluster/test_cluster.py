@@ -134,7 +134,7 @@ def test_a_site_made_here_has_the_switches_of_slurm(own, suite, tmp_path):
         ROOT / 'plumb', 'site', 'new', 'boxed', '--path', folder, '--yes',
         '--access=batch:--qos=normal', env={**env, **suite.variables})
     assert done.returncode == 0, done.stdout + done.stderr
-    assert topology.load(folder / 'topology.yaml') == {
+    assert topology.load_switches(folder / 'topology.yaml') == {
         'leaf1': topology.Switch(('n1', 'n2'), ()),
         'leaf2': topology.Switch(('n3',), ()),
         'top': topology.Switch((), ('leaf1', 'leaf2'))}

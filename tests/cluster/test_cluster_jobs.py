@@ -122,14 +122,14 @@ def test_mpirun_binds_on_every_node(bound, cluster):
 #: The devcluster with a program that misbehaves, as a site of its own.
 FAULTY = '''
 import runpy
-from checks.core.features import node_features
+from checks.core.features import node_count_features
 site_configuration = runpy.run_path({system!r})['site_configuration']
 for environment in site_configuration['environments']:
     environment['features'] = ['mpi', 'osu', 'osu_latency', 'osu_hello']
     environment['extras'] = {{'programs': {{'osu': {{
         'source': 'system', 'prefix': {prefix!r}}}}}}}
 for partition in site_configuration['systems'][0]['partitions']:
-    partition['features'] = node_features(8)
+    partition['features'] = node_count_features(8)
 '''
 
 
@@ -211,7 +211,7 @@ def plumb_run(suite, cluster, fault='none'):
 @pytest.mark.cluster
 def test_two_runs_at_once_both_go_on(faulty, cluster):
     # Nor does any of them heed that somebody measures on the login node.
-    with lock.held(Path(faulty.variables['PLUMBLINE_LOCK'])):
+    with lock.hold_file_lock(Path(faulty.variables['PLUMBLINE_LOCK'])):
         runs = [plumb_run(faulty, cluster) for _ in range(2)]
         for run in runs:
             text, _ = run.communicate(timeout=120)

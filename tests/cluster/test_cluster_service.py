@@ -25,7 +25,7 @@ from rounds import (
 )
 
 from checks.services.plan import Program, Step
-from cli.setup.venv import ensure_stores, ensure_wheel
+from cli.setup.venv import ensure_mpi_wheel, ensure_stores
 from config.sites import launch
 
 #: How a node asks a server: without and with a password of its own.
@@ -52,7 +52,7 @@ def tools(cluster, tmp_path_factory):
 def ranks(tools):
     """The same folder, with programs of MPI ranks for each launcher."""
     for folder, _ in rounds.MPI.values():
-        ensure_wheel(folder)
+        ensure_mpi_wheel(folder)
     rounds.build_ranks(tools)
     return tools
 
@@ -141,7 +141,7 @@ int main(int argc, char **argv)
 def test_ranks_of_an_mpi_program_beside_a_server(cluster, tools, tmp_path,
                                                  launcher):
     folder, env = rounds.MPI[launcher]
-    ensure_wheel(folder)
+    ensure_mpi_wheel(folder)
     count = tmp_path / 'count'
     subprocess.run([WORK / folder / 'bin' / 'mpicc', '-x', 'c', '-', '-o',
                     count], input=COUNT, text=True, check=True)
@@ -155,7 +155,7 @@ def test_ranks_of_an_mpi_program_beside_a_server(cluster, tools, tmp_path,
             Program((str(count),), role='producer', mpi=True),
             Program(('sh', '-c', 'echo consumer {index} of {count} on '
                      '$(hostname)'), role='consumer')), 60),),
-        launcher=(*env, *launch.step(launcher, 'openmpi', 4)),
+        launcher=(*env, *launch.step_launch_command(launcher, 'openmpi', 4)),
         observer=str(observer()))
     before = seen(cluster)
     job = Job(cluster, launcher, tmp_path / 'job').submit(plan)

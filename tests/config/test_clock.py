@@ -21,19 +21,19 @@ from postprocess.regressions import verdict
 from postprocess.report import build as report
 
 DAY = datetime.timedelta(days=1)
-LATEST = clock.latest
+LATEST = clock.latest_record_time
 
 
 @pytest.fixture(autouse=True)
 def times_matter(any_date, monkeypatch) -> None:
     """Times that are to come are wrong, other than in other tests."""
-    monkeypatch.setattr(clock, 'latest', LATEST)
+    monkeypatch.setattr(clock, 'latest_record_time', LATEST)
 
 
 def session(days: float, result: str = 'pass', name: str = 'aaaaaa',
             **columns) -> dict:
     """A record of a session that began so many days from now."""
-    time = clock.now() + days * DAY
+    time = clock.current_utc_time() + days * DAY
     return make.record(
         'latency', 1.0 if result == 'pass' else 2.0, 8, result=result,
         reference='1.0', upper='0.2', time=f'{time:%Y-%m-%dT%H:%M:%SZ}',
@@ -51,7 +51,7 @@ def result(folder: Path) -> tuple[dict[str, tuple[str, str]], list[str]]:
     """Program -> result and guard; and the faults."""
     frame, faults = perflogs.read(folder, on_error='collect')
     return {str(row.program): (row.result, row.guard) for row in
-            results.newest(frame).itertuples()}, [*map(str, faults)]
+            results.newest_records(frame).itertuples()}, [*map(str, faults)]
 
 
 AHEAD = session(400), session(-0.1, 'fail')
@@ -64,7 +64,7 @@ def test_a_session_of_a_wrong_clock_hides_no_failure(
     logs = str(written(tmp_path / 'p', *records))
     wrong = max(records, key=lambda row: abs(
         datetime.datetime.fromisoformat(row['time'].replace('Z', '+00:00'))
-        - clock.now()))['run']
+        - clock.current_utc_time()))['run']
     text = tmp_path / 'plumb.prom'
     for command, code in (
             (lambda: verdict.main(['--perflogs', logs]), 1),
@@ -94,15 +94,15 @@ def test_a_good_session_of_a_wrong_clock_is_no_pass(tmp_path):
 def test_the_node_whose_clock_is_wrong_is_named():
     """The guard of checks/machine/nodes.py is not that of a session."""
     text = 'run.1: the clock of n1 is wrong: n1 is 120 s ahead of n3'
-    assert reasons.reason_text('clock', text) == text
-    assert reasons.reason_text('session_clock', text) == reasons.CLOCK
+    assert reasons.failure_reason_text('clock', text) == text
+    assert reasons.failure_reason_text('session_clock', text) == reasons.CLOCK
 
 
 def test_a_time_that_has_come_by_now_is_still_wrong(tmp_path):
     """The clock was ahead, and this date has passed since."""
     [file] = make.write(written(tmp_path, session(-1)),
                         [session(-30, 'fail', 'bbbbbb')])
-    old = (clock.now() - 30 * DAY).timestamp()
+    old = (clock.current_utc_time() - 30 * DAY).timestamp()
     os.utime(file, (old, old))
     ended, [fault] = result(tmp_path)
     assert ended == {'osu_latency': ('fail', '')}
@@ -152,17 +152,17 @@ def test_no_session_begins_while_the_clock_is_behind(tmp_path, what):
     [file] = make.write(tmp_path.parent, [
         session(-1, system=tmp_path.name)])
     (plans / f'{session(-1)["run"]}.json').write_text('{}')
-    assert clock.behind(tmp_path) == ''
-    assert clock.behind(tmp_path / 'none') == ''
-    soon = (clock.now() + DAY).timestamp()
+    assert clock.reason_clock_is_behind(tmp_path) == ''
+    assert clock.reason_clock_is_behind(tmp_path / 'none') == ''
+    soon = (clock.current_utc_time() + DAY).timestamp()
     if what == 'session':
         path = plans / f'{session(400)["run"]}.json'
         path.write_text('{}')
     else:
         path = {'file': file, 'folder': plans}[what]
         os.utime(path, (soon, soon))
-    assert clock.behind(tmp_path).startswith(f'{path}: ')
-    assert 'Remove a session' in clock.behind(tmp_path)
+    assert clock.reason_clock_is_behind(tmp_path).startswith(f'{path}: ')
+    assert 'Remove a session' in clock.reason_clock_is_behind(tmp_path)
 
 
 def test_the_readme_says_how_to_remove_a_session(tmp_path):
@@ -178,7 +178,7 @@ def test_the_readme_says_how_to_remove_a_session(tmp_path):
     commands = re.sub('run=.*', f'run={run}', '\n'.join(
         line for line in text.splitlines() if line.startswith('    ')))
     subprocess.run(['bash', '-ec', commands], cwd=tmp_path, check=True)
-    assert clock.behind(logs / 'alpha') == ''
+    assert clock.reason_clock_is_behind(logs / 'alpha') == ''
     ended, [fault] = result(logs)
     assert ended == {'osu_latency': ('pass', '')}
     assert 'OsuCollective' in fault and 'remove the file' in fault

@@ -48,22 +48,22 @@ def made(folder, text=GOOD, name='stream'):
 def message(folder, old, new):
     """The faults of the good file with something else in it."""
     assert old in GOOD
-    return families.faults(made(folder, GOOD.replace(old, new)),
+    return families.faults_of_family_file(made(folder, GOOD.replace(old, new)),
                            families.shared_metrics())
 
 
 def test_a_good_file_is_read_whole(tmp_path):
     made(tmp_path)
-    one = families.load(tmp_path, families.shared_metrics())['stream']
+    one = families.load_families(tmp_path, families.shared_metrics())['stream']
     assert one.title == 'Memory bandwidth' and not one.versions_apart
     assert one.features['stream'] == families.Feature(
         'a STREAM', 'stream', built_with='mpi')
     assert one.parts['all loops']['without'] == 'build it anew'
     assert one.headline[0] == {'metric': 'triad'}
-    assert one.tells('stream_mpi') == 'the same'
-    assert one.tells('other') == ''
-    assert one.bands_of('x=1') == {'rate': [1, 2]}
-    assert one.bands_of('x=fast') == {'rate': [2, 3.5]}
+    assert one.description_of_program('stream_mpi') == 'the same'
+    assert one.description_of_program('other') == ''
+    assert one.valid_value_bands('x=1') == {'rate': [1, 2]}
+    assert one.valid_value_bands('x=fast') == {'rate': [2, 3.5]}
 
 
 @pytest.mark.parametrize('old, new, words', [
@@ -122,7 +122,7 @@ def test_what_is_wrong_has_a_line_and_what_is_allowed(tmp_path, old, new,
     assert all(re.search(r'stream/family\.yaml:\d+: ', fault)
                for fault in faults)
     with pytest.raises(families.FamilyError) as first:
-        families.load(tmp_path, families.shared_metrics())
+        families.load_families(tmp_path, families.shared_metrics())
     assert str(first.value) == faults[0]
 
 
@@ -131,10 +131,10 @@ def test_a_part_may_be_one_of_the_programs_that_a_pattern_stands_for(
     text = GOOD.replace('sources:', "  'stream_[a-z]+': {means: one loop, "
                         'pattern: true}\nsources:')
     path = made(tmp_path, text.replace('feature: stream', 'feature: stream_a'))
-    assert families.faults(path, families.shared_metrics()) == []
+    assert families.faults_of_family_file(path, families.shared_metrics()) == []
     path.write_text(path.read_text().replace('feature: stream_a',
                                              'feature: stream_'))
-    fault, = families.faults(path, families.shared_metrics())
+    fault, = families.faults_of_family_file(path, families.shared_metrics())
     assert ("parts: all loops: feature: 'stream_' is not a feature of this "
             'file; did you mean') in fault
 
@@ -154,14 +154,14 @@ def test_two_families_do_not_give_one_name_two_meanings(tmp_path, key, name,
             rf'zoo/family\.yaml:6: {key}: {name}: .*stream/family\.yaml '
             'already has this name, and a name has only one meaning; '
             f'{advice}')):
-        families.load(tmp_path, families.shared_metrics())
+        families.load_families(tmp_path, families.shared_metrics())
 
 
 def test_the_program_of_a_feature_is_its_familys():
     """A look-aside cache on memcached is started as the stores say."""
-    assert families.offering('memcached', 'taobench') == 'keyvalue'
-    assert families.offering('tao_server', 'taobench') == 'taobench'
-    assert families.offering('osu_latency', 'osu') == 'osu'
+    assert families.family_of_program('memcached', 'taobench') == 'keyvalue'
+    assert families.family_of_program('tao_server', 'taobench') == 'taobench'
+    assert families.family_of_program('osu_latency', 'osu') == 'osu'
 
 
 def test_reframe_ends_in_one_line_where_a_file_is_wrong(tmp_path):
@@ -189,8 +189,8 @@ def test_shared_rows_are_read_as_strictly(tmp_path):
     path.write_text('latency: {unit: us, better: lower, point: B}\n')
     with pytest.raises(families.FamilyError, match=(
             r'yaml:1: latency: means is missing')):
-        families.shared_rows(path, 'metrics')
+        families.read_shared_rows(path, 'metrics')
     path.write_text('- {metric: latency, mx: 1, why: light is slower}\n')
     with pytest.raises(families.FamilyError, match=(
             r"yaml:1: unknown key 'mx'; did you mean 'max'\?")):
-        families.shared_rows(path, 'limits')
+        families.read_shared_rows(path, 'limits')

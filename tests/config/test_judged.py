@@ -8,15 +8,15 @@ import pytest
 from config import families
 from config.sessions import judged
 
-METRICS = families.metrics()
+METRICS = families.all_metrics()
 
 
 def test_a_derived_metric_is_the_geometric_mean_over_its_range():
     curve = {f'latency@{2 ** n}B': 2.0 ** n for n in range(23)}
-    result = judged.derived('osu', curve)
+    result = judged.compute_derived_metrics('osu', curve)
     # 1 B to 1 KiB, inclusive: 2^0 to 2^10; each size weighs the same.
     assert result == {'latency_small': pytest.approx(2 ** 5)}
-    large = judged.derived('osu', {f'bandwidth@{2 ** n}B': float(n)
+    large = judged.compute_derived_metrics('osu', {f'bandwidth@{2 ** n}B': float(n)
                                    for n in range(23)})
     assert large == {'bandwidth_large': pytest.approx(
         (20 * 21 * 22) ** (1 / 3))}
@@ -33,16 +33,16 @@ def test_a_derived_metric_is_the_geometric_mean_over_its_range():
     ('no_such_family', {'latency@1B': 1.0}),
 ])
 def test_a_curve_that_is_too_short_has_none(family, curve):
-    assert judged.derived(family, curve) == {}
+    assert judged.compute_derived_metrics(family, curve) == {}
 
 
 def test_each_derived_metric_is_that_of_its_curve():
-    for family, rules in judged.table().items():
+    for family, rules in judged.judged_rules_by_family().items():
         for rule in rules:
             name = rule.get('instead')
-            assert judged.instead(family, rule['metric'] + '@8B') == name
+            assert judged.substitute_metric(family, rule['metric'] + '@8B') == name
             if name:
-                what = families.derived()[name]
+                what = families.all_derived_metrics()[name]
                 assert what['of'] == rule['metric']
                 subset, its = METRICS[name], METRICS[rule['metric']]
                 assert (subset['unit'], subset['better'], subset['point']) == (
@@ -68,5 +68,5 @@ def test_caps():
 ])
 def test_what_is_better_by_more_than_it_might_be_worse(better, value, lower,
                                                        upper, message):
-    assert judged.improved(better, value, 1.0, lower, upper) is message
-    assert judged.improved(better, value, 0.0, lower, upper) is False
+    assert judged.is_improved(better, value, 1.0, lower, upper) is message
+    assert judged.is_improved(better, value, 0.0, lower, upper) is False

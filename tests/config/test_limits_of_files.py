@@ -43,23 +43,23 @@ def test_a_few_lines_do_not_fill_the_memory(tmp_path, monkeypatch, text,
     path = tmp_path / 'osu.yaml'
     path.write_text(text)
     monkeypatch.setenv('RFM_REFERENCE_PREFIX', str(tmp_path))
-    references.load.cache_clear()
+    references.load_references.cache_clear()
     with pytest.raises(references.ReferenceError_) as err:
-        references.load('osu')
+        references.load_references('osu')
     assert str(err.value).startswith(f'{path}:') and words in str(err.value)
     with pytest.raises(yaml.YAMLError):
         strict.safe_load(text)
     with pytest.raises(ValueError, match='osu.yaml:'):
-        editing.editable(path)
+        editing.read_editable_yaml(path)
     with pytest.raises(vendor.VendorError):
-        vendor.load(path, {})
+        vendor.load_profile_rows(path, {})
     with pytest.raises(topology.TopologyError):
-        topology.load(path)
+        topology.load_switches(path)
     moved = tmp_path / decisions.FILE
     moved.parent.mkdir(exist_ok=True)
     path.rename(moved)
     with pytest.raises(ValueError, match='not YAML'):
-        decisions.load(tmp_path)
+        decisions.load_decisions(tmp_path)
 
 
 def test_aliases_that_people_write_are_read():
@@ -72,11 +72,11 @@ def test_a_fifo_as_a_file_of_a_site(tmp_path):
     os.mkfifo(path)
     with pytest.raises(strict.Fault, match='osu.yaml:1: cannot be read: .*not '
                        'a regular file'):
-        strict.load(path)
+        strict.load_yaml(path)
     with pytest.raises(vendor.VendorError, match='not a regular file'):
-        vendor.load(path, {})
+        vendor.load_profile_rows(path, {})
     with pytest.raises(topology.TopologyError, match='not a regular file'):
-        topology.load(path)
+        topology.load_switches(path)
 
 
 def test_a_file_that_is_too_large(tmp_path, monkeypatch):
@@ -84,13 +84,13 @@ def test_a_file_that_is_too_large(tmp_path, monkeypatch):
     path = tmp_path / 'osu.yaml'
     path.write_text('# a comment\n' * (1 << 17))
     with pytest.raises(strict.Fault, match='more than 1 MiB'):
-        strict.load(path)
+        strict.load_yaml(path)
 
 
 def test_lines_end_as_they_do_for_python(tmp_path):
     path = tmp_path / 'x'
     path.write_bytes(b'a\r\nb\rc\n')
-    assert regular.text(path) == path.read_text() == 'a\nb\nc\n'
+    assert regular.read_regular_file(path) == path.read_text() == 'a\nb\nc\n'
 
 
 @pytest.mark.parametrize('number', [
@@ -101,17 +101,17 @@ def test_a_number_that_is_two_is_refused(tmp_path, number):
     path.write_text(f'OsuPt2pt:\n  latency: [{number}, null, 0.1, us]\n')
     with pytest.raises(strict.Fault, match=(
             f'osu.yaml:2: YAML 1.1 and YAML 1.2 read {number} differently')):
-        strict.load(path)
+        strict.load_yaml(path)
     with pytest.raises(ValueError, match=(
             f'osu.yaml:2: YAML 1.1 and YAML 1.2 read {number} differently')):
-        editing.editable(path)
+        editing.read_editable_yaml(path)
     path.write_text(f'latency: ["{number}"]\n')
-    assert strict.load(path) == {'latency': [number]}
+    assert strict.load_yaml(path) == {'latency': [number]}
 
 
 def test_numbers_that_all_read_alike():
     text = '[0, 10, -3, +4, 0.5, 010.5, .5, 1.5e+3, .inf, -.inf]'
-    assert strict.parse(text, 'x') == yaml.safe_load(text)
+    assert strict.parse_yaml(text, 'x') == yaml.safe_load(text)
 
 
 # Perflogs and plans ----------------------------------------------------------
@@ -143,7 +143,7 @@ def test_a_fifo_among_plans(tmp_path, capsys):
     assert sorted(Path(fault.file).name for fault in faults) == [
         path.name, 'X.v3.csv']
     assert all('not a regular file' in str(fault) for fault in faults)
-    assert not plans.partial([tmp_path]) and not plans.rotated([tmp_path])
+    assert not plans.partial_sessions([tmp_path]) and not plans.newest_budget_plans([tmp_path])
     ends(tmp_path, f'{path}:1: cannot be read', capsys)
 
 

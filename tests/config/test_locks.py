@@ -65,7 +65,7 @@ def locked_by_a_reader(*paths: Path) -> Iterator[set[Path]]:
 
 @pytest.fixture
 def header() -> list[str]:
-    return list(perflog.columns()[1])
+    return list(perflog.schema_and_columns()[1])
 
 
 # A reader who locks what it can ----------------------------------------------
@@ -75,14 +75,14 @@ def test_a_reader_of_a_perflog_does_not_stop_a_session(
         tmp_path, header, monkeypatch):
     monkeypatch.setattr(perflog, 'LOCK_LIMIT', 0)
     path = tmp_path / 'alpha' / 'cpu' / 'OsuPt2pt.v3.csv'
-    perflog.append(path, header, [['1'] * len(header)])
+    perflog.append_records(path, header, [['1'] * len(header)])
     # The reader can read, whatever the umask of the tests.
     for folder in (path.parent, path.parent.parent):
         folder.chmod(0o755)
     path.chmod(0o644)
     with locked_by_a_reader(*path.parent.iterdir()) as kept:
         assert kept == {path}
-        perflog.append(path, header, [['2'] * len(header)])
+        perflog.append_records(path, header, [['2'] * len(header)])
     assert len(path.read_text().splitlines()) == 3
 
 
@@ -91,11 +91,11 @@ def test_a_reader_of_the_work_folder_does_not_stop_a_set_up(
         tmp_path, monkeypatch):
     monkeypatch.setattr(setup, 'WORK', tmp_path / 'work')
     monkeypatch.setattr(setup, 'LOCK_LIMIT', 0)
-    with setup._locked():
+    with setup._setup_lock():
         pass
     with locked_by_a_reader(tmp_path / 'work' / 'setup.lock') as kept:
         assert not kept
-        with setup._locked():
+        with setup._setup_lock():
             pass
 
 
@@ -137,7 +137,7 @@ def test_a_lock_of_an_earlier_session_becomes_private(tmp_path):
     path = tmp_path / 'alpha.lock'
     path.touch(0o644)
     path.chmod(0o644)
-    with overlap.hold_lock(path, 1, print, 0):
+    with overlap.hold_nightly_lock(path, 1, print, 0):
         assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -159,18 +159,18 @@ def places(tmp_path, monkeypatch):
 def test_the_lock_of_a_machine_is_in_the_folder_of_its_user(
         tmp_path, places):
     work = tmp_path / 'work' / 'locks' / f'{os.uname().nodename}.lock'
-    assert lock.place() == work
+    assert lock.machine_lock_path() == work
     folder = tmp_path / 'user'
     places.setenv('XDG_RUNTIME_DIR', str(folder))
-    assert lock.place() == work                     # it does not exist
+    assert lock.machine_lock_path() == work                     # it does not exist
     folder.mkdir(mode=0o700)
-    assert lock.place() == folder / 'plumbline.lock'
-    with lock.held(lock.place()):
-        assert lock.place().stat().st_mode & 0o777 == 0o600
+    assert lock.machine_lock_path() == folder / 'plumbline.lock'
+    with lock.hold_file_lock(lock.machine_lock_path()):
+        assert lock.machine_lock_path().stat().st_mode & 0o777 == 0o600
     folder.chmod(0o777)
-    assert lock.place() == work                     # others can write there
+    assert lock.machine_lock_path() == work                     # others can write there
     places.setenv('PLUMBLINE_LOCK', str(tmp_path / 'own'))
-    assert lock.place() == tmp_path / 'own'
+    assert lock.machine_lock_path() == tmp_path / 'own'
 
 
 @as_root
@@ -180,22 +180,22 @@ def test_a_file_that_a_stranger_made_in_tmp_stops_nobody(tmp_path, places):
     stranger.mkdir(mode=0o700)
     os.chown(stranger, UID, UID)
     places.setenv('XDG_RUNTIME_DIR', str(stranger))
-    assert not str(lock.place()).startswith(('/tmp/plumbline', str(stranger)))
-    with lock.held(lock.place(), limit=0):
+    assert not str(lock.machine_lock_path()).startswith(('/tmp/plumbline', str(stranger)))
+    with lock.hold_file_lock(lock.machine_lock_path(), limit=0):
         pass
 
 
 def test_the_folder_in_run_is_next(places):
     places.setattr(lock, '_is_private', lambda folder:
                    folder == Path(f'/run/user/{os.geteuid()}'))
-    assert lock.place() == Path(f'/run/user/{os.geteuid()}/plumbline.lock')
+    assert lock.machine_lock_path() == Path(f'/run/user/{os.geteuid()}/plumbline.lock')
 
 
 def test_a_fifo_in_place_of_a_lock_is_refused(tmp_path):
     path = tmp_path / 'lock'
     os.mkfifo(path)
     with pytest.raises(lock.LockError, match='not a plain file'), \
-            lock.held(path):
+            lock.hold_file_lock(path):
         pass
 
 
@@ -206,26 +206,26 @@ WHO = rf'pid {os.getpid()} of \S+ since 20[-\d]+ [:\d]+: \S'
 
 def test_a_wait_has_a_limit_and_names_the_holder(tmp_path):
     path = tmp_path / 'lock'
-    with lock.held(path), pytest.raises(lock.LockError, match=(
+    with lock.hold_file_lock(path), pytest.raises(lock.LockError, match=(
             rf'measured by {WHO}.*; waited 0\.05 s for {path}; wait until')
-            ), lock.held(path, limit=0.05):
+            ), lock.hold_file_lock(path, limit=0.05):
         pass
 
 
 def test_a_set_up_that_never_ends_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(setup, 'WORK', tmp_path)
     monkeypatch.setattr(setup, 'LOCK_LIMIT', 0.05)
-    with setup._locked(), pytest.raises(setup.SetupError, match=(
-            f'{tmp_path} is being set up by {WHO}')), setup._locked():
+    with setup._setup_lock(), pytest.raises(setup.SetupError, match=(
+            f'{tmp_path} is being set up by {WHO}')), setup._setup_lock():
         pass
 
 
 def test_a_session_that_never_lets_a_perflog_go_is_named(
         tmp_path, header, monkeypatch):
     monkeypatch.setattr(perflog, 'LOCK_LIMIT', 0.05)
-    with lock.held(tmp_path / perflog.LOCK), pytest.raises(
+    with lock.hold_file_lock(tmp_path / perflog.LOCK), pytest.raises(
             lock.LockError, match=f'{tmp_path} is written by {WHO}'):
-        perflog.append(tmp_path / 'X.v3.csv', header, [])
+        perflog.append_records(tmp_path / 'X.v3.csv', header, [])
 
 
 def test_a_file_system_without_locks(tmp_path, monkeypatch):
@@ -233,7 +233,7 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
         raise OSError(37, 'No locks available')
     monkeypatch.setattr(fcntl, 'flock', none)
     with pytest.raises(lock.LockError, match='No locks available'), \
-            lock.held(tmp_path / 'lock'):
+            lock.hold_file_lock(tmp_path / 'lock'):
         pass
 
 
@@ -241,7 +241,7 @@ def test_a_group_that_writes_to_the_perflogs_shares_their_lock(
         tmp_path, header):
     for mode, expected in ((0o2775, 0o660), (0o755, 0o600)):
         tmp_path.chmod(mode)
-        perflog.append(tmp_path / 'X.v3.csv', header, [])
+        perflog.append_records(tmp_path / 'X.v3.csv', header, [])
         path = tmp_path / perflog.LOCK
         assert path.stat().st_mode & 0o777 == expected
         assert re.match(r'reframe\b',

@@ -36,22 +36,22 @@ def test_who_has_not_run_for_longest_comes_first_and_the_rest_fills_up():
     cases = [case('a', 3), case('b', 5), case('c', 1), case('d', 4, nodes=2)]
     last = {one.key: run for one, run in zip(
         cases, ('3', '1', '2', '2'), strict=True)}
-    now, left = rules.select(cases, 10, last)
+    now, left = rules.select_within_budget(cases, 10, last)
     # Of c and d, who ran in the same night, the one that costs more.
     assert (names(now), names(left)) == ('bdc', 'a')
-    now, left = rules.select(cases, 6, last)
+    now, left = rules.select_within_budget(cases, 6, last)
     assert (names(now), names(left)) == ('bc', 'da')
     # Who never ran is first of all; all that fits is no rotation.
-    now, left = rules.select([*cases, case('e', 1)], 14, last)
+    now, left = rules.select_within_budget([*cases, case('e', 1)], 14, last)
     assert (names(now), names(left)) == ('ebdca', '')
 
 
 def test_a_case_beyond_the_whole_budget_starves_nobody():
     cases = [case('a', 11), case('b', 5), case('c', 5)]
-    now, left = rules.select(cases, 10, {})
+    now, left = rules.select_within_budget(cases, 10, {})
     assert (names(now), names(left)) == ('bc', 'a')
-    assert rules.nightly_sessions(cases, 10) == 1
-    assert rules.nightly_sessions([case('a', 11)], 10) == 1
+    assert rules.sessions_until_all_ran(cases, 10) == 1
+    assert rules.sessions_until_all_ran([case('a', 11)], 10) == 1
 
 
 @pytest.mark.parametrize('hours, budget, bound', [
@@ -59,10 +59,10 @@ def test_a_case_beyond_the_whole_budget_starves_nobody():
     ([1] * 8, 2, 8), ([1] * 30, 10, 6), ([6, 6, 6], 10, 3)])
 def test_the_number_of_nightly_sessions_can_be_computed(hours, budget, bound):
     cases = [case(str(n), one) for n, one in enumerate(hours)]
-    assert rules.nightly_sessions(cases, budget) == bound
+    assert rules.sessions_until_all_ran(cases, budget) == bound
 
 
-def longest_wait(cases, budget, draw, select=rules.select) -> int:
+def longest_wait(cases, budget, draw, select=rules.select_within_budget) -> int:
     """Nights until the last case that fits has had its turn."""
     last = {one.key: f'{draw.randint(0, 4)}' for one in cases
             if draw.random() < 0.8}
@@ -88,17 +88,17 @@ def test_each_case_has_its_turn_within_that_number():
     draw = random.Random(18)
     for _ in range(300):
         cases, budget = some(draw)
-        assert longest_wait(cases, budget, draw) <= rules.nightly_sessions(
+        assert longest_wait(cases, budget, draw) <= rules.sessions_until_all_ran(
             cases, budget)
 
 
 def test_that_test_sees_a_rule_that_starves_somebody():
     def cheapest_first(cases, budget, last):
-        return rules.select(cases, budget, {
+        return rules.select_within_budget(cases, budget, {
             one.key: f'{one.hours:09.4f}' for one in cases})
     draw = random.Random(18)
     assert any(longest_wait(cases, budget, draw, cheapest_first)
-               > rules.nightly_sessions(cases, budget)
+               > rules.sessions_until_all_ran(cases, budget)
                for cases, budget in (some(draw) for _ in range(50)))
 
 
@@ -113,7 +113,7 @@ NEEDS = {'x': ['A'], 'y': ['B'], 'z': ['B'], 'B': ['C']}
     ({'z': 5, 'x': 4, 'A': 2}, 'ACBzxyw'),      # what is built takes time too
 ])
 def test_the_longest_way_to_go_is_first_behind_what_it_needs(seconds, order):
-    result = rules.longest_first(
+    result = rules.sort_longest_first(
         list('AxCByzw'), lambda one: seconds.get(one, 0),
         lambda one: NEEDS.get(one, ['of a session before']))
     assert ''.join(result) == order
@@ -123,13 +123,13 @@ def test_what_is_known_goes_to_a_session_in_a_file(tmp_path, monkeypatch):
     known = rules.Known({('cpu', 'gnu', 'a'): 2.5},
                         {('cpu', 'gnu', 'a'): 'r1', ('cpu', 'gnu', 'b'): 'r2'},
                         True)
-    known.write(tmp_path / 'known.json')
+    known.write_json(tmp_path / 'known.json')
     monkeypatch.delenv(rules.KNOWN, raising=False)
-    assert rules.Known.from_environment() == rules.Known()
+    assert rules.Known.read_from_environment() == rules.Known()
     monkeypatch.setenv(rules.KNOWN, str(tmp_path / 'known.json'))
-    assert rules.Known.from_environment() == known
-    assert known.seconds(('cpu', 'gnu', 'a'), 5, 600) == (12.5, True)
-    assert known.seconds(('cpu', 'gnu', 'b'), 5, 600) == (600, False)
+    assert rules.Known.read_from_environment() == known
+    assert known.expected_seconds(('cpu', 'gnu', 'a'), 5, 600) == (12.5, True)
+    assert known.expected_seconds(('cpu', 'gnu', 'b'), 5, 600) == (600, False)
 
 
 @pytest.mark.parametrize('text', [None, '', '{}', '{"budgets": 1, "cases": '
@@ -140,7 +140,7 @@ def test_a_file_that_tells_nothing_is_refused(tmp_path, monkeypatch, text):
     monkeypatch.setenv(rules.KNOWN, str(tmp_path / 'known'))
     with pytest.raises(ValueError, match=(
             'is not a file with the times of test cases .*unset')):
-        rules.Known.from_environment()
+        rules.Known.read_from_environment()
 
 
 # ------------------------------------------------- in a session of ReFrame
@@ -169,7 +169,7 @@ def part(name: str, **extras):
 @pytest.fixture
 def cases(monkeypatch):
     """Three cases under a budget and one without, hashable as ReFrame's."""
-    monkeypatch.setattr(runner, 'planned', lambda case: {
+    monkeypatch.setattr(runner, 'plan_row', lambda case: {
         'name': case.check.display_name, 'partition': case.partition.name})
     small, free = part('small', nightly_budget=1.0), part('free')
     return [Row(**vars(one)) for one in (
@@ -180,7 +180,7 @@ def cases(monkeypatch):
 def test_a_session_leaves_what_the_budget_of_a_partition_lacks(cases):
     known = rules.Known({('small', 'gnu', 'c'): 3600.0},
                         {('small', 'gnu', 'a'): '20261101T0300Z-aa'}, True)
-    now, left = runner.within_budgets(cases, known)
+    now, left = runner.split_by_budget(cases, known)
     # In their order; four nodes for ten minutes are 0.67 of an hour.
     assert [one.check.hashcode for one in now] == ['b', 'd']
     a, = (row for row in left if row['name'] == 'Check a')
@@ -191,7 +191,7 @@ def test_a_session_leaves_what_the_budget_of_a_partition_lacks(cases):
     assert (c['hours'], c['nightly_sessions'], c['by'], c['last']) == (
         60.0, 0, 'time', '')
     # Without the word of plumb no budget holds.
-    assert runner.within_budgets(cases, rules.Known()) == (cases, [])
+    assert runner.split_by_budget(cases, rules.Known()) == (cases, [])
     assert cases[0].check._current_partition is None
 
 
@@ -204,7 +204,7 @@ def test_reframe_gets_them_longest_first_unless_told_otherwise(
     def order(*words: str) -> str:
         monkeypatch.setattr('sys.argv', ['reframe', '-r', *words])
         return ''.join(one.check.hashcode for one in
-                       runner.AccountedRunner.in_order(machine, cases))
+                       runner.AccountedRunner.sort_for_execution(machine, cases))
 
     assert order() == 'cadb'
     assert order('--exec-order=name') == order('--exec-o', 'uid') == 'abcd'
@@ -212,9 +212,9 @@ def test_reframe_gets_them_longest_first_unless_told_otherwise(
 
 def test_the_limit_of_a_case_is_that_of_its_partition(cases):
     check = cases[0].check
-    check.seconds_needed = lambda: (
+    check.required_job_seconds = lambda: (
         900.0 if check._current_partition is cases[0].partition else 0.0)
-    assert runner.limit(cases[0]) == 900.0
+    assert runner.time_limit_of_test_case(cases[0]) == 900.0
     assert check._current_partition is check._current_environ is None
 
 
@@ -260,23 +260,23 @@ def test_a_case_that_never_began_has_not_run(tmp_path):
         factory.record('completed', 0.0, day=1, case='c2', repetition=0,
                        result='fail', guard='build'),
         factory.record('wall_time', 4.0, day=3, case='c3')])
-    frame = ordering.records(tmp_path, 'alpha')
+    frame = ordering.read_records(tmp_path, 'alpha')
     of_day = [factory.record(day=day)['run'] for day in range(4)]
-    assert ordering.last_runs(frame) == {
+    assert ordering.last_session_by_test_case(frame) == {
         ('cpu', 'openmpi', 'c1'): of_day[1],
         ('cpu', 'openmpi', 'c2'): of_day[1],
         ('cpu', 'openmpi', 'c3'): of_day[3]}
-    assert ordering.times(frame) == {('cpu', 'openmpi', 'c1'): 2.0,
+    assert ordering.wall_time_by_test_case(frame) == {('cpu', 'openmpi', 'c1'): 2.0,
                                      ('cpu', 'openmpi', 'c3'): 4.0}
 
 
 @pytest.mark.parametrize('mode, budgets', [('nightly', True),
                                            ('quick', False)])
 def test_budgets_hold_in_mode_nightly(tmp_path, monkeypatch, mode, budgets):
-    known = ordering.of_nightly_session(None, mode)
-    with ordering.known_in_file(known) as variables:
+    known = ordering.known_from_records(None, mode)
+    with ordering.known_test_cases_file(known) as variables:
         monkeypatch.setenv(*variables.popitem())
-        assert rules.Known.from_environment() == rules.Known(budgets=budgets)
+        assert rules.Known.read_from_environment() == rules.Known(budgets=budgets)
 
 
 def test_many_records_are_asked_for_times_alone(tmp_path, monkeypatch):
@@ -287,13 +287,13 @@ def test_many_records_are_asked_for_times_alone(tmp_path, monkeypatch):
                        case=f'c{number}', params=f'n={number}')
         for day in (1, 2, 4) for number in (1, 2)])
     factory.write(tmp_path, [factory.record('wall_time', 9.0, system='beta')])
-    plain = ordering.times_seen(tmp_path, 'alpha')
+    plain = ordering.read_wall_times(tmp_path, 'alpha')
     assert plain == {('cpu', 'openmpi', 'c1'): 2.0,
                      ('cpu', 'openmpi', 'c2'): 4.0}
-    monkeypatch.setattr(ordering, 'records', None)
-    assert ordering.times_seen(tmp_path, 'alpha') == plain
+    monkeypatch.setattr(ordering, 'read_records', None)
+    assert ordering.read_wall_times(tmp_path, 'alpha') == plain
     monkeypatch.undo()
-    assert set(ordering.records(tmp_path, 'alpha')['system']) == {'alpha'}
+    assert set(ordering.read_records(tmp_path, 'alpha')['system']) == {'alpha'}
     assert (tmp_path / '.store').is_dir()
     assert not (tmp_path / 'alpha' / '.store').exists()
 
@@ -309,15 +309,15 @@ def left(name: str, hours: float, sessions: int, last: str = '', by='time'
 def test_the_end_of_a_run_tells_what_is_left():
     plan = plans.Plan(Path(), {}, [], [
         left('A', 4, 3, '20261101T030000Z-aa'), left('B', 2.5, 3)])
-    lines, never = ordering.describe_left(plan)
+    lines, never = ordering.describe_postponed_test_cases(plan)
     assert not never and lines == [
         'Left to later sessions: 2 test cases of cpu with 6.5 node-hours '
         '(budget per session: 10); all run within 3 sessions',
         '  B @cpu+gnu: never ran, needs 2.5 node-hours',
         '  A @cpu+gnu: last ran 2026-11-01 03:00, needs 4 node-hours']
     many = plan._replace(left=[left(f'C{n}', 1, 3) for n in range(9)])
-    assert ordering.describe_left(many)[0][-1] == '  and 4 more'
-    assert ordering.describe_left(plan._replace(left=[])) == ([], False)
+    assert ordering.describe_postponed_test_cases(many)[0][-1] == '  and 4 more'
+    assert ordering.describe_postponed_test_cases(plan._replace(left=[])) == ([], False)
 
 
 @pytest.mark.parametrize('by, words', [
@@ -325,7 +325,7 @@ def test_the_end_of_a_run_tells_what_is_left():
     ('limit', '; this is its time limit, because it has not run yet; run it '
      'once (./plumb run --mode full -n /c0ffee00)')])
 def test_a_case_that_can_never_run_is_an_error(by, words):
-    (line,), never = ordering.describe_left(plans.Plan(Path(), {}, [], [
+    (line,), never = ordering.describe_postponed_test_cases(plans.Plan(Path(), {}, [], [
         left('A', 21.3, 0, by=by)]))
     assert (
         never
@@ -368,9 +368,9 @@ def test_the_page_shows_what_is_left_until_it_runs(tmp_path, capsys):
     with_left(root, 1, ['c2', 'c3'])
     with_left(root, 2, None)            # picked by hand: had no budget
     frame = perflogs.read(root)
-    assert [one.case['case'] for one in outcomes.postponed_cases(
-        frame, plans.rotated([root]))] == ['c2', 'c3']
-    assert plans.rotated([root]) == plans.rotated([root / 'alpha'])
+    assert [one.case['case'] for one in outcomes.postponed_test_cases(
+        frame, plans.newest_budget_plans([root]))] == ['c2', 'c3']
+    assert plans.newest_budget_plans([root]) == plans.newest_budget_plans([root / 'alpha'])
     code, line, text = shown(root, capsys)
     assert code == 0 and 'postponed: 2' in line
     assert (
@@ -395,7 +395,7 @@ def test_the_page_fails_for_a_case_that_can_never_run(tmp_path, capsys):
 
 def test_a_session_under_a_budget_makes_nobody_stale(tmp_path):
     with_left(tmp_path, 1, ['c2'])
-    assert set(plans.partial([tmp_path])) == {factory.record(day=1)['run']}
+    assert set(plans.partial_sessions([tmp_path])) == {factory.record(day=1)['run']}
 
 
 def ran(root: Path, day: int, cases: str) -> None:
@@ -405,7 +405,7 @@ def ran(root: Path, day: int, cases: str) -> None:
 
 
 def stale(root: Path) -> list[str]:
-    return sorted(outcomes.stale(perflogs.read(root), plans.partial([root])
+    return sorted(outcomes.stale_test_cases(perflogs.read(root), plans.partial_sessions([root])
                                  )['case'])
 
 
@@ -445,19 +445,19 @@ def test_doctor_says_in_how_many_nightly_sessions_each_case_has_its_turn():
               'repetitions': 1, 'limit': 1800.0} for name, nodes in (
                   ('a', 2), ('b', 2), ('c', 2), ('d', 8))]
     seen = {('cpu', 'gnu', 'a'): 3600.0}
-    assert list(doctor.budgets(site, cases, seen, {})) == [
+    assert list(doctor.nightly_budget_lines(site, cases, seen, {})) == [
         'nightly_budget of cpu, 2 node-hours: each test case of mode nightly '
         'is measured within 3 sessions, except 1 that need more than the '
         'budget'
     ]
-    assert 'measured every session' in next(doctor.budgets(
+    assert 'measured every session' in next(doctor.nightly_budget_lines(
         site, cases[:1], {}, {'repetitions': '1'}))
 
 
 # ------------------------------------------------ never two on one node
 
 def faults(*parts: dict) -> list[str]:
-    return list(guard.faults('system.py', {'name': 's', 'partitions': parts}))
+    return list(guard.partition_faults('system.py', {'name': 's', 'partitions': parts}))
 
 
 @pytest.mark.parametrize('change, words', [

@@ -70,7 +70,7 @@ def test_a_reframe_without_the_runner_is_refused():
     done = subprocess.run(
         [sys.executable, '-c', 'import reframe.frontend.cli as cli\n'
          'del cli.Runner\nfrom config.sessions import runner\n'
-         'runner.install()'],
+         'runner.install_runner()'],
         cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1
     assert re.fullmatch(

@@ -29,7 +29,7 @@ def read(tmp_path: Path, text: str) -> tuple[list[tuple], list[str]]:
 
 
 def test_what_is_written_is_read(tmp_path):
-    rows, faults = read(tmp_path, samples.text([
+    rows, faults = read(tmp_path, samples.samples_as_csv([
         Sample(1, 'MPI_Send', 0, 5.25e-6), Sample(0, 'step', 1, 0.0, 12.5),
         Sample(0, 'step', 0, 0.125, 0.0)]))
     assert not faults
@@ -46,7 +46,7 @@ def test_what_is_written_is_read(tmp_path):
 def test_a_file_is_bounded(tmp_path, monkeypatch, ranks, iterations, maximum,
                            every):
     monkeypatch.setattr(samples, 'MAXIMUM', maximum)
-    rows, faults = read(tmp_path, samples.text(
+    rows, faults = read(tmp_path, samples.samples_as_csv(
         Sample(rank, 'call', n, 1e-6 * n)
         for rank in range(ranks) for n in range(iterations)))
     assert not faults and len(rows) <= maximum
@@ -60,7 +60,7 @@ def test_more_ranks_than_rows_are_refused(monkeypatch):
     monkeypatch.setattr(samples, 'MAXIMUM', 3)
     with pytest.raises(ValueError,
                        match='4 pairs of rank and call, but at most 3'):
-        samples.text(Sample(rank, 'call', 0, 1.0) for rank in range(4))
+        samples.samples_as_csv(Sample(rank, 'call', 0, 1.0) for rank in range(4))
 
 
 @pytest.mark.parametrize('bad', [
@@ -70,9 +70,9 @@ def test_more_ranks_than_rows_are_refused(monkeypatch):
     Sample(0, 'a', 0, math.inf), Sample(0, 'a', 0, 1.0, -1.0)])
 def test_what_nobody_could_read_is_not_written(bad):
     with pytest.raises(ValueError):
-        samples.text([bad])
+        samples.samples_as_csv([bad])
     with pytest.raises(ValueError, match='already has this'):
-        samples.text([Sample(0, 'a', 0, 1.0)] * 2)
+        samples.samples_as_csv([Sample(0, 'a', 0, 1.0)] * 2)
 
 
 @pytest.mark.parametrize(('text', 'fault'), [
@@ -106,7 +106,7 @@ def test_a_damaged_file_is_a_fault(tmp_path, text, fault):
 
 def test_a_file_that_is_too_long_is_a_fault(tmp_path, monkeypatch):
     monkeypatch.setattr(reader, 'MAXIMUM', 2)
-    rows, faults = read(tmp_path, samples.text(
+    rows, faults = read(tmp_path, samples.samples_as_csv(
         Sample(0, 'a', n, 1.0) for n in range(3)))
     assert len(rows) == 2 and faults[0].startswith('4: 3 samples, but the m')
 
@@ -118,9 +118,9 @@ def test_the_newest_runs_of_a_case_keep_theirs(tmp_path):
     runs = [f'202611{day:02}T030000Z-aaaaaa' for day in range(1, 9)]
     for run in runs:
         for case in ('openmpi-c0ffee00', 'mpich-c0ffee00'):
-            perflog.attach(tmp_path / f'{run}-{case}', files)
+            perflog.save_attached_files(tmp_path / f'{run}-{case}', files)
     # A case that runs for the first time removes none of others.
-    perflog.attach(tmp_path / f'{runs[0]}-openmpi-beef0000', files)
+    perflog.save_attached_files(tmp_path / f'{runs[0]}-openmpi-beef0000', files)
     for case in ('openmpi-c0ffee00', 'mpich-c0ffee00'):
         assert [run for run in runs if (
             tmp_path / f'{run}-{case}' / samples.FILE).exists()
@@ -134,11 +134,11 @@ def test_a_record_leads_to_its_samples(tmp_path):
     make.write(tmp_path, [record])
     [row] = perflogs.read(tmp_path).itertuples()
     faults: list = []
-    assert reader.of_run(row, faults) is None
+    assert reader.read_samples_of_record(row, faults) is None
     folder = (tmp_path / 'alpha' / 'cpu' / 'osu' /
               f"{record['run']}-{record['environ']}-{record['case']}")
     folder.mkdir(parents=True)
     (folder / samples.FILE).write_text(f'{HEAD}\n{GOOD}\n')
-    assert len(reader.of_run(row, faults)) == 1 and not faults
+    assert len(reader.read_samples_of_record(row, faults)) == 1 and not faults
     # Beside perflogs it is no perflog.
     assert len(perflogs.read(tmp_path)) == 1

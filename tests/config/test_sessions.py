@@ -56,12 +56,12 @@ def measuring(suite):
 def test_a_second_holder_is_told_who_holds_the_lock(tmp_path, monkeypatch):
     path = tmp_path / 'lock'
     monkeypatch.setattr(sys, 'argv', ['plumb', 'run', '--mode', 'nightly'])
-    with lock.held(path), pytest.raises(
+    with lock.hold_file_lock(path), pytest.raises(
             lock.LockError, match=f'measured by pid {os.getpid()} of .* since '
             '20.*: plumb run --mode nightly; without --no-wait'
-            ), lock.held(path, limit=0):
+            ), lock.hold_file_lock(path, limit=0):
         pass
-    with lock.held(path, limit=0):
+    with lock.hold_file_lock(path, limit=0):
         assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -70,13 +70,13 @@ def test_the_lock_ends_with_its_holder(tmp_path):
     with subprocess.Popen(
             [sys.executable, '-c', 'import sys, time; from pathlib import '
              'Path; from config.sessions import lock\n'
-             'with lock.held(Path(sys.argv[1])): print(flush=True); '
+             'with lock.hold_file_lock(Path(sys.argv[1])): print(flush=True); '
              'time.sleep(60)', path], cwd=ROOT, stdout=subprocess.PIPE) as job:
         job.stdout.readline()
-        with pytest.raises(lock.LockError), lock.held(path, limit=0):
+        with pytest.raises(lock.LockError), lock.hold_file_lock(path, limit=0):
             pass
         job.kill()
-    with lock.held(path, limit=0):
+    with lock.hold_file_lock(path, limit=0):
         pass
 
 
@@ -84,19 +84,19 @@ def test_a_file_of_somebody_else_is_no_lock(tmp_path):
     path, other = tmp_path / 'lock', tmp_path / 'other'
     other.write_text('precious')
     path.symlink_to(other)
-    with pytest.raises(lock.LockError, match='cannot lock'), lock.held(path):
+    with pytest.raises(lock.LockError, match='cannot lock'), lock.hold_file_lock(path):
         pass
     path.unlink()
     os.link(other, path)
     with pytest.raises(lock.LockError, match='not a plain file'), \
-            lock.held(path):
+            lock.hold_file_lock(path):
         pass
     path.unlink()
     if os.geteuid() == 0:
         path.touch()
         os.chown(path, 12345, -1)
         with pytest.raises(lock.LockError, match='not a plain file of'), \
-                lock.held(path):
+                lock.hold_file_lock(path):
             pass
     assert other.read_text() == 'precious'
 
@@ -104,7 +104,7 @@ def test_a_file_of_somebody_else_is_no_lock(tmp_path):
 # Two runs -------------------------------------------------------------------
 
 def test_the_second_run_waits_or_says_for_whom(suite):
-    with lock.held(tmp := lock.Path(suite.variables['PLUMBLINE_LOCK'])):
+    with lock.hold_file_lock(tmp := lock.Path(suite.variables['PLUMBLINE_LOCK'])):
         refused = suite.plumb('run', '--no-wait', '--', *SHORT)
         assert refused.returncode == 2
         assert f'measured by pid {os.getpid()} of' in refused.stderr
@@ -117,7 +117,7 @@ def test_the_second_run_waits_or_says_for_whom(suite):
 
 def test_plain_reframe_waits_as_well(suite):
     path = lock.Path(suite.variables['PLUMBLINE_LOCK'])
-    with lock.held(path):
+    with lock.hold_file_lock(path):
         assert 'osu_init' in suite.reframe('-l', *SHORT).stdout
         dry = suite.reframe('--dry-run', *SHORT)
         assert 'waiting for' not in dry.stdout + dry.stderr
@@ -126,7 +126,7 @@ def test_plain_reframe_waits_as_well(suite):
         assert not list(suite.tmp.glob('perflogs/*/sessions/*'))
     until(lambda: held_by(path) != os.getpid(), 120)
     with pytest.raises(lock.LockError, match='measured by .*: reframe -r '), \
-            lock.held(path, limit=0):
+            lock.hold_file_lock(path, limit=0):
         pass
     out, _ = job.communicate(timeout=200)
     assert job.returncode == 0 and 'PASSED' in out, out
@@ -174,7 +174,7 @@ def test_old_sessions_are_removed_and_live_ones_are_not(tmp_path,
     system = {'stagedir': str(tmp_path / 'scratch')}
     stack = contextlib.ExitStack()
     names = iter(f'2026010{n}T000000Z-abcdef' for n in range(1, 10))
-    monkeypatch.setattr(session.run_id, 'new', lambda: next(names))
+    monkeypatch.setattr(session.run_id, 'new_session_id', lambda: next(names))
     (tmp_path / 'scratch' / 'local').mkdir(parents=True)    # plain reframe's
     for number in range(8):
         one = session.open_session(system)
@@ -195,7 +195,7 @@ def test_dry_runs_remove_no_session_that_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(session, 'WORK', tmp_path)
     monkeypatch.delenv('RFM_STAGE_DIR', raising=False)
     names = iter(f'202601{n}T000000Z-abcdef' for n in range(10, 99))
-    monkeypatch.setattr(session.run_id, 'new', lambda: next(names))
+    monkeypatch.setattr(session.run_id, 'new_session_id', lambda: next(names))
     made = {True: [], False: []}
     for measures in [True] + [False] * (session.KEPT + 2) + [True] * 2:
         with session.open_session({}, measures=measures) as one:
@@ -242,7 +242,7 @@ def test_a_run_that_is_killed_takes_reframe_and_its_jobs_along(suite):
     job.kill()
     job.communicate(timeout=60)
     until(lambda: not processes(suite), 20)
-    with lock.held(lock.Path(suite.variables['PLUMBLINE_LOCK']), limit=0):
+    with lock.hold_file_lock(lock.Path(suite.variables['PLUMBLINE_LOCK']), limit=0):
         pass
 
 
@@ -286,9 +286,9 @@ def test_a_restless_machine_is_not_measured_for_ever(capsys):
     for seconds in (50.0, 60.0):
         retries.due.append(SimpleNamespace(
             duration=lambda _, s=seconds: s))
-    assert runner.limit_retries(retries, 110).due
-    assert not runner.limit_retries(retries, 110).due
-    assert not runner.limit_retries(retries, 110).due
+    assert runner.drop_slow_retries(retries, 110).due
+    assert not runner.drop_slow_retries(retries, 110).due
+    assert not runner.drop_slow_retries(retries, 110).due
     assert capsys.readouterr().out == (
         'Interference: 2 test cases, not measured again: that would take '
         '4 min, more than 2 min\n')

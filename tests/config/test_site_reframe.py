@@ -162,7 +162,7 @@ def loaded(monkeypatch, tmp_path):
     """A site that ReFrame has loaded, and options of its configuration."""
     options: dict[str, str] = {}
     path = tmp_path / 'mine' / 'system.py'
-    monkeypatch.setattr(places, '_configuration', lambda: SimpleNamespace(
+    monkeypatch.setattr(places, '_reframe_configuration', lambda: SimpleNamespace(
         sources=['<builtin>', 'common.py', str(path), 'more.py'],
         get=options.get))
     monkeypatch.setenv('PLUMBLINE_SITE', 'lumi')
@@ -172,8 +172,8 @@ def loaded(monkeypatch, tmp_path):
 
 def test_the_site_is_the_one_that_reframe_loaded(loaded):
     site, _ = loaded
-    assert places.site() == site
-    assert places.references() == site / 'references'
+    assert places.current_site_folder() == site
+    assert places.reference_folder() == site / 'references'
 
 
 def test_the_configuration_names_another_folder(loaded, tmp_path,
@@ -181,14 +181,14 @@ def test_the_configuration_names_another_folder(loaded, tmp_path,
     _, options = loaded
     monkeypatch.delenv('PLUMBLINE_SITE')
     options['general/0/reference_prefix'] = str(tmp_path / 'others')
-    assert places.references() == tmp_path / 'others'
+    assert places.reference_folder() == tmp_path / 'others'
 
 
 def test_what_plumb_env_set_for_another_site_is_ignored(loaded):
     site, options = loaded
     options['general/0/reference_prefix'] = str(
         places.SITES / 'lumi' / 'references')
-    assert places.references() == site / 'references'
+    assert places.reference_folder() == site / 'references'
 
 
 def test_an_mpi_that_was_loaded_since_set_up_is_asked(tmp_path, monkeypatch):
@@ -200,9 +200,9 @@ def test_an_mpi_that_was_loaded_since_set_up_is_asked(tmp_path, monkeypatch):
         (tools / name).write_text(f'#!/bin/sh\n{text}\n')
         (tools / name).chmod(0o755)
     monkeypatch.setenv('PATH', f'{tools}:/usr/bin:/bin')
-    software.keep(tmp_path, {'mpicc': '/opt/bin/mpicc',
+    software.save_detected_software(tmp_path, {'mpicc': '/opt/bin/mpicc',
                              'mpirun': '/opt/bin/mpirun'}, [])
-    mpi, _ = software.of_this_machine(tmp_path)
+    mpi, _ = software.detect_mpi_and_stores(tmp_path)
     assert (mpi['flavour'], mpi['version']) == ('mpich', '4.2')
-    software.keep(tmp_path, {**mpi, 'version': 'kept'}, [])
-    assert software.of_this_machine(tmp_path)[0]['version'] == 'kept'
+    software.save_detected_software(tmp_path, {**mpi, 'version': 'kept'}, [])
+    assert software.detect_mpi_and_stores(tmp_path)[0]['version'] == 'kept'

@@ -16,9 +16,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from config import families  # noqa: E402
-from postprocess.perflogs import schema  # noqa: E402
+from postprocess.perflogs import schema_number_and_columns  # noqa: E402
 
-METRICS = families.metrics()
+METRICS = families.all_metrics()
 START = datetime.datetime(2026, 11, 1, 3)
 
 
@@ -26,7 +26,7 @@ def record(metric='latency', value=1.0, size=None, day=1, **columns) -> dict:
     """One record; `day` makes the run and its time."""
     when = START + datetime.timedelta(days=day)
     return {
-        'schema': schema()[0], 'time': f'{when:%Y-%m-%dT%H:%M:%SZ}',
+        'schema': schema_number_and_columns()[0], 'time': f'{when:%Y-%m-%dT%H:%M:%SZ}',
         'run': f'{when:%Y%m%dT%H%M%SZ}-aaaaaa', 'suite': '0.1.0',
         'commit': '0123456789ab', 'reframe': '4.10.4',
         'system': 'alpha', 'partition': 'cpu',
@@ -62,7 +62,7 @@ def write(root: Path, records: list[dict]) -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = not path.exists()
         with open(path, 'a', newline='', encoding='utf-8') as handle:
-            out = csv.DictWriter(handle, schema()[1], lineterminator='\n')
+            out = csv.DictWriter(handle, schema_number_and_columns()[1], lineterminator='\n')
             if new:
                 out.writeheader()
             out.writerows(recs)

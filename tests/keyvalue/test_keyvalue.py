@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from checks.keyvalue.scenarios import AXES, Scenario, modes_of, scenarios
+from checks.keyvalue.scenarios import AXES, Scenario, modes_of, scenarios_of_store
 from checks.services.plan import fill_template
-from checks.stores.servers import STORES, Needs, server
+from checks.stores.servers import STORES, Needs, make_server_role
 from config.records.scenarios import MODES
 from tests.checks.test_faults import another_site
 from tests.conftest import ROOT, of_family, skip_missing
@@ -337,8 +337,8 @@ for _env in site_configuration['environments']:
 # Its parts -----------------------------------------------------------------
 
 def test_every_axis_begins_at_the_base_point_and_modes_grow():
-    known = dict(scenarios('valkey'))
-    assert len(known) == len(list(scenarios('valkey'))), 'a load stands twice'
+    known = dict(scenarios_of_store('valkey'))
+    assert len(known) == len(list(scenarios_of_store('valkey'))), 'a load stands twice'
     for axis, modes in AXES.items():
         assert set(modes) <= set(MODES) and axis in Scenario.__annotations__
     assert modes_of(Scenario('valkey')) == set(MODES)
@@ -351,7 +351,7 @@ def test_every_axis_begins_at_the_base_point_and_modes_grow():
 @pytest.mark.parametrize('store', STORES)
 @pytest.mark.parametrize('tls', [False, True])
 def test_no_secret_on_a_command_line_and_no_open_door(store, tls, tmp_path):
-    role = server(store, '/opt', Needs(tls=tls, threads=4))
+    role = make_server_role(store, '/opt', Needs(tls=tls, threads=4))
     values = dict.fromkeys(
         ('address', 'port', 'bus_port', 'data', 'cpus', 'memory', 'index',
          'ca', 'cert', 'key', 'user'), 'X') | {'password': 'SECRET'}

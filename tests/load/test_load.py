@@ -197,7 +197,7 @@ def test_percentiles_are_within_a_bucket(load, spread):
     assert sum(histogram.values()) == len(samples)
     for share in (0, 0.5, 0.9, 0.99, 0.999, 0.9999, 1):
         exact = samples[min(int(share * len(samples)), len(samples) - 1)]
-        assert plumbload.percentile(histogram, share) == pytest.approx(
+        assert plumbload.histogram_percentile(histogram, share) == pytest.approx(
             exact, rel=1 / 128, abs=0.5)
 
 
@@ -1148,7 +1148,7 @@ def test_tls(load, program, tmp_path):
 # --- the documents -----------------------------------------------------------
 
 def test_two_clients_become_one_run():
-    run = plumbload.read(TWO)
+    run = plumbload.read_run(TWO)
     one, two = map(json.loads, TWO.splitlines())
     assert (run.store, run.operation, run.connections) == (
         'redis', 'mixed', 16)
@@ -1168,7 +1168,7 @@ def test_two_clients_become_one_run():
 
 
 def test_look_aside_with_a_rate():
-    run = plumbload.read((GOLDEN / 'look-aside-open-loop.json').read_text())
+    run = plumbload.read_run((GOLDEN / 'look-aside-open-loop.json').read_text())
     assert run.limited == {'client-0': 'rate'}
     assert 0 < {r.metric: r.value for r in run.records}['hit_ratio'] < 1
     assert {r.size for r in run.records} == {None}
@@ -1176,7 +1176,7 @@ def test_look_aside_with_a_rate():
 
 def test_a_limited_client_is_told():
     text = TWO.replace('"limited": "server"', '"limited": "client"', 1)
-    run = plumbload.read(text)
+    run = plumbload.read_run(text)
     assert {r.metric: r.value for r in run.records}['client_limited'] == 1
     assert set(run.limited.values()) == {'client', 'server'}
 

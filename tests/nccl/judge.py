@@ -16,7 +16,7 @@ from checks.core.guards import Run
 from cli.setup.venv import ROOT
 from cli.site import cases
 
-cases.load(Path(sys.argv[1]))
+cases.select_site_in_reframe(Path(sys.argv[1]))
 loader = RegressionCheckLoader([str(ROOT / 'checks' / 'nccl')])
 checks = {}
 for check, partition, environ in generate_testcases(loader.load_all()):
@@ -32,7 +32,7 @@ for folder in map(Path, sys.argv[2:]):
     run = Run(1, 0, 1e3, 0, 0, 0, 0, (folder / 'out').read_text(),
               '', 'run.1')
     try:
-        result[folder.name] = check.values_of(run)
+        result[folder.name] = check.parse_values(run)
     except Exception as error:  # ReFrame's copies of our classes
         result[folder.name] = str(error)
 json.dump(result, sys.stdout)

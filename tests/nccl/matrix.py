@@ -15,7 +15,7 @@ from reframe.frontend.loader import RegressionCheckLoader
 from cli.setup.venv import ROOT
 from cli.site import cases
 
-cases.load(Path(sys.argv[1]))
+cases.select_site_in_reframe(Path(sys.argv[1]))
 loader = RegressionCheckLoader([str(ROOT / 'checks' / 'nccl')])
 result = []
 for check, partition, environ in generate_testcases(loader.load_all()):
@@ -23,12 +23,12 @@ for check, partition, environ in generate_testcases(loader.load_all()):
         continue
     check._current_partition, check._current_environ = partition, environ
     check.lay_out_ranks()
-    check.check_cores()
+    check.check_core_shortage()
     result.append({
         'check': type(check).variant_name(), 'params': check.params,
         'program': check.program, 'arguments': check.arguments(),
-        'environment': check.environment(), 'gpus': check.layout.gpus,
+        'environment': check.environment_variables(), 'gpus': check.layout.gpus,
         'nodes': check.layout.nodes, 'tasks': check.num_tasks,
-        'threads': check.threads, 'planned': check.planned_values(),
+        'threads': check.threads, 'planned': check.required_metrics(),
         'modes': sorted(check.tags), 'where': partition.name})
 json.dump(result, sys.stdout)

@@ -32,8 +32,8 @@ def _fit(value, width):
 
 def _half(size, usec, ranks, program, style, checked=True):
     kind = PROGRAMS[program]
-    algbw = size * kind.moved(ranks) / usec / 1e3
-    busbw = algbw * kind.factor(ranks)
+    algbw = size * kind.algbw_byte_ratio(ranks) / usec / 1e3
+    busbw = algbw * kind.busbw_factor(ranks)
     if style == '2.0' and program in ('all_gather_perf',
                                       'reduce_scatter_perf'):
         algbw = busbw                   # as before June 2020
@@ -156,7 +156,7 @@ def written(style='json', program='all_reduce_perf', ranks=8, minimum=64,
             for half in halves:
                 usec = (latency + 0.37 * half + 0.21 * cycle
                         + len(entries) % 5 / 7 + size / rate / 1e3)
-                algbw = size * kind.moved(ranks) / usec / 1e3
+                algbw = size * kind.algbw_byte_ratio(ranks) / usec / 1e3
                 checked = not half or kind.checks_in_place
                 entries.append({
                     'numCycle': cycle, 'name': f'"{NAMES[program]}"',
@@ -165,7 +165,7 @@ def written(style='json', program='all_reduce_perf', ranks=8, minimum=64,
                     'redop': '"sum"' if kind.reduces else '"none"',
                     'inPlace': half, 'time': f'{usec:.6f}',
                     'algBw': f'{algbw:.6f}',
-                    'busBw': f'{algbw * kind.factor(ranks):.6f}',
+                    'busBw': f'{algbw * kind.busbw_factor(ranks):.6f}',
                     'wrong': f'"{wrong}"' if checked else '"N/A"'})
             nominal *= factor
     if style in ('lines', 'csv-old'):

@@ -23,17 +23,17 @@ GOLDEN = Path(__file__).parent / 'golden'
 #: 64 nodes with all that the family knows choices of.
 SITE = '''
 from checks.core import environs, hardware
-from checks.core.features import node_features
-NODE = hardware.devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
+from checks.core.features import node_count_features
+NODE = hardware.reframe_devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
 site_configuration = {'systems': [{
     'name': 'big', 'hostnames': ['.*'], 'partitions': [{
         'name': 'gpu', 'scheduler': 'local', 'launcher': 'mpirun',
         'environs': ['nccl'],
-        'features': [*node_features(64), 'gpu_nvidia'],
+        'features': [*node_count_features(64), 'gpu_nvidia'],
         'processor': {'num_cpus': 224, 'num_cpus_per_core': 2},
         'devices': NODE, 'extras': {
-            **hardware.limits(NODE), 'launcher_pin': ['--pin={cpus}']}}]}],
-    'environments': [environs.embedded('nccl', 'nccl')]}
+            **hardware.bandwidth_extras(NODE), 'launcher_pin': ['--pin={cpus}']}}]}],
+    'environments': [environs.embedded_environment('nccl', 'nccl')]}
 '''
 
 
@@ -84,12 +84,12 @@ def test_every_case_of_the_matrix_is_launched_and_parsed(big, standin):
             done = standin(case['program'], *case['arguments'], ranks=ranks,
                            nodes=case['nodes'])
             assert done.returncode == 0, done
-            seen[key] = parser.read(done.stdout)
+            seen[key] = parser.read_output(done.stdout)
         out = seen[key]
         assert out.ranks == ranks and len(out.hosts) == case['nodes']
         assert out.program == case['program']
         answer = {r.metric if r.size is None else f'{r.metric}@{r.size}B'
-                for r in parser.records(out)}
+                for r in parser.records_of_output(out)}
         assert set(case['planned']) <= answer, case
         assert len(case['planned']) > 10 or 'alltoallv' in case['program']
 
@@ -147,9 +147,9 @@ def test_without_a_gpu_there_is_no_case(tmp_path):
 def test_partitions_with_fewer_gpus_are_left_out(tmp_path):
     second = """, {
         'name': 'small', 'scheduler': 'local', 'launcher': 'mpirun',
-        'environs': ['nccl'], 'features': [*node_features(2), 'gpu_nvidia'],
+        'environs': ['nccl'], 'features': [*node_count_features(2), 'gpu_nvidia'],
         'processor': {'num_cpus': 16, 'num_cpus_per_core': 1},
-        'devices': hardware.devices(('A100-SXM4', 4)),
+        'devices': hardware.reframe_devices(('A100-SXM4', 4)),
         'extras': {'launcher_pin': ['--pin={cpus}']}}]}],"""
     (tmp_path / 'system.py').write_text(SITE.replace('}]}],', '}' + second))
     cases = matrix(tmp_path)
@@ -170,7 +170,7 @@ def test_what_an_installation_has(tmp_path):
         path.parent.mkdir(exist_ok=True)
         path.write_text('')
         path.chmod(0o755)
-    assert programs.installed(tmp_path) == {
+    assert programs.find_installed_programs(tmp_path) == {
         'all_reduce_perf': str(tmp_path / 'bin/all_reduce_perf'),
         'new_thing_perf': str(tmp_path / 'bin/new_thing_perf'),
         'alltoall_perf': str(tmp_path / 'bin/alltoall_perf_mpi')}
@@ -178,7 +178,7 @@ def test_what_an_installation_has(tmp_path):
 
 # ------------------------------------------------------------- physics
 
-H100 = hardware.limits(hardware.devices(
+H100 = hardware.bandwidth_extras(hardware.reframe_devices(
     ('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8)))
 
 
@@ -194,7 +194,7 @@ H100 = hardware.limits(hardware.devices(
     ('alltoall_perf', 2, 8, 93.75), ('all_gather_perf', 2, 8, 750),
     ('hypercube_perf', 2, 8, 750)])
 def test_limits_by_links_and_nics(program, nodes, gpus, maximum):
-    assert physics.limit(program, nodes, gpus, H100)[0] == pytest.approx(
+    assert physics.busbw_limit(program, nodes, gpus, H100)[0] == pytest.approx(
         maximum
     )
 
@@ -204,7 +204,7 @@ NICS = {'EFA-100': 32, ('A100-SXM4', 'Cassini-200'): 2,
         ('MI250X-GCD', 'Cassini-200'): 4}
 
 
-@pytest.mark.parametrize('row', physics.published(), ids=lambda row: (
+@pytest.mark.parametrize('row', physics.published_busbw_rows(), ids=lambda row: (
     f"{row['gpu']}-{row['nodes']}-{row['program']}"))
 def test_no_published_metric_is_beyond_the_limits(row):
     results = [(row['gpu'], row['gpus'])]
@@ -212,14 +212,14 @@ def test_no_published_metric_is_beyond_the_limits(row):
         pair = row['gpu'], row['nic']
         results.append((row['nic'], NICS.get(pair) or NICS.get(
             row['nic'], row['gpus'])))
-    site = hardware.limits(hardware.devices(*results))
+    site = hardware.bandwidth_extras(hardware.reframe_devices(*results))
     case = row['program'], row['nodes'], row['gpus']
-    assert row['busbw'] < physics.limit(*case, site)[0]
-    ring = physics.expected(*case, site)
+    assert row['busbw'] < physics.busbw_limit(*case, site)[0]
+    ring = physics.expected_ring_busbw(*case, site)
     assert ring is None or row['busbw'] > ring / 2.2
     assert set(row) - {'nic'} == {'gpu', 'gpus', 'nodes', 'program', 'busbw',
                                   'source', 'date'}
-    assert physics.published_for(*case, dict(results)) == row
+    assert physics.find_published_busbw(*case, dict(results)) == row
 
 
 def test_measured_values_are_within_the_limits():
@@ -229,23 +229,23 @@ def test_measured_values_are_within_the_limits():
             (1, 483, [('H100-SXM5-80GB', 8)]),
             (2, 487, [('H100-SXM5-80GB', 8), ('EFA-100', 32)]),
             (1, 839, [('B200-SXM', 8)]), (1, 230, [('A100-SXM4', 8)])):
-        site = hardware.limits(hardware.devices(*item))
-        assert busbw < physics.limit('all_reduce_perf', nodes, 8, site)[0]
+        site = hardware.bandwidth_extras(hardware.reframe_devices(*item))
+        assert busbw < physics.busbw_limit('all_reduce_perf', nodes, 8, site)[0]
 
 
 def test_without_a_switch_a_gpu_has_links_to_each_of_the_others():
-    mesh = hardware.limits(hardware.devices(('MI300X', 8)))
+    mesh = hardware.bandwidth_extras(hardware.reframe_devices(('MI300X', 8)))
     assert mesh['gpu_bandwidth'] == 7 * mesh['gpu_link_bandwidth'] == 448000
-    assert physics.limit('all_gather_perf', 1, 2, mesh)[0] == 64
-    assert physics.limit('all_gather_perf', 1, 8, mesh)[0] == 448
+    assert physics.busbw_limit('all_gather_perf', 1, 2, mesh)[0] == 64
+    assert physics.busbw_limit('all_gather_perf', 1, 8, mesh)[0] == 448
 
 
 def test_unknown_hardware_has_no_limit():
-    assert physics.limit('all_reduce_perf', 2, 8, {}) is None
-    assert physics.limit('alltoallv_perf', 2, 8, H100) is None
-    assert physics.limit('all_reduce_perf', 1, 1, H100) is None
-    assert physics.expected('alltoall_perf', 2, 8, H100) is None
-    assert physics.expected('all_reduce_perf', 2, 8, {}) is None
+    assert physics.busbw_limit('all_reduce_perf', 2, 8, {}) is None
+    assert physics.busbw_limit('alltoallv_perf', 2, 8, H100) is None
+    assert physics.busbw_limit('all_reduce_perf', 1, 1, H100) is None
+    assert physics.expected_ring_busbw('alltoall_perf', 2, 8, H100) is None
+    assert physics.expected_ring_busbw('all_reduce_perf', 2, 8, {}) is None
 
 
 # ------------------------------------------------------------- NCCL's log
@@ -264,15 +264,15 @@ n1:71:92 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via SHM/direct/direct
 
 
 def test_summary_of_the_logs_of_nccl():
-    nccl = log.summarise([LOG, LOG])
+    nccl = log.summarise_logs([LOG, LOG])
     assert nccl.channels == {'NET/AWS Libfabric': 2, 'P2P': 2, 'SHM': 2}
     assert nccl.networks == ('AWS Libfabric',) and nccl.version == '2.28.9'
     assert nccl.providers == ('cxi',)
     assert nccl.variables == {'NCCL_SOCKET_IFNAME': 'hsn',
                               'NCCL_CROSS_NIC': '1'}
-    assert 'provider: cxi\n' in nccl.text()
-    assert 'NCCL_CROSS_NIC=1\n' in nccl.text()
-    assert log.summarise([]).text() == (
+    assert 'provider: cxi\n' in nccl.format_summary()
+    assert 'NCCL_CROSS_NIC=1\n' in nccl.format_summary()
+    assert log.summarise_logs([]).format_summary() == (
         'version: not in the log\nnetwork: not in the log\n')
 
 
@@ -281,10 +281,10 @@ def test_a_transport_says_where_it_is_from():
     env = {'name': 'nccl', 'features': [], 'extras': {'transport': {
         'name': 'x', 'env': {}, 'evidence': 'y', 'source': 'a page',
         'date': '2026-11'}}}
-    features.check_site({'environments': [env]}, 'here')
+    features.check_site_features({'environments': [env]}, 'here')
     env['extras']['transport']['sauce'] = ''
     with pytest.raises(features.GlossaryError, match='sauce'):
-        features.check_site({'environments': [env]}, 'here')
+        features.check_site_features({'environments': [env]}, 'here')
 
 
 # ------------------------------------------------------------- guards

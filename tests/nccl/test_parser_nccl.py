@@ -83,7 +83,7 @@ def test_the_origin_of_optcast():
 
 
 def test_columns_that_others_lack():
-    empty = nccl.read(text_of('formats/v2.19.6_stub_hypercube.txt'))
+    empty = nccl.read_output(text_of('formats/v2.19.6_stub_hypercube.txt'))
     assert {row.redop for row in empty.rows} == {''}
     fast = values(text_of('formats/v2.19.6_stub_fast_over_1000.txt'))
     assert fast['busbw', 67108864] == 1759.7
@@ -119,7 +119,7 @@ def test_every_version_and_program(style, program):
         assert 'was not checked' in reason(text)
         return
     only = style.removeprefix('rccl-O')
-    result = nccl.read(text)
+    result = nccl.read_output(text)
     assert result.ranks == 8 and result.hosts == ('node1', 'node2')
     assert len(result.rows) == 17
     assert result.program == (program if 'test starting' in text else '')
@@ -135,11 +135,11 @@ def test_every_version_and_program(style, program):
 def test_files_that_rccl_tests_write(style, program):
     """-x, of every program; also with tags, CRLF and a byte order mark."""
     text = written(style, program)
-    result = nccl.read(text)
+    result = nccl.read_output(text)
     assert (result.program, result.ranks, len(result.rows)) == (program, 8, 15)
     values_ = values(text)
     assert 'busbw_average' not in {metric for metric, _ in values_}
-    large = PROGRAMS[program].factor(8) * values_['algbw', 1 << 20]
+    large = PROGRAMS[program].busbw_factor(8) * values_['algbw', 1 << 20]
     assert values_['busbw', 1 << 20] == pytest.approx(large, rel=1e-5)
     assert (('time_in_place', 1 << 20) in values_) == (
         PROGRAMS[program].checks_in_place)
@@ -348,7 +348,7 @@ def test_json_with_wrong_or_unchecked_data():
 
 def test_the_environment_is_not_kept():
     text = text_of('formats/all_reduce.json')
-    kept = nccl.without_environment(text)
+    kept = nccl.remove_environment(text)
     assert 'LD_LIBRARY_PATH' in text and 'LD_LIBRARY_PATH' not in kept
     assert rows(kept) == rows(text)
 
@@ -356,11 +356,11 @@ def test_the_environment_is_not_kept():
 def test_plumb_parse_reports_what_it_left_out():
     out, err = io.StringIO(), io.StringIO()
     file = GOLDEN / 'formats' / 'v2.19.6_stub_sendrecv.txt'
-    assert parse.parse_files('nccl', [str(file)], out, err) == 0
+    assert parse.convert_output_to_csv('nccl', [str(file)], out, err) == 0
     assert 'sendrecv_perf,2.19.6,1024,time,10.49,us' in out.getvalue()
     assert 'left out: values in place' in err.getvalue()
     bad = GOLDEN / 'errors' / 'v2.19.6_no_driver.txt'
-    assert parse.parse_files('nccl', [str(bad)], out, err) == 1
+    assert parse.convert_output_to_csv('nccl', [str(bad)], out, err) == 1
     assert 'no_driver.txt:7: the node has no GPU driver' in err.getvalue()
 
 

@@ -16,7 +16,7 @@ from checks.core.parsers import ParseError
 from checks.optcast import settings, timeline
 from checks.optcast.evaluation import Evaluation
 from checks.optcast.scenarios import SCALES, SCENARIOS
-from checks.services.parser import split
+from checks.services.parser import split_conductor_output
 from tests.conftest import ROOT
 from tests.serving.test_service import Job
 
@@ -43,58 +43,58 @@ GOLDEN = Path(__file__).parent / 'golden'
     ({'size': '4M,4M'}, 'each size must occur once')])
 def test_settings_that_hang_or_panic_are_refused(given, why):
     with pytest.raises(ValueError, match=re.escape(why)):
-        settings.setup(given, 4, 2)
+        settings.parse_settings(given, 4, 2)
 
 
 def test_what_only_the_original_cannot_do():
     given = {'data_type': 'f16', 'num_recvs': 2}
-    assert settings.setup(given, 4, 2).recvs == 2
+    assert settings.parse_settings(given, 4, 2).recvs == 2
     with pytest.raises(ValueError, match='needs num_recvs = nrank'):
-        settings.setup(given, 4, 2, x86_original=True)
+        settings.parse_settings(given, 4, 2, x86_original=True)
     with pytest.raises(ValueError, match='known types: f32, f16$'):
-        settings.setup({'data_type': 'bf16'}, 4, 2, bf16=False)
+        settings.parse_settings({'data_type': 'bf16'}, 4, 2, bf16=False)
 
 
 def test_defaults_are_those_of_the_run_script():
-    of = settings.setup({}, 4, 4)
-    assert (of.sizes, of.chunksize, of.count) == (
+    of = settings.parse_settings({}, 4, 4)
+    assert (of.sizes, of.chunksize, of.elements_per_message) == (
         (512 << 20,), 512 << 10, 131072)
     assert (of.jobs, of.threads, of.sends, of.recvs, of.nsplit) == (
         2, 2, 4, 4, 1)
     assert (of.iterations, of.warmup) == (1, 1)
     # 4 threads would wait for ever for a part of 2 clients each.
-    assert settings.setup({}, 2, 2).recvs == 2
+    assert settings.parse_settings({}, 2, 2).recvs == 2
     # A comma ends a setting on ReFrame's command line.
-    assert settings.setup({'size': '1M+4M'}, 2, 2).sizes == (1 << 20, 4 << 20)
-    sweep = settings.setup({'nccl_test_options': '-b 1M -e 8M -f 2'}, 2, 2)
+    assert settings.parse_settings({'size': '1M+4M'}, 2, 2).sizes == (1 << 20, 4 << 20)
+    sweep = settings.parse_settings({'nccl_test_options': '-b 1M -e 8M -f 2'}, 2, 2)
     assert sweep.sizes == (1 << 20, 2 << 20, 4 << 20, 8 << 20)
 
 
 def test_a_config_of_the_original():
     config = settings.read_config(GOLDEN / 'config.yaml')
-    assert (config.server_nodes, config.servers_each, config.client_nodes,
+    assert (config.server_node_count, config.servers_each, config.client_nodes,
             config.clients_each, config.port) == (2, 2, 2, 2, 8080)
     assert config.environments[1] == {'NCCL_IB_HCA': '=mlx5_2:1'}
     alone = settings.read_config(GOLDEN / 'nogpu' / 'config.yaml')
-    assert (alone.server_nodes, alone.servers_each) == (1, 2)
+    assert (alone.server_node_count, alone.servers_each) == (1, 2)
 
 
 def test_a_server_has_a_nic_of_the_sites_devices(tmp_path):
     node = [SimpleNamespace(type='gpu', arch='sm_90', num_devices=8),
             SimpleNamespace(type='nic', arch='infiniband', num_devices=2)]
-    assert settings.nic_each(node, 2) == (
+    assert settings.server_nic_environments(node, 2) == (
         {'NCCL_IB_HCA': '=mlx5_0:1'}, {'NCCL_IB_HCA': '=mlx5_1:1'})
     # Fewer NICs than servers, or none that is called so.
-    assert settings.nic_each(node, 3) == settings.nic_each(node[:1], 1) == ()
-    of = settings.setup({}, 4, 4)
+    assert settings.server_nic_environments(node, 3) == settings.server_nic_environments(node[:1], 1) == ()
+    of = settings.parse_settings({}, 4, 4)
     evaluation = Evaluation(of, 'optcast', 2, 2, 4,
-                            environments=settings.nic_each(node, 2))
-    for command, nic in zip(evaluation.server().commands, (0, 1, 0, 1),
+                            environments=settings.server_nic_environments(node, 2))
+    for command, nic in zip(evaluation.server_role().commands, (0, 1, 0, 1),
                             strict=True):
         assert command[:2] == ('env', f'NCCL_IB_HCA==mlx5_{nic}:1')
         assert command[:command.index('--address')][-1] == 'optcast'
     path = tmp_path / 'config.yaml'
-    path.write_text(settings.config_text(
+    path.write_text(settings.format_config_yaml(
         [(f's{n // 2}', '10.0.0.1', 8080 + n % 2) for n in range(4)],
         ['c0', 'c1'], evaluation.environments))
     assert settings.read_config(path).environments == evaluation.environments
@@ -105,16 +105,16 @@ def test_several_servers_a_node_with_a_nic_each():
     two = [SimpleNamespace(type='nic', arch='infiniband', num_devices=2)]
     many = [SimpleNamespace(type='nic', arch='infiniband', num_devices=8)]
     other = [SimpleNamespace(type='nic', arch='slingshot', num_devices=4)]
-    nodes = settings.server_nodes
+    nodes = settings.count_server_nodes
     assert nodes(4, 1, [many]) == 4 and nodes(4, 2, []) == 2
     assert nodes(4, 0, [other, two]) == 2 and nodes(4, 0, [many]) == 1
     assert nodes(3, 0, [two]) == 3 and nodes(4, 0, [other]) == 4
     with pytest.raises(ValueError, match='3 does not divide the 4 servers'):
         nodes(4, 3, [])
-    evaluation = Evaluation(settings.setup({}, 4, 4), 'optcast', 4,
+    evaluation = Evaluation(settings.parse_settings({}, 4, 4), 'optcast', 4,
                             nodes(4, 0, [two]), 4,
-                            environments=settings.nic_each(two, 2))
-    plan = evaluation.plan()
+                            environments=settings.server_nic_environments(two, 2))
+    plan = evaluation.service_plan()
     assert (plan.nodes, plan.server.nodes, plan.server.instances) == (6, 2, 2)
     assert [command[1] for command in plan.server.commands] == [
         f'NCCL_IB_HCA==mlx5_{nic}:1' for nic in (0, 1, 0, 1)]
@@ -140,12 +140,12 @@ def test_configs_that_no_job_can_be_given(tmp_path, old, new, why):
 
 @pytest.mark.parametrize('scenario', SCENARIOS, ids=str)
 def test_every_case_has_a_plan(scenario):
-    of = settings.setup({**SCALES[scenario.scale], 'type': scenario.type,
+    of = settings.parse_settings({**SCALES[scenario.scale], 'type': scenario.type,
                          'data_type': scenario.data_type}, scenario.clients,
                         scenario.servers)
     evaluation = Evaluation(of, 'optcast', max(1, scenario.client_nodes),
-                            scenario.server_nodes, 4)
-    plan = evaluation.plan()
+                            scenario.server_node_count, 4)
+    plan = evaluation.service_plan()
     assert plan.nodes == scenario.nodes
     assert len(plan.server.commands) == (
         scenario.servers if scenario.type == 'optcast' else 1)
@@ -172,11 +172,11 @@ def started(program, tmp_path):
     jobs = []
 
     def start(type, more, servers=2, timeout=20, ring=True):
-        of = settings.setup(
+        of = settings.parse_settings(
             {'size': '64K,256K', 'chunksize': '16K', 'type': type,
              'nccl_test_options': '-n 2 -w 1', **more}, 2, servers)
         evaluation = Evaluation(of, str(program), timeout=timeout)
-        plan = evaluation.plan()
+        plan = evaluation.service_plan()
         jobs.append(Job(tmp_path / type, plan if ring else replace(
             plan, steps=plan.steps[1:])))
         return evaluation, jobs[-1]
@@ -187,7 +187,7 @@ def started(program, tmp_path):
 
 def done(job):
     assert job.process.wait(60) == 0, (job.folder / 'err').read_text()
-    services, _ = split((job.folder / 'out').read_text())
+    services, _ = split_conductor_output((job.folder / 'out').read_text())
     return services
 
 
@@ -197,23 +197,23 @@ def done(job):
 def test_a_run_on_the_services(started, type, more):
     evaluation, job = started(type, more)
     services = done(job)
-    folder = evaluation.collect(job.folder, 'run', services)
-    result = evaluation.analyse(folder)
+    folder = evaluation.collect_log_folder(job.folder, 'run', services)
+    result = evaluation.analyse_logs(folder)
     values = {record.metric if record.size is None
                else f'{record.metric}@{record.size}B': record.value
                for record in result.records}
     if type == 'optcast':
-        values |= evaluation.ring_values(result)
+        values |= evaluation.ring_bandwidths_and_ratios(result)
         assert 'on equal links the ratio to a ring is at most 1 with' in (
-            evaluation.sentences(result, values)[-1])
+            evaluation.summary_sentences(result, values)[-1])
         # config.yaml is one that the original reads.
         config = settings.read_config(folder / 'config.yaml') if len(
             {one.port for one in services.servers}) == 1 else None
         assert config is None or config.clients_each == 2
-    assert set(evaluation.values_planned()) == set(values)
-    assert result.version == '1.0'
+    assert set(evaluation.expected_metrics()) == set(values)
+    assert result.program_version == '1.0'
     # What threads did stays with the records, for the page.
-    calls = {one.call for one in timeline.kept((result.client, result.server))}
+    calls = {one.call for one in timeline.last_spans_as_samples((result.client, result.server))}
     assert calls == ({'client:send', 'client:recv', 'client:reduce'}
                      if type == 'ring' else {
         'client:requested', 'client:send_done', 'client:recv_done',
@@ -223,13 +223,13 @@ def test_a_run_on_the_services(started, type, more):
         (folder / 'ring.txt').write_text(re.sub(
             r' 0\n( +262144 )', r' 1\n\1', ring))
         with pytest.raises(ParseError, match='1 wrong value'):
-            evaluation.analyse(folder)
+            evaluation.analyse_logs(folder)
         (folder / 'ring.txt').write_text(ring)
     client = (folder / 'client.log').read_text()
     (folder / 'client.log').write_text(re.sub(
         r'\n +262144 .*', '', client))
     with pytest.raises(ParseError):
-        evaluation.analyse(folder)
+        evaluation.analyse_logs(folder)
 
 
 @pytest.mark.parametrize('victim, number, why', [

@@ -14,7 +14,7 @@ from checks.core.parsers import ParseError
 from checks.optcast import programs, settings, shim
 from checks.optcast.original import Original
 from checks.optcast.scenarios import ORIGINAL, SCALES
-from checks.services.parser import split
+from checks.services.parser import split_conductor_output
 from tests.conftest import python_script
 from tests.serving.test_service import Job
 
@@ -113,12 +113,12 @@ def started(tmp_path):
             program = prefix / 'bin' / programs.SERVER
             program.write_text(python_script(STANDIN))
             program.chmod(0o755)
-        of = settings.setup(
+        of = settings.parse_settings(
             {'size': '1M', 'chunksize': '128K', 'num_threads': 1,
              'num_recvs': 1, 'num_sends': 1,
              'nccl_test_options': '-n 2'}, clients, servers, bf16=False)
         evaluation = Original(of, str(prefix), timeout=20)
-        jobs.append(Job(tmp_path / 'job', evaluation.plan(), **more))
+        jobs.append(Job(tmp_path / 'job', evaluation.service_plan(), **more))
         return evaluation, jobs[-1]
     yield start
     for job in jobs:
@@ -127,21 +127,21 @@ def started(tmp_path):
 
 def values(evaluation, job, limit=60):
     assert job.process.wait(limit) == 0, job.messages()
-    services, _ = split((job.folder / 'out').read_text())
-    folder = evaluation.collect(job.folder, 'run', services)
-    result = evaluation.analyse(folder)
-    assert evaluation.sentences(result, {})
+    services, _ = split_conductor_output((job.folder / 'out').read_text())
+    folder = evaluation.collect_log_folder(job.folder, 'run', services)
+    result = evaluation.analyse_logs(folder)
+    assert evaluation.summary_sentences(result, {})
     return {record.metric if record.size is None
             else f'{record.metric}@{record.size}B': record.value
-            for record in result.records} | evaluation.more_values(result)
+            for record in result.records} | evaluation.compute_derived_values(result)
 
 
 @pytest.mark.parametrize('servers', [1, 2])
 def test_the_original_on_the_services(started, servers):
     evaluation, job = started(servers)
-    assert evaluation.requests == 16 // servers
+    assert evaluation.request_count == 16 // servers
     result = values(evaluation, job)
-    assert set(result) == set(evaluation.values_planned())
+    assert set(result) == set(evaluation.expected_metrics())
     size = servers * (128 << 10)
     # Two clients: the factor is 1. A request takes 2 ms and a little more.
     assert result[f'busbw@{size}B'] == result[f'algbw@{size}B']
@@ -155,7 +155,7 @@ def test_the_original_on_the_services(started, servers):
 def test_the_real_one(started):
     evaluation, job = started(2, real=os.environ['OPTCAST_PREFIX'])
     result = values(evaluation, job, 110)
-    assert set(result) == set(evaluation.values_planned())
+    assert set(result) == set(evaluation.expected_metrics())
     assert result['busbw@262144B'] > 0
 
 
@@ -183,7 +183,7 @@ def carried(count):
     for _ in range(count):
         (client, outer), (inner, server) = (socket.socketpair(),
                                             socket.socketpair())
-        threading.Thread(target=shim.carry, args=(outer, inner, left),
+        threading.Thread(target=shim.relay_client, args=(outer, inner, left),
                          daemon=True).start()
         server.settimeout(20)
         made.append((client, server))
@@ -220,24 +220,24 @@ def test_the_server_loses_a_client_when_another_never_leaves(monkeypatch):
 def test_values_that_contradict_each_other(started):
     evaluation, job = started()
     assert job.process.wait(60) == 0, job.messages()
-    services, _ = split((job.folder / 'out').read_text())
-    folder = evaluation.collect(job.folder, 'run', services)
+    services, _ = split_conductor_output((job.folder / 'out').read_text())
+    folder = evaluation.collect_log_folder(job.folder, 'run', services)
     log = folder / 'client.log'
     text = log.read_text()
     log.write_text(text.replace('bandwidth: 0', 'bandwidth: 3'))
     with pytest.raises(ParseError, match='but the client printed'):
-        evaluation.more_values(evaluation.analyse(folder))
+        evaluation.compute_derived_values(evaluation.analyse_logs(folder))
     log.write_text(''.join(line for line in text.splitlines(True)
                            if ' #' not in line))
     with pytest.raises(ParseError):
-        evaluation.analyse(folder)
+        evaluation.analyse_logs(folder)
 
 
 @pytest.mark.parametrize('scenario', ORIGINAL, ids=str)
 def test_every_case_of_the_original_has_a_plan(scenario, tmp_path):
     (tmp_path / programs.SERVER).touch()
     (tmp_path / programs.LIBRARY).touch()
-    of = settings.setup(
+    of = settings.parse_settings(
         {**SCALES[scenario.scale], 'data_type': scenario.data_type},
         scenario.clients,
         scenario.servers,
@@ -245,11 +245,11 @@ def test_every_case_of_the_original_has_a_plan(scenario, tmp_path):
         x86_original=True,
     )
     evaluation = Original(of, str(tmp_path), max(1, scenario.client_nodes),
-                          scenario.server_nodes, 4)
-    plan = evaluation.plan()
+                          scenario.server_node_count, 4)
+    plan = evaluation.service_plan()
     assert plan.nodes == scenario.nodes
     assert len(plan.server.commands) == scenario.servers
-    assert evaluation.requests * evaluation.size == 64 << 20
+    assert evaluation.request_count * evaluation.request_size == 64 << 20
     # One server and one client trace.
     assert [sum('RUST_LOG=TRACE' in command for command in commands)
             for commands in (plan.server.commands,
@@ -257,11 +257,11 @@ def test_every_case_of_the_original_has_a_plan(scenario, tmp_path):
 
 
 def test_what_the_original_lacks(tmp_path):
-    of = settings.setup({'nsplit': 2}, 4, 2, bf16=False)
+    of = settings.parse_settings({'nsplit': 2}, 4, 2, bf16=False)
     with pytest.raises(ValueError, match='sends one chunk to each server'):
         Original(of, str(tmp_path))
-    assert programs.path_of(str(tmp_path), programs.SERVER) == ''
-    assert programs.offered('system') == ('optcast_server',)
-    assert programs.offered('embedded') == ()
-    assert shim.interface('127.0.0.1') == 'lo'
-    assert shim.interface('192.0.2.1') == ''
+    assert programs.find_installed_file(str(tmp_path), programs.SERVER) == ''
+    assert programs.program_features('system') == ('optcast_server',)
+    assert programs.program_features('embedded') == ()
+    assert shim.find_interface('127.0.0.1') == 'lo'
+    assert shim.find_interface('192.0.2.1') == ''

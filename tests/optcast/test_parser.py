@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from checks.core.parsers import ParseError, parser_of
+from checks.core.parsers import ParseError, load_parser_module
 from checks.optcast import logs, parser, table, timeline, words
-from cli.session.parse import parse_files
+from cli.session.parse import convert_output_to_csv
 from config.records import samples
 from tests.mutations import MUTATIONS
 
@@ -56,20 +56,20 @@ def by_name(records):
 def test_statistics_are_those_of_the_original():
     """run.py printed these of the same logs, to all its digits."""
     printed = (GOLDEN / 'run_nogpu_2x2.txt').read_text()
-    for item in (logs.client(CLIENT), logs.server(SERVER)):
-        for stats in item.stats:
-            assert stats.text() in printed
-    assert len(logs.client(CLIENT).stats) == 2
-    assert len(logs.server(SERVER).stats) == 3
+    for item in (logs.parse_client_log(CLIENT), logs.parse_server_log(SERVER)):
+        for stats in item.sample_statistics:
+            assert stats.format_line() in printed
+    assert len(logs.parse_client_log(CLIENT).sample_statistics) == 2
+    assert len(logs.parse_server_log(SERVER).sample_statistics) == 3
 
 
 def test_analysis_prints_what_the_original_prints(folder):
     printed = (GOLDEN / 'run_nogpu_2x2.txt').read_text()
-    analysis = parser.analyse(folder)
-    assert analysis.text().strip() in printed
-    assert analysis.threads == {'recv': 1, 'send': 1, 'reduce': 1}
+    analysis = parser.analyse_log_folder(folder)
+    assert analysis.format_report().strip() in printed
+    assert analysis.thread_counts == {'recv': 1, 'send': 1, 'reduce': 1}
     assert ('the recv threads of the server are the bottleneck'
-            in analysis.sentences()[0])
+            in analysis.summary_sentences()[0])
 
 
 @pytest.mark.parametrize('number, program, average, rows', [
@@ -97,8 +97,8 @@ def test_published_statistics():
 
 def test_requests_of_nccl():
     """Of each request the first half is dropped: one of three stays out."""
-    result = logs.client(NCCL)
-    stats = {one.name: one for one in result.stats}
+    result = logs.parse_client_log(NCCL)
+    stats = {one.name: one for one in result.sample_statistics}
     assert stats['e2e'].len == 4
     assert (stats['e2e'].min, stats['e2e'].max) == (4.5, 5.5)
     assert stats['req'].avg == 0.5 and stats['recv'].avg == 2.0
@@ -112,7 +112,7 @@ def test_requests_of_nccl():
     (NCCL.replace('2.500000', '0.500000', 1), 'time stamp before its')])
 def test_damaged_requests(text, why):
     with pytest.raises(ParseError, match=why):
-        logs.client(text)
+        logs.parse_client_log(text)
 
 
 @pytest.mark.parametrize('side, damage, why', [
@@ -132,7 +132,7 @@ def test_damaged_logs_are_refused(folder, side, damage, why):
     path = folder / f'{side}.log'
     path.write_text(damage(path.read_text()))
     with pytest.raises(ParseError, match=why) as caught:
-        parser.analyse(folder)
+        parser.analyse_log_folder(folder)
     assert caught.value.file == path.name
 
 
@@ -142,7 +142,7 @@ def test_lost_and_doubled_lines(side):
     begins and ends between them, and what was under way at a server's end,
     may go."""
     text = {'client': CLIENT, 'server': SERVER}[side]
-    read = {'client': logs.client, 'server': logs.server}[side]
+    read = {'client': logs.parse_client_log, 'server': logs.parse_server_log}[side]
     lines = text.splitlines(True)
     spans = [number for number, line in enumerate(lines[:-60]) if re.search(
         'requested|latency|reduce start|idx: .* (start|done)', line)]
@@ -164,12 +164,12 @@ def test_a_latency_below_a_microsecond():
              'size: 8192'),
             (2000, 'TRACE', 'rank(0)/job(0) recv requested'),
             (3000, 'TRACE', 'rank(0)/job(0) recv latency: 0us, 76.29Gbps')))
-    assert len(logs.server(text).spans) == 1
+    assert len(logs.parse_server_log(text).spans) == 1
 
 
 def test_a_panic_at_the_very_end_of_a_server_is_its_way_to_end(folder):
     assert 'panicked at src/server.rs' in SERVER
-    assert logs.server(SERVER).panic is None
+    assert logs.parse_server_log(SERVER).panic is None
 
 
 @pytest.mark.parametrize('side, text', [('server', SERVER),
@@ -182,7 +182,7 @@ def test_a_panic_of_a_thread_whose_peer_has_gone(side, text):
         'nccl_net] [src/socket.c:63] socketProgress: Connection closed by '
         "remote peer localhost<47604>\n\nthread '<unnamed>' (9) panicked at "
         f'src/{side}.rs:451:80:\n')
-    read = {'client': logs.client, 'server': logs.server}[side]
+    read = {'client': logs.parse_client_log, 'server': logs.parse_server_log}[side]
     assert bool(read(text).panic) == (side == 'client')
 
 
@@ -227,7 +227,7 @@ def runs(tmp_path):
 def test_the_published_runs_are_a_metric(runs, tmp_path):
     options = argparse.Namespace(xlim=None, plots=tmp_path / 'out')
     result, output = parser.parse_folder(runs, options)
-    curves = parser.curves_of(dict(result))
+    curves = parser.busbw_curves(dict(result))
     assert {name: curve[512 << 20] for name, curve in curves.items()} == {
         name: pytest.approx(value, abs=0.0051) for name, value in (
             ('optcast', 7.27), ('nccl', 10.16),
@@ -252,22 +252,22 @@ def test_runs_of_several_sizes_are_one_curve(tmp_path):
     paths['b'].write_text(text.replace('--type nccl',
                                        '--type nccl --size 256M'))
     paths['c'].write_text('\n'.join(EVAL[2].split('\n')[1:]))
-    curves = parser.curves_of({path: parser.parse(path.read_text())
+    curves = parser.busbw_curves({path: parser.parse(path.read_text())
                                for path in paths.values()})
     assert {name: sorted(curve) for name, curve in curves.items()} == {
         'nccl': [256 << 20, 512 << 20], 'c': [512 << 20]}
 
 
 def test_spans_that_stay_with_the_records():
-    server = logs.server(SERVER)
-    kept = timeline.kept((logs.client(NCCL), server, None))
+    server = logs.parse_server_log(SERVER)
+    kept = timeline.last_spans_as_samples((logs.parse_client_log(NCCL), server, None))
     assert len(kept) == 18 + min(timeline.KEPT, len(server.spans))
     client = [one for one in kept if one.call.startswith('client:')]
     assert {one.call for one in client} == {
         'client:requested', 'client:send_done', 'client:recv_done'}
     assert {one.rank for one in client} == {0, 1}
     assert min(one.start for one in client) == 0
-    text = samples.text(kept)
+    text = samples.samples_as_csv(kept)
     assert len(text.splitlines()) == len(kept) + 1
 
 
@@ -282,10 +282,10 @@ TABLE = (
 
 def test_table_of_out_of_place_alone():
     text = TABLE
-    result = table.read(enumerate(text.split('\n'), 1))
+    result = table.read_table(enumerate(text.split('\n'), 1))
     assert [row.in_place for row in result.rows] == [False]
     with pytest.raises(ParseError, match='rank 1 is listed twice'):
-        table.read(enumerate((text[:-60] + text).split('\n'), 1))
+        table.read_table(enumerate((text[:-60] + text).split('\n'), 1))
 
 
 def test_timelines(folder, tmp_path):
@@ -304,44 +304,44 @@ def test_timelines(folder, tmp_path):
 @pytest.mark.parametrize('text', ['', 'a', '5,', '9,3', '1,2,3', '-4'])
 def test_windows(text):
     with pytest.raises(ValueError, match='expected FROM,TO'):
-        timeline.window(text)
-    assert timeline.window('60') == (0, 60)
+        timeline.parse_time_window(text)
+    assert timeline.parse_time_window('60') == (0, 60)
 
 
 def test_the_command_line_reads_folders(folder, capsys):
     import io
     out, err = io.StringIO(), io.StringIO()
-    assert parse_files('optcast', [str(folder)], out, err) == 0
+    assert convert_output_to_csv('optcast', [str(folder)], out, err) == 0
     assert f'{folder},optcast,,,server_reduce_median,' in out.getvalue()
     (folder / 'client.log').write_text(CLIENT[:-700])
     err = io.StringIO()
-    assert parse_files('optcast', [str(folder)], out, err) == 1
+    assert convert_output_to_csv('optcast', [str(folder)], out, err) == 1
     [line] = err.getvalue().splitlines()
     assert line.startswith(f'{folder}/client.log:')
     (folder / 'client.log').unlink()
-    assert parse_files('optcast', [str(folder)], out, err) == 2
+    assert convert_output_to_csv('optcast', [str(folder)], out, err) == 2
 
 
 def test_options_of_a_family_are_those_of_its_parser():
-    from cli.session.parse import add_options
+    from cli.session.parse import add_family_options
     own = argparse.ArgumentParser()
-    add_options(own, 'optcast')
+    add_family_options(own, 'optcast')
     assert own.parse_args(['--xlim', '1,2']).xlim == '1,2'
     other = argparse.ArgumentParser()
-    add_options(other, 'osu')
+    add_family_options(other, 'osu')
     with pytest.raises(SystemExit):
         other.parse_args(['--xlim', '1,2'])
-    assert parser_of('optcast').parse
+    assert load_parser_module('optcast').parse
 
 
 def test_words():
-    assert [words.expected_ratio(4, m) for m in (1, 2, 4, 8)] == [
+    assert [words.expected_busbw_ratio(4, m) for m in (1, 2, 4, 8)] == [
         0.375, 0.75, 1.5, 1.5]
-    assert '30% faster' in words.compare(13.21, 10.16, 'NCCL')
-    assert '28% slower' in words.compare(7.27, 10.16, 'NCCL')
+    assert '30% faster' in words.compare_bandwidths(13.21, 10.16, 'NCCL')
+    assert '28% slower' in words.compare_bandwidths(7.27, 10.16, 'NCCL')
     slow = [logs.Stats(name, 100, ms, 0, ms, ms, ms) for name, ms in (
         ('recv', 1.0), ('reduce', 9.0), ('send', 1.0))]
-    name, output = words.bottleneck(slow, {'recv': 4, 'reduce': 2, 'send': 4})
+    name, output = words.find_bottleneck(slow, {'recv': 4, 'reduce': 2, 'send': 4})
     assert name == 'reduce' and '--num-threads' in output
 
 

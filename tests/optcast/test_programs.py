@@ -128,7 +128,7 @@ def test_results_are_right_bit_for_bit(run, type, ranks, servers, nsplit,
     assert job.serve().ask('4,64K,100K').ends() == [0] * ranks, [
         file.read_text() for file in sorted(job.folder.glob('*.err'))]
     text = (job.folder / 'client0.out').read_text()
-    result = table.read(enumerate(text.split('\n'), 1))
+    result = table.read_table(enumerate(text.split('\n'), 1))
     assert result.ranks == ranks
     assert [row.size for row in result.rows] == [4, 65536, 102400]
 
@@ -141,9 +141,9 @@ def test_its_logs_are_read_as_the_originals(run):
     job.servers[0].wait()
     (job.folder / 'settings.yaml').write_text(
         'type: optcast\nnum_recvs: 1\nnum_sends: 2\nnum_threads: 1\n')
-    result = parser.analyse(job.folder)
+    result = parser.analyse_log_folder(job.folder)
     names = [(log.side, one.name, one.len) for log in (
-        result.client, result.server) for one in log.stats]
+        result.client, result.server) for one in log.sample_statistics]
     # 16 chunks, measured once after one warm-up, half of them dropped: of 32
     # requests, of 32 parts that the first server got.
     assert names == [
@@ -164,22 +164,22 @@ def test_a_small_all_reduce_goes_in_small_parts(run):
     assert log.count('recv latency') == 2 * 2 * (32 + 33)
     assert log.count(' of 16384 B') == 2 * 2 * 2 * 32
     assert log.count(' of 6144 B') == 2 * 2 * 2
-    result = logs.server(log)
+    result = logs.parse_server_log(log)
     assert {span.kind for span in result.spans} == {'recv', 'reduce', 'send'}
     with pytest.raises(
         ParseError, match='the message has 96384 B; the maximum is'
     ):
-        logs.server(log.replace(' of 16384 B', ' of 96384 B', 1))
+        logs.parse_server_log(log.replace(' of 16384 B', ' of 96384 B', 1))
     with pytest.raises(ParseError, match='Gb/s'):
-        logs.server(log.replace(' of 16384 B', ' of 1684 B'))
+        logs.parse_server_log(log.replace(' of 16384 B', ' of 1684 B'))
 
 
 def test_traces_of_a_ring(run):
     job = run(3, ring=True)
     assert job.serve().ask('96K').ends() == [0] * 3
-    result = logs.client((job.folder / 'client.log').read_text())
+    result = logs.parse_client_log((job.folder / 'client.log').read_text())
     # A block of 32 K is two chunks; four steps, of which two add; twice.
-    assert {one.name: one.len for one in result.stats} == {
+    assert {one.name: one.len for one in result.sample_statistics} == {
         'send': 8, 'recv': 8, 'reduce': 4}
 
 

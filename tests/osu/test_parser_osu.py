@@ -16,7 +16,7 @@ from config import families
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / 'tests' / 'osu' / 'golden'
-METRICS = families.metrics()
+METRICS = families.all_metrics()
 with (GOLDEN / 'expected.csv').open(newline='') as stream:
     EXPECTED = {row['file']: row for row in csv.DictReader(stream)}
 
@@ -163,17 +163,17 @@ def test_window_sizes_are_in_the_metric():
     ('MPI Something New Latency', '7.5', 'osu_mpi_something_new_latency'),
 ])
 def test_program_of_a_title(what, version, program):
-    assert osu.program_of(what, version) == program
+    assert osu.program_of_title(what, version) == program
 
 
 def test_a_topology_tells_alltoallw_from_its_neighbour():
     title = 'MPI All-to-Allw Personalized Exchange Latency'
-    assert osu.program_of(title, '7.4', True) == 'osu_neighbor_alltoallw'
+    assert osu.program_of_title(title, '7.4', True) == 'osu_neighbor_alltoallw'
 
 
 def test_release():
-    assert osu.release('7.2-embedded.1') == (7, 2)
-    assert osu.release('5.6.2') == (5, 6, 2)
+    assert osu.version_numbers('7.2-embedded.1') == (7, 2)
+    assert osu.version_numbers('5.6.2') == (5, 6, 2)
 
 
 # Variants that have no real output here ----------------------------------
@@ -561,7 +561,7 @@ def test_refused(text, line, reason):
 
 def run(*files: Path | str, family: str = 'osu') -> tuple[int, list, str]:
     out, err = io.StringIO(), io.StringIO()
-    code = parse.parse_files(family, [str(file) for file in files], out, err)
+    code = parse.convert_output_to_csv(family, [str(file) for file in files], out, err)
     return code, list(csv.DictReader(out.getvalue().splitlines())), (
         err.getvalue())
 

@@ -18,7 +18,7 @@ from cli.session import commands  # noqa: E402
 from cli.site import check as sites  # noqa: E402
 from config import references as names  # noqa: E402
 from config.sessions import judged  # noqa: E402
-from postprocess.files import commit_note  # noqa: E402
+from postprocess.files import git_commit_hint  # noqa: E402
 from postprocess.references import editing  # noqa: E402
 from postprocess.references import proposal as references  # noqa: E402
 
@@ -81,7 +81,7 @@ def test_how_many_more_runs_an_no_reference_metric_needs(site, capsys):
 
 
 def test_a_derived_metric_is_judged_instead(site, monkeypatch):
-    monkeypatch.setattr(judged, 'table', lambda: {'osu': [
+    monkeypatch.setattr(judged, 'judged_rules_by_family', lambda: {'osu': [
         {'metric': 'latency', 'at': [8], 'instead': 'latency_p50'}]})
     records = latencies(WILD)
     records += [make.record('latency_p50', v, day=day)
@@ -111,12 +111,12 @@ def test_files_that_git_ignores_are_not_to_be_committed(tmp_path,
                                                          monkeypatch):
     kept, ignored = tmp_path / 'kept.yaml', tmp_path / 'ignored.yaml'
     (tmp_path / '.gitignore').write_text('ignored.yaml\n')
-    assert commit_note(kept) == ''                      # no repository
+    assert git_commit_hint(kept) == ''                      # no repository
     git('init', '-q', folder=tmp_path)
-    assert commit_note(kept) == '; commit it'
-    assert commit_note(ignored) == ''
+    assert git_commit_hint(kept) == '; commit it'
+    assert git_commit_hint(ignored) == ''
     monkeypatch.setenv('PATH', str(tmp_path))
-    assert commit_note(kept) == ''                      # no git
+    assert git_commit_hint(kept) == ''                      # no git
 
 
 def test_the_difference_is_told_in_metrics(site, capsys):
@@ -271,22 +271,22 @@ def test_keys_that_yaml_would_change_stay(site):
     'no', '1e5', '12345e6', '0123456789', '2026-11-01', 'a: b', '~', '',
     'a #b'])
 def test_text_that_yaml_would_change_is_quoted(word):
-    data = editing.dump(CommentedMap({editing.text(word): editing.text(word)}))
+    data = editing.dump_yaml(CommentedMap({editing.quote_yaml_string(word): editing.quote_yaml_string(word)}))
     assert yaml.safe_load(data) == {word: word}
     assert YAML(typ='safe').load(data) == {word: word}
 
 
 @pytest.mark.parametrize('value', [1e-05, 2.5e-07, 1.0, 123457.0, 1e22])
 def test_numbers_are_numbers_for_every_reader(tmp_path, value):
-    line = editing.line('init_time', value, 0.05)
+    line = editing.reference_line('init_time', value, 0.05)
     entry = CommentedMap({'init_time': line})
     path = tmp_path / 'osu.yaml'
-    path.write_bytes(editing.dump(CommentedMap({'OsuStartup': CommentedMap({
-        '$index': editing.flow(['params']), 'x': entry})})))
+    path.write_bytes(editing.dump_yaml(CommentedMap({'OsuStartup': CommentedMap({
+        '$index': editing.inline_list(['params']), 'x': entry})})))
     for _ in range(2):                      # also when it is edited
         read = yaml.safe_load(path.read_text())['OsuStartup']['x']
         assert read == {'init_time': [value, None, 0.05, 'ms']}
-        path.write_bytes(editing.dump(editing.editable(path)))
+        path.write_bytes(editing.dump_yaml(editing.read_editable_yaml(path)))
 
 
 def test_checks_read_what_was_accepted(site):
@@ -294,8 +294,8 @@ def test_checks_read_what_was_accepted(site):
     site.accept()
     result = names.read(site.osu)
     assert result.checks and not result.complete
-    assert dict(names.leaves(result.checks)) == dict(names.leaves(
-        editing.editable(site.osu)))
+    assert dict(names.iterate_reference_entries(result.checks)) == dict(names.iterate_reference_entries(
+        editing.read_editable_yaml(site.osu)))
 
 
 def test_better_is_no_new_level(site):
@@ -321,15 +321,15 @@ def test_by_case_and_by_family(site, capsys):
              for day in range(5)]
     site.propose(latencies(CALM) + latencies(CALM, params=OTHER) + store)
     assert site.accept('--family', 'osu', '--case', 'inter_.ode') == 0
-    assert set(names.proposed(site.folder)) == {'osu', 'keyvalue'}
+    assert set(names.proposed_files(site.folder)) == {'osu', 'keyvalue'}
     assert site.entry(OTHER) and site.entry(INTRA, site.proposal)
     assert INTRA not in site.osu.read_text()
-    assert names.accepted(site.folder) == [site.osu]
+    assert names.accepted_files(site.folder) == [site.osu]
     assert site.accept('--family', 'osu', '--case', 'no such') == 1
     assert 'no proposed test case matches' in capsys.readouterr().err
     assert site.accept() == 0
-    assert not names.proposed(site.folder)
-    assert [p.name for p in names.accepted(site.folder)] == [
+    assert not names.proposed_files(site.folder)
+    assert [p.name for p in names.accepted_files(site.folder)] == [
         'keyvalue.yaml', 'osu.yaml']
     assert site.accept() == 1
     assert 'no proposal; make one' in capsys.readouterr().err
@@ -373,7 +373,7 @@ def test_nobody_takes_a_proposal_for_references(site, monkeypatch):
     site.propose(latencies(CALM))
     site.proposal.write_text('no: [yaml')
     commands.check_references(site.folder)
-    assert sites.own_files(site.folder.parent, [
+    assert sites.faults_of_suite_files(site.folder.parent, [
         {'family': 'osu', 'check': 'OsuPt2pt'}]) == []
 
 

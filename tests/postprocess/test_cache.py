@@ -42,9 +42,9 @@ def text(root: Path):
     """What the perflogs say without a cache."""
     faults: list[tuple] = []
     # Several paths have no cache beside them.
-    with cache.opened([root, root],
+    with cache.open_records_database([root, root],
                       lambda *fault: faults.append(fault)) as con:
-        return perflogs.frame(con), sorted(map(str, faults))
+        return perflogs.records_table(con), sorted(map(str, faults))
 
 
 def agree(root: Path) -> pd.DataFrame:
@@ -60,13 +60,13 @@ def agree(root: Path) -> pd.DataFrame:
 def reads(monkeypatch) -> list[tuple[str, int]]:
     """(name, offset) of each file that is read from now on."""
     seen = []
-    real = reading.blocks
+    real = reading.read_new_line_blocks
 
     def blocks(file, source, layout):
         seen.append((file.name, source.offset))
         return real(file, source, layout)
 
-    monkeypatch.setattr(reading, 'blocks', blocks)
+    monkeypatch.setattr(reading, 'read_new_line_blocks', blocks)
     return seen
 
 
@@ -138,7 +138,7 @@ def test_a_damaged_cache_is_made_anew(tree, monkeypatch, harm):
     elif harm == 'remove':
         month.unlink()
     elif harm == 'shape':               # sound Parquet, and not the cache's
-        with cache.connection() as con:
+        with cache.open_memory_database() as con:
             con.execute(f"COPY (SELECT 1) TO '{month}' (FORMAT parquet)")
         month.rename(
             place / 'alpha' / f'2026-11.{cache._checksum(month)}.parquet')
@@ -154,10 +154,10 @@ def test_a_damaged_cache_is_made_anew(tree, monkeypatch, harm):
 
 def test_a_cache_with_other_columns_is_not_used(tree, monkeypatch):
     """Another checkout of the suite wrote it."""
-    types = formats.types()
+    types = formats.column_types()
     agree(tree)
     with monkeypatch.context() as patch:
-        patch.setattr(formats, 'types', lambda: {**types, 'line': 'DOUBLE'})
+        patch.setattr(formats, 'column_types', lambda: {**types, 'line': 'DOUBLE'})
         perflogs.read(tree)
     seen = reads(monkeypatch)
     assert len(perflogs.read(tree)) == 40 and len(seen) == 4
@@ -213,14 +213,14 @@ def test_a_folder_that_cannot_be_written_to(tree, monkeypatch):
 
 
 def test_a_disk_without_room_for_the_cache(tree, monkeypatch):
-    real = cache.Cache._write
+    real = cache.Cache._write_month_file
 
     def write(self, *args, **kwargs):
         if self.place.name == cache.FOLDER:
             raise duckdb.IOException('No space left on device')
         return real(self, *args, **kwargs)
 
-    monkeypatch.setattr(cache.Cache, '_write', write)
+    monkeypatch.setattr(cache.Cache, '_write_month_file', write)
     assert len(perflogs.read(tree)) == 40
     assert not [*(tree / cache.FOLDER).glob('*/')]
 
@@ -231,7 +231,7 @@ READER = textwrap.dedent('''
     sys.path.insert(0, sys.argv[1])
     from postprocess.perflogs import cache
     while True:
-        with cache.opened([sys.argv[2]], print) as con:
+        with cache.open_records_database([sys.argv[2]], print) as con:
             [[records]] = con.execute(
                 'SELECT count(*) FROM records').fetchall()
         print(records, flush=True)
@@ -301,14 +301,14 @@ def test_no_perflog_grows_for_ever(tmp_path, monkeypatch):
     [path] = make.write(tmp_path, [make.record(day=n) for n in range(9)])
     header, *records = rows(path)
     old(path, '2026-10')
-    perflog.append(path, header, records[:1])
+    perflog.append_records(path, header, records[:1])
     assert len(list(path.parent.glob('*.csv*'))) == 1  # it is small
     monkeypatch.setattr(perflog, 'ENOUGH', 100)
-    perflog.append(path, header, records[:1])
+    perflog.append_records(path, header, records[:1])
     assert len(list(path.parent.glob('*.csv*'))) == 1  # it is this month's
     for month in ('2026-09', '2026-10'):
         old(path, month)
-        perflog.append(path, header, records[:1])
+        perflog.append_records(path, header, records[:1])
     assert sorted(p.name for p in path.parent.glob('*.csv*')) == [
         'OsuPt2pt.v3.2026-09.csv.gz', 'OsuPt2pt.v3.2026-10.csv.gz',
         'OsuPt2pt.v3.csv']
@@ -334,9 +334,9 @@ def test_setting_aside_can_be_killed_at_any_moment(tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(Path, name, killed)
             with pytest.raises(Killed):
-                perflog.append(path, header, records[:1])
+                perflog.append_records(path, header, records[:1])
         assert len(perflogs.read(tmp_path)) == count
         old(path, '2026-10')
     assert Path.unlink is real
-    perflog.append(path, header, records[:1])
+    perflog.append_records(path, header, records[:1])
     assert len(perflogs.read(tmp_path)) == 12

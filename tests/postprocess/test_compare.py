@@ -31,7 +31,7 @@ def two(column, a, b, ratio, values=CALM, **more):
 
 @pytest.mark.parametrize('column', ['system', 'environ', 'partition'])
 def test_sides_that_differ_in_a_column_are_matched(tmp_path, column):
-    rows = compare.compare(read(tmp_path, two(column, 'aa', 'bb', 1.2)),
+    rows = compare.compare_metrics(read(tmp_path, two(column, 'aa', 'bb', 1.2)),
                            'aa', 'bb')
     assert {row.outcome for row in rows} == {'worse'}
     assert [row.point for row in rows].count('curve') == 1
@@ -44,28 +44,28 @@ def test_stores_are_matched_without_their_names(tmp_path):
         family='keyvalue', check='KeyValue', params=f'store={store} n=1')
         for store, factor in (('redis', 1e5), ('valkey', 1.1e5))
         for day, value in enumerate(CALM)]
-    row, = compare.compare(read(tmp_path, records), 'redis', 'valkey')
+    row, = compare.compare_metrics(read(tmp_path, records), 'redis', 'valkey')
     assert (row.outcome, round(row.ratio, 3)) == ('better', 1.1)
 
 
 def test_two_sessions_take_the_spread_of_the_history(tmp_path):
     frame = read(tmp_path, factory.latencies([*CALM, *CALM, 1.2]))
-    rows = compare.compare(frame, '2026-11-10', '2026-11-13')
+    rows = compare.compare_metrics(frame, '2026-11-10', '2026-11-13')
     assert {row.outcome for row in rows} == {'worse'}
-    rows = compare.compare(frame, '2026-11-10', '2026-11-11')
+    rows = compare.compare_metrics(frame, '2026-11-10', '2026-11-11')
     assert {row.outcome for row in rows} == {'same'}
-    rows = compare.compare(frame, ':2026-11-12', '2026-11-13:')
+    rows = compare.compare_metrics(frame, ':2026-11-12', '2026-11-13:')
     assert {(row.runs_a, row.runs_b) for row in rows} == {(12, 1)}
 
 
 def test_it_says_how_many_runs_are_missing(tmp_path):
     frame = read(tmp_path, factory.latencies([1.0, 1.04]))
-    rows = compare.compare(frame, '2026-11-01', '2026-11-02')
+    rows = compare.compare_metrics(frame, '2026-11-01', '2026-11-02')
     assert {(row.outcome, row.p) for row in rows} == {('undecided', None)}
     assert all(row.needs == compare.OWN - 1 for row in rows)
     wild = [1.0, 1.3, 0.8, 1.2, 0.9]
     frame = read(tmp_path / 'w', two('system', 'aa', 'bb', 1.05, wild))
-    rows = compare.compare(frame, 'aa', 'bb')
+    rows = compare.compare_metrics(frame, 'aa', 'bb')
     assert {row.outcome for row in rows} == {'undecided'}
     assert all(row.needs is None or row.needs > 5 for row in rows)
 
@@ -77,7 +77,7 @@ def test_chance_among_many_metrics_is_nothing(tmp_path):
                for record in factory.latencies(
                    [1 + 0.01 * rng.gauss(0, 1) for _ in range(6)], (8,),
                    system=system, params=f'n={n}')]
-    rows = compare.compare(read(tmp_path, records), 'aa', 'bb')
+    rows = compare.compare_metrics(read(tmp_path, records), 'aa', 'bb')
     assert len(rows) == 60
     assert not [row for row in rows if row.outcome in ('better', 'worse')]
 

@@ -34,7 +34,7 @@ def stepped(step, sessions, series=40, back=None):
 
 @pytest.mark.parametrize('step, sessions', [(0.05, 3), (0.03, 6), (0.2, 3)])
 def test_a_step_is_found_in_time_and_where_it_began(step, sessions):
-    result = detect.walk(stepped(step, sessions), pool=np.zeros(40, int))
+    result = detect.detect_level_changes(stepped(step, sessions), pool=np.zeros(40, int))
     late = result.states[:, -1] == detect.WORSE
     assert late.mean() >= 0.9
     assert (abs(result.start[late] - WARM) <= 1).mean() >= 0.85
@@ -42,34 +42,34 @@ def test_a_step_is_found_in_time_and_where_it_began(step, sessions):
 
 @pytest.mark.parametrize('phi', [0.0, 0.5])
 def test_noise_alone_is_no_alarm(phi):
-    result = detect.walk(noise(100, 100, phi), pool=np.zeros(100, int))
+    result = detect.detect_level_changes(noise(100, 100, phi), pool=np.zeros(100, int))
     assert (result.states[:, 30:] == detect.WORSE).mean() < 0.002
 
 
 def test_what_better_than_it_was_is_no_alarm_but_the_new_level():
     x = stepped(-0.2, 30)
     x[0, -4:] += np.log(1.15)           # lost again, most of it
-    result = detect.walk(x)
+    result = detect.detect_level_changes(x)
     assert not (result.states[1:] == detect.WORSE).any()
     assert (result.states[:, WARM + 5] == detect.BETTER).all()
     assert result.states[0, -1] == detect.WORSE
 
 
 def test_the_baseline_never_follows_a_regression():
-    result = detect.walk(stepped(0.1, 150, 5))
+    result = detect.detect_level_changes(stepped(0.1, 150, 5))
     assert (result.states[:, -1] == detect.WORSE).all()
     assert (abs(result.start - WARM) <= 1).all()
     assert np.abs(result.centre).max() < 0.01
 
 
 def test_one_good_session_ends_a_large_regression():
-    result = detect.walk(stepped(0.1, 21, 20, back=-1))
+    result = detect.detect_level_changes(stepped(0.1, 21, 20, back=-1))
     assert (result.states[:, -2] == detect.WORSE).all()
     assert (result.states[:, -1] == detect.NORMAL).all()
 
 
 def test_an_accepted_level_is_the_baseline():
-    result = detect.walk(stepped(0.1, 40, 5), first=np.full(5, WARM))
+    result = detect.detect_level_changes(stepped(0.1, 40, 5), first=np.full(5, WARM))
     assert (result.states[:, -1] == detect.NORMAL).all()
 
 
@@ -77,7 +77,7 @@ def test_one_outlier_and_two_in_three_sessions_are_no_step():
     x = noise(10, WARM + 3)
     x[:, -1] += 0.25
     x[5:, -3] += 0.25
-    result = detect.walk(x)
+    result = detect.detect_level_changes(x)
     assert (result.states[:, -1] == detect.NORMAL).all()
     assert result.suspect.all()
 
@@ -86,28 +86,28 @@ def test_reruns_tell_in_the_same_session():
     x = stepped(0.06, 1)
     runs = np.ones(x.shape, int)
     within = np.full(x.shape, np.nan)
-    result = detect.walk(x, pool=np.zeros(40, int), runs=runs, within=within)
+    result = detect.detect_level_changes(x, pool=np.zeros(40, int), runs=runs, within=within)
     assert (result.states[:, -1] == detect.NORMAL).all()
     runs[:, -1], within[:, -1] = 5, 0.01
-    result = detect.walk(x, pool=np.zeros(40, int), runs=runs, within=within)
+    result = detect.detect_level_changes(x, pool=np.zeros(40, int), runs=runs, within=within)
     assert (result.states[:, -1] == detect.WORSE).mean() > 0.8
 
 
 def test_twice_as_slow_needs_no_second_session():
-    result = detect.walk(stepped(1.0, 1))
+    result = detect.detect_level_changes(stepped(1.0, 1))
     assert (result.states[:, -1] == detect.WORSE).all()
 
 
 def test_a_slow_drift_is_measured_from_where_it_began():
     x = noise(10, 120) + 0.001 * np.arange(120)
-    assert (detect.walk(x).states[:, -1] == detect.WORSE).all()
+    assert (detect.detect_level_changes(x).states[:, -1] == detect.WORSE).all()
 
 
 def test_series_of_different_length_and_constant_ones():
     x = np.zeros((3, 50))
     x[1, 30:] = np.nan
     x[2, 45:] = 0.02
-    result = detect.walk(x)
+    result = detect.detect_level_changes(x)
     assert result.states[:, -1].tolist() == [0, 0, detect.WORSE]
 
 
@@ -116,7 +116,7 @@ def test_change_has_an_interval_that_holds_the_truth():
     inside = 0
     for _ in range(200):
         new = 0.05 + 0.01 * rng.standard_normal(6)
-        result = detect.change(new, 0.01 * rng.standard_normal() / 40 ** 0.5,
+        result = detect.compare_with_baseline(new, 0.01 * rng.standard_normal() / 40 ** 0.5,
                               0.01, 0.0, 40, 35.0)
         inside += result.low <= 0.05 <= result.high
         assert result.sure > 0.99
@@ -125,5 +125,5 @@ def test_change_has_an_interval_that_holds_the_truth():
 
 def test_quantiles_of_student():
     # 0.99865 of a normal is 3; of t with 10 degrees of freedom 3.957.
-    assert detect.student(10, 3.0) == pytest.approx(3.957, rel=0.01)
-    assert detect.student(1e9, 3.0) == pytest.approx(3.0)
+    assert detect.student_t_quantile(10, 3.0) == pytest.approx(3.957, rel=0.01)
+    assert detect.student_t_quantile(1e9, 3.0) == pytest.approx(3.0)

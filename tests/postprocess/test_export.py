@@ -72,11 +72,11 @@ def test_history_as_data_is_the_table(tree, capsys):
                          str(tree)]) == 0
     rows = json.loads(capsys.readouterr().out)
     frame = perflogs.read(tree)
-    frame = frame[naming.judged(frame) & (frame['metric'] == 'latency')]
+    frame = frame[naming.counted_records_mask(frame) & (frame['metric'] == 'latency')]
     assert sorted((r['run'], r['params'], r['point'], r['value'])
                   for r in rows) == sorted(zip(
                       frame['run'], frame['params'], map(
-                          judged.point, frame['point']), frame['value'],
+                          judged.point_with_unit, frame['point']), frame['value'],
                       strict=True))
     assert history.main(['latency', '--csv', '-', '--last', '2', '--perflogs',
                          str(tree)]) == 0
@@ -148,9 +148,9 @@ def test_history_of_a_cache_that_grows(tmp_path, capsys, seed):
         if rng.random() < 0.3 and (file := next(tmp_path.rglob('A.*'), None)):
             file.unlink()
         for case, last in (('', 99), ('size=1 ', 2), ('A ', 3)):
-            with cache.opened([tmp_path], print, missing=False) as con:
-                history.fill_answer(con, 'latency', case, last)
-                rows = history.rows(con)
+            with cache.open_records_database([tmp_path], print, missing=False) as con:
+                history.fill_answer_table(con, 'latency', case, last)
+                rows = history.read_answer_rows(con)
             assert sorted(
                 (f'{r.check} {r.params} @{r.system}:{r.partition}+'
                  f'{r.environ}', int(r.point[:-2]), r.run,
@@ -207,7 +207,7 @@ def test_junit_says_what_the_page_says(tree, tmp_path):
               if case.find('failure') is not None}
     assert failed == {'OsuPt2pt program=a', 'OsuPt2pt x=<"&\'> \\'}
     assert (suite.get('tests'), suite.get('failures')) == ('3', '2')
-    newest = results.newest(perflogs.read(tree))
+    newest = results.newest_records(perflogs.read(tree))
     assert set(newest[newest['result'] == 'fail']['program']) == {
         'a', 'evil'}
     messages = ' '.join(case.find('failure').get('message') for case in suite

@@ -9,10 +9,15 @@ import itertools
 import json
 
 import pytest
-from locate import Cluster, slow_link, slow_switch, with_bad
+from locate import (
+    Cluster,
+    cluster_maker_with_bad_nodes,
+    cluster_with_slow_link,
+    cluster_with_slow_switch,
+)
 
 from postprocess.regressions import locating
-from postprocess.regressions.locating import Search, lines, round_robin
+from postprocess.regressions.locating import Search, result_lines, round_robin_pairs
 
 
 def names(result):
@@ -26,7 +31,7 @@ def slow(*nodes):
 @pytest.mark.parametrize('number', range(2, 12))
 def test_a_round_robin_has_each_pair_once_and_each_node_once_a_round(number):
     nodes = [f'n{i}' for i in range(number)]
-    turns = round_robin(nodes)
+    turns = round_robin_pairs(nodes)
     pairs = [frozenset(pair) for turn in turns for pair in turn]
     assert sorted(map(sorted, pairs)) == sorted(
         map(sorted, itertools.combinations(nodes, 2)))
@@ -50,22 +55,22 @@ def test_slow_nodes_are_named_with_their_evidence(size, bad, slowdown, seed):
         assert one.ratio == pytest.approx(slowdown, abs=0.05)
         assert one.pairs >= 2 and one.others >= 2 and one.failed == 0
         assert one.z > 3 and one.odds > 2
-    text = '\n'.join(lines(located))
+    text = '\n'.join(result_lines(located))
     assert f'SLOW    node {bad[0]}: -' in text and 'odds 10^' in text
     assert json.loads(located.json())['named'][0]['name'] in bad
 
 
 def test_rounds_are_disjoint_and_little_is_spent_on_what_is_known():
-    cluster, bad = with_bad(512, 3)(0)
+    cluster, bad = cluster_maker_with_bad_nodes(512, 3)(0)
     search, met = Search(cluster.nodes, 'higher'), set()
-    while rounds := search.ahead():
+    while rounds := search.next_rounds():
         for pairs in rounds:
             busy = [node for pair in pairs for node in pair]
             assert len(busy) == len(set(busy))
             met.update(busy)
             for pair in pairs:
-                search.add(pair, cluster.metric(*pair))
-    located = search.located()
+                search.add_measurement(pair, cluster.metric(*pair))
+    located = search.current_result()
     assert names(located) == slow(*bad) and met == set(cluster.nodes)
     # The first round has 256: each node once.
     assert located.jobs < 450 and located.rounds < 16
@@ -74,10 +79,10 @@ def test_rounds_are_disjoint_and_little_is_spent_on_what_is_known():
 def test_where_less_is_better():
     cluster = Cluster(8, 1, slow={'n3': 0.8})
     search = Search(cluster.nodes, 'lower')
-    while rounds := search.ahead():
+    while rounds := search.next_rounds():
         for pair in itertools.chain(*rounds):
-            search.add(pair, 1000 / cluster.metric(*pair))
-    [one] = search.located('us').named
+            search.add_measurement(pair, 1000 / cluster.metric(*pair))
+    [one] = search.current_result('us').named
     assert one.name == 'n3' and one.ratio == pytest.approx(1.25, abs=0.08)
 
 
@@ -85,7 +90,7 @@ def test_nobody_is_accused_where_all_are_good():
     for size, seed in itertools.product((3, 4, 7, 16, 128), range(4)):
         located = Cluster(size, seed).search()
         assert names(located) == set() and located.code == 0, (size, seed)
-        assert 'No part is slower than the others.' in [*lines(located)]
+        assert 'No part is slower than the others.' in [*result_lines(located)]
 
 
 def test_one_odd_job_names_nobody(monkeypatch):
@@ -93,13 +98,13 @@ def test_one_odd_job_names_nobody(monkeypatch):
     def odd():
         cluster = Cluster(64, 5)
         search, odd = Search(cluster.nodes, 'higher'), 0.2
-        while rounds := search.ahead():
+        while rounds := search.next_rounds():
             for pair in itertools.chain(*rounds):
                 metric = cluster.metric(*pair)
                 if pair == ('n1', 'n2'):
                     metric, odd = metric * odd, 1.0
-                search.add(pair, metric)
-        return names(search.located())
+                search.add_measurement(pair, metric)
+        return names(search.current_result())
     assert odd() == set()
     monkeypatch.setattr(locating, 'CLIP', 1000.0)
     assert odd() != set()
@@ -112,7 +117,7 @@ def test_a_node_that_does_not_answer_fails_and_its_partners_do_not():
     [one] = located.named
     assert one.value is None and one.failed == one.pairs >= 2
     assert set(located.good) == set(cluster.nodes) - {'n5'}
-    assert 'FAILS   node n5: ' in '\n'.join(lines(located))
+    assert 'FAILS   node n5: ' in '\n'.join(result_lines(located))
 
 
 def test_both_nodes_of_a_pair():
@@ -123,7 +128,7 @@ def test_both_nodes_of_a_pair():
 
 def test_a_link_between_two_good_nodes():
     for seed in range(3):
-        cluster, [link] = slow_link(seed)[0], slow_link(seed)[1]
+        cluster, [link] = cluster_with_slow_link(seed)[0], cluster_with_slow_link(seed)[1]
         located = cluster.search()
         assert names(located) == {('link', link, 'slow')}
         assert len(located.good) == 8
@@ -133,7 +138,7 @@ def test_a_link_between_two_good_nodes():
 
 
 def test_a_switch_is_one_finding_and_its_nodes_are_unclear():
-    cluster, leaf = slow_switch(3)
+    cluster, leaf = cluster_with_slow_switch(3)
     located = cluster.search()
     assert names(located) == {('switch', *leaf, 'slow')}
     behind = {one.name for one in located.unclear}
@@ -170,12 +175,12 @@ def test_a_slow_switch_of_few(size, leaf, factor):
 def test_an_uplink_is_seen_by_pairs_across_and_clears_its_nodes():
     cluster = Cluster(64, 1, leaf=8)
     search = Search(cluster.nodes, 'higher', above=cluster.above)
-    while rounds := search.ahead():
+    while rounds := search.next_rounds():
         for a, b in itertools.chain(*rounds):
             leaves = {cluster.above[a][0], cluster.above[b][0]}
-            search.add((a, b), cluster.metric(a, b) * (
+            search.add_measurement((a, b), cluster.metric(a, b) * (
                 0.8 if 'leaf2' in leaves and len(leaves) == 2 else 1))
-    located = search.located()
+    located = search.current_result()
     assert names(located) == {('uplink', 'leaf2', 'slow')}
     assert len(located.good) == 64
 
@@ -184,21 +189,21 @@ def test_two_nodes_are_one_pair():
     located = Cluster(2, 0, slow={'n1': 0.5}).search()
     assert names(located) == set() and located.good == []
     assert {one.name for one in located.unclear} == {'n1', 'n2'}
-    assert 'it cannot be compared' in '\n'.join(lines(located))
+    assert 'it cannot be compared' in '\n'.join(result_lines(located))
 
 
 def test_all_slow_is_nothing_to_locate():
     cluster = Cluster(16, 3)
     search = Search(cluster.nodes, 'higher')
-    while rounds := search.ahead():
+    while rounds := search.next_rounds():
         for pair in itertools.chain(*rounds):
-            search.add(pair, cluster.metric(*pair) * 0.8)
-    located = search.located(expected=100.0)
+            search.add_measurement(pair, cluster.metric(*pair) * 0.8)
+    located = search.current_result(expected=100.0)
     assert names(located) == set()
     assert any(note.startswith('all pairs are slow: ')
                for note in located.notes)
     assert not any('all pairs' in note for note in
-                   search.located(expected=81.0).notes)
+                   search.current_result(expected=81.0).notes)
 
 
 def test_more_noise_than_can_be_seen_through_is_said():
@@ -212,17 +217,17 @@ def test_more_noise_than_can_be_seen_through_is_said():
 
 def test_metrics_that_are_none_count_as_failed():
     search = Search(['a', 'b', 'c', 'd'], 'higher')
-    for pairs in search.ahead():
+    for pairs in search.next_rounds():
         for pair in pairs:
-            search.add(pair, 0.0 if 'a' in pair else float('nan')
+            search.add_measurement(pair, 0.0 if 'a' in pair else float('nan')
                        if pair == ('b', 'c') else 5.0)
-    assert ('node', 'a', 'fails') in names(search.located())
+    assert ('node', 'a', 'fails') in names(search.current_result())
 
 
 def test_nothing_measured_says_nothing():
     search = Search(['a', 'b', 'c'], 'higher')
-    assert search.located().notes == ['no pair was measured']
-    assert search.ahead() and search.ahead() == []
+    assert search.current_result().notes == ['no pair was measured']
+    assert search.next_rounds() and search.next_rounds() == []
 
 
 @pytest.mark.parametrize('nodes, slowdown, words', [

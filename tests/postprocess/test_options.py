@@ -81,12 +81,12 @@ def test_history_writes_a_file_or_prints(two_sites, tmp_path, capsys, option):
 @pytest.mark.parametrize('text', ['0', '-1', 'x', ''])
 def test_last_is_a_number_of_sessions(text):
     with pytest.raises(argparse.ArgumentTypeError):
-        options.positive_number(text)
+        options.parse_positive_number(text)
 
 
 def parsers() -> Iterator[argparse.ArgumentParser]:
     """The parsers of all commands and actions."""
-    waiting = [cli.arguments(), *(
+    waiting = [cli.build_parser(), *(
         importlib.import_module(f'postprocess.{module}').parser()
         for module, _ in commands.COMMANDS.values()),
         *map(verdict.decision_parser, ('accept', 'mute'))]

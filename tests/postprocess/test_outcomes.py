@@ -117,7 +117,7 @@ def test_one_failure_of_several_rounds_fails_the_case(tmp_path):
     """--reruns, --duration, --max-retries: once is enough."""
     write(tmp_path, [refused('a', 1, 'ranks'), case('a', 1, 'pass')])
     frame = perflogs.read(tmp_path)
-    [(key, one)] = results.of_session(frame, run_of(1)).items()
+    [(key, one)] = results.results_of_session(frame, run_of(1)).items()
     assert (key, one.result, one.guard) == (
         ('cpu', 'openmpi', 'ca'), 'fail', 'ranks')
 
@@ -149,8 +149,8 @@ def test_page_table_and_exit_codes_agree(tmp_path, monkeypatch):
                 else case(name, 2, end)
                 for name, end in ended.items() if end != 'nothing']
         write(root, rows)
-        path = account.plan_of(str(root), run_of(2))
-        rows = account.rows(path, perflogs.read(root), []).values()
+        path = account.find_plan(str(root), run_of(2))
+        rows = account.rows_by_test_case(path, perflogs.read(root), []).values()
         failed = {one.name for one in rows if one.result in results.FAILED}
         assert {one.name for one in rows if one.result == 'not_run'} == {
             f'OsuPt2pt %{name}' for name, end in ended.items()
@@ -178,7 +178,7 @@ def left_out(sessions: list[str]) -> list[str]:
     import tempfile
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder), frame)
-        return sorted(outcomes.stale(perflogs.read(folder))['program'])
+        return sorted(outcomes.stale_test_cases(perflogs.read(folder))['program'])
 
 
 @pytest.mark.parametrize('sessions, expected', [
@@ -206,8 +206,8 @@ def test_a_session_that_left_cases_out_on_purpose_makes_none_stale(tmp_path):
         path.write_text(path.read_text().replace(
             '"plan": 1', '"plan": 1, "partial": true'))
     runs = {run_of(day) for day in (1, 2, 3)}
-    assert set(plans.partial([root])) == runs
-    assert set(plans.partial([root / 'alpha'])) == runs
+    assert set(plans.partial_sessions([root])) == runs
+    assert set(plans.partial_sessions([root / 'alpha'])) == runs
     assert 'stale' not in page(root, tmp_path / 'after')[1]
 
 

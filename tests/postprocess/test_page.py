@@ -43,7 +43,7 @@ def test_a_session_that_lacks_a_case_stands_out(tmp_path):
     built = made(tmp_path, [*records, case('d', 4)])
     assert cells(built) == {'a': 'pp-p-', 'b': 'ppppp', 'c': 'ppppp',
                             'd': '....p'}
-    assert built.counts['no_record'] == 1
+    assert built.result_counts['no_record'] == 1
     [group] = built.failure_groups([])
     assert group['why'] == 'no record in the newest session'
     assert [line['name'] for line in group['lines']] == ['a']
@@ -82,16 +82,16 @@ def test_grid_and_outcomes_agree_on_every_case(tmp_path, seed):
     make.write(tmp_path, records)
     frame = perflogs.read(tmp_path)
     built = page.Page(frame)
-    newest = results.newest(frame)
+    newest = results.newest_records(frame)
     for one in built.cases:
         rows = newest[newest['program'] == one.row.program]['result']
         worst = min(rows, key=results.ORDER.index)
-        assert results.ORDER[page.LETTERS.index(one.ended)] == worst
+        assert results.ORDER[page.LETTERS.index(one.newest_result_letter)] == worst
     # All records count but repetitions beside their median.
     minimum = frame['repetition'].groupby([frame[c] for c in (
         *perflogs.CASE, 'run', 'metric', 'point')],
         observed=True).transform('min')
-    assert tidy.tidy(frame).judged.tolist() == (
+    assert tidy.build_tidy_records(frame).judged.tolist() == (
         (frame['repetition'] == 0) | (minimum > 0)).tolist()
 
 
@@ -103,7 +103,7 @@ def test_what_is_new_is_told(tmp_path):
     records += [case('d', 1, version='7.5'),
                 case('d', 2, 'fail', guard='cancelled', version='')]
     built = made(tmp_path, records)
-    news = {item['what']: item['lines'] for item in built.news([])}
+    news = {item['what']: item['lines'] for item in built.changes_since_last_session([])}
     assert [name.split()[0] for what in (
         'newly failed', 'no longer failing', 'new test cases')
         for name, _ in news[what] if name[0] != 'd'] == ['a', 'b', 'new']
@@ -122,7 +122,7 @@ def test_the_data_of_the_page_is_json_that_a_browser_reads(tmp_path):
             'completed', 0.0, day=1, repetition=0, program='a',
             params='program=a', case='ca', result='fail', guard='setup',
             num_nodes='', num_tasks='', tasks_per_node='')])
-    text = page.build(perflogs.read(tmp_path), []).files['index.html'].decode()
+    text = page.build_page(perflogs.read(tmp_path), []).files['index.html'].decode()
     [data] = re.findall(r'<script id="data"[^>]*>(.*?)</script>', text, re.S)
 
     def refuse(name: str) -> None:
@@ -131,7 +131,7 @@ def test_the_data_of_the_page_is_json_that_a_browser_reads(tmp_path):
     [one] = json.loads(data, parse_constant=refuse)['cases']
     assert one['h']['num_nodes'] == [[0, '1'], [1, '']]
     with pytest.raises(ValueError, match='JSON'):
-        page._json({'value': float('nan')})
+        page._script_safe_json({'value': float('nan')})
 
 
 def test_cases_of_one_program_are_named_by_their_check(tmp_path):
@@ -139,7 +139,7 @@ def test_cases_of_one_program_are_named_by_their_check(tmp_path):
         make.record('latency', 1.0, 8, day=1, program='p', check=check,
                     params=f'x={x}', case=f'{check}{x}')
         for check in ('Puts', 'Asks') for x in (1, 2)])
-    assert sorted(row['name'] for row in built.grid()) == [
+    assert sorted(row['name'] for row in built.result_grid_rows()) == [
         'p Asks, x 1', 'p Asks, x 2', 'p Puts, x 1', 'p Puts, x 2']
 
 
@@ -154,7 +154,7 @@ def test_a_grid_of_many_sessions_has_the_newest(tmp_path, monkeypatch):
     monkeypatch.setattr(page, 'SESSIONS', 3)
     built = made(tmp_path, [case('a', day, 'fail' if day == 4 else 'pass')
                             for day in range(6)])
-    [row] = built.grid()
+    [row] = built.result_grid_rows()
     assert row['paths'] == [('p', 'M0 0.3h1v0.5h-1zM2 0.3h1v0.5h-1z'),
                             ('f', 'M1 0h1v1h-1z')]
 
@@ -169,5 +169,5 @@ def test_healthy_or_not_in_a_sentence(more, state):
         'cases_failed', 'cases_not_run', 'cases_flaky', 'cases_gone',
         'cases_inconclusive', 'no_record', 'waiting', 'cases_known',
         'regressed'), 0) | {'cases': 9, 'judged': 9}
-    assert page.health(counts | more, 0)['state'] == state
-    assert page.health(counts | more, 1)['state'] == 'bad'
+    assert page.health_summary(counts | more, 0)['state'] == state
+    assert page.health_summary(counts | more, 1)['state'] == 'bad'

@@ -85,7 +85,7 @@ def fault(file: Path) -> str:
 
 def test_types(small):
     frame = perflogs.read(small)
-    assert list(map(judged.position, frame['point'])) == [8, 16, None]
+    assert list(map(judged.point_in_bytes, frame['point'])) == [8, 16, None]
     assert frame['time'].iloc[0] == pd.Timestamp('2026-11-02T03:00Z')
     assert frame['value'].tolist() == [1.25, 2.5, 3.0]
     assert frame['stack'].iloc[1] == 'mpi "x", 5'
@@ -116,7 +116,7 @@ def test_no_files_is_an_empty_table(tmp_path):
 def test_params_are_expanded(tmp_path):
     make.write(tmp_path, [
         make.record(params='a=1 b=x y c=p=q'), make.record(params='a=2')])
-    wide = naming.parameters_of(perflogs.read(tmp_path))
+    wide = naming.parameter_columns(perflogs.read(tmp_path))
     assert wide.to_dict('list') == {
         'a': ['1', '2'], 'b': ['x y', ''], 'c': ['p=q', '']}
 
@@ -126,7 +126,7 @@ def test_judged_records_are_the_median_where_there_is_one(tmp_path):
         make.record(repetition=1), make.record(repetition=2),
         make.record(repetition=0, value=7.0), make.record(day=2, value=9.0)])
     frame = perflogs.read(tmp_path)
-    assert frame['value'][naming.judged(frame)].tolist() == [7.0, 9.0]
+    assert frame['value'][naming.counted_records_mask(frame)].tolist() == [7.0, 9.0]
 
 
 @pytest.mark.parametrize(('old', 'new', 'reason'), [
@@ -171,7 +171,7 @@ def test_same_fault_on_many_lines_is_said_once(tmp_path):
     (b'', 'the file is empty'),
     (b'a,b\n1,2\n', 'not the header of schema 3'),
     (b'\xff\xfe\n', 'not the header of schema 3'),
-    ((','.join(perflogs.schema()[1]) + '\n').encode(),
+    ((','.join(perflogs.schema_number_and_columns()[1]) + '\n').encode(),
      'the file has no record after the header'),
 ])
 def test_bad_file(tmp_path, content, reason):
@@ -218,7 +218,7 @@ def test_a_line_that_a_crash_left_and_the_next_run_closed(small):
 def rows_and_faults(file):
     """How many records are read, and what was told; without a table."""
     faults = []
-    with cache.opened([file], lambda *fault: faults.append(fault)) as con:
+    with cache.open_records_database([file], lambda *fault: faults.append(fault)) as con:
         [[records]] = con.execute('SELECT count(*) FROM records').fetchall()
     return records, faults
 

@@ -31,7 +31,7 @@ def drawn(tmp_path: Path, text: str, records: list[dict], *options: str
 
 def records(tmp_path: Path, rows: list[dict]) -> plots.Records:
     make.write(tmp_path, rows)
-    return Page(perflogs.read(tmp_path)).records('osu', [])
+    return Page(perflogs.read(tmp_path)).plot_records('osu', [])
 
 
 @pytest.mark.parametrize(
@@ -119,14 +119,14 @@ def test_what_departs_from_the_expectation_is_marked(tmp_path):
                                 fit='log2', at=(), metric=('latency',))
     frame = figure.args[0]
     assert set(frame['label']) == {''} and len(frame) == 6
-    line, off = scaling.deviations(frame, 'log2')
+    line, off = scaling.fit_and_deviations(frame, 'log2')
     assert line is not None
     assert line.tolist() == pytest.approx([2, 5, 8, 11, 14, 17])
     assert [round(v, 2) for v in off if v == v] == [0.5]
     [axes] = figure.chart(*figure.args).axes
     assert '+50 %' in [text.get_text() for text in axes.texts]
     # Two node counts say nothing of a line of two parameters.
-    assert scaling.deviations(frame[:2], 'log2')[0] is None
+    assert scaling.fit_and_deviations(frame[:2], 'log2')[0] is None
 
 
 def test_cases_are_compared_with_the_same_case_elsewhere(tmp_path):
@@ -139,7 +139,7 @@ def test_cases_are_compared_with_the_same_case_elsewhere(tmp_path):
     rows += make.curve('latency', float, [1, 8], program='osu_gather',
                        params='program=osu_gather', system='beta')
     own_rows = records(tmp_path, rows)
-    [(other, base, pairs)] = ratio.compared(own_rows, own_rows.table, 'system',
+    [(other, base, pairs)] = ratio.ratio_points_by_value(own_rows, own_rows.table, 'system',
                                             'alpha')
     assert (other, base) == ('beta', 'alpha')
     assert sorted(set(pairs['label'])) == ['osu_bcast', 'osu_latency']
@@ -157,7 +157,7 @@ def test_each_case_that_is_compared_has_a_name_of_its_own(tmp_path):
                    for record in make.curve(
                        'latency', float, [1, 8], system=system,
                        params=f'depth={depth} width={width}')])
-    [(_, _, pairs)] = ratio.compared(rows, rows.table, 'system')
+    [(_, _, pairs)] = ratio.ratio_points_by_value(rows, rows.table, 'system')
     assert len(set(pairs['label'])) == 16
     assert pairs.groupby('label')['point'].agg(list).tolist() == [[1, 8]] * 16
 
@@ -180,22 +180,22 @@ def test_calls_of_a_run_are_drawn_from_its_samples(tmp_path):
     [file] = make.write(tmp_path / 'perflogs', [row])
     folder = file.parent / 'osu' / f"{row['run']}-{row['environ']}-c0ffee00"
     folder.mkdir(parents=True)
-    (folder / samples.FILE).write_text(samples.text(
+    (folder / samples.FILE).write_text(samples.samples_as_csv(
         Sample(rank, call, n, 0.001 * (n + 1), 0.01 * n)
         for rank in range(3) for call in ('put', 'get') for n in range(5)))
-    result = plot.records_of_frame(perflogs.read(tmp_path / 'perflogs'))
+    result = plot.build_plot_records(perflogs.read(tmp_path / 'perflogs'))
     violins = list(violin.drawings(result, call=('g*',), by=(), panel=(),
                                    title=''))
     [axes] = violins[0].chart(*violins[0].args).axes
     assert len(violins) == 1 and len(axes.collections) == 1
     assert 'osu_latency: get' in axes.figure.texts[0].get_text()
-    [one] = plots.module('timeline').drawings(
+    [one] = plots.module_of_kind('timeline').drawings(
         result, call=('*',), by=(), panel=(), title='')
     [axes] = one.chart(*one.args).axes
     assert sum(len(c.get_paths()) for c in axes.collections) == 30
     assert [t.get_text() for t in axes.get_yticklabels()] == ['0', '1', '2']
     assert axes.get_ylabel() == 'rank'
-    [one] = plots.module('timeline').drawings(
+    [one] = plots.module_of_kind('timeline').drawings(
         result, call=('*',), by=(), panel=(), title='', rows='request')
     [axes] = one.chart(*one.args).axes
     assert axes.get_ylabel() == 'request'
@@ -203,14 +203,14 @@ def test_calls_of_a_run_are_drawn_from_its_samples(tmp_path):
 
 def test_many_calls_look_as_they_are_distributed():
     values = pd.Series(range(10_000)) / 10_000
-    some = violin.quantiles(values)
+    some = violin.reduce_to_quantiles(values)
     assert len(some) == violin.MAX_CALLS
     assert (some[0], some[-1]) == (0, 0.9999)
 
 
 def test_newest_run_stands_out_of_a_heat_map(tmp_path):
     rows = records(tmp_path, make.latencies([1.0, 1.0, 1.0, 2.0]))
-    [figure] = plots.module('heatmap').drawings(rows, metric=())
+    [figure] = plots.module_of_kind('heatmap').drawings(rows, metric=())
     assert (figure.args[0]['value'] / figure.args[0]['median']
             ).tolist() == [2, 2, 2]
     axes, bar = figure.chart(*figure.args).axes
@@ -222,7 +222,7 @@ def test_bars_start_at_zero_and_show_the_reference(tmp_path):
         'init_time', 300.0 * n, program='osu_init', num_nodes=n,
         params=f'num_nodes={n}', reference='290.0', upper='0.2')
         for n in (1, 2)])
-    [figure] = plots.module('bars').drawings(rows, metric=('init_time',))
+    [figure] = plots.module_of_kind('bars').drawings(rows, metric=('init_time',))
     [axes] = figure.chart(*figure.args).axes
     assert [bar.get_width() for bar in axes.patches[:2]] == [300, 600]
     assert axes.get_xlim()[0] == 0

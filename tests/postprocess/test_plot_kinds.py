@@ -28,7 +28,7 @@ def family(tmp_path: Path, text: str, **more) -> known.Family:
     file = tmp_path / 'family.yaml'
     file.write_text(text)
     return dataclasses.replace(FAMILIES['osu'], name='new',
-                               plots=strict.load(file)['plots'], **more)
+                               plots=strict.load_yaml(file)['plots'], **more)
 
 
 def page(tmp_path: Path, records: list[dict]) -> tuple[int, str]:
@@ -41,13 +41,13 @@ def page(tmp_path: Path, records: list[dict]) -> tuple[int, str]:
 
 @pytest.mark.parametrize('name', sorted(FAMILIES))
 def test_plots_of_every_family_are_known(name):
-    assert plots.checked_entries(FAMILIES[name])
+    assert plots.check_family_entries(FAMILIES[name])
 
 
 def test_every_kind_is_documented():
     text = (ROOT / 'postprocess/report/plots/README.md').read_text('utf-8')
-    assert plots.kinds() == sorted(re.findall(r'^\| `(\w+)`', text, re.M))
-    for kind in map(plots.module, plots.kinds()):
+    assert plots.plot_kinds() == sorted(re.findall(r'^\| `(\w+)`', text, re.M))
+    for kind in map(plots.module_of_kind, plots.plot_kinds()):
         assert kind.READING and callable(kind.drawings)
 
 
@@ -144,7 +144,7 @@ def test_a_wrong_entry_says_file_line_and_key(tmp_path, text, line, reason):
     wrong = family(tmp_path, f'plots:\n{text}\n',
                    series={'server': {'hit': '1'}})
     with pytest.raises(plots.PlotError) as err:
-        plots.checked_entries(wrong)
+        plots.check_family_entries(wrong)
     assert str(err.value).startswith(
         f'checks/new/family.yaml:{line}: plots: '), err.value
     assert reason in str(err.value)
@@ -162,20 +162,20 @@ def test_a_new_kind_is_one_module(tmp_path, monkeypatch):
     """As somebody would add one, here into a folder of its own."""
     (tmp_path / 'dots.py').write_text('''
 from postprocess.report import charts
-from postprocess.report.plots import metrics, panels
-OPTIONS = {'metric': metrics}
+from postprocess.report.plots import metric_panels, parse_metric_option
+OPTIONS = {'metric': parse_metric_option}
 READING = 'Dots: a value each.'
 def drawings(records, metric):
-    for panel in panels(records, metric):
-        yield panel.drawing('dots', dots, panel.points, panel.title)
+    for panel in metric_panels(records, metric):
+        yield panel.make_drawing('dots', dots, panel.points, panel.title)
 def dots(frame, title):
-    value, axes = charts.figure(title, charts.legend_entries(frame))
+    value, axes = charts.create_figure(title, charts.legend_entries(frame))
     axes.plot(frame['value'], 'o')
     return value
 ''')
     monkeypatch.setattr(plots, '__path__',
                         [*plots.__path__, str(tmp_path)])
-    monkeypatch.setattr(plots, 'kinds', lambda: ['dots'])
+    monkeypatch.setattr(plots, 'plot_kinds', lambda: ['dots'])
     monkeypatch.setitem(FAMILIES, 'osu', family(
         tmp_path, 'plots:\n- {kind: dots, metric: [latency, wall_time]}\n'))
     code, text = page(tmp_path, [make.record('latency', 1.0, 8),
@@ -192,7 +192,7 @@ def test_a_family_without_a_folder_is_drawn(tmp_path):
 
 def test_what_a_benchmark_tells_stands_beside_its_plots(tmp_path):
     _, text = page(tmp_path, [make.record('latency', 1.0, 8)])
-    tells = FAMILIES['osu'].tells('osu_latency')
+    tells = FAMILIES['osu'].description_of_program('osu_latency')
     section = text[text.index('id="family-osu"'):text.index('id="numbers"')]
     assert tells and '<figure>' in section
     assert f'<dt>osu_latency</dt>\n<dd>{tells}</dd>' in section
@@ -216,12 +216,12 @@ def test_no_family_is_named_in_postprocess():
 def test_plots_that_are_the_same_are_not_drawn_again(tmp_path, monkeypatch):
     from postprocess.report import charts
     drawn: list[str] = []
-    svg = charts.svg
+    svg = charts.render_svg
 
     def count(metric, name):
         drawn.append(name)
         return svg(metric, name)
-    monkeypatch.setattr(charts, 'svg', count)
+    monkeypatch.setattr(charts, 'render_svg', count)
     monkeypatch.setitem(FAMILIES, 'osu', family(
         tmp_path, 'plots:\n- kind: curve\n'))
     records = [make.record('latency', 1.0, size, case=p, program=p, params=p)
@@ -253,14 +253,14 @@ def test_a_limit_of_the_devices_is_a_line_of_the_curve(tmp_path, monkeypatch):
     """Only where a test case has one, and in its own colour."""
     from postprocess.report.plots import curve
     lines = []
-    draw = curve.curve
+    draw = curve.draw_curves
 
     def count(frame, *more):
         picture = draw(frame, *more)
         lines.append([line for line in picture.axes[0].lines
                       if line.get_linestyle() == '-.'])
         return picture
-    monkeypatch.setattr(curve, 'curve', count)
+    monkeypatch.setattr(curve, 'draw_curves', count)
     monkeypatch.setitem(FAMILIES, 'osu', family(
         tmp_path, 'plots:\n'
         '- {kind: curve, metric: bandwidth, limit: message_rate}\n'))
@@ -281,22 +281,22 @@ def test_a_page_asks_once_how_far_its_cases_are(tmp_path, monkeypatch):
     from postprocess import outcomes
     from postprocess.references import progress
     requests: list[int] = []
-    ahead = progress.progress
+    ahead = progress.progress_of_test_cases
 
     def count(frame, *more):
         requests.append(len(frame))
         return ahead(frame, *more)
-    monkeypatch.setattr(outcomes, 'progress', count)
-    monkeypatch.setattr(report, 'progress', count)
+    monkeypatch.setattr(outcomes, 'progress_of_test_cases', count)
+    monkeypatch.setattr(report, 'progress_of_test_cases', count)
     make.write(tmp_path / 'perflogs', make.latencies(make.CALM))
-    made = report.write(str(tmp_path / 'perflogs'), tmp_path / 'out')
+    made = report.write_page(str(tmp_path / 'perflogs'), tmp_path / 'out')
     run = make.record(day=4)['run']
     plan = type('Plan', (), {'run': run, 'cases': []})
-    account.rows(plan, made.records, [], made.ahead)
+    account.rows_by_test_case(plan, made.records, [], made.ahead)
     assert len(requests) == 1
-    assert outcomes.runs_needed(
+    assert outcomes.sessions_needed_by_test_case(
         made.records, run, made.ahead
-    ) == outcomes.runs_needed(made.records, run)
+    ) == outcomes.sessions_needed_by_test_case(made.records, run)
 
 
 def test_two_systems_do_not_wait_for_each_other(tmp_path):
@@ -304,7 +304,7 @@ def test_two_systems_do_not_wait_for_each_other(tmp_path):
     make.write(tmp_path, make.latencies(make.CALM * 3)
                + make.latencies([1.0], system='beta', case='b'))
     frame = perflogs.read(tmp_path)
-    needs = outcomes.runs_needed(frame)
+    needs = outcomes.sessions_needed_by_test_case(frame)
     assert needs['cpu', 'openmpi', 'b']
     assert not needs['cpu', 'openmpi', 'c0ffee00']
 
@@ -320,6 +320,6 @@ def test_more_runs_than_a_line_has_points():
         'run': pd.Categorical(names, ['other', *names]),
         'time': pd.date_range('2026-01-01', periods=len(names), tz='UTC'),
         'reference': 1.0, 'lower': float('nan'), 'upper': 0.2})
-    line = runs.over_runs(frame, 'many', 'us').axes[0].lines[0]
+    line = runs.draw_over_sessions(frame, 'many', 'us').axes[0].lines[0]
     assert 2 < len(line.get_xdata()) <= runs.MAXIMUM
     assert max(line.get_xdata()) > 2.9 * runs.MAXIMUM

@@ -11,12 +11,12 @@ from perflogs_factory import CALM, WILD, latencies  # noqa: E402
 
 from config.sessions import judged  # noqa: E402
 from postprocess import perflogs  # noqa: E402
-from postprocess.references.progress import judgements, progress  # noqa: E402
+from postprocess.references.progress import judge_tolerances, progress_of_test_cases  # noqa: E402
 
 
 def ask(tmp_path, records):
     make.write(tmp_path / 'p', records)
-    return progress(perflogs.read(tmp_path / 'p'))
+    return progress_of_test_cases(perflogs.read(tmp_path / 'p'))
 
 
 def test_a_case_that_is_there(tmp_path):
@@ -65,13 +65,13 @@ def test_a_case_that_always_fails_is_there_with_no_run(tmp_path):
 def test_a_derived_metric_stands_in(monkeypatch):
     rules = {'osu': [{'metric': 'latency', 'at': [8],
                       'instead': 'latency_p50'}]}
-    monkeypatch.setattr(judged, 'table', lambda: rules)
+    monkeypatch.setattr(judged, 'judged_rules_by_family', lambda: rules)
 
     def runs(values):
         return dict(zip('abcdefghij', values, strict=False))
 
     def result(small):
-        [one] = judgements('osu', {('latency', 8): runs(WILD),
+        [one] = judge_tolerances('osu', {('latency', 8): runs(WILD),
                                    ('latency_p50', None): runs(small)})
         return one.metric, one.needs
 
@@ -79,6 +79,6 @@ def test_a_derived_metric_stands_in(monkeypatch):
     assert result(CALM[:4]) == ('latency@8B', None)   # too few to count
     assert result(WILD) == ('latency@8B', None)
     assert result([1.0, 1.17, 0.83, 1.16, 0.84, 1.0]) == ('latency@8B', 6)
-    [one] = judgements('osu', {('latency', 8): runs(CALM),
+    [one] = judge_tolerances('osu', {('latency', 8): runs(CALM),
                                ('latency_p50', None): runs(CALM)})
     assert one.metric == 'latency@8B'

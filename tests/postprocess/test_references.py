@@ -12,7 +12,7 @@ pd = pytest.importorskip('pandas')
 import perflogs_factory as make  # noqa: E402
 from perflogs_factory import latencies  # noqa: E402
 
-from config.sessions.judged import judged  # noqa: E402
+from config.sessions.judged import judged_metric_keys  # noqa: E402
 from postprocess.references import proposal as references  # noqa: E402
 
 INTRA = 'program=osu_latency placement=intra_node'
@@ -40,20 +40,20 @@ def metrics(refs: dict) -> dict:
 
 
 def test_what_is_judged():
-    ask = judged('osu', [('latency', 1), ('latency', 8), ('latency_p50', 8)])
+    ask = judged_metric_keys('osu', [('latency', 1), ('latency', 8), ('latency_p50', 8)])
     assert ask == {'latency@8B'}
-    assert judged('osu', [('latency', 16), ('latency', 64)]) == {
+    assert judged_metric_keys('osu', [('latency', 16), ('latency', 64)]) == {
         'latency@16B'}
-    assert judged('osu', [('bandwidth', 1), ('bandwidth', 4194304),
+    assert judged_metric_keys('osu', [('bandwidth', 1), ('bandwidth', 4194304),
                           ('bandwidth', 8388608)]) == {'bandwidth@4194304B'}
-    assert judged('osu', [('bandwidth', 1), ('bandwidth', 64)]) == {
+    assert judged_metric_keys('osu', [('bandwidth', 1), ('bandwidth', 64)]) == {
         'bandwidth@64B'}
-    assert judged('osu', [('latency', None), ('init_time', None),
+    assert judged_metric_keys('osu', [('latency', None), ('init_time', None),
                           ('worst_ratio', None), ('ranks', None)]) == {
         'latency', 'init_time', 'worst_ratio'}
-    assert judged('osu', []) == set()
+    assert judged_metric_keys('osu', []) == set()
     with pytest.raises(ValueError, match='no checks/none/family.yaml'):
-        judged('none', [])
+        judged_metric_keys('none', [])
 
 
 def test_centre_spread_and_one_side(tmp_path, capsys):

@@ -47,7 +47,7 @@ def panels(tmp_path, records) -> list[plots.Panel]:
     """What stands in a metric each, of the latencies of these records."""
     make.write(tmp_path / 'perflogs', records)
     made = Page(perflogs.read(tmp_path / 'perflogs'))
-    return list(plots.panels(made.records('osu', []), ('latency',)))
+    return list(plots.metric_panels(made.plot_records('osu', []), ('latency',)))
 
 
 def data(text: str) -> dict:
@@ -331,7 +331,7 @@ def test_hostile_text_stays_text(tmp_path):
 
 def test_numbers_in_plots_are_not_rounded_away(tmp_path):
     [panel] = panels(tmp_path, make.curve('latency', float, [1, 8]))
-    svg = charts.svg(curve.curve(panel.points, 'mpi 1.23456', 'us'), 'x')
+    svg = charts.render_svg(curve.draw_curves(panel.points_of_panel, 'mpi 1.23456', 'us'), 'x')
     assert 'mpi 1.23456' in svg.decode()
     assert not re.search(r'[ "]\d+\.\d{3,}[ "]', svg.decode())
 
@@ -346,7 +346,7 @@ def test_speeds_have_a_series_each(tmp_path):
         make.record('latency', v, 8, speed=s, day=day) for day, (s, v) in
         enumerate((('fast', 1.0), ('slow', 9.0), ('slow', 9.2)))])
     parts = {s[1]: s[-1]['median'].tolist()
-             for s in charts.series(panel.points)}
+             for s in charts.series_with_styles(panel.points_of_panel)}
     assert parts == {'fast': [1.0], 'slow': [9.1]}
 
 

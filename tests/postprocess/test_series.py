@@ -103,9 +103,9 @@ def read(tmp_path: Path, points: list[list]) -> series.Series:
 
 
 def drawn(one: series.Series):
-    [options] = [options for kind, options in plots.checked_entries(TAO)
+    [options] = [options for kind, options in plots.check_family_entries(TAO)
                  if kind is timeline]
-    return timeline.timeline(one.points, one.servers, 'title', TAO.bands,
+    return timeline.draw_series_panels(one.points, one.server_names, 'title', TAO.bands,
                              **options)
 
 
@@ -118,7 +118,7 @@ def marks(axes, fill: str) -> list[float]:
 def test_the_two_sides_agree():
     def bands(params):
         return {name: tuple(ends) for name, ends in
-                TAO.bands_of(params).items()}
+                TAO.valid_value_bands(params).items()}
     assert bands('job=standalone') == {
         'hit_rate': validity.HIT_RATIO, 'cpu_total': validity.CPU,
         'cpu_user': validity.USER}
@@ -127,7 +127,7 @@ def test_the_two_sides_agree():
         'cpu_user': validity.USER_V2}
     for units in TAO.series.values():
         for metric, unit in units.items():
-            assert perflogs.metrics().get(
+            assert perflogs.all_metrics().get(
                 metric, {'unit': '1'})['unit'] == unit
 
 
@@ -166,7 +166,7 @@ def test_only_the_newest_run_of_a_case(tmp_path):
         old := tao_record(day=1), new := tao_record(day=2)])
     attach(tmp_path / 'perflogs', old, rows()).write_text('damaged')
     attach(tmp_path / 'perflogs', new, rows())
-    result = series.newest(perflogs.read(tmp_path / 'perflogs'))
+    result = series.read_newest_series(perflogs.read(tmp_path / 'perflogs'))
     assert len(result.series) == 1 and not result.faults
 
 
@@ -175,7 +175,7 @@ def test_cases_are_bounded(tmp_path, monkeypatch):
     for day in range(5):
         record = tao_record(day=day, params=f'job={day}', case=f'c{day}')
         site(tmp_path, record, rows()[:6])
-    result = series.newest(perflogs.read(tmp_path / 'perflogs'))
+    result = series.read_newest_series(perflogs.read(tmp_path / 'perflogs'))
     assert len(result.series) == 2 and result.more == 3
     code, words = page(tmp_path)
     assert code == 0 and '3 older sessions are not drawn' in words
@@ -291,7 +291,7 @@ def test_an_unreadable_file_is_a_fault(tmp_path):
     file = site(tmp_path, tao_record(), rows())
     file.unlink()
     file.mkdir()
-    [fault] = series.newest(perflogs.read(tmp_path / 'perflogs')).faults
+    [fault] = series.read_newest_series(perflogs.read(tmp_path / 'perflogs')).faults
     assert f'{file}:1: cannot be read' in str(fault)
 
 
@@ -299,7 +299,7 @@ def test_a_case_cannot_lead_elsewhere(tmp_path):
     file = site(tmp_path, tao_record(), rows())
     make.write(tmp_path / 'perflogs', [
         tao_record(day=9, case=f'../{file.parent.name}')])
-    result = series.newest(perflogs.read(tmp_path / 'perflogs'))
+    result = series.read_newest_series(perflogs.read(tmp_path / 'perflogs'))
     assert result == series.Newest([], [], 0)
 
 
@@ -396,10 +396,10 @@ def test_kept_metrics_of_a_refused_run_are_a_series_apart(tmp_path):
         tao_record('completed', 0.0, day=3, repetition=0, reference='1.0',
                    lower='0.0', result='fail', guard='validity'),
         tao_record(value=99.0, day=3)])
-    records = Page(perflogs.read(tmp_path / 'perflogs')).records(
+    records = Page(perflogs.read(tmp_path / 'perflogs')).plot_records(
         'taobench', [])
-    [panel] = plots.panels(records, ('total_qps',))
-    assert dict(panel.points[['value', 'label']].itertuples(index=False)) == {
+    [panel] = plots.metric_panels(records, ('total_qps',))
+    assert dict(panel.points_of_panel[['value', 'label']].itertuples(index=False)) == {
         9000.0: '', 99.0: 'not valid'}
     code, words = page(tmp_path)
     assert code == 1

@@ -96,6 +96,6 @@ def test_a_file_that_cannot_be_written(tree, tmp_path, capsys):
 
 def test_no_progress_is_printed():
     """DuckDB prints a bar when a question takes two seconds."""
-    with cache.connection() as con:
+    with cache.open_memory_database() as con:
         assert con.execute("SELECT current_setting('enable_progress_bar')"
                            ).fetchall() == [(False,)]

@@ -50,7 +50,7 @@ def day(session):
 def judge(tmp_path):
     def of(records, **options):
         factory.write(tmp_path, records)
-        return verdict.judge(perflogs.read(tmp_path), **options)
+        return verdict.judge_session(perflogs.read(tmp_path), **options)
     return of
 
 
@@ -428,7 +428,7 @@ def test_reruns_are_asked_for_and_taken(tmp_path, capsys):
              'time': r['time'].replace('T03', f'T0{n}'),
              'value': repr(40 * 1.06 * (1 + 0.002 * (n - 6)))}
             for r in last])
-    verdict_ = verdict.judge(perflogs.read(tmp_path))
+    verdict_ = verdict.judge_session(perflogs.read(tmp_path))
     assert [line.case for line in verdict_.regressions] == ['00000003']
 
 
@@ -450,15 +450,15 @@ def test_report_verdict_and_their_exit_codes_agree_on_every_case(
             result='fail', guard='missing', reference='1.0'))
     factory.write(tmp_path / 'logs', records)
     frame = perflogs.read(tmp_path / 'logs')
-    verdict_ = verdict.of_records(frame, [str(tmp_path / 'logs')])
-    rows, counts = Page(frame).table_rows()
+    verdict_ = verdict.verdict_of_records(frame, [str(tmp_path / 'logs')])
+    rows, counts = Page(frame).value_table_rows()
     failed = {(s.params, s.environ) for s in verdict_.results
-              if s.failed}
+              if s.is_failed}
     assert {f.params for f in verdict_.failures} == {p for p, _ in failed}
     assert len(failed) == len({(r['program'], r['label'], r['place'])
                                for r in rows if r['result'] in
                                results.FAILED})
-    assert verdict_.code == int(bool(
+    assert verdict_.exit_code == int(bool(
         verdict_.regressions or any(counts[r] for r in results.FAILED)))
     reported = {case for line in verdict_.regressions for case in line.cases}
     assert reported == {s.case for s in verdict_.results if s.regressions}
@@ -491,7 +491,7 @@ def test_a_metric_is_told_with_its_nodes(judge, where, words):
     """Nobody knows which of the two it was: it is one of them."""
     verdict_ = judge(sessions(step(3, 35), nodes=where))
     line, = verdict_.regressions
-    assert telling.regression(line)[0].endswith(words)
+    assert telling.regression_lines(line)[0].endswith(words)
 
 
 @pytest.mark.parametrize('more, words', [
@@ -508,7 +508,7 @@ def test_a_changed_environment_is_told_once(judge, more, words):
     assert (change.what, change.system, len(change.cases)) == (
         words, 'alpha', CASES)
     assert (verdict_.code, verdict_.verdict) == (0, 'good')
-    text = '\n'.join(telling.lines(verdict_))
+    text = '\n'.join(telling.verdict_lines(verdict_))
     assert '1 change of the environment' in text
     assert (f'Changed environment:\n  {words}: 10 test cases on alpha '
             '(cpu openmpi)') in text
@@ -520,7 +520,7 @@ def judge_before(more):
     import tempfile
     with tempfile.TemporaryDirectory() as folder:
         factory.write(Path(folder), sessions(count=SESSIONS - 1, **more))
-        return verdict.judge(perflogs.read(folder))
+        return verdict.judge_session(perflogs.read(folder))
 
 
 def test_a_version_that_begins_a_history_of_its_own_is_told(judge):
@@ -549,7 +549,7 @@ def test_failures_say_why_and_what_they_have_shared_nodes(judge, tmp_path):
                         (1, 'rows: run.1.out:12: the table ends'),
                         (3, 'what it said'))))
     verdict_ = judge([*sessions(), *records])
-    text = '\n'.join(telling.lines(verdict_))
+    text = '\n'.join(telling.verdict_lines(verdict_))
     assert ('x=1 on alpha:cpu openmpi: rows: run.1.out:12: the table ends '
             '[ran on n1 n2]') in text
     assert 'x=2 on alpha:cpu openmpi: rows [ran on n2 n3]' in text
@@ -560,7 +560,7 @@ def test_failures_say_why_and_what_they_have_shared_nodes(judge, tmp_path):
     ) in text
     # On the same nodes, or on none in common, nothing is to be told.
     for on in ('n1 n2', 'n3 n4'):
-        assert not list(telling.shared_nodes(judge([
+        assert not list(telling.shared_node_lines(judge([
             *sessions(), failed(1, 'n1 n2'), failed(2, on)]).failures[-2:]))
 
 
@@ -600,7 +600,7 @@ def test_cases_of_two_sources_are_told_apart(judge, tmp_path):
         ('embedded', '1', 'no_reference', 1),
         ('spack', '1', 'no_reference', 1),
         ('spack', '2', 'fail', 0)]
-    [suite] = ET.fromstring(telling.junit(verdict_))
+    [suite] = ET.fromstring(telling.junit_xml(verdict_))
     failed = {test.get('name').partition('n=')[2]: test.find('failure').get(
         'type') for test in suite if test.find('failure') is not None}
     assert failed == {'1 @openmpi [osu_latency embedded]': 'regressed',
@@ -614,5 +614,5 @@ def test_a_case_that_failed_without_a_guard_or_a_metric(judge):
         case='dead', result='fail', reference='1.0')])
     assert (
         'x=1 on alpha:cpu openmpi: the test case did not complete'
-        in '\n'.join(telling.lines(verdict_))
+        in '\n'.join(telling.verdict_lines(verdict_))
     )

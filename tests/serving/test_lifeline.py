@@ -26,9 +26,9 @@ from checks.services import listener, private, wire
 from checks.services.agent import (
     Failed,
     Rendezvous,
-    connect_conductor,
-    data_folder,
-    read_rendezvous,
+    connect_to_conductor,
+    create_data_folder,
+    read_rendezvous_file,
 )
 from checks.services.listener import Listener
 from checks.services.plan import (
@@ -62,10 +62,10 @@ def root_only():
 
 def agreed(conductor, agent):
     """A whole handshake; what each side said."""
-    first = agent.opening()
-    second = conductor.answer(first)
-    third = agent.answer(second)
-    assert conductor.answer(third) == b''
+    first = agent.opening_message()
+    second = conductor.answer_to_peer(first)
+    third = agent.answer_to_peer(second)
+    assert conductor.answer_to_peer(third) == b''
     return first, second, third
 
 
@@ -99,52 +99,52 @@ def test_both_sides_agree_on_keys_of_their_own():
     (b'x' * 32, RUN), (SECRET, 'run.1 8'), (b'', RUN)])
 def test_who_has_another_secret_or_run_is_an_impostor(secret, run):
     agent = Handshake(AGENT, SECRET, RUN)
-    second = Handshake(CONDUCTOR, secret, run).answer(agent.opening())
+    second = Handshake(CONDUCTOR, secret, run).answer_to_peer(agent.opening_message())
     with pytest.raises(AuthenticationError, match='does not know'):
-        agent.answer(second)
+        agent.answer_to_peer(second)
     conductor = Handshake(CONDUCTOR, SECRET, RUN)
     other = Handshake(AGENT, secret, run)
-    other.nonces = (other.nonce, conductor.answer(other.opening())[:NONCE])
+    other.nonces = (other.nonce, conductor.answer_to_peer(other.opening_message())[:NONCE])
     with pytest.raises(AuthenticationError, match='does not know'):
-        conductor.answer(other._proof(AGENT))
+        conductor.answer_to_peer(other._compute_proof(AGENT))
 
 
 def test_what_was_recorded_or_reflected_proves_nothing():
     first, second, third = agreed(*(Handshake(role, SECRET, RUN)
                                     for role in (CONDUCTOR, AGENT)))
     agent = Handshake(AGENT, SECRET, RUN)
-    agent.opening()
+    agent.opening_message()
     with pytest.raises(AuthenticationError):
-        agent.answer(second)                        # of another session
+        agent.answer_to_peer(second)                        # of another session
     conductor = Handshake(CONDUCTOR, SECRET, RUN)
-    live = conductor.answer(first)
+    live = conductor.answer_to_peer(first)
     with pytest.raises(AuthenticationError):
-        conductor.answer(third)
+        conductor.answer_to_peer(third)
     # The conductor's proof, sent back to it as the agent's.
     conductor = Handshake(CONDUCTOR, SECRET, RUN)
-    live = conductor.answer(MAGIC + b'n' * NONCE)
+    live = conductor.answer_to_peer(MAGIC + b'n' * NONCE)
     with pytest.raises(AuthenticationError):
-        conductor.answer(live[NONCE:])
+        conductor.answer_to_peer(live[NONCE:])
     # Two conductors against each other, or two agents.
     one = Handshake(CONDUCTOR, SECRET, RUN)
     other = Handshake(CONDUCTOR, SECRET, RUN)
-    output = one.answer(MAGIC + b'n' * NONCE)
-    other.answer(MAGIC + output[:NONCE])
+    output = one.answer_to_peer(MAGIC + b'n' * NONCE)
+    other.answer_to_peer(MAGIC + output[:NONCE])
     with pytest.raises(AuthenticationError):
-        other.answer(output[NONCE:])
+        other.answer_to_peer(output[NONCE:])
     agent = Handshake(AGENT, SECRET, RUN)
     with pytest.raises(AuthenticationError):
-        agent.answer(agent.opening()[-NONCE:] + third)
+        agent.answer_to_peer(agent.opening_message()[-NONCE:] + third)
 
 
 def test_every_bit_of_a_proof_counts():
     for bit in range(8 * MAC):
         agent = Handshake(AGENT, SECRET, RUN)
-        output = bytearray(Handshake(CONDUCTOR, SECRET, RUN).answer(
-            agent.opening()))
+        output = bytearray(Handshake(CONDUCTOR, SECRET, RUN).answer_to_peer(
+            agent.opening_message()))
         output[NONCE + bit // 8] ^= 1 << bit % 8
         with pytest.raises(AuthenticationError):
-            agent.answer(bytes(output))
+            agent.answer_to_peer(bytes(output))
 
 
 # Messages ------------------------------------------------------------------
@@ -158,7 +158,7 @@ def test_messages_arrive_in_their_order():
         wire2.send(data[at:at + 7])
     results = []
     while len(results) < 3:
-        results += agent.messages()
+        results += agent.receive_messages()
     assert [one['n'] for one in results] == [0, 1, 2]
 
 
@@ -183,9 +183,9 @@ def two_frames():
 def test_a_frame_that_is_not_the_next_ends_the_connection(spoil):
     agent, wire2, one, two = two_frames()
     wire2.send(spoil(one, two))
-    assert agent.messages() is None and 'sent a message' in agent.fault
+    assert agent.receive_messages() is None and 'sent a message' in agent.fault
     wire2.send(two)
-    assert agent.messages() is None                     # and for good
+    assert agent.receive_messages() is None                     # and for good
 
 
 def test_a_frame_sent_back_or_of_another_session_is_refused():
@@ -193,18 +193,18 @@ def test_a_frame_sent_back_or_of_another_session_is_refused():
     agent.send(type='hello')
     output = wire2.recv(9999)
     wire2.send(output)
-    assert agent.messages() is None and agent.fault
+    assert agent.receive_messages() is None and agent.fault
     other, _, wire1, _ = pair()
     wire1.send(output)
-    assert other.messages() is None and other.fault
+    assert other.receive_messages() is None and other.fault
 
 
 def test_a_frame_that_was_cut_is_no_message():
     agent, wire2, one, _ = two_frames()
     wire2.send(one[:-1])
-    assert agent.messages() == []
+    assert agent.receive_messages() == []
     wire2.close()
-    assert agent.messages() is None
+    assert agent.receive_messages() is None
     assert agent.fault == 'closed the connection'
 
 
@@ -212,16 +212,16 @@ def test_who_drips_is_silent(monkeypatch):
     agent, wire2, one, _ = two_frames()
     agent._heard -= 100
     wire2.send(one[:10])
-    assert agent.messages() == [] and agent.silent() > 99
+    assert agent.receive_messages() == [] and agent.peer_silence_seconds() > 99
     wire2.send(one[10:])
-    assert agent.messages() == [{'n': 1}] and agent.silent() < 1
+    assert agent.receive_messages() == [{'n': 1}] and agent.peer_silence_seconds() < 1
 
 
 def test_who_takes_nothing_is_silent():
     conductor, agent, wire1, wire2 = pair()
     conductor.send(text='x' * 900_000)
     conductor._taken -= 100
-    assert conductor.silent() > 99
+    assert conductor.peer_silence_seconds() > 99
 
 # Heartbeats ------------------------------------------------------------------
 
@@ -229,20 +229,20 @@ def test_heartbeats_do_not_wait_for_the_main_thread(monkeypatch):
     """The main thread of the agent does nothing at all."""
     monkeypatch.setattr(wire, 'HEARTBEAT_INTERVAL', 0.01)
     conductor, agent, wire1, wire2 = pair()
-    wire.Heartbeat().add(agent)
+    wire.Heartbeat().add_channel(agent)
     results = []
     while len(results) < 3:
         select.select([wire2], [], [])
         wire1.setblocking(True)
         wire1.send(wire2.recv(4096))
-        results += conductor.messages()
+        results += conductor.receive_messages()
     assert results[:3] == [{'type': 'beat'}] * 3
 
 
 def test_two_threads_send_whole_messages(monkeypatch):
     monkeypatch.setattr(wire, 'HEARTBEAT_INTERVAL', 0)
     conductor, agent, wire1, wire2 = pair()
-    wire.Heartbeat().add(agent)
+    wire.Heartbeat().add_channel(agent)
     wire1.setblocking(True)
     results, sent = [], 0
     while len([one for one in results if 'n' in one]) < 200:
@@ -251,7 +251,7 @@ def test_two_threads_send_whole_messages(monkeypatch):
             sent += 1
         select.select([wire2], [], [])
         wire1.send(wire2.recv(4096))
-        got = conductor.messages()
+        got = conductor.receive_messages()
         assert got is not None, conductor.fault
         results += got
     assert [one['n'] for one in results if 'n' in one] == list(range(200))
@@ -263,10 +263,10 @@ def test_a_closed_channel_gets_no_heartbeat(monkeypatch):
     _, agent, *_ = pair()
     _, other, *_ = pair()
     heartbeat = wire.Heartbeat()
-    heartbeat.add(agent)
+    heartbeat.add_channel(agent)
     agent.sock.close()
     sent = agent._sent
-    heartbeat.add(other)
+    heartbeat.add_channel(other)
     until(lambda: other._sent > 3)
     assert heartbeat._channels == (other,) and agent._sent <= sent + 1
 
@@ -279,12 +279,12 @@ def test_a_busy_conductor_is_not_lost(tmp_path, monkeypatch):
     for wire_ in (wire1, wire2):
         wire_.setblocking(True)
     for one in (conductor, agent):
-        wire.Heartbeat().add(one)
+        wire.Heartbeat().add_channel(one)
     carried = threading.Thread(target=carry, args=(wire1, wire2), daemon=True)
     carried.start()
     conductor._heard -= 100
-    until(lambda: agent.messages() and agent.silent() < 50)
-    assert conductor.messages() and conductor.silent() < 50
+    until(lambda: agent.receive_messages() and agent.peer_silence_seconds() < 50)
+    assert conductor.receive_messages() and conductor.peer_silence_seconds() < 50
 
 
 def carry(left, right):
@@ -303,9 +303,9 @@ def carry(left, right):
 def test_a_limit_of_a_site_that_is_none(limit):
     plan = Plan(Server('none', ('true',)), (Clients(),), ())
     with pytest.raises(PlanError, match='service_heartbeat_timeout is'):
-        plan.at('', '', heartbeat_timeout=limit)
-    assert plan.at('', '').heartbeat_timeout == 30
-    assert plan.at('', '', heartbeat_timeout=45).heartbeat_timeout == 45
+        plan.with_site_values('', '', heartbeat_timeout=limit)
+    assert plan.with_site_values('', '').heartbeat_timeout == 30
+    assert plan.with_site_values('', '', heartbeat_timeout=45).heartbeat_timeout == 45
 
 
 # The door ------------------------------------------------------------------
@@ -357,7 +357,7 @@ def test_agents_come_in_through_a_crowd(door):
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2500), hard))
     try:
         crowd = silent(door.told.address, 2000)
-        channel = connect_conductor(door.told, lambda: None)
+        channel = connect_to_conductor(door.told, lambda: None)
         channel.send(type='hello')
         until(lambda: door.come)
         assert (
@@ -420,7 +420,7 @@ def test_without_free_descriptors_it_goes_on(door):
             os.close(fd)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    connect_conductor(door.told, lambda: None).send(type='hello')
+    connect_to_conductor(door.told, lambda: None).send(type='hello')
     until(lambda: door.come)
     for one in (*subset, waiting):
         one.close()
@@ -428,20 +428,20 @@ def test_without_free_descriptors_it_goes_on(door):
 
 def test_an_agent_that_was_crowded_out_comes_again(door):
     dropped = dropping(door.listener)
-    connect_conductor(door.told, lambda: None).send(type='hello')
+    connect_to_conductor(door.told, lambda: None).send(type='hello')
     until(lambda: door.come)
     assert dropped
 
 
 def dropping(listener):
     """Of a listener that ends the first two who come."""
-    dropped, accept = [], listener.accept
+    dropped, accept = [], listener.accept_connection
 
     def once():
         accepted = accept()
         if accepted and len(dropped) < 2:
             dropped.append(listener.peers[-1])
-            listener.drop(listener.peers[-1])
+            listener.drop_peer(listener.peers[-1])
         return accepted
 
     listener.accept = once
@@ -456,7 +456,7 @@ def test_an_agent_does_not_wait_for_ever(monkeypatch):
         to = Rendezvous(mute.getsockname(), RUN, SECRET, '', 4.0)
         began = time.monotonic()
         with pytest.raises(Failed, match='the handshake did not end in'):
-            connect_conductor(to, lambda: None)
+            connect_to_conductor(to, lambda: None)
         assert time.monotonic() - began < 5
 
 
@@ -516,7 +516,7 @@ def test_the_password_is_not_on_the_wire(tmp_path):
             copy.touch(mode=0o600)
             copy.write_text(json.dumps(to))
             messages.append(to['secret'])
-            ours, _ = relay.accept()
+            ours, _ = relay.accept_connection()
             theirs = socket.create_connection(real)
             with selectors.DefaultSelector() as both:
                 both.register(ours, selectors.EVENT_READ, theirs)
@@ -537,7 +537,7 @@ def test_the_password_is_not_on_the_wire(tmp_path):
         thread.join(20)
     secret, output = messages[0], b''.join(messages[1:])
     assert b'"instances"' in output                   # it did pass here
-    password = wire.derived(bytes.fromhex(secret), 'password')
+    password = wire.derive_secret(bytes.fromhex(secret), 'password')
     # The server has it.
     assert password in (tmp_path / 'run.server0.log').read_text()
     for word in (secret.encode(), bytes.fromhex(secret), password.encode()):
@@ -569,7 +569,7 @@ def test_a_server_of_another_user_is_not_told_the_password(tmp_path):
         with socket.create_server(('127.0.0.1', port)) as server:
             server.settimeout(30)
             while True:
-                connection, _ = server.accept()
+                connection, _ = server.accept_connection()
                 with messages.open('ab') as file:
                     file.write(connection.recv(1000))
                 connection.sendall(b'+OK\r\n+PONG\r\n')
@@ -602,14 +602,14 @@ def test_secrets_are_for_nobody_else(tmp_path):
     old = os.umask(0)
     try:
         secrets = private.Secrets(folder_of(tmp_path))
-        path = secrets.file('service', 'password x')
+        path = secrets.write_file('service', 'password x')
     finally:
         os.umask(old)
     assert stat.S_IMODE(secrets.folder.stat().st_mode) == 0o700
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert private.read(secrets.folder, 'service') == 'password x'
-    secrets.file('service', 'another')              # written again, whole
-    assert private.read(secrets.folder, 'service') == 'another'
+    assert private.read_secret_file(secrets.folder, 'service') == 'password x'
+    secrets.write_file('service', 'another')              # written again, whole
+    assert private.read_secret_file(secrets.folder, 'service') == 'another'
     secrets.remove()
     assert not secrets.folder.exists()
 
@@ -645,17 +645,17 @@ def test_a_folder_of_another_user_is_refused(tmp_path):
     secret = folder / 'conductor'
     secret.touch(mode=0o600)
     secret.write_text(Rendezvous(
-        ('127.0.0.1', 1), RUN, SECRET, '', 4.0).text())
+        ('127.0.0.1', 1), RUN, SECRET, '', 4.0).to_json())
     os.chown(folder, impostor.UID, impostor.UID)
     with pytest.raises(private.NotPrivate, match=f'user {impostor.UID}'):
         private.Secrets(folder)
     with pytest.raises(Failed, match='another user created it'):
-        read_rendezvous(folder, lambda: None)
+        read_rendezvous_file(folder, lambda: None)
     os.chown(folder, 0, 0)
     os.chown(secret, impostor.UID, impostor.UID)
     with pytest.raises(Failed, match='another user created it'):
-        read_rendezvous(folder, lambda: None)
-    private.remove(folder)
+        read_rendezvous_file(folder, lambda: None)
+    private.remove_secret_folder(folder)
     assert not folder.exists()
 
 
@@ -664,11 +664,11 @@ def test_a_file_that_was_prepared_is_not_followed(tmp_path):
     target = tmp_path / 'target'
     for name in ('service', 'service.part'):
         (secrets.folder / name).symlink_to(target)
-    secrets.file('service', 'password x')
+    secrets.write_file('service', 'password x')
     assert not target.exists()
     (secrets.folder / 'conductor').symlink_to(secrets.folder / 'service')
     with pytest.raises(OSError):
-        private.read(secrets.folder)
+        private.read_secret_file(secrets.folder)
 
 
 def test_a_place_that_everybody_can_write_is_refused(tmp_path):
@@ -729,10 +729,10 @@ def test_of_another_node_nothing_is_certain_but_age(tmp_path, monkeypatch):
     folder = folder_of(tmp_path)
     end(killed(folder))
     lock = moved(folder, boot='another', host='n2')
-    assert not private.remove_dead(folder)
+    assert not private.remove_if_owner_dead(folder)
     old = time.time() - private.STALE_AFTER - 10
     os.utime(lock, (old, old))
-    assert private.remove_dead(folder) and not folder.exists()
+    assert private.remove_if_owner_dead(folder) and not folder.exists()
 
 
 @pytest.mark.parametrize('output, code, dead', [
@@ -754,19 +754,19 @@ def test_slurm_knows_whether_a_job_is_over(tmp_path, monkeypatch, output, code,
     folder = folder_of(tmp_path)
     end(killed(folder))
     moved(folder, boot='another', job='17', cluster='small')
-    assert not private.remove_dead(folder)          # not that Slurm's to say
+    assert not private.remove_if_owner_dead(folder)          # not that Slurm's to say
     moved(folder, cluster='big')
-    assert private.remove_dead(folder) is dead
+    assert private.remove_if_owner_dead(folder) is dead
 
 
 def test_a_live_owner_touches_its_folder(tmp_path):
     secrets = private.Secrets(folder_of(tmp_path))
     lock = secrets.folder / private.LOCK
     os.utime(lock, (1, 1))
-    secrets.touch()
+    secrets.touch_lock_file()
     assert lock.stat().st_mtime == 1                # not each time
     secrets._next = 0
-    secrets.touch()
+    secrets.touch_lock_file()
     assert time.time() - lock.stat().st_mtime < 60
 
 
@@ -775,20 +775,20 @@ def test_the_next_run_removes_the_secrets_of_any_dead_one(tmp_path):
     stages = [tmp_path / name for name in ('dead', 'alive', 'empty', 'gone')]
     for stage in stages:
         stage.mkdir()
-        private.register_stage(registry, stage)
-        private.register_stage(registry, stage)           # each only once
+        private.register_stage_directory(registry, stage)
+        private.register_stage_directory(registry, stage)           # each only once
     assert len(list(registry.iterdir())) == 4
     shutil.rmtree(stages[3])
     end(killed(folder_of(stages[0])))
     alive = killed(folder_of(stages[1]))
     try:
-        assert private.remove_dead_runs(registry) == [folder_of(stages[0])]
+        assert private.remove_secrets_of_dead_runs(registry) == [folder_of(stages[0])]
         assert folder_of(stages[1]).exists()
         assert not folder_of(stages[0]).exists()
         assert len(list(registry.iterdir())) == 3
     finally:
         end(alive)
-    assert private.remove_dead_runs(registry) == [folder_of(stages[1])]
+    assert private.remove_secrets_of_dead_runs(registry) == [folder_of(stages[1])]
 
 
 def test_all_killed_at_once_and_another_case_comes(suite, store):
@@ -834,20 +834,20 @@ def in_stage(process, folder):
 
 def test_data_of_a_live_agent_elsewhere_is_left_alone(tmp_path):
     """On a shared scratch a lock may tell nothing of another node."""
-    left = data_folder(str(tmp_path))
+    left = create_data_folder(str(tmp_path))
     os.close(left._lock)
     moved(left.folder, boot='another')
-    other = data_folder(str(tmp_path))
+    other = create_data_folder(str(tmp_path))
     assert left.folder.exists() and other.folder.exists()
-    moved(left.folder, boot=private.boot())
-    data_folder(str(tmp_path))
+    moved(left.folder, boot=private.read_boot_id())
+    create_data_folder(str(tmp_path))
     assert not left.folder.exists() and other.folder.exists()
 
 
 def test_the_data_of_another_user_is_left_alone(tmp_path):
     root_only()
-    left = data_folder(str(tmp_path))
+    left = create_data_folder(str(tmp_path))
     os.close(left._lock)
     os.chown(left.folder, impostor.UID, impostor.UID)
-    data_folder(str(tmp_path))
+    create_data_folder(str(tmp_path))
     assert left.folder.exists()

@@ -23,7 +23,7 @@ from checks.core.parsers import ParseError
 from checks.machine import cpus
 from checks.services import conduct
 from checks.services.agent import PREFIX, Failed, Rendezvous
-from checks.services.parser import split
+from checks.services.parser import split_conductor_output
 from checks.services.plan import (
     Clients,
     Plan,
@@ -31,7 +31,7 @@ from checks.services.plan import (
     Program,
     Server,
     Step,
-    with_variables,
+    command_with_environment,
 )
 from config.sites import launch
 from tests.conftest import ROOT, until
@@ -198,20 +198,20 @@ def test_a_program_with_variables_may_have_an_equals_sign_in_its_path(
     program.parent.mkdir()
     program.write_text('#!/bin/sh\necho "$A|$1"\n')
     program.chmod(0o755)
-    command = with_variables({'A': 'x=y'}, str(program), 'two words')
+    command = command_with_environment({'A': 'x=y'}, str(program), 'two words')
     assert subprocess.check_output(command, text=True) == 'x=y|two words\n'
-    assert with_variables({}, 'program') == ('program',)
+    assert command_with_environment({}, 'program') == ('program',)
 
 
 def test_a_store_serves_while_the_clients_run(job, store):
     one = job(plan(real(store), *shell('cat {service}; echo done')))
     assert one.end() == 0, one.messages()
-    services, output = split((one.folder / 'out').read_text())
+    services, output = split_conductor_output((one.folder / 'out').read_text())
     server = services.servers[0]
     assert server.address == '127.0.0.1' and server.program == store.name
     assert server.version == store.version and server.ready_ms > 0
     assert f'server 127.0.0.1 {server.port}' in output and 'done' in output
-    assert services.steps['measure'].grown('commands') > 0
+    assert services.steps['measure'].counter_increase('commands') > 0
     assert not one.leftovers()
 
 
@@ -241,8 +241,8 @@ def test_server_and_client_have_cpus_of_their_own(job, store):
     one = job(plan(real(store), *shell(
         'grep Cpus_allowed_list /proc/self/status')))
     assert one.end() == 0, one.messages()
-    services, output = split((one.folder / 'out').read_text())
-    subset = cpus.parse(output.split()[-1])
+    services, output = split_conductor_output((one.folder / 'out').read_text())
+    subset = cpus.parse_cpu_list(output.split()[-1])
     assert not set(subset) & set(services.servers[0].cpus)
     assert not services.shared
 
@@ -250,7 +250,7 @@ def test_server_and_client_have_cpus_of_their_own(job, store):
 def test_more_cpus_than_there_are_is_told(job, store):
     one = job(plan(real(store, cpus=10_000)))
     assert one.end() == 0, one.messages()
-    assert split((one.folder / 'out').read_text())[0].shared
+    assert split_conductor_output((one.folder / 'out').read_text())[0].shared
 
 
 def test_three_servers_form_a_cluster(job, store):
@@ -259,7 +259,7 @@ def test_three_servers_form_a_cluster(job, store):
                    *shell('grep -c ^server {service}; '
                           'grep ^cluster {service}')))
     assert one.end() == 0, one.messages()
-    services, output = split((one.folder / 'out').read_text())
+    services, output = split_conductor_output((one.folder / 'out').read_text())
     assert output.split() == ['3', 'cluster']
     assert len({server.port for server in services.servers}) == 3
     assert not one.leftovers()
@@ -276,7 +276,7 @@ def test_clients_begin_together(job, store):
         Step('measure', (Program(shell(program)),), 20, gate=True),))
     one = job(both)
     assert one.end() == 0, one.messages()
-    assert split((one.folder / 'out').read_text())[1].count("b'go") == 2
+    assert split_conductor_output((one.folder / 'out').read_text())[1].count("b'go") == 2
 
 
 def test_tls_with_a_certificate_of_the_run(job, store_with_tls):
@@ -424,7 +424,7 @@ def test_an_agent_that_is_lost_as_the_last_step_ends(tmp_path, monkeypatch):
     monkeypatch.setattr(one, 'step', lambda step: one.note_lost_agent(
         'node n4 was lost'))
     with pytest.raises(Failed, match='node n4 was lost'):
-        one.conduct()
+        one.run_plan()
 
 
 @pytest.mark.parametrize('nodes, words', [
@@ -446,9 +446,9 @@ def test_ranks_that_did_not_start_may_have_lost_their_node(
     def silent(seconds):
         assert seconds > one.plan.heartbeat_timeout
         raise Failed('node n4 was lost: no heartbeat from it for 10 s')
-    monkeypatch.setattr(one, 'await_cause', silent)
+    monkeypatch.setattr(one, 'wait_for_failure_cause', silent)
     with pytest.raises(Failed, match=words):
-        one.watch_launched()
+        one.collect_ended_mpi_programs()
 
 
 def test_a_launcher_that_ends_agents_says_why(job, store):
@@ -672,7 +672,7 @@ def agent_alone(folder, conductor=''):
 
 def rendezvous(port, secret=b'x' * 32):
     """What a conductor leaves for its agents."""
-    return Rendezvous(('127.0.0.1', port), 'run.1', secret, '', 4.0).text()
+    return Rendezvous(('127.0.0.1', port), 'run.1', secret, '', 4.0).to_json()
 
 
 def test_an_agent_without_a_conductor_removes_its_secrets(tmp_path):
@@ -736,7 +736,7 @@ def test_the_next_agent_removes_what_a_killed_one_left(job, store):
     subprocess.run([sys.executable, '-c', f'''
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from checks.services.agent import data_folder
+from checks.services.agent import create_data_folder
 data_folder({str(one.scratch)!r})
 '''], check=True)
     assert not left[0].exists() and foreign.exists()
@@ -763,7 +763,7 @@ def two_sockets(smt=1):
      {'server': [[0, 1, 2, 3]] * 4, 'client': [[0, 1, 2, 3]]}),
 ])
 def test_placement(machine, wants, by, sets):
-    placed = cpus.place(machine, [cpus.CpuRequest(*want) for want in wants])
+    placed = cpus.assign_cpus(machine, [cpus.CpuRequest(*want) for want in wants])
     assert placed.by == by
     if sets:
         assert placed.sets == sets
@@ -783,9 +783,9 @@ def test_topology_is_read_from_the_kernel(tmp_path):
         folder = tmp_path / 'node' / f'node{number}'
         folder.mkdir(parents=True)
         (folder / 'cpulist').write_text(f'{text}\n')
-    result = cpus.here(str(tmp_path), [0, 1, 2])
+    result = cpus.available_cpus(str(tmp_path), [0, 1, 2])
     assert result == [(0, 0, 0, 0), (0, 0, 0, 1), (1, 1, 0, 2)]
-    assert cpus.numa_of(result, [1, 2]) == [0, 1]
+    assert cpus.numa_nodes_of_cpus(result, [1, 2]) == [0, 1]
 
 
 def test_plans_survive_the_way_to_the_node(tmp_path):
@@ -809,7 +809,7 @@ def test_template_that_names_what_nobody_knows(job, store):
                                     '# service {"servers": []}'])
 def test_output_of_a_conductor_that_did_not_end(broken):
     with pytest.raises(ParseError, match='conductor|is damaged'):
-        split(broken + '\n')
+        split_conductor_output(broken + '\n')
 
 
 def test_a_strange_answer_is_no_readiness():
@@ -852,7 +852,7 @@ def test_ranks_are_started_by_the_launcher_each_on_its_cpus(job, store):
         'grep -c ^server {service}; echo {count}; echo mine '
         '$(grep Cpus_allowed_list /proc/self/status)')))
     assert one.end() == 0, one.messages()
-    services, output = split((one.folder / 'out').read_text())
+    services, output = split_conductor_output((one.folder / 'out').read_text())
     assert output.count('mine') == 3 and services.clients == 3
     words = output.splitlines()
     assert words.count('1') == words.count('3') == 3
@@ -860,7 +860,7 @@ def test_ranks_are_started_by_the_launcher_each_on_its_cpus(job, store):
         line for line in (one.folder / 'out').read_text().splitlines()
         if line.startswith('# service ')).removeprefix('# service '))
     assert sorted(client['cpus'] for client in record['clients']) == sorted(
-        cpus.parse(line.split()[-1]) for line in words if 'mine' in line)
+        cpus.parse_cpu_list(line.split()[-1]) for line in words if 'mine' in line)
     assert not one.leftovers()
 
 
@@ -878,10 +878,10 @@ def test_producer_and_consumer_run_at_once(job, store):
         launcher=(*LAUNCHER, '{ranks}'))
     one = job(both)
     assert one.end() == 0, one.messages()
-    services, output = split((one.folder / 'out').read_text())
+    services, output = split_conductor_output((one.folder / 'out').read_text())
     assert sorted(output.splitlines()) == ['a 0/2', 'a 0/2', 'b 0/1']
     assert services.clients == 3
-    assert both.cpus() == 4 and both.nodes == 1
+    assert both.max_cpus_per_node() == 4 and both.nodes == 1
 
 
 def test_a_rank_that_fails_is_told_in_its_own_words(job, store):
@@ -943,19 +943,19 @@ def test_where_the_roles_of_a_plan_are():
              Clients(nodes=1, cpus=1, name='b'),
              Clients(nodes=2, instances=9, name='c', apart=True))
     plan = Plan(server, roles, ())
-    assert {name: list(where) for name, where in plan.layout().items()} == {
+    assert {name: list(where) for name, where in plan.node_numbers_by_role().items()} == {
         'server': [0, 1], 'a': [2, 3, 4], 'b': [2], 'c': [5, 6]}
-    assert plan.nodes == 7 and plan.cpus() == 9
+    assert plan.nodes == 7 and plan.max_cpus_per_node() == 9
     beside = replace(plan, server=replace(server, beside=True),
                      clients=roles[:2])
-    assert beside.nodes == 3 and beside.cpus() == 7
+    assert beside.nodes == 3 and beside.max_cpus_per_node() == 7
     assert replace(beside, clients=(replace(roles[0], unbound=True),)
-                   ).cpus() == 4
+                   ).max_cpus_per_node() == 4
 
 
 def test_the_launcher_of_a_step():
-    one = launch.step('mpirun', 'openmpi 5.0', 1)
+    one = launch.step_launch_command('mpirun', 'openmpi 5.0', 1)
     assert 'mpirun' in one and '--host' not in one
-    assert launch.step('mpirun', 'openmpi 5.0', 2)[-1] == '{slots}'
-    assert launch.step('srun', 'mpich 5.0', 2)[-1] == '--nodelist={names}'
-    assert launch.step('ibrun', '', 2) == []
+    assert launch.step_launch_command('mpirun', 'openmpi 5.0', 2)[-1] == '{slots}'
+    assert launch.step_launch_command('srun', 'mpich 5.0', 2)[-1] == '--nodelist={names}'
+    assert launch.step_launch_command('ibrun', '', 2) == []

@@ -24,7 +24,7 @@ from cli.site import cases
 
 NONE = Counters(**{one.name: 0 for one in fields(Counters)})
 
-cases.load(Path(sys.argv[1]))
+cases.select_site_in_reframe(Path(sys.argv[1]))
 loader = RegressionCheckLoader([str(ROOT / 'checks' / 'smartredis')])
 checks = {}
 for check, partition, environ in generate_testcases(loader.load_all()):
@@ -50,12 +50,12 @@ for name, run in json.load(sys.stdin).items():
     services = SimpleNamespace(
         servers=[SimpleNamespace(version='7.0.15')],
         steps={f'size{size}': Step(1.0, 0.0, NONE, grown)
-               for size in check.sizes})
+               for size in check.tensor_sizes})
     try:
         results[name] = {
-            **check.values_of_services(services, '', Run(
+            **check.extract_service_values(services, '', Run(
                 1, 0, 1e3, 0, 0, 0, 0, '', '', 'run.1')),
-            'limits': check.backlogs()}
+            'limits': check.backlog_notes()}
     except Exception as error:  # ReFrame's copies of our classes
         results[name] = str(error)
 json.dump(results, sys.stdout)

@@ -9,7 +9,7 @@ import pytest
 
 from checks.core.parsers import ParseError
 from checks.smartredis import parser
-from cli.session.parse import parse_files
+from cli.session.parse import convert_output_to_csv
 from config import families
 from tests.conftest import ROOT
 
@@ -23,7 +23,7 @@ def test_real_output(name):
     records = parser.parse(TEXTS[name])
     keys = [(r.size, r.metric) for r in records]
     assert len(keys) == len(set(keys)), 'a value stands twice'
-    known = families.metrics()
+    known = families.all_metrics()
     lines = TEXTS[name].splitlines()
     for record in records:
         assert known[record.metric]['unit'] == record.unit
@@ -50,7 +50,7 @@ def test_values_of_a_real_run():
 def test_what_is_moved_agrees_with_the_loops():
     # Four ranks; each moved twice its bytes in its own time, between the
     # fastest and the slowest.
-    for run in parser.read(THROUGHPUT):
+    for run in parser.parse_runs(THROUGHPUT):
         loop = run.functions['loop_time']
         moved = 2 * run.bytes * run.iterations * run.ranks / 1e6
         assert moved / loop.max <= run.moved <= moved / loop.min
@@ -93,13 +93,13 @@ def test_nothing_is_no_output():
 def test_the_dip_is_seen():
     straight = {size: float(size) ** 0.5 for size in (
         32768, 65536, 131072, 262144)}
-    assert parser.dip(straight) == pytest.approx(1)
-    assert parser.dip({**straight, 65536: straight[65536] / 2}
+    assert parser.bandwidth_dip_ratio(straight) == pytest.approx(1)
+    assert parser.bandwidth_dip_ratio({**straight, 65536: straight[65536] / 2}
                       ) == pytest.approx(0.5)
     # Beside a dip its neighbour stands out; only the smallest counts.
-    assert parser.dip({**straight, 1024: 1.0, 131072: straight[131072] * 0.9}
+    assert parser.bandwidth_dip_ratio({**straight, 1024: 1.0, 131072: straight[131072] * 0.9}
                       ) == pytest.approx(0.9)
-    assert parser.dip({1024: 1.0, 65536: 2.0}) is None
+    assert parser.bandwidth_dip_ratio({1024: 1.0, 65536: 2.0}) is None
 
 
 # Folders of the original ---------------------------------------------------
@@ -128,7 +128,7 @@ def session(folder, rows=None, cfg=CFG):
 
 def parsed(*files):
     out, err = io.StringIO(), io.StringIO()
-    code = parse_files('smartredis', map(str, files), out, err)
+    code = convert_output_to_csv('smartredis', map(str, files), out, err)
     return code, list(csv.DictReader(out.getvalue().splitlines())), \
         err.getvalue()
 

@@ -8,7 +8,7 @@ import pytest
 from conftest import of_family
 
 SITE = '''
-from checks.core.features import node_features
+from checks.core.features import node_count_features
 from config.sites.launch import LAUNCH, SPREAD
 
 site_configuration = {
@@ -16,7 +16,7 @@ site_configuration = {
         'name': 'cluster', 'hostnames': ['.*'],
         'partitions': [{
             'name': 'nodes', 'scheduler': 'pbs', 'launcher': 'mpirun',
-            'environs': ['tensors'], 'features': node_features(4),
+            'environs': ['tensors'], 'features': node_count_features(4),
             # What begins with no dash becomes part of `select`.
             'access': ['-q workq', '-l place=scatter:excl', 'mem=8gb'],
             'processor': {'num_cpus': 64, 'num_cpus_per_core': 1},

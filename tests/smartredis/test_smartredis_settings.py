@@ -14,7 +14,7 @@ from checks.smartredis.scenarios import (
 
 
 def test_options_under_their_own_names():
-    options = settings.read('throughput', {
+    options = settings.read_options('throughput', {
         'tensor_bytes': '1024+65536', 'iterations': '10', 'db_nodes': '3',
         'client_nodes': '2', 'net_ifname': 'eth0', 'wall_time': '05/00/10'})
     assert options.tensor_bytes == (1024, 65536)
@@ -24,7 +24,7 @@ def test_options_under_their_own_names():
         'iterations': 10,
     }
     assert options.net_ifname == 'eth0' and options.wall_time == '5h0m10s'
-    assert settings.read('throughput', {}) == settings.Options()
+    assert settings.read_options('throughput', {}) == settings.Options()
 
 
 @pytest.mark.parametrize('given, words', [
@@ -41,17 +41,17 @@ def test_options_under_their_own_names():
     ({'run_db_as_batch': 'True'}, 'part of the job')])
 def test_what_is_refused(given, words):
     with pytest.raises(settings.SettingError, match=words):
-        settings.read('throughput', given)
+        settings.read_options('throughput', given)
 
 
 def test_aggregation_has_options_of_its_own():
-    options = settings.read('aggregation', {'client_threads': '2',
+    options = settings.read_options('aggregation', {'client_threads': '2',
                                           'tensors_per_dataset': '4'})
     assert options.scenario == {'client_threads': 2, 'tensors_per_dataset': 4}
 
 
 def test_inference_has_threads_and_a_device():
-    options = settings.read('inference', {
+    options = settings.read_options('inference', {
         'intra_op_threads': '2', 'db_tpq': '4', 'num_devices': '2',
         'batch_size': '96', 'device': 'CPU'})
     assert options.intra_op_threads == 2
@@ -64,7 +64,7 @@ def test_inference_has_threads_and_a_device():
                          ({'inter_op_threads': '2'}, 'one after the other'),
                          ({'intra_op_thread': '2'}, 'intra_op_threads?')):
         with pytest.raises(settings.SettingError, match=words):
-            settings.read('inference', given)
+            settings.read_options('inference', given)
 
 
 def test_nodes_of_an_arrangement():
@@ -84,7 +84,7 @@ def test_arrangements_and_their_modes(kind):
     assert len(set(results)) == len(results)
     quick = [scenario for scenario, mode in results
              if mode == 'quick' and scenario.db == 'redis']
-    assert [scenario.ranks for scenario in quick] == [4, 1]
+    assert [scenario.rank_count for scenario in quick] == [4, 1]
     assert modes_of(kind, quick[0]) == {'quick', 'nightly', 'full'}
     assert modes_of(kind, Scenario('redis', clients_per_node=7)) == {'full'}
     assert any(scenario.db_nodes == 3 for scenario, _ in results)
@@ -98,16 +98,16 @@ def test_arrangements_and_their_modes(kind):
 
 def test_torchscript_needs_a_libtorch():
     results = [scenario for scenario, mode in scenarios('inference')
-             if scenario.torchscript and mode == 'nightly']
+             if scenario.uses_torchscript and mode == 'nightly']
     assert {scenario.network for scenario in results} == {
         'small.pt',
         'resnet50.pt',
     }
-    assert all(scenario.needs == (DATABASES[scenario.db], 'libtorch')
+    assert all(scenario.required_features == (DATABASES[scenario.db], 'libtorch')
                for scenario in results)
     assert not any(
-        'libtorch' in scenario.needs
+        'libtorch' in scenario.required_features
         for kind in ARRANGEMENTS
         for scenario, _ in scenarios(kind)
-        if not scenario.torchscript
+        if not scenario.uses_torchscript
     )

@@ -33,7 +33,7 @@ def tools(once):
 
     def make(folder):
         for command in ([str(SRC / 'build.sh'), str(folder / 'tensorload')],
-                        ['sh', '-c', aimodule.build_command(
+                        ['sh', '-c', aimodule.module_build_command(
                             str(folder / 'ai.so'))]):
             done = subprocess.run(
                 command, capture_output=True, text=True,
@@ -48,7 +48,7 @@ def start(tmp_path):
 
     def begin(plan):
         jobs.append(Job(tmp_path / f'job{len(jobs)}', replace(
-            plan, launcher=tuple(launch.step('mpirun', 'openmpi', 1))),
+            plan, launcher=tuple(launch.step_launch_command('mpirun', 'openmpi', 1))),
             **MPI))
         return jobs[-1]
 
@@ -65,7 +65,7 @@ def loop(tools, store, mode, *options, config='', servers=1, ranks=2,
     """Ranks of one program beside servers, and other programs with them."""
     lines = CONFIG + config
     if module:
-        lines += f'loadmodule {aimodule.load_line(str(tools / "ai.so"))}\n'
+        lines += f'loadmodule {aimodule.module_load_line(str(tools / "ai.so"))}\n'
     if servers > 1:
         lines += 'cluster-enabled yes\n'
     program = (str(tools / 'tensorload'), mode, '--service', '{service}',
@@ -85,7 +85,7 @@ def runs(one):
     assert one.end(90) == 0, one.messages()
     assert not one.leftovers()
     text = (one.folder / 'out').read_text()
-    return parser.read(text.partition('\n')[2])
+    return parser.parse_runs(text.partition('\n')[2])
 
 
 def fault(one):
@@ -158,7 +158,7 @@ def test_producers_and_a_consumer(tools, store, start, tmp_path, servers,
 
 def model(tmp_path):
     """Options of an inference: a model and a script."""
-    (tmp_path / 'model').write_bytes(aimodule.blob('tiny'))
+    (tmp_path / 'model').write_bytes(aimodule.model_blob('tiny'))
     (tmp_path / 'script').write_text(aimodule.SCRIPT)
     return ('--model', str(tmp_path / 'model'), '--script',
             str(tmp_path / 'script'), '--side', '16', '--classes', '10')
@@ -250,7 +250,7 @@ def test_files_that_are_not_what_was_written(tmp_path, tools, change, words):
                    if line.startswith('tensorload: ')]
         assert words in line
     else:
-        (run,) = parser.read(done.stdout)
+        (run,) = parser.parse_runs(done.stdout)
         assert run.verified == 1 and run.ranks == 1
 
 

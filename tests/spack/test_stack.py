@@ -107,11 +107,11 @@ def test_installed_once_found_again_without_spack(place):
     again = tiny(place)
     assert again.install() == record and not again.messages
     assert len(calls(place)) == 4
-    where = stacks.origin(record, 'keyvalue')
+    where = stacks.program_origin(record, 'keyvalue')
     assert where['spec'].startswith('redis@7.0.15/')
     assert Path(where['prefix']).is_dir()
     with pytest.raises(stacks.StackError, match='provides no nccl'):
-        stacks.origin(record, 'nccl')
+        stacks.program_origin(record, 'nccl')
 
 
 def test_checks_find_it_without_spack(place, monkeypatch):
@@ -123,8 +123,8 @@ def test_checks_find_it_without_spack(place, monkeypatch):
     assert record['recipes'] == f'{place}/recipes@'
     monkeypatch.setenv('PATH', '/no/such')
     monkeypatch.delenv('PLUMBLINE_SPACK_PACKAGES')
-    assert stacks.installed('tiny', place / 'site') == record
-    stacks.hand_over(record, place)
+    assert stacks.installed_stack_record('tiny', place / 'site') == record
+    stacks.write_stack_files(record, place)
     assert json.loads((place / 'stack.record.json').read_text()) == record
     assert f"{record['view']}/bin" in (place / 'stack.sh').read_text()
 
@@ -136,7 +136,7 @@ def test_one_that_was_changed_since_is_not_installed(place):
     with pytest.raises(stacks.StackError, match='the stack tiny is not '
                        'installed for the site site, .* ./plumb spack install '
                        f'--site {place}/site --stack tiny;'):
-        stacks.installed('tiny', place / 'site')
+        stacks.installed_stack_record('tiny', place / 'site')
 
 
 def by_hand(place):
@@ -150,10 +150,10 @@ def by_hand(place):
 
 def test_checks_find_what_plain_spack_installed(place):
     folder = by_hand(place)
-    record = stacks.installed('tiny', place / 'site')
+    record = stacks.installed_stack_record('tiny', place / 'site')
     assert record['folder'] == str(folder) and record['mpi'] == 'openmpi'
     assert Path(record['view']).is_dir()
-    assert stacks.origin(record, 'keyvalue')['version'] == '7.0.15'
+    assert stacks.program_origin(record, 'keyvalue')['version'] == '7.0.15'
 
 
 @pytest.mark.parametrize('change', [
@@ -166,7 +166,7 @@ def test_checks_find_what_plain_spack_installed(place):
 def test_half_of_what_plain_spack_installs_is_not_installed(place, change):
     change(by_hand(place))
     with pytest.raises(stacks.StackError, match='tiny is not installed'):
-        stacks.installed('tiny', place / 'site')
+        stacks.installed_stack_record('tiny', place / 'site')
 
 
 def test_what_plain_spack_installed_keeps_its_promises(place):
@@ -174,7 +174,7 @@ def test_what_plain_spack_installed_keeps_its_promises(place):
     path = place / 'spack-envs' / 'tiny' / 'stack.yaml'
     path.write_text(path.read_text().replace('7.0.15', '7.4'))
     with pytest.raises(stacks.StackError, match='the solution has redis@7.0'):
-        stacks.installed('tiny', place / 'site')
+        stacks.installed_stack_record('tiny', place / 'site')
 
 
 @pytest.mark.parametrize('path', [
@@ -272,26 +272,26 @@ def test_a_person_who_calls_spack_by_hand_is_left_alone(place):
 
 def test_a_new_lock_replaces_the_old_one_only_when_it_is_there(
         place, monkeypatch):
-    path = tiny(place).keep_lock()
+    path = tiny(place).solve_and_save_lock()
     old = path.read_text()
     monkeypatch.setenv('FAKE_SPACK', 'unsolvable')
     with pytest.raises(stacks.StackError):
-        tiny(place).keep_lock()
+        tiny(place).solve_and_save_lock()
     assert path.read_text() == old
     monkeypatch.setenv('FAKE_SPACK', '')
     path.write_text('{')
-    assert tiny(place).keep_lock().read_text() == old
+    assert tiny(place).solve_and_save_lock().read_text() == old
 
 
 def test_a_kept_lock_is_used_and_a_damaged_one_refused(place):
     stack = tiny(place)
     stack.concretize()
-    stack.kept_lock.parent.mkdir()
-    stack.kept_lock.write_text((stack.folder / 'spack.lock').read_text())
+    stack.site_lock_file.parent.mkdir()
+    stack.site_lock_file.write_text((stack.folder / 'spack.lock').read_text())
     fresh = tiny(place)
     assert fresh.folder != stack.folder
     fresh.concretize()
-    stack.kept_lock.write_text('{')
+    stack.site_lock_file.write_text('{')
     with pytest.raises(stacks.StackError, match='plumb spack lock'):
         tiny(place).concretize()
 
@@ -314,7 +314,7 @@ def test_typos_in_our_own_files(place, file, text, words):
 
 def test_what_is_not_there(place, monkeypatch):
     with pytest.raises(stacks.StackError, match='stacks: tiny'):
-        _ = stacks.Stack('tini', place / 'site', stacks.find_spack()).key
+        _ = stacks.Stack('tini', place / 'site', stacks.find_spack()).content_hash
     monkeypatch.setenv('FAKE_SPACK', 'old')
     with pytest.raises(stacks.StackError, match='need 1.0 or newer'):
         stacks.find_spack()
@@ -402,7 +402,7 @@ def test_ended_means_that_spack_is_ended(suite, monkeypatch, number):
         time.sleep(0.05)
     first.send_signal(number)
     assert first.wait(60) == 128 + number
-    assert not [c for _, _, c in stacks._processes()
+    assert not [c for _, _, c in stacks._list_processes()
                 if str(suite.tmp / 'work') in c and 'install' in c]
 
 
@@ -421,7 +421,7 @@ def test_killed_in_the_middle_is_installed_the_next_time(place):
     assert any('killed run' in line for line in stack.messages)
     # Killed is killed, but on a busy machine not gone at once.
     deadline = time.monotonic() + 10
-    while [c for _, _, c in stacks._processes()
+    while [c for _, _, c in stacks._list_processes()
            if f'-e\0{stack.folder}\0' in c]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -533,7 +533,7 @@ def real(tmp_path, monkeypatch, tmp_path_factory):
 
 def test_real_install_and_its_record(real):
     record = real('tiny-ok@1.0 +tls', promises=['tiny-ok@1.0 +tls']).install()
-    where = stacks.origin(record, 'keyvalue')
+    where = stacks.program_origin(record, 'keyvalue')
     assert where['version'] == '1.0' and len(where['spec']) == 44
     assert Path(where['prefix'], 'bin', 'tiny-ok').exists()
     assert Path(record['view'], 'bin', 'tiny-ok').exists()
@@ -543,7 +543,7 @@ def test_real_install_and_its_record(real):
 
 def shell(lines, real, name, **variables):
     """Run lines of spack-envs/README.md in the folder of the stacks."""
-    env = {**stacks.environment(real.place / 'site'), **variables,
+    env = {**stacks.spack_environment_variables(real.place / 'site'), **variables,
            'PATH': f'{Path(stacks.spack_command()).parent}:'
                    f'{os.environ["PATH"]}'}
     # The one variable that must be set; the lines set what else they need.
@@ -570,8 +570,8 @@ def test_real_spack_installs_without_plumb(real):
         '$PWD/.plumbline', os.environ['PLUMBLINE_WORK'])
     done = shell(lines, real, 'tiny')
     assert done.returncode == 0, done.stderr
-    record = stacks.installed('tiny', real.place / 'site')
-    where = stacks.origin(record, 'keyvalue')
+    record = stacks.installed_stack_record('tiny', real.place / 'site')
+    where = stacks.program_origin(record, 'keyvalue')
     assert where['version'] == '1.0'
     assert Path(where['prefix'], 'bin', 'tiny-ok').exists()
 
@@ -613,7 +613,7 @@ def test_real_spack_without_a_compiler(real):
         'packages: {}\n')
     with pytest.raises(stacks.StackError, match='has no compiler'):
         real('tiny-ok').install()
-    assert not stacks.find_spack().scope.exists()
+    assert not stacks.find_spack().default_packages_file.exists()
 
 
 def test_real_kill_and_real_concurrency(real):

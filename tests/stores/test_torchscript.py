@@ -45,7 +45,7 @@ def half(a):
 
 def test_a_prefix_without_libtorch_is_refused(tmp_path):
     done = subprocess.run(
-        aimodule.build_command(str(tmp_path / 'ai.so')), shell=True,
+        aimodule.module_build_command(str(tmp_path / 'ai.so')), shell=True,
         text=True, capture_output=True,
         env={**os.environ, 'TORCH_PREFIX': str(tmp_path)})
     assert done.returncode == 1
@@ -65,7 +65,7 @@ def test_the_headers_of_usr_keep_their_place(tmp_path):
         'while [ "$1" != -isystem ]; do shift; done\n'
         'echo "#include <cstdlib>" | c++ -E -x c++ "$1" "$2" - >/dev/null\n')
     done = subprocess.run(
-        aimodule.build_command(str(tmp_path / 'ai.so'), 'true'), shell=True,
+        aimodule.module_build_command(str(tmp_path / 'ai.so'), 'true'), shell=True,
         text=True, capture_output=True,
         env={**os.environ, 'TORCH_PREFIX': str(tmp_path),
              'CXX': f'sh {tmp_path / "cxx"}'})
@@ -73,7 +73,7 @@ def test_the_headers_of_usr_keep_their_place(tmp_path):
 
 
 def test_an_archive_has_all_weights():
-    with zipfile.ZipFile(io.BytesIO(torchscript.network('tiny'))) as file:
+    with zipfile.ZipFile(io.BytesIO(torchscript.torchscript_network('tiny'))) as file:
         sizes = [len(file.read(name)) // 4 for name in file.namelist()
                  if name.startswith('net/data/')]
         code = file.read('net/code/__torch__.py').decode()
@@ -92,7 +92,7 @@ def torch_module(once):
 
     def make(folder):
         done = subprocess.run(
-            aimodule.build_command(str(folder / 'ai.so')), shell=True,
+            aimodule.module_build_command(str(folder / 'ai.so')), shell=True,
             text=True, capture_output=True,
             env={**os.environ, 'TORCH_PREFIX': prefix, 'CFLAGS': '-Werror',
                  'CXXFLAGS': '-Werror'})
@@ -128,7 +128,7 @@ def values(ask, key):
 def test_libtorch_computes_what_the_networks_do(ask, name, device):
     """The same weights: libtorch, numpy and the module's own C agree."""
     assert ask('AI.MODELSTORE', 'm', 'TORCH', device, 'BLOB',
-               torchscript.network(name)) == 'OK'
+               torchscript.torchscript_network(name)) == 'OK'
     put(ask, 'in', networks.picture(networks.shape_of(name)))
     assert ask('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'in', 'OUTPUTS', 1,
                'out', 'TIMEOUT', 60_000) == 'OK'
@@ -141,7 +141,7 @@ def test_libtorch_computes_what_the_networks_do(ask, name, device):
 
 
 def test_several_inputs_and_a_snapshot(ask):
-    blob = torchscript.archive(ADD)
+    blob = torchscript.torchscript_archive(ADD)
     assert ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BLOB', blob) == 'OK'
     put(ask, 'a', np.float32([[1, 2]]))
     put(ask, 'b', np.float32([[10, 20]]))
@@ -160,7 +160,7 @@ def test_requests_that_wait_together_are_one_run(ask):
     """Those whose rows fit; another shape is a run for itself."""
     ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU:3', 'BATCHSIZE', 6,
         'MINBATCHSIZE', 6, 'MINBATCHTIMEOUT', 2000, 'BLOB',
-        torchscript.archive(ADD))
+        torchscript.torchscript_archive(ADD))
     port = ask.socket.getpeername()[1]
     shapes = {'one': (1, 4), 'two': (2, 4), 'three': (3, 4), 'wide': (3, 5)}
     clients = {name: Client(port) for name in shapes}
@@ -233,7 +233,7 @@ def test_functions_of_a_script(ask):
 ])
 def test_what_libtorch_refuses_is_one_line(ask, words, command):
     ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BLOB',
-        torchscript.archive(ADD))
+        torchscript.torchscript_archive(ADD))
     ask('AI.SCRIPTSET', 's', 'CPU', 'SOURCE', SCRIPT)
     put(ask, 'a', np.zeros(3, 'f4'))
     put(ask, 'b', np.zeros(4, 'f4'))

@@ -26,7 +26,7 @@ WORDS = (
     'ARGS', 'TAG', 'BATCHSIZE', 'MINBATCHSIZE', 'MINBATCHTIMEOUT',
     'ENTRY_POINTS', 'RESETSTAT', 'GET', 'MODEL_CHUNK_SIZE', 'TORCH', 'TF',
     'CPU', 'CPU:1', 'GPU:0', 'copy', 'post_process', 'pre_process_3ch',
-    aimodule.blob('tiny'), aimodule.SCRIPT, bytes(3072), b'', b'\0\n\r\x1b',
+    aimodule.model_blob('tiny'), aimodule.SCRIPT, bytes(3072), b'', b'\0\n\r\x1b',
     'PK\3\4', '0', '1', '2', '3', '16', '-1', '9223372036854775807',
     '4294967296', '1e308', 'nan')
 #: Vectors that are right; words of them are changed.
@@ -37,7 +37,7 @@ RIGHT: tuple[tuple[object, ...], ...] = (
     ('AI.TENSORGET', 'b', 'VALUES'),
     ('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'TAG', 't', 'BATCHSIZE', 4,
      'MINBATCHSIZE', 2, 'MINBATCHTIMEOUT', 1, 'BLOB',
-     aimodule.blob('tiny')),
+     aimodule.model_blob('tiny')),
     ('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'a', 'OUTPUTS', 1, 't', 'TIMEOUT',
      50),
     ('AI.MODELRUN', 'm', 'INPUTS', 'a', 'OUTPUTS', 't'),

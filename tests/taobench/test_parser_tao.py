@@ -13,7 +13,7 @@ import pytest
 
 from checks.core.parsers import ParseError
 from checks.taobench import parser as tao
-from cli.session.parse import parse_files
+from cli.session.parse import convert_output_to_csv
 from config import families
 from tests.conftest import ROOT
 
@@ -75,7 +75,7 @@ VARIANTS = {
 
 
 def values(text):
-    one = tao.summary(text)
+    one = tao.summarise_log(text)
     return {name: getattr(one, name) for name in tao.UNITS}
 
 
@@ -91,7 +91,7 @@ def parse_cli(tmp_path, monkeypatch, *texts):
         (tmp_path / name).write_bytes(text if isinstance(text, bytes)
                                       else text.encode())
     out, err = io.StringIO(), io.StringIO()
-    code = parse_files('taobench', names, out, err)
+    code = convert_output_to_csv('taobench', names, out, err)
     return code, out.getvalue().splitlines()[1:], err.getvalue().splitlines()
 
 
@@ -119,13 +119,13 @@ def test_the_file_has_every_variant_and_they_differ():
     (360, 5, 62, 58), (720, 5, 134, 130), (36, 0.5, 62, 58),
     (20, 1, 18, 17), (10, 1, 9, 9), (1, 5, 1, 1)])
 def test_expected_points(window, interval, code, guide):
-    assert tao.expected_points(window, interval) == code
-    assert tao.expected_points(window, interval, 'guide') == guide
+    assert tao.expected_point_count(window, interval) == code
+    assert tao.expected_point_count(window, interval, 'guide') == guide
 
 
 def test_a_short_window_takes_fewer_points():
-    assert tao.window_of(720) == 360 and tao.window_of(20) == 20
-    one = tao.summary(LOG, 100, 5)
+    assert tao.counted_window_seconds(720) == 360 and tao.counted_window_seconds(20) == 20
+    one = tao.summarise_log(LOG, 100, 5)
     assert one.num_data_points == one.max_points == 18
     assert one.counted[-1].line == 192
 
@@ -234,7 +234,7 @@ def test_a_number_that_no_server_prints_never_counts(name, number):
 
 def test_every_line_is_counted_or_has_a_reason():
     for text in VARIANTS.values():
-        one = tao.summary(text)
+        one = tao.summarise_log(text)
         reported = {n for remark in one.left_out
                 for n in range(remark.first, remark.last + 1)}
         counted = {point.line for point in one.counted}
@@ -353,9 +353,9 @@ def test_logs_of_several_servers_are_not_mixed():
         assert any('server 2 of 2 in this file' in remark
                    for remark in reasons(text))
         with pytest.raises(ParseError, match='another server starts here'):
-            tao.summary(text)
+            tao.summarise_log(text)
     short = '\n'.join(LINES[100:140]) + '\n'
-    assert len(tao.servers(short + '\n'.join(LINES[140:160]))) == 1, (
+    assert len(tao.parse_server_logs(short + '\n'.join(LINES[140:160]))) == 1, (
         'nothing tells them apart')
 
 
@@ -377,7 +377,7 @@ def test_an_embedded_server_says_what_it_is():
         embedded(1000, 0.03) + embedded(3000, 0.03))}
     assert both['fast_qps[server=1]'] == 1000
     assert both['fast_qps[server=2]'] == 3000
-    assert len(tao.servers(
+    assert len(tao.parse_server_logs(
         embedded(1000, 0.03) + embedded(1000, 0.03, 9), several=False)) == 1
 
 
@@ -394,7 +394,7 @@ def test_one_damaged_number_of_items_starts_no_server(items):
     field = next(part for part in LINES[149].split(', ')
                  if part.startswith('curr_it'))
     text = edit((150, field, f'curr_it = {items}'))
-    assert values(text) == values(LOG) and len(tao.servers(text)) == 1
+    assert values(text) == values(LOG) and len(tao.parse_server_logs(text)) == 1
 
 
 @pytest.mark.parametrize('end', [
@@ -409,7 +409,7 @@ def test_a_file_that_ends_within_a_line_says_so(end):
 def test_a_number_of_items_that_is_cut_starts_no_server():
     text = '\n'.join(LINES[:192])
     text = text[:text.rindex('curr_it') + len('curr_it = 1')]
-    assert len(tao.servers(text)) == 1
+    assert len(tao.parse_server_logs(text)) == 1
 
 
 # A client's log ------------------------------------------------------------
@@ -450,7 +450,7 @@ def test_a_client_that_cannot_be_trusted(runs, reason):
 # The command line ----------------------------------------------------------
 
 def test_units_are_those_of_the_table():
-    table = families.metrics()
+    table = families.all_metrics()
     for name, unit in tao.UNITS.items():
         assert table[name]['unit'] == unit
     assert {'spawned_instances', 'successful_instances'} <= set(table)
@@ -483,11 +483,11 @@ def test_what_is_no_log(tmp_path, monkeypatch, text, expected):
 # All servers ---------------------------------------------------------------
 
 def test_servers_are_added_up_as_the_original_does():
-    one, other = tao.summary(LOG), tao.summary(VARIANTS['few'])
-    both = tao.combine([one, None, other])
+    one, other = tao.summarise_log(LOG), tao.summarise_log(VARIANTS['few'])
+    both = tao.combine_summaries([one, None, other])
     assert both['total_qps'] == one.total_qps + other.total_qps
     assert both['num_data_points'] == 76
     assert both['hit_ratio'] == (one.hit_ratio + other.hit_ratio) / 2
     assert both['spawned_instances'] == 3
     assert both['successful_instances'] == 2
-    assert tao.combine([None])['total_qps'] == 0
+    assert tao.combine_summaries([None])['total_qps'] == 0

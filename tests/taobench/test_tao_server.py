@@ -647,7 +647,7 @@ def pair(program, tmp_path) -> dict[str, Path]:
         skip_missing('openssl/ssl.h', 'tao_server was built without TLS')
     if not shutil.which('openssl'):
         skip_missing('openssl', 'no openssl to make certificates with')
-    certificates.make(tmp_path, ['127.0.0.1'])
+    certificates.make_certificate(tmp_path, ['127.0.0.1'])
     return {'ssl_chain_cert': tmp_path / 'server.crt',
             'ssl_key': tmp_path / 'server.key'}
 

@@ -27,7 +27,7 @@ def machine(count, smt=False, nodes=1, memory=64.0):
 
 
 def plan(job, on=None, given=None, **more):
-    return sizing.plan(jobs.job(job), on or machine(16), given, **more)
+    return sizing.plan_job_processes(jobs.find_job(job), on or machine(16), given, **more)
 
 
 # CPUs ----------------------------------------------------------------------
@@ -39,13 +39,13 @@ def test_cpus_are_split_as_the_original_does(case):
     odd = smt == 'smt' and int(count) % 2
     on = machine(int(count), smt == 'smt', int(nodes))
     expected = GOLDEN['distribute'][case]
-    parts = sizing.distribute(on.cpus, sizing.instances_for(int(count)))
+    parts = sizing.cpus_of_servers(on.cpus, sizing.server_count(int(count)))
     assert sorted(sum(parts, [])) == list(range(int(count)))
     if odd:
         assert list(map(len, parts)) == [38, 35]
         return
     numa = {cpu.number: cpu.numa for cpu in on.cpus}
-    assert [[sizing.ranges(part),
+    assert [[sizing.format_cpu_ranges(part),
              ','.join(map(str, sorted({numa[cpu] for cpu in part})))]
             for part in parts] == expected
 
@@ -53,14 +53,14 @@ def test_cpus_are_split_as_the_original_does(case):
 def test_siblings_that_are_counted_side_by_side_stay_together():
     """The original takes a half of the list for first threads."""
     cpus = [Cpu(0, 0, n // 2, n) for n in range(16)]
-    parts = sizing.distribute(cpus, 2)
+    parts = sizing.cpus_of_servers(cpus, 2)
     assert parts == [[0, 2, 4, 6, 1, 3, 5, 7], [8, 10, 12, 14, 9, 11, 13, 15]]
 
 
 def test_cores_that_have_not_all_two_threads_are_all_given_out():
     cpus = [Cpu(0, 0, n, n) for n in range(10)] + [
         Cpu(0, 0, n, 10 + n) for n in range(4)]
-    parts = sizing.distribute(cpus, 3)
+    parts = sizing.cpus_of_servers(cpus, 3)
     assert sorted(sum(parts, [])) == list(range(14))
     for part in parts:
         cores = {n % 10 for n in part}
@@ -70,13 +70,13 @@ def test_cores_that_have_not_all_two_threads_are_all_given_out():
 @pytest.mark.parametrize('parts', [0, 17])
 def test_more_servers_than_cores_are_refused(parts):
     with pytest.raises(ValueError, match=f'num_servers = {parts}: '):
-        sizing.distribute(machine(16).cpus, parts)
+        sizing.cpus_of_servers(machine(16).cpus, parts)
 
 
 @pytest.mark.parametrize('numbers, text', [
     ([3], '3-3'), ([0, 1, 2, 8, 9], '0-2,8-9'), ([4, 5, 0], '4-5,0-0')])
 def test_ranges(numbers, text):
-    assert sizing.ranges(numbers) == text
+    assert sizing.format_cpu_ranges(numbers) == text
 
 
 # Worked values -------------------------------------------------------------
@@ -102,21 +102,21 @@ def test_worked_values(job, cpus, sizes, threads):
 
 
 def test_keys_of_64_gb():
-    assert sizing.cache_mb(64) == 49152
+    assert sizing.cache_size_mb(64) == 49152
     assert sizing.key_count(64) == 106483520
 
 
 @pytest.mark.parametrize('memsize, seconds', [
     (64, 1200), (240, 1200), (384, 1920), (768.5, 3842)])
 def test_warmup(memsize, seconds):
-    assert sizing.warmup(memsize) == seconds
+    assert sizing.warmup_seconds(memsize) == seconds
 
 
 @pytest.mark.parametrize('cpus, threads', [
     (1, 1), (2, 1), (6, 4), (7, 1), (16, 10), (176, 170)])
 def test_client_threads(cpus, threads):
-    assert sizing.client_threads(cpus) == threads
-    assert sizing.client_threads(cpus, 5) == 5
+    assert sizing.client_thread_count(cpus) == threads
+    assert sizing.client_thread_count(cpus, 5) == 5
 
 
 @pytest.mark.parametrize('cpus, expected, each', [
@@ -140,17 +140,17 @@ def test_clients_are_spread_over_servers(servers, clients, pairs):
 def test_what_is_opened_to_a_server_and_by_a_machine():
     result = plan('autoscale', None, {'num_servers': 4})
     # 16 CPUs: 10 threads of 380 connections; two clients on each machine.
-    assert result.connections(3) == 3800
-    assert result.client_connections(0) == 7600
-    assert result.client_connections(2) == 0
+    assert result.connections_to_server(3) == 3800
+    assert result.connections_of_client_machine(0) == 7600
+    assert result.connections_of_client_machine(2) == 0
 
 
 def test_v2_suggests_connections_also_where_clients_have_few_cpus():
     """The original divides by the CPUs less six."""
     few = plan('autoscale_v2_beta', machine(2), {'client_cores': 6})
-    assert [c.connections for c in few.clients] == [85 * 2 // (4 * 2)] * 2
+    assert [c.connections_to_server for c in few.clients] == [85 * 2 // (4 * 2)] * 2
     own = plan('autoscale_v2_beta', machine(16), {'clients_per_thread': 7})
-    assert {c.connections for c in own.clients} == {7}
+    assert {c.connections_to_server for c in own.clients} == {7}
 
 
 def test_memory_of_a_machine_that_clients_share():
@@ -202,7 +202,7 @@ def test_the_clients_of_a_single_server_are_told_what_it_was_given():
     assert (message['server_memsize'], message['test_time']) == (1, 8)
     assert result.clients[0].keys == sizing.key_count(1)
     assert {c.port for c in result.clients} == {12000}
-    assert '"server_port_number": 12000' in sizing.instructions(result)
+    assert '"server_port_number": 12000' in sizing.original_client_instructions(result)
 
 
 def test_clients_can_be_told_more():
@@ -236,8 +236,8 @@ def test_plans_are_those_of_the_original(want):
                                     strict=True):
         free = sizing.server_command(one, '/p')
         same(free[len(one.bind):], command)
-        assert sizing.nic_commands(one, result.settings, '/p') == nic
-    assert sizing.instructions(result) == want['instructions']
+        assert sizing.nic_setup_commands(one, result.settings, '/p') == nic
+    assert sizing.original_client_instructions(result) == want['instructions']
     by_machine = sorted(result.clients, key=lambda client: client.machine)
     assert [sizing.client_command(client, '/p', 7)
             for client in by_machine] == want['client']
@@ -252,13 +252,13 @@ def test_roles_are_those_of_the_original(want):
     server, = result.instances
     assert server.bind == ()
     same(sizing.server_command(server, '/p'), command)
-    assert sizing.nic_commands(server, result.settings, '/p') == nic
+    assert sizing.nic_setup_commands(server, result.settings, '/p') == nic
     assert sizing.client_command(result.clients[0], '/p', 7) == want['client']
 
 
 def test_hard_binding_and_an_address():
     result = plan('custom', None, {'hard_binding': 1})
-    nic = sizing.nic_commands(result.instances[0], result.settings, '/p')[1]
+    nic = sizing.nic_setup_commands(result.instances[0], result.settings, '/p')[1]
     assert nic[-2:] == ['--cpu', '0 1 2 3 4 5 6 7']
     command = sizing.server_command(result.instances[0], '/p', '127.0.0.1')
     assert command[command.index('-l') + 1] == '127.0.0.1'
@@ -293,7 +293,7 @@ def test_jobs_have_the_original_names_and_say_what_is_deprecated():
         'conns_per_server_core': 85, 'client_wait_after_warmup': -1}),
 ])
 def test_defaults(job, role, defaults):
-    result = jobs.settings(jobs.job(job), role)
+    result = jobs.settings_with_defaults(jobs.find_job(job), role)
     assert {name: result[name] for name in defaults} == defaults
 
 
@@ -313,7 +313,7 @@ def test_defaults(job, role, defaults):
 ])
 def test_bad_parameters_are_named(job, role, given, words):
     with pytest.raises(ValueError, match=words):
-        jobs.settings(jobs.job(job), role, given)
+        jobs.settings_with_defaults(jobs.find_job(job), role, given)
 
 
 @pytest.mark.parametrize('given, words', [
@@ -339,8 +339,8 @@ def test_plans_without_cpus_or_with_too_few_client_machines():
 
 
 def test_what_the_original_would_not_take_is_told():
-    custom = jobs.job('custom')
-    assert jobs.unexposed(custom, 'client', {
+    custom = jobs.find_job('custom')
+    assert jobs.find_unexposed_arguments(custom, 'client', {
         'test_time': 5, 'target_hit_ratio': 0.5}) == ['target_hit_ratio']
-    assert jobs.settings(custom, 'client', {'target_hit_ratio': '0.5'})[
+    assert jobs.settings_with_defaults(custom, 'client', {'target_hit_ratio': '0.5'})[
         'target_hit_ratio'] == 0.5

@@ -52,8 +52,8 @@ def numbered(text):
 
 def judged(*texts, expected=None, cpu=GOOD, **more):
     expected = expected or Expected(**{**vars(RUN), 'instances': len(texts)})
-    return validity.judge([text and tao.summary(
-        numbered(text), tao.window_of(expected.test_time), expected.interval)
+    return validity.find_invalidity_reasons([text and tao.summarise_log(
+        numbered(text), tao.counted_window_seconds(expected.test_time), expected.interval)
         for text in texts], expected, cpu, **more)
 
 
@@ -71,7 +71,7 @@ def test_a_good_run_is_valid(seed):
 def test_the_golden_run_is_valid_by_code_and_by_guide():
     for rule in ('code', 'guide'):
         expected = Expected(1, 600, 360, rule=rule)
-        assert not validity.judge([tao.summary(LOG)], expected, GOOD)
+        assert not validity.find_invalidity_reasons([tao.summarise_log(LOG)], expected, GOOD)
 
 
 @pytest.mark.parametrize('texts, expected', [
@@ -129,7 +129,7 @@ def test_a_warm_up_is_no_test(test, cause):
     run = Expected(2, warmup_time=30, test_time=12, interval=1)
     good = ''.join([line(1000, 0.89)] * 42)
     bad = ''.join([line(1000, 0.89)] * 30 + test)
-    assert tao.summary(numbered(bad), 12, 1).num_data_points == run.points
+    assert tao.summarise_log(numbered(bad), 12, 1).num_data_points == run.points_per_server
     result = causes(good, bad, expected=run, cpu=None)
     assert result == ([('points', cause)] if cause else [])
 
@@ -137,9 +137,9 @@ def test_a_warm_up_is_no_test(test, cause):
 def test_the_rule_for_points_is_in_the_reason():
     text = log(fill=37)
     reason, = judged(text)
-    assert f' of {RUN.points} data points (by the code of' in str(reason)
+    assert f' of {RUN.points_per_server} data points (by the code of' in str(reason)
     by_guide = Expected(**{**vars(RUN), 'rule': 'guide'})
-    assert by_guide.points < RUN.points
+    assert by_guide.points_per_server < RUN.points_per_server
     assert not judged(text, expected=by_guide)
 
 
@@ -189,7 +189,7 @@ L2 cache:                192 MiB (192 instances)
 
 
 def facts():
-    return machine.describe(
+    return machine.describe_machine(
         'node1', '5.19.0', 'x86_64', LSCPU,
         'ID="centos"\nPRETTY_NAME="CentOS Stream 9"\nBAD="\n',
         'MemTotal:       393216 kB\nMemFree: 1 kB\n')
@@ -207,21 +207,21 @@ def test_a_machine_is_described_like_in_the_original():
                      'L1i cache': '6 MiB (192 instances)',
                      'L2 cache': '192 MiB (192 instances)',
                      'L3 cache': ''}}
-    assert machine.describe('n', 'k', 'a', '', '', '')['machine'][
+    assert machine.describe_machine('n', 'k', 'a', '', '', '')['machine'][
         'cpu_model'] == ''
 
 
 def test_this_machine():
-    result = machine.here()
+    result = machine.describe_this_machine()
     assert result['machine']['mem_total_kib'].endswith(' KiB')
     assert set(result['metadata']) == set(machine.CACHES)
 
 
 def test_the_report_has_the_keys_of_the_original():
-    one = tao.summary(LOG)
-    job = jobs.job('autoscale')
-    result = report.document(job, [facts()], ['--num-servers=0'],
-                            tao.combine([one, one]), '1db2d5f6', 1702658374)
+    one = tao.summarise_log(LOG)
+    job = jobs.find_job('autoscale')
+    result = report.build_report(job, [facts()], ['--num-servers=0'],
+                            tao.combine_summaries([one, one]), '1db2d5f6', 1702658374)
     assert set(result) == {
         'benchmark_args', 'benchmark_desc', 'benchmark_hooks',
         'benchmark_name', 'machines', 'metadata', 'metrics', 'run_id',
@@ -229,7 +229,7 @@ def test_the_report_has_the_keys_of_the_original():
     assert set(result['metrics']) == {
         'fast_qps', 'hit_ratio', 'num_data_points', 'role', 'slow_qps',
         'spawned_instances', 'successful_instances', 'total_qps', 'score'}
-    files = report.files(result, [one.log, None, one.log])
+    files = report.report_files(result, [one.log, None, one.log])
     assert set(files) == {f'benchmark_metrics_1db2d5f6/{name}' for name in (
         'tao_bench_autoscale_metrics_1702658374_iter_1.json',
         'server_0.csv', 'server_2.csv')}
@@ -238,12 +238,12 @@ def test_the_report_has_the_keys_of_the_original():
 
 
 def test_the_report_of_one_server_and_of_a_client():
-    one = tao.summary(LOG)
+    one = tao.summarise_log(LOG)
     expected = json.loads((ROOT / 'tests/taobench/golden/server_v1.log.json'
                          ).read_text())
     assert report.server_metrics(one) == expected
-    result = report.document(jobs.job('64g'), [], [], expected, 'r', 0)
-    assert 'benchmark_metrics_r/server.csv' in report.files(result, [one.log])
+    result = report.build_report(jobs.find_job('64g'), [], [], expected, 'r', 0)
+    assert 'benchmark_metrics_r/server.csv' in report.report_files(result, [one.log])
     records = [tao.Record('c', '', None, f'operations[type={name}]', value,
                           '1/s', 1) for name, value in (
                               ('Sets', 0.0), ('Gets', 7.5))]
@@ -253,7 +253,7 @@ def test_the_report_of_one_server_and_of_a_client():
 
 def test_a_report_holds_no_metric_that_json_has_not():
     with pytest.raises(ValueError, match='total_qps = nan'):
-        report.document(jobs.job('64g'), [], [],
+        report.build_report(jobs.find_job('64g'), [], [],
                         {'total_qps': float('nan')}, 'r', 0)
 
 
@@ -262,7 +262,7 @@ def test_the_time_series_has_the_columns_of_the_original():
     text = ''.join(lines[:2] + ['OUT OF MEMORY when ...\n',
                                 lines[2].replace('0.115', 'nan'),
                                 lines[3].split(', nano')[0] + '\n'])
-    rows = report.time_series(tao.servers(text)[0]).splitlines()
+    rows = report.format_time_series(tao.parse_server_logs(text)[0]).splitlines()
     assert rows == [
         'seq,total_qps,fast_qps,hit_rate,slow_qps,is_oom,slow_qps_oom,'
         'nanosleeps_per_sec',

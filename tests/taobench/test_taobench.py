@@ -43,9 +43,9 @@ def built(programs):
 
 def test_cpus_are_divided_in_whole_cores():
     eight = [Cpu(0, 0, n % 4, n) for n in range(8)]
-    assert cpus.divide(eight, 3) == [[0, 1, 4, 5], [2, 6], [3, 7]]
+    assert cpus.divide_cpus(eight, 3) == [[0, 1, 4, 5], [2, 6], [3, 7]]
     with pytest.raises(ValueError, match='5 instances need a core each'):
-        cpus.divide(eight, 5)
+        cpus.divide_cpus(eight, 5)
 
 
 def test_ticks_of_the_cpus_that_are_ours():
@@ -53,17 +53,17 @@ def test_ticks_of_the_cpus_that_are_ours():
             'cpu0 1 2 3 4 5 6 7 8 0 0\n'
             'cpu1 100 0 0 0 0 0 0 0 0 0\n'
             'cpu11 1 1 1 1 1 1 1 1 0 0\nintr 5\n')
-    assert usage.cpu_ticks(text, [0]) == (3, 16, 9, 8)
-    assert usage.cpu_ticks(text, [0, 1]) == (103, 16, 9, 8)
+    assert usage.sum_cpu_ticks(text, [0]) == (3, 16, 9, 8)
+    assert usage.sum_cpu_ticks(text, [0, 1]) == (103, 16, 9, 8)
 
 
 def test_the_share_of_a_time():
     busy = results.Busy('at,user,system,idle,steal\n'
                         '10.0,0,0,0,0\n11.0,20,50,30,0\n'
                         '12.0,40,100,50,10\n13.0,40,100,150,10\n')
-    assert busy.between(10, 12) == (75.0, 20.0)
-    assert busy.between(12.5, 13.5) is None
-    assert [share.total for _, share in busy.over_time()] == [70, 80, 0]
+    assert busy.cpu_use_between(10, 12) == (75.0, 20.0)
+    assert busy.cpu_use_between(12.5, 13.5) is None
+    assert [share.total for _, share in busy.cpu_use_over_time()] == [70, 80, 0]
     with pytest.raises(ParseError, match='not a sample of the CPU use'):
         results.Busy('at,user,system,idle,steal\n10.0,1,2\n')
 
@@ -71,13 +71,13 @@ def test_the_share_of_a_time():
 def test_points_of_a_server_that_prints_none():
     one = ('time_s,operations,errors,misses,p50_us\n'
            '0.5,110,0,10,1\n1.0,100,0,0,1\n1.02,9,0,0,1\n')
-    log = results.of_clients([one, one.replace('110', '130')], 0.5)
+    log = results.log_from_client_rows([one, one.replace('110', '130')], 0.5)
     assert [p.values['fast_qps'] for p in log.points] == [400, 400]
     assert [p.values['slow_qps'] for p in log.points] == [40, 0]
     assert log.points[0].values['hit_rate'] == pytest.approx(200 / 220)
     with pytest.raises(ParseError, match='not a row of plumbload --series'):
-        results.of_clients(['time_s,operations\n0.5,1\n'], 0.5)
-    log = results.joined([log, results.idle(2), log])
+        results.log_from_client_rows(['time_s,operations\n0.5,1\n'], 0.5)
+    log = results.join_logs([log, results.log_without_requests(2), log])
     assert [p.values['fast_qps'] for p in log.points] == [
         400, 400, 0, 0, 400, 400]
 
@@ -87,8 +87,8 @@ def test_points_over_time_have_a_phase_and_a_reason():
             'curr_it = 1.00M, slow_qps_oom =  0.0, nanosleeps_per_sec = {}.0')
     text = '\n'.join(line.format(91.0, rate, n) for n, rate in enumerate((
         0.5, 0.5, 0.9, 0.5, 0.9, 0.9)))
-    rows = list(csv.DictReader(results.series(
-        [tao.summary(text, 4, 1), None], [100.0, 100.5], 1.0,
+    rows = list(csv.DictReader(results.format_points_over_time(
+        [tao.summarise_log(text, 4, 1), None], [100.0, 100.5], 1.0,
         {'n1': results.Busy('at,user,system,idle,steal\n100,0,0,0,0\n'
                             '101,10,60,30,0\n')},
         {'warmup': (100.0, 102.0), 'test': (102.0, 105.0)}).splitlines()))
@@ -104,47 +104,47 @@ def test_points_over_time_have_a_phase_and_a_reason():
 
 
 def test_commands_of_the_embedded_server_and_of_the_original(built):
-    made = sizing.plan(jobs.job('autoscale'), sizing.Machine(
+    made = sizing.plan_job_processes(jobs.find_job('autoscale'), sizing.Machine(
         [Cpu(0, 0, n, n) for n in range(4)], 1.0), hostname='{host}')
     one = made.instances[0]
-    ours = calls.server('tao_server', one, str(built), 500)
+    ours = calls.server_command_template('tao_server', one, str(built), 500)
     assert ours[:3] == (f'{built}/tao_server', '-l', '{address}')
     assert 'tao_num_slow_threads=9' in ours[-1] and '-Z' in ours
-    theirs = ' '.join(calls.server('tao_bench_server', one, '/opt/tao', 500))
+    theirs = ' '.join(calls.server_command_template('tao_bench_server', one, '/opt/tao', 500))
     assert theirs.startswith('/opt/tao/tao_bench_server -c 500 ')
-    with_library = calls.server('tao_bench_server', one, '/opt', 500, '/l')
+    with_library = calls.server_command_template('tao_bench_server', one, '/opt', 500, '/l')
     assert with_library[:2] == ('env', 'LD_LIBRARY_PATH=/l')
     assert '/opt/tao_bench_server' in with_library
     assert '-p {port}' in theirs and 'ssl_chain_cert={cert}' in theirs
-    load = calls.client('tao_server', made.clients[0], '/p', 60, 1.0, 2)
+    load = calls.client_command_template('tao_server', made.clients[0], '/p', 60, 1.0, 2)
     assert len(calls.PREFIX) == sizing.KEY_BYTES - 1
     assert str(made.clients[0].keys) in load
-    counted = calls.client('tao_server', made.clients[0], '/p', 60, 1.0, 2,
-                           requests=made.keys_of(made.clients[0]))
+    counted = calls.client_command_template('tao_server', made.clients[0], '/p', 60, 1.0, 2,
+                           requests=made.key_count_of_client(made.clients[0]))
     assert set(counted) - set(load) == {
         '--requests', str(-(-made.clients[0].keys // len(made.clients)))}
-    theirs = ' '.join(calls.client('tao_bench_server', made.clients[0],
+    theirs = ' '.join(calls.client_command_template('tao_bench_server', made.clients[0],
                                    '/opt/tao', 60, 1.0, 2, requests=9))
     assert '--ratio=0:1' in theirs and '--test-time=60' in theirs
     assert '-s {host} -p {port} ' in theirs
 
 
 def test_a_small_point_grows_with_the_machine():
-    given, clients = Scenario('standalone').given(2)
+    given, clients = Scenario('standalone').non_default_parameters(2)
     assert (given['memsize'], given['warmup_time']) == (0.016, 15)
     assert clients['tunning_factor'] == 0.802
-    more, tuned = Scenario('standalone').given(16)
+    more, tuned = Scenario('standalone').non_default_parameters(16)
     assert (more['memsize'], more['warmup_time']) == (0.128, 15)
     assert 0.802 < tuned['tunning_factor'] < 0.8125
     # memcached asks for 32 MB where items may have 16.
-    theirs, _ = Scenario('standalone', 'tao_bench_server').given(2)
-    assert sizing.cache_mb(theirs['memsize']) >= 32
+    theirs, _ = Scenario('standalone', 'tao_bench_server').non_default_parameters(2)
+    assert sizing.cache_size_mb(theirs['memsize']) >= 32
     assert theirs['warmup_time'] == 60
-    assert Scenario('autoscale', scale='original').given(2) == ({}, {})
+    assert Scenario('autoscale', scale='original').non_default_parameters(2) == ({}, {})
 
 
 def test_look_aside_sizes_are_those_of_compressed_values():
-    weights = [line.split() for line in calls.sizes_file().splitlines()]
+    weights = [line.split() for line in calls.format_value_sizes().splitlines()]
     total = sum(float(weight) for _, weight in weights)
     mean = sum(int(size) * float(weight) for size, weight in weights) / total
     assert abs(mean - 200) < 2 and int(weights[-1][0]) == 521
@@ -162,16 +162,16 @@ TCP = '''  sl  local_address rem_address   st
 
 
 def test_who_is_connected():
-    assert outside.peers_of([11211, 11213], TCP) == {
+    assert outside.count_connections_by_address([11211, 11213], TCP) == {
         11211: {'10.0.0.2': 2}, 11213: {}}
 
 
 def test_who_has_not_come():
     request = Outside('', (2, 2, 3), (0, 1, 0), (), 1.0)
     names = ['n1:11211', 'n1:11212']
-    assert outside.missing(request, names, {
+    assert outside.describe_missing_connections(request, names, {
         0: {'10.0.0.2': 2, '10.0.0.3': 3}, 1: {'10.0.0.3': 2}}) == ''
-    assert outside.missing(request, names, {0: {'10.0.0.2': 2}}) == (
+    assert outside.describe_missing_connections(request, names, {0: {'10.0.0.2': 2}}) == (
         'server n1:11211 has 2 from 10.0.0.2 of 5 connections of client 1, '
         'client 1; server n1:11212 has none of 2 connections of client 2')
 
@@ -285,9 +285,9 @@ def test_more_connections_than_a_machine_has_ports(built, tmp_path):
 
 def test_a_slow_interface(monkeypatch):
     from checks.services import agent
-    monkeypatch.setattr(agent, '_lines', lambda path, skip: {
+    monkeypatch.setattr(agent, '_read_lines', lambda path, skip: {
         '/sys/class/net/eth7/speed': ['1000']}.get(path, []))
-    monkeypatch.setattr(agent, 'interfaces', lambda: {
+    monkeypatch.setattr(agent, 'interface_addresses', lambda: {
         'eth7': '10.0.0.7', 'eth8': '10.0.0.8'})
     with pytest.raises(agent.Failed, match='eth7 has 1000 Mb/s, but the'):
         agent.check_link_speed('10.0.0.7', 10_000)
@@ -299,16 +299,16 @@ def test_memory_that_must_be_bound_needs_numactl(monkeypatch):
     from checks.services import agent
     monkeypatch.setattr(agent.shutil, 'which', lambda name: None)
     with pytest.raises(agent.Failed, match='numactl is missing on n1'):
-        agent.numactl_for([0, 1], True, 'n1')
-    assert agent.numactl_for([0, 1], False, 'n1') == []
+        agent.numactl_prefix([0, 1], True, 'n1')
+    assert agent.numactl_prefix([0, 1], False, 'n1') == []
     monkeypatch.setattr(agent.shutil, 'which', lambda name: f'/bin/{name}')
-    assert agent.numactl_for([0, 1], True, 'n1') == [
+    assert agent.numactl_prefix([0, 1], True, 'n1') == [
         'numactl', '--membind=0,1']
 
 
 def test_memory_that_is_too_small_for_a_cache():
     with pytest.raises(ValueError, match='less than 1 MB'):
-        sizing.plan(jobs.job('autoscale'), sizing.Machine(
+        sizing.plan_job_processes(jobs.find_job('autoscale'), sizing.Machine(
             [Cpu(0, 0, 0, 0)], 1.0), {'memsize': 0.001})
 
 
@@ -388,7 +388,7 @@ def assert_kept_and_no_reference(suite):
     by = {r['metric']: r for r in suite.records}
     assert by['completed']['guard'] == 'validity'
     assert by['total_qps']['result'] == 'inconclusive'
-    usable, notes = progress.usable(perflogs.read(
+    usable, notes = progress.usable_records(perflogs.read(
         suite.variables['PLUMBLINE_PERFLOGS']))
     assert usable.empty and 'refused by a guard' in notes[0]
 

@@ -77,7 +77,7 @@ class Drawing:
     def content_hash(self) -> str:
         """A hash that is equal for plots that look the same: of the arguments,
         and of all that draws them."""
-        digest = hashlib.sha256(_drawing_code())
+        digest = hashlib.sha256(_read_drawing_code())
         digest.update(f'{self.chart.__module__} {self.chart.__name__}'
                       .encode())
         for arg in self.args:
@@ -97,9 +97,9 @@ class Records:
     #: Columns: `drawn`. A record is the `judged` one of its run, or a
     #: `sample` of one repetition, or both; `kind` is its row in `table`.
     frame: pd.DataFrame
-    #: What the records are of (naming.kinds), and whether they are `valid`.
+    #: What the records are of (naming.number_series_kinds), and whether they are `valid`.
     table: pd.DataFrame
-    #: What all runs say of each metric and size (summary.points).
+    #: What all runs say of each metric and size (summary.point_statistics).
     points: pd.DataFrame
     #: What runs left over time (postprocess/perflogs/series.py).
     over_time: list[OverTime] = field(default_factory=list)
@@ -108,9 +108,9 @@ class Records:
     samples: Callable[[], list[Raw]] = list
 
     @functools.cached_property
-    def spreads(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """summary.spreads of the samples."""
-        return summary.spreads(self.frame[self.frame['sample']
+    def sample_box_statistics(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """summary.box_statistics of the samples."""
+        return summary.box_statistics(self.frame[self.frame['sample']
                                           & self.frame['point'].notna()])
 
 
@@ -151,18 +151,18 @@ class Panel:
     @property
     def unit(self) -> str:
         """The unit for people; '': dimensionless."""
-        return display_unit(perflogs.metrics()[self.metric]['unit'])
+        return display_unit(perflogs.all_metrics()[self.metric]['unit'])
 
     @property
-    def about(self) -> str:
-        return f"{self.title}. {perflogs.metrics()[self.metric]['means']}"
+    def plot_description(self) -> str:
+        return f"{self.title}. {perflogs.all_metrics()[self.metric]['means']}"
 
     @property
-    def points(self) -> pd.DataFrame:
+    def points_of_panel(self) -> pd.DataFrame:
         """Its part of records.points, with labels."""
-        return self.of(self.records.points)
+        return self.rows_of_panel(self.records.points)
 
-    def of(self, frame: pd.DataFrame) -> pd.DataFrame:
+    def rows_of_panel(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The rows of this metric and these series, with labels; a plot
         depends on the columns that it takes from it."""
         rows = frame[(frame['metric'] == self.metric)
@@ -173,20 +173,20 @@ class Panel:
             label=rows['kind'].map(names), place=rows['kind'].map(place)
             ).sort_values(['place', 'speed'], kind='stable')
 
-    def drawing(self, kind: str, chart: Callable[..., Figure],
+    def make_drawing(self, kind: str, chart: Callable[..., Figure],
                 frame: pd.DataFrame, title: str, *more: Any,
                 about: str = '') -> Drawing:
         """A plot of some of its records.
 
         :param more: arguments of `chart` after the records and the title
         """
-        return Drawing(f'{self.name} {kind}', about or self.about, chart,
+        return Drawing(f'{self.name} {kind}', about or self.plot_description, chart,
                        (frame, title, *more), program=self.program,
                        metric=self.metric)
 
 
 @functools.cache
-def _drawing_code() -> bytes:
+def _read_drawing_code() -> bytes:
     """All code that a plot depends on besides its arguments."""
     folder = Path(__file__).parent
     return b''.join(
@@ -195,19 +195,19 @@ def _drawing_code() -> bytes:
            [folder.with_name('charts.py'), *sorted(folder.glob('*.py'))]])
 
 
-def kinds() -> list[str]:
+def plot_kinds() -> list[str]:
     """Names of the kinds: the modules of this folder."""
     return sorted(path.stem for path in
                   Path(__file__).parent.glob('[a-z]*.py'))
 
 
 @functools.cache
-def module(kind: str) -> ModuleType:
+def module_of_kind(kind: str) -> ModuleType:
     """The module of a kind."""
     return importlib.import_module(f'{__name__}.{kind}')
 
 
-def checked_entries(family: Family | None
+def check_family_entries(family: Family | None
             ) -> list[tuple[ModuleType, dict[str, Any]]]:
     """Kinds and options of a family's plots, all of them known and well.
 
@@ -216,10 +216,10 @@ def checked_entries(family: Family | None
     """
     entries = family.plots if family and family.plots else DEFAULT
     file = f'checks/{family.name}/family.yaml' if family else 'DEFAULT'
-    return [check_entry(entry, family, file) for entry in entries]
+    return [check_plot_entry(entry, family, file) for entry in entries]
 
 
-def check_entry(entry: Mapping[str, Any], family: Family | None, file: str
+def check_plot_entry(entry: Mapping[str, Any], family: Family | None, file: str
           ) -> tuple[ModuleType, dict[str, Any]]:
     """Kind and options of an entry of a file.
 
@@ -232,31 +232,31 @@ def check_entry(entry: Mapping[str, Any], family: Family | None, file: str
         return PlotError(file, line, f'plots: {reason}')
 
     kind = entry.get('kind')
-    if kind not in kinds():
+    if kind not in plot_kinds():
         raise fault('kind', f'kind {kind!r} is not one of '
-                    f"{', '.join(kinds())} (a kind is a module of "
-                    f'postprocess/report/plots/){suggestion(kind, kinds())}')
-    options = module(kind).OPTIONS
+                    f"{', '.join(plot_kinds())} (a kind is a module of "
+                    f'postprocess/report/plots/){did_you_mean_text(kind, plot_kinds())}')
+    options = module_of_kind(kind).OPTIONS
     for key in entry:
         if key != 'kind' and key not in options:
             allowed = ', '.join(options) or 'none'
             raise fault(key, f'{kind} has no option {key!r} (allowed: '
-                        f'{allowed}){suggestion(key, options)}')
+                        f'{allowed}){did_you_mean_text(key, options)}')
     parsed = {}
     for key, parse in options.items():
         try:
             parsed[key] = parse(entry.get(key), family)
         except ValueError as err:
             raise fault(key, f'{kind}: {key}: {err}') from None
-    return module(kind), parsed
+    return module_of_kind(kind), parsed
 
 
-def suggestion(word: Any, known: Any) -> str:
+def did_you_mean_text(word: Any, known: Any) -> str:
     near = difflib.get_close_matches(str(word), list(known), 1)
     return f"; did you mean '{near[0]}'?" if near else ''
 
 
-def metrics(value: Any, family: Family | None = None
+def parse_metric_option(value: Any, family: Family | None = None
             ) -> tuple[str, ...]:
     """Option `metric`: a name or a list of them; (): what is judged.
 
@@ -269,15 +269,15 @@ def metrics(value: Any, family: Family | None = None
         raise ValueError(f'{value!r} is not the name of a metric or a list '
                          'of names')
     for name in names:
-        if name not in perflogs.metrics():
+        if name not in perflogs.all_metrics():
             raise ValueError(f'{name!r} is not a metric'
-                             + suggestion(name, perflogs.metrics()))
+                             + did_you_mean_text(name, perflogs.all_metrics()))
     return tuple(names)
 
 
-def where(value: Any, family: Family | None = None
+def parse_where_option(value: Any, family: Family | None = None
           ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Option `where`: field -> pattern, or a list of them.
+    """Option `parse_where_option`: field -> pattern, or a list of them.
 
     :raises ValueError: what is wrong with it
     """
@@ -292,11 +292,11 @@ def where(value: Any, family: Family | None = None
         if not patterns or any(isinstance(pattern, dict | list | None)
                                for pattern in patterns):
             raise ValueError(f'{name}: {patterns!r} is not a pattern')
-        conditions.append((fields(name)[0], tuple(map(str, patterns))))
+        conditions.append((parse_field_option(name)[0], tuple(map(str, patterns))))
     return tuple(conditions)
 
 
-def fields(value: Any, family: Family | None = None) -> naming.Names:
+def parse_field_option(value: Any, family: Family | None = None) -> naming.Names:
     """Options `by` and `panel`: a field or a list of them; a field is a
     parameter of test cases, or one of naming.KNOWN.
 
@@ -314,7 +314,7 @@ def fields(value: Any, family: Family | None = None) -> naming.Names:
     return tuple(names)
 
 
-def words(value: Any, family: Family | None = None) -> str:
+def parse_text_option(value: Any, family: Family | None = None) -> str:
     """Option `title`: some text.
 
     :raises ValueError: it is none
@@ -324,7 +324,7 @@ def words(value: Any, family: Family | None = None) -> str:
     return value or ''
 
 
-def sizes(value: Any, family: Family | None = None) -> tuple[Any, ...]:
+def parse_size_option(value: Any, family: Family | None = None) -> tuple[Any, ...]:
     """Option `at`: the first of these sizes that there is; left out: where
     the metric is judged, or the largest.
 
@@ -340,11 +340,11 @@ def sizes(value: Any, family: Family | None = None) -> tuple[Any, ...]:
 
 
 #: Options of kinds that are made of records: which, and how they stand.
-CHOICE = {'metric': metrics, 'where': where, 'by': fields, 'panel': fields,
-          'merge': fields, 'title': words}
+CHOICE = {'metric': parse_metric_option, 'where': parse_where_option, 'by': parse_field_option, 'panel': parse_field_option,
+          'merge': parse_field_option, 'title': parse_text_option}
 
 
-def without_curves(records: Records) -> Records:
+def drop_curves(records: Records) -> Records:
     """The records with only the points of whole programs, and of
     test cases with a single size."""
     points = records.points
@@ -353,7 +353,7 @@ def without_curves(records: Records) -> Records:
     return dataclasses.replace(records, points=points[one])
 
 
-def at_size(points: pd.DataFrame, family: str, metric: str,
+def points_at_size(points: pd.DataFrame, family: str, metric: str,
             choices: tuple[Any, ...]) -> pd.DataFrame:
     """Points of the whole run; else of one size, the same for all that have
     it: the first wanted one."""
@@ -363,7 +363,7 @@ def at_size(points: pd.DataFrame, family: str, metric: str,
     there = points['point']
     if not choices:
         choices = next((tuple(rule.get('at', ())) for rule in
-                       judged.table().get(family, ())
+                       judged.judged_rules_by_family().get(family, ())
                        if rule['metric'] == metric), ())
     for size in (*choices, 'largest'):
         size = {'smallest': there.min(), 'largest': there.max()}.get(
@@ -373,7 +373,7 @@ def at_size(points: pd.DataFrame, family: str, metric: str,
     return whole
 
 
-def size_suffix(points: pd.DataFrame) -> str:
+def title_size_suffix(points: pd.DataFrame) -> str:
     """' at 8 B', where all points are of that size."""
     sizes = points['point'].unique()
     return (f' at {charts.size_text(sizes[0])}'
@@ -386,15 +386,15 @@ def main_metrics(family: str, names: set[str]) -> list[str]:
 
     :param names: metrics that there are
     """
-    known = perflogs.metrics()
+    known = perflogs.all_metrics()
     there = [m for m in known if m in names]
-    judged_ = [rule['metric'] for rule in judged.table().get(family, [])
+    judged_ = [rule['metric'] for rule in judged.judged_rules_by_family().get(family, [])
                if rule['metric'] in there and rule['metric'] != 'worst_ratio']
     return judged_ or [m for m in there if known[m]['better'] != 'none'
                        and m not in (*TIMES, 'worst_ratio', 'completed')][:1]
 
 
-def matching_kinds(table: pd.DataFrame,
+def rows_matching_fields(table: pd.DataFrame,
            where: tuple[tuple[str, tuple[str, ...]], ...]) -> pd.DataFrame:
     """The rows whose fields match."""
     for name, patterns in where:
@@ -404,7 +404,7 @@ def matching_kinds(table: pd.DataFrame,
     return table
 
 
-def panels(records: Records, metric: tuple[str, ...] = (),
+def metric_panels(records: Records, metric: tuple[str, ...] = (),
            where: tuple[tuple[str, tuple[str, ...]], ...] = (),
            by: naming.Names = (), panel: naming.Names = (), title: str = '',
            merge: naming.Names = (), maximum: int = 0,
@@ -417,7 +417,7 @@ def panels(records: Records, metric: tuple[str, ...] = (),
     :param maximum: series in a plot, where that is not what all have
     :param drop: of some kinds, fields that tell no series apart
     """
-    table = matching_kinds(records.table, where)
+    table = rows_matching_fields(records.table, where)
     have: dict[str, set[int]] = {}
     for kind, name in records.points[['kind', 'metric']].drop_duplicates(
             ).itertuples(index=False):
@@ -444,7 +444,7 @@ def panels(records: Records, metric: tuple[str, ...] = (),
             with_metric = kinds_of_program[
                 kinds_of_program.index.isin(have[name])
             ]
-            labels = naming.labels_of(
+            labels = naming.series_labels(
                 with_metric.drop(
                     columns=[
                         field
@@ -470,15 +470,15 @@ def panels(records: Records, metric: tuple[str, ...] = (),
                                            name, split])),
                     ', '.join(filter(None, [head, split])),
                     part.sort_values('label', key=lambda texts: texts.map(
-                        natural)))
+                        natural_sort_key)))
 
 
-def natural(text: str) -> str:
+def natural_sort_key(text: str) -> str:
     """A key that sorts '2 nodes' before '10 nodes'."""
     return re.sub(r'\d+', lambda number: number[0].zfill(9), text)
 
 
-def limits(panel: Panel) -> list[Mapping[str, Any]]:
+def physical_limits_of_panel(panel: Panel) -> list[Mapping[str, Any]]:
     """The physical limits of a panel's metric that are the same for all of
     its series; without what only the site's devices tell."""
     family = families().get(panel.records.family)
@@ -498,7 +498,7 @@ def drawings(records: Records, family: Family | None
     """
     all_drawings: list[Drawing] = []
     reading: dict[str, None] = {}
-    for kind, options in checked_entries(family):
+    for kind, options in check_family_entries(family):
         of_kind = list(kind.drawings(records, **options))
         all_drawings += of_kind
         if of_kind:

@@ -13,17 +13,17 @@ from . import (
     CHOICE,
     Drawing,
     Records,
-    at_size,
-    panels,
-    size_suffix,
-    sizes,
-    without_curves,
+    drop_curves,
+    metric_panels,
+    parse_size_option,
+    points_at_size,
+    title_size_suffix,
 )
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OPTIONS = {**CHOICE, 'at': sizes}
+OPTIONS = {**CHOICE, 'at': parse_size_option}
 READING = ('Bars: the value of the newest session. A thin line goes from the '
            'minimum to the maximum of all sessions. A black mark is the '
            'reference, a band its tolerance.')
@@ -39,33 +39,33 @@ def drawings(records: Records, by: naming.Names = (),
     and of all programs together."""
     first = (by or ('program',))[0]
     if not by and not at:
-        records = without_curves(records)
-    for panel in panels(records, by=by or ('program',), maximum=MAX_ROWS,
+        records = drop_curves(records)
+    for panel in metric_panels(records, by=by or ('program',), maximum=MAX_ROWS,
                         **choice):
-        points = panel.points
+        points = panel.points_of_panel
         if by or at:
-            points = at_size(points, records.family, panel.metric, at)
+            points = points_at_size(points, records.family, panel.metric, at)
         if points.empty or not (points['value'] >= 0).all():
             continue
         group = (records.table[first].reindex(points['kind']).to_numpy()
                  if by and first in records.table else '')
-        yield panel.drawing('bars', bars, points.assign(group=group)[COLUMNS],
-                            panel.title + size_suffix(points)
+        yield panel.make_drawing('bars', draw_bars, points.assign(group=group)[COLUMNS],
+                            panel.title + title_size_suffix(points)
                             + ', newest session', panel.unit)
 
 
-def bars(frame: pd.DataFrame, title: str, unit: str) -> Figure:
+def draw_bars(frame: pd.DataFrame, title: str, unit: str) -> Figure:
     """A bar a row, its value beside it.
 
     :param frame: COLUMNS, a row a series; bars of a `group` have a colour
     """
-    charts._matplotlib()
+    charts._configured_matplotlib()
     names = [charts.series_name(label, speed) for label, speed in zip(
         frame['label'], frame['speed'], strict=True)]
     groups = list(dict.fromkeys(frame['group']))
     rows = np.arange(len(frame))
     values = frame['value'].to_numpy()
-    figure, axes = charts.figure(title, [], height=0.35 + 0.24 * len(frame),
+    figure, axes = charts.create_figure(title, [], height=0.35 + 0.24 * len(frame),
                                  names_beside=max(map(len, names)))
     colours = [charts.COLOURS[groups.index(row) % len(charts.COLOURS)]
                for row in frame['group']]

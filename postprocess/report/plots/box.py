@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from .. import charts
-from . import CHOICE, Drawing, Records, panels
+from . import CHOICE, Drawing, Records, metric_panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,30 +27,30 @@ COLUMNS = ['label', 'speed', 'point', 'count', 'q1', 'q2', 'q3', 'low',
 
 def drawings(records: Records, **choice: Any) -> Iterator[Drawing]:
     """A plot for each metric and panel with several samples of a point."""
-    table, beyond = records.spreads
+    table, beyond = records.sample_box_statistics
     ends = beyond.groupby('row')['value'].agg(['min', 'max'])
     table = table[(table['count'] >= charts.FEWEST_FOR_BOX)
                   & (table['q2'] > 0)]
-    for panel in panels(records, **choice):
-        rows = panel.of(table)
+    for panel in metric_panels(records, **choice):
+        rows = panel.rows_of_panel(table)
         if len(rows):
             rows = rows.assign(minimum=ends['min'], maximum=ends['max'])[
                 COLUMNS
             ]
-            yield panel.drawing(
-                'spread', spread, rows,
+            yield panel.make_drawing(
+                'spread', draw_box_plots, rows,
                 f'{panel.title}, spread around the median',
                 about=f'{panel.title}: spread')
 
 
-def spread(frame: pd.DataFrame, title: str) -> Figure:
+def draw_box_plots(frame: pd.DataFrame, title: str) -> Figure:
     """Box plots over runs and repetitions, relative to the median of the size.
 
     A band a series, in per cent.
 
     :param frame: COLUMNS, a row a series and size
     """
-    every = charts.sizes(frame)
+    every = charts.distinct_sizes(frame)
     numbers = ['q1', 'q2', 'q3', 'low', 'high', 'minimum', 'maximum']
     ratios = frame[numbers].div(frame['q2'], axis=0) - 1
     frame = frame.assign(**ratios)
@@ -60,16 +60,16 @@ def spread(frame: pd.DataFrame, title: str) -> Figure:
     far = max(0.01, float(np.nanquantile(ends, 0.97)))
     far = next(f for f in (m * 10 ** e for e in range(-2, 99)
                            for m in (1, 2, 3, 5)) if f >= far)
-    parts = list(charts.series(frame))
-    figure, axes = charts.figure(title, [], height=max(1.5, 0.8 * len(parts)))
+    parts = list(charts.series_with_styles(frame))
+    figure, axes = charts.create_figure(title, [], height=max(1.5, 0.8 * len(parts)))
     # No wider than the margins of the axis.
-    width = min([0.6 * step for step in np.diff(charts.size_positions(
+    width = min([0.6 * step for step in np.diff(charts.log2_size_positions(
         every, every))], default=0.6)
     width = min(width, 1.0)
     for n, (label, speed, colour, _, _, rows) in enumerate(parts):
         middle = -3 * n            # a band is as high as 3 times `far`
         counts = sorted({int(rows['count'].min()), int(rows['count'].max())})
-        charts.boxes(axes, charts.size_positions(rows['point'], every),
+        charts.draw_boxes(axes, charts.log2_size_positions(rows['point'], every),
                      middle + rows[numbers].clip(-far, far) / far, colour,
                      width)
         name = (f'{charts.series_name(label, speed)} '
@@ -82,5 +82,5 @@ def spread(frame: pd.DataFrame, title: str) -> Figure:
         [f'{y * far:+.0%}'.replace('%', ' %') if y else '0'
          for _ in parts for y in (-1, 0, 1)])
     axes.set_ylim(-3 * (len(parts) - 1) - 1.2, 1.6)
-    charts.size_axis(axes, every)
+    charts.set_size_axis(axes, every)
     return figure

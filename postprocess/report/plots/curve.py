@@ -10,26 +10,33 @@ import pandas as pd
 from config.families import Family
 
 from .. import charts
-from . import CHOICE, Drawing, Records, limits, metrics, panels
+from . import (
+    CHOICE,
+    Drawing,
+    Records,
+    metric_panels,
+    parse_metric_option,
+    physical_limits_of_panel,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-def ceiling(value: Any, family: Family | None = None) -> str:
+def parse_limit_option(value: Any, family: Family | None = None) -> str:
     """Option `limit`: a metric that is the most, or the least, that the one
     drawn can be at each size; '': none.
 
     :raises ValueError: what is wrong with it
     """
-    names = metrics(value, family)
+    names = parse_metric_option(value, family)
     if len(names) > 1:
         raise ValueError(f'{value!r} is not one metric')
     return names[0] if names else ''
 
 
-OPTIONS = CHOICE | {'limit': ceiling}
+OPTIONS = CHOICE | {'limit': parse_limit_option}
 READING = ('Curves: the thick line is the newest session, the thin line the '
            'median of all sessions, with eight of ten sessions in the shaded '
            'band. The reference is dotted, and a thick bar shows its '
@@ -50,8 +57,8 @@ def drawings(records: Records, limit: str = '', **choice: Any
         .set_index(['kind', 'point'])['value']
         .rename('limit')
     )
-    for panel in panels(records, **choice):
-        points = panel.points.join(limit_values, on=['kind', 'point'])
+    for panel in metric_panels(records, **choice):
+        points = panel.points_of_panel.join(limit_values, on=['kind', 'point'])
         # A single size is no curve: bars show it.
         several = points.groupby(['label', 'speed'], observed=True)[
             'point'].transform('nunique') > 1
@@ -59,22 +66,22 @@ def drawings(records: Records, limit: str = '', **choice: Any
         points = points[COLUMNS + ['limit'] * bool(
             points['limit'].notna().any())]
         if len(points):
-            yield panel.drawing('curve', curve, points, panel.title,
-                                panel.unit, limits(panel))
+            yield panel.make_drawing('curve', draw_curves, points, panel.title,
+                                panel.unit, physical_limits_of_panel(panel))
 
 
-def curve(frame: pd.DataFrame, title: str, unit: str,
+def draw_curves(frame: pd.DataFrame, title: str, unit: str,
           limits: list[Mapping[str, Any]] = []) -> Figure:
     """A plot over size.
 
     :param frame: COLUMNS, a row a series and size; `limit` where it has one
     :param limits: rows of config/limits.yaml and the like
     """
-    figure, axes = charts.figure(title, charts.legend_entries(frame))
-    every = charts.sizes(frame)
-    for _, _, colour, line, marker, rows in charts.series(frame):
+    figure, axes = charts.create_figure(title, charts.legend_entries(frame))
+    every = charts.distinct_sizes(frame)
+    for _, _, colour, line, marker, rows in charts.series_with_styles(frame):
         rows = rows.sort_values('point')
-        x = charts.size_positions(rows['point'], every)
+        x = charts.log2_size_positions(rows['point'], every)
         if rows['runs'].max() > 1:
             axes.fill_between(x, rows['low'], rows['high'], color=colour,
                               alpha=0.16, lw=0)
@@ -94,8 +101,8 @@ def curve(frame: pd.DataFrame, title: str, unit: str,
                     axes.plot([x0, x0], [ref, ref * (1 + tolerance)], '-',
                               color=colour, lw=4, alpha=0.4,
                               solid_capstyle='butt')
-    charts.size_axis(axes, every)
-    charts.value_axis(axes, frame['value'], unit)
+    charts.set_size_axis(axes, every)
+    charts.set_value_axis(axes, frame['value'], unit)
     _hatch_limits(axes, limits, every)
     return figure
 
@@ -109,7 +116,7 @@ def _hatch_limits(axes: Axes, limits: list[Mapping[str, Any]], every: list[int]
             s or 'per' not in row)], float)
         if not len(sizes):
             continue
-        x = charts.size_positions(sizes, every)
+        x = charts.log2_size_positions(sizes, every)
         for side in ('min', 'max'):
             if side not in row:
                 continue

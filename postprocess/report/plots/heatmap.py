@@ -9,7 +9,7 @@ import pandas as pd
 
 from ... import naming, perflogs
 from .. import charts
-from . import CHOICE, Drawing, Records, panels
+from . import CHOICE, Drawing, Records, metric_panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,35 +26,35 @@ MAX_ROWS, FEWEST_RUNS, FAR = 32, 3, 1.3
 def drawings(records: Records, by: naming.Names = (), **choice: Any
              ) -> Iterator[Drawing]:
     """A plot for each metric and panel with sizes and several runs."""
-    for panel in panels(records, by=by or ('program',), maximum=MAX_ROWS,
+    for panel in metric_panels(records, by=by or ('program',), maximum=MAX_ROWS,
                         **choice):
-        points = panel.points
+        points = panel.points_of_panel
         points = points[points['point'].notna()
                         & (points['runs'] >= FEWEST_RUNS)
                         & (points['median'] > 0)][COLUMNS]
-        better = perflogs.metrics()[panel.metric]['better']
+        better = perflogs.all_metrics()[panel.metric]['better']
         if len(points):
-            yield panel.drawing(
-                'heat', heat, points,
+            yield panel.make_drawing(
+                'heat', draw_heatmap, points,
                 f'{panel.title}, newest session / median', better)
 
 
-def heat(frame: pd.DataFrame, title: str, better: str) -> Figure:
+def draw_heatmap(frame: pd.DataFrame, title: str, better: str) -> Figure:
     """A row a series, a column a size.
 
     :param frame: COLUMNS
     :param better: which side of the median is: higher, lower or none
     """
-    charts._matplotlib()
+    charts._configured_matplotlib()
     from matplotlib.colors import LinearSegmentedColormap
-    every = charts.sizes(frame)
+    every = charts.distinct_sizes(frame)
     names = [charts.series_name(label, speed) for label, speed, *_ in
-             charts.series(frame)]
+             charts.series_with_styles(frame)]
     ratio = np.full((len(names), len(every)), np.nan)
-    for row, (*_, rows) in enumerate(charts.series(frame)):
+    for row, (*_, rows) in enumerate(charts.series_with_styles(frame)):
         ratio[row, np.searchsorted(every, rows['point'])] = (
             rows['value'] / rows['median'])
-    figure, axes = charts.figure(
+    figure, axes = charts.create_figure(
         title, [], height=0.3 + 0.17 * len(names),
         names_beside=max(map(len, names)), beside=0.62)
     colours = [charts.COLOURS[1], charts.GRID, charts.COLOURS[0]]

@@ -14,29 +14,29 @@ from . import (
     CHOICE,
     Drawing,
     Records,
-    fields,
     main_metrics,
-    matching_kinds,
-    words,
+    parse_field_option,
+    parse_text_option,
+    rows_matching_fields,
 )
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def of(value: Any, family: Family | None = None) -> str:
-    """Option `of`: the field whose values are compared; left out: system.
+def parse_of_option(value: Any, family: Family | None = None) -> str:
+    """Option `parse_of_option`: the field whose values are compared; left out: system.
 
     :raises ValueError: what is wrong with it
     """
-    names = fields(value, family) or ('system',)
+    names = parse_field_option(value, family) or ('system',)
     if len(names) > 1:
-        raise ValueError(f'option `of` needs one field, not {value!r}')
+        raise ValueError(f'option `parse_of_option` needs one field, not {value!r}')
     return names[0]
 
 
 OPTIONS = {name: check for name, check in CHOICE.items() if name not in (
-    'by', 'panel', 'merge')} | {'of': of, 'base': words}
+    'by', 'panel', 'merge')} | {'of': parse_of_option, 'base': parse_text_option}
 READING = ('Ratios: the median of all sessions of the first, divided by the '
            'median of the second, for each test case. The shaded side is '
            'better.')
@@ -52,12 +52,12 @@ MAXIMUM = 6
 def drawings(records: Records, of: str, base: str, metric: tuple[str, ...],
              where: tuple, title: str) -> Iterator[Drawing]:
     """A plot for each metric with sizes and each value but the base."""
-    table = matching_kinds(records.table, where)
+    table = rows_matching_fields(records.table, where)
     if of not in table:
         return
     names = set(records.points.loc[records.points['kind'].isin(table.index),
                                    'metric'])
-    for other, first, pairs in compared(records, table, of, base):
+    for other, first, pairs in ratio_points_by_value(records, table, of, base):
         for name in metric or main_metrics(records.family, names):
             of_metric = pairs[
                 (pairs['metric'] == name) & pairs['point'].notna()
@@ -72,12 +72,12 @@ def drawings(records: Records, of: str, base: str, metric: tuple[str, ...],
                     f'{title or name}: {other} / {first}',
                     f'{n + 1} of {parts}' * (parts > 1)]))
                 yield Drawing(
-                    f'ratio {of} {other} {name} {n}', text, ratios,
-                    (part[COLUMNS], text, perflogs.metrics()[name]['better']),
+                    f'ratio {of} {other} {name} {n}', text, draw_ratio_curves,
+                    (part[COLUMNS], text, perflogs.all_metrics()[name]['better']),
                     section=f'Comparison by {of}')
 
 
-def compared(records: Records, table: pd.DataFrame, of: str, base: str = ''
+def ratio_points_by_value(records: Records, table: pd.DataFrame, of: str, base: str = ''
              ) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """The points that two values of a field have in common: other, base,
     and their records.points side by side, with `label` and `ratio`.
@@ -105,7 +105,7 @@ def compared(records: Records, table: pd.DataFrame, of: str, base: str = ''
             suffixes=('', '_base'))
         both = both[(both['median_base'] > 0)]
         # All that tells them apart: they are split into plots above.
-        labels = naming.labels_of(
+        labels = naming.series_labels(
             one.loc[pairs['kind'].unique()], ('program',), maximum=len(pairs)
         )['label']
         yield other, first, both.assign(
@@ -113,20 +113,20 @@ def compared(records: Records, table: pd.DataFrame, of: str, base: str = ''
             ratio=both['median'] / both['median_base'])
 
 
-def ratios(frame: pd.DataFrame, title: str, better: str) -> Figure:
+def draw_ratio_curves(frame: pd.DataFrame, title: str, better: str) -> Figure:
     """A curve a label.
 
     :param frame: COLUMNS
     :param better: which side of 1 is: higher, lower or none
     """
-    figure, axes = charts.figure(
+    figure, axes = charts.create_figure(
         title, charts.legend_entries(frame, runs=False)
     )
-    every = charts.sizes(frame)
-    for _, _, colour, line, marker, rows in charts.series(frame):
+    every = charts.distinct_sizes(frame)
+    for _, _, colour, line, marker, rows in charts.series_with_styles(frame):
         rows = rows.sort_values('point')
         axes.plot(
-            charts.size_positions(rows['point'], every),
+            charts.log2_size_positions(rows['point'], every),
             rows['ratio'],
             line,
             color=colour,
@@ -135,8 +135,8 @@ def ratios(frame: pd.DataFrame, title: str, better: str) -> Figure:
             ms=2.6,
             mew=0,
         )
-    charts.size_axis(axes, every)
-    charts.value_axis(axes, frame['ratio'], 'ratio')
+    charts.set_size_axis(axes, every)
+    charts.set_value_axis(axes, frame['ratio'], 'ratio')
     low, high = axes.get_ylim()
     low, high = min(low, 0.93), max(high, 1.07)
     axes.axhline(1, color=charts.INK, lw=0.9)

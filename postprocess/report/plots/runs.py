@@ -12,17 +12,17 @@ from . import (
     CHOICE,
     Drawing,
     Records,
-    at_size,
-    panels,
-    size_suffix,
-    sizes,
-    without_curves,
+    drop_curves,
+    metric_panels,
+    parse_size_option,
+    points_at_size,
+    title_size_suffix,
 )
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OPTIONS = {**CHOICE, 'at': sizes}
+OPTIONS = {**CHOICE, 'at': parse_size_option}
 READING = ('Over sessions: a line through the value of each session, with one '
            'point per session if they are few. The reference is dotted, its '
            'tolerance shaded. A single session has bars instead.')
@@ -36,34 +36,34 @@ def drawings(records: Records, at: tuple[Any, ...] = (), **choice: Any
              ) -> Iterator[Drawing]:
     """A plot for each metric and panel with several runs."""
     if not at:
-        records = without_curves(records)
+        records = drop_curves(records)
     judged = records.frame[records.frame['judged']]
-    for panel in panels(records, **choice):
-        points = panel.points
+    for panel in metric_panels(records, **choice):
+        points = panel.points_of_panel
         if at:
-            points = at_size(points, records.family, panel.metric, at)
+            points = points_at_size(points, records.family, panel.metric, at)
         if points.empty or points['runs'].max() < 2:
             continue
-        rows = panel.of(judged)
+        rows = panel.rows_of_panel(judged)
         rows = rows[rows['kind'].isin(points['kind'])
                     & rows['point'].isin(points['point'].unique())][COLUMNS]
-        yield panel.drawing('runs', over_runs, rows,
-                            panel.title + size_suffix(points), panel.unit)
+        yield panel.make_drawing('runs', draw_over_sessions, rows,
+                            panel.title + title_size_suffix(points), panel.unit)
 
 
-def over_runs(frame: pd.DataFrame, title: str, unit: str) -> Figure:
+def draw_over_sessions(frame: pd.DataFrame, title: str, unit: str) -> Figure:
     """A line a series, over runs.
 
     :param frame: COLUMNS, a row a run of a series
     """
     frame = frame.assign(runs=frame.groupby(['label', 'speed'])[
         'run'].transform('nunique'))
-    figure, axes = charts.figure(
+    figure, axes = charts.create_figure(
         title, charts.legend_entries(frame), beside=0.2
     )
     runs = frame.groupby('run', observed=True)['time'].max().sort_values()
     place = {run: n for n, run in enumerate(runs.index)}
-    for _, _, colour, line, marker, rows in charts.series(frame):
+    for _, _, colour, line, marker, rows in charts.series_with_styles(frame):
         rows = rows.assign(x=rows['run'].astype(object).map(place).astype(
             int)).sort_values('x')
         few = rows['runs'].iloc[0] <= POINTS
@@ -93,5 +93,5 @@ def over_runs(frame: pd.DataFrame, title: str, unit: str) -> Figure:
                                   for n in ticks])
     axes.set_xlim(-0.5, len(runs) - 0.5)
     axes.set_xlabel('session (UTC)')
-    charts.value_axis(axes, frame['value'], unit)
+    charts.set_value_axis(axes, frame['value'], unit)
     return figure

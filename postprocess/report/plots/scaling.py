@@ -15,11 +15,11 @@ from . import (
     CHOICE,
     Drawing,
     Records,
-    at_size,
-    fields,
-    panels,
-    size_suffix,
-    sizes,
+    metric_panels,
+    parse_field_option,
+    parse_size_option,
+    points_at_size,
+    title_size_suffix,
 )
 
 if TYPE_CHECKING:
@@ -35,19 +35,19 @@ FAR = 0.1
 NORMAL = 1 / 2.563
 
 
-def over(value: Any, family: Family | None = None) -> str:
-    """Option `over`: the field on the axis; left out: num_nodes.
+def parse_over_option(value: Any, family: Family | None = None) -> str:
+    """Option `parse_over_option`: the field on the axis; left out: num_nodes.
 
     :raises ValueError: what is wrong with it
     """
-    names = fields(value, family) or ('num_nodes',)
+    names = parse_field_option(value, family) or ('num_nodes',)
     if len(names) > 1:
-        raise ValueError(f'option `over` needs one field, not {value!r}')
+        raise ValueError(f'option `parse_over_option` needs one field, not {value!r}')
     return names[0]
 
 
-def fit(value: Any, family: Family | None = None) -> str:
-    """Option `fit`: one of FITS; left out: log2.
+def parse_fit_option(value: Any, family: Family | None = None) -> str:
+    """Option `parse_fit_option`: one of FITS; left out: log2.
 
     :raises ValueError: what is wrong with it
     """
@@ -56,7 +56,7 @@ def fit(value: Any, family: Family | None = None) -> str:
     return value or 'log2'
 
 
-OPTIONS = {**CHOICE, 'over': over, 'fit': fit, 'at': sizes}
+OPTIONS = {**CHOICE, 'over': parse_over_option, 'fit': parse_fit_option, 'at': parse_size_option}
 READING = ('Scaling: points are the newest session, the line is the median of '
            'all sessions. The dashed line is a fit to the medians that one '
            'point cannot bend. A point far from the fit has a ring and its '
@@ -82,9 +82,9 @@ def drawings(records: Records, over: str, fit: str, at: tuple[Any, ...],
     if over not in records.table:
         return
     x = pd.to_numeric(records.table[over], errors='coerce')
-    for panel in panels(records, by=by and (*by, 'tasks_per_node'),
+    for panel in metric_panels(records, by=by and (*by, 'tasks_per_node'),
                         drop=drop, **choice):
-        points = at_size(panel.points, records.family, panel.metric, at)
+        points = points_at_size(panel.points_of_panel, records.family, panel.metric, at)
         points = points.assign(x=x.reindex(points['kind']).to_numpy())
         points = points[points['x'] > 0]
         # Whatever else differs (a stack of before): the newest counts.
@@ -94,13 +94,13 @@ def drawings(records: Records, over: str, fit: str, at: tuple[Any, ...],
         points = points[points.groupby(['label', 'speed'])[
             'x'].transform('nunique') > 1]
         if len(points):
-            yield panel.drawing(
-                f'scaling {over}', scaling, points[COLUMNS], panel.title
-                + size_suffix(points), panel.unit, LABELS.get(
+            yield panel.make_drawing(
+                f'scaling {over}', draw_scaling, points[COLUMNS], panel.title
+                + title_size_suffix(points), panel.unit, LABELS.get(
                     over, over.replace('_', ' ')), fit)
 
 
-def expected(x: np.ndarray, y: np.ndarray, fit: str) -> np.ndarray | None:
+def fitted_values(x: np.ndarray, y: np.ndarray, fit: str) -> np.ndarray | None:
     """The fitted value at each x; None: too few points.
 
     The slope is the median of those between any two points (Theil and Sen),
@@ -117,14 +117,14 @@ def expected(x: np.ndarray, y: np.ndarray, fit: str) -> np.ndarray | None:
     return np.median(y - slope * at) + slope * at
 
 
-def deviations(frame: pd.DataFrame, fit: str
+def fit_and_deviations(frame: pd.DataFrame, fit: str
             ) -> tuple[np.ndarray | None, np.ndarray]:
     """The fit of a series, and the distance of each point from it that
     departs; NaN: it does not.
 
     :param frame: COLUMNS of one series
     """
-    line = expected(frame['x'].to_numpy(), frame['median'].to_numpy(), fit)
+    line = fitted_values(frame['x'].to_numpy(), frame['median'].to_numpy(), fit)
     if line is None:
         return None, np.full(len(frame), np.nan)
     off = frame['value'].to_numpy() / np.where(line > 0, line, np.nan) - 1
@@ -133,18 +133,18 @@ def deviations(frame: pd.DataFrame, fit: str
     return line, np.where(abs(off) > far, off, np.nan)
 
 
-def scaling(frame: pd.DataFrame, title: str, unit: str, over: str, fit: str
+def draw_scaling(frame: pd.DataFrame, title: str, unit: str, over: str, fit: str
             ) -> Figure:
     """Points of the newest run, the median of all, what is expected.
 
     :param frame: COLUMNS, a row a series and x
     """
     names = charts.legend_entries(frame)
-    parts = [(colour, line, marker, rows, *deviations(rows, fit)) for
-             _, _, colour, line, marker, rows in charts.series(frame)]
+    parts = [(colour, line, marker, rows, *fit_and_deviations(rows, fit)) for
+             _, _, colour, line, marker, rows in charts.series_with_styles(frame)]
     if any(line is not None for *_, line, _ in parts):
         names.append((f'fit: {FITS[fit]}', charts.INK, '--', ''))
-    figure, axes = charts.figure(title, names)
+    figure, axes = charts.create_figure(title, names)
     for colour, line, marker, rows, expected_values, off in parts:
         x = np.log2(rows['x'].to_numpy())
         axes.plot(x, rows['median'], line, color=colour, lw=1)
@@ -168,7 +168,7 @@ def scaling(frame: pd.DataFrame, title: str, unit: str, over: str, fit: str
     axes.set_xticks(np.log2(every), [f'{v:g}' for v in every])
     axes.set_xlim(np.log2(every[0]) - 0.4, np.log2(every[-1]) + 0.4)
     axes.set_xlabel(over)
-    charts.value_axis(axes, frame['value'], unit)
+    charts.set_value_axis(axes, frame['value'], unit)
     low, high = axes.get_ylim()
     axes.set_ylim(low, high * 1.15 if axes.get_yscale() == 'linear'
                   else high * 1.3)

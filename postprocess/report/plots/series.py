@@ -28,7 +28,7 @@ from config.families import Family
 
 from ...units import display_unit
 from .. import charts
-from . import Drawing, Records, suggestion
+from . import Drawing, Records, did_you_mean_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,8 +45,8 @@ READING = ('Over time: the newest session of each test case. Phases other '
 MUST, MAY = ('of', 'metric', 'says'), ('beside', 'share_of')
 
 
-def panels(value: Any, family: Family | None) -> list[Panel]:
-    """Option `panels`; left out: one for each metric of the series.
+def parse_panels_option(value: Any, family: Family | None) -> list[Panel]:
+    """Option `parse_panels_option`; left out: one for each metric of the series.
 
     :raises ValueError: what is wrong with it
     """
@@ -58,13 +58,13 @@ def panels(value: Any, family: Family | None) -> list[Panel]:
         raise ValueError(f'{value!r} is not a list of {{{", ".join(MUST)}}}')
     for number, row in enumerate(value, 1):
         try:
-            _check(row, known)
+            _check_panel(row, known)
         except ValueError as err:
             raise ValueError(f'panel {number}: {err}') from None
     return value
 
 
-def _check(row: Any, known: dict[str, dict[str, str]]) -> None:
+def _check_panel(row: Any, known: dict[str, dict[str, str]]) -> None:
     if not isinstance(row, dict) or any(
             not isinstance(text, str) for text in row.values()):
         raise ValueError(f'{row!r} is not a mapping with only texts')
@@ -72,7 +72,7 @@ def _check(row: Any, known: dict[str, dict[str, str]]) -> None:
         if key not in (*MUST, *MAY):
             raise ValueError(f'{key!r} is not one of '
                              f"{', '.join((*MUST, *MAY))}"
-                             + suggestion(key, (*MUST, *MAY)))
+                             + did_you_mean_text(key, (*MUST, *MAY)))
     for key in MUST:
         if key not in row:
             raise ValueError(f'{key} is missing')
@@ -85,24 +85,24 @@ def _check(row: Any, known: dict[str, dict[str, str]]) -> None:
         if key in row and row[key] not in units:
             raise ValueError(f'{key}: {row[key]!r} is not one of '
                              f"{', '.join(units)}"
-                             + suggestion(row[key], units))
+                             + did_you_mean_text(row[key], units))
 
 
-OPTIONS = {'panels': panels}
+OPTIONS = {'panels': parse_panels_option}
 
 
 def drawings(records: Records, panels: list[Panel]) -> Iterator[Drawing]:
     """A plot for each run that left series which a panel shows."""
     for run in records.over_time:
-        if not set(run.series.kinds) & {panel['of'] for panel in panels}:
+        if not set(run.series.series_kinds) & {panel['of'] for panel in panels}:
             continue
         yield Drawing(
-            f'{run.program} time {run.name}', run.title, timeline,
-            (run.series.points, run.series.servers, run.title, run.bands,
+            f'{run.program} time {run.name}', run.title, draw_series_panels,
+            (run.series.points, run.series.server_names, run.title, run.bands,
              panels), program=run.program, note=run.note)
 
 
-def timeline(points: pd.DataFrame, servers: list[str], title: str,
+def draw_series_panels(points: pd.DataFrame, servers: list[str], title: str,
              bands: Bands, panels: list[Panel]) -> Figure:
     """The panels of a run, those that it has points of.
 
@@ -123,24 +123,24 @@ def timeline(points: pd.DataFrame, servers: list[str], title: str,
     panels = [panel for panel in panels if panel['of'] in there]
     heights = [1.5 if panel['of'] == 'server' and panel['metric'] not in bands
                else 1.05 for panel in panels]
-    figure, rows = charts.figure(title, names, rows=len(panels),
+    figure, rows = charts.create_figure(title, names, rows=len(panels),
                                  height=sum(heights))
     rows = np.atleast_1d(rows)
     step = ((1 + (len(servers) > 2)) * points['second'].max()
             / charts.MAX_POINTS or 1)
     for panel, axes in zip(panels, rows, strict=True):
         if panel['of'] == 'server':
-            _of_servers(axes, points, looks, step, panel)
+            _draw_server_lines(axes, points, looks, step, panel)
         else:
-            _of_nodes(axes, points, [
+            _draw_node_lines(axes, points, [
                 name for name in others
                 if name.partition(' ')[0] == panel['of']], step, panel)
-        _scale(axes, points, panel, bands)
-    _phases(rows, points)
+        _set_axis_and_title(axes, points, panel, bands)
+    _draw_phases(rows, points)
     return figure
 
 
-def _thinned(points: pd.DataFrame, name: str, metric: str, step: float,
+def _thin_points(points: pd.DataFrame, name: str, metric: str, step: float,
              share_of: str = '') -> pd.DataFrame:
     """Points of one series; neighbours closer than `step` as their mean, if
     they are alike.
@@ -160,16 +160,16 @@ def _thinned(points: pd.DataFrame, name: str, metric: str, step: float,
         {'second': 'mean', 'value': 'mean', 'counts': 'first'})
 
 
-def _of_servers(axes: Axes, points: pd.DataFrame,
+def _draw_server_lines(axes: Axes, points: pd.DataFrame,
                 looks: dict[str, tuple[str, str]], step: float, panel: Panel
                 ) -> None:
     """A line for each server; points that do not count are hollow."""
     for name, (colour, line) in looks.items():
         if 'beside' in panel:
-            other = _thinned(points, name, panel['beside'], step)
+            other = _thin_points(points, name, panel['beside'], step)
             axes.plot(other['second'], other['value'], line, color=colour,
                       lw=0.6)
-        rows = _thinned(points, name, panel['metric'], step,
+        rows = _thin_points(points, name, panel['metric'], step,
                         panel.get('share_of', ''))
         axes.plot(rows['second'], rows['value'], line, color=colour, lw=0.9)
         for counts, fill in (('1', 'full'), ('0', 'none')):
@@ -178,7 +178,7 @@ def _of_servers(axes: Axes, points: pd.DataFrame,
                       ms=2.4, mew=0.5, fillstyle=fill)
 
 
-def _of_nodes(axes: Axes, points: pd.DataFrame, nodes: list[str],
+def _draw_node_lines(axes: Axes, points: pd.DataFrame, nodes: list[str],
               step: float, panel: Panel) -> None:
     """A line for each node, named where there are several."""
     for n, node in enumerate(nodes):
@@ -187,7 +187,7 @@ def _of_nodes(axes: Axes, points: pd.DataFrame, nodes: list[str],
         for key, line in (('metric', '-'), ('beside', '--')):
             if key not in panel:
                 continue
-            rows = _thinned(points, node, panel[key], step)
+            rows = _thin_points(points, node, panel[key], step)
             axes.plot(rows['second'], rows['value'], line, color=colour,
                       lw=1.1)
             if len(nodes) > 1 and key == 'metric' and len(rows):
@@ -197,7 +197,7 @@ def _of_nodes(axes: Axes, points: pd.DataFrame, nodes: list[str],
                     ha='right', va='bottom')
 
 
-def _scale(axes: Axes, points: pd.DataFrame, panel: Panel, bands: Bands
+def _set_axis_and_title(axes: Axes, points: pd.DataFrame, panel: Panel, bands: Bands
            ) -> None:
     """The y axis, the bands, and what stands above the panel."""
     metric = panel['metric']
@@ -229,10 +229,10 @@ def _scale(axes: Axes, points: pd.DataFrame, panel: Panel, bands: Bands
         low, high = bands[match[1]]
         return (f'{low:.0f} to {high:.0f} %' if unit == '%'
                 else f'{low:.2f} to {high:.2f}')
-    charts.row_title(axes, re.sub(r'\{(\w+)\}', band, panel['says']))
+    charts.set_row_title(axes, re.sub(r'\{(\w+)\}', band, panel['says']))
 
 
-def _phases(rows: np.ndarray, points: pd.DataFrame) -> None:
+def _draw_phases(rows: np.ndarray, points: pd.DataFrame) -> None:
     """The time axis of all rows; what is not the test is shaded."""
     from matplotlib import ticker
     ends = points.groupby('phase')['second'].max()

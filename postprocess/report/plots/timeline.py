@@ -10,14 +10,20 @@ import pandas as pd
 
 from ... import naming
 from .. import charts
-from . import Drawing, Records, fields, where, words
-from .violin import calls, grouped
+from . import (
+    Drawing,
+    Records,
+    parse_field_option,
+    parse_text_option,
+    parse_where_option,
+)
+from .violin import parse_call_option, samples_grouped_by_plot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OPTIONS = {'call': calls, 'where': where, 'by': fields, 'panel': fields,
-           'title': words, 'rows': words}
+OPTIONS = {'call': parse_call_option, 'where': parse_where_option, 'by': parse_field_option, 'panel': parse_field_option,
+           'title': parse_text_option, 'rows': parse_text_option}
 READING = ('Timelines of the newest session: one row per rank (or as the axis '
            'says), one colour per call. A mark without a length is an event.')
 #: Ranks and calls in a plot; of more, the first ranks and the time until
@@ -32,7 +38,7 @@ def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
 
     :param rows: what a row is, where it is no rank
     """
-    for split, head, runs in grouped(records, by, panel, title, where):
+    for split, head, runs in samples_grouped_by_plot(records, by, panel, title, where):
         for label, run in runs:
             names = [name for name in run.calls['call'].unique()
                       if any(fnmatch.fnmatchcase(name, one) for one in call)]
@@ -52,25 +58,25 @@ def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
                 f'only the first {MAX_SPANS} calls are drawn' * cut]))
             yield Drawing(
                 f'{head} {split} {label} timeline', f'{text}: timeline',
-                timeline, (spans[['rank', 'call', 'start', 'seconds']],
+                draw_call_timeline, (spans[['rank', 'call', 'start', 'seconds']],
                            f'{text}: calls over time'
                            + f' ({note})' * bool(note), rows or 'rank'),
                 section='Calls')
 
 
-def timeline(spans: pd.DataFrame, title: str, rows: str = 'rank') -> Figure:
+def draw_call_timeline(spans: pd.DataFrame, title: str, rows: str = 'rank') -> Figure:
     """A row a rank, a span a call.
 
     :param spans: columns rank, call, start and seconds, both in seconds
     :param rows: what a row is
     """
-    charts._matplotlib()
+    charts._configured_matplotlib()
     from matplotlib.collections import PolyCollection
     ranks = sorted(spans['rank'].unique())
     names = list(spans.groupby('call')['start'].min().sort_values().index)
     looks = {name: charts.COLOURS[n % len(charts.COLOURS)]
              for n, name in enumerate(names)}
-    figure, axes = charts.figure(
+    figure, axes = charts.create_figure(
         title, [(name, colour, '', 's') for name, colour in
                 looks.items()], height=0.4 + max(0.14 * len(ranks), 0.9))
     end = float((spans['start'] + spans['seconds']).max()) or 1.0

@@ -32,7 +32,7 @@ def drawings(records: Records) -> Iterator[Drawing]:
     table = records.table[records.table.index.isin(spent['kind'])]
     for place, kinds in table.groupby(['system', 'partition', 'environ']):
         where = '{}:{} {}'.format(*place)
-        rows = pd.concat([naming.labels_of(part)['row'] for _, part in
+        rows = pd.concat([naming.series_labels(part)['row'] for _, part in
                           kinds.groupby('program')])
         rows = (kinds['program'] + ' ' + rows).str.strip()
         nodes = pd.to_numeric(kinds['num_nodes'], errors='coerce').fillna(
@@ -48,24 +48,24 @@ def drawings(records: Records) -> Iterator[Drawing]:
                 f"{n} node{'s' * (n != 1)}" for n in map(int, part['nodes'])])
             yield Drawing(
                 f'times {where} {n}',
-                f'Time of the whole program on {where}', times,
+                f'Time of the whole program on {where}', draw_program_times,
                 (part[COLUMNS], f'{records.family}: time of the whole program '
                  f'({where})'), section=SECTION)
 
 
-def times(frame: pd.DataFrame, title: str) -> Figure:
+def draw_program_times(frame: pd.DataFrame, title: str) -> Figure:
     """Wall, user and system time: a row a program, a colour a node count.
 
     :param frame: COLUMNS; `label` is the node count
     """
     rows = sorted(frame['row'].unique())
-    parts = list(charts.series(frame))
+    parts = list(charts.series_with_styles(frame))
     # A row has as many lines as there are series of it.
     lanes: dict[str, list[int]] = {}
     for n, (*_, bars) in enumerate(parts):
         for row in bars['row'].unique():
             lanes.setdefault(row, []).append(n)
-    figure, columns = charts.figure(
+    figure, columns = charts.create_figure(
         title, charts.legend_entries(frame), columns=3,
         height=0.5 + 0.19 * len(rows) + 0.05 * len(parts))
     for axes, metric in zip(columns, TIMES, strict=True):

@@ -16,18 +16,18 @@ from . import (
     Drawing,
     Raw,
     Records,
-    fields,
-    matching_kinds,
-    natural,
-    where,
-    words,
+    natural_sort_key,
+    parse_field_option,
+    parse_text_option,
+    parse_where_option,
+    rows_matching_fields,
 )
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def calls(value: Any, family: Family | None = None) -> tuple[str, ...]:
+def parse_call_option(value: Any, family: Family | None = None) -> tuple[str, ...]:
     """Option `call`: a pattern or a list of them; left out: every call.
 
     :raises ValueError: what is wrong with it
@@ -38,8 +38,8 @@ def calls(value: Any, family: Family | None = None) -> tuple[str, ...]:
     return tuple(patterns)
 
 
-OPTIONS = {'call': calls, 'where': where, 'by': fields, 'panel': fields,
-           'title': words}
+OPTIONS = {'call': parse_call_option, 'where': parse_where_option, 'by': parse_field_option, 'panel': parse_field_option,
+           'title': parse_text_option}
 READING = ('Violins: the distribution of all calls of the newest session. A '
            'line marks the mean, whose value is beside it. The ends are the '
            'fastest and the slowest call.')
@@ -51,13 +51,13 @@ def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
              panel: naming.Names, title: str, where: tuple = ()
              ) -> Iterator[Drawing]:
     """A plot for each call and panel."""
-    for split, head, runs in grouped(records, by, panel, title, where):
+    for split, head, runs in samples_grouped_by_plot(records, by, panel, title, where):
         every = sorted({name for _, run in runs
                         for name in run.calls['call'].unique()})
         for name in every:
             if not any(fnmatch.fnmatchcase(name, one) for one in call):
                 continue
-            parts = {label: quantiles(run.calls.loc[
+            parts = {label: reduce_to_quantiles(run.calls.loc[
                 run.calls['call'] == name, 'seconds']) for label, run in runs}
             parts = {label: part for label, part in parts.items()
                      if len(part)}
@@ -65,18 +65,18 @@ def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
                 f'{head}: {call_label(name)}', split]))
             yield Drawing(
                 f'{head} {name} {split} violin', f'{text}: all calls',
-                violins, (pd.DataFrame(
+                draw_violins, (pd.DataFrame(
                     [(label, value) for label, part in parts.items()
                      for value in part], columns=['label', 'seconds']),
                     text), section='Calls')
 
 
-def grouped(records: Records, by: naming.Names, panel: naming.Names,
+def samples_grouped_by_plot(records: Records, by: naming.Names, panel: naming.Names,
             title: str, where: tuple
             ) -> Iterator[tuple[str, str, list[tuple[str, Raw]]]]:
     """Raw samples of what stands in one plot: panel, heading, and the runs
     with their labels; of each program, or with `by` of all together."""
-    table = matching_kinds(records.table, where)
+    table = rows_matching_fields(records.table, where)
     runs = {run.kind: run for run in records.samples()
             if run.kind in table.index}
     table = table.loc[sorted(runs)]
@@ -84,9 +84,9 @@ def grouped(records: Records, by: naming.Names, panel: naming.Names,
                           else list(table.groupby('program'))):
         if kinds.empty:
             continue
-        labels = naming.labels_of(kinds, by, panel, 12)
+        labels = naming.series_labels(kinds, by, panel, 12)
         labels = labels.sort_values('label', key=lambda texts: texts.map(
-            natural))
+            natural_sort_key))
         for split, part in labels.groupby('panel', sort=False):
             yield str(split), title or str(program) or 'all programs', [
                 (str(label), runs[kind]) for kind, label in
@@ -100,7 +100,7 @@ def call_label(call: str) -> str:
         if size[:-1].isdecimal() else call
 
 
-def quantiles(values: pd.Series) -> np.ndarray:
+def reduce_to_quantiles(values: pd.Series) -> np.ndarray:
     """Values that are distributed as these are, MAX_CALLS at most; with the
     least and the most."""
     if len(values) <= MAX_CALLS:
@@ -108,14 +108,14 @@ def quantiles(values: pd.Series) -> np.ndarray:
     return np.quantile(values, np.linspace(0, 1, MAX_CALLS))
 
 
-def violins(frame: pd.DataFrame, title: str) -> Figure:
+def draw_violins(frame: pd.DataFrame, title: str) -> Figure:
     """A violin a label, its mean beside it; times of a wide range on a log
     axis.
 
     :param frame: columns label and seconds
     """
     labels = list(dict.fromkeys(frame['label']))
-    unit, scale = _unit(frame['seconds'].median())
+    unit, scale = _time_unit_and_factor(frame['seconds'].median())
     values = frame['seconds'] * scale
     good = values[values > 0]
     log = len(good) == len(values) and good.max() > 20 * good.min()
@@ -123,12 +123,12 @@ def violins(frame: pd.DataFrame, title: str) -> Figure:
     names = [f"{label or 'all calls'} ({len(part)}"
              f"{'+' * (len(part) == MAX_CALLS)})"
              for label, part in zip(labels, parts, strict=True)]
-    figure, axes = charts.figure(title, [], height=0.35 + 0.3 * len(labels),
+    figure, axes = charts.create_figure(title, [], height=0.35 + 0.3 * len(labels),
                                  names_beside=max(map(len, names)))
     for n, part in enumerate(parts):
         colour = charts.COLOURS[n % len(charts.COLOURS)]
         shown = np.log10(part) if log else part
-        _violin(axes, n, shown, colour)
+        _draw_violin_outline(axes, n, shown, colour)
         mean = part.mean()
         at = np.log10(mean) if log else mean
         axes.plot([at, at], [n - 0.36, n + 0.36], color=charts.INK, lw=1)
@@ -151,7 +151,7 @@ def violins(frame: pd.DataFrame, title: str) -> Figure:
     return figure
 
 
-def _violin(axes, at: int, values: np.ndarray, colour: str) -> None:
+def _draw_violin_outline(axes, at: int, values: np.ndarray, colour: str) -> None:
     """The outline, from the least to the most; a line where all are alike."""
     if len(values) > 2 and np.ptp(values) > 1e-12 * abs(values).max():
         shape = axes.violinplot([values], [at], widths=0.75, points=60,
@@ -161,7 +161,7 @@ def _violin(axes, at: int, values: np.ndarray, colour: str) -> None:
     axes.plot([values.min(), values.max()], [at, at], color=colour, lw=0.8)
 
 
-def _unit(seconds: float) -> tuple[str, float]:
+def _time_unit_and_factor(seconds: float) -> tuple[str, float]:
     """A unit that suits times of this size, and its number per second."""
     for unit, scale in (('s', 1.0), ('ms', 1e3), ('µs', 1e6)):
         if seconds * scale >= 0.5:

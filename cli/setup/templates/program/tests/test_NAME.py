@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from checks.core.parsers import ParseError, parser_of
+from checks.core.parsers import ParseError, load_parser_module
 
-parse = parser_of('NAME').parse
+parse = load_parser_module('NAME').parse
 TEXT = (Path(__file__).parent / 'golden' / 'NAME.txt').read_text()
 
 

@@ -37,7 +37,7 @@ class Name(ServiceBenchmark):
     seconds = parameter([2])
 
     @run_after('init')
-    def belong_to_modes(self) -> None:
+    def add_mode_tags(self) -> None:
         self.tags = {'full', 'nightly', 'quick', self.family}
 
     def plan(self) -> Plan:
@@ -50,10 +50,10 @@ class Name(ServiceBenchmark):
                                        str(self.seconds))),),
                   limit=self.seconds + 30),))
 
-    def planned_values(self) -> list[str]:
+    def required_metrics(self) -> list[str]:
         return ['NAME_rate', 'ready_time']
 
-    def values_of_services(self, services: Services, output: str,
+    def extract_service_values(self, services: Services, output: str,
                        run: guards.Run) -> dict[str, float]:
         records = parse(output)
         self.version = records[0].version

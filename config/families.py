@@ -28,6 +28,16 @@ SOURCES = ('spack', 'module', 'system', 'wheel', 'embedded')
 
 Row = dict[str, Any]
 
+#: Family -> numbers of nodes that its test cases need, also those that no
+#: partition of this system allows. ReFrame loads the modules of checks/ under
+#: names of its own, and so this table is here.
+NEEDED_NODES: dict[str, set[int]] = {}
+
+
+def note_needed_nodes(family: str, count: int) -> None:
+    """Note a number of nodes for `plumb doctor`."""
+    NEEDED_NODES.setdefault(family, set()).add(count)
+
 
 class FamilyError(strict.Fault):
     """A fault of a file: `FILE:LINE: key: reason, what to write`."""

@@ -401,6 +401,9 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     #: Family of the check: names its reference file and its parser.
     family: ClassVar[str]
 
+    #: Nodes that the partition must allow for one job.
+    required_nodes = 1
+
     #: Name of the program, for the records; a check makes it a parameter.
     program: str
 
@@ -468,9 +471,22 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     @property
     def node_count_before_setup(self) -> int:
         """Nodes of the job, as far as they are known before the setup."""
-        return max(
-            self.num_nodes, features.required_node_count(self.valid_systems)
-        )
+        return max(self.num_nodes, self.required_nodes)
+
+    def require_nodes(self, count: int, *wanted: str,
+                      listed: bool = False) -> None:
+        """Run only in partitions whose jobs may have so many nodes.
+
+        :param wanted: features of the partition, as in `valid_systems`
+        :param listed: only where collectives run on this number of nodes
+        """
+        families.note_needed_nodes(self.family, count)
+        self.required_nodes = count
+        self.valid_systems = [
+            ' '.join([part.fullname, *wanted])
+            for part in rt.runtime().system.partitions
+            if (count in features.node_counts(part) if listed
+                else features.max_nodes(part) >= count)]
 
     @property
     def attached_files(self) -> dict[str, str]:

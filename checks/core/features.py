@@ -17,17 +17,12 @@ from typing import Any
 
 from config.families import SOURCES, families
 
-#: Node counts for which a feature exists.
-NODE_COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
-
 #: Features of a partition: name -> meaning.
 PARTITION_FEATURES: dict[str, str] = {
     'gpu_nvidia': 'NVIDIA GPUs on every node',
     'gpu_amd': 'AMD GPUs on every node',
     'speed_probe': 'the CPU speed may change under a benchmark: run the speed '
                    'probe before and after each program',
-    **{f'nodes_{n}': f'jobs of {n} node{"s" * (n > 1)} can run'
-       for n in NODE_COUNTS},
 }
 
 #: Features of an environment that belong to no family: name -> meaning.
@@ -39,6 +34,9 @@ ENVIRON_FEATURES: dict[str, str] = {
 
 #: Extras of a partition: name -> meaning, with the unit.
 PARTITION_EXTRAS: dict[str, str] = {
+    'max_nodes': 'nodes that one job may have; default: 1',
+    'node_counts': 'numbers of nodes on which collectives run (list); '
+    'default: 1, 2, 4, ... and max_nodes',
     'launcher_pin': 'launcher options that bind each rank to one core per '
     'thread, shared with no other rank; `{cpus}` is the number of cores '
     '(list; config/sites/launch.py has those of each launcher; empty if the '
@@ -152,6 +150,7 @@ def check_site_features(configuration: Mapping[str, Any], where: str) -> None:
             _refuse_unknown_names(extras, PARTITION_EXTRAS, label)
             _refuse_unknown_names(extras.get('speed_bands_ns', ()), ('fast', 'slow'),
                    f'{label}: speed_bands_ns')
+            _check_node_counts(extras, label)
             budget = extras.get('nightly_budget', 1)
             if type(budget) not in (int, float) or not 0 < budget < math.inf:
                 raise GlossaryError(f'{label}: nightly_budget is {budget!r}; '
@@ -165,6 +164,17 @@ def check_site_features(configuration: Mapping[str, Any], where: str) -> None:
                program_feature_patterns())
         _refuse_unknown_names(env.get('extras', ()), ENVIRON_EXTRAS, label)
         _check_environment_extras(env, label)
+
+
+def _check_node_counts(extras: Mapping[str, Any], where: str) -> None:
+    most = extras.get('max_nodes', 1)
+    if type(most) is not int or most < 1:
+        raise GlossaryError(f'{where}: max_nodes is {most!r}; write a whole '
+                            'number above 0')
+    for count in extras.get('node_counts', ()):
+        if type(count) is not int or not 1 <= count <= most:
+            raise GlossaryError(f'{where}: node_counts has {count!r}; write '
+                                f'whole numbers from 1 to max_nodes, {most}')
 
 
 def _check_environment_extras(env: Mapping[str, Any], where: str) -> None:
@@ -221,15 +231,16 @@ def check_feature_names(systems: Iterable[str], environs: Iterable[str],
     _refuse_unknown_names(required(environs), environ_feature_meanings(), where, program_feature_patterns())
 
 
-def node_count_features(nodes: int) -> list[str]:
-    """The features ``nodes_N`` of a partition with that many nodes."""
-    return [f'nodes_{n}' for n in NODE_COUNTS if n <= nodes]
+def max_nodes(partition: Any) -> int:
+    """Nodes that one job of a partition may have."""
+    return int(partition.extras.get('max_nodes', 1))
 
 
-def required_node_count(systems: Iterable[str]) -> int:
-    """Nodes that a check requires with a feature `nodes_N`; else 1."""
-    return max((int(n) for spec in systems
-                for n in re.findall(r'\+nodes_(\d+)', spec)), default=1)
+def node_counts(partition: Any) -> list[int]:
+    """Numbers of nodes on which collectives run in a partition."""
+    most = max_nodes(partition)
+    return sorted(partition.extras.get('node_counts') or {
+        most, *(2 ** n for n in range(most.bit_length()))})
 
 
 def format_glossary_table() -> str:

@@ -36,7 +36,7 @@ class ProgramBenchmark(Benchmark, special=True):
     #: Modes of the test cases, besides full.
     modes: tuple[str, ...] = ('quick', 'nightly')
 
-    valid_systems = ['+nodes_1']
+    valid_systems = ['*']
     #: Every environment in which the launcher can start it.
     valid_prog_environs = ['+mpi']
 

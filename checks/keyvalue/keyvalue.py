@@ -18,7 +18,7 @@ from ..loadgen import BUILD
 from ..loadgen.plumbload import read_run
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
-from ..services.service import ServiceBenchmark, cpus_of_largest_node
+from ..services.service import ServiceBenchmark, cpus_of_largest_node, has_nodes
 from ..stores.servers import REDIS_LIKE, RESP, STORES, Needs, make_server_role
 from .parser import parse
 from .scenarios import GENERATORS, Scenario, modes_of, scenarios_of_store
@@ -53,10 +53,8 @@ def available_environment_features() -> set[str]:
 def runnable_scenarios(*generators: str) -> list[Scenario]:
     """Scenarios of these load generators that some store, environment and
     partition of this system can run."""
-    parts = rt.runtime().system.partitions
     features = available_environment_features()
     cores = cpus_of_largest_node()
-    sizes = {f for part in parts for f in part.features}
     return [
         scenario
         for store in STORES
@@ -66,9 +64,9 @@ def runnable_scenarios(*generators: str) -> list[Scenario]:
         and GENERATORS.get(scenario.generator, store) in features
         and not WITHOUT.get(store, lambda scenario: False)(scenario)
         and (not scenario.tls or 'store_tls' in features)
-        and f'nodes_{scenario.nodes}' in sizes
         and scenario.threads < max(2, cores)
         and (scenario.generator != 'benchmark' or store in REDIS_LIKE)
+        and has_nodes('keyvalue', scenario.nodes)
     ]
 
 
@@ -114,7 +112,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
     def set_requirements(self) -> None:
         scenario = self.scenario
         self.program = scenario.store
-        self.valid_systems = [f'+nodes_{scenario.nodes}']
+        self.require_nodes(scenario.nodes)
         self.valid_prog_environs = [f'+{scenario.store}{self.additional_environment_features()}']
         cpus = scenario.threads * scenario.shards
         if not scenario.client_nodes:

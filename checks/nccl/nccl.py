@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,9 @@ from reframe.core.builtins import (
     variable,
 )
 
-from ..core import guards, metrics
+from ..core import features, guards, metrics
 from ..core.base import Benchmark, Programs
 from . import log, parser, physics, programs
-
-#: Node counts of the test cases between nodes.
-NODES = (2, 4, 8, 16, 32, 64)
 
 #: Networks; if a node has one of them, NCCL must not use TCP.
 FAST = {'infiniband', 'slingshot', 'efa'}
@@ -71,11 +68,12 @@ def partitions_with_gpus() -> list[Any]:
     return [part for part in rt.runtime().system.partitions if gpus_per_node(part)]
 
 
-def runnable_layouts(nodes: Iterable[int] = (1, *NODES), full: bool = False
-            ) -> list[Layout]:
+def runnable_layouts(nodes: Collection[int] = (), full: bool = False
+                     ) -> list[Layout]:
     """Layouts that some partition of this system can run: 1, 2, 4, ... and
     all GPUs of one node, and all GPUs of several nodes.
 
+    :arg nodes: only these numbers of nodes; default: all of the partition.
     :arg full: all GPUs also on one node.
     """
     result = set()
@@ -83,9 +81,9 @@ def runnable_layouts(nodes: Iterable[int] = (1, *NODES), full: bool = False
         maximum = gpus_per_node(part)
         some = [maximum] if full else [
             maximum, *(2 ** n for n in range(10) if 2 ** n < maximum)]
-        result |= {Layout(gpus, count) for count in nodes
-                  for gpus in (some if count == 1 else [maximum])
-                  if f'nodes_{count}' in part.features}
+        result |= {Layout(gpus, count) for count in features.node_counts(part)
+                   if not nodes or count in nodes
+                   for gpus in (some if count == 1 else [maximum])}
     return sorted(result, key=lambda layout: (layout.nodes, layout.gpus))
 
 
@@ -245,17 +243,13 @@ class NcclBenchmark(Benchmark, special=True):
 
     @run_after('init')
     def set_requirements(self) -> None:
-        fits = [part for part in partitions_with_gpus()
-                if gpus_per_node(part) >= self.layout.gpus]
-        if len(fits) == len(partitions_with_gpus()):
-            self.valid_systems = [f'+{gpu} +nodes_{self.layout.nodes}'
-                                  for gpu in self.gpu_vendor_features()]
-        else:
-            # A feature cannot exclude partitions with fewer GPUs.
-            self.valid_systems = [
-                part.fullname for part in fits
-                if f'nodes_{self.layout.nodes}' in part.features
-                and {*self.gpu_vendor_features()} & set(part.features)]
+        self.required_nodes = self.layout.nodes
+        # A feature cannot exclude partitions with fewer GPUs.
+        self.valid_systems = [
+            part.fullname for part in partitions_with_gpus()
+            if gpus_per_node(part) >= self.layout.gpus
+            and self.layout.nodes in features.node_counts(part)
+            and {*self.gpu_vendor_features()} & set(part.features)]
         if self.program in programs.SINCE:
             self.valid_prog_environs = [
                 f'+{tests} +{self.program}'

@@ -19,7 +19,7 @@ from ..core.base import Programs
 from ..core.parsers import ParseError
 from ..services.parser import Services
 from ..services.plan import Plan
-from ..services.service import ServiceBenchmark, node_count_feature
+from ..services.service import ServiceBenchmark
 from . import programs, settings, timeline
 from .evaluation import Evaluation
 from .original import Original
@@ -73,7 +73,7 @@ class OptcastAllReduce(ServiceBenchmark):
     def set_requirements(self) -> None:
         self.descr = f'Optcast {self.scenario}'
         nodes = max(1, self.effective_scenario.client_nodes + self.server_node_count)
-        self.valid_systems = [f'+{node_count_feature(nodes)}']
+        self.require_nodes(nodes)
         self.tags = {'full', 'nccl', 'optcast', *self.SCENARIOS[self.scenario]}
         self.spans: list[samples.Sample] = []
 

@@ -38,16 +38,11 @@ def runnable_programs(expected: Iterable[str] | None = None) -> list[str]:
     return [name for name in expected if name in here]
 
 
-def runnable_node_counts(nodes: Iterable[int]) -> list[int]:
-    """Node counts that some partition of this system can run."""
-    here = {f for part in rt.runtime().system.partitions
-            for f in part.features}
-    return [n for n in nodes if f'nodes_{n}' in here]
-
-
 def available_placements() -> list[str]:
     """Placements: on one node, and on two nodes if the system has them."""
-    return ['intra_node', *['inter_node' for _ in runnable_node_counts([2])]]
+    two = any(features.max_nodes(part) >= 2
+              for part in rt.runtime().system.partitions)
+    return ['intra_node', *['inter_node'] * two]
 
 
 def available_buffers() -> list[str]:
@@ -61,7 +56,9 @@ def available_buffers() -> list[str]:
 
 def runnable_layouts() -> list[tuple[int, str]]:
     """(nodes, ranks per node): all cores, and one rank on several nodes."""
-    return [(n, ranks) for n in runnable_node_counts(features.NODE_COUNTS)
+    counts = {n for part in rt.runtime().system.partitions
+              for n in features.node_counts(part)}
+    return [(n, ranks) for n in sorted(counts)
             for ranks in ('one', 'full') if (n, ranks) != (1, 'one')]
 
 
@@ -134,13 +131,14 @@ class OsuBenchmark(Benchmark, special=True):
 
     @run_after('init')
     def set_requirements(self) -> None:
-        needs = [f'+nodes_{self.nodes_needed()}']
+        needs = []
         environ = [f'+{self.program}']
         if self.buffer_memory() != 'host':
             needs.append({'cuda': '+gpu_nvidia',
                           'rocm': '+gpu_amd'}[self.buffers])
             environ.append(f'+mpi_{self.buffers}')
-        self.valid_systems = [' '.join(needs)]
+        self.require_nodes(self.nodes_needed(), *needs,
+                           listed=hasattr(self, 'layout'))
         self.valid_prog_environs = [' '.join(environ)]
         self.tags = {'full', self.family}
         if self.is_in_default_modes():

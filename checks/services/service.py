@@ -17,7 +17,7 @@ import reframe.core.runtime as rt
 from reframe.core.builtins import run_after, run_before
 from reframe.core.launchers.local import LocalLauncher
 
-from config import places
+from config import families, places
 from config.sites import launch
 
 from ..core import features, guards
@@ -51,9 +51,11 @@ def cpus_of_largest_node() -> int:
                 for part in rt.runtime().system.partitions), default=0)
 
 
-def node_count_feature(nodes: int) -> str:
-    """The feature of partitions with at least so many nodes."""
-    return f'nodes_{1 << (nodes - 1).bit_length()}'
+def has_nodes(family: str, count: int) -> bool:
+    """Whether some partition of this system allows jobs of so many nodes."""
+    families.note_needed_nodes(family, count)
+    return any(features.max_nodes(part) >= count
+               for part in rt.runtime().system.partitions)
 
 
 class ServiceBenchmark(Benchmark, special=True):
@@ -131,8 +133,7 @@ class ServiceBenchmark(Benchmark, special=True):
 
     def launcher_extra(self) -> str:
         # One unbound agent per node; on one node the script starts it.
-        one_node = features.required_node_count(self.valid_systems) == 1
-        return '' if one_node else 'launcher_spread'
+        return '' if self.required_nodes == 1 else 'launcher_spread'
 
     def command_before_launcher(self) -> list[str]:
         return [shlex.quote(sys.executable), shlex.quote(str(SERVING)),

@@ -99,7 +99,7 @@ class Scenario:
 #: Kind -> mode -> arrangements that this mode adds. An arrangement with one
 #: client can also run on two CPUs; with the original's number of iterations it
 #: would take only 15 ms, and its values would vary. Mode full has the
-#: original's numbers: 48 clients per node, 4 to 16 databases, 4 to 128 nodes.
+#: original's numbers: 48 clients per node, 4 to 16 databases, 4 to 512 nodes.
 ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
     'throughput': {
         'quick': ({}, {'clients_per_node': 1, 'iterations': 1000}),
@@ -110,7 +110,8 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
             {'commands': 'plain'}),
         'full': tuple({'db_nodes': db, 'client_nodes': nodes, 'db_cpus': 2,
                        'clients_per_node': 48, 'sizes': 'all'}
-                      for db in (4, 8, 16) for nodes in (4, 16, 64, 128)),
+                      for db in (4, 8, 16) for nodes in (4, 16, 64, 128, 256, 512)
+                      if nodes <= 32 * db),
     },
     'inference': {
         'quick': ({'network': 'small', 'iterations': 20},
@@ -148,7 +149,7 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
         'full': tuple({'db_nodes': db, 'client_nodes': nodes, 'db_cpus': 36,
                        'clients_per_node': 32, 'tensors_per_dataset': 4,
                        'client_threads': 32, 'sizes': 'all'}
-                      for db in (16,) for nodes in (4, 16, 64, 128)),
+                      for db in (16,) for nodes in (4, 16, 64, 128, 256, 512)),
     },
 }
 

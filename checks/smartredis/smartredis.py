@@ -24,7 +24,7 @@ from config.records import samples
 from ..core import base, guards, metrics
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
-from ..services.service import ServiceBenchmark, node_count_feature
+from ..services.service import ServiceBenchmark, has_nodes
 from ..stores import aimodule, torchscript
 from ..stores.servers import Needs, make_server_role
 from . import parser, settings
@@ -42,10 +42,9 @@ def runnable_scenarios(kind: str, consumers: int = 0) -> list[Scenario]:
     parts = rt.runtime().system.partitions
     features = {f for part in parts for env in part.environs
                 for f in env.features}
-    sizes = {f for part in parts for f in part.features}
     return [scenario for scenario, _ in scenarios(kind)
             if features.issuperset(scenario.required_features)
-            and node_count_feature(scenario.nodes(consumers)) in sizes]
+            and has_nodes('smartredis', scenario.nodes(consumers))]
 
 
 class TensorPrograms(base.Programs):
@@ -94,8 +93,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         self.options = settings.read_options(self.kind, self.settings)
         self.scenario = replace(self.scenario, **self.options.scenario)
         self.descr = f'SmartRedis {self.kind}: {self.scenario}'
-        self.valid_systems = [
-            f'+{node_count_feature(self.scenario.nodes(self.consumers))}']
+        self.require_nodes(self.scenario.nodes(self.consumers))
         self.valid_prog_environs = [' '.join(
             f'+{need}' for need in self.scenario.required_features)]
         # With one client the check runs on any machine, although its result

@@ -25,7 +25,7 @@ from ..loadgen import BUILD, memtier, plumbload
 from ..machine.cpus import Cpu
 from ..services.parser import Services
 from ..services.plan import Clients, Outside, Plan, Program, Server, Step
-from ..services.service import ServiceBenchmark, node_count_feature
+from ..services.service import ServiceBenchmark, has_nodes
 from . import calls, jobs, report, results, sizing, validity
 from . import parser as tao
 from .scenarios import PROGRAMS, Scenario, modes_of, scenarios
@@ -41,13 +41,12 @@ def runnable_scenarios(*names: str) -> list[Scenario]:
     parts = rt.runtime().system.partitions
     features = {f for part in parts for env in part.environs
                 for f in env.features}
-    sizes = {f for part in parts for f in part.features}
     return [
         scenario
         for scenario, _ in scenarios()
         if scenario.program in names
         and PROGRAMS[scenario.program] in features
-        and node_count_feature(scenario.nodes) in sizes
+        and has_nodes('taobench', scenario.nodes)
     ]
 
 
@@ -94,7 +93,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     def set_requirements(self) -> None:
         self.program = self.scenario.program
         self.descr = f'TaoBench {self.scenario}'
-        self.valid_systems = [f'+{node_count_feature(self.scenario.nodes)}']
+        self.require_nodes(self.scenario.nodes)
         self.valid_prog_environs = [f'+{PROGRAMS[self.program]}']
         self.set_mode_tags(modes_of(self.scenario))
         instead = jobs.find_job(self.scenario.job).deprecated

@@ -25,7 +25,7 @@ from checks.core import references
 from cli.session.commands import MODES, load_site_configuration
 from cli.setup.venv import ROOT, SetupError
 from cli.site import partitions
-from config.families import families
+from config.families import NEEDED_NODES, families
 from config.sessions.ordering import max_job_seconds
 
 #: ReFrame only warns of a check that cannot be imported. The caller reports
@@ -186,7 +186,9 @@ def main() -> int:
     try:
         configuration = select_site_in_reframe(folder)
         there = list(generate_test_cases())
-        answer = {'cases': there, 'stacks': stack_by_environment(configuration),
+        answer = {'cases': there, 'needed_nodes': {
+            family: sorted(counts) for family, counts in NEEDED_NODES.items()},
+                  'stacks': stack_by_environment(configuration),
                   'unused': unused_environments(configuration),
                   'partitions': [*partitions.partition_faults(
                       f'{folder}/system.py', configuration['systems'][0])],

@@ -77,7 +77,9 @@ def doctor(args: argparse.Namespace) -> int:
             continue
         there = (prefix / f'{family}.yaml').is_file()
         console.print_table([
-            *runnable_rows_of_family(rows, blocked), *optional_part_rows(family, configuration),
+            *runnable_rows_of_family(rows, blocked),
+            *node_count_rows(answer['needed_nodes'].get(family, ()), configuration),
+            *optional_part_rows(family, configuration),
             ('references', f'{prefix / family}.yaml'
              + ('' if there else f': no references yet; add them: '
                                  f'{calibrate}'))], indent=2)
@@ -152,13 +154,16 @@ def print_stores() -> None:
 def print_partition_features(configuration: Mapping[str, Any]) -> None:
     """Print which needs of test cases a partition of the site satisfies."""
     print()
-    offers = {feature for system in configuration['systems']
-              for part in system['partitions']
+    partitions = [part for system in configuration['systems']
+                  for part in system['partitions']]
+    offers = {feature for part in partitions
               for feature in part.get('features', ())}
+    if any(part.get('extras', {}).get('max_nodes', 1) > 1 for part in partitions):
+        offers.add('several nodes')
     console.print_table([availability_row(what, feature in offers, without)
                   for what, feature, without in (
-        ('several nodes', 'nodes_2',
-         'the site has one node: use a site with several (--site)'),
+        ('several nodes', 'several nodes',
+         'max_nodes of all partitions is 1: use a site with several (--site)'),
         ('NVIDIA GPUs', 'gpu_nvidia',
          'no partition offers gpu_nvidia: on a machine that has them, '
          'add the feature in its site folder'),
@@ -250,6 +255,21 @@ def runnable_rows_of_family(cases: Iterable[Case], blocked: Mapping[str, str]
             f'{len(cpus)} test cases would be inconclusive: servers and '
             f'clients need {min(cpus)} to {max(cpus)} CPUs of a node, '
             'and no node has them')
+
+
+def node_count_rows(needed: Iterable[int], configuration: Mapping[str, Any]
+                    ) -> Iterator[tuple[str, str]]:
+    """For each partition the numbers of nodes that its jobs may not have.
+
+    :arg needed: numbers of nodes that the test cases of a family need
+    """
+    for system in configuration['systems']:
+        for part in system['partitions']:
+            most = part.get('extras', {}).get('max_nodes', 1)
+            if lacking := [count for count in needed if count > most]:
+                yield 'not here', (
+                    f'test cases of {", ".join(map(str, lacking))} nodes on '
+                    f'partition {part["name"]}: its max_nodes is {most}')
 
 
 # ------------------------------------ why a family has no test case

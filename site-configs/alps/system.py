@@ -2,7 +2,6 @@
 import os
 
 from checks.core import environs, hardware
-from checks.core.features import node_count_features
 from config.sites import fabrics
 from config.sites.launch import LAUNCH, SPREAD
 
@@ -41,13 +40,14 @@ site_configuration = {
             'resources': [{'name': '_rfm_gpu', 'options': [
                 '--gpus-per-node={num_gpus_per_node}']}],
             'environs': ['openmpi', 'openmpi-cuda', 'nccl', 'stores', 'tao'],
-            'features': [*node_count_features(16), 'gpu_nvidia'],
+            'features': ['gpu_nvidia'],
             # Four Grace of 72 cores, one thread each.
             'processor': {'arch': 'neoverse_v2', 'num_cpus': 288,
                           'num_cpus_per_core': 1, 'num_sockets': 4,
                           'num_cpus_per_socket': 72},
             'devices': _NODE,
-            'extras': {**hardware.bandwidth_extras(_NODE),
+            'extras': {'max_nodes': 16,
+                       **hardware.bandwidth_extras(_NODE),
                        'node_memory': 480,
                        'launcher_pin': LAUNCH['srun'][0],
                        'launcher_spread': SPREAD['srun']},

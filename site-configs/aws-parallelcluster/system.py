@@ -6,7 +6,6 @@ differs from cluster to cluster is marked SITE.
 import os
 
 from checks.core import environs, hardware
-from checks.core.features import node_count_features
 from config.sites.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
@@ -53,12 +52,13 @@ site_configuration = {
             'resources': [{'name': '_rfm_gpu', 'options': [
                 '--gpus-per-node={num_gpus_per_node}']}],
             'environs': ['openmpi', 'openmpi-cuda', 'nccl'],
-            'features': [*node_count_features(2), 'gpu_nvidia'],      # SITE: nodes
+            'features': ['gpu_nvidia'],
             'processor': {'arch': 'zen3', 'num_cpus': 192,
                           'num_cpus_per_core': 2, 'num_sockets': 2,
                           'num_cpus_per_socket': 96},
             'devices': _P5,
-            'extras': {**hardware.bandwidth_extras(_P5),
+            'extras': {'max_nodes': 2,   # SITE: nodes
+                       **hardware.bandwidth_extras(_P5),
                        'launcher_pin': LAUNCH['srun'][0],
                        'launcher_spread': SPREAD['srun']},
         }, {
@@ -69,13 +69,13 @@ site_configuration = {
             'launcher': 'srun',
             'access': ['--partition=hpc7a', '--exclusive'],     # SITE: queue
             'environs': ['openmpi', 'stores', 'tao'],
-            'features': node_count_features(8),               # SITE: nodes
             # One thread a core, whatever the cluster's settings say.
             'processor': {'arch': 'zen4', 'num_cpus': 192,
                           'num_cpus_per_core': 1, 'num_sockets': 2,
                           'num_cpus_per_socket': 96},
             'devices': _HPC7A,
-            'extras': {**hardware.bandwidth_extras(_HPC7A),
+            'extras': {'max_nodes': 8,   # SITE: nodes
+                       **hardware.bandwidth_extras(_HPC7A),
                        'node_memory': 768,
                        'launcher_pin': LAUNCH['srun'][0],
                        'launcher_spread': SPREAD['srun']},

@@ -7,7 +7,6 @@ import os
 from typing import Any
 
 from checks.core import environs
-from checks.core.features import node_count_features
 from checks.osu import programs
 from config.sites.launch import SPREAD
 
@@ -42,10 +41,10 @@ def _partition(backend: str, launcher: str, environment: str
         'max_jobs': 2,
         'environs': [environment, f'tensors-{environment}', 'valkey', 'tao'],
         'env_vars': _MPIRUN if launcher == 'mpirun' else [],
-        'features': node_count_features(_NODES),
         'processor': {'num_cpus': _CORES, 'num_cpus_per_core': 1,
                       'num_sockets': 1, 'num_cpus_per_socket': _CORES},
-        'extras': {'launcher_free': _SHARE[launcher],
+        'extras': {'max_nodes': _NODES,
+                   'launcher_free': _SHARE[launcher],
                    'launcher_oversubscribe': _SHARE[launcher],
                    'launcher_spread': SPREAD[
                        'srun' if launcher == 'srun' else 'openmpi'],

@@ -7,7 +7,6 @@ cluster to cluster is marked SITE.
 import os
 
 from checks.core import environs, hardware
-from checks.core.features import node_count_features
 from config.sites.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
@@ -39,12 +38,12 @@ site_configuration = {
                        '--exclusive', '--hint=nomultithread'],
             'environs': ['openmpi', 'openmpi-embedded', 'stores', 'tao',
                          'smartredis'],
-            'features': node_count_features(4),               # SITE: nodes
             # Sockets as a VM sees them are not published: see lscpu.
             'processor': {'arch': 'zen3', 'num_cpus': 112,
                           'num_cpus_per_core': 2},
             'devices': _C2D,
-            'extras': {**hardware.bandwidth_extras(_C2D),
+            'extras': {'max_nodes': 4,   # SITE: nodes
+                       **hardware.bandwidth_extras(_C2D),
                        'node_memory': 448,
                        'launcher_pin': LAUNCH['openmpi'][0],
                        'launcher_spread': SPREAD['openmpi']},
@@ -58,11 +57,11 @@ site_configuration = {
                        '--exclusive', '--hint=nomultithread'],
             'environs': ['openmpi', 'openmpi-embedded', 'stores', 'tao',
                          'smartredis'],
-            'features': node_count_features(4),               # SITE: nodes
             'processor': {'arch': 'sapphirerapids', 'num_cpus': 176,
                           'num_cpus_per_core': 2},
             'devices': _C3,
-            'extras': {**hardware.bandwidth_extras(_C3),
+            'extras': {'max_nodes': 4,   # SITE: nodes
+                       **hardware.bandwidth_extras(_C3),
                        'node_memory': 704,
                        'launcher_pin': LAUNCH['openmpi'][0],
                        'launcher_spread': SPREAD['openmpi']},

@@ -6,7 +6,6 @@ vendors build them. What differs from cluster to cluster is marked SITE.
 import os
 
 from checks.core import environs, hardware
-from checks.core.features import node_count_features
 from config.sites.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
@@ -47,13 +46,14 @@ site_configuration = {
                 '--gpus-per-node={num_gpus_per_node}']}],
             'environs': ['openmpi', 'openmpi-cuda', 'nccl', 'stores', 'tao',
                          'smartredis'],
-            'features': [*node_count_features(4), 'gpu_nvidia'],      # SITE: nodes
+            'features': ['gpu_nvidia'],
             # SITE: two Xeon 8480C as in a DGX H100, with hyperthreads.
             'processor': {'arch': 'sapphirerapids', 'num_cpus': 224,
                           'num_cpus_per_core': 2, 'num_sockets': 2,
                           'num_cpus_per_socket': 112},
             'devices': _NODE,
-            'extras': {**hardware.bandwidth_extras(_NODE),
+            'extras': {'max_nodes': 4,   # SITE: nodes
+                       **hardware.bandwidth_extras(_NODE),
                        'node_memory': 2048,
                        'launcher_pin': LAUNCH['openmpi'][0],
                        'launcher_spread': SPREAD['openmpi']},

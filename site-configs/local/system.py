@@ -7,7 +7,6 @@ from pathlib import Path
 from reframe.core.exceptions import ConfigError
 
 from checks.core import environs
-from checks.core.features import node_count_features
 from checks.machine import cpus, software
 from checks.optcast import programs as optcast
 from checks.osu import programs
@@ -207,7 +206,7 @@ site_configuration = {
             'max_jobs': 1,
             'environs': [env['name'] for env in _environments],
             'env_vars': _env_vars,
-            'features': [*node_count_features(1), 'speed_probe'],
+            'features': ['speed_probe'],
             'processor': _processor(),
             'extras': {
                 'node_memory': _memory(),

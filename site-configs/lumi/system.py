@@ -6,7 +6,6 @@ GPUs (dies) to Slurm and to programs, four NICs.
 import os
 
 from checks.core import environs, hardware
-from checks.core.features import node_count_features
 from config.sites import fabrics
 from config.sites.launch import LAUNCH, SPREAD
 
@@ -34,12 +33,12 @@ site_configuration = {
             'access': ['--partition=standard', '--exclusive',
                        '--hint=nomultithread'],
             'environs': ['cray-mpich', 'stores', 'tao', 'smartredis'],
-            'features': node_count_features(16),
             'processor': {'arch': 'zen3', 'num_cpus': 256,
                           'num_cpus_per_core': 2, 'num_sockets': 2,
                           'num_cpus_per_socket': 128},
             'devices': _LUMI_C,
-            'extras': {**hardware.bandwidth_extras(_LUMI_C),
+            'extras': {'max_nodes': 16,
+                       **hardware.bandwidth_extras(_LUMI_C),
                        'node_memory': 256,
                        'launcher_pin': LAUNCH['srun'][0],
                        'launcher_spread': SPREAD['srun']},
@@ -54,13 +53,14 @@ site_configuration = {
             'resources': [{'name': '_rfm_gpu', 'options': [
                 '--gpus-per-node={num_gpus_per_node}']}],
             'environs': ['cray-mpich', 'cray-mpich-rocm', 'rccl'],
-            'features': [*node_count_features(16), 'gpu_amd'],
+            'features': ['gpu_amd'],
             # 56 of the 64 cores: the system keeps one of every eight.
             'processor': {'arch': 'zen3', 'num_cpus': 112,
                           'num_cpus_per_core': 2, 'num_sockets': 1,
                           'num_cpus_per_socket': 112},
             'devices': _LUMI_G,
-            'extras': {**hardware.bandwidth_extras(_LUMI_G),
+            'extras': {'max_nodes': 16,
+                       **hardware.bandwidth_extras(_LUMI_G),
                        'launcher_pin': LAUNCH['srun'][0],
                        'launcher_spread': SPREAD['srun']},
         }],

@@ -6,7 +6,6 @@ programs come from. It is Python because some of that is worth computing.
 import os
 
 from checks.core import environs, hardware
-from checks.core.features import node_count_features
 from config.sites.launch import LAUNCH, SPREAD
 
 # Where runs and results live; `plumb env` sets it.
@@ -45,15 +44,13 @@ site_configuration = {
             'access': ['--partition=compute', '--exclusive'],
             # Environments (below) that can be used on these nodes.
             'environs': ['openmpi'],
-            # What the nodes offer; the names are in
-            # site-configs/README.md. node_count_features(4): jobs of up to four
-            # nodes, which is as far as this site wants the suite to go.
-            'features': node_count_features(4),
             # As lscpu tells. A full node gets a rank for every core.
             'processor': {'num_cpus': 64, 'num_cpus_per_core': 1,
                           'num_sockets': 2, 'num_cpus_per_socket': 32},
             'devices': _NODE,
             'extras': {
+                # Nodes that one job may have. Choose a small number at first.
+                'max_nodes': 4,
                 **hardware.bandwidth_extras(_NODE),
                 # Options that bind each rank to as many cores as it has
                 # threads. For srun: LAUNCH['srun'][0].

@@ -9,7 +9,6 @@ from conftest import OSU, suite_in
 from config.sites.launch import LAUNCH
 
 SITE = '''
-from checks.core.features import node_count_features
 from checks.osu import programs
 
 site_configuration = {
@@ -18,11 +17,11 @@ site_configuration = {
         'partitions': [{
             'name': 'accelerated', 'scheduler': 'local',
             'launcher': 'mpirun', 'environs': ['gnu'],
-            'features': [*node_count_features(4), 'gpu_nvidia'],
+            'features': ['gpu_nvidia'],
             'processor': {'num_cpus': 64, 'num_cpus_per_core': 1},
             'devices': [{'type': 'gpu', 'model': 'H100',
                          'num_devices': 4}],
-            'extras': {'nic_bandwidth': 200000,
+            'extras': {'max_nodes': 4, 'nic_bandwidth': 200000,
                        'launcher_pin': ['--pin={cpus}'],
                        'launcher_oversubscribe': ['--share'],
                        'oversubscribe_env': {'YIELD': '1'}},
@@ -85,7 +84,9 @@ _system = site_configuration['systems'][0]
 for _name, _change in {changes!r}.items():
     _system['partitions'].append({{
         **_system['partitions'][0], 'name': _name,
-        'features': node_count_features(1), 'devices': [], **_change}})
+        'features': [], 'devices': [], **_change}})
+    _extras = _system['partitions'][-1]['extras']
+    _system['partitions'][-1]['extras'] = {{**_extras, 'max_nodes': 1}}
 """
 
 

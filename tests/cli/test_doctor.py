@@ -15,7 +15,7 @@ from cli.site import doctor
 SITE = {
     'systems': [{'name': 'cluster', 'partitions': [{
         'name': 'a', 'scheduler': 'slurm', 'launcher': 'srun',
-        'environs': ['gnu', 'stores'], 'features': ['nodes_1']}]}],
+        'environs': ['gnu', 'stores']}]}],
     'environments': [
         {'name': 'gnu', 'cc': 'gcc', 'features': ['mpi', 'osu'],
          'extras': {'programs': {'osu': {'source': 'embedded'}}}},
@@ -234,3 +234,12 @@ def test_a_site_of_stacks_does_not_run_where_they_are_not_installed(suite):
     assert 'openmpi: the stack mpi-host is not installed' in output \
         or 'sbatch not found' in output
     assert re.search('not here +no environment offers', output)
+
+
+def test_numbers_of_nodes_that_a_partition_lacks_are_listed():
+    changed = site()
+    changed['systems'][0]['partitions'][0]['extras'] = {'max_nodes': 4}
+    assert [*doctor.node_count_rows([1, 3, 20, 144], changed)] == [
+        ('not here', 'test cases of 20, 144 nodes on partition a: its '
+                     'max_nodes is 4')]
+    assert not [*doctor.node_count_rows([1, 3, 4], changed)]

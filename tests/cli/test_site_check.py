@@ -12,8 +12,6 @@ from cli.site import check as sites
 from cli.site import spack_yaml
 
 SITE = '''
-from checks.core.features import node_count_features
-
 site_configuration = {
     'systems': [{
         'name': 'cluster', 'hostnames': ['cluster'],
@@ -21,9 +19,9 @@ site_configuration = {
         'partitions': [{
             'name': 'cluster-a', 'scheduler': 'slurm', 'launcher': 'srun',
             'access': ['--exclusive'], 'environs': ['gnu'],
-            'features': [*node_count_features(2)],
+            'features': [],
             'processor': {'num_cpus': 64, 'num_cpus_per_core': 1},
-            'extras': {'launcher_pin': ['--cpu-bind=cores']},
+            'extras': {'max_nodes': 2, 'launcher_pin': ['--cpu-bind=cores']},
         }]}],
     'environments': [{
         'name': 'gnu', 'cc': 'mpicc', 'modules': ['openmpi/5'],
@@ -97,7 +95,7 @@ def test_a_change_of_the_cases_is_shown_until_it_is_accepted(site, suite):
         'OsuPt2pt buffers=host placement=intra_node,inter_node '
         'program=osu_latency\n', kept)
     # A site loses the second node: cases go, and it is seen.
-    change(site, 'node_count_features(2)', 'node_count_features(1)')
+    change(site, "'max_nodes': 2", "'max_nodes': 1")
     done = check()
     assert done.returncode == 1
     assert re.search(r'^-OsuPt2pt .*inter_node', done.stdout, re.M)
@@ -171,7 +169,10 @@ def test_every_site_is_sound(suite):
 # -------------------------------------------------------------- system.py
 
 @pytest.mark.parametrize('old, new, words', [
-    ('*node_count_features(2)', '"nodes_3"', "did you mean 'nodes_"),
+    ("'features': []", "'features': ['gpu_nvida']", "did you mean 'gpu_nvidia'"),
+    ("'max_nodes': 2", "'max_nodes': '2'", 'max_nodes is .2.; write a whole number'),
+    ("'max_nodes': 2", "'max_nodes': 2, 'node_counts': [1, 3]",
+     'node_counts has 3; write whole numbers from 1 to max_nodes, 2'),
     ("'mpi_library'", "'mpi_libary'", "did you mean 'mpi_library'"),
     ("'scheduler'", "'schedular'", "required property; is "
      "'schedular'"),

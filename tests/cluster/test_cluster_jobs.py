@@ -122,14 +122,13 @@ def test_mpirun_binds_on_every_node(bound, cluster):
 #: The devcluster with a program that misbehaves, as a site of its own.
 FAULTY = '''
 import runpy
-from checks.core.features import node_count_features
 site_configuration = runpy.run_path({system!r})['site_configuration']
 for environment in site_configuration['environments']:
     environment['features'] = ['mpi', 'osu', 'osu_latency', 'osu_hello']
     environment['extras'] = {{'programs': {{'osu': {{
         'source': 'system', 'prefix': {prefix!r}}}}}}}
 for partition in site_configuration['systems'][0]['partitions']:
-    partition['features'] = node_count_features(8)
+    partition['extras']['max_nodes'] = 8
 '''
 
 

@@ -23,16 +23,16 @@ GOLDEN = Path(__file__).parent / 'golden'
 #: 64 nodes with all that the family knows choices of.
 SITE = '''
 from checks.core import environs, hardware
-from checks.core.features import node_count_features
 NODE = hardware.reframe_devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
 site_configuration = {'systems': [{
     'name': 'big', 'hostnames': ['.*'], 'partitions': [{
         'name': 'gpu', 'scheduler': 'local', 'launcher': 'mpirun',
         'environs': ['nccl'],
-        'features': [*node_count_features(64), 'gpu_nvidia'],
+        'features': ['gpu_nvidia'],
         'processor': {'num_cpus': 224, 'num_cpus_per_core': 2},
         'devices': NODE, 'extras': {
-            **hardware.bandwidth_extras(NODE), 'launcher_pin': ['--pin={cpus}']}}]}],
+            'max_nodes': 64, **hardware.bandwidth_extras(NODE),
+            'launcher_pin': ['--pin={cpus}']}}]}],
     'environments': [environs.embedded_environment('nccl', 'nccl')]}
 '''
 
@@ -140,17 +140,17 @@ def test_amd_has_its_own(tmp_path):
 
 def test_without_a_gpu_there_is_no_case(tmp_path):
     (tmp_path / 'system.py').write_text(
-        SITE.replace(", 'gpu_nvidia'", ''))
+        SITE.replace("'gpu_nvidia'", ''))
     assert matrix(tmp_path) == []
 
 
 def test_partitions_with_fewer_gpus_are_left_out(tmp_path):
     second = """, {
         'name': 'small', 'scheduler': 'local', 'launcher': 'mpirun',
-        'environs': ['nccl'], 'features': [*node_count_features(2), 'gpu_nvidia'],
+        'environs': ['nccl'], 'features': ['gpu_nvidia'],
         'processor': {'num_cpus': 16, 'num_cpus_per_core': 1},
         'devices': hardware.reframe_devices(('A100-SXM4', 4)),
-        'extras': {'launcher_pin': ['--pin={cpus}']}}]}],"""
+        'extras': {'max_nodes': 2, 'launcher_pin': ['--pin={cpus}']}}]}],"""
     (tmp_path / 'system.py').write_text(SITE.replace('}]}],', '}' + second))
     cases = matrix(tmp_path)
     assert {(c['nodes'], c['gpus']) for c in cases

@@ -8,7 +8,6 @@ import pytest
 from conftest import of_family
 
 SITE = '''
-from checks.core.features import node_count_features
 from config.sites.launch import LAUNCH, SPREAD
 
 site_configuration = {
@@ -16,11 +15,11 @@ site_configuration = {
         'name': 'cluster', 'hostnames': ['.*'],
         'partitions': [{
             'name': 'nodes', 'scheduler': 'pbs', 'launcher': 'mpirun',
-            'environs': ['tensors'], 'features': node_count_features(4),
+            'environs': ['tensors'],
             # What begins with no dash becomes part of `select`.
             'access': ['-q workq', '-l place=scatter:excl', 'mem=8gb'],
             'processor': {'num_cpus': 64, 'num_cpus_per_core': 1},
-            'extras': {'launcher_pin': LAUNCH['openmpi'][0],
+            'extras': {'max_nodes': 4, 'launcher_pin': LAUNCH['openmpi'][0],
                        'launcher_spread': SPREAD['openmpi'],
                        'service_interface': 'ib0'}}]}],
     'environments': [{

@@ -30,7 +30,7 @@ class Name(ServiceBenchmark):
 
     family = program = 'NAME'
     programs = fixture(NamePrograms, scope='environment')
-    valid_systems = ['+nodes_1']
+    valid_systems = ['*']
     valid_prog_environs = ['+mpi']
 
     #: How long the client sends requests. Unit: s.

@@ -165,7 +165,7 @@ class Nodes:
         rows, cases = [], []
         for number, pairs in enumerate(request['rounds'], 1):
             for nodes in pairs:
-                metric = self.cluster.metric(*nodes)
+                metric = self.cluster.simulated_pair_metric(*nodes)
                 row = record(
                     'bandwidth', metric or 0.0, 4194304,
                     day=len(self.asked), check='C',

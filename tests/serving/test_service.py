@@ -737,7 +737,7 @@ def test_the_next_agent_removes_what_a_killed_one_left(job, store):
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 from checks.services.agent import create_data_folder
-data_folder({str(one.scratch)!r})
+create_data_folder({str(one.scratch)!r})
 '''], check=True)
     assert not left[0].exists() and foreign.exists()
 

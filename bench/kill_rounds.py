@@ -227,7 +227,7 @@ def run_impostor_attacks(args: argparse.Namespace) -> bool:
         rounds.append(entry)
         print(
             f'{number} {entry.attack}: '
-            f'{"OBEYED" if entry.obeyed else "no"}; {entry.said}',
+            f'{"OBEYED" if entry.obeyed else "no"}; {entry.output}',
             *entry.left,
             flush=True,
         )

@@ -225,7 +225,7 @@ def main() -> bool:
     args = p.parse_args()
     args.kinds = [kind for kind, path in (
         ('memcached', args.memcached), ('redis', args.redis_server)) if path]
-    if args.part == 'cost' and not (args.kinds and args.memtier_command):
+    if args.part == 'cost' and not (args.kinds and args.memtier):
         p.error('cost needs --memtier, and --redis-server or --memcached')
     if args.part == 'tao' and not args.memcached:
         p.error('tao needs --memcached')

@@ -223,7 +223,7 @@ def interference_metrics(nodes: Iterable[Node], cpus_per_rank: int) -> dict[str,
     nodes = list(nodes)
     return {name: max(node.share_of_cpu_time(getattr(node, of), cpus_per_rank)
                       for node in nodes)
-            for name, of in (('others_cpu', 'others'), ('steal_cpu', 'steal'))
+            for name, of in (('others_cpu', 'other_cpu_seconds'), ('steal_cpu', 'steal'))
             if nodes}
 
 

@@ -346,7 +346,7 @@ class SmartRedisThroughput(TensorBenchmark):
         return (Program(self.tensorload_command('throughput', size), mpi=True),)
 
     def compared_value_count(self, mode: str) -> int:
-        return self.scenario.ranks * self.scenario.iterations
+        return self.scenario.rank_count * self.scenario.iterations
 
     def min_command_count(self) -> int:
         return 2 * self.compared_value_count('throughput')
@@ -422,7 +422,7 @@ class SmartRedisInference(TensorBenchmark):
         )
 
     def compared_value_count(self, mode: str) -> int:
-        return self.scenario.ranks * (self.scenario.iterations + 1)
+        return self.scenario.rank_count * (self.scenario.iterations + 1)
 
     def min_command_count(self) -> int:
         return 4 * self.compared_value_count('inference')
@@ -447,7 +447,7 @@ class SmartRedisAggregation(TensorBenchmark):
         return self.scenario.tensors_per_dataset
 
     def connections_per_server(self) -> int:
-        return self.scenario.ranks + self.scenario.client_threads
+        return self.scenario.rank_count + self.scenario.client_threads
 
     def client_roles(self) -> tuple[Clients, ...]:
         scenario = self.scenario
@@ -470,16 +470,16 @@ class SmartRedisAggregation(TensorBenchmark):
         both = ('--tensors', str(scenario.tensors_per_dataset))
         producer = self.tensorload_command('producer', size, *both)
         consumer = self.tensorload_command('consumer', size, *both,
-                             '--producers', str(scenario.ranks),
+                             '--producers', str(scenario.rank_count),
                              '--client-threads', str(scenario.client_threads))
         return (Program(producer, role='producer', mpi=True),
                 Program(consumer, role='consumer', mpi=True))
 
     def rank_count_of_mode(self, mode: str) -> int:
-        return 1 if mode == 'consumer' else self.scenario.ranks
+        return 1 if mode == 'consumer' else self.scenario.rank_count
 
     def compared_value_count(self, mode: str) -> int:
-        return (self.scenario.ranks * self.scenario.iterations
+        return (self.scenario.rank_count * self.scenario.iterations
                 if mode == 'consumer' else 0)
 
     def min_command_count(self) -> int:

@@ -37,7 +37,7 @@ def test_programs_alternate_and_ratios_are_of_the_rounds():
 def test_exit_codes(tmp_path, body, code, text):
     (tmp_path / 'x.py').write_text(
         f'import sys\nsys.path.insert(0, {str(BENCH)!r})\nimport common\n'
-        f'def main():\n    {body}\ncommon.exit_with(main)\n')
+        f'def main():\n    {body}\ncommon.run_main_and_exit(main)\n')
     done = subprocess.run([sys.executable, 'x.py'], cwd=tmp_path, text=True,
                           capture_output=True)
     assert (done.returncode, done.stderr) == (code, text)
@@ -52,17 +52,17 @@ def test_the_cpu_time_of_a_program_is_measured():
 
 def test_the_goals_of_osu(capsys):
     a = {1: 1.0, 2: 1.0, 4: 2.0}
-    assert osu.compared('latency', a, {**a, 4: 2.1}, a)
-    assert not osu.compared('latency', a, {**a, 2: 3.0, 4: 4.0}, a)
+    assert osu.compare_and_print('latency', a, {**a, 4: 2.1}, a)
+    assert not osu.compare_and_print('latency', a, {**a, 2: 3.0, 4: 4.0}, a)
     assert 'FAIL' in capsys.readouterr().out
 
 
 def test_a_run_of_osu_that_lacks_a_size_is_no_success():
-    whole = osu.parse_output('# OSU\n# Size Latency\n1 0.5\n2 0.6\n')
+    whole = osu.parse_osu_output('# OSU\n# Size Latency\n1 0.5\n2 0.6\n')
     assert whole == {1: 0.5, 2: 0.6}
-    cut = osu.best('latency', [whole, osu.parse_output('1 0.4\n')])
+    cut = osu.best_values('latency', [whole, osu.parse_osu_output('1 0.4\n')])
     with pytest.raises(common.Missing, match='printed other sizes'):
-        osu.compared('latency', whole, cut, whole)
+        osu.compare_and_print('latency', whole, cut, whole)
 
 
 @pytest.mark.parametrize('words, text', [

@@ -93,7 +93,7 @@ def test_the_site_is_sound(faults, tmp_path):
     reported = {}
     exec((tmp_path / 'site' / 'system.py').read_text(), reported)
     assert reported['site_configuration'] == box.site
-    with faults.change_osu_spec(box), faults.before_ranks(box, 'taskset', '-c', '0'):
+    with faults.change_osu_spec(box), faults.prefix_rank_command(box, 'taskset', '-c', '0'):
         features.check_site_features(box.site, 'faults.py')
     assert box.site != reported['site_configuration']
 
@@ -177,11 +177,11 @@ class Campaign:
     """A box whose sessions are made up."""
 
     def __init__(self, folder, faults):
-        self.folder = self.perflogs = folder
+        self.folder = self.perflog_folder = folder
         self.faults = faults
         self.broken, self.seen = [], []
 
-    def play(self, one, run, fault):
+    def run_session_with_fault(self, one, run, fault):
         self.seen.append(one.number)
         if self.broken and self.broken[0] == one.number:
             self.broken.pop(0)
@@ -193,7 +193,7 @@ class Campaign:
 
 @pytest.fixture
 def campaign(faults, tmp_path, monkeypatch):
-    monkeypatch.setattr(faults, 'verdicts', lambda *a: (
+    monkeypatch.setattr(faults, 'verdicts_of_session', lambda *a: (
         *[{'failures': [], 'regressions': [], 'changed': [], 'common': []}
           ] * 2,))
     diary = faults.Diary(tmp_path / 'sessions.jsonl')
@@ -206,13 +206,13 @@ def test_a_cluster_that_breaks_down_costs_no_session(faults, campaign):
     box, diary = campaign
     box.broken = [2]
     with pytest.raises(faults.ClusterError, match='n3 does not answer'):
-        faults.campaign(box, diary)
+        faults.run_campaign(box, diary)
     assert [one['number'] for one in diary.sessions] == [1]
-    faults.campaign(box, diary)                     # --resume
+    faults.run_campaign(box, diary)                     # --resume
     # The first session of what cannot be had says so, the second is not tried.
     assert box.seen == [1, 2, 2, 3, 5, 6, 7]
     assert [one['number'] for one in diary.sessions] == [1, 2, 5, 6, 7]
-    assert len({one['began'] for one in diary.of('began')}) == 7
+    assert len({one['began'] for one in diary.entries_with_key('began')}) == 7
     assert diary.skipped_faults == {'version': 'no redis-server'}
     report = (box.folder / 'report.md').read_text()
     assert '| version | 0 | | | | | skipped: no redis-server |' in report
@@ -221,11 +221,11 @@ def test_a_cluster_that_breaks_down_costs_no_session(faults, campaign):
 
 def test_a_resumed_campaign_tries_again_what_it_skipped(faults, campaign):
     box, diary = campaign
-    faults.campaign(box, diary)
+    faults.run_campaign(box, diary)
     diary.append_session({'resumed': 'now'})
     assert diary.skipped_faults == {}
     box.seen.clear()
-    faults.campaign(box, diary)
+    faults.run_campaign(box, diary)
     assert box.seen == [3]
 
 

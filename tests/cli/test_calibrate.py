@@ -115,7 +115,7 @@ def calibration(machine, minutes=60.0):
 
 def test_each_round_runs_what_is_not_there_yet(machine, capsys):
     machine.enough = {A: 1, B: 2, C: 4}
-    assert calibration(machine).calibrate() == 0
+    assert calibration(machine).run_all_rounds() == 0
     assert machine.rounds == [[A, B, C], [B, C], [C], [C]]
     # Spread over the time, also where a round is short.
     gaps = [b - a for a, b in zip(machine.began, machine.began[1:],
@@ -135,9 +135,9 @@ def test_each_round_runs_what_is_not_there_yet(machine, capsys):
 def test_what_earlier_runs_have_left_counts(machine):
     machine.enough = dict.fromkeys([A, B, C], 4)
     write(machine.folder, [machine.record(A, day) for day in (-2, -1)])
-    assert calibration(machine, minutes=1).calibrate() == 0
+    assert calibration(machine, minutes=1).run_all_rounds() == 0
     assert machine.rounds == [[A, B, C]], 'the first round is always made'
-    assert calibration(machine).calibrate() == 0
+    assert calibration(machine).run_all_rounds() == 0
     assert len(machine.rounds) > 2
     ran = Counter(name for round in machine.rounds for name in round)
     assert ran == {A: 2, B: 4, C: 4}
@@ -146,7 +146,7 @@ def test_what_earlier_runs_have_left_counts(machine):
 def test_no_round_is_begun_that_would_not_end_in_time(machine, capsys):
     machine.takes = 100.0                               # a round: 5 minutes
     machine.enough = dict.fromkeys([A, B, C], 99)
-    assert calibration(machine, minutes=14).calibrate() == 0
+    assert calibration(machine, minutes=14).run_all_rounds() == 0
     assert len(machine.rounds) == 2 and machine.now <= 14 * 60
     assert 'Stopped: another round' in capsys.readouterr().out
 
@@ -154,20 +154,20 @@ def test_no_round_is_begun_that_would_not_end_in_time(machine, capsys):
 def test_both_speeds_that_a_machine_shows_are_calibrated(machine):
     machine.cases = [A]
     machine.speeds = {2: 'slow', 4: 'slow', 6: 'slow'}
-    assert calibration(machine).calibrate() == 0
+    assert calibration(machine).run_all_rounds() == 0
     assert len(machine.rounds) == 6
     # What fewer than a quarter of the runs were at is not waited for.
     machine.rounds.clear()
     machine.folder = machine.folder / 'other'
     machine.speeds, machine.enough = {2: 'slow'}, {A: 5}
-    assert calibration(machine).calibrate() == 0
+    assert calibration(machine).run_all_rounds() == 0
     assert len(machine.rounds) == 6
 
 
 def test_what_no_number_of_runs_would_do_is_told(machine, capsys):
     machine.enough = {A: None, B: 1, C: 1}
     subset = calibration(machine)
-    assert subset.calibrate() == subset.conclude() == 0
+    assert subset.run_all_rounds() == subset.print_unready_reasons() == 0
     assert len(machine.rounds) == 1
     output = capsys.readouterr().out
     assert 'Check osu_latency at CPU speed class fast: no_reference' in output
@@ -189,10 +189,10 @@ def test_after_three_bad_rounds_a_case_is_left_out(machine, capsys, bad,
                                                   code):
     machine.bad, machine.enough = {B: bad}, {A: 5, C: 5}
     subset = calibration(machine)
-    assert subset.calibrate() == 0
+    assert subset.run_all_rounds() == 0
     ran = Counter(name for round in machine.rounds for name in round)
     assert ran == {A: 5, B: 3, C: 5}, 'the others go on'
-    assert subset.conclude() == code
+    assert subset.print_unready_reasons() == code
     output = capsys.readouterr().out
     assert '2 of 3 test cases ready, 1 left out' in output
     if code:
@@ -207,23 +207,23 @@ def test_after_three_bad_rounds_a_case_is_left_out(machine, capsys, bad,
 def test_a_failure_that_is_gone_is_forgotten(machine):
     machine.bad = {B: 'time_limit'}
     subset = calibration(machine)
-    once = subset.round()
+    once = subset.run_round()
     subset.read_round_results(once)
-    assert subset.failed and not subset.left_out
+    assert subset.failed and not subset.excluded_test_cases
     machine.bad = {}
-    assert subset.calibrate() == subset.conclude() == 0
+    assert subset.run_all_rounds() == subset.print_unready_reasons() == 0
 
 
 def test_a_round_that_a_signal_ended_is_the_last(machine):
     machine.ended_by = {2: 'SIGTERM'}
     with pytest.raises(KeyboardInterrupt):
-        calibration(machine).calibrate()
+        calibration(machine).run_all_rounds()
     assert len(machine.rounds) == 2
 
 
 def test_zero_cases_are_an_error(machine, capsys):
     machine.cases = []
-    assert calibration(machine).calibrate() == 1
+    assert calibration(machine).run_all_rounds() == 1
     assert 'no test case ran' in capsys.readouterr().err
 
 

@@ -142,10 +142,10 @@ def test_the_site_of_the_command_decides_whose_references_judge(
 
 def test_references_of_another_site_are_refused(suite, other_site, tmp_path):
     theirs = other_site / 'references'
-    assert 'of the site other, and not of local' in complaint(
+    assert 'of the site other, not of local' in complaint(
         suite.plumb('run', RFM_REFERENCE_PREFIX=str(theirs)))
     # Set for one site, and used with another one.
-    assert 'of the site local, and not of other' in complaint(
+    assert 'of the site local, not of other' in complaint(
         suite.plumb('run', '--site', str(other_site), PLUMBLINE_SITE='local'))
     # A folder of one's own, for the site of the command.
     done = suite.plumb('env', PLUMBLINE_SITE=str(other_site))

@@ -111,7 +111,7 @@ def test_it_fails_if_the_default_mode_cannot_run(monkeypatch, capsys, blocked,
     cases = [{'where': 'a+gnu', 'modes': ['quick', 'full'], 'family': 'osu'},
              {'where': 'b+gnu', 'modes': ['full'], 'family': 'osu'}]
     for name, answer in (
-            ('environment', {'PATH': '', 'PLUMBLINE_PERFLOGS': '/none',
+            ('reframe_environment', {'PATH': '', 'PLUMBLINE_PERFLOGS': '/none',
                              'RFM_REFERENCE_PREFIX': '/none'}),
             ('site_folder', Path('/site')), ('print_site_and_tools', None), ('total_cost', ''),
             ('load_site_configuration', {'systems': [{'name': 'alpha'}]}),

@@ -45,7 +45,7 @@ def test_the_partition_is_named_or_the_one_that_regressed():
 @pytest.mark.parametrize('system, name, words', [
     (TWO, None, 'name one with --partition: batch, other'),
     (TWO, 'gone', "alpha has no partition 'gone'; it has batch, other"),
-    (SYSTEM, 'login', 'partition login has the scheduler local: .* need '
+    (SYSTEM, 'login', 'partition login has the scheduler local; .* needs '
      'the scheduler .*slurm or squeue, and at least two nodes'),
     ({**SYSTEM, 'partitions': SYSTEM['partitions'][:1]}, None,
      'the site alpha has the scheduler local')])
@@ -165,7 +165,7 @@ class Nodes:
         rows, cases = [], []
         for number, pairs in enumerate(request['rounds'], 1):
             for nodes in pairs:
-                metric = self.cluster.metric(*nodes)
+                metric = self.cluster.simulated_pair_metric(*nodes)
                 row = record(
                     'bandwidth', metric or 0.0, 4194304,
                     day=len(self.asked), check='C',
@@ -344,7 +344,7 @@ def test_on_this_machine_it_says_what_it_needs(suite):
     done = suite.plumb('locate')
     assert done.returncode == 2 and done.stdout == ''
     assert done.stderr.splitlines()[-1].startswith(
-        'plumb: the site local has the scheduler local: pairs of nodes')
+        'plumb: the site local has the scheduler local; plumb locate needs')
 
 
 def test_its_help_teaches(suite):

@@ -508,7 +508,7 @@ def nightly_session(tmp_path, monkeypatch):
 
 
 def test_a_good_nightly_session_is_one_session(nightly_session):
-    result = nightly_session.run_session()
+    result = nightly_session.go()
     assert nightly_session.sessions == [(['a', 'b'], '')]
     assert (result.overall_status, result.exit_code) == ('good', 0)
     assert 'Nodes: 3 of 5 that take jobs' in '\n'.join(result.summary_lines())
@@ -543,7 +543,7 @@ def test_a_regression_on_several_nodes_is_located(
 
 def test_a_failure_that_comes_back_is_believed(nightly_session):
     nightly_session.bad = {'a'}
-    result = nightly_session.run_session()
+    result = nightly_session.go()
     # Kept to n1, then kept from it.
     assert nightly_session.sessions[1:] == [(['a'], 'n[2-6]'), (['a'], 'n1')]
     assert (result.overall_status, result.exit_code) == ('failed', 1)
@@ -553,7 +553,7 @@ def test_a_failure_that_comes_back_is_believed(nightly_session):
 
 def test_a_failure_that_is_gone_is_flaky_and_no_pass(nightly_session):
     nightly_session.bad = {('a', 1)}
-    result = nightly_session.run_session()
+    result = nightly_session.go()
     assert (result.overall_status, result.exit_code) == ('flaky', 1)
     text = '\n'.join(result.summary_lines())
     assert 'Flaky: failed, and passed when measured again:' in text
@@ -567,7 +567,7 @@ def test_a_failure_that_is_gone_is_flaky_and_no_pass(nightly_session):
 
 def test_a_failure_of_some_nodes_names_them(nightly_session):
     nightly_session.bad = {('b', 1), ('b', 2)}
-    result = nightly_session.run_session()
+    result = nightly_session.go()
     assert nightly_session.sessions[1:] == [
         (['b'], 'n[1,4-6]'),
         (['b'], 'n[2-3]'),
@@ -579,7 +579,7 @@ def test_a_failure_of_some_nodes_names_them(nightly_session):
 def test_too_many_failures_are_believed_as_they_are(nightly_session):
     nightly_session.cases = {f'c{n:02}': 'n1' for n in range(12)}
     nightly_session.bad = set(nightly_session.cases)
-    result = nightly_session.run_session()
+    result = nightly_session.go()
     assert len(nightly_session.sessions) == 1 and result.exit_code == 1
     assert '12 of 12 test cases failed: too many for chance' in result.notes[0]
 
@@ -591,7 +591,7 @@ def test_what_was_worse_for_one_nightly_session_is_measured_again(
                                    planned=('cpu', 'openmpi', 'b'), needs=3),
                    SimpleNamespace(system='beta', partition='cpu',
                                    planned=('cpu', 'openmpi', 'a'), needs=3)]
-    assert nightly_session.run_session().word == 'good'
+    assert nightly_session.go().word == 'good'
     assert [cases for cases, _ in nightly_session.sessions[1:]] == [['b']] * 3
 
 
@@ -599,7 +599,7 @@ def test_a_reframe_that_fails_without_a_case_is_no_good_nightly_session(
     nightly_session,
 ):
     nightly_session.exit_code = 1
-    result = nightly_session.run_session()
+    result = nightly_session.go()
     assert (result.overall_status, result.exit_code) == ('not run', 1)
     assert 'ReFrame failed, but no test case did' in result.headline
 

@@ -66,10 +66,10 @@ def longest_wait(cases, budget, draw, select=rules.select_within_budget) -> int:
     """Nights until the last case that fits has had its turn."""
     last = {one.key: f'{draw.randint(0, 4)}' for one in cases
             if draw.random() < 0.8}
-    waiting = {one.key for one in cases if one.hours <= budget}
+    waiting = {one.key for one in cases if one.node_hours <= budget}
     for nightly_session in range(1, 200):
         now, left = select(cases, budget, last)
-        assert sum(one.hours for one in now) <= budget + 1e-6
+        assert sum(one.node_hours for one in now) <= budget + 1e-6
         assert sorted([*now, *left]) == sorted(cases)
         waiting -= {one.key for one in now}
         if not waiting:
@@ -95,7 +95,7 @@ def test_each_case_has_its_turn_within_that_number():
 def test_that_test_sees_a_rule_that_starves_somebody():
     def cheapest_first(cases, budget, last):
         return rules.select_within_budget(cases, budget, {
-            one.key: f'{one.hours:09.4f}' for one in cases})
+            one.key: f'{one.node_hours:09.4f}' for one in cases})
     draw = random.Random(18)
     assert any(longest_wait(cases, budget, draw, cheapest_first)
                > rules.sessions_until_all_ran(cases, budget)
@@ -148,7 +148,7 @@ def test_a_file_that_tells_nothing_is_refused(tmp_path, monkeypatch, text):
 def planned(name: str, partition, needs=(), nodes=1, limit=600.0, **more):
     """A case as ReFrame has it."""
     check = types.SimpleNamespace(
-        hashcode=name, max_nodes=nodes, time_limit=limit, repetitions=1,
+        hashcode=name, node_count_before_setup=nodes, time_limit=limit, repetitions=1,
         params='', program='p', emulated=False, family='osu',
         display_name=f'Check {name}', origin_in=lambda environ: {},
         _current_partition=None, _current_environ=None,

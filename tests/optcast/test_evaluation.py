@@ -72,11 +72,11 @@ def test_defaults_are_those_of_the_run_script():
 
 def test_a_config_of_the_original():
     config = settings.read_config(GOLDEN / 'config.yaml')
-    assert (config.server_node_count, config.servers_each, config.client_nodes,
+    assert (config.server_nodes, config.servers_each, config.client_nodes,
             config.clients_each, config.port) == (2, 2, 2, 2, 8080)
     assert config.environments[1] == {'NCCL_IB_HCA': '=mlx5_2:1'}
     alone = settings.read_config(GOLDEN / 'nogpu' / 'config.yaml')
-    assert (alone.server_node_count, alone.servers_each) == (1, 2)
+    assert (alone.server_nodes, alone.servers_each) == (1, 2)
 
 
 def test_a_server_has_a_nic_of_the_sites_devices(tmp_path):

@@ -47,10 +47,10 @@ def test_a_round_robin_has_each_pair_once_and_each_node_once_a_round(number):
 @pytest.mark.parametrize('seed', range(3))
 def test_slow_nodes_are_named_with_their_evidence(size, bad, slowdown, seed):
     cluster = Cluster(size, seed, slow=dict.fromkeys(bad, slowdown))
-    located = cluster.search()
+    located = cluster.locate_bad_nodes()
     assert names(located) == slow(*bad)
     assert set(located.good) == set(cluster.nodes) - set(bad)
-    assert located.code == 1
+    assert located.exit_code == 1
     for one in located.named:
         assert one.ratio == pytest.approx(slowdown, abs=0.05)
         assert one.pairs >= 2 and one.others >= 2 and one.failed == 0
@@ -69,7 +69,7 @@ def test_rounds_are_disjoint_and_little_is_spent_on_what_is_known():
             assert len(busy) == len(set(busy))
             met.update(busy)
             for pair in pairs:
-                search.add_measurement(pair, cluster.metric(*pair))
+                search.add_measurement(pair, cluster.simulated_pair_metric(*pair))
     located = search.current_result()
     assert names(located) == slow(*bad) and met == set(cluster.nodes)
     # The first round has 256: each node once.
@@ -81,15 +81,15 @@ def test_where_less_is_better():
     search = Search(cluster.nodes, 'lower')
     while rounds := search.next_rounds():
         for pair in itertools.chain(*rounds):
-            search.add_measurement(pair, 1000 / cluster.metric(*pair))
+            search.add_measurement(pair, 1000 / cluster.simulated_pair_metric(*pair))
     [one] = search.current_result('us').named
     assert one.name == 'n3' and one.ratio == pytest.approx(1.25, abs=0.08)
 
 
 def test_nobody_is_accused_where_all_are_good():
     for size, seed in itertools.product((3, 4, 7, 16, 128), range(4)):
-        located = Cluster(size, seed).search()
-        assert names(located) == set() and located.code == 0, (size, seed)
+        located = Cluster(size, seed).locate_bad_nodes()
+        assert names(located) == set() and located.exit_code == 0, (size, seed)
         assert 'No part is slower than the others.' in [*result_lines(located)]
 
 
@@ -100,7 +100,7 @@ def test_one_odd_job_names_nobody(monkeypatch):
         search, odd = Search(cluster.nodes, 'higher'), 0.2
         while rounds := search.next_rounds():
             for pair in itertools.chain(*rounds):
-                metric = cluster.metric(*pair)
+                metric = cluster.simulated_pair_metric(*pair)
                 if pair == ('n1', 'n2'):
                     metric, odd = metric * odd, 1.0
                 search.add_measurement(pair, metric)
@@ -112,7 +112,7 @@ def test_one_odd_job_names_nobody(monkeypatch):
 
 def test_a_node_that_does_not_answer_fails_and_its_partners_do_not():
     cluster = Cluster(8, 2, dead=['n5'])
-    located = cluster.search()
+    located = cluster.locate_bad_nodes()
     assert names(located) == {('node', 'n5', 'fails')}
     [one] = located.named
     assert one.value is None and one.failed == one.pairs >= 2
@@ -122,24 +122,24 @@ def test_a_node_that_does_not_answer_fails_and_its_partners_do_not():
 
 def test_both_nodes_of_a_pair():
     for seed in range(3):
-        located = Cluster(32, seed, slow={'n1': 0.8, 'n2': 0.85}).search()
+        located = Cluster(32, seed, slow={'n1': 0.8, 'n2': 0.85}).locate_bad_nodes()
         assert names(located) == slow('n1', 'n2')
 
 
 def test_a_link_between_two_good_nodes():
     for seed in range(3):
         cluster, [link] = cluster_with_slow_link(seed)[0], cluster_with_slow_link(seed)[1]
-        located = cluster.search()
+        located = cluster.locate_bad_nodes()
         assert names(located) == {('link', link, 'slow')}
         assert len(located.good) == 8
         assert located.notes == []
-    few = Cluster(16, 0).search()
+    few = Cluster(16, 0).locate_bad_nodes()
     assert any('of 120 were measured' in note for note in few.notes)
 
 
 def test_a_switch_is_one_finding_and_its_nodes_are_unclear():
     cluster, leaf = cluster_with_slow_switch(3)
-    located = cluster.search()
+    located = cluster.locate_bad_nodes()
     assert names(located) == {('switch', *leaf, 'slow')}
     behind = {one.name for one in located.unclear}
     assert behind == {node for node, above in cluster.above.items()
@@ -157,7 +157,7 @@ def test_a_slow_switch_of_few(size, leaf, factor):
     cannot be told from it, and one of two switches neither from the other."""
     for seed in range(2):
         located = Cluster(size, seed, noise=0.02, leaf=leaf,
-                        slow={'leaf1': factor}).search()
+                        slow={'leaf1': factor}).locate_bad_nodes()
         if size // leaf == 2:
             assert not located.named and not located.good
             assert any('faster than the level of good pairs' in note
@@ -178,7 +178,7 @@ def test_an_uplink_is_seen_by_pairs_across_and_clears_its_nodes():
     while rounds := search.next_rounds():
         for a, b in itertools.chain(*rounds):
             leaves = {cluster.above[a][0], cluster.above[b][0]}
-            search.add_measurement((a, b), cluster.metric(a, b) * (
+            search.add_measurement((a, b), cluster.simulated_pair_metric(a, b) * (
                 0.8 if 'leaf2' in leaves and len(leaves) == 2 else 1))
     located = search.current_result()
     assert names(located) == {('uplink', 'leaf2', 'slow')}
@@ -186,7 +186,7 @@ def test_an_uplink_is_seen_by_pairs_across_and_clears_its_nodes():
 
 
 def test_two_nodes_are_one_pair():
-    located = Cluster(2, 0, slow={'n1': 0.5}).search()
+    located = Cluster(2, 0, slow={'n1': 0.5}).locate_bad_nodes()
     assert names(located) == set() and located.good == []
     assert {one.name for one in located.unclear} == {'n1', 'n2'}
     assert 'it cannot be compared' in '\n'.join(result_lines(located))
@@ -197,7 +197,7 @@ def test_all_slow_is_nothing_to_locate():
     search = Search(cluster.nodes, 'higher')
     while rounds := search.next_rounds():
         for pair in itertools.chain(*rounds):
-            search.add_measurement(pair, cluster.metric(*pair) * 0.8)
+            search.add_measurement(pair, cluster.simulated_pair_metric(*pair) * 0.8)
     located = search.current_result(expected=100.0)
     assert names(located) == set()
     assert any(note.startswith('all pairs are slow: ')
@@ -207,7 +207,7 @@ def test_all_slow_is_nothing_to_locate():
 
 
 def test_more_noise_than_can_be_seen_through_is_said():
-    located = Cluster(4, 0, noise=0.3, slow={'n1': 0.9}).search()
+    located = Cluster(4, 0, noise=0.3, slow={'n1': 0.9}).locate_bad_nodes()
     assert names(located) == set() and located.good == []
     assert len(located.unclear) >= 4
     assert any(

@@ -125,7 +125,7 @@ def test_one_failure_of_several_rounds_fails_the_case(tmp_path):
 def test_page_table_and_exit_codes_agree(tmp_path, monkeypatch):
     """Whatever a session did: made-up ones after a good one."""
     # What is drawn is not looked at here.
-    monkeypatch.setattr(pages.Page, 'draw', lambda *_: {
+    monkeypatch.setattr(pages.Page, 'draw_plot', lambda *_: {
         'svg': '', 'stem': 'x', 'note': '', 'png': False})
     draw = random.Random(7)
     ends = ['pass', 'fail', 'no_reference', 'xfail', 'xpass', 'inconclusive',

@@ -167,7 +167,7 @@ OPTIONS = {'metric': parse_metric_option}
 READING = 'Dots: a value each.'
 def drawings(records, metric):
     for panel in metric_panels(records, metric):
-        yield panel.make_drawing('dots', dots, panel.points, panel.title)
+        yield panel.make_drawing('dots', dots, panel.points_of_panel, panel.title)
 def dots(frame, title):
     value, axes = charts.create_figure(title, charts.legend_entries(frame))
     axes.plot(frame['value'], 'o')

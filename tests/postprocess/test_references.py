@@ -52,7 +52,7 @@ def test_what_is_judged():
                           ('worst_ratio', None), ('ranks', None)]) == {
         'latency', 'init_time', 'worst_ratio'}
     assert judged_metric_keys('osu', []) == set()
-    with pytest.raises(ValueError, match='no checks/none/family.yaml'):
+    with pytest.raises(ValueError, match='checks/none/family.yaml does not exist'):
         judged_metric_keys('none', [])
 
 

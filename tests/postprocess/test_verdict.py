@@ -61,7 +61,7 @@ def step(case, since, size=1.06):
 @pytest.mark.parametrize('metric', ['latency', 'bandwidth'])
 def test_a_step_of_one_metric_is_one_line(judge, metric):
     verdict_ = judge(sessions(step(3, 35), metric=metric))
-    assert verdict_.code == 1 and verdict_.verdict == 'regressed'
+    assert verdict_.exit_code == 1 and verdict_.verdict == 'regressed'
     line, = verdict_.regressions
     assert (line.cases, line.metric, line.point) == (
         ['00000003'], metric, '8 B')
@@ -73,7 +73,7 @@ def test_a_step_of_one_metric_is_one_line(judge, metric):
 
 def test_a_calm_history_is_good(judge):
     verdict_ = judge(sessions())
-    assert (verdict_.code, verdict_.verdict, verdict_.judged) == (
+    assert (verdict_.exit_code, verdict_.verdict, verdict_.judged) == (
         0,
         'good',
         CASES,
@@ -143,7 +143,7 @@ def test_a_recovered_one_is_not(judge):
     verdict_ = judge(
         sessions(lambda c, n: 1.2 if c == 3 and 20 < n < 37 else 1)
     )
-    assert verdict_.code == 0
+    assert verdict_.exit_code == 0
 
 
 def test_failures_are_those_of_the_report(judge):
@@ -152,7 +152,7 @@ def test_failures_are_those_of_the_report(judge):
         case='dead', result='fail', guard='transport', reference='1.0')])
     failure, = verdict_.failures
     assert (failure.case, failure.guard) == ('dead', 'transport')
-    assert (verdict_.code, verdict_.verdict) == (1, 'failed')
+    assert (verdict_.exit_code, verdict_.verdict) == (1, 'failed')
 
 
 def test_new_vanished_and_inconclusive_cases(judge):
@@ -163,12 +163,12 @@ def test_new_vanished_and_inconclusive_cases(judge):
         worse=step(3, 37, 3.0)))
     assert [c.case for c in verdict_.not_enough] == ['00000001']
     assert [c.case for c in verdict_.stale] == ['00000002']
-    assert verdict_.code == 0
+    assert verdict_.exit_code == 0
 
 
 def test_few_sessions_judge_nothing(judge):
     verdict_ = judge(sessions(step(1, 3, 2.0), count=6))
-    assert (verdict_.code, verdict_.judged, len(verdict_.not_enough)) == (
+    assert (verdict_.exit_code, verdict_.judged, len(verdict_.not_enough)) == (
         0,
         0,
         CASES,
@@ -182,7 +182,7 @@ def test_speed_classes_are_histories_of_their_own(judge):
     verdict_ = judge(sessions(
         lambda c, n: 1.5 if slow(c, n) else 1,
         speed=lambda c, n: 'slow' if slow(c, n) else 'fast'))
-    assert verdict_.code == 0
+    assert verdict_.exit_code == 0
 
 
 def test_systems_are_judged_apart(judge):
@@ -203,7 +203,7 @@ def test_sessions_of_a_date_are_a_session(judge):
 
 def test_a_session_in_the_past_knows_nothing_of_what_came_later(judge):
     records = sessions(step(3, 20, 1.2))
-    assert judge(records, session=day(15)).code == 0
+    assert judge(records, session=day(15)).exit_code == 0
     verdict_ = judge(records, session=day(25))
     assert verdict_.regressions[0].since == day(20)
 
@@ -507,7 +507,7 @@ def test_a_changed_environment_is_told_once(judge, more, words):
     change, = verdict_.changed
     assert (change.what, change.system, len(change.cases)) == (
         words, 'alpha', CASES)
-    assert (verdict_.code, verdict_.verdict) == (0, 'good')
+    assert (verdict_.exit_code, verdict_.verdict) == (0, 'good')
     text = '\n'.join(telling.verdict_lines(verdict_))
     assert '1 change of the environment' in text
     assert (f'Changed environment:\n  {words}: 10 test cases on alpha '
@@ -596,7 +596,7 @@ def test_cases_of_two_sources_are_told_apart(judge, tmp_path):
                        repetition=0)])
     assert len({line.id for line in verdict_.regressions}) == 2
     assert sorted((s.source, s.params[-1], s.result, len(s.regressions))
-                  for s in verdict_.results if not s.good) == [
+                  for s in verdict_.results if not s.is_good) == [
         ('embedded', '1', 'no_reference', 1),
         ('spack', '1', 'no_reference', 1),
         ('spack', '2', 'fail', 0)]

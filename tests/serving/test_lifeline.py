@@ -444,7 +444,7 @@ def dropping(listener):
             listener.drop_peer(listener.peers[-1])
         return accepted
 
-    listener.accept = once
+    listener.accept_connection = once
     return dropped
 
 
@@ -516,7 +516,7 @@ def test_the_password_is_not_on_the_wire(tmp_path):
             copy.touch(mode=0o600)
             copy.write_text(json.dumps(to))
             messages.append(to['secret'])
-            ours, _ = relay.accept_connection()
+            ours, _ = relay.accept()
             theirs = socket.create_connection(real)
             with selectors.DefaultSelector() as both:
                 both.register(ours, selectors.EVENT_READ, theirs)
@@ -569,7 +569,7 @@ def test_a_server_of_another_user_is_not_told_the_password(tmp_path):
         with socket.create_server(('127.0.0.1', port)) as server:
             server.settimeout(30)
             while True:
-                connection, _ = server.accept_connection()
+                connection, _ = server.accept()
                 with messages.open('ab') as file:
                     file.write(connection.recv(1000))
                 connection.sendall(b'+OK\r\n+PONG\r\n')
@@ -691,7 +691,7 @@ sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
 from checks.services import private
 kept = private.Secrets(Path({str(folder)!r}))
-kept.file('service', 'password x')
+kept.write_file('service', 'password x')
 print('there', flush=True)
 time.sleep(60)
 '''], stdout=subprocess.PIPE, text=True)

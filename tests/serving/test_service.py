@@ -421,7 +421,7 @@ def test_an_agent_that_is_lost_as_the_last_step_ends(tmp_path, monkeypatch):
     for name in ('start_agents', 'start_servers'):
         monkeypatch.setattr(one, name, lambda: None)
     monkeypatch.setattr(one, 'wait_for_event', time.sleep)
-    monkeypatch.setattr(one, 'step', lambda step: one.note_lost_agent(
+    monkeypatch.setattr(one, 'run_step', lambda step: one.note_lost_agent(
         'node n4 was lost'))
     with pytest.raises(Failed, match='node n4 was lost'):
         one.run_plan()
@@ -440,8 +440,8 @@ def test_ranks_that_did_not_start_may_have_lost_their_node(
     ended = SimpleNamespace(exit_reason=lambda: 'ended', log=None,
                             process=SimpleNamespace(returncode=0))
     one.running, one.launched = {0: 'the ranks of client'}, {
-        0: SimpleNamespace(process=ended, error_output=lambda: '',
-                           rank_fault=lambda: '3 ranks asked for, 0 started')}
+        0: SimpleNamespace(process=ended, first_error_lines=lambda: '',
+                           rank_placement_fault=lambda: '3 ranks asked for, 0 started')}
 
     def silent(seconds):
         assert seconds > one.plan.heartbeat_timeout
@@ -492,9 +492,9 @@ def talk(keys, then):
         'lines = dict(l.split(" ", 1) for l in open(sys.argv[1]))\n'
         'host, port = lines["server"].split()\n'
         'where = ask.Server(host, int(port), lines["password"].strip())\n'
-        'with ask.Resp().session(where) as session:\n'
+        'with ask.Resp().open_session(where) as session:\n'
         f'    for key in range({keys}):\n'
-        '        session.ask("SET", key, secrets.token_hex(50000))\n'
+        '        session.send_command("SET", key, secrets.token_hex(50000))\n'
         f'    {then}\n'
         'E')
 
@@ -517,7 +517,7 @@ def test_a_snapshot_that_finds_the_disk_full_under_a_load_of_reads(
     server = replace(real(store, persistence='rdb'), config=CONFIG.replace(
         'save ""', 'save 2 1\nstop-writes-on-bgsave-error no'))
     one = job(plan(server, *talk(
-        100, f'[(session.ask("GET", 1), time.sleep(0.1)) for _ in '
+        100, f'[(session.send_command("GET", 1), time.sleep(0.1)) for _ in '
         f'range({10 * seconds})]')), launcher=on_small_disk())
     assert one.end(60) == 1
     (line,) = one.messages()
@@ -529,7 +529,7 @@ def test_a_snapshot_that_finds_the_disk_full_under_a_load_of_reads(
 def test_a_store_that_is_to_save_and_does(job, store):
     server = replace(real(store, persistence='rdb'), config=CONFIG.replace(
         'save ""', 'save 1 1'))
-    one = job(plan(server, *talk(10, 'session.ask("GET", 1)')))
+    one = job(plan(server, *talk(10, 'session.send_command("GET", 1)')))
     assert one.end(60) == 0, one.messages()
     # The last snapshot was waited for, with its changes.
     log = (one.folder / 'run.server0.log').read_text()
@@ -593,7 +593,7 @@ def test_a_server_that_may_run_on_other_cpus(job, store, tmp_path):
 def test_full_disk_under_an_append_only_file(job, store):
     server = replace(real(store, persistence='aof'),
                      config=CONFIG + 'appendonly yes\nappendfsync always\n')
-    one = job(plan(server, *talk(100, 'session.ask("GET", 1)')),
+    one = job(plan(server, *talk(100, 'session.send_command("GET", 1)')),
               launcher=on_small_disk())
     assert one.end() == 1
     (line,) = one.messages()
@@ -737,7 +737,7 @@ def test_the_next_agent_removes_what_a_killed_one_left(job, store):
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 from checks.services.agent import create_data_folder
-data_folder({str(one.scratch)!r})
+create_data_folder({str(one.scratch)!r})
 '''], check=True)
     assert not left[0].exists() and foreign.exists()
 

@@ -43,7 +43,7 @@ for name, run in json.load(sys.stdin).items():
     for end, text in run['texts'].items():
         (folder / f'run.1.{end}.out').write_text(text)
     check._stagedir = str(folder)
-    check.programs = SimpleNamespace(stagedir='', origin=lambda *_: {})
+    check.programs = SimpleNamespace(stagedir='', program_origin=lambda *_: {})
     check.facts_files = run.get('facts', {})
     grown = replace(NONE, commands=run['commands'],
                     evicted=run.get('evicted', 0))

@@ -248,7 +248,7 @@ def false_alarms(sessions: Sequence[Mapping[str, Any]], kind: str
                + datetime.timedelta(days=1 if kind == AFTER else 0))
     seen, alarms_ = set(), []
     for session in of_kind:
-        # The first clean session after a fault has another plumb_environment again.
+        # The first clean session after a fault has another environment again.
         lines = [one for one in reports_since(session, late) if not (
             one.kind == 'changed' and kind == AFTER and session is of_kind[0])]
         for one in lines:
@@ -303,7 +303,7 @@ def markdown_cell(line: str, maximum: int) -> str:
     )
 
 
-# Programs and plumb_environment ----------------------------------------------------
+# Programs and environment ----------------------------------------------------
 
 #: Installed programs, shared with the user's sessions.
 INSTALLED = ('venv', 'mpi', 'mpich', 'stores', 'bin')
@@ -435,7 +435,7 @@ class Box:
             replace_symlink(stores, WORK / 'stores')
 
     def prepare_campaign(self) -> None:
-        """Programs, site and plumb_environment.
+        """Programs, site and environment.
 
         :raises Missing: what is needed is not here.
         """
@@ -589,7 +589,7 @@ def verdict_as_dict(value: Any) -> dict[str, Any]:
 class Fault:
     """A fault of a cluster: what it is, and how it begins and ends."""
     means: str
-    #: Injects it; yields further plumb_environment variables for ReFrame.
+    #: Injects it; yields further environment variables for ReFrame.
     make: Callable[[Box], contextlib.AbstractContextManager[
         Mapping[str, str]]]
     #: The node that has it; empty: it is of none alone.

@@ -78,7 +78,7 @@ def require_folders(*names: str) -> None:
 # Jobs with services ----------------------------------------------------------
 
 def print_service_table(rounds: list[services.Round]) -> None:
-    """A print_table_row for each victim and launcher."""
+    """A row for each victim and launcher."""
     print_table_head('victim', 'launcher', 'rounds', 'killed at (s)', 'ended after (s)',
          'clean after (s)', 'cause named by the run', 'by the job', 'passed',
          'data', 'faults')

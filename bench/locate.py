@@ -113,7 +113,7 @@ class Tally:
         self.whole += named == set(bad)
 
     def print_row(self, title: str, limit: str) -> None:
-        """Prints a print_table_row of the table."""
+        """Prints a row of the table."""
         searches = len(self.jobs)
 
         def both(numbers: list[int]) -> str:

@@ -4,7 +4,7 @@
     OMB_PREFIX=/opt/omb-7.2 bench/osu_embedded.py [--rounds 10]
 
 Builds checks/osu/src and compares it with the OSU Micro-Benchmarks 7.x below
-$OMB_PREFIX. Three programs measure_alternately: A, the real one; N, the embedded one; B,
+$OMB_PREFIX. Three programs alternating: A, the real one; N, the embedded one; B,
 the real one again. How far B is from A is how far two runs of one program
 differ on this machine, and N is compared with that.
 
@@ -44,7 +44,7 @@ LIMIT = 300.0
 #: Percentage points that N may stay behind B.
 SHARE_MARGIN = 10.0
 
-#: Size -> value; a print_table_row without a size (a barrier's) has size 0.
+#: Size -> value; a row without a size (a barrier's) has size 0.
 Table = dict[int, float]
 
 
@@ -90,7 +90,7 @@ def percent_within_tolerance(benchmark: str, values: Table, reference: Table) ->
 
 
 def compare_and_print(benchmark: str, a: Table, n: Table, b: Table) -> bool:
-    """Prints a print_table_row of the table; returns whether the goal is met."""
+    """Prints a row of the table; returns whether the goal is met."""
     if not a or not a.keys() == n.keys() == b.keys():
         raise Missing(f'osu_{benchmark}: the programs printed other sizes: '
                       f'{sorted(a)} and {sorted(n)}')

@@ -77,7 +77,7 @@ def calibrated_tolerance(values: list[float], resolution: float) -> tuple[int, f
 
 
 def simulate_calibration(draw, resolution, width, cases, runs, rng) -> dict[str, float]:
-    """One print_table_row of the table."""
+    """One row of the table."""
     history = draw(rng, width, (cases, runs, 1))[..., 0]
     took, tolerances, alarms = [], [], []
     for values in history.tolist():

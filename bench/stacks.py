@@ -100,7 +100,7 @@ def stack_site_pairs(args: argparse.Namespace) -> list[tuple[str, Path]]:
 
 
 def concretize_and_print(stack: Stack) -> bool:
-    """Prints a print_table_row of the table; returns whether the stack is solved."""
+    """Prints a row of the table; returns whether the stack is solved."""
     begin = time.monotonic()
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     specs = externals = '–'

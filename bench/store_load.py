@@ -156,7 +156,7 @@ def measure_client(args: argparse.Namespace, client: str, server: Server, load: 
 
 def print_rates(what: str, samples_of: dict[str, list[Sample]], value: str
          ) -> dict[str, float]:
-    """Prints a print_table_row per program; returns the median_ratio of the first to each."""
+    """Prints a row per program; returns the ratio of the first to each."""
     first = [getattr(s, value) for s in next(iter(samples_of.values()))]
     ratios = {name: median_ratio(first, [getattr(s, value) for s in samples])
               for name, samples in samples_of.items()}

@@ -12,11 +12,12 @@ second one has the share of steps that is found in time and, of those found,
 the share that begins within a session of the truth.
 
 `alone` judges each series by itself. `together` judges 25 of a system, whose
-noise differs by a factor of four, as `plumb verdict` does. `exceeds_fixed_threshold` is a
-threshold of 5 % around the median of the warm-up, as in a reference of
-ReFrame. otava and ruptures are used with their defaults if they are installed,
-on fewer histories and on the last session alone: an alarm is a change point to
-the worse in the last seven sessions. bench/README.md has the goals.
+noise differs by a factor of four, as `plumb verdict` does.
+`exceeds_fixed_threshold` is a threshold of 5 % around the median of the
+warm-up, as in a reference of ReFrame. otava and ruptures are used with their
+defaults if they are installed, on fewer histories and on the last session
+alone: an alarm is a change point to the worse in the last seven sessions.
+bench/README.md has the goals.
 """
 from __future__ import annotations
 
@@ -59,12 +60,19 @@ def add_speed_classes(rng, x):
 KINDS = {
     'white': lambda rng, s: autoregressive_noise(rng, s, 0.0),
     'AR(1) 0.5': lambda rng, s: autoregressive_noise(rng, s, 0.5),
-    'white, 2 % outliers': lambda rng, s: add_outliers(rng, autoregressive_noise(rng, s, 0.0)),
-    'AR(1) 0.5, 2 % outliers': lambda rng, s: add_outliers(rng, autoregressive_noise(rng, s, 0.5)),
-    'white, sessions missing': lambda rng, s: drop_random_sessions(rng, autoregressive_noise(
-        rng, (s[0], s[1] * 3 // 2), 0.0)),
+    'white, 2 % outliers': lambda rng, s: add_outliers(
+        rng, autoregressive_noise(rng, s, 0.0)
+    ),
+    'AR(1) 0.5, 2 % outliers': lambda rng, s: add_outliers(
+        rng, autoregressive_noise(rng, s, 0.5)
+    ),
+    'white, sessions missing': lambda rng, s: drop_random_sessions(
+        rng, autoregressive_noise(rng, (s[0], s[1] * 3 // 2), 0.0)
+    ),
     'heavy tails (t, 3)': lambda rng, s: rng.standard_t(3, s),
-    'two speeds, no speed class': lambda rng, s: add_speed_classes(rng, autoregressive_noise(rng, s, 0)),
+    'two speeds, no speed class': lambda rng, s: add_speed_classes(
+        rng, autoregressive_noise(rng, s, 0)
+    ),
 }
 #: (name, step, sessions to find it in, sessions before it).
 STEPS = (('5 % in 3 sessions', 0.05, 3, 30),
@@ -126,7 +134,7 @@ def false_alarm_rates(rng, kind, together, series):
     for _ in range(0, series, BATCH):
         size = min(series, BATCH)
         x = simulated_histories(rng, kind, (size, WARM + AFTER),
-                      noise_percent_of_series(rng, size, together))
+                                noise_percent_of_series(rng, size, together))
         worse = detect_regressions(x, together).states == detect.WORSE
         begins += int((worse[:, WARM:] & ~worse[:, WARM - 1:-1]).sum())
         alarms += int(worse[:, WARM:].sum())
@@ -144,7 +152,7 @@ def log_increase(step, sessions):
 
 def detection_power(rng, step, within, before, together, series):
     x = simulated_histories(rng, 'white', (series, before + within + 2),
-                  noise_percent_of_series(rng, series, together))
+                            noise_percent_of_series(rng, series, together))
     affected = np.zeros(series, bool)
     affected[::TOGETHER if together else 1] = True
     x[affected, before:] += log_increase(step, within + 2)
@@ -178,8 +186,9 @@ def same_session_detection_power(rng, share, series, reruns=5):
         x[suspects, -1] = np.median(every[suspects], 1)
         runs[suspects, -1] = 1 + reruns
         within[suspects, -1] = every[suspects].std(1, ddof=1)
-        last = detect.detect_level_changes(x, pool=pool_numbers(series, True), runs=runs,
-                           within=within).states
+        last = detect.detect_level_changes(
+            x, pool=pool_numbers(series, True), runs=runs, within=within
+        ).states
         hit = (last[:, -1] == detect.WORSE) & (last[:, -2] == 0)
         counts[name] = float(hit[last[:, -2] == 0].mean())
     return {'power': counts['power'], 'begins': 1e4 * counts['false']}
@@ -196,7 +205,7 @@ def group_detection_power(rng, rounds):
             walk = detect.detect_level_changes(y, pool=np.zeros(TOGETHER, int))
             mean = np.clip(walk.z, -detect.CLIP, detect.CLIP).mean(0)
             worse = (detect.detect_level_changes(mean[None], floor=0.02,
-                                 caution=-detect.ALONE).states[
+                                                 caution=-detect.ALONE).states[
                 0, 60:] == detect.WORSE).any()
             hits += bool(worse and step)
             false += bool(worse and not step)

@@ -157,7 +157,7 @@ def reports_since(session: Mapping[str, Any], since: str, verdict: str = 'verdic
         lines.append(Report('session', 'exit code', session['output']))
     for entry in data.get('failures', ()):
         lines.append(Report('failure', entry['guard'] or entry['metric'],
-                          entry['words']))
+                            entry['words']))
     lines += [Report('failure', 'in common', line)
               for line in data.get('common', ())]
     early = str(datetime.date.fromisoformat(since)
@@ -207,8 +207,14 @@ class Row:
 
 def most_specific_report(lines: Sequence[Report], node: str) -> Report:
     """The line that says most: of a node by itself, then the first."""
-    return next((one for one in lines if node and how_node_is_named([one], node) == 'yes'),
-                lines[0])
+    return next(
+        (
+            one
+            for one in lines
+            if node and how_node_is_named([one], node) == 'yes'
+        ),
+        lines[0],
+    )
 
 
 def result_of_fault(name: str, node: str, sessions: Sequence[Mapping[str, Any]]) -> Row:
@@ -248,7 +254,7 @@ def false_alarms(sessions: Sequence[Mapping[str, Any]], kind: str
                + datetime.timedelta(days=1 if kind == AFTER else 0))
     seen, alarms_ = set(), []
     for session in of_kind:
-        # The first clean session after a fault has another plumb_environment again.
+        # The first clean session after a fault has another environment again.
         lines = [one for one in reports_since(session, late) if not (
             one.kind == 'changed' and kind == AFTER and session is of_kind[0])]
         for one in lines:
@@ -303,7 +309,7 @@ def markdown_cell(line: str, maximum: int) -> str:
     )
 
 
-# Programs and plumb_environment ----------------------------------------------------
+# Programs and environment ----------------------------------------------------
 
 #: Installed programs, shared with the user's sessions.
 INSTALLED = ('venv', 'mpi', 'mpich', 'stores', 'bin')
@@ -324,7 +330,7 @@ def campaign_environment(site: str, work: Path) -> dict[str, str]:
         if (WORK / name).exists():
             replace_symlink(work / name, WORK / name)
     return plumb_environment('--site', site, PLUMBLINE_WORK=str(work),
-                       PLUMBLINE_PERFLOGS=str(work / 'perflogs'))
+                             PLUMBLINE_PERFLOGS=str(work / 'perflogs'))
 
 
 # The box ---------------------------------------------------------------------
@@ -435,7 +441,7 @@ class Box:
             replace_symlink(stores, WORK / 'stores')
 
     def prepare_campaign(self) -> None:
-        """Programs, site and plumb_environment.
+        """Programs, site and environment.
 
         :raises Missing: what is needed is not here.
         """
@@ -477,8 +483,9 @@ class Box:
         for node in self.cluster.nodes:
             self.cluster.rate(node, RATE)
 
-    def run_session_with_fault(self, session: NightlySession, run: str, fault: Fault | None
-             ) -> dict[str, Any]:
+    def run_session_with_fault(
+        self, session: NightlySession, run: str, fault: Fault | None
+    ) -> dict[str, Any]:
         """One session: its session.
 
         :raises Missing: the fault cannot be had here.
@@ -508,7 +515,7 @@ class Box:
                 'output': ' / '.join(output[-3:]), 'session_s': round(took, 2)}
 
     def run_reframe(self, command: Sequence[str], env: Mapping[str, str],
-                limit: float = LIMIT) -> tuple[int, list[str]]:
+                    limit: float = LIMIT) -> tuple[int, list[str]]:
         """Exit code and last words.
 
         :arg limit: seconds after which the session is ended
@@ -559,7 +566,7 @@ def verdicts_of_session(perflogs: Path, run: str, before: set[str]
         return {}, {}
     every = verdict.verdict_of_records(frame, [str(perflogs)], run)
     alone = verdict.verdict_of_records(frame[~frame['run'].isin(list(before))],
-                               [str(perflogs)], run)
+                                       [str(perflogs)], run)
     return verdict_as_dict(every), verdict_as_dict(alone)
 
 
@@ -589,7 +596,7 @@ def verdict_as_dict(value: Any) -> dict[str, Any]:
 class Fault:
     """A fault of a cluster: what it is, and how it begins and ends."""
     means: str
-    #: Injects it; yields further plumb_environment variables for ReFrame.
+    #: Injects it; yields further environment variables for ReFrame.
     make: Callable[[Box], contextlib.AbstractContextManager[
         Mapping[str, str]]]
     #: The node that has it; empty: it is of none alone.
@@ -645,7 +652,7 @@ def wrap_store_server(box: Box, script: str) -> Iterator[Mapping[str, str]]:
     """A script in place of the store's server, unless that is only asked
     for its version."""
     with box.wrapped_store_server('case $1 in -*[!-]*) exec "$real" "$@";; esac\n'
-                    + script):
+                                  + script):
         yield {}
 
 
@@ -680,7 +687,7 @@ def prefix_rank_command(box: Box, *words: str) -> Iterator[Mapping[str, str]]:
 def shift_node_clock(box: Box) -> contextlib.AbstractContextManager[Mapping[str, str]]:
     shim = compiled('clock.so', box.folder)
     return prefix_rank_command(box, 'env', f'LD_PRELOAD={shim}',
-                        f'BOX_CLOCK={NODE}:120')
+                               f'BOX_CLOCK={NODE}:120')
 
 
 @contextlib.contextmanager
@@ -909,7 +916,9 @@ def run_campaign(box: Box, diary: Diary) -> None:
         try:
             run = make_session_id(first, len(diary.entries_with_key('began')))
             diary.append_session({'began': run})
-            outcome_ = box.run_session_with_fault(session, run, FAULTS.get(session.kind))
+            outcome_ = box.run_session_with_fault(
+                session, run, FAULTS.get(session.kind)
+            )
         except Missing as err:
             diary.append_session({'skipped': session.kind, 'why': str(err)})
             print(f'{session.kind}: skipped: {err}', flush=True)
@@ -917,7 +926,11 @@ def run_campaign(box: Box, diary: Diary) -> None:
         # Those of other faults, and those that were never finished.
         good = {one['run'] for one in diary.sessions
                 if one['kind'] in (CLEAN, AFTER, session.kind)}
-        others = {one['began'] for one in diary.entries_with_key('began')} - good - {run}
+        others = (
+            {one['began'] for one in diary.entries_with_key('began')}
+            - good
+            - {run}
+        )
         every, alone = verdicts_of_session(box.perflog_folder, run, others)
         diary.append_session({**outcome_, 'verdict': every, 'alone': alone})
         write_report(box.folder, diary)
@@ -1037,8 +1050,8 @@ def run_campaign_and_report(
             first = (datetime.datetime.now(datetime.timezone.utc).date()
                      - datetime.timedelta(days=len(sessions)))
             diary.append_session({'clean': args.clean, 'sessions': args.sessions,
-                       'after': args.after, 'faults': list(faults),
-                       'first': str(first)})
+                                  'after': args.after, 'faults': list(faults),
+                                  'first': str(first)})
         else:
             diary.append_session({'resumed': datetime.datetime.now().isoformat()})
         run_campaign(box, diary)

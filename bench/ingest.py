@@ -4,7 +4,7 @@
     .plumbline/venv/bin/python bench/ingest.py --records 1e6
     .plumbline/venv/bin/python bench/ingest.py --kill 50
 
-Each print_table_row is a process of its own: CPU seconds (user and system) with start-up
+Each row is a process of its own: CPU seconds (user and system) with start-up
 and imports, and its largest memory; medians of --rounds. The perflogs are made
 first. --kill: a process that writes the cache is killed so many times at a
 random moment (SIGKILL); the next reader must find all records, each once.

@@ -78,14 +78,24 @@ def require_folders(*names: str) -> None:
 # Jobs with services ----------------------------------------------------------
 
 def print_service_table(rounds: list[services.Round]) -> None:
-    """A print_table_row for each victim and launcher."""
-    print_table_head('victim', 'launcher', 'rounds', 'killed at (s)', 'ended after (s)',
-         'clean after (s)', 'cause named by the run', 'by the job', 'passed',
-         'data', 'faults')
+    """A row for each victim and launcher."""
+    print_table_head(
+        'victim',
+        'launcher',
+        'rounds',
+        'killed at (s)',
+        'ended after (s)',
+        'clean after (s)',
+        'cause named by the run',
+        'by the job',
+        'passed',
+        'data',
+        'faults',
+    )
     for victim in services.VICTIMS:
         for launcher in services.LAUNCHERS:
             group = [r for r in rounds
-                    if (r.victim, r.launcher) == (victim, launcher)]
+                     if (r.victim, r.launcher) == (victim, launcher)]
             if not group:
                 continue
             ended, clean = ([getattr(r, name) for r in group]
@@ -93,13 +103,13 @@ def print_service_table(rounds: list[services.Round]) -> None:
             named = sum(bool(r.lines) for r in group)
             passed = sum(not r.verdict for r in group)
             print_table_row(victim, launcher, len(group),
-                f'{min(r.at for r in group):.1f} to '
-                f'{max(r.at for r in group):.1f}',
-                f'{statistics.median(ended):.1f}, {max(ended):.1f}',
-                f'{statistics.median(clean):.1f}, {max(clean):.1f}',
-                named, len(group) - named - passed, passed,
-                sum(bool(r.data) for r in group),
-                sum(bool(r.faults) for r in group))
+                            f'{min(r.at for r in group):.1f} to '
+                            f'{max(r.at for r in group):.1f}',
+                            f'{statistics.median(ended):.1f}, {max(ended):.1f}',
+                            f'{statistics.median(clean):.1f}, {max(clean):.1f}',
+                            named, len(group) - named - passed, passed,
+                            sum(bool(r.data) for r in group),
+                            sum(bool(r.faults) for r in group))
 
 
 def kill_service_parts(args: argparse.Namespace) -> bool:
@@ -140,8 +150,8 @@ def run_service_kill_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
         launcher = launchers[number % len(launchers)]
         victim = victims[number // len(launchers) % len(victims)]
         entry = services.play(cluster, launcher, victim, plans[launcher],
-                            args.dir / f'round{number}',
-                            chance.uniform(0, lasts[launcher]), chance)
+                              args.dir / f'round{number}',
+                              chance.uniform(0, lasts[launcher]), chance)
         if not entry.killed and not entry.faults:
             continue                    # too late: the victim had ended
         rounds.append(entry)
@@ -231,12 +241,14 @@ def run_impostor_attacks(args: argparse.Namespace) -> bool:
             *entry.left,
             flush=True,
         )
-    print_table_head('attack', 'rounds', 'had the port', 'met an agent', 'obeyed', 'left')
+    print_table_head(
+        'attack', 'rounds', 'had the port', 'met an agent', 'obeyed', 'left'
+    )
     for attack in attacks:
         group = [r for r in rounds if r.attack == attack]
         print_table_row(attack, len(group), sum(r.taken for r in group),
-            sum(r.met for r in group), sum(r.obeyed for r in group),
-            sum(bool(r.left) for r in group))
+                        sum(r.met for r in group), sum(r.obeyed for r in group),
+                        sum(bool(r.left) for r in group))
     return not any(entry.obeyed or entry.left for entry in rounds)
 
 
@@ -254,14 +266,14 @@ def main() -> bool:
         subparser.add_argument('--seed', type=int, default=1)
     subparser = options['service']
     subparser.add_argument('--dir', type=lambda path: Path(path).absolute(),
-                     default=WORK / 'kill-service',
-                     help='folder of the rounds')
+                           default=WORK / 'kill-service',
+                           help='folder of the rounds')
     subparser.add_argument('--family', choices=list(services.PLANS),
-                     default='keyvalue')
+                           default='keyvalue')
     subparser.add_argument('--launcher', choices=list(services.LAUNCHERS),
-                     action='append', help='default: all, in turn')
+                           action='append', help='default: all, in turn')
     subparser.add_argument('--victim', choices=list(services.VICTIMS),
-                     action='append', help='default: all, in turn')
+                           action='append', help='default: all, in turn')
     subparser.add_argument(
         '--load',
         type=float,
@@ -271,7 +283,7 @@ def main() -> bool:
     )
     subparser = options['impostor']
     subparser.add_argument('--attack', choices=list(impostor.ATTACKS),
-                     action='append', help='default: all, in turn')
+                           action='append', help='default: all, in turn')
     args = parser.parse_args()
     try:
         return args.play(args)

@@ -78,7 +78,7 @@ class Cluster:
     def locate_bad_nodes(self) -> Located:
         """A whole search on it."""
         search_ = Search(self.nodes, 'higher', above=self.above,
-                       every=self.every)
+                         every=self.every)
         while rounds := search_.next_rounds():
             for pairs in rounds:
                 for pair in pairs:
@@ -113,16 +113,25 @@ class Tally:
         self.whole += named == set(bad)
 
     def print_row(self, title: str, limit: str) -> None:
-        """Prints a print_table_row of the table."""
+        """Prints a row of the table."""
         searches = len(self.jobs)
 
         def both(numbers: list[int]) -> str:
             return f'{statistics.median(numbers):g} ({max(numbers)})'
 
-        print_table_row(title, searches, f'{self.right}/{self.bad}', self.unclear,
-            self.missed, self.accused, f'{100 * self.whole / searches:.1f} %',
-            both(self.jobs), both(self.rounds), limit,
-            f'{1000 * self.seconds / searches:.0f}')
+        print_table_row(
+            title,
+            searches,
+            f'{self.right}/{self.bad}',
+            self.unclear,
+            self.missed,
+            self.accused,
+            f'{100 * self.whole / searches:.1f} %',
+            both(self.jobs),
+            both(self.rounds),
+            limit,
+            f'{1000 * self.seconds / searches:.0f}',
+        )
 
 
 def search_seeds(seeds: int, make: Callable[[int], tuple[Cluster, set[str]]]
@@ -173,21 +182,27 @@ def main() -> bool:
     words.add_argument('--nodes', type=int, default=512)
     args = words.parse_args()
     print_table_head('bad', 'searches', 'named', 'unclear', 'missed', 'accused',
-         'all right', 'jobs', 'rounds', 'log2 of the answers', 'ms of CPU')
+                     'all right', 'jobs', 'rounds', 'log2 of the answers', 'ms of CPU')
     good = True
     for number in range(6):
-        result = search_seeds(args.seeds, cluster_maker_with_bad_nodes(args.nodes, number))
+        result = search_seeds(
+            args.seeds, cluster_maker_with_bad_nodes(args.nodes, number)
+        )
         bits = math.log2(math.comb(args.nodes, number))
         result.print_row(f'{number} of {args.nodes}', f'{bits:.1f}')
         good &= result.right >= 0.97 * result.bad
         good &= result.accused <= 0.02 * args.seeds
     for title, make in (
-            (f'2 of {args.nodes}, 2 % of the jobs 5 times as noisy',
-             cluster_maker_with_bad_nodes(args.nodes, 2, 0.02)),
-            ('1 of 8', cluster_maker_with_bad_nodes(8, 1)), ('2 of 16', cluster_maker_with_bad_nodes(16, 2)),
-            ('a link of 8 nodes, 20 %', cluster_with_slow_link),
-            ('a leaf switch of 8 with 16 nodes each', cluster_with_slow_switch),
-            ('1 of 64 does not answer', cluster_with_dead_node)):
+        (
+            f'2 of {args.nodes}, 2 % of the jobs 5 times as noisy',
+            cluster_maker_with_bad_nodes(args.nodes, 2, 0.02),
+        ),
+        ('1 of 8', cluster_maker_with_bad_nodes(8, 1)),
+        ('2 of 16', cluster_maker_with_bad_nodes(16, 2)),
+        ('a link of 8 nodes, 20 %', cluster_with_slow_link),
+        ('a leaf switch of 8 with 16 nodes each', cluster_with_slow_switch),
+        ('1 of 64 does not answer', cluster_with_dead_node),
+    ):
         search_seeds(args.seeds, make).print_row(title, '-')
     return good
 

@@ -4,7 +4,7 @@
     OMB_PREFIX=/opt/omb-7.2 bench/osu_embedded.py [--rounds 10]
 
 Builds checks/osu/src and compares it with the OSU Micro-Benchmarks 7.x below
-$OMB_PREFIX. Three programs measure_alternately: A, the real one; N, the embedded one; B,
+$OMB_PREFIX. Three programs alternate: A, the real one; N, the embedded one; B,
 the real one again. How far B is from A is how far two runs of one program
 differ on this machine, and N is compared with that.
 
@@ -44,7 +44,7 @@ LIMIT = 300.0
 #: Percentage points that N may stay behind B.
 SHARE_MARGIN = 10.0
 
-#: Size -> value; a print_table_row without a size (a barrier's) has size 0.
+#: Size -> value; a row without a size (a barrier's) has size 0.
 Table = dict[int, float]
 
 
@@ -52,8 +52,8 @@ def real_programs(benchmarks: list[str]) -> dict[str, str]:
     """Benchmark -> path of the real program."""
     prefix = os.environ.get('OMB_PREFIX', '')
     programs = {path.name.removeprefix('osu_'): str(path)
-             for path in sorted(Path(prefix or os.devnull).rglob('osu_*'))
-             if path.is_file() and os.access(path, os.X_OK)}
+                for path in sorted(Path(prefix or os.devnull).rglob('osu_*'))
+                if path.is_file() and os.access(path, os.X_OK)}
     absent = [one for one in benchmarks if one not in programs]
     if absent:
         raise Missing(f'OMB_PREFIX={prefix}: no osu_{", osu_".join(absent)}; '
@@ -90,21 +90,24 @@ def percent_within_tolerance(benchmark: str, values: Table, reference: Table) ->
 
 
 def compare_and_print(benchmark: str, a: Table, n: Table, b: Table) -> bool:
-    """Prints a print_table_row of the table; returns whether the goal is met."""
+    """Prints a row of the table; returns whether the goal is met."""
     if not a or not a.keys() == n.keys() == b.keys():
         raise Missing(f'osu_{benchmark}: the programs printed other sizes: '
                       f'{sorted(a)} and {sorted(n)}')
     ratios = {size: n[size] / a[size] for size in a if a[size] > 0}
     median = statistics.median(ratios.values())
     same = statistics.median(b[size] / a[size] for size in ratios)
-    of_n, of_b = percent_within_tolerance(benchmark, n, a), percent_within_tolerance(benchmark, b, a)
+    of_n, of_b = (
+        percent_within_tolerance(benchmark, n, a),
+        percent_within_tolerance(benchmark, b, a),
+    )
     worst = sorted(ratios, key=lambda size: -abs(ratios[size] - 1))[:3]
     good = (MEDIAN_MIN <= median <= MEDIAN_MAX
             and of_n >= of_b - SHARE_MARGIN)
     print_table_row(benchmark, f'{median:.3f}', f'{same:.3f}', f'{of_n:.0f} %',
-        f'{of_b:.0f} %', ', '.join(f'{size}: {ratios[size]:.2f}'
-                                   for size in worst),
-        'pass' if good else 'FAIL')
+                    f'{of_b:.0f} %', ', '.join(f'{size}: {ratios[size]:.2f}'
+                                               for size in worst),
+                    'pass' if good else 'FAIL')
     return good
 
 
@@ -135,7 +138,7 @@ def main() -> bool:
             'building osu_embedded', env=env)
         run([ours, '--links', folder], 'making the links', env=env)
         print_table_head('benchmark', 'median N/A', 'median B/A', 'N within 5 %',
-             'B within 5 %', 'worst sizes (N/A)', 'result')
+                         'B within 5 %', 'worst sizes (N/A)', 'result')
         for benchmark in args.benchmarks:
             programs = {'A': real[benchmark],
                         'N': f'{folder}/osu_{benchmark}',
@@ -143,12 +146,12 @@ def main() -> bool:
 
             def once(arm: str, programs: dict[str, str] = programs) -> Table:
                 return parse_osu_output(run([*launch, programs[arm]],
-                                      programs[arm], env=env,
-                                      limit=LIMIT).out)
+                                            programs[arm], env=env,
+                                            limit=LIMIT).out)
 
             tables = measure_alternately(args.rounds, programs, once)
             good &= compare_and_print(benchmark, *(best_values(benchmark, tables[arm])
-                                          for arm in 'ANB'))
+                                                   for arm in 'ANB'))
     return good
 
 

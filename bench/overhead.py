@@ -2,7 +2,7 @@
 """Measures the cost of the suite itself, in a checkout that is set up.
 
     bench/overhead.py list    `reframe -l` of the suite, compared with a
-                              trivial one with as many checks: median_ratio of CPU
+                              trivial one with as many checks: ratio of CPU
                               time; exit code 1 if it is above three
     bench/overhead.py quick   `plumb run`: wall time minus the programs' own,
                               per test case
@@ -11,7 +11,7 @@
     bench/overhead.py observe a program that does nothing, with the observers
                               of the nodes before it and without: CPU time
 
-The two sides measure_alternately, and the script prints medians. Only ratios are
+The two sides alternate, and the script prints medians. Only ratios are
 comparable, because absolute times differ between machines.
 """
 from __future__ import annotations
@@ -77,7 +77,7 @@ def measure_list_overhead(rounds: int) -> bool:
     factor = median_ratio(seconds['suite'], seconds['trivial'])
     print(f'{cases} checks, {rounds} rounds: suite '
           f'{statistics.median(seconds["suite"]):.2f} CPU s, trivial '
-          f'{statistics.median(seconds["trivial"]):.2f} CPU s, median_ratio (median '
+          f'{statistics.median(seconds["trivial"]):.2f} CPU s, ratio (median '
           f'of pairs) {factor:.2f}; at most {MAX_LIST_RATIO:g}')
     return factor <= MAX_LIST_RATIO
 
@@ -109,9 +109,13 @@ def measure_run_overhead(rounds: int) -> bool:
 def measure_service_overhead(rounds: int) -> bool:
     work = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline')
     plan = Plan(
-        make_server_role('valkey', str(work / 'stores'), Needs(memory=64)), (Clients(),),
-        (Step('fill', (Program(('true',)),), 10.0),
-         Step('measure', (Program(('true',)),), 10.0)))
+        make_server_role('valkey', str(work / 'stores'), Needs(memory=64)),
+        (Clients(),),
+        (
+            Step('fill', (Program(('true',)),), 10.0),
+            Step('measure', (Program(('true',)),), 10.0),
+        ),
+    )
     serving = ROOT / 'checks' / 'services'
     walls, stores = [], []
     for _ in range(rounds):
@@ -152,8 +156,12 @@ def measure_observer_overhead(rounds: int) -> bool:
     return True
 
 
-PARTS = {'list': measure_list_overhead, 'quick': measure_run_overhead, 'service': measure_service_overhead,
-         'observe': measure_observer_overhead}
+PARTS = {
+    'list': measure_list_overhead,
+    'quick': measure_run_overhead,
+    'service': measure_service_overhead,
+    'observe': measure_observer_overhead,
+}
 
 
 def main() -> bool:

@@ -69,7 +69,7 @@ def write_simulated_perflogs(folder: Path, records: float) -> None:
     # No record may be of the future: its session would not count.
     make.START = datetime.datetime(2020, 1, 1, 3)
     one = len(make.site(runs=2, repetitions=1)) - len(make.site(runs=1,
-                                                            repetitions=1))
+                                                                repetitions=1))
     make.write(folder, make.site(runs=max(2, round(records / one)),
                                  repetitions=1))
 
@@ -81,7 +81,7 @@ def main() -> bool:
     args = cmd.parse_args()
     good = True
     print_table_head('records', 'first page: CPU s', 'once more: CPU s', 'MB',
-         'usable in Chromium: s')
+                     'usable in Chromium: s')
     with tempfile.TemporaryDirectory() as name:
         for number in [0] if args.perflogs else args.records:
             logs = args.perflogs or Path(name) / f'{number:g}'
@@ -100,8 +100,8 @@ def main() -> bool:
             size = (out / 'index.html').stat().st_size
             seconds = seconds_until_usable(out / 'index.html')
             print_table_row(args.perflogs or format(number, 'g'), f'{first.cpu:.1f}',
-                f'{again.cpu:.1f}', f'{size / 1e6:.2f}',
-                f'{seconds:.2f}' if seconds else 'no Chromium')
+                            f'{again.cpu:.1f}', f'{size / 1e6:.2f}',
+                            f'{seconds:.2f}' if seconds else 'no Chromium')
             good = good and size <= MAX_BYTES and (
                 seconds or 0) < MAX_OPEN and again.cpu < GOALS.get(
                     int(number), 1e9)

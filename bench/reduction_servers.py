@@ -130,7 +130,7 @@ def busbw_by_size(runs: list[parser.Analysis]) -> dict[int, float]:
 
 
 def measure_servers_and_ring(box: Box, sizes: list[str], rounds: int,
-                numbers: list[int]
+                             numbers: list[int]
                 ) -> dict[int, list[parser.Analysis]]:
     """Servers (0: ring) -> runs; ring and servers in turn."""
     small = [one for one in sizes if settings.parse_size(one) < 8 << 20]
@@ -166,8 +166,8 @@ def main() -> bool:
         try:
             run([BUILD, f'{folder}/optcast'], 'building optcast')
             runs = measure_servers_and_ring(Box(Path(folder), cluster, args),
-                               args.sizes.split(','), args.rounds,
-                               [int(n) for n in args.servers.split(',')])
+                                            args.sizes.split(','), args.rounds,
+                                            [int(n) for n in args.servers.split(',')])
         except ClusterError as err:
             raise Missing(str(err)) from None
         finally:
@@ -181,7 +181,9 @@ def main() -> bool:
     return good
 
 
-def plot_sweep_and_timelines(runs: dict[int, list[parser.Analysis]], folder: Path) -> None:
+def plot_sweep_and_timelines(
+    runs: dict[int, list[parser.Analysis]], folder: Path
+) -> None:
     """The sweep against the model, and the timelines of each."""
     names = {servers: f'{servers} server{"s" * (servers > 1)}'
              if servers else 'ring' for servers in runs}

@@ -56,8 +56,12 @@ def session_correlated_noise(rng, width, size):
         session + rng.standard_normal(size))
 
 
-KINDS = {'normal': (normal_noise, 0.0), '2 % outliers': (noise_with_outliers, 0.0),
-         'two digits': (rounded_noise, RESOLUTION), 'lasting': (session_correlated_noise, 0.0)}
+KINDS = {
+    'normal': (normal_noise, 0.0),
+    '2 % outliers': (noise_with_outliers, 0.0),
+    'two digits': (rounded_noise, RESOLUTION),
+    'lasting': (session_correlated_noise, 0.0),
+}
 
 
 def calibrated_tolerance(values: list[float], resolution: float) -> tuple[int, float]:
@@ -77,7 +81,7 @@ def calibrated_tolerance(values: list[float], resolution: float) -> tuple[int, f
 
 
 def simulate_calibration(draw, resolution, width, cases, runs, rng) -> dict[str, float]:
-    """One print_table_row of the table."""
+    """One row of the table."""
     history = draw(rng, width, (cases, runs, 1))[..., 0]
     took, tolerances, alarms = [], [], []
     for values in history.tolist():
@@ -105,16 +109,17 @@ def main() -> bool:
     bad = []
     rng = np.random.default_rng(20261101)
     print_table_head('noise', 'spread', 'judged', 'runs: median (95th)', 'tolerance',
-         'false alarms per 1000 judged runs',
-         'per 1000 runs of all test cases')
+                     'false alarms per 1000 judged runs',
+                     'per 1000 runs of all test cases')
     for name, (draw, resolution) in KINDS.items():
         for width in WIDTHS:
-            result = simulate_calibration(draw, resolution, width, args.cases, args.runs,
-                           rng)
+            result = simulate_calibration(
+                draw, resolution, width, args.cases, args.runs, rng
+            )
             print_table_row(name, f'{width:.0%}', f'{result["given"]:.1%}',
-                f'{result["runs"]:.0f} ({result["late"]:.0f})',
-                f'{result["tolerance"]:.2f}', f'{result["judged"]:.2f}',
-                f'{result["all"]:.2f}')
+                            f'{result["runs"]:.0f} ({result["late"]:.0f})',
+                            f'{result["tolerance"]:.2f}', f'{result["judged"]:.2f}',
+                            f'{result["all"]:.2f}')
             if name == 'normal' and result['judged'] > 1:
                 bad.append(f'{name} {width:.0%}: {result["judged"]:.2f}')
     if bad:

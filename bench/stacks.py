@@ -93,14 +93,14 @@ def stack_site_pairs(args: argparse.Namespace) -> list[tuple[str, Path]]:
             'site_configuration'])
         # A stack that a site does not name is tried only if both are given.
         pairs_ += [(stack, path.resolve()) for stack in args.stack or named
-                  if args.site or stack in named]
+                   if args.site or stack in named]
     if not pairs_:
         raise Missing('no site uses such a stack')
     return pairs_
 
 
 def concretize_and_print(stack: Stack) -> bool:
-    """Prints a print_table_row of the table; returns whether the stack is solved."""
+    """Prints a row of the table; returns whether the stack is solved."""
     begin = time.monotonic()
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     specs = externals = '–'
@@ -118,7 +118,7 @@ def concretize_and_print(stack: Stack) -> bool:
     wall = time.monotonic() - begin
     cpu = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
     print_table_row(stack.name, stack.site.name, specs, externals, f'{wall:.0f}',
-        f'{cpu:.0f}', result)
+                    f'{cpu:.0f}', result)
     return result == 'ok'
 
 
@@ -142,9 +142,17 @@ def main() -> bool:
         os.environ['PLUMBLINE_WORK'] = str((args.work or Path(scratch)
                                             ).resolve())
         print_table_head('stack', 'site', 'specs', 'externals', 'wall s', 'CPU user s',
-             'result')
-        good = [concretize_and_print(Stack(stack, site, spack_for_site_processor(real, site, Path(scratch))))
-                for stack, site in stack_site_pairs(args)]
+                         'result')
+        good = [
+            concretize_and_print(
+                Stack(
+                    stack,
+                    site,
+                    spack_for_site_processor(real, site, Path(scratch)),
+                )
+            )
+            for stack, site in stack_site_pairs(args)
+        ]
     return all(good)
 
 

@@ -112,9 +112,19 @@ def plumbload_command(args: argparse.Namespace, server: Server, load: Load
 def run_plumbload(args: argparse.Namespace, server: Server, load: Load
                   ) -> tuple[int, Done]:
     """Requests of plumbload, and its CPU and wall time."""
-    done = run([*plumbload_command(args, server, load), '--connections', load.connections,
-                '--operation', 'get', '--duration', args.seconds],
-               'plumbload', args.client_cpu)
+    done = run(
+        [
+            *plumbload_command(args, server, load),
+            '--connections',
+            load.connections,
+            '--operation',
+            'get',
+            '--duration',
+            args.seconds,
+        ],
+        'plumbload',
+        args.client_cpu,
+    )
     plumbload.parse(done.out)
     of_gets = json.loads(done.out)['kinds']['get']
     if of_gets.get('misses'):
@@ -156,21 +166,21 @@ def measure_client(args: argparse.Namespace, client: str, server: Server, load: 
 
 def print_rates(what: str, samples_of: dict[str, list[Sample]], value: str
          ) -> dict[str, float]:
-    """Prints a print_table_row per program; returns the median_ratio of the first to each."""
+    """Prints a row per program; returns the ratio of the first to each."""
     first = [getattr(s, value) for s in next(iter(samples_of.values()))]
     ratios = {name: median_ratio(first, [getattr(s, value) for s in samples])
               for name, samples in samples_of.items()}
     for name, samples in samples_of.items():
         s = median_of_fields(samples)
         print_table_row(what, name, f'{s.rate:.0f}', f'{s.client:.0f}',
-            f'{s.server:.0f}', f'{ratios[name]:.3f}')
+                        f'{s.server:.0f}', f'{ratios[name]:.3f}')
     return ratios
 
 
 def print_column_titles(compared: str) -> None:
     print()
     print_table_head('what', 'program', 'requests/s', 'per client CPU s',
-         'per server CPU s', f'ratio: first / program, {compared}')
+                     'per server CPU s', f'ratio: first / program, {compared}')
 
 
 # Parts -----------------------------------------------------------------------
@@ -182,10 +192,17 @@ def compare_client_cost(args: argparse.Namespace) -> bool:
         with running_store(args, kind, Load()) as server:
             for connections in args.connections:
                 load = Load(connections=connections)
-                ratios = print_rates(f'{kind}, {connections} connections', measure_alternately(
-                    args.rounds, CLIENTS,
-                    partial(measure_client, args, server=server, load=load)),
-                    'client')
+                ratios = print_rates(
+                    f'{kind}, {connections} connections',
+                    measure_alternately(
+                        args.rounds,
+                        CLIENTS,
+                        partial(
+                            measure_client, args, server=server, load=load
+                        ),
+                    ),
+                    'client',
+                )
                 good &= ratios['memtier'] >= CHEAPER
     return good
 
@@ -201,8 +218,11 @@ def compare_tao_server(args: argparse.Namespace) -> bool:
             with running_store(args, kind, load) as server:
                 return measure_client(args, 'plumbload', server, load)
 
-        ratios = print_rates(name, measure_alternately(args.rounds, ('tao', 'memcached'),
-                                      once), 'server')
+        ratios = print_rates(
+            name,
+            measure_alternately(args.rounds, ('tao', 'memcached'), once),
+            'server',
+        )
         good &= ratios['memcached'] >= TAO
     return good
 

@@ -80,12 +80,12 @@ print(2 * size * count / loop / 1e6)
 
 def python_client_throughput(python: str, socket: Path, size: int, count: int) -> float:
     return float(run_client('env', f'SSDB=unix://{socket}',
-                      'SR_DB_TYPE=Standalone', 'SR_LOG_LEVEL=QUIET', python,
-                      '-c', LOOP, size, count).split()[-1])
+                            'SR_DB_TYPE=Standalone', 'SR_LOG_LEVEL=QUIET', python,
+                            '-c', LOOP, size, count).split()[-1])
 
 
 def tensorload_throughput(folder: Path, size: int, count: int,
-           options: Iterable[object] = ()) -> float:
+                          options: Iterable[object] = ()) -> float:
     (rates,) = tensorload.parse_runs(run_client(
         folder / 'tensorload', 'throughput', '--service', folder / 'service',
         '--bytes', size, '--iterations', count, *options))
@@ -111,14 +111,16 @@ def main() -> bool:
             'building the module')
         (folder / 'service').write_text(f'server unix:{socket}\n')
         with running_server(['redis-server', '--port', 0, '--unixsocket', socket,
-                     '--save', '', '--dir', folder, '--loadmodule',
-                     *aimodule.module_load_line(f'{folder}/ai.so').split()],
-                    socket, CPUS[0]):
+                             '--save', '', '--dir', folder, '--loadmodule',
+                             *aimodule.module_load_line(f'{folder}/ai.so').split()],
+                            socket, CPUS[0]):
             print_throughput_table(folder, socket, args.rounds, args.python)
     return True
 
 
-def print_throughput_table(folder: Path, socket: Path, rounds: int, python: str) -> None:
+def print_throughput_table(
+    folder: Path, socket: Path, rounds: int, python: str
+) -> None:
     ways: dict[str, Callable[[int, int], float]] = {
         'SET/GET': partial(tensorload_throughput, folder, options=['--plain']),
         'AI.TENSOR': partial(tensorload_throughput, folder)}

@@ -70,7 +70,9 @@ def parse_command_line(words: list[str]) -> argparse.Namespace:
         if not passes:
             options.refuse_unknown_word(word)
         # An option of the other program is rarely that similar.
-        similar = suggest_nearest_word(word.partition('=')[0], options.long_options(), 0.8)
+        similar = suggest_nearest_word(
+            word.partition('=')[0], options.long_options(), 0.8
+        )
         if word.startswith('--') and similar:
             options.error(f'unknown option {word}: {similar}'
                           f'write options of {passes} after --')
@@ -144,7 +146,7 @@ def main() -> int:
         from cli.session.parse import convert_output_to_csv
 
         return convert_output_to_csv(args.family, args.files, sys.stdout, sys.stderr,
-                           args)
+                                     args)
     try:
         restart_in_venv(args)
         return import_command_function(args)(args)

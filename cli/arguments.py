@@ -272,11 +272,13 @@ def build_parser() -> Parser:
 
     _add_run_options(command('run', RUN))
     _add_nightly_options(command('nightly', NIGHTLY, './plumb nightly --site mycluster '
-                     '--mail night.eml --to ops@example.org'))
+                                 '--mail night.eml --to ops@example.org'))
     _add_locate_options(command('locate', LOCATE, "./plumb locate --site mycluster "
-                    "--partition gpu --nodes 'n[1-16]'"))
+                                "--partition gpu --nodes 'n[1-16]'"))
     # Those with actions show no example of their own.
-    _add_references_actions(_add_command_with_actions(commands, 'references', REFERENCES))
+    _add_references_actions(
+        _add_command_with_actions(commands, 'references', REFERENCES)
+    )
     for name in POSTPROCESS:
         commands.add_parser(name, add_help=False).add_argument(
             'rest', nargs=argparse.REMAINDER)
@@ -295,7 +297,7 @@ def build_parser() -> Parser:
         'shell', choices=('bash', 'zsh', 'fish'), help='the shell')
     _add_benchmark_actions(_add_command_with_actions(commands, 'benchmark', BENCHMARK))
     _add_selftest_options(command('selftest', SELFTEST,
-                      './plumb selftest -n0 tests/cli/test_run.py'))
+                                  './plumb selftest -n0 tests/cli/test_run.py'))
     return parser
 
 
@@ -439,7 +441,7 @@ def _add_parse_options(parser: Parser) -> None:
         from cli.session.parse import add_family_options
 
         add_family_options(parser, next((word for word in sys.argv[2:]
-                                  if not word.startswith('-')), ''))
+                                         if not word.startswith('-')), ''))
 
 
 def _add_spack_actions(actions: Any) -> None:

@@ -19,7 +19,7 @@ STYLES = {'fail': 'bold red', 'not_run': 'bold red', 'flaky': 'bold red',
 
 
 def print_table(rows: Iterable[Sequence[object]], head: Sequence[str] = (),
-         right: Iterable[int] = (), indent: int = 0) -> None:
+                right: Iterable[int] = (), indent: int = 0) -> None:
     """Print a table.
 
     :param head: names of the columns; (): none

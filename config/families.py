@@ -115,9 +115,9 @@ def shared_limits() -> list[Row]:
     path = ROOT / 'config' / 'limits.yaml'
     rows = read_shared_rows(path, 'limits')
     _raise_first_fault([_make_family_error(path, rows, [at, 'metric'], reason)
-                  for at, row in enumerate(rows)
-                  for reason in _unknown_metric_message(row['metric'],
-                                                shared_metrics())])
+                        for at, row in enumerate(rows)
+                        for reason in _unknown_metric_message(row['metric'],
+                                                              shared_metrics())])
     return rows
 
 
@@ -232,9 +232,12 @@ def _read_and_validate(path: Path, part: str = '') -> tuple[Any, list[FamilyErro
         return None, [FamilyError(_relative_path(path), 1, str(err.strerror))]
     except strict.Fault as err:
         return None, [FamilyError(_relative_path(path), err.line, err.reason)]
-    return data, [FamilyError(fault.file, fault.line, fault.reason)
-                  for fault in schema.schema_faults(_relative_path(path), data, 'family',
-                                             part)]
+    return data, [
+        FamilyError(fault.file, fault.line, fault.reason)
+        for fault in schema.schema_faults(
+            _relative_path(path), data, 'family', part
+        )
+    ]
 
 
 def _make_family(path: Path, data: Mapping[str, Any]) -> Family:

@@ -87,7 +87,7 @@ def read(path: Path) -> File:
     except strict.Fault as err:
         raise ReferenceError_(str(err)) from None
     raise_first_fault(path, [*find_faults(path.stem, data)]
-            or [*_metrics_without_tolerance(path.stem, data)])
+                      or [*_metrics_without_tolerance(path.stem, data)])
     return File(path, data.get('complete', False), {
         name: below or {} for name, below in data.items()
         if name != 'complete'})
@@ -170,7 +170,7 @@ def _metrics_without_tolerance(family: str, data: Any) -> Iterator[tuple[int, st
         if name == 'complete' or not below:
             continue
         for entry, line, where in _walk_entries(below, len(below['$index']), 1,
-                                           name):
+                                                name):
             for metric, runs in metrics_lacking_tolerance(family, entry).items():
                 if runs is None:
                     yield entry.lines.get(metric, line), (
@@ -274,7 +274,7 @@ def has_tolerance(entry: Any) -> bool:
 
 
 def metrics_lacking_tolerance(family: str, entry: Mapping[str, Any],
-             further: Iterable[str] = ()) -> dict[str, int | None]:
+                              further: Iterable[str] = ()) -> dict[str, int | None]:
     """Metrics without the tolerance that they need. A tolerance of the derived
     metric that replaces a metric is enough.
 
@@ -288,7 +288,9 @@ def metrics_lacking_tolerance(family: str, entry: Mapping[str, Any],
     if family not in judged_rules_by_family():
         return {}
     missing: dict[str, int | None] = {}
-    for metric in sorted(judged_metric_keys(family, map(metrics.split_metric_key, there))):
+    for metric in sorted(
+        judged_metric_keys(family, map(metrics.split_metric_key, there))
+    ):
         both = [f for f in (metric, substitute_metric(family, metric)) if f]
         if not any(has_tolerance(entry.get(f)) for f in both):
             needs = [more_sessions[f] for f in both if f in more_sessions]
@@ -325,7 +327,9 @@ def iterate_reference_entries(table: Mapping, depth: int | None = None, keys: tu
     if depth is None:
         for check, below in table.items():
             if isinstance(below, Mapping) and below:
-                yield from iterate_reference_entries(below, len(below['$index']), (check,))
+                yield from iterate_reference_entries(
+                    below, len(below['$index']), (check,)
+                )
     elif depth == 0:
         yield keys, table
     else:
@@ -334,7 +338,9 @@ def iterate_reference_entries(table: Mapping, depth: int | None = None, keys: tu
                 yield from iterate_reference_entries(below, depth - 1, (*keys, key))
 
 
-def tolerances_worse_and_better(metric: str, line: Any) -> tuple[float | None, float | None]:
+def tolerances_worse_and_better(
+    metric: str, line: Any
+) -> tuple[float | None, float | None]:
     """(tolerance on the worse side, tolerance on the other); None: open."""
     _, lower, upper, _ = strip_xfail_mark(line)
     return (lower, upper) if better_direction(metric) == 'higher' else (upper, lower)

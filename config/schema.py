@@ -48,8 +48,8 @@ def schema_faults(file: str, data: Any, name: str, part: str = ''
     :param part: the part of its `$defs`; '': the whole schema
     """
     errors = [(error.validator in ('required', 'anyOf'), fault.line, fault)
-             for error in _schema_validator(name, part).iter_errors(data)
-             for fault in _faults_of_error(file, data, error)]
+              for error in _schema_validator(name, part).iter_errors(data)
+              for fault in _faults_of_error(file, data, error)]
     return [fault for *_, fault in sorted(errors, key=lambda row: row[:2])]
 
 
@@ -103,9 +103,11 @@ def _faults_of_error(file: str, data: Any, error: jsonschema.ValidationError
                          known.get(key, {}).get('examples', ())]
                 needs = f'it needs {", ".join(schema["required"])}'
                 yield fault_at_path(file, data, path, f'{key} is missing; '
-                            + ''.join(write or [needs]))
+                                    + ''.join(write or [needs]))
     elif 'propertyNames' in error.absolute_schema_path:
-        yield fault_at_path(file, data, [*path, error.instance], _reason_of_error(error))
+        yield fault_at_path(
+            file, data, [*path, error.instance], _reason_of_error(error)
+        )
     else:
         yield fault_at_path(file, data, path, _reason_of_error(error))
 

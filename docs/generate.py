@@ -48,7 +48,7 @@ def expression_text(node: ast.expr) -> str:
         return expression_text(node.left) + expression_text(node.right)
     if isinstance(node, ast.IfExp):
         return ' / '.join(filter(None, map(expression_text, (node.body,
-                                                     node.orelse))))
+                                                             node.orelse))))
     return expression_placeholder(node)
 
 

@@ -174,7 +174,9 @@ def compare_metrics(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
     return sorted(_apply_holm_correction(rows, minimum), key=_sort_key)
 
 
-def _records_matching_selection(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
+def _records_matching_selection(
+    frame: pd.DataFrame, text: str, dates: dict
+) -> np.ndarray:
     """Which records one side is.
 
     :raises ValueError: nothing is called so
@@ -244,7 +246,9 @@ def _values_per_session(side: pd.DataFrame, keys: list[str], alike: dict[str, st
         table[[*keys, 'metric', 'point']].astype(str)).to_flat_index())
 
 
-def _params_without_compared_words(params: pd.Series, alike: dict[str, str]) -> pd.Series:
+def _params_without_compared_words(
+    params: pd.Series, alike: dict[str, str]
+) -> pd.Series:
     """Parameters without the words that are what is compared."""
     def clean(text: str) -> str:
         words = (word.rpartition('=') for word in text.split(' '))
@@ -267,7 +271,7 @@ def _spread_per_metric(frame: pd.DataFrame, keys: list[str], alike: dict[str, st
     table['point'] = table['point'].map(judged.point_with_unit)
     spreads: dict[Any, tuple[float, float]] = {}
     for _, group in table.groupby([*KEYS, 'metric', 'point'], observed=True,
-                                 sort=False):
+                                  sort=False):
         if len(group) < detect.FEWEST:
             continue
         spread, free = _spread_between_sessions(np.log(group['value'].to_numpy()))
@@ -289,7 +293,7 @@ def _spread_between_sessions(logs: np.ndarray) -> tuple[float, float]:
 
 
 def _compare_metric(key: tuple, a: pd.DataFrame, others: pd.DataFrame,
-         spreads: dict[Any, tuple[float, float]], minimum: float
+                    spreads: dict[Any, tuple[float, float]], minimum: float
          ) -> Row | None:
     """A metric of both sides; None where B lacks it."""
     try:
@@ -297,12 +301,12 @@ def _compare_metric(key: tuple, a: pd.DataFrame, others: pd.DataFrame,
     except KeyError:
         return None
     return _compare_log_values(a.iloc[0], str(a['point'].iloc[0]),
-                    a['log'].to_numpy(), b['log'].to_numpy(),
-                    spreads.get(key), minimum)
+                               a['log'].to_numpy(), b['log'].to_numpy(),
+                               spreads.get(key), minimum)
 
 
 def _compare_curves(a: pd.DataFrame, b: pd.DataFrame, keys: list[str],
-            spreads: dict[Any, tuple[float, float]], minimum: float
+                    spreads: dict[Any, tuple[float, float]], minimum: float
             ) -> list[Row]:
     """A row for each curve of at least CURVE sizes that both sides have."""
     rows = []
@@ -335,7 +339,7 @@ def _compare_curves(a: pd.DataFrame, b: pd.DataFrame, keys: list[str],
 
 
 def _compare_log_values(first: Any, point: str, a: np.ndarray, b: np.ndarray,
-             known: tuple[float, float] | None, minimum: float) -> Row:
+                        known: tuple[float, float] | None, minimum: float) -> Row:
     """A row from the logs of both sides' runs; its p is not corrected yet."""
     def text(name: str) -> str:
         return str(first[name]) if name in first else ''
@@ -432,7 +436,7 @@ def print_table(rows: list[Row], a: str, b: str, every: bool = False) -> None:
                 row.metric, row.point, row.check, row.params,
                 row.environ, row.speed.strip('-')]))))
     console.print_table(cells, ('', 'B / A', '95 %', 'A', 'B', 'unit', 'sessions',
-                         'metric'), right=(1, 3, 4))
+                                'metric'), right=(1, 3, 4))
 
 
 def _rows_as_csv(rows: list[Row]) -> str:

@@ -99,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _write_requested_files(args: argparse.Namespace, con: duckdb.DuckDBPyConnection,
-         report: Callable[[Path, int, str], None]) -> int:
+                           report: Callable[[Path, int, str], None]) -> int:
     """Writes what is asked for; returns an exit code.
 
     :param report: called with file, line and reason of each fault

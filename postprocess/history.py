@@ -167,16 +167,24 @@ def main(argv: list[str] | None = None) -> int:
     for fault in faults:
         print(f'plumb history: {fault}', file=sys.stderr)
     if not answer:
-        print(f'plumb history: {_reason_for_empty_answer(args, known)}', file=sys.stderr)
+        print(
+            f'plumb history: {_reason_for_empty_answer(args, known)}',
+            file=sys.stderr,
+        )
         return 2
     try:
         options.write_or_print_answer(args.json, json.dumps(
             [row._asdict() for row in answer], indent=1) + '\n'
             if args.json else '')
-        options.write_or_print_answer(args.csv, _rows_as_csv(answer) if args.csv else '')
+        options.write_or_print_answer(
+            args.csv, _rows_as_csv(answer) if args.csv else ''
+        )
     except OSError as err:
-        print(f'plumb history: {err.filename}: cannot be written '
-              f'({err.strerror})', file=sys.stderr)
+        print(
+            f'plumb history: {err.filename}: cannot be written '
+            f'({err.strerror})',
+            file=sys.stderr,
+        )
         return 2
     if args.json or args.csv:
         pass
@@ -267,11 +275,17 @@ def _print_test_case_table(records: Sequence[Row]) -> None:
     lines = []
     for at, line in itertools.groupby(records, lambda row: row.point):
         values = {row.run: row for row in line}
-        lines.append([at or 'all', *(str(values.get(run, '-'))
-                                        for run in sessions),
-                      _change_from_earlier_median([row.value for row in values.values()])])
+        lines.append(
+            [
+                at or 'all',
+                *(str(values.get(run, '-')) for run in sessions),
+                _change_from_earlier_median(
+                    [row.value for row in values.values()]
+                ),
+            ]
+        )
     console.print_table(lines, ('point', *sessions.values(), 'change'),
-                 right=range(len(sessions) + 2))
+                        right=range(len(sessions) + 2))
 
 
 def _change_from_earlier_median(values: list[float]) -> str:

@@ -114,7 +114,7 @@ def number_series_kinds(frame: pd.DataFrame, valid: np.ndarray
 
 
 def series_labels(table: pd.DataFrame, by: Names = (), panel: Names = (),
-          maximum: int = 0) -> pd.DataFrame:
+                  maximum: int = 0) -> pd.DataFrame:
     """`label`, `panel` (what splits a metric) and `row` of each kind.
 
     :param table: some rows of what `number_series_kinds` returns, to be told apart
@@ -145,8 +145,14 @@ def series_labels(table: pd.DataFrame, by: Names = (), panel: Names = (),
             {case[fields.index(f)] for case in cases})))
     kept = [name for name in telling if name not in split]
     nodes = [name for name in telling if name != 'num_nodes']
-    names = {case: (_test_case_label(kept, case, fields), _test_case_label(split, case, fields),
-                    _test_case_label(nodes, case, fields)) for case in cases}
+    names = {
+        case: (
+            _test_case_label(kept, case, fields),
+            _test_case_label(split, case, fields),
+            _test_case_label(nodes, case, fields),
+        )
+        for case in cases
+    }
     _split_large_panels(names, maximum)
     return pd.DataFrame([names[row] for row in rows],
                         columns=['label', 'panel', 'row'], index=table.index)
@@ -160,14 +166,14 @@ def _distinguishing_fields(
     group: list[tuple] = [()] * len(cases)
     for n, name in enumerate(fields):
         finer = [(*key, case[n]) for key, case in zip(group, cases,
-                                                        strict=True)]
+                                                      strict=True)]
         if len(set(finer)) > len(set(group)):
             group = finer
             yield name
 
 
 def _max_series_per_panel(cases: list[tuple], fields: list[str], telling: list[str],
-          split: list[str]) -> int:
+                          split: list[str]) -> int:
     """The largest number of series in a metric when `split` splits them."""
     def part(case: tuple, names: list[str]) -> tuple:
         return tuple(case[fields.index(name)] for name in names)

@@ -26,7 +26,7 @@ SESSIONS = 3
 
 
 def sessions_needed_by_test_case(frame: pd.DataFrame, run: str | None = None,
-          ahead: list[Progress] | None = None
+                                 ahead: list[Progress] | None = None
           ) -> dict[tuple[str, str, str], int | None]:
     """The number of further sessions that the test cases of a session need
     until all judged metrics have a narrow enough tolerance.
@@ -57,7 +57,7 @@ def _progress_by_test_case(records: pd.DataFrame, ahead: list[Progress]
         for edition in ('', str(row.version)):
             if place + (edition,) in known:
                 progress_of_case[str(row.partition), str(row.environ),
-                      str(row.case)] = known[place + (edition,)]
+                                 str(row.case)] = known[place + (edition,)]
     return progress_of_case
 
 
@@ -82,7 +82,9 @@ def summarize_reference_status(frame: pd.DataFrame, ahead: list[Progress] | None
     :param ahead: as `sessions_needed_by_test_case` has it
     """
     standing_, records = Standing(), newest_records(frame)
-    far = _progress_by_test_case(records, progress_of_test_cases(frame) if ahead is None else ahead)
+    far = _progress_by_test_case(
+        records, progress_of_test_cases(frame) if ahead is None else ahead
+    )
     records = records[records['metric'] != 'completed']
     case = naming.group_number_of_records(records, CASE)
     tolerances = records[['lower', 'upper']].notna().any(axis=1).to_numpy()
@@ -204,8 +206,8 @@ def stale_test_cases(frame: pd.DataFrame, partial: Partial = {}) -> pd.DataFrame
                 for run, left_out in partial.items()}
         names = sorted(sessions)
         stale_cases = {*_omitted_test_cases([sessions[name] for name in names],
-                            [left.get(name, set()) for name in names]),
-                 *_overdue_test_cases(
+                                            [left.get(name, set()) for name in names]),
+                       *_overdue_test_cases(
                      {number: runs[at] for number, at in last.items()},
                      numbers, partial)}
         lost += [int(ends[last[number]]) for number in stale_cases]
@@ -213,8 +215,8 @@ def stale_test_cases(frame: pd.DataFrame, partial: Partial = {}) -> pd.DataFrame
 
 
 def _overdue_test_cases(last: Mapping[int, str],
-                       numbers: Mapping[tuple[str, ...], int],
-                       partial: Partial) -> Iterator[int]:
+                        numbers: Mapping[tuple[str, ...], int],
+                        partial: Partial) -> Iterator[int]:
     """Test cases that more sessions left than should have passed until their
     turn.
 

@@ -137,7 +137,7 @@ def newest_records(frame: pd.DataFrame) -> pd.DataFrame:
     frame = frame[session == last[case]]
     frame = frame[naming.counted_records_mask(frame)]
     ranks = _result_ranks(frame, naming.group_number_of_records(frame, CASE),
-                   np.ones(len(frame), bool))
+                          np.ones(len(frame), bool))
     return frame.assign(result=np.array(ORDER, object)[ranks])
 
 
@@ -251,7 +251,7 @@ class History:
 
 
 def result_history(frame: pd.DataFrame, judged: np.ndarray, case: np.ndarray,
-            partial: Partial = {}) -> History:
+                   partial: Partial = {}) -> History:
     """The result of each test case in each nightly session.
 
     :param frame: as perflogs.read gives it, sorted by time
@@ -297,7 +297,7 @@ def _result_ranks(frame: pd.DataFrame, case: np.ndarray, judged: np.ndarray
 
 
 def _flaky_record_positions(frame: pd.DataFrame, case: np.ndarray, rank: np.ndarray,
-           judged: np.ndarray) -> np.ndarray:
+                            judged: np.ndarray) -> np.ndarray:
     """Positions of the failed records of test cases that are flaky."""
     first = run_id.first_session_ids(map(str, frame['run'].cat.categories))
     sessions = Counter(first.values())

@@ -62,7 +62,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 #: option of `./plumb selftest` is the marker's name; pytest has a --strict of
 #: its own.
 REQUESTED = {'cluster': '--cluster', 'strict': '--strict-tests',
-         'slow': '--slow'}
+             'slow': '--slow'}
 #: Marker -> number of tests that were not asked for.
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
@@ -483,7 +483,7 @@ def command_lines() -> list[str]:
         with contextlib.suppress(OSError):
             words = path.read_bytes().rstrip(b'\0').replace(b'\0', b' ')
             result.append(f'{path.parent.name} '
-                         f'{words.decode(errors="replace")}')
+                          f'{words.decode(errors="replace")}')
     return result
 
 
@@ -538,7 +538,7 @@ class Suite:
                         shlex.split(self.exports(env)) if word != 'export')
             env['PWD'] = str(self.tmp)
         return subprocess.Popen(command, text=True, cwd=self.tmp, env=env,
-                           stdout=subprocess.PIPE, stderr=stderr)
+                                stdout=subprocess.PIPE, stderr=stderr)
 
     def exports(self, env: dict[str, str]) -> str:
         """The output of `plumb env` with these variables. One that was asked
@@ -552,7 +552,7 @@ class Suite:
         result = self.tmp / 'work' / 'local.json'
         if key not in _REPORTED:
             done = subprocess.run([str(ROOT / 'plumb'), 'env'], text=True,
-                             capture_output=True, env=env)
+                                  capture_output=True, env=env)
             assert done.returncode == 0, done.stderr
             _REPORTED[key] = here, done.stdout, (
                 result.read_text() if result.exists() else '')

@@ -381,10 +381,12 @@ any('osu_alltoall' in env.get('features', ()) for env in environments)
 def lacks(root: Path, name: str) -> list[str]:
     """What a family lacks, a line each: where, and what to write there."""
     folder, tests = root / 'checks' / name, root / 'tests' / name
-    output = families.faults_of_family_file(folder / families.FILE, families.shared_metrics())
+    output = families.faults_of_family_file(
+        folder / families.FILE, families.shared_metrics()
+    )
     if not (folder / 'README.md').is_file():
         output.append(f'checks/{name}/README.md: write what it measures, what '
-                    'its values tell an operator, what usually breaks it')
+                      'its values tell an operator, what usually breaks it')
     code = sorted(folder.glob('*.py'))
     if not code:
         return output
@@ -398,18 +400,18 @@ def lacks(root: Path, name: str) -> list[str]:
             if isinstance(node, ast.ClassDef) and node.name[0] != '_' \
                     and not ast.get_docstring(node):
                 output.append(f'checks/{name}/{path.name}:{node.lineno}: '
-                            f'class {node.name}: write under it what it '
-                            'measures: """..."""')
+                              f'class {node.name}: write under it what it '
+                              'measures: """..."""')
     data = yaml.safe_load((folder / families.FILE).read_text()) or {}
     parsers = data.get('parsers') or {}
     if name not in parsers:
         output.append(f'checks/{name}/{families.FILE}: parsers: write '
-                    f'parsers: {{{name}: parser}}, and checks/{name}/'
-                    'parser.py with parse(text)')
+                      f'parsers: {{{name}: parser}}, and checks/{name}/'
+                      'parser.py with parse(text)')
     if not any(p.is_file() for p in (tests / 'golden').rglob('*')):
         output.append(f'tests/{name}/golden/: put what its programs really '
-                    'printed there; tests/checks/test_parser_mutations.py '
-                    'damages copies of it')
+                      'printed there; tests/checks/test_parser_mutations.py '
+                      'damages copies of it')
     settings = (root / 'pyproject.toml').read_text()
     typed = re.search(r'^files = \[(.*?)\]', settings, re.M | re.S)
     globs = re.findall('"(.*?)"', typed[1] if typed else '')

@@ -143,7 +143,7 @@ def test_the_terminal_interrupts_once(tmp_path):
     with open(terminal, 'r+b', buffering=0) as screen:
         output = b''
         for expected, typed in ((b'ready', b'\x03'), (b'interrupted', b'\n'),
-                              (b'times', b'')):
+                                (b'times', b'')):
             while expected not in output:
                 output += screen.read(100)
             screen.write(typed)

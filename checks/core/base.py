@@ -145,7 +145,7 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         Embedded programs are not a package; a stack gives them only the MPI.
         """
         origin = families.program_origin(self.current_environ.extras, program,
-                                 self.family)
+                                         self.family)
         record = self.stack_record
         if record:
             mpi = record['mpi']
@@ -189,7 +189,9 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         if self.is_dry_run():
             return
         try:
-            record = stack.installed_stack_record(name, places.current_site_folder() or Path())
+            record = stack.installed_stack_record(
+                name, places.current_site_folder() or Path()
+            )
             stack.write_stack_files(record, Path(self.stagedir))
         except stack.StackError as err:
             raise BuildSystemError(str(err)) from None
@@ -377,7 +379,9 @@ class Referenced(Plugin):
         because the reference will be made from them.
         """
         try:
-            known, self.no_reference = references.checked_references_and_note(self, values)
+            known, self.no_reference = references.checked_references_and_note(
+                self, values
+            )
         except references.ReferenceError_ as err:
             self.guard, self.reference_fault, known = 'reference', str(err), {}
         self.reference = {'*': {
@@ -564,7 +568,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             guards.check_service_failures(Path(self.stagedir), self.job)
             guards.check_job_state(self.job)
             runs = guards.read_repetitions(Path(self.stagedir), self.repetitions,
-                                    self.accept)
+                                           self.accept)
             nodes.check_leftover_processes(Path(self.stagedir), runs)
             self.samples: list[dict[str, float]] = []
             seen = []
@@ -580,7 +584,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                           'wall_time': run.wall,
                           'user_time': run.user, 'system_time': run.system}
                 seen.append(nodes.read_node_reports(run, self.accept,
-                                           self.job.submit_time))
+                                                    self.job.submit_time))
                 sample |= nodes.interference_metrics(seen[-1], self.cpus_per_rank())
                 if not math.isnan(run.before + run.after):
                     sample['cacheline_roundtrip'] = max(run.before, run.after)

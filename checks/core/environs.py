@@ -37,7 +37,7 @@ def program_features_of_family(family: str, source: str) -> tuple[str, ...]:
 
 
 def stack_environment(name: str, stack: str, *, mpi: str = '',
-             transport: dict[str, Any] | None = None, **more: Any
+                      transport: dict[str, Any] | None = None, **more: Any
              ) -> dict[str, Any]:
     """The environment of a stack that Spack installs.
 
@@ -79,16 +79,32 @@ def mpi_environment(name: str, library: str, *, cc: str = 'mpicc', **more: Any
         if row.built_with == 'mpi'] for family in all_families().values()}
     built = {family: features for family, features in built.items()
              if features}
-    return {'name': name, 'cc': cc, 'cxx': '', 'ftn': '', **more,
-            'features': ['mpi', *(
-                feature for family, features in built.items()
-                for feature in (*features, *program_features_of_family(family, 'embedded')))],
-            'extras': {'mpi_library': library, 'programs': {
-                family: {'source': 'embedded'} for family in built}}}
+    return {
+        'name': name,
+        'cc': cc,
+        'cxx': '',
+        'ftn': '',
+        **more,
+        'features': [
+            'mpi',
+            *(
+                feature
+                for family, features in built.items()
+                for feature in (
+                    *features,
+                    *program_features_of_family(family, 'embedded'),
+                )
+            ),
+        ],
+        'extras': {
+            'mpi_library': library,
+            'programs': {family: {'source': 'embedded'} for family in built},
+        },
+    }
 
 
 def embedded_environment(name: str, family: str, cc: str = 'gcc',
-             features: Iterable[str] = (), **more: Any) -> dict[str, Any]:
+                         features: Iterable[str] = (), **more: Any) -> dict[str, Any]:
     """The environment of programs that the suite builds where they run.
 
     :arg name: name of the environment in records and references.

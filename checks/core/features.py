@@ -126,7 +126,7 @@ def program_feature_patterns() -> dict[str, str]:
 
 
 def _refuse_unknown_names(names: Iterable[str], known: Collection[str], where: str,
-           patterns: Mapping[str, str] = {}) -> None:
+                          patterns: Mapping[str, str] = {}) -> None:
     for name in names:
         if name in known or any(re.fullmatch(p, name) for p in patterns):
             continue
@@ -149,7 +149,7 @@ def check_site_features(configuration: Mapping[str, Any], where: str) -> None:
             extras = part.get('extras', {})
             _refuse_unknown_names(extras, PARTITION_EXTRAS, label)
             _refuse_unknown_names(extras.get('speed_bands_ns', ()), ('fast', 'slow'),
-                   f'{label}: speed_bands_ns')
+                                  f'{label}: speed_bands_ns')
             _check_node_counts(extras, label)
             budget = extras.get('nightly_budget', 1)
             if type(budget) not in (int, float) or not 0 < budget < math.inf:
@@ -160,8 +160,12 @@ def check_site_features(configuration: Mapping[str, Any], where: str) -> None:
                 raise GlossaryError(f'{label} {NO_PROCESSOR}')
     for env in configuration.get('environments', ()):
         label = f"{where}: environment {env['name']}"
-        _refuse_unknown_names(env.get('features', ()), environ_feature_meanings(), label,
-               program_feature_patterns())
+        _refuse_unknown_names(
+            env.get('features', ()),
+            environ_feature_meanings(),
+            label,
+            program_feature_patterns(),
+        )
         _refuse_unknown_names(env.get('extras', ()), ENVIRON_EXTRAS, label)
         _check_environment_extras(env, label)
 
@@ -208,7 +212,7 @@ def _check_environment_extras(env: Mapping[str, Any], where: str) -> None:
                                     f'entry {family.name} in programs')
     if 'transport' in extras:
         _refuse_unknown_names(extras['transport'], TRANSPORT + PUBLISHED,
-               f'{where}: transport')
+                              f'{where}: transport')
         missing = set(TRANSPORT) - set(extras['transport'])
         if missing:
             raise GlossaryError(f'{where}: transport: {sorted(missing)[0]} '
@@ -216,7 +220,7 @@ def _check_environment_extras(env: Mapping[str, Any], where: str) -> None:
 
 
 def check_feature_names(systems: Iterable[str], environs: Iterable[str],
-                where: str) -> None:
+                        where: str) -> None:
     """Refuse a check that requires a feature not in the glossary.
 
     :arg systems: ``valid_systems`` of the check, e.g. ``['+gpu_nvidia']``.
@@ -228,7 +232,12 @@ def check_feature_names(systems: Iterable[str], environs: Iterable[str],
                 if word[0] in '+-']
 
     _refuse_unknown_names(required(systems), PARTITION_FEATURES, where)
-    _refuse_unknown_names(required(environs), environ_feature_meanings(), where, program_feature_patterns())
+    _refuse_unknown_names(
+        required(environs),
+        environ_feature_meanings(),
+        where,
+        program_feature_patterns(),
+    )
 
 
 def max_nodes(partition: Any) -> int:

@@ -69,8 +69,8 @@ def check_job_state(job: Any) -> None:
     state = job.state or 'unknown'
     if state == 'TIMEOUT' or has_reached_time_limit(job):
         fail_test_case('time_limit', f'{where} reached its time limit '
-               f'({job.time_limit} s); its output is ignored. Find out why it '
-               'hung, or set a longer limit with -S time_limit=...')
+                       f'({job.time_limit} s); its output is ignored. Find out why it '
+                       'hung, or set a longer limit with -S time_limit=...')
     # Only jobs of the local scheduler have a signal.
     signal = getattr(job, 'signal', None)
     if signal:
@@ -80,11 +80,11 @@ def check_job_state(job: Any) -> None:
         killed = (f' (a process killed by signal {job.exitcode - 128})'
                   if job.exitcode > 128 else '')
         fail_test_case('exit_code', f'{where} ended with exit code {job.exitcode}'
-               f'{killed}; read its stderr in the stage directory')
+                       f'{killed}; read its stderr in the stage directory')
     if state == 'CANCELLED' and not job.nodelist:
         fail_test_case('job_state', f'job {job.jobid} was cancelled before it '
-               f'started (max_pending_time is {job.max_pending_time} s); '
-               'check whether the nodes that it requests are free')
+                       f'started (max_pending_time is {job.max_pending_time} s); '
+                       'check whether the nodes that it requests are free')
     if state not in GOOD_STATES:
         fail_test_case(
             'job_state',
@@ -129,9 +129,12 @@ def check_disk_not_full(stage: Path) -> None:
     # A file system without a limit of files reports 0 free files.
     if (output.exists() or not now.f_bavail
             or (now.f_files and not now.f_favail)):
-        fail_test_case('disk', 'the disk of the stage directory was full: '
-               f'{_read_text_or_empty(output).strip() or stage}; free space, or set another '
-               "directory (the site's stagedir, or --prefix)")
+        fail_test_case(
+            'disk',
+            'the disk of the stage directory was full: '
+            f'{_read_text_or_empty(output).strip() or stage}; free space, '
+            "or set another directory (the site's stagedir, or --prefix)",
+        )
 
 
 def check_service_failures(stage: Path, job: Any) -> None:
@@ -145,7 +148,7 @@ def check_service_failures(stage: Path, job: Any) -> None:
             if line.startswith('service: '):
                 how = '' if job.state in GOOD_STATES else f' ({job.state})'
                 fail_test_case('service', f'job {job.jobid}{how}: {path.stem}: '
-                       + line.removeprefix('service: '))
+                               + line.removeprefix('service: '))
 
 
 def read_repetitions(stage: Path, repetitions: int, accept: Iterable[int] = (0,)
@@ -158,7 +161,7 @@ def read_repetitions(stage: Path, repetitions: int, accept: Iterable[int] = (0,)
         lines = (stage / 'runs.tsv').read_text().splitlines()
     except OSError:
         fail_test_case('runs', f'{stage}/runs.tsv is missing: the program was never '
-               'started; read the stderr of the job in that directory')
+                       'started; read the stderr of the job in that directory')
     runs = []
     for line in lines:
         cells = line.split('\t')
@@ -169,7 +172,7 @@ def read_repetitions(stage: Path, repetitions: int, accept: Iterable[int] = (0,)
                              for c in cells[5:7])
         except ValueError:
             fail_test_case('runs', f'{stage}/runs.tsv is damaged: cannot read the '
-                   f'line {line!r}')
+                           f'line {line!r}')
         name = f'run.{repetition}'
         runs.append(Run(repetition, rc, wall, user, system, before, after,
                         _read_text_or_empty(stage / f'{name}.out'),
@@ -181,12 +184,12 @@ def read_repetitions(stage: Path, repetitions: int, accept: Iterable[int] = (0,)
             lines = [ln for ln in run.err.splitlines()
                      if ln.strip(' -') and 'plumbline-' not in ln]
             fail_test_case('signal' if run.rc > 128 else 'exit_code',
-                   f'{run.name}: the program {how}; first line on stderr: '
-                   f'{lines[0].strip() if lines else "none"}')
+                           f'{run.name}: the program {how}; first line on stderr: '
+                           f'{lines[0].strip() if lines else "none"}')
     if [run.repetition for run in runs] != list(range(1, repetitions + 1)):
         fail_test_case('runs', f'{len(runs)} of {repetitions} repetitions finished: '
-               'the job ended early (cancelled, or a node was lost), or '
-               f'{stage}/runs.tsv is damaged')
+                       'the job ended early (cancelled, or a node was lost), or '
+                       f'{stage}/runs.tsv is damaged')
     return runs
 
 
@@ -203,8 +206,8 @@ def check_rank_count(run: Run, ranks: int, nodes: int) -> None:
     if sum(hosts.values()) != ranks or len(hosts) != nodes:
         started = ', '.join(f'{h}: {n}' for h, n in sorted(hosts.items()))
         fail_test_case('ranks', f'{run.name}: {ranks} ranks on {nodes} node(s) were '
-               f'requested, started were {started or "none"}; check that the '
-               'launcher belongs to the MPI that the program was built with')
+                       f'requested, started were {started or "none"}; check that the '
+                       'launcher belongs to the MPI that the program was built with')
 
 
 def check_rank_binding(run: Run, threads: int, cores: int) -> None:
@@ -249,8 +252,8 @@ def check_transport(run: Run, request: Mapping[str, Any] | None, output: str
     """Check that the library's output proves the requested transport."""
     if request and not re.search(request['evidence'], output):
         fail_test_case('transport', f"{run.name}: {request['name']} was requested, "
-               f'but no line of {run.name}.err matches '
-               f"{request['evidence']!r}; another transport was used")
+                       f'but no line of {run.name}.err matches '
+                       f"{request['evidence']!r}; another transport was used")
 
 
 def check_minimum_wall_time(run: Run, claimed: float) -> None:
@@ -262,9 +265,9 @@ def check_minimum_wall_time(run: Run, claimed: float) -> None:
     """
     if claimed > run.wall * 1.01 + 0.01:
         fail_test_case('wall_time', f'{run.name}: iterations times values make '
-               f'{claimed:.3g} s, but the program ran for {run.wall:.3g} s: '
-               'its clock or its iteration counts are wrong; check its '
-               'options')
+                       f'{claimed:.3g} s, but the program ran for {run.wall:.3g} s: '
+                       'its clock or its iteration counts are wrong; check its '
+                       'options')
 
 
 def parse_output(parse: Callable[[str], Parsed], text: str, where: str
@@ -291,11 +294,11 @@ def values_by_metric(records: Iterable[Record], where: str
         metric = metrics.metric_key(record.metric, record.size)
         if metrics.metric(record.metric).unit != record.unit:
             fail_test_case('unit', f'{where}:{record.line}: {record.metric} is in '
-                   f'{record.unit}, not in '
-                   f'{metrics.metric(record.metric).unit}')
+                           f'{record.unit}, not in '
+                           f'{metrics.metric(record.metric).unit}')
         if metric in values:
             fail_test_case('table', f'{where}:{record.line}: {metric} is in the '
-                   'output twice')
+                           'output twice')
         values[metric] = record.value
     return values
 
@@ -306,17 +309,17 @@ def check_values_finite(values: Mapping[str, float]) -> None:
         if (isinstance(value, bool) or not isinstance(value, (int, float))
                 or not math.isfinite(value)):
             fail_test_case('not_finite', f'{metric} = {value!r} is not a finite '
-                   'number')
+                           'number')
 
 
 def check_metrics_and_limits(family: str, values: Mapping[str, float],
-                      expected: Iterable[str], params: str,
-                      site: Mapping[str, Any]) -> None:
+                             expected: Iterable[str], params: str,
+                             site: Mapping[str, Any]) -> None:
     """Check that every planned metric has a possible value."""
     missing = sorted(set(expected) - set(values))
     if missing:
         fail_test_case('missing_metric', 'the output has no value of '
-               f'{", ".join(missing)}')
+                       f'{", ".join(missing)}')
     for metric in values:
         metrics.metric(metrics.split_metric_key(metric)[0])
     bad = limits.exceeded_limits(family, values, params, site)

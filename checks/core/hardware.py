@@ -112,7 +112,7 @@ def recognise_model(kind: str, words: str, rate: float = 0) -> str | None:
 
 
 def reframe_devices(*models: tuple[str, int],
-            site: str | os.PathLike[str] | None = None
+                    site: str | os.PathLike[str] | None = None
             ) -> list[dict[str, Any]]:
     """ReFrame's `reframe_devices` of a node, from pairs of model and number."""
     return [{'type': find_model(name, site)['type'],
@@ -121,7 +121,7 @@ def reframe_devices(*models: tuple[str, int],
 
 
 def bandwidth_extras(devices_of_node: Iterable[Mapping[str, Any]],
-           site: str | os.PathLike[str] | None = None) -> dict[str, float]:
+                     site: str | os.PathLike[str] | None = None) -> dict[str, float]:
     """The extras of a partition that follow from its devices, in MB/s."""
     rows = [
         (find_model(d['model'], site), d['num_devices']) for d in devices_of_node

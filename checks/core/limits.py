@@ -24,7 +24,7 @@ def limits_of_family(family: str) -> list[dict[str, Any]]:
 
 
 def exceeded_limits(family: str, values: Mapping[str, float], params: str,
-           site: Mapping[str, Any]) -> list[str]:
+                    site: Mapping[str, Any]) -> list[str]:
     """One line for each value that exceeds a physical limit.
 
     :arg values: value of each metric, in the metric's own unit.
@@ -59,7 +59,7 @@ def exceeded_limits(family: str, values: Mapping[str, float], params: str,
 
 
 def low_values_note(family: str, values: Mapping[str, float], params: str,
-              site: Mapping[str, Any]) -> str:
+                    site: Mapping[str, Any]) -> str:
     """A note on values below half of what the hardware allows; empty: none.
 
     Only the largest message of a curve is compared. Nothing fails, because a

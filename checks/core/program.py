@@ -66,6 +66,6 @@ class ProgramBenchmark(Benchmark, special=True):
 
     def parse_values(self, run: guards.Run) -> dict[str, float]:
         records = guards.parse_output(load_parser_module(self.family).parse,
-                                    run.out, f'{run.name}.out')
+                                      run.out, f'{run.name}.out')
         self.version = records[0].version
         return guards.values_by_metric(records, f'{run.name}.out')

@@ -80,7 +80,7 @@ def _missing_tolerance_note(needs: Mapping[str, int | None]) -> str:
 
 
 def check_references(table: Mapping[str, Any], values: Iterable[str],
-             where: str) -> dict[str, Reference]:
+                     where: str) -> dict[str, Reference]:
     """Check the references of one test case and return them.
 
     A reference without tolerances may belong to a metric that is sometimes
@@ -219,7 +219,7 @@ def checked_references_and_note(check: Any, values: Mapping[str, float]
     better = [] if check.is_dry_run() else [
         metric for metric, (value, lower, upper, _) in reference_table.items()
         if is_improved(metrics.metric(metrics.split_metric_key(metric)[0]).better,
-                    values[metric], value, lower, upper)]
+                       values[metric], value, lower, upper)]
     needs = {} if site_entry.kind != 'own' else metrics_lacking_tolerance(
         check.family, {**site_entry.values, **site_entry.about}, values)
     if missing := [f for f in needs if needs[f] is None and f in to_judge]:

@@ -110,7 +110,7 @@ def _check_row(entry: Any, places: Mapping[str, set[str]]) -> Row:
             raise ValueError(f'{key}: expected text, got {entry[key]!r}')
     _refuse_unknown_name(entry['partition'], places, 'partition')
     _refuse_unknown_name(entry['family'], places[entry['partition']],
-           f"family on {entry['partition']}:")
+                         f"family on {entry['partition']}:")
     metric = metrics.metric(entry['metric'])
     if metric.better == 'none':
         raise ValueError(f'metric {metric.name} cannot be better or worse; '
@@ -146,7 +146,7 @@ def families_by_partition(configuration: Mapping[str, Any]) -> dict[str, set[str
     offered = {env['name']: set(env.get('extras', {}).get('programs', ()))
                for env in configuration['environments']}
     return {part['name']: set().union(*(offered.get(name, set())
-                                       for name in part['environs']))
+                                        for name in part['environs']))
             for system in configuration['systems']
             for part in system['partitions']}
 
@@ -161,7 +161,7 @@ def site_profile_rows() -> tuple[Row, ...]:
     # runtime has that one partition only.
     configuration = runpy.run_path(str(site / SYSTEM))
     return load_profile_rows(site / 'vendor.yaml',
-                families_by_partition(configuration['site_configuration']))
+                             families_by_partition(configuration['site_configuration']))
 
 
 def rows_of_test_case(check: Any) -> tuple[Row, ...]:

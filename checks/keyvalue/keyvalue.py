@@ -113,7 +113,9 @@ class StoreBenchmark(ServiceBenchmark, special=True):
         scenario = self.scenario
         self.program = scenario.store
         self.require_nodes(scenario.nodes)
-        self.valid_prog_environs = [f'+{scenario.store}{self.additional_environment_features()}']
+        self.valid_prog_environs = [
+            f'+{scenario.store}{self.additional_environment_features()}'
+        ]
         cpus = scenario.threads * scenario.shards
         if not scenario.client_nodes:
             # Connections cost clients more than the store: with only as many
@@ -173,7 +175,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
         if not self.is_limited_by_requests:
             return self.duration
         return self.requests / values[metrics.metric_key('operations',
-                                                   self.scenario.payload)]
+                                                         self.scenario.payload)]
 
     def client_role(self, connections: int) -> Clients:
         """The client role: one client per node, on the remaining CPUs."""
@@ -188,13 +190,16 @@ class StoreBenchmark(ServiceBenchmark, special=True):
                        connections=connections)
 
     def extract_service_values(self, services: Services, output: str,
-                       run: guards.Run) -> dict[str, float]:
+                               run: guards.Run) -> dict[str, float]:
         self.version = services.servers[0].version
         filled, measured = (services.steps[s] for s in ('fill', 'measure'))
         if filled.after.keys != self.key_count:
-            guards.fail_test_case('fill', f'{run.name}: {self.key_count} keys were set, '
-                          f'but {self.scenario.store} holds '
-                          f'{filled.after.keys}')
+            guards.fail_test_case(
+                'fill',
+                f'{run.name}: {self.key_count} keys were set, '
+                f'but {self.scenario.store} holds '
+                f'{filled.after.keys}',
+            )
         if measured.counter_increase('evicted'):
             guards.fail_test_case(
                 'evicted',
@@ -266,7 +271,7 @@ class StoreServes(StoreBenchmark):
                 'server_cpu', 'ready_time', 'memory_ratio', 'evictions']
 
     def extract_service_values(self, services: Services, output: str,
-                       run: guards.Run) -> dict[str, float]:
+                               run: guards.Run) -> dict[str, float]:
         filled = services.steps['fill']
         measured = read_run(output)
         if 'client' in measured.limited.values():
@@ -315,8 +320,12 @@ class StoreGenerators(StoreBenchmark):
         sets = scenario.operation == 'set'
         measure, names = (
             (self.memtier_command(), ('--key-prefix', 'memtier-'))
-            if self.program == 'memtier_benchmark' else
-            (self.redis_benchmark_command(), ('--key-prefix', 'key:', '--key-digits', '12')))
+            if self.program == 'memtier_benchmark'
+            else (
+                self.redis_benchmark_command(),
+                ('--key-prefix', 'key:', '--key-digits', '12'),
+            )
+        )
         call = (f'{self.programs.stagedir}/plumbload', '--service',
                 '{service}', '--keys', str(self.key_count), *names,
                 '--connections', '{connections}', '--pipeline',
@@ -382,21 +391,24 @@ class StoreGenerators(StoreBenchmark):
             'server_cpu', 'ready_time', 'evictions']
 
     def extract_service_values(self, services: Services, output: str,
-                       run: guards.Run) -> dict[str, float]:
+                               run: guards.Run) -> dict[str, float]:
         measured = services.steps['measure']
         if measured.counter_increase('misses'):
-            guards.fail_test_case('misses', f'{run.name}: {self.scenario.store} had '
-                          f'{measured.counter_increase("misses"):g} misses, although all '
-                          'keys were set before')
+            guards.fail_test_case(
+                'misses',
+                f'{run.name}: {self.scenario.store} had '
+                f'{measured.counter_increase("misses"):g} misses, although all '
+                'keys were set before',
+            )
         records = [r for r in parse(output) if '[' not in r.metric]
         self.check_hits_and_bytes({r.metric: r.value for r in records}, run)
         requests = (self.requests if self.is_limited_by_requests else
                     records[0].value * (round(self.duration) - 1))
         if measured.counter_increase('commands') < requests:
             guards.fail_test_case('calls', f'{run.name}: {self.program} reports '
-                          f'{requests:g} requests, but '
-                          f'{self.scenario.store} counted only '
-                          f'{measured.counter_increase("commands"):g}')
+                                  f'{requests:g} requests, but '
+                                  f'{self.scenario.store} counted only '
+                                  f'{measured.counter_increase("commands"):g}')
         return {**{metrics.metric_key(r.metric, self.scenario.payload): r.value
                    for r in records},
                 **super().extract_service_values(services, output, run)}
@@ -406,14 +418,14 @@ class StoreGenerators(StoreBenchmark):
         """Refuse misses and missing bytes that the load generator reports."""
         if values.get('hit_ratio', 1) < 1:
             guards.fail_test_case('misses', f'{run.name}: {self.program} found only '
-                          f'{values["hit_ratio"]:.4%} of the keys that were '
-                          f'set: the store lost keys')
+                                  f'{values["hit_ratio"]:.4%} of the keys that were '
+                                  f'set: the store lost keys')
         each = values.get('bandwidth', 1e9) * 1e6 / values['operations']
         if each < self.scenario.payload:
             guards.fail_test_case('values', f'{run.name}: {self.program} transferred '
-                          f'{each:.0f} B per request, less than a value '
-                          f'({self.scenario.payload} B): does '
-                          f'{self.scenario.store} answer without values?')
+                                  f'{each:.0f} B per request, less than a value '
+                                  f'({self.scenario.payload} B): does '
+                                  f'{self.scenario.store} answer without values?')
 
 
 for check in (StoreServes, StoreGenerators):

@@ -107,4 +107,6 @@ def scenarios_of_store(store: str) -> Iterator[tuple[Scenario, str]]:
 
 def modes_of(scenario: Scenario) -> set[str]:
     """The modes of a scenario; an unknown one belongs only to full."""
-    return modes_starting_at(dict(scenarios_of_store(scenario.store)).get(scenario, 'full'))
+    return modes_starting_at(
+        dict(scenarios_of_store(scenario.store)).get(scenario, 'full')
+    )

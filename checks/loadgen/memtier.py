@@ -113,7 +113,9 @@ def parse(text: str) -> tuple[Record, ...]:
     return tuple(records)
 
 
-def _check_table_consistency(table: Table, refuse: Callable[[str, int], NoReturn]) -> None:
+def _check_table_consistency(
+    table: Table, refuse: Callable[[str, int], NoReturn]
+) -> None:
     """Check that the values of a table agree."""
     *commands, totals = table.rows
     for row in commands:
@@ -150,15 +152,15 @@ def _records_of_table(table: Table, run: str | None, size: int | None
         hits, misses = row.hits or 0.0, row.misses or 0.0
         if hits + misses:
             values += [('hit_operations', hits, '1/s'),
-                        ('miss_operations', misses, '1/s'),
-                        ('hit_ratio', round(hits / (hits + misses), 6), '1')]
+                       ('miss_operations', misses, '1/s'),
+                       ('hit_ratio', round(hits / (hits + misses), 6), '1')]
         if row.kilobytes is not None and (own or row.name != 'Totals'):
             values.append(('bandwidth',
-                            round(row.kilobytes * 1024 / 1e6, 6), 'MB/s'))
+                           round(row.kilobytes * 1024 / 1e6, 6), 'MB/s'))
         if row.mean is not None:
             values.append(('latency', round(row.mean * 1000, 3), 'us'))
         values += [(_percentile_metric(name), round(ms * 1000, 3), 'us')
-                    for name, ms in row.percentiles.items()]
+                   for name, ms in row.percentiles.items()]
         suffix = f'[{",".join(where)}]' if where else ''
         for metric, value, unit in values:
             yield Record(PROGRAM, '', size, metric + suffix, value, unit,
@@ -229,8 +231,8 @@ class _TextReader:
                 self.raise_parse_error('the output has no row: it is incomplete')
             if not _BEFORE.match(line):
                 self.raise_parse_error(f'the benchmark failed: {line[:60]}'
-                            if _FAILURE.search(line) else
-                            f'unexpected line {line[:60]!r}')
+                                       if _FAILURE.search(line) else
+                                       f'unexpected line {line[:60]!r}')
             line = self.next_line()
         return line
 
@@ -363,13 +365,13 @@ def _read_json_tables(text: str, refuse: Callable[[str, int], NoReturn]
             # As they follow one another in the text.
             place = max(text.find(json.dumps(title), place), place)
             tables.append(_parse_json_table(text, ends, place, title, block,
-                                      refuse))
+                                            refuse))
     return size, tables
 
 
 def _parse_json_table(text: str, ends: list[int], place: int, title: str,
-                block: dict[str, Any],
-                refuse: Callable[[str, int], NoReturn]) -> Table:
+                      block: dict[str, Any],
+                      refuse: Callable[[str, int], NoReturn]) -> Table:
     """One run; `ends` are the ends of the lines, `place` is its title's."""
     def line_of(name: str) -> int:
         at = text.find(json.dumps(name) + ':', place)
@@ -386,8 +388,8 @@ def _parse_json_table(text: str, ends: list[int], place: int, title: str,
 
 
 def _parse_json_rows(block: dict[str, Any], title: str,
-               line_of: Callable[[str], int],
-               wrong: Callable[..., NoReturn]) -> Iterator[Row]:
+                     line_of: Callable[[str], int],
+                     wrong: Callable[..., NoReturn]) -> Iterator[Row]:
     """The rows of one run, each held against the run's time."""
     runtime = block['Runtime']
     if runtime['Interrupted'] != 'false':

@@ -67,7 +67,7 @@ def read_run(text: str) -> Run:
     _check_clients_of_one_run(clients, text.splitlines())
     size = first['parameters']['value_size']
     kinds = {kind: _request_records([c for c in clients if kind in c['kinds']],
-                            (kind,), first, size)
+                                    (kind,), first, size)
              for kind in KINDS if any(kind in c['kinds'] for c in clients)}
     records = (*_request_records(clients, KINDS, first, size),
                *_client_records(clients, first, size))
@@ -86,7 +86,7 @@ def histogram_percentile(histogram: Mapping[int, int], share: float) -> float:
     :arg share: share of the requests below it, from 0 to 1.
     """
     expected = min(int(share * sum(histogram.values())),
-                 sum(histogram.values()) - 1)
+                   sum(histogram.values()) - 1)
     for lower in sorted(histogram):
         expected -= histogram[lower]
         if expected < 0:
@@ -179,7 +179,7 @@ def _check_client_document(client: dict[str, Any], number: int, line: str) -> No
 
 
 def _check_clients_of_one_run(clients: Sequence[dict[str, Any]],
-                     lines: Sequence[str]) -> None:
+                              lines: Sequence[str]) -> None:
     """Check that each client of one run has exactly one document."""
     first = clients[0]
     total = first['share'][1]
@@ -213,14 +213,14 @@ def _describe_difference(one: Any, other: Any) -> str:
 
 
 def _records_of_values(values: Iterator[tuple[str, float, str]], first: dict[str, Any],
-             size: str) -> tuple[Record, ...]:
+                       size: str) -> tuple[Record, ...]:
     point = int(size) if size.isdigit() else None
     return tuple(Record('plumbload', first['version'], point, metric, value,
                         unit, 1) for metric, value, unit in values)
 
 
 def _request_records(clients: Sequence[dict[str, Any]], kinds: Sequence[str],
-             first: dict[str, Any], size: str) -> tuple[Record, ...]:
+                     first: dict[str, Any], size: str) -> tuple[Record, ...]:
     """Rates and latencies of these kinds of requests over all clients."""
     histogram: Counter[int] = Counter()
     rate = value_rate = total = top = 0.0
@@ -256,13 +256,13 @@ def _request_records(clients: Sequence[dict[str, Any]], kinds: Sequence[str],
 
 
 def _client_records(clients: Sequence[dict[str, Any]], first: dict[str, Any],
-                size: str) -> tuple[Record, ...]:
+                    size: str) -> tuple[Record, ...]:
     """Metrics of the clients themselves."""
     cpu = sum(c['cpu_user_s'] + c['cpu_system_s'] for c in clients)
     count = sum(k['count'] for c in clients for k in c['kinds'].values())
     share = max(t['cpu_share'] for c in clients for t in c['threads'])
     limited = any(c['limited'] == 'client' for c in clients)
     return _records_of_values(iter([('client_cpu', cpu / count * 1e6, 'us'),
-                          ('client_cpu_share', share, '1'),
-                          ('client_limited', float(limited), '1')]),
-                    first, size)
+                                    ('client_cpu_share', share, '1'),
+                                    ('client_limited', float(limited), '1')]),
+                              first, size)

@@ -65,13 +65,13 @@ _HEAD = ' {4}' + ' '.join(f' {{{9 - len(n)}}}{n}' for n in _SUMMARY)
 #: A report between its title and the next one; blank lines do not count.
 REPORT = (
     _make_step(rf'  (?P<requests>{_N}) requests completed in '
-          rf'(?P<seconds>{_N}\.\d\d) seconds'),
+               rf'(?P<seconds>{_N}\.\d\d) seconds'),
     _make_step(rf'  {_N} parallel clients'),
     _make_step(rf'  (?P<size>{_N}) bytes payload'),
     _make_step(r'  keep alive: \d+'),
     _make_step(r'  cluster mode: yes \(\d+ \w+\)|  node \[\d+\] configuration:'
-          r'|    (?:save|appendonly): .*|  host configuration "\w+": .*',
-          0, _MANY),
+               r'|    (?:save|appendonly): .*|  host configuration "\w+": .*',
+               0, _MANY),
     _make_step('  multi-thread: (?:yes|no)'),
     _make_step(r'  threads: \d+', 0),
     # Valkey 9, if a rate was requested: the distribution of the rate.
@@ -145,7 +145,9 @@ class _Reader:
         if self.title:
             self.raise_parse_error(f'the report of {self.title} is incomplete')
         if not self.tests:
-            self.raise_parse_error('the output has no row: the benchmark did not finish')
+            self.raise_parse_error(
+                'the output has no row: the benchmark did not finish'
+            )
         if not self.complete:
             self.raise_parse_error('the last line is incomplete')
         return tuple(self.records_of_tests())
@@ -209,7 +211,7 @@ class _Reader:
             self.raise_parse_error(f'the benchmark failed: {line[:60]}')
         else:
             self.raise_parse_error('expected the header of redis-benchmark --csv, a '
-                        f'report or a line of -q, got {line[:60]!r}')
+                                   f'report or a line of -q, got {line[:60]!r}')
 
     def read_csv_row(self, line: str) -> None:
         """Read a row of --csv."""
@@ -226,7 +228,7 @@ class _Reader:
             self.raise_parse_error('a cell has no quotation marks')
         if len(cells) != len(self.header):
             self.raise_parse_error(f'{len(cells)} columns, the header has '
-                        f'{len(self.header)}')
+                                   f'{len(self.header)}')
         for name, cell in zip(self.header[1:], cells[1:], strict=True):
             if not re.fullmatch(rf'{_N}\.\d{{{_decimal_places(name)}}}', cell):
                 self.raise_parse_error(f'{name}: {cell[:60]} is not possible')
@@ -238,7 +240,7 @@ class _Reader:
                    and self.times < step.maximum):
             if self.times < step.minimum:
                 self.raise_parse_error(f'unexpected line {line[:60]!r} in the report '
-                            f'of {self.title}')
+                                       f'of {self.title}')
             self.step, self.times = self.step + 1, 0
         match = step.pattern.fullmatch(line)
         assert match

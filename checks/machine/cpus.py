@@ -33,7 +33,7 @@ class Placement(NamedTuple):
 
 
 def available_cpus(sysfs: str = '/sys/devices/system',
-         allowed: Iterable[int] | None = None) -> list[Cpu]:
+                   allowed: Iterable[int] | None = None) -> list[Cpu]:
     """The CPUs that this process may use, in the order of assignment.
 
     Without a topology in sysfs (containers), they are plain cores of one
@@ -46,9 +46,12 @@ def available_cpus(sysfs: str = '/sys/devices/system',
 
     def of(number: int) -> Cpu:
         topology = Path(sysfs, 'cpu', f'cpu{number}', 'topology')
-        return Cpu(numa.get(number, 0),
-                   int(_read_text_or_default(topology / 'physical_package_id', '0')),
-                   int(_read_text_or_default(topology / 'core_id', str(number))), number)
+        return Cpu(
+            numa.get(number, 0),
+            int(_read_text_or_default(topology / 'physical_package_id', '0')),
+            int(_read_text_or_default(topology / 'core_id', str(number))),
+            number,
+        )
 
     return sorted(map(of, numbers))
 
@@ -76,7 +79,7 @@ def assign_cpus(cpus: Sequence[Cpu], requests: Sequence[CpuRequest]) -> Placemen
             return Placement(by, sets)
     everything = [cpu.number for cpu in cpus]
     return Placement('shared', {request.role: [everything] * request.instances
-                             for request in requests})
+                                for request in requests})
 
 
 def divide_cpus(cpus: Sequence[Cpu], parts: int) -> list[list[int]]:
@@ -99,12 +102,12 @@ def divide_cpus(cpus: Sequence[Cpu], parts: int) -> list[list[int]]:
         start = index * share + min(index, more)
         subset = units[start:start + share + (index < more)]
         sets.append([core[thread] for thread in range(max(map(len, subset)))
-                      for core in subset if thread < len(core)])
+                     for core in subset if thread < len(core)])
     return sets
 
 
 def _assign_units(cpus: Sequence[Cpu], requests: Sequence[CpuRequest],
-           unit: Callable[[Cpu], tuple]) -> dict[str, list[list[int]]] | None:
+                  unit: Callable[[Cpu], tuple]) -> dict[str, list[list[int]]] | None:
     """CPU sets of whole units; None if there are not enough units."""
     free: dict[int, dict[tuple, list[int]]] = {}
     for cpu in cpus:

@@ -84,7 +84,7 @@ class Node:
 
 
 def read_node_reports(run: Run, accept: Iterable[int] = (0,),
-             submitted: float | None = None) -> list[Node]:
+                      submitted: float | None = None) -> list[Node]:
     """Check the reports of all ranks and return the nodes.
 
     :param accept: exit codes of the program that count as success.
@@ -99,12 +99,12 @@ def read_node_reports(run: Run, accept: Iterable[int] = (0,),
             lines[host].append(json.loads(text))
         except ValueError:
             fail_test_case('observer', f'{run.name}.err: the report of the observer '
-                   f'on {host} is damaged: {text[:80]!r}')
+                           f'on {host} is damaged: {text[:80]!r}')
     silent = set(re.findall(r'plumbline-rank (\S+)', run.err)) - set(lines)
     if silent:
         fail_test_case('observer', f'{run.name}.err: the observer on '
-               f'{", ".join(sorted(silent))} sent no report: its ranks were '
-               'killed before they could end; read the log of the scheduler')
+                       f'{", ".join(sorted(silent))} sent no report: its ranks were '
+                       'killed before they could end; read the log of the scheduler')
     try:
         check_rank_exit_codes(run, lines, accept)
         check_clocks(run, {host: (min(rank['clock'][0] for rank in ranks),
@@ -115,17 +115,17 @@ def read_node_reports(run: Run, accept: Iterable[int] = (0,),
         return [_make_node(host, ranks) for host, ranks in sorted(lines.items())]
     except (KeyError, TypeError, ValueError) as err:
         fail_test_case('observer', f'{run.name}.err: a line that begins with '
-               f'plumbline-node is damaged: {type(err).__name__}: {err}')
+                       f'plumbline-node is damaged: {type(err).__name__}: {err}')
 
 
 def check_rank_exit_codes(run: Run, lines: Mapping[str, list[dict[str, Any]]],
-                     accept: Iterable[int]) -> None:
+                          accept: Iterable[int]) -> None:
     """Check that no rank failed while its launcher reported success."""
     codes = {host: rank['rc'] for host, ranks in sorted(lines.items())
              for rank in ranks if rank.get('rc', 0) not in (0, *accept)}
     if codes:
         message = ', '.join(f'{code} on {host}' for host, code in
-                         [*codes.items()][:3])
+                            [*codes.items()][:3])
         fail_test_case(
             'exit_code',
             f'{run.name}: the program ended with exit code '
@@ -174,9 +174,9 @@ def check_clocks(run: Run, spans: Mapping[str, tuple[float, float]],
     whose = (f'the clock of {one}' if len(odd) == 1 else
              f'one of the clocks of {", ".join(odd)}')
     fail_test_case('clock', f'{run.name}: {whose} is wrong: {one} is '
-           f'{abs(off):.0f} s {"ahead of" if off > 0 else "behind"} {other}; '
-           'correct it (chronyc tracking), because times of logs, files and '
-           'tickets are wrong as well')
+                   f'{abs(off):.0f} s {"ahead of" if off > 0 else "behind"} {other}; '
+                   'correct it (chronyc tracking), because times of logs, files and '
+                   'tickets are wrong as well')
 
 
 def _find_observer_lines(what: str, text: str) -> list[tuple[str, str]]:
@@ -221,14 +221,21 @@ def user_name(uid: int) -> str:
 def interference_metrics(nodes: Iterable[Node], cpus_per_rank: int) -> dict[str, float]:
     """The metrics others_cpu and steal_cpu, of the worst node."""
     nodes = list(nodes)
-    return {name: max(node.share_of_cpu_time(getattr(node, of), cpus_per_rank)
-                      for node in nodes)
-            for name, of in (('others_cpu', 'other_cpu_seconds'), ('steal_cpu', 'steal'))
-            if nodes}
+    return {
+        name: max(
+            node.share_of_cpu_time(getattr(node, of), cpus_per_rank)
+            for node in nodes
+        )
+        for name, of in (
+            ('others_cpu', 'other_cpu_seconds'),
+            ('steal_cpu', 'steal'),
+        )
+        if nodes
+    }
 
 
 def describe_worst_interference(runs: Iterable[list[Node]], cpus_per_rank: int,
-              extras: Mapping[str, Any]) -> str:
+                                extras: Mapping[str, Any]) -> str:
     """Interference above the limit on the worst node, in words.
 
     Empty if it is below the limit on all nodes.

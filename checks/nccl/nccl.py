@@ -136,13 +136,19 @@ class NcclPrograms(Programs):
         """
         paths = self.installed_programs()
         if paths and program not in paths:
-            guards.fail_test_case('programs', f'{program} does not exist in '
-                          f"{self.program_origin('').get('prefix')}; programs that "
-                          f'exist: {", ".join(paths)}')
+            guards.fail_test_case(
+                'programs',
+                f'{program} does not exist in '
+                f'{self.program_origin("").get("prefix")}; programs that '
+                f'exist: {", ".join(paths)}',
+            )
         if not paths and 'prefix' in self.program_origin(''):
-            guards.fail_test_case('programs', 'no program of nccl-tests exists in '
-                          f"{self.program_origin('')['prefix']} or in its folder "
-                          'bin: correct `prefix` of the environment')
+            guards.fail_test_case(
+                'programs',
+                'no program of nccl-tests exists in '
+                f'{self.program_origin("")["prefix"]} or in its folder '
+                'bin: correct `prefix` of the environment',
+            )
         return paths.get(program, program)
 
     def unknown_programs(self) -> str:
@@ -364,9 +370,15 @@ class NcclBenchmark(Benchmark, special=True):
 
     def required_metrics(self) -> list[str]:
         expected = ('time', 'algbw', 'busbw')[:3 if self.layout.rank_count > 1
-                                            else 2]
-        return ['wrong', *(metrics.metric_key(name, size) for size in self.message_sizes()
-                           for name in expected)]
+                                              else 2]
+        return [
+            'wrong',
+            *(
+                metrics.metric_key(name, size)
+                for size in self.message_sizes()
+                for name in expected
+            ),
+        ]
 
     def parse_values(self, run: guards.Run) -> dict[str, float]:
         out = self.parse_run_output(run)
@@ -376,7 +388,7 @@ class NcclBenchmark(Benchmark, special=True):
             parser.records_of_output(out), f'{run.name}.out'
         )
         maximum = physics.busbw_limit(self.program, self.layout.nodes,
-                             self.layout.gpus, self.partition_bandwidths())
+                                      self.layout.gpus, self.partition_bandwidths())
         if maximum:
             for metric, value in list(values.items()):
                 name, size = metrics.split_metric_key(metric)
@@ -421,7 +433,7 @@ class NcclBenchmark(Benchmark, special=True):
                  self.operation if reduces else '')):
             if actual != requested:
                 guards.fail_test_case('table', f'{name}: the {what} in the table: '
-                              f'{actual}; requested: {requested}')
+                                      f'{actual}; requested: {requested}')
         self.check_nccl_transport(run)
 
     def read_transport_log(self, run: guards.Run) -> str:
@@ -438,9 +450,9 @@ class NcclBenchmark(Benchmark, special=True):
         logs = self.read_nccl_logs()
         if len(logs) < self.num_tasks * self.repetitions:
             guards.fail_test_case('transport', f'{run.name}: {len(logs)} of '
-                          f'{self.num_tasks * self.repetitions} processes '
-                          'left a log of NCCL (NCCL_DEBUG_FILE): does '
-                          '/etc/nccl.conf set NCCL_DEBUG?')
+                                  f'{self.num_tasks * self.repetitions} processes '
+                                  'left a log of NCCL (NCCL_DEBUG_FILE): does '
+                                  '/etc/nccl.conf set NCCL_DEBUG?')
         nccl = log.summarise_logs(logs)
         choice = self.choice_and_channel_pattern()
         if choice and not any(re.search(choice[1], channel)
@@ -464,10 +476,10 @@ class NcclBenchmark(Benchmark, special=True):
         if nics & FAST and any('Socket' in channel
                                for channel in nccl.channels):
             guards.fail_test_case('transport', f'{run.name}: NCCL used TCP '
-                          '(NET/Socket), although the node has '
-                          f'{", ".join(sorted(nics))}: is the network plugin '
-                          "in LD_LIBRARY_PATH? (see the environment's "
-                          '`transport`)')
+                                  '(NET/Socket), although the node has '
+                                  f'{", ".join(sorted(nics))}: is the network plugin '
+                                  "in LD_LIBRARY_PATH? (see the environment's "
+                                  '`transport`)')
 
     def expected_busbw_values(self) -> list[tuple[float, str]]:
         """Expected busbw of such hardware, and the source of each value."""
@@ -506,8 +518,12 @@ class NcclBenchmark(Benchmark, special=True):
         requested = {
             **(self.current_environ.extras.get('transport') or {}).get(
                 'env', {}), **self.environment_variables()}
-        unreported = [name for name in requested if name.startswith('NCCL_')
-                      and name not in log.summarise_logs(self.read_nccl_logs()).variables]
+        unreported = [
+            name
+            for name in requested
+            if name.startswith('NCCL_')
+            and name not in log.summarise_logs(self.read_nccl_logs()).variables
+        ]
         if unreported:
             notes.append(f'NCCL did not report {", ".join(unreported)}: is '
                          'the name misspelt, or unknown to this version?')

@@ -248,7 +248,9 @@ class Judge:
             self.refuse('some roots are missing: lines were lost',
                         rows[-1].line)
         counts = [len({key[place] for key in keys}) for place in range(3)]
-        if len(distinct) != math.prod(counts) and not self.has_first_reductions(distinct):
+        if len(distinct) != math.prod(
+            counts
+        ) and not self.has_first_reductions(distinct):
             self.refuse('some combinations of type, reduction and root are '
                         'missing: lines were lost', rows[-1].line)
 
@@ -283,22 +285,32 @@ class Judge:
         """Why time, algbw and busbw contradict each other; '': they agree."""
         if half.algbw.value < 0:
             return 'algbw is negative'
-        minimum, maximum = half.algbw.minimum_before_rounding, half.algbw.maximum_before_rounding
+        minimum, maximum = (
+            half.algbw.minimum_before_rounding,
+            half.algbw.maximum_before_rounding,
+        )
         if half.time is not None:
             if half.time.value <= 0:
                 return f'time is {half.time.value:g}'
             # 1 B in 1 us is 1e-3 GB/s.
             moved = size * kind.algbw_byte_ratio(self.out.ranks) / 1e3
             low = moved / half.time.maximum_before_rounding
-            high = (moved / half.time.minimum_before_rounding if half.time.minimum_before_rounding > 0
-                    else math.inf)
+            high = (
+                moved / half.time.minimum_before_rounding
+                if half.time.minimum_before_rounding > 0
+                else math.inf
+            )
             if low > maximum * (1 + 1e-9) or high < minimum * (1 - 1e-9):
                 return (f'algbw {half.algbw.value:g} GB/s does not match '
                         f'{size} B in {half.time.value:g} us')
             minimum, maximum = max(minimum, low), min(maximum, high)
         factor = kind.busbw_factor(self.out.ranks)
-        if (factor * minimum > half.busbw.maximum_before_rounding * (1 + 1e-9) + 1e-12
-                or factor * maximum < half.busbw.minimum_before_rounding * (1 - 1e-9) - 1e-12):
+        if (
+            factor * minimum
+            > half.busbw.maximum_before_rounding * (1 + 1e-9) + 1e-12
+            or factor * maximum
+            < half.busbw.minimum_before_rounding * (1 - 1e-9) - 1e-12
+        ):
             return (f'busbw {half.busbw.value:g} GB/s is not {factor:g} '
                     f'times algbw {half.algbw.value:g}')
         return ''

@@ -241,8 +241,10 @@ class _Reader:
             self.check_single_rank(tag[0] if tag else '')
             self.read_row(line)
         elif _HIDDEN.search(line):
-            self.raise_parse_error('this line is not a line of the table: it is cut, or '
-                        'several ranks wrote at the same time')
+            self.raise_parse_error(
+                'this line is not a line of the table: it is cut, or '
+                'several ranks wrote at the same time'
+            )
         elif 'NCCL WARN' in line or line.startswith('# error: '):
             self.out.warnings.append((self.number, line.strip()))
 
@@ -251,15 +253,15 @@ class _Reader:
         tag = tag.strip()
         if self.tag not in (None, tag):
             self.raise_parse_error('the text has tables of more than one rank '
-                        f'({self.tag!r} and {tag!r}): was the program built '
-                        'with MPI?')
+                                   f'({self.tag!r} and {tag!r}): was the program built '
+                                   'with MPI?')
         self.tag = tag
 
     def check_first_occurrence(self, what: str, before: int) -> int:
         """The current line number, for a part that a text has only once."""
         if before:
             self.raise_parse_error(f'{what} is printed twice: the text has more than '
-                        'one run')
+                                   'one run')
         return self.number
 
     def read_parameters(self, match: re.Match[str]) -> None:
@@ -282,8 +284,10 @@ class _Reader:
 
     def read_rccl_version(self, match: re.Match[str]) -> None:
         if self.out.version:
-            self.raise_parse_error('the text has two version lines, so it is the output '
-                        'of more than one run')
+            self.raise_parse_error(
+                'the text has two version lines, so it is the output '
+                'of more than one run'
+            )
         self.out.version = match[1]
 
     def read_collective_starting(self, match: re.Match[str]) -> None:
@@ -295,31 +299,39 @@ class _Reader:
         name = strip_name_suffix(name)
         if name not in PROGRAMS:
             self.raise_parse_error(f'{name} is not a known program of nccl-tests; '
-                        f'known programs: {", ".join(PROGRAMS)}')
+                                   f'known programs: {", ".join(PROGRAMS)}')
         return name
 
     def read_collective_concluded(self, match: re.Match[str]) -> None:
         if self.concluded:
-            self.raise_parse_error('the text has two last lines, so it is the output of '
-                        'more than one run')
+            self.raise_parse_error(
+                'the text has two last lines, so it is the output of '
+                'more than one run'
+            )
         self.concluded = self.check_program_name(match[1])
 
     def read_devices_title(self, match: re.Match[str]) -> None:
-        self.devices_at = self.check_first_occurrence('the list of devices', self.devices_at)
+        self.devices_at = self.check_first_occurrence(
+            'the list of devices', self.devices_at
+        )
 
     def read_rank_line(self, match: re.Match[str]) -> None:
         if not self.devices_at or self.header_at:
-            self.raise_parse_error('the line of a rank is outside of the list of devices')
+            self.raise_parse_error(
+                'the line of a rank is outside of the list of devices'
+            )
         # Ranks are numbered over all processes, whatever their group.
         if int(match['rank']) != len(self.out.places):
             self.raise_parse_error(f'rank {match["rank"]} is listed in place of rank '
-                        f'{len(self.out.places)}')
+                                   f'{len(self.out.places)}')
         self.out.places += ((match['host'], int(match['pid']),
                              int(match['device'])),)
         self.groups.append(int(match['group'] or 0))
 
     def read_in_place_titles(self, match: re.Match[str]) -> None:
-        self.title_at = self.check_first_occurrence('the title of the table', self.title_at)
+        self.title_at = self.check_first_occurrence(
+            'the title of the table', self.title_at
+        )
         self.halves = tuple(half for half, title in (
             ('out_of_place', match['first']), ('in_place', match['second']))
             if title)
@@ -337,7 +349,9 @@ class _Reader:
             self.raise_parse_error('the units do not match the columns of the header')
 
     def read_out_of_bounds_line(self, match: re.Match[str]) -> None:
-        self.bounds_at = self.check_first_occurrence('Out of bounds values', self.bounds_at)
+        self.bounds_at = self.check_first_occurrence(
+            'Out of bounds values', self.bounds_at
+        )
         if int(match[1]) or match[2] != 'OK':
             self.raise_parse_error(f'{match[1]} rows have wrong values (exit code 7)')
 
@@ -345,13 +359,13 @@ class _Reader:
         self.average_at = self.check_first_occurrence('the average', self.average_at)
         if not self.bounds_at:
             self.raise_parse_error('the average has no line "Out of bounds values" '
-                        'above it')
+                                   'above it')
         word = match[1]
         if re.fullmatch(r'-?nan|-?inf', word):
             self.raise_parse_error(f'the average is {word}: no row was measured')
         if match[2] == 'FAILED':
             self.raise_parse_error('FAILED: the average is below 0.9 times '
-                        'NCCL_TESTS_MIN_BW (exit code 7)')
+                                   'NCCL_TESTS_MIN_BW (exit code 7)')
         try:
             value = float(word)
         except ValueError:
@@ -367,20 +381,28 @@ class _Reader:
         """Accept a line that is only checked for its place."""
 
     READERS = (
-        (_PARAMETERS, read_parameters), (_VERSION, read_version_line),
-        (_RCCL_VERSION, read_rccl_version), (_START, read_collective_starting),
-        (_END, read_collective_concluded), (re.compile('# Using devices'), read_devices_title),
-        (_RANK, read_rank_line), (_HALVES, read_in_place_titles), (_UNITS, read_units_line),
-        (_BOUNDS, read_out_of_bounds_line), (_AVERAGE, read_average_line),
+        (_PARAMETERS, read_parameters),
+        (_VERSION, read_version_line),
+        (_RCCL_VERSION, read_rccl_version),
+        (_START, read_collective_starting),
+        (_END, read_collective_concluded),
+        (re.compile('# Using devices'), read_devices_title),
+        (_RANK, read_rank_line),
+        (_HALVES, read_in_place_titles),
+        (_UNITS, read_units_line),
+        (_BOUNDS, read_out_of_bounds_line),
+        (_AVERAGE, read_average_line),
     )
 
     # The table ------------------------------------------------------------
 
     def read_header(self, line: str) -> None:
-        self.header_at = self.check_first_occurrence('the header of the table', self.header_at)
+        self.header_at = self.check_first_occurrence(
+            'the header of the table', self.header_at
+        )
         if not self.title_at:
             self.raise_parse_error('the header has no line "out-of-place ... in-place" '
-                        'above it')
+                                   'above it')
         words = [(m[0], m.end()) for m in re.finditer(r'[^ ]+', line[1:])]
         names = [name for name, _ in words]
         known = {*_WHOLE, *_HALF, *_ITERATION, *_CHOSEN, 'timestamp'}
@@ -442,9 +464,11 @@ class _Reader:
                 results.append('')
                 before += 2 + width
             else:
-                self.raise_parse_error(f'column {name} has no value at its place: '
-                            'characters were lost or added, or several ranks '
-                            'wrote into one line')
+                self.raise_parse_error(
+                    f'column {name} has no value at its place: '
+                    'characters were lost or added, or several ranks '
+                    'wrote into one line'
+                )
         if at != len(words):
             self.raise_parse_error(f'the row has {len(words) - at} fields too many')
         return results
@@ -496,8 +520,10 @@ class _Reader:
         if 'error' in words:            # the largest error, to 2.11
             word = words['error']
             if not re.fullmatch(r'\de[+-]\d\d|N/A', word):
-                self.raise_parse_error(f'{word!r} is not a valid error (* marks an error '
-                            'that is too large)')
+                self.raise_parse_error(
+                    f'{word!r} is not a valid error (* marks an error '
+                    'that is too large)'
+                )
             return word != 'N/A'
         word = words['#wrong']
         if word == 'N/A':
@@ -538,22 +564,24 @@ class _Reader:
                          (self.average_at, 'the line "Avg bus bandwidth": '
                           'was the run cut short?')):
             if not at:
-                self.raise_parse_error('this is not a complete output of nccl-tests: it '
-                            f'lacks {what}')
+                self.raise_parse_error(
+                    'this is not a complete output of nccl-tests: it '
+                    f'lacks {what}'
+                )
         if not self.out.rows:
             self.raise_parse_error('the table has no row: nothing was measured',
-                        self.header_at)
+                                   self.header_at)
         # 2.17.5 widened the column #wrong and prints its version.
         if self.is_version_2_17_5_or_later() and not self.out.version or (
                 self.out.library and not self.out.program):
             self.raise_parse_error('the first lines of the output are missing: the '
-                        'version, or "Collective test starting"')
+                                   'version, or "Collective test starting"')
         if bool(self.out.program) != bool(self.concluded):
             self.raise_parse_error('the line "Collective test starting" or "concluded" '
-                        'is missing: was the run cut short?')
+                                   'is missing: was the run cut short?')
         if self.out.program != self.concluded:
             self.raise_parse_error(f'{self.out.program} started, but {self.concluded} '
-                        'concluded: the text has more than one run')
+                                   'concluded: the text has more than one run')
         where = sorted([self.parameters, self.devices_at, self.title_at,
                         self.header_at, self.units_at, self.bounds_at,
                         self.average_at])
@@ -564,13 +592,15 @@ class _Reader:
         places = self.out.places
         if not places:
             self.raise_parse_error('no rank is listed below "# Using devices"',
-                        self.devices_at)
+                                   self.devices_at)
         each = self.out.threads * self.out.gpus
         for place, group in itertools.groupby(places, lambda p: p[:2]):
             if len(list(group)) % each:
-                self.raise_parse_error(f'process {place[1]} on {place[0]} does not list '
-                            f'{each} ranks: lines were lost',
-                            self.devices_at)
+                self.raise_parse_error(
+                    f'process {place[1]} on {place[0]} does not list '
+                    f'{each} ranks: lines were lost',
+                    self.devices_at,
+                )
         self.out.hosts = tuple(dict.fromkeys(host for host, _, _ in places))
         # With several communicators (NCCL_TESTS_SPLIT), that of rank 0 prints.
         self.out.ranks = self.groups.count(self.groups[0])
@@ -714,7 +744,7 @@ def records_of_output(out: Output) -> tuple[Record, ...]:
 
     def add(row: Row, metric: str, value: float, unit: str) -> None:
         results.append(Record(program, out.version, row.size, metric, value,
-                            unit, row.line))
+                              unit, row.line))
 
     for row in rows:
         key = (row.size, row.type, row.redop, row.root)
@@ -737,9 +767,9 @@ def records_of_output(out: Output) -> tuple[Record, ...]:
                 add(row, f'time_{name}{suffix}{mark}', value, 'us')
     if out.ranks > 1 and out.average:
         results.append(Record(program, out.version, None, 'busbw_average',
-                            out.average.value, 'GB/s', out.end))
+                              out.average.value, 'GB/s', out.end))
     results.append(Record(program, out.version, None, 'wrong', 0.0, '1',
-                        out.end))
+                          out.end))
     return tuple(results)
 
 
@@ -764,7 +794,7 @@ def remarks(text: str) -> list[Remark]:
     """Values that were left out of the records, and warnings of NCCL."""
     out = read_output(text)
     messages = [Remark(number, number, words[:200])
-            for number, words in out.warnings]
+                for number, words in out.warnings]
     zero = [row.line for row in out.rows if not row.size]
     if zero:
         messages.append(

@@ -54,7 +54,7 @@ def busbw_limit(program: str, nodes: int, gpus: int, site: Mapping[str, Any]
         results.append((links, gpus, 1, 'the links of a GPU'))
     if nodes > 1 and 'nic_bandwidth' in site:
         results.append((site['nic_bandwidth'], nodes, gpus,
-                      'the NICs of a node'))
+                        'the NICs of a node'))
     best = None
     for bandwidth, parts, ranks_of_part, what in results:
         share = crossing_byte_ratio(program, parts)
@@ -99,7 +99,7 @@ def published_busbw_rows() -> tuple[dict[str, Any], ...]:
 
 
 def find_published_busbw(program: str, nodes: int, gpus: int,
-                  models: Collection[str]) -> dict[str, Any] | None:
+                         models: Collection[str]) -> dict[str, Any] | None:
     """The row of nodes.yaml for nodes with these GPUs and NICs, or None.
 
     :arg models: names of devices in config/hardware.yaml.

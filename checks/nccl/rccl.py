@@ -92,7 +92,7 @@ class _File:
                                   f'{word} is not a number', line))
         except (ValueError, RecursionError) as error:
             self.raise_parse_error('the JSON of rccl-tests (-x) is incomplete: '
-                        f'{str(error)[:80]}', line)
+                                   f'{str(error)[:80]}', line)
 
     def read_csv_entries(self) -> list[tuple[int, dict[str, Any]]]:
         try:
@@ -101,7 +101,7 @@ class _File:
                 skipinitialspace=True), 1))
         except csv.Error as error:
             self.raise_parse_error('this is not a CSV file of rccl-tests (-x): '
-                        f'{error}')
+                                   f'{error}')
         names = rows[0][1]
         for name in names:
             if name not in NAMES:
@@ -113,9 +113,12 @@ class _File:
             if not values:
                 continue
             if len(values) != len(names):
-                self.raise_parse_error(f'the row has {len(values)} values for '
-                            f'{len(names)} columns: values were lost, or two '
-                            'lines joined', line)
+                self.raise_parse_error(
+                    f'the row has {len(values)} values for '
+                    f'{len(names)} columns: values were lost, or two '
+                    'lines joined',
+                    line,
+                )
             entry: dict[str, Any] = {}
             for name, value in zip(names, values, strict=True):
                 key = NAMES[name]
@@ -125,7 +128,7 @@ class _File:
                     entry[key] = int(value)
                 else:
                     self.raise_parse_error(f'{name} is {value!r}: expected a whole '
-                                'number', line)
+                                           'number', line)
             results.append((line, entry))
         return results
 
@@ -141,7 +144,7 @@ class _File:
         program = _PROGRAMS.get(first['name'].lower())
         if not program:
             self.raise_parse_error(f'{first["name"]} is not a known program of '
-                        'rccl-tests', entries[0][0])
+                                   'rccl-tests', entries[0][0])
         blocks = self.rows_by_sweep(entries)
         out = Output(program=program, average=None, end=entries[-1][0],
                      ranks=self.rank_count(first, entries[0][0]),
@@ -149,13 +152,15 @@ class _File:
         judge, kind = Judge(out, self.raise_parse_error), PROGRAMS[program]
         for row in out.rows:
             if not any(half.checked for _, half in row.results_with_suffix):
-                self.raise_parse_error('the data of this row was not checked (N/A, -c 0)',
-                            row.line)
+                self.raise_parse_error(
+                    'the data of this row was not checked (N/A, -c 0)',
+                    row.line,
+                )
             for suffix, half in row.results_with_suffix:
                 reason = judge.describe_contradiction(kind, row.size, half)
                 if reason:
                     self.raise_parse_error(reason + (' (in place)' if suffix else
-                                          ' (out of place)'), row.line)
+                                                     ' (out of place)'), row.line)
         # Sizes are rounded down to elements, or to parts of 16 B.
         loss = (16 * out.ranks if kind.split else 8) - 1
         self.check_sweeps_match(blocks, loss)
@@ -173,8 +178,8 @@ class _File:
         if not each or not processes or (
                 entry['nodes'] != entry['ranks'] // processes):
             self.raise_parse_error(f'ranks {entry["ranks"]}, ranksPerNode {processes} '
-                        f'and nodes {entry["nodes"]} contradict each other',
-                        line)
+                                   f'and nodes {entry["nodes"]} contradict each other',
+                                   line)
         return int(each * processes)
 
     def check_entry(self, entry: Any, first: Any, line: int) -> None:
@@ -184,7 +189,7 @@ class _File:
                 set(entry) - set(NAMES.values())) or not (
                 'gpus' in entry or set(entry) >= PLACES):
             self.raise_parse_error('this is not an entry of rccl-tests (-x): a name is '
-                        'missing or unknown', line)
+                                   'missing or unknown', line)
         for name, value in entry.items():
             if name in _WORDS | _DECIMALS:
                 valid = isinstance(value, str)
@@ -192,26 +197,26 @@ class _File:
                 valid = type(value) is int and 0 <= value < 1 << 60
             if not valid:
                 self.raise_parse_error(f'{name} is {value!r}, which is not a valid '
-                            'value', line)
+                                       'value', line)
         for name in ('name', 'nodes', 'ranks', 'ranksPerNode',
                      'gpusPerRank', 'gpus'):
             if entry.get(name) != first.get(name):
                 self.raise_parse_error(f'{name} is {entry.get(name)!r} here and '
-                            f'{first.get(name)!r} in the first entry: the '
-                            'file has two runs, or is damaged', line)
+                                       f'{first.get(name)!r} in the first entry: the '
+                                       'file has two runs, or is damaged', line)
         if entry['inPlace'] not in (0, 1) or entry['type'] not in TYPES:
             self.raise_parse_error(f'inPlace {entry["inPlace"]} or type '
-                        f'{entry["type"]!r} is not a valid value', line)
+                                   f'{entry["type"]!r} is not a valid value', line)
 
     def parse_half(self, entry: dict[str, Any], line: int) -> Half:
         for name in _DECIMALS:
             if not re.fullmatch(r'(?:0|[1-9]\d*)\.\d{6}', entry[name]):
                 self.raise_parse_error(f'{name} is {entry[name]!r}: expected a number '
-                            'with six decimals', line)
+                                       'with six decimals', line)
         if entry['wrong'] not in ('0', 'N/A'):
             self.raise_parse_error('the data arrived wrong at '
-                        f'{entry["size"]} B: {entry["wrong"]} wrong '
-                        'element(s)', line)
+                                   f'{entry["size"]} B: {entry["wrong"]} wrong '
+                                   'element(s)', line)
         time, algbw, busbw = (parse_six_decimals(float(entry[name])) for name in (
             'time', 'algBw', 'busBw'))
         return Half(time, algbw, busbw, entry['wrong'] == '0')
@@ -256,27 +261,30 @@ class _File:
                 or all(abs(b - a - (last - before)) <= 2 * loss
                        for a, b in steps)):
             self.raise_parse_error('the sizes do not grow by one factor or one step: '
-                        'entries were lost or damaged', rows[0].line)
+                                   'entries were lost or damaged', rows[0].line)
 
     def check_sweeps_match(self, blocks: Sequence[Sequence[Row]], loss: int) -> None:
         """Refuse sweeps with different sizes or halves, and doubled rows."""
         if len({(row.out_of_place is None, row.in_place is None)
                 for block in blocks for row in block}) > 1:
-            self.raise_parse_error('some sizes lack the entry in place or out of place: '
-                        'entries were lost', blocks[0][0].line)
+            self.raise_parse_error(
+                'some sizes lack the entry in place or out of place: '
+                'entries were lost',
+                blocks[0][0].line,
+            )
         for block in blocks[1:]:
             if len(block) != len(blocks[0]) or any(
                     abs(row.size - other.size) > loss for row, other
                     in zip(block, blocks[0], strict=True)):
                 self.raise_parse_error('this sweep has other sizes than the first one: '
-                            'entries were lost', block[0].line)
+                                       'entries were lost', block[0].line)
         seen = set()
         for row in itertools.chain(*blocks):
             key = (row.size, row.type, row.redop, row.out_of_place,
                    row.in_place)
             if key in seen:
                 self.raise_parse_error('the same entry occurs twice, to the last digit',
-                            row.line)
+                                       row.line)
             seen.add(key)
 
 

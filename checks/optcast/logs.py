@@ -248,7 +248,7 @@ class _Reader:
             self.first = at
         if at < self.last - MAX_DELAY:
             self.raise_parse_error(f'the time stamp is {(self.last - at) / 1e3:.3f} s '
-                        'before that of a line above it')
+                                   'before that of a line above it')
         self.last = max(self.last, at)
         return at - self.first
 
@@ -275,7 +275,7 @@ class _Reader:
             size = int(work[7] or self.size)
             if size > self.size:
                 self.raise_parse_error(f'the message has {size} B; the maximum is '
-                            f'{self.size} B')
+                                       f'{self.size} B')
             if work[6] and size:
                 # Latencies are whole microseconds; 0 may be any fraction.
                 maximum = size * 8e-6 / printed_ms if printed_ms else math.inf
@@ -283,7 +283,7 @@ class _Reader:
                 if not minimum * 0.99 - 0.006 <= float(work[6]) <= (
                         maximum * 1.001 + 0.006):
                     self.raise_parse_error(f'{size} B in {latency} us do not give '
-                                f'{work[6]} Gb/s')
+                                           f'{work[6]} Gb/s')
 
     def read_client_span(self, at: float, work: re.Match[str]) -> None:
         kind, task, index, _, part, what = work.groups()
@@ -311,7 +311,7 @@ class _Reader:
         due = steps[len(times)]
         if step != due:
             self.raise_parse_error(f'{row} has the line "{step}" where "{due}" must '
-                        'come next')
+                                   'come next')
         if times and at < times[-1]:
             self.raise_parse_error(f'{row} has a time stamp before its previous one')
         times.append(at)
@@ -329,8 +329,10 @@ class _Reader:
 
     def begin_span(self, row: str, at: float) -> None:
         if row in self.open:
-            self.raise_parse_error(f'{row} begins twice: a line was lost or doubled, or '
-                        'two programs traced into one log')
+            self.raise_parse_error(
+                f'{row} begins twice: a line was lost or doubled, or '
+                'two programs traced into one log'
+            )
         self.open[row] = at, self.number
 
     def end_span(self, row: str, kind: str, at: float) -> float:
@@ -353,17 +355,19 @@ class _Reader:
         for row, times in self.requests.items():
             if times:
                 self.raise_parse_error(f'{self.numbers[row]} has no end: the log was '
-                            'cut, or its client died')
+                                       'cut, or its client died')
         for row, (_, number) in self.open.items():
             self.raise_parse_error(f'{row} has no end: the log was cut, or its client '
-                        'died', number)
+                                   'died', number)
         traced = len(self.taken.get(('recv', ''), ()))
         if self.numbers:
             return
         if traced and not self.results and not any(
                 'Avg bus bandwidth' in line for _, line in self.log.rest):
-            self.raise_parse_error('the log has no line with the result: the client did '
-                        'not finish')
+            self.raise_parse_error(
+                'the log has no line with the result: the client did '
+                'not finish'
+            )
         if len(self.results) != len(self.log.bandwidths):
             self.raise_parse_error('a line of the result is missing')
         if len({*self.results}) > 1:
@@ -392,7 +396,7 @@ class _Reader:
             if maximum - minimum > 2:
                 odd = min(rows, key=lambda row: rows[row])
                 self.raise_parse_error(f'{odd} has {minimum} spans, but others of its '
-                            f'job have {maximum}: lines are missing')
+                                       f'job have {maximum}: lines are missing')
 
     def drop_warmup_samples(self) -> None:
         """Drop the samples that the original regards as the warm-up."""

@@ -133,11 +133,18 @@ class OptcastAllReduce(ServiceBenchmark):
                              'test case, or set config')
         return self.evaluation_of(
             replace(result, port=config.port if config else 0),
-            self.installation_path(), max(1, layout.client_nodes), self.server_node_count,
+            self.installation_path(),
+            max(1, layout.client_nodes),
+            self.server_node_count,
             self.current_partition.processor.num_cpus or 1,
-            self.timeout, config.environments if config else
-            settings.server_nic_environments(self.current_partition.devices, max(
-                1, layout.servers // max(1, self.server_node_count))))
+            self.timeout,
+            config.environments
+            if config
+            else settings.server_nic_environments(
+                self.current_partition.devices,
+                max(1, layout.servers // max(1, self.server_node_count)),
+            ),
+        )
 
     evaluation_of: type[Evaluation] = Evaluation
 
@@ -161,11 +168,13 @@ class OptcastAllReduce(ServiceBenchmark):
         return ['ready_time', *self.evaluation.expected_metrics()]
 
     def minimum_run_seconds(self, values: dict[str, float]) -> float:
-        return sum(count * size / values[metrics.metric_key('algbw', size)] * 1e-9
-                   for size, count in self.evaluation.timed_iterations_by_size().items())
+        return sum(
+            count * size / values[metrics.metric_key('algbw', size)] * 1e-9
+            for size, count in self.evaluation.timed_iterations_by_size().items()
+        )
 
     def extract_service_values(self, services: Services, output: str,
-                       run: guards.Run) -> dict[str, float]:
+                               run: guards.Run) -> dict[str, float]:
         evaluation, stage = self.evaluation, Path(self.stagedir)
         folder = evaluation.collect_log_folder(stage, run.name, services)
         try:
@@ -216,10 +225,10 @@ class OptcastOriginal(OptcastAllReduce):
         prefix = str(self.programs.program_origin(self.program).get('prefix', ''))
         if not prefix:
             guards.fail_test_case('programs', 'the environment '
-                          f'{self.current_environ.name} has no prefix for '
-                          f'{self.program}')
+                                  f'{self.current_environ.name} has no prefix for '
+                                  f'{self.program}')
         for name in (programs.SERVER, programs.LIBRARY):
             if not programs.find_installed_file(prefix, name):
                 guards.fail_test_case('programs', f'{name} does not exist below '
-                              f'{prefix}')
+                                      f'{prefix}')
         return prefix

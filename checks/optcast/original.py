@@ -55,7 +55,7 @@ class Original(Evaluation):
                    ) * self.setup.iterations
 
     def shim_command(self, number: int, variables: Mapping[str, str], action: str,
-             *words: str) -> tuple[str, ...]:
+                     *words: str) -> tuple[str, ...]:
         """The command of the script; only the first of a kind traces."""
         library = programs.find_installed_file(self.program, programs.LIBRARY)
         level = 'INFO' if number else 'TRACE'
@@ -72,7 +72,7 @@ class Original(Evaluation):
             embedded, program=programs.SERVER, config='', password=False,
             memory=2 * embedded.memory, commands=tuple(
                 (*self.shim_command(number, self.server_environment(number), 'serve',
-                            '{address}', '{port}'),
+                                    '{address}', '{port}'),
                  '--nrank', str(of.clients), '--reduce-jobs', str(of.jobs),
                  '--reduce-threads', str(of.threads),
                  '--recv-threads', str(of.recvs),
@@ -130,10 +130,15 @@ class Original(Evaluation):
         # Gb/s of 2^30 bit.
         printed = analysis.client.bandwidths[0] * 2 ** 30 / 8e9
         if abs(algbw - printed) > TOLERANCE * printed + 0.001:
-            raise ParseError(1, '', f'the trace gives {algbw:.4g} GB/s '
-                             f'({self.request_count} requests of {self.request_size} B in '
-                             f'{took:.1f} ms), but the client printed '
-                             f'{printed:.4g} GB/s', 'client.log')
+            raise ParseError(
+                1,
+                '',
+                f'the trace gives {algbw:.4g} GB/s '
+                f'({self.request_count} requests of {self.request_size} B in '
+                f'{took:.1f} ms), but the client printed '
+                f'{printed:.4g} GB/s',
+                'client.log',
+            )
         return {metrics.metric_key('algbw', self.request_size): algbw,
                 metrics.metric_key('busbw', self.request_size): algbw * 2 * (n - 1) / n}
 

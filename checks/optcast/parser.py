@@ -80,9 +80,15 @@ def parse(text: str) -> tuple[Record, ...]:
     last = text.count('\n') + 1
     if log.side == 'client':
         _require_result_in_log(log, frame, last)
-    return (*_records_of_table(frame, 'optcast' if log.spans else 'nccl'),
-            *_records_of_client_log(log), *(record for stats in log.sample_statistics for record
-                                in _records_of_stats(log.side, stats, last)))
+    return (
+        *_records_of_table(frame, 'optcast' if log.spans else 'nccl'),
+        *_records_of_client_log(log),
+        *(
+            record
+            for stats in log.sample_statistics
+            for record in _records_of_stats(log.side, stats, last)
+        ),
+    )
 
 
 def _parse_printed_statistics(text: str) -> tuple[list[tuple[str, Stats, int]], str]:
@@ -194,10 +200,17 @@ class Analysis:
 
     @property
     def records(self) -> tuple[Record, ...]:
-        return (*_records_of_table(self.table, self.allreduce_type), *_records_of_client_log(self.client),
-                *(record for log in (self.client, self.server) if log
-                  for stats in log.sample_statistics
-                  for record in _records_of_stats(log.side, stats, 1)))
+        return (
+            *_records_of_table(self.table, self.allreduce_type),
+            *_records_of_client_log(self.client),
+            *(
+                record
+                for log in (self.client, self.server)
+                if log
+                for stats in log.sample_statistics
+                for record in _records_of_stats(log.side, stats, 1)
+            ),
+        )
 
     def format_report(self) -> str:
         """The analysis in the format of the original."""
@@ -226,7 +239,9 @@ class Analysis:
         ends = sorted(span.end for span in self.server.spans)
         # Half of the samples were dropped.
         half = ends[-1] - ends[len(ends) // 2]
-        return words.find_bottleneck(self.server.sample_statistics, self.thread_counts, half)
+        return words.find_bottleneck(
+            self.server.sample_statistics, self.thread_counts, half
+        )
 
     @property
     def thread_counts(self) -> dict[str, int]:
@@ -270,7 +285,7 @@ def analyse_log_folder(folder: Path) -> Analysis:
                     errors.read_text(errors='replace'))))
     result = _name_file_in_parse_error('client.log', table.read_table, client.rest)
     _name_file_in_parse_error('client.log', _require_result_in_log, client, result,
-        len(client.rest) + len(client.spans))
+                              len(client.rest) + len(client.spans))
     server = None
     if settings.get('type', 'optcast') == 'optcast':
         server = _read_log_file(folder / 'server.log', logs.parse_server_log)
@@ -363,7 +378,7 @@ def busbw_curves(runs: dict[Path, tuple[Record, ...]]
 def compare_curves(curves: dict[str, dict[int, float]]) -> list[str]:
     """Sentences that compare Optcast with NCCL or a ring at each size."""
     return [f'{size} B, {name}: ' + words.compare_bandwidths(curve[size], other[size],
-                                                against)
+                                                             against)
             for against in ('nccl', 'ring') if against in curves
             for other in [curves[against]]
             for name, curve in curves.items() if name.startswith('optcast')
@@ -374,7 +389,10 @@ def _parse_printed_runs(paths: list[Path], plots: Path | None
                   ) -> tuple[list[tuple[Path, tuple[Record, ...]]], str]:
     from . import sweep
 
-    runs = {path: _name_file_in_parse_error(path.name, parse, path.read_text()) for path in paths}
+    runs = {
+        path: _name_file_in_parse_error(path.name, parse, path.read_text())
+        for path in paths
+    }
     curves = busbw_curves(runs)
     lines = compare_curves(curves)
     if plots and any(curves.values()):
@@ -422,4 +440,4 @@ def parse_folder(folder: Path, options: argparse.Namespace | None
     drawn = result.draw_plots(given['plots'], xlim) if given.get('plots') else []
     return [(folder, result.records)], '\n'.join([
         result.format_report(), *result.summary_sentences(), *(f'drawn: {path}'
-                                            for path in drawn)])
+                                                               for path in drawn)])

@@ -85,7 +85,7 @@ def parse_size(text: str | int) -> int:
 
 
 def parse_settings(given: Mapping[str, str | int], clients: int, servers: int,
-          bf16: bool = True, x86_original: bool = False) -> Setup:
+                   bf16: bool = True, x86_original: bool = False) -> Setup:
     """Checked settings of a run.
 
     :param given: options of the run script; the others have their defaults
@@ -178,7 +178,7 @@ def _parse_nccl_test_options(text: str) -> dict[str, str]:
                          'are always checked')
     for name in 'nwf':
         if name in result and not re.fullmatch(r'[1-9]\d{0,5}|0',
-                                              result[name]):
+                                               result[name]):
             raise ValueError(f'nccl_test_options: -{name} {result[name]} is '
                              'not a number')
     if result.get('n') == '0' or result.get('f') in ('0', '1'):
@@ -260,7 +260,7 @@ def count_infiniband_nics(devices: Iterable[Any]) -> int:
 
 
 def count_server_nodes(servers: int, each: int,
-                 partitions: Iterable[Iterable[Any]]) -> int:
+                       partitions: Iterable[Iterable[Any]]) -> int:
     """Number of nodes for the servers.
 
     :param each: servers per node; 0: one per NIC, or the largest smaller
@@ -270,7 +270,7 @@ def count_server_nodes(servers: int, each: int,
     """
     if not each:
         maximum = max([1, *(count for devices in partitions
-                         if (count := count_infiniband_nics(devices)))])
+                            if (count := count_infiniband_nics(devices)))])
         each = max(count for count in range(1, min(maximum, servers) + 1)
                    if servers % count == 0)
     if each < 0 or servers % each:
@@ -279,7 +279,9 @@ def count_server_nodes(servers: int, each: int,
     return servers // each
 
 
-def server_nic_environments(devices: Iterable[Any], each: int) -> tuple[dict[str, str], ...]:
+def server_nic_environments(
+    devices: Iterable[Any], each: int
+) -> tuple[dict[str, str], ...]:
     """Environments of the servers of a node, with one NIC each (NCCL_IB_HCA).
     Empty without InfiniBand, or with fewer NICs than servers.
 
@@ -288,12 +290,15 @@ def server_nic_environments(devices: Iterable[Any], each: int) -> tuple[dict[str
 
     :param devices: ReFrame's devices of a partition
     """
-    return tuple({'NCCL_IB_HCA': f'=mlx5_{number}:1'}
-                 for number in range(each)) if count_infiniband_nics(devices) >= each else ()
+    return (
+        tuple({'NCCL_IB_HCA': f'=mlx5_{number}:1'} for number in range(each))
+        if count_infiniband_nics(devices) >= each
+        else ()
+    )
 
 
 def format_config_yaml(servers: list[tuple[str, str, int]], clients: list[str],
-                environments: Sequence[Mapping[str, str]] = ()) -> str:
+                       environments: Sequence[Mapping[str, str]] = ()) -> str:
     """Text of a config.yaml with servers (name, address, port) and clients.
 
     :param environments: environments of the servers of a node, in order

@@ -58,7 +58,7 @@ def plugin_environment(library: str, address: str) -> dict[str, str]:
     """Environment of the plugin: as in the job, by default with TCP."""
     # Without a backtrace the message of a panic is the last line.
     result = {'NCCL_PLUGIN_P2P': 'socket', **os.environ,
-             'RUST_BACKTRACE': '0'}
+              'RUST_BACKTRACE': '0'}
     if result['NCCL_PLUGIN_P2P'] == 'socket':
         result.setdefault('NCCL_SOCKET_IFNAME', find_interface(address))
     result['LD_LIBRARY_PATH'] = ':'.join(filter(None, [
@@ -81,13 +81,15 @@ def copy_socket_data(source: socket.socket, sink: socket.socket) -> None:
 
 
 def relay_client(client: socket.socket, server: socket.socket,
-          left: threading.Barrier) -> None:
+                 left: threading.Barrier) -> None:
     """Relay a client's connection.
 
     The server's side is closed when all clients have left, or LIMIT after the
     first one left, because a client may hang.
     """
-    threading.Thread(target=copy_socket_data, args=(server, client), daemon=True).start()
+    threading.Thread(
+        target=copy_socket_data, args=(server, client), daemon=True
+    ).start()
     copy_socket_data(client, server)
     with contextlib.suppress(threading.BrokenBarrierError):
         left.wait(LIMIT)
@@ -95,7 +97,9 @@ def relay_client(client: socket.socket, server: socket.socket,
         server.shutdown(socket.SHUT_RDWR)
 
 
-def accept_and_relay_clients(inner: socket.socket, server: tuple[str, int], clients: int) -> None:
+def accept_and_relay_clients(
+    inner: socket.socket, server: tuple[str, int], clients: int
+) -> None:
     """Accept the clients and connect each of them with the server."""
     left = threading.Barrier(clients)
     for _ in range(clients):
@@ -105,7 +109,7 @@ def accept_and_relay_clients(inner: socket.socket, server: tuple[str, int], clie
 
 
 def run_server(library: str, address: str, port: str, program: str,
-          *options: str) -> None:
+               *options: str) -> None:
     """Run a server until this script is ended.
 
     :raises SystemExit: the server failed, or ended before it listened

@@ -119,7 +119,7 @@ def read_table(lines: Iterable[tuple[int, str]]) -> Table | None:
 
 
 def _parse_row(row: re.Match[str], columns: re.Match[str], ranks: set[int],
-         number: int) -> list[Row]:
+               number: int) -> list[Row]:
     """The rows of one line: out of place, and in place if it has that.
 
     :raises ValueError: the values contradict each other
@@ -136,11 +136,11 @@ def _parse_row(row: re.Match[str], columns: re.Match[str], ranks: set[int],
         raise ValueError(f'the row has {len(cells)} cells instead of '
                          f'{4 * halves}')
     return [_parse_row_half(size, kind, bool(half), cells[4 * half:4 * half + 4],
-                  len(ranks), number) for half in range(halves)]
+                            len(ranks), number) for half in range(halves)]
 
 
 def _parse_row_half(size: int, kind: str, in_place: bool, cells: list[str], n: int,
-          number: int) -> Row:
+                    number: int) -> Row:
     wrong = cells[3]
     if wrong == 'N/A':
         raise ValueError('the results were not checked: run with -c 1')
@@ -154,7 +154,7 @@ def _parse_row_half(size: int, kind: str, in_place: bool, cells: list[str], n: i
                          'the table')
     step = [0.51 * _printed_resolution(cell) for cell in cells[:3]]
     minimum, maximum = (size / 1e3 / (time + step[0]),
-                   size / 1e3 / max(time - step[0], 1e-9))
+                        size / 1e3 / max(time - step[0], 1e-9))
     if not minimum - step[1] <= algbw <= maximum + step[1]:
         raise ValueError(f'{size} B in {cells[0]} us do not give {cells[1]} '
                          'GB/s')

@@ -31,7 +31,7 @@ def expected_busbw_ratio(clients: int, servers: int) -> float:
 
 
 def find_bottleneck(server: Sequence[Stats], threads: Mapping[str, int],
-               elapsed: float = 0.0) -> tuple[str, str]:
+                    elapsed: float = 0.0) -> tuple[str, str]:
     """The class of a server's threads that limits the run, and a sentence;
     the class is '' if no class of threads was busy enough.
 

@@ -34,7 +34,7 @@ _PING_PONG = re.compile('osu_(latency|latency_mt|latency_mp|multi_lat)')
 def option_value(arguments: Sequence[str], short: str, name: str) -> int | None:
     """The value of an option of OMB, or None."""
     matches = re.findall(rf'(?:^| )(?:-{short} ?|--{name}[ =])(\d+)(?= |$)',
-                       ' '.join(arguments))
+                         ' '.join(arguments))
     return int(matches[-1]) if matches else None
 
 
@@ -53,7 +53,7 @@ def iterations_per_size(program: str, size: int, arguments: Sequence[str]) -> in
 
 
 def minimum_seconds(program: str, version: str, values: Mapping[str, float],
-            arguments: Sequence[str], ranks: int, threads: int) -> float:
+                    arguments: Sequence[str], ranks: int, threads: int) -> float:
     """Minimum time that a program took for its values, in s.
 
     :arg values: metric key -> value, in µs, MB/s and ms.

@@ -249,14 +249,14 @@ class OsuBenchmark(Benchmark, special=True):
 
     def minimum_run_seconds(self, values: dict[str, float]) -> float:
         return claims.minimum_seconds(self.program, self.version, values,
-                              self.arguments(), self.num_tasks, self.threads)
+                                      self.arguments(), self.num_tasks, self.threads)
 
     def parse_table(self, text: str, name: str) -> tuple[Record, ...]:
         """Records of an output; refuse the output of another program."""
         records = guards.parse_output(parse, text, name)
         if records[0].program != self.program:
             guards.fail_test_case('table', f'{name}: this is the output of '
-                          f'{records[0].program}, not of {self.program}')
+                                  f'{records[0].program}, not of {self.program}')
         return records
 
     def check_requested_table(self, run: guards.Run, records: tuple[Record, ...]
@@ -265,17 +265,17 @@ class OsuBenchmark(Benchmark, special=True):
         last, expected = records[-1].size, self.largest_message_size()
         if expected and expected > 8 and last != expected:
             guards.fail_test_case('rows', f'{run.name}.out:{records[-1].line}: the '
-                          f'table ends at {last} B instead of {expected} B: '
-                          'was the run cut short, or is there a memory limit '
-                          '(-M)?')
+                                  f'table ends at {last} B instead of {expected} B: '
+                                  'was the run cut short, or is there a memory limit '
+                                  '(-M)?')
         if self.validation:
             self.check_validation()
         for record in records:
             if record.metric == 'ranks' and record.value != self.num_tasks:
                 guards.fail_test_case('ranks', f'{run.name}.out:{record.line}: '
-                              f'{record.value:g} of {self.num_tasks} ranks '
-                              'answered: is the launcher of the same MPI as '
-                              'the program?')
+                                      f'{record.value:g} of {self.num_tasks} ranks '
+                                      'answered: is the launcher of the same MPI as '
+                                      'the program?')
 
     def check_validation(self) -> None:
         """Refuse a failed validation; some versions cannot validate."""
@@ -288,12 +288,12 @@ class OsuBenchmark(Benchmark, special=True):
             return
         if texts['rc'].strip() not in map(str, self.accept):
             guards.fail_test_case('validation', 'validate.out: the validation ended '
-                          f'with exit code {texts["rc"].strip()}: data '
-                          'arrived wrong, or the program died')
+                                  f'with exit code {texts["rc"].strip()}: data '
+                                  'arrived wrong, or the program died')
         self.parse_table(texts['out'], 'validate.out')
         if ' Pass' not in texts['out']:
             guards.fail_test_case('validation', 'validate.out: the table has no '
-                          'column Validation')
+                                  'column Validation')
 
 
 @register_if_available

@@ -280,7 +280,7 @@ class _Reader:
             self.raise_parse_error('the output is empty')
         if not self.complete:
             self.raise_parse_error('the output is cut off: its last line has no end',
-                        len(self.lines))
+                                   len(self.lines))
         for number, line in enumerate(self.lines, 1):
             self.number = number
             if len(line) > LONGEST:
@@ -298,7 +298,7 @@ class _Reader:
             return
         if _USAGE.match(line):
             self.raise_parse_error('the program printed its usage instead of a table: '
-                        'check its options')
+                                   'check its options')
         if _FAILURE.search(line):
             self.raise_parse_error(f'the run failed: {line.strip()[:60]!r}')
         self.owned += [(self.number, programs) for start, programs in
@@ -320,7 +320,9 @@ class _Reader:
             self.read_header(line)
         elif line.startswith('#'):
             if _HIDDEN_ROW.search(line) or line.startswith('# Datatype'):
-                self.raise_parse_error('the comment contains a damaged row or data type')
+                self.raise_parse_error(
+                    'the comment contains a damaged row or data type'
+                )
         elif self.program in ('osu_init', 'osu_hello'):
             self.read_single_result(line)
         elif _ROW.match(line):
@@ -354,8 +356,9 @@ class _Reader:
                     and self.titled_at == self.number - 1
                     and line == self.lines[self.titled_at - 1].rstrip(' ')
                     and line not in self.lines[:self.titled_at - 1]):
-                self.raise_parse_error('the text has a second title and so more than one '
-                            'output')
+                self.raise_parse_error(
+                    'the text has a second title and so more than one output'
+                )
             return
         self.what, self.version = match['what'], match['version']
         self.program = program_of_title(self.what, self.version, self.topology)
@@ -382,15 +385,16 @@ class _Reader:
             last = self.tables[-1]
             if not self.marked or last.windows:
                 self.raise_parse_error('the text has a second header and so more than '
-                            'one output')
+                                       'one output')
             # -T all: 7.1 and 7.2 print `Avg Latency(us)` from the second
             # table on, whatever the program measures.
             values = [c for c in first.columns if c.unit]
             corrected = tuple(c for column in columns for c in
                               (values if column == LATENCY else [column]))
             if first.columns not in (columns, corrected):
-                self.raise_parse_error('the header is of another program than the header '
-                            'above')
+                self.raise_parse_error(
+                    'the header is of another program than the header above'
+                )
             if columns != first.columns:
                 columns, ends = first.columns, ()
         if 'latency_mp' in self.program or len(ends) != len(columns):
@@ -401,7 +405,7 @@ class _Reader:
         self.marked = False
 
     def parse_header_columns(self, line: str) -> tuple[tuple[Column, ...],
-                                          tuple[int, ...]]:
+                                                       tuple[int, ...]]:
         """Columns of a header, and the place where each column ends."""
         columns, ends = [], []
         place = 1 if line.startswith('#') else 0
@@ -428,7 +432,7 @@ class _Reader:
         if (SIZE in columns[1:] or (columns[0] == SIZE) == (
                 'barrier' in self.program)):
             self.raise_parse_error('the column Size is missing or misplaced in the '
-                        'header')
+                                   'header')
         values = [column for column in columns if column.unit]
         if not values:
             self.raise_parse_error('the header has no column with values')
@@ -444,7 +448,7 @@ class _Reader:
                          for column in columns)
         if values[0].name not in expected.split(' or '):
             self.raise_parse_error(f'the header has {values[0].name}, but the title '
-                        f'requires {expected}')
+                                   f'requires {expected}')
         return columns
 
     def read_window_heading(self, heading: Column) -> None:
@@ -464,12 +468,12 @@ class _Reader:
         for before, after in zip(windows, windows[1:], strict=False):
             if after != 2 * before:
                 self.raise_parse_error('each window size must be twice the size before '
-                            'it')
+                                       'it')
         if len(self.tables) != list(_HEADINGS.values()).index(self.heading):
             self.raise_parse_error('the text has a second header')
         if self.tables and len(columns) != len(self.tables[0].columns):
             self.raise_parse_error('the window sizes differ from those of the first '
-                        'table')
+                                   'table')
         self.tables.append(Table(self.number, columns, windows=True))
         self.marked = False
 
@@ -487,7 +491,7 @@ class _Reader:
                      ('init_time_max', 'ms'), ('init_time', 'ms')]
         if not match:
             self.raise_parse_error(f'this is not a line of {self.program}: '
-                        f'{line[:60]!r}')
+                                   f'{line[:60]!r}')
         values = [int(group) for group in match.groups()]
         if min(values) < 1:
             self.raise_parse_error('the result has a value of zero')
@@ -510,7 +514,7 @@ class _Reader:
             self.raise_parse_error('the row follows a data type that has no header')
         if len(words) != len(table.columns):
             self.raise_parse_error(f'the row has {len(words)} fields, its header '
-                        f'{len(table.columns)} columns')
+                                   f'{len(table.columns)} columns')
         size = None
         values = {}
         for column, (word, _) in zip(table.columns, words, strict=True):
@@ -555,11 +559,11 @@ class _Reader:
             last = table.sizes[-1]
             if size <= last:
                 self.raise_parse_error(f'size {size} follows the larger or equal size '
-                            f'{last}')
+                                       f'{last}')
             # OMB doubles from the first size on; 1 follows 0.
             if size != (2 * last or 1):
                 self.raise_parse_error(f'rows are missing between sizes {last} and '
-                            f'{size}')
+                                       f'{size}')
         table.sizes.append(size)
         return size
 
@@ -598,10 +602,10 @@ class _Reader:
                     named[f'{name}_min'] <= named[name]
                     <= named[f'{name}_max']):
                 self.raise_parse_error(f'the mean {name} is not between minimum and '
-                            'maximum')
+                                       'maximum')
 
     def add_record(self, size: int | None, name: str, value: float,
-            unit: str) -> None:
+                   unit: str) -> None:
         self.records.append(Record(self.program, self.version, size, name,
                                    float(value), unit, self.number))
 
@@ -612,7 +616,7 @@ class _Reader:
         for line, programs in self.owned:
             if not re.search(programs, self.program):
                 self.raise_parse_error(f'{self.program} does not print this line: the '
-                            'text has more than one output', line)
+                                       'text has more than one output', line)
         for table in self.tables:
             if not table.rows:
                 self.raise_parse_error('the header has no row below it', table.line)
@@ -621,7 +625,7 @@ class _Reader:
             # Other rows confirm a row's columns, else only the header can.
             if table.rows == 1 and expected and table.ends != expected:
                 self.raise_parse_error('a field is shifted: characters were lost or '
-                            'added', self.records[-1].line)
+                                       'added', self.records[-1].line)
         last = len(self.lines) - 1
         if not self.records:
             self.raise_parse_error('the text has a title but no result', last)
@@ -632,8 +636,11 @@ class _Reader:
                     self.heading.name):
                 self.raise_parse_error('the last heading has no table below it', last)
             if self.tables[0].sizes != self.tables[-1].sizes:
-                self.raise_parse_error('the table of message rates has other sizes than '
-                            'the table of bandwidths', last)
+                self.raise_parse_error(
+                    'the table of message rates has other sizes than '
+                    'the table of bandwidths',
+                    last,
+                )
 
 
 def parse(text: str) -> tuple[Record, ...]:

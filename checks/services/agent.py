@@ -370,7 +370,7 @@ class Instance:
         if (self.server.bind_memory != 'never'
                 and len({cpu.numa for cpu in self.agent.cpus}) > 1):
             command = [*numactl_prefix(numa, self.server.bind_memory == 'must',
-                                  self.agent.host), *command]
+                                       self.agent.host), *command]
         log = Path(f'{self.spec["log"]}.server{self.index}.log')
         self.began, self.at = time.monotonic(), time.time()
         self.process = Process(
@@ -475,8 +475,8 @@ class Instance:
         if kept is None or kept == request:
             return
         has, expected = (' and '.join(PERSISTENCE_NAMES[kind]
-                                    for kind in sorted(kinds))
-                       or 'nothing on disk' for kinds in (kept, request))
+                                      for kind in sorted(kinds))
+                         or 'nothing on disk' for kinds in (kept, request))
         raise Failed(
             f'{self.name} writes {has}, but the plan requires {expected}: '
             'find what changes its configuration (a wrapper at '
@@ -730,7 +730,8 @@ class Agent:
     def process_events(self, seconds: float) -> None:
         """Wait for one event (or the time) and handle all pending events.
 
-        :raises Failed: as `check_servers_and_clients`; the conductor has ended or is silent.
+        :raises Failed: as `check_servers_and_clients`; the conductor has ended
+            or is silent.
         :raises Ended: a signal came.
         """
         self.selector.select(seconds)
@@ -843,7 +844,7 @@ def create_data_folder(scratch: str) -> private.OwnedFolder:
         for old in parent.glob(f'{PREFIX}*'):
             private.remove_if_owner_dead(old)
         return private.OwnedFolder(Path(tempfile.mkdtemp(prefix=PREFIX,
-                                                   dir=parent)))
+                                                         dir=parent)))
     except OSError as err:
         raise Failed(f'cannot create a folder for the data of the servers in '
                      f'{parent}: {err.strerror}; set another scratch in the '
@@ -918,7 +919,7 @@ def connect_to_conductor(to: Rendezvous, check_parent: Callable[[], None]
         try:
             sock = socket.create_connection(to.address, HANDSHAKE_TIMEOUT)
             return authenticate(sock, Handshake(AGENT, to.secret, to.run),
-                        HANDSHAKE_TIMEOUT, check_parent)
+                                HANDSHAKE_TIMEOUT, check_parent)
         except AuthenticationError as err:
             assert sock
             sock.close()

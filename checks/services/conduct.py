@@ -70,7 +70,7 @@ def find_ancestor_pids() -> list[int]:
     be dead already.
     """
     results = [pid for pid in (int(os.environ.get('PLUMBLINE_BATCH', 0)),)
-             if pid > 1]
+               if pid > 1]
     pid = os.getppid()
     # getppid() is 0 for a parent in another pid namespace, 1 for init.
     while pid > 1 and os.getsid(pid) == os.getsid(0):
@@ -289,7 +289,7 @@ class Conductor:
             self.process_events(0.1)
 
     def process_events_until(self, done: Callable[[], bool], limit: float,
-              late: Callable[[], str]) -> None:
+                             late: Callable[[], str]) -> None:
         """Process events until `done()`.
 
         :arg limit: in seconds.
@@ -414,13 +414,17 @@ class Conductor:
                     'values': self.certificate})
                 index += 1
             node.channel.send(type='servers', instances=instances,
-                             interface=self.plan.interface,
-                             sample=self.plan.sample, link=self.plan.link)
-        self.process_events_until(lambda: len(self.servers) == index,
-                   self.plan.server.ready_limit * 4 + 10,
-                   lambda: f'only {len(self.servers)} of {index} servers '
-                   'became ready, and their agents reported no reason; read '
-                   f'{self.run_name}.server*.log')
+                              interface=self.plan.interface,
+                              sample=self.plan.sample, link=self.plan.link)
+        self.process_events_until(
+            lambda: len(self.servers) == index,
+            self.plan.server.ready_limit * 4 + 10,
+            lambda: (
+                f'only {len(self.servers)} of {index} servers '
+                'became ready, and their agents reported no reason; read '
+                f'{self.run_name}.server*.log'
+            ),
+        )
         self.servers.sort(key=lambda one: one['index'])
         self.where = [
             ask.Server(one['address'], one['port'], self.password,
@@ -444,8 +448,8 @@ class Conductor:
         try:
             ask.form_cluster(self.where)
             self.process_events_until(agreed, self.plan.server.ready_limit,
-                       lambda: 'the servers did not form a cluster in '
-                       f'{self.plan.server.ready_limit:g} s: {missing}')
+                                      lambda: 'the servers did not form a cluster in '
+                                      f'{self.plan.server.ready_limit:g} s: {missing}')
         except (OSError, ask.Refusal) as err:
             raise Failed('the servers cannot form a cluster: '
                          f'{err}') from None
@@ -502,7 +506,7 @@ class Conductor:
                 self.running[number] = f'{role.name} {index} on {node.name}'
                 messages.setdefault(node.name, []).append(
                     {**self.client_start_message(step, program, index, number,
-                                   len(clients), services),
+                                                 len(clients), services),
                      'cpus': cpu_set})
         if not step.check:
             self.client_outputs = [
@@ -512,16 +516,25 @@ class Conductor:
         for name, group in messages.items():
             self.nodes[name].channel.send(type='run', clients=group)
         if step.gate:
-            self.process_events_until(lambda: self.ready >= set(self.running)
-                       or self.have_clients_ended(), step.limit, lambda:
-                       f'step {step.name}: '
-                       + ', '.join(self.running[number] for number in sorted(
-                           set(self.running) - self.ready))
-                       + f' did not become ready in {step.limit:g} s')
+            self.process_events_until(
+                lambda: (
+                    self.ready >= set(self.running)
+                    or self.have_clients_ended()
+                ),
+                step.limit,
+                lambda: (
+                    f'step {step.name}: '
+                    + ', '.join(
+                        self.running[number]
+                        for number in sorted(set(self.running) - self.ready)
+                    )
+                    + f' did not become ready in {step.limit:g} s'
+                ),
+            )
             for node in self.sorted_nodes():
                 node.channel.send(type='go')
         self.process_events_until(self.have_clients_ended, step.limit, lambda:
-                   f'step {step.name}: ' + ', '.join(
+                                  f'step {step.name}: ' + ', '.join(
                        words for number, words in self.running.items()
                        if number not in self.ended)
                    + f' did not end in {step.limit:g} s')
@@ -538,7 +551,7 @@ class Conductor:
         return [self.write_service_file('service', self.where, gate)]
 
     def launch_mpi_program(self, step: Step, program: Program,
-               clients: list[tuple[Node, list[int]]], services: list[Path]
+                           clients: list[tuple[Node, list[int]]], services: list[Path]
                ) -> None:
         """Let the launcher start the ranks of an MPI program.
 
@@ -562,7 +575,7 @@ class Conductor:
                             'number of ranks on every node, not '
                             f'{", ".join(map(str, sorted(each)))}')
         message = self.client_start_message(step, program, 0, number, len(clients),
-                              services)
+                                            services)
         values = {'ranks': len(clients), 'nodes': len(sets),
                   'each': max(each), 'names': ','.join(sets),
                   'slots': ','.join(f'{name}:{max(each)}' for name in sets)}
@@ -620,10 +633,15 @@ class Conductor:
         self.unsaved.clear()
         for node in self.server_nodes:
             node.channel.send(type='save')
-        self.process_events_until(lambda: len(self.unsaved) == len(self.server_nodes),
-                   STOP_TIMEOUT, lambda: 'the agents did not report in '
-                   f'{STOP_TIMEOUT:g} s whether the servers have written '
-                   'their data')
+        self.process_events_until(
+            lambda: len(self.unsaved) == len(self.server_nodes),
+            STOP_TIMEOUT,
+            lambda: (
+                'the agents did not report in '
+                f'{STOP_TIMEOUT:g} s whether the servers have written '
+                'their data'
+            ),
+        )
         return sum(self.unsaved.values(), [])
 
     def wait_until_data_saved(self) -> None:
@@ -659,12 +677,14 @@ class Conductor:
         names = [str(one) for one in self.where]
 
         def all_connected() -> bool:
-            self.late = outside.describe_missing_connections(clients, names, self.query_connected_peers())
+            self.late = outside.describe_missing_connections(
+                clients, names, self.query_connected_peers()
+            )
             return not self.late
 
         self.process_events_until(all_connected, clients.limit, lambda:
-                   f'not all clients connected in {clients.limit:g} s: '
-                   f'{self.late}; start them as described in {path}')
+                                  f'not all clients connected in {clients.limit:g} s: '
+                                  f'{self.late}; start them as described in {path}')
         steps = {}
         for name, seconds in clients.phases:
             at, before = time.time(), self.read_server_counters()
@@ -696,8 +716,15 @@ class Conductor:
         while time.monotonic() < until:
             self.process_events(min(0.25, until - time.monotonic()))
 
-    def client_start_message(self, step: Step, program: Program, index: int, number: int,
-               count: int, services: list[Path]) -> dict[str, Any]:
+    def client_start_message(
+        self,
+        step: Step,
+        program: Program,
+        index: int,
+        number: int,
+        count: int,
+        services: list[Path],
+    ) -> dict[str, Any]:
         """The message with which an agent starts one client.
 
         :arg index: number of the client in its role.

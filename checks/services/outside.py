@@ -12,7 +12,9 @@ from .plan import Outside
 Peers = Mapping[int, Mapping[str, int]]
 
 
-def count_connections_by_address(ports: Iterable[int], text: str) -> dict[int, Counter[str]]:
+def count_connections_by_address(
+    ports: Iterable[int], text: str
+) -> dict[int, Counter[str]]:
     """Connections to these ports, by address.
 
     :arg text: contents of /proc/net/tcp.
@@ -46,7 +48,9 @@ def count_local_connections(ports: Iterable[int]) -> dict[int, Counter[str]]:
     return count_connections_by_address(ports, Path('/proc/net/tcp').read_text())
 
 
-def describe_missing_connections(outside: Outside, names: Sequence[str], peers: Peers) -> str:
+def describe_missing_connections(
+    outside: Outside, names: Sequence[str], peers: Peers
+) -> str:
     """The missing connections, in words; empty: none."""
     late = []
     for server, name in enumerate(names):

@@ -54,8 +54,8 @@ class Server:
     threads: int = 0
     #: Memory of an instance. Unit: MiB.
     memory: int = 256
-    #: Instances divide all CPUs of the node, core by core; `max_cpus_per_node` is the size
-    #: of the largest part.
+    #: Instances divide all CPUs of the node, core by core; `max_cpus_per_node`
+    #: is the size of the largest part.
     divided: bool = False
     #: Bind an instance's memory to the NUMA nodes of its CPUs: never, may (if
     #: numactl is installed), must.
@@ -225,9 +225,14 @@ class Plan:
                     if unbound is free and node in layout[role]))
         return maximum
 
-    def with_site_values(self, interface: str, scratch: str, launcher: Iterable[str] = (),
-           observer: str = '', heartbeat_timeout: float = HEARTBEAT_TIMEOUT
-           ) -> Plan:
+    def with_site_values(
+        self,
+        interface: str,
+        scratch: str,
+        launcher: Iterable[str] = (),
+        observer: str = '',
+        heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
+    ) -> Plan:
         """The same plan with the values of a site and a build.
 
         :arg interface: network interface of the servers.
@@ -297,8 +302,11 @@ class Plan:
 
 def _convert_lists_to_tuples(value: Any) -> Any:
     """Convert lists of JSON to tuples."""
-    return (tuple(map(_convert_lists_to_tuples, value)) if isinstance(value, list | tuple)
-            else value)
+    return (
+        tuple(map(_convert_lists_to_tuples, value))
+        if isinstance(value, list | tuple)
+        else value
+    )
 
 
 def command_with_environment(variables: Mapping[str, str], *command: str

@@ -104,7 +104,7 @@ class Launched:
         reported = Counter(re.findall(r'plumbline-client (\S+) (\S+)',
                                       self.read_log()))
         planned = Counter((host, ','.join(map(str, group)))
-                       for host, sets in self.sets.items() for group in sets)
+                          for host, sets in self.sets.items() for group in sets)
         if reported == planned:
             return ''
         return (f'{sum((planned & reported).values())} of '

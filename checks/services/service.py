@@ -86,7 +86,7 @@ class ServiceBenchmark(Benchmark, special=True):
         raise NotImplementedError
 
     def extract_service_values(self, services: Services, output: str,
-                       run: guards.Run) -> dict[str, float]:
+                               run: guards.Run) -> dict[str, float]:
         """Values of a repetition, from the servers and the clients' output.
 
         :arg services: record of servers and clients.
@@ -108,16 +108,19 @@ class ServiceBenchmark(Benchmark, special=True):
     @run_before('run')
     def run_under_conductor(self) -> None:
         extras = self.current_partition.extras
-        self.service_plan().with_site_values(extras.get('service_interface', ''),
-                       extras.get('scratch', ''), self.mpi_launcher_command(),
-                       f'{self.programs.stagedir}/observe',
-                       extras.get('service_heartbeat_timeout',
-                                  HEARTBEAT_TIMEOUT)).write(
-            Path(self.stagedir, PLAN))
+        self.service_plan().with_site_values(
+            extras.get('service_interface', ''),
+            extras.get('scratch', ''),
+            self.mpi_launcher_command(),
+            f'{self.programs.stagedir}/observe',
+            extras.get('service_heartbeat_timeout', HEARTBEAT_TIMEOUT),
+        ).write(Path(self.stagedir, PLAN))
         # Without the registration only this test case's next run would find
         # leftover secrets.
         with contextlib.suppress(OSError):
-            private.register_stage_directory(stage_registry_folder(), Path(self.stagedir))
+            private.register_stage_directory(
+                stage_registry_folder(), Path(self.stagedir)
+            )
         if self.num_nodes == 1:
             # The batch script is on the node already: no launcher needed.
             self.job.launcher = LocalLauncher()
@@ -149,7 +152,7 @@ class ServiceBenchmark(Benchmark, special=True):
             guards.fail_test_case('table', f'{run.name}.out:{err}')
         except OSError as err:
             guards.fail_test_case('table', f'{run.name}: {err.filename} is missing: '
-                          f'{err.strerror}')
+                                  f'{err.strerror}')
         if services.shared:
             self.add_inconclusive_reason('servers and clients shared their CPUs')
         return values

@@ -111,7 +111,7 @@ class Handshake:
 
     def _compute_mac(self, purpose: str, role: str) -> bytes:
         return compute_hmac(self.secret, MAGIC, purpose.encode(), role.encode(),
-                   self.run, *self.nonces)
+                            self.run, *self.nonces)
 
     def _verify_proof(self, role: str, proof: bytes) -> None:
         if not hmac.compare_digest(proof, self._compute_proof(role)):

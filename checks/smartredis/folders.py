@@ -75,15 +75,21 @@ def read_session_records(session: Path) -> tuple[Record, ...]:
         return Record('smartsim-scaling', version, size, metric, value, unit,
                       1)
 
-    results = [record(metric, _mean_or_percentile(sorted(times[function]), column) * factor,
-                    UNITS[factor])
-             for function, metrics in METRICS[kind].items()
-             if function in times for metric, column, factor in metrics]
+    results = [
+        record(
+            metric,
+            _mean_or_percentile(sorted(times[function]), column) * factor,
+            UNITS[factor],
+        )
+        for function, metrics in METRICS[kind].items()
+        if function in times
+        for metric, column, factor in metrics
+    ]
     if kind == 'throughput' and size and loops and all(loops.values()):
         one_way = sum(size * calls[rank] / loop
                       for rank, loop in loops.items()) / 1e6
         results += [record('bandwidth', 2 * one_way, 'MB/s'),
-                  record('one_way_bandwidth', one_way, 'MB/s')]
+                    record('one_way_bandwidth', one_way, 'MB/s')]
     return tuple(results)
 
 

@@ -134,8 +134,10 @@ def _parse_run(lines: _Lines) -> Run:
         # Times are rounded to ns, so a mean may differ in the last digit.
         if sorted(times[2:]) != times[2:] or not (
                 low - 2e-9 <= mean <= top + 2e-9) or low > p50:
-            raise lines.make_parse_error(f'{name}: min, p50, p95, p99 and max are not in '
-                              'ascending order, or exclude the mean')
+            raise lines.make_parse_error(
+                f'{name}: min, p50, p95, p99 and max are not in '
+                'ascending order, or exclude the mean'
+            )
         functions[name] = Times(int(calls), low, mean, p50, p95, p99, top,
                                 lines.at + 1)
         lines.at += 1
@@ -158,18 +160,18 @@ def records_of_run(run: Run) -> tuple[Record, ...]:
                       unit, line)
 
     results = [record(metric, getattr(times, column) * factor, UNITS[factor],
-                    times.line)
-             for function, metrics in METRICS[run.mode].items()
-             for times in (run.functions[function],)
-             for metric, column, factor in metrics]
+                      times.line)
+               for function, metrics in METRICS[run.mode].items()
+               for times in (run.functions[function],)
+               for metric, column, factor in metrics]
     if run.mode == 'inference':
         results.append(record('inference_rate', run.loops, '1/s',
-                            run.line + 1))
+                              run.line + 1))
     if run.mode in ('throughput', 'consumer'):
         results.append(record('bandwidth', run.moved, 'MB/s', run.line))
     if run.mode == 'throughput':
         results.append(record('one_way_bandwidth', run.moved / 2, 'MB/s',
-                            run.line))
+                              run.line))
     return tuple(results)
 
 

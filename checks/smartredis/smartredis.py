@@ -100,7 +100,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         # may be inconclusive.
         single_client = self.scenario.clients_per_node == 1
         self.set_mode_tags(modes_of(self.kind, self.scenario),
-                       1 if single_client else self.cpus_needed_per_node())
+                           1 if single_client else self.cpus_needed_per_node())
         self.time_limit = self.options.wall_time or self.time_limit
 
     @run_after('setup')
@@ -150,7 +150,11 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         """The server role."""
         scenario = self.scenario
         prefix = self.programs.program_origin(scenario.db).get('prefix', '/usr')
-        data = scenario.rank_count * self.tensors_per_rank() * max(self.tensor_sizes, default=0)
+        data = (
+            scenario.rank_count
+            * self.tensors_per_rank()
+            * max(self.tensor_sizes, default=0)
+        )
         apart = scenario.client_nodes and not self.is_colocated
         nodes = (max(1, scenario.client_nodes) if self.is_colocated
                  else scenario.db_nodes if apart else 1)
@@ -171,8 +175,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
             return ()
         name = 'ai_torch.so' if self.scenario.uses_torchscript else 'ai.so'
         return (aimodule.module_load_line(f'"{self.programs.stagedir}/{name}"',
-                                   threads=self.scenario.db_tpq,
-                                   intra=self.options.intra_op_threads),)
+                                          threads=self.scenario.db_tpq,
+                                          intra=self.options.intra_op_threads),)
 
     @property
     def uses_unix_socket(self) -> bool:
@@ -226,12 +230,15 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         expected = (self.rank_count_of_mode(out.mode), self.scenario.iterations)
         if (out.ranks, out.iterations) != expected:
             guards.fail_test_case('ranks', f'{where}: {out.mode} ran {out.ranks} '
-                          f'ranks and {out.iterations} iterations; requested: '
-                          f'{expected[0]} and {expected[1]}')
+                                  f'ranks and {out.iterations} iterations; requested: '
+                                  f'{expected[0]} and {expected[1]}')
         if out.verified != self.compared_value_count(out.mode):
-            guards.fail_test_case('verify', f'{where}: {out.mode} compared '
-                          f'{out.verified} of {self.compared_value_count(out.mode)} '
-                          'values')
+            guards.fail_test_case(
+                'verify',
+                f'{where}: {out.mode} compared '
+                f'{out.verified} of {self.compared_value_count(out.mode)} '
+                'values',
+            )
 
     def rank_count_of_mode(self, mode: str) -> int:
         return self.scenario.rank_count
@@ -245,7 +252,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         raise NotImplementedError
 
     def extract_service_values(self, services: Services, output: str,
-                       run: guards.Run) -> dict[str, float]:
+                               run: guards.Run) -> dict[str, float]:
         self.version = services.servers[0].version
         self.calls = []
         values: dict[str, float] = {}
@@ -253,17 +260,17 @@ class TensorBenchmark(ServiceBenchmark, special=True):
             served = services.steps[f'size{size}'].counter_increase('commands')
             if served < self.min_command_count():
                 guards.fail_test_case('calls', f'{run.name}: {size} B: '
-                              f'{self.scenario.db} counted only {served:g} of '
-                              f'at least {self.min_command_count()} commands')
+                                      f'{self.scenario.db} counted only {served:g} of '
+                                      f'at least {self.min_command_count()} commands')
             evicted = services.steps[f'size{size}'].counter_increase('evicted')
             if evicted:
                 guards.fail_test_case('evicted', f'{run.name}: {size} B: '
-                              f'{self.scenario.db} evicted {evicted:g} keys, '
-                              'because its memory limit is below the data')
+                                      f'{self.scenario.db} evicted {evicted:g} keys, '
+                                      'because its memory limit is below the data')
             for number, out in enumerate(self.parse_step_outputs(run, size)):
                 self.check_output_counts(out, f'{run.name}.size{size}')
                 values |= {metrics.metric_key(r.metric, r.size): r.value
-                            for r in parser.records_of_run(out)}
+                           for r in parser.records_of_run(out)}
                 # Ranks of a second program continue the numbers of the first.
                 self.calls += read_call_samples(Path(
                     self.stagedir, f'{run.name}.size{size}.{number}.ranks'),
@@ -308,12 +315,14 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                              if (limit := int(facts.get(name) or 0))),
                             default=0)
                   for name in ('somaxconn', 'tcp_max_syn_backlog')}
-        return [f'client_time may be too long: {self.connections_per_server()} clients '
-                f'connect to a server at once, but {name} is {value}, and the '
-                'other clients wait for a retry of the kernel'
-                for name, value in {**limits, 'tcp-backlog': TCP_BACKLOG
-                                    }.items()
-                if not self.uses_unix_socket and 0 < value < self.connections_per_server()]
+        return [
+            f'client_time may be too long: {self.connections_per_server()} clients '
+            f'connect to a server at once, but {name} is {value}, and the '
+            'other clients wait for a retry of the kernel'
+            for name, value in {**limits, 'tcp-backlog': TCP_BACKLOG}.items()
+            if not self.uses_unix_socket
+            and 0 < value < self.connections_per_server()
+        ]
 
 
 def read_call_samples(folder: Path, size: int, first: int = 0) -> list[samples.Sample]:
@@ -357,10 +366,14 @@ class SmartRedisThroughput(TensorBenchmark):
                 'client_time', 'loop_time')
 
     def extract_service_values(self, services: Services, output: str,
-                       run: guards.Run) -> dict[str, float]:
+                               run: guards.Run) -> dict[str, float]:
         values = super().extract_service_values(services, output, run)
-        dip = parser.bandwidth_dip_ratio({size: values[metrics.metric_key('bandwidth', size)]
-                          for size in self.tensor_sizes})
+        dip = parser.bandwidth_dip_ratio(
+            {
+                size: values[metrics.metric_key('bandwidth', size)]
+                for size in self.tensor_sizes
+            }
+        )
         return values if dip is None else {**values, 'dip': dip}
 
 
@@ -469,9 +482,15 @@ class SmartRedisAggregation(TensorBenchmark):
         scenario = self.scenario
         both = ('--tensors', str(scenario.tensors_per_dataset))
         producer = self.tensorload_command('producer', size, *both)
-        consumer = self.tensorload_command('consumer', size, *both,
-                             '--producers', str(scenario.rank_count),
-                             '--client-threads', str(scenario.client_threads))
+        consumer = self.tensorload_command(
+            'consumer',
+            size,
+            *both,
+            '--producers',
+            str(scenario.rank_count),
+            '--client-threads',
+            str(scenario.client_threads),
+        )
         return (Program(producer, role='producer', mpi=True),
                 Program(consumer, role='consumer', mpi=True))
 

@@ -3,7 +3,8 @@
 A :class:`Stack` is a manifest and a site. A person solves and installs it
 beforehand with ``plumb spack``, in a folder outside of every test's stage
 directory. The fixture of a family (`base.Programs`) finds it with
-:func:`installed_stack_record`, which needs no Spack, by a key over all that decides what
+:func:`installed_stack_record`, which needs no Spack, by a key over all that
+    decides what
 comes out: the manifest, the site's Spack settings, our recipes, Spack's
 version. It also finds what plain Spack installed (spack-envs/README.md).
 
@@ -220,7 +221,7 @@ def _meets_promise(node: dict[str, Any], version: str, words: list[str]) -> bool
         key, _, value = word.lstrip('+~').partition('=')
         got = parameters.get(key)
         expected: Any = (True if word[0] == '+' else False if word[0] == '~'
-                       else value)
+                         else value)
         if got != expected and not (isinstance(got, list) and expected in got):
             return False
     return True
@@ -360,8 +361,10 @@ def read_stack_yaml(name: str) -> dict[str, Any]:
         has another type.
     """
     if name not in stack_names():
-        raise NoStack(f'unknown stack {name!r}: {suggest_nearest_word(name, stack_names())}'
-                      f'stacks: {", ".join(stack_names())}')
+        raise NoStack(
+            f'unknown stack {name!r}: {suggest_nearest_word(name, stack_names())}'
+            f'stacks: {", ".join(stack_names())}'
+        )
     path = ENVS / name / 'stack.yaml'
     result = _read_yaml(path)
     for key in result | _ABOUT:
@@ -535,8 +538,8 @@ class Stack:
                      f' packages into {self.environment_folder}')
             start = time.monotonic()
             code, text = self._run_spack('install', '--fail-fast',
-                                     limit=self.settings['install_limit'],
-                                     log='install.log', progress=True)
+                                         limit=self.settings['install_limit'],
+                                         log='install.log', progress=True)
             if code:
                 raise StackError(self._installation_failure_message(text))
             self.say(f'{self.name}: installed in '
@@ -581,8 +584,8 @@ class Stack:
         self._refuse_foreign_settings()
         start = time.monotonic()
         code, output = self._run_spack('concretize',
-                                 limit=self.settings['solve_limit'],
-                                 log='concretize.log')
+                                       limit=self.settings['solve_limit'],
+                                       log='concretize.log')
         if ours.read_text() != text or self.spack.default_packages_file.exists():
             lock_file.unlink(missing_ok=True)
             changed = (f'{self.spack.default_packages_file}, which you must remove'
@@ -627,9 +630,11 @@ class Stack:
         """
         if self.spack.default_packages_file.exists():
             raise StackError(
-                f'{self.spack.default_packages_file} applies to every site; Spack itself may '
-                "have written it. Remove it, or move it to the site's spack/ "
-                'if you need it')
+                f'{self.spack.default_packages_file} applies to every site; '
+                'Spack itself may have written it. Remove it, or move it to the '
+                "site's spack/ "
+                'if you need it'
+            )
         checkout = os.environ.get('PLUMBLINE_SPACK_PACKAGES')
         if checkout and not Path(checkout, 'repos').is_dir():
             raise NoStack(f'PLUMBLINE_SPACK_PACKAGES={checkout} is not a '
@@ -637,8 +642,10 @@ class Stack:
         pinned = _read_yaml(ENVS / 'common' / 'packages-pinned.yaml')
         commit = pinned['repos']['builtin']['commit']
         if checkout and _packages_checkout_commit() != commit:
-            self.say(f'PLUMBLINE_SPACK_PACKAGES is at {_packages_checkout_commit()[:10]}, '
-                     f'but the stacks were tested with {commit[:10]}')
+            self.say(
+                f'PLUMBLINE_SPACK_PACKAGES is at {_packages_checkout_commit()[:10]}, '
+                f'but the stacks were tested with {commit[:10]}'
+            )
 
     def _read_lock_or_remove(self, path: Path) -> dict[str, Any] | None:
         """A lock file's contents; a damaged one of ours is removed.
@@ -675,7 +682,7 @@ class Stack:
 
     def _write_record(self, lock: dict[str, Any]) -> dict[str, Any]:
         _, text = self._run_spack('find', '--json', '--deps', limit=600,
-                              log='find.log')
+                                  log='find.log')
         try:
             # Warnings of Spack may surround it.
             start = 0 if text[0] == '[' else text.index('\n[')
@@ -683,9 +690,11 @@ class Stack:
         except (ValueError, IndexError):
             raise StackError(f'{self.name}: `spack find --json` did not '
                              f'print JSON: {_last_line(text)}') from None
-        write_file_atomically(self.environment_folder / 'specs.json', json.dumps(specs, indent=1))
+        write_file_atomically(
+            self.environment_folder / 'specs.json', json.dumps(specs, indent=1)
+        )
         _, text = self._run_spack('find', '--deps', '--format', FORMAT,
-                              limit=600, log=PREFIXES)
+                                  limit=600, log=PREFIXES)
         packages = _parse_packages(text)
         there = {p['hash'] for p in packages.values()}
         lost = [r['spec'] for r in lock['roots'] if r['hash'] not in there]
@@ -694,11 +703,17 @@ class Stack:
                              f'{", ".join(lost)} is not installed; read '
                              f'{self.environment_folder}/prefix.log')
         record = {
-            'key': self.content_hash, 'spack': self.spack.version,
+            'key': self.content_hash,
+            'spack': self.spack.version,
             'recipes': self.spack.recipes,
-            **_make_record(self.name, self.site, self.environment_folder, lock, packages),
+            **_make_record(
+                self.name, self.site, self.environment_folder, lock, packages
+            ),
         }
-        write_file_atomically(self.environment_folder / 'record.json', json.dumps(record, indent=1))
+        write_file_atomically(
+            self.environment_folder / 'record.json',
+            json.dumps(record, indent=1),
+        )
         return record
 
     @contextlib.contextmanager
@@ -733,7 +748,7 @@ class Stack:
             _kill_processes(_processes_of_sessions(left))
 
     def _run_spack(self, *words: str, limit: float, log: str,
-               progress: bool = False) -> tuple[int, str]:
+                   progress: bool = False) -> tuple[int, str]:
         """Run Spack in the environment; return its exit code and output."""
         env = spack_environment_variables(self.site)
         if self.settings['offline']:
@@ -777,7 +792,7 @@ def _parse_packages(text: str) -> dict[str, dict[str, str]]:
 
 
 def _make_record(name: str, site: Path, folder: Path, lock: dict[str, Any],
-            packages: dict[str, dict[str, str]]) -> dict[str, Any]:
+                 packages: dict[str, dict[str, str]]) -> dict[str, Any]:
     """What a record says of any installation."""
     return {'stack': name, 'site': site.name, 'folder': str(folder),
             'view': str(folder / VIEW), 'provides': read_stack_yaml(name)['provides'],
@@ -829,7 +844,11 @@ def _record_of_manual_installation(name: str, site: Path) -> dict[str, Any] | No
             ENVS / name / 'spack.yaml').read_text()
     except OSError:
         return None
-    if lock is None or not same or not _is_installation_complete(folder / VIEW, packages):
+    if (
+        lock is None
+        or not same
+        or not _is_installation_complete(folder / VIEW, packages)
+    ):
         return None
     if broken := broken_promises(lock, read_stack_yaml(name)['promises']):
         raise StackError(f'{folder}: {"; ".join(broken)}')
@@ -839,7 +858,9 @@ def _record_of_manual_installation(name: str, site: Path) -> dict[str, Any] | No
     return _make_record(name, site, folder, lock, packages)
 
 
-def _is_installation_complete(view: Path, packages: Mapping[str, Mapping[str, str]]) -> bool:
+def _is_installation_complete(
+    view: Path, packages: Mapping[str, Mapping[str, str]]
+) -> bool:
     """Whether all packages of an installation still exist."""
     # An external of a module has no prefix.
     return view.is_dir() and all(

@@ -62,7 +62,7 @@ def module_build_command(out: str, cc: str = 'cc') -> str:
 
 
 def module_load_line(path: str, *, threads: int = 1, intra: int = 1,
-              emulated_gpus: int = 0) -> str:
+                     emulated_gpus: int = 0) -> str:
     """The line of a server's configuration that loads it (`Needs.modules`).
 
     :arg threads: threads of each device (SmartSim's threads per queue).

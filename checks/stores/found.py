@@ -30,11 +30,11 @@ def find_stores(wheels: Path) -> list[dict[str, Any]]:
     :param wheels: prefix in which set-up installs the wheels
     """
     result = [identify_store(store, Path(on_path), 'system')
-             for store, server in SERVERS.items()
-             if (on_path := shutil.which(server))]
-    result += [identify_store(store, path, 'wheel')
               for store, server in SERVERS.items()
-              if (path := wheels / 'bin' / server).is_file()]
+              if (on_path := shutil.which(server))]
+    result += [identify_store(store, path, 'wheel')
+               for store, server in SERVERS.items()
+               if (path := wheels / 'bin' / server).is_file()]
     return [store for store in result if store]
 
 

@@ -40,8 +40,10 @@ def make_server_role(store: str, prefix: str, needs: Needs, **more: Any) -> Serv
     :arg prefix: the folder that has `bin/`.
     :arg more: placement, see :class:`Server`.
     """
-    start = {'memcached': _memcached_server_factory, 'dragonfly': _dragonfly_server_factory}.get(
-        store, _redis_server_factory)
+    start = {
+        'memcached': _memcached_server_factory,
+        'dragonfly': _dragonfly_server_factory,
+    }.get(store, _redis_server_factory)
     return start(store, f'{prefix}/bin', needs)(
         program=store, cpus=needs.threads, memory=needs.memory,
         # With one thread KeyDB's configuration does not set the number.

@@ -125,8 +125,8 @@ class _Network:
         return name
 
     def add_convolution(self, image: str, outputs: int, size: int = 1,
-                 stride: int = 1, relu: bool = True, gain: float = 1,
-                 around: str = '') -> str:
+                        stride: int = 1, relu: bool = True, gain: float = 1,
+                        around: str = '') -> str:
         channels, number = self.channels[image], len(self.parameters) // 2
         each = channels * size * size
         self.parameters[f'w{number}'] = self.uniform_weights(
@@ -142,18 +142,18 @@ class _Network:
     def add_bottleneck(self, image: str, middle: int, stride: int, project: bool
                    ) -> str:
         around = self.add_convolution(image, 4 * middle, 1, stride, relu=False,
-                               gain=0.75) if project else image
+                                      gain=0.75) if project else image
         image = self.add_convolution(image, middle)
         image = self.add_convolution(image, middle, 3, stride)
         return self.add_convolution(image, 4 * middle, gain=0.5, around=around)
 
     def add_max_pooling(self, image: str) -> str:
         return self.add_line(f'torch.max_pool2d({image}, [3, 3], [2, 2], '
-                         '[1, 1])', self.channels[image])
+                             '[1, 1])', self.channels[image])
 
     def add_classifier(self, image: str, classes: int) -> str:
         mean = self.add_line(f'torch.mean({image}, [2, 3], True)',
-                         self.channels[image])
+                             self.channels[image])
         scores = self.add_convolution(mean, classes, relu=False, gain=0.75)
         return self.add_line(f'torch.flatten({scores}, 1)', classes)
 

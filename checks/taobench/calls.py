@@ -38,7 +38,7 @@ _OTHERS = ('lru_crawler',)
 
 
 def server_command_template(program: str, instance: Instance, prefix: str,
-           connections: int, libraries: str = '') -> tuple[str, ...]:
+                            connections: int, libraries: str = '') -> tuple[str, ...]:
     """The command of one server.
 
     The agent that starts it sets its CPUs and its port.
@@ -70,9 +70,16 @@ def server_command_template(program: str, instance: Instance, prefix: str,
     return (*words, *(['-o', ','.join(extended)] if extended else []))
 
 
-def client_command_template(program: str, one: Client, prefix: str, seconds: int,
-           interval: float, seed: int, sizes: str = '', requests: int = 0
-           ) -> tuple[str, ...]:
+def client_command_template(
+    program: str,
+    one: Client,
+    prefix: str,
+    seconds: int,
+    interval: float,
+    seed: int,
+    sizes: str = '',
+    requests: int = 0,
+) -> tuple[str, ...]:
     """The command of one client for one phase.
 
     :param prefix: folder of the program

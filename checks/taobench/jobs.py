@@ -157,8 +157,9 @@ def find_role(of: Job, name: str) -> Role:
     return of.roles[name]
 
 
-def settings_with_defaults(of: Job, name: str = '',
-             given: Mapping[str, Value] | None = None) -> dict[str, Value]:
+def settings_with_defaults(
+    of: Job, name: str = '', given: Mapping[str, Value] | None = None
+) -> dict[str, Value]:
     """All arguments of a role: the given ones, and defaults of the others.
 
     :raises ValueError: an argument is unknown, or its value is invalid
@@ -176,7 +177,7 @@ def settings_with_defaults(of: Job, name: str = '',
 
 
 def find_unexposed_arguments(of: Job, name: str = '',
-              given: Mapping[str, Value] | None = None) -> list[str]:
+                             given: Mapping[str, Value] | None = None) -> list[str]:
     """Given arguments that the original's job does not expose."""
     return sorted(set(given or {}) - find_role(of, name).opened)
 

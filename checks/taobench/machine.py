@@ -16,7 +16,7 @@ CACHES = ('L1d cache', 'L1i cache', 'L2 cache', 'L3 cache')
 
 
 def describe_machine(node: str, kernel: str, architecture: str, lscpu: str,
-             release: str, meminfo: str) -> dict[str, dict[str, str]]:
+                     release: str, meminfo: str) -> dict[str, dict[str, str]]:
     """Machine and metadata under the original's names; '' means unknown.
 
     :param lscpu: output of lscpu
@@ -73,7 +73,7 @@ def describe_this_machine() -> dict[str, dict[str, str]]:
         lscpu = ''
     system = os.uname()
     return describe_machine(system.nodename, system.release, system.machine, lscpu,
-                    _read_text('/etc/os-release'), _read_text('/proc/meminfo'))
+                            _read_text('/etc/os-release'), _read_text('/proc/meminfo'))
 
 
 if __name__ == '__main__':

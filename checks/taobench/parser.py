@@ -113,7 +113,7 @@ class Point:
     def is_under_load(self) -> bool:
         """Whether it has rates and clients send requests."""
         return self.has_rates and (self.values['fast_qps'] > 1
-                               or self.values['slow_qps'] > 1)
+                                   or self.values['slow_qps'] > 1)
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def counted_window_seconds(test_time: float) -> float:
 
 
 def expected_point_count(window: float = WINDOW, interval: float = INTERVAL,
-                    rule: str = 'code') -> int:
+                         rule: str = 'code') -> int:
     """Number of points that a server's log needs in a window.
 
     Of the 72 points in 360 s, every 5 s, the original's code needs 62 and its
@@ -186,8 +186,8 @@ def parse(text: str) -> tuple[Record, ...]:
         suffix = f'[server={number}]' if len(logs) > 1 else ''
         line = (values.counted or log.points)[-1].line
         results += [Record(log.program, log.version, None, name + suffix,
-                         float(getattr(values, name)), unit, line)
-                  for name, unit in UNITS.items()]
+                           float(getattr(values, name)), unit, line)
+                    for name, unit in UNITS.items()]
     return tuple(results)
 
 
@@ -254,7 +254,11 @@ def parse_server_logs(text: str, several: bool = True) -> list[Log]:
         named = [banner for banner in _values_between_lines(
             [*banners.values()], [*banners], first, end) if banner['program']]
         cut = lines[-1] != '' and own[-1].line == len(lines)
-        if cut and own[-1].is_from_older_build and not all(point.is_from_older_build for point in own):
+        if (
+            cut
+            and own[-1].is_from_older_build
+            and not all(point.is_from_older_build for point in own)
+        ):
             own = (*own[:-1], replace(own[-1], fault=_CUT))
         log = Log(own, _values_between_lines(pieces, pieces_at, first, end), cut)
         results.append(
@@ -270,7 +274,7 @@ def parse_server_logs(text: str, several: bool = True) -> list[Log]:
 
 
 def _values_between_lines(values: Sequence[_T], places: Sequence[int], first: int,
-            end: int) -> tuple[_T, ...]:
+                          end: int) -> tuple[_T, ...]:
     """The values at places from line `first` to before line `end`."""
     return tuple(values[bisect.bisect_left(places, first):
                         bisect.bisect_left(places, end)])
@@ -286,8 +290,12 @@ def _find_restart_lines(points: Sequence[Point]) -> Iterator[int]:
 
 def _item_counts(points: Sequence[Point]) -> list[tuple[int, float]]:
     """Line and curr_it of all points with a credible curr_it."""
-    return [(point.line, point.values['curr_it']) for point in points
-            if 'curr_it' in point.values and (not point.fault or point.is_from_older_build)]
+    return [
+        (point.line, point.values['curr_it'])
+        for point in points
+        if 'curr_it' in point.values
+        and (not point.fault or point.is_from_older_build)
+    ]
 
 
 def _raise_no_usable_line(points: Sequence[Point], lines: Sequence[str]) -> None:
@@ -321,7 +329,11 @@ def _parse_point(number: int, line: str) -> Point:
     else:
         values, fault = _parse_fields(number, line)
     point = Point(number, values, fault)
-    if (not fault or point.is_from_older_build) and point.is_under_load and _hit_rate_excess(values) > 0:
+    if (
+        (not fault or point.is_from_older_build)
+        and point.is_under_load
+        and _hit_rate_excess(values) > 0
+    ):
         raise ParseError(
             number, line, f'slow_qps = {values["slow_qps"]:.1f} exceeds the '
             f'misses of fast_qps = {values["fast_qps"]:.1f} at hit_rate = '
@@ -375,7 +387,7 @@ def _hit_rate_excess(values: Mapping[str, float], sign: int = 1) -> float:
 
 
 def summarise_log(log: Log | str, window: float = WINDOW,
-            interval: float = INTERVAL) -> Summary:
+                  interval: float = INTERVAL) -> Summary:
     """The values of one server.
 
     :param log: the log, or its text

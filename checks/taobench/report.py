@@ -54,9 +54,9 @@ def client_metrics(records: Sequence[Record]) -> dict[str, float | str]:
 
 
 def build_report(job: Job, machines: Sequence[Mapping[str, Mapping[str, str]]],
-             arguments: Sequence[str], metrics: Mapping[str, float | str],
-             run_id: str, timestamp: int,
-             more: Mapping[str, str] | None = None) -> dict[str, Any]:
+                 arguments: Sequence[str], metrics: Mapping[str, float | str],
+                 run_id: str, timestamp: int,
+                 more: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The report of one run.
 
     :param machines: output of machine.py; the report has the caches of the
@@ -81,7 +81,7 @@ def build_report(job: Job, machines: Sequence[Mapping[str, Mapping[str, str]]],
 
 
 def report_files(report: Mapping[str, Any], logs: Sequence[Log | None],
-          iteration: int = 1) -> dict[str, str]:
+                 iteration: int = 1) -> dict[str, str]:
     """All files of a report: path under the results -> text.
 
     :param logs: log of each server; None: it has no log

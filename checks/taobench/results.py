@@ -111,8 +111,13 @@ def join_logs(logs: Sequence[Log]) -> Log:
                      for number, point in enumerate(points, 1)))
 
 
-def format_points_over_time(summary: Sequence[Summary | None], starts: Sequence[float],
-           interval: float, busy: Mapping[str, Busy], phases: Phases) -> str:
+def format_points_over_time(
+    summary: Sequence[Summary | None],
+    starts: Sequence[float],
+    interval: float,
+    busy: Mapping[str, Busy],
+    phases: Phases,
+) -> str:
     """All points of the servers of a run and of their nodes, as CSV.
 
     :param starts: time when each server began to count. Unit: s since 1970

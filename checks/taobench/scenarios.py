@@ -35,7 +35,7 @@ SMALL_MEMORY, WARM_UP, WARM_UP_PASSES = 0.008, 15, 5
 #: Minimum memory. memcached refuses items of 16 MB, which the original needs,
 #: if the cache has less than 32 MB. Unit: GB.
 MIN_MEMORY = {'tao_server': 0.0, 'tao_bench_server': 0.064,
-                'memcached': 0.064}
+              'memcached': 0.064}
 
 #: tunning_factor at the small scale for a hit ratio of 0.89, found by trial:
 #: the value of a large cache, and its reduction for a cache of 1 MB, which
@@ -57,7 +57,9 @@ class Scenario:
     #: Machines of the clients besides the server's; 0: all on one.
     client_nodes: int = 0
 
-    def non_default_parameters(self, cpus: int) -> tuple[dict[str, Value], dict[str, Value]]:
+    def non_default_parameters(
+        self, cpus: int
+    ) -> tuple[dict[str, Value], dict[str, Value]]:
         """Parameters of the servers and of the clients that are not defaults.
 
         :arg cpus: CPUs of the servers.

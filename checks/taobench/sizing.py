@@ -183,10 +183,10 @@ def connections_per_thread(cpus: int, expected: int = 0) -> int:
 
 
 def plan_job_processes(of: Job, machine: Machine,
-         given: Mapping[str, Value] | None = None,
-         client_given: Mapping[str, Value] | None = None,
-         client_cpus: Sequence[int] = (),
-         hostname: str = '') -> Plan:
+                       given: Mapping[str, Value] | None = None,
+                       client_given: Mapping[str, Value] | None = None,
+                       client_cpus: Sequence[int] = (),
+                       hostname: str = '') -> Plan:
     """Plan of all processes that one run of a job starts.
 
     :param given: parameters of the job, or of its role `server`
@@ -201,13 +201,13 @@ def plan_job_processes(of: Job, machine: Machine,
         raise ValueError('the server machine has no CPUs')
     if '' in of.roles:
         return _plan_autoscaled_servers(of, machine, given, client_given, client_cpus,
-                          hostname)
+                                        hostname)
     return _plan_single_server(of, machine, given, client_given, client_cpus, hostname)
 
 
 def _plan_single_server(of: Job, machine: Machine, given: Mapping[str, Value] | None,
-            client_given: Mapping[str, Value] | None,
-            client_cpus: Sequence[int], hostname: str) -> Plan:
+                        client_given: Mapping[str, Value] | None,
+                        client_cpus: Sequence[int], hostname: str) -> Plan:
     """Plan with one server on the whole machine, for jobs with roles."""
     values = jobs.settings_with_defaults(of, 'server', given)
     memsize = _numeric_value(values, 'memsize')
@@ -224,13 +224,18 @@ def _plan_single_server(of: Job, machine: Machine, given: Mapping[str, Value] | 
     clients = tuple(_make_client(index, 0, own, client_values, options)
                     for index, own in enumerate(client_cpus or [count] * 2))
     return _make_plan(of, values, (server,), clients, memsize,
-                 int(_numeric_value(values, 'warmup_time')), 0,
-                 str(client_values['server_hostname']))
+                      int(_numeric_value(values, 'warmup_time')), 0,
+                      str(client_values['server_hostname']))
 
 
-def _plan_autoscaled_servers(of: Job, machine: Machine, given: Mapping[str, Value] | None,
-               client_given: Mapping[str, Value] | None,
-               client_cpus: Sequence[int], hostname: str) -> Plan:
+def _plan_autoscaled_servers(
+    of: Job,
+    machine: Machine,
+    given: Mapping[str, Value] | None,
+    client_given: Mapping[str, Value] | None,
+    client_cpus: Sequence[int],
+    hostname: str,
+) -> Plan:
     """Plan with as many servers as suit the machine, for jobs without roles.
     """
     values = jobs.settings_with_defaults(of, '', given)
@@ -260,8 +265,8 @@ def _plan_autoscaled_servers(of: Job, machine: Machine, given: Mapping[str, Valu
                 if whole(name) for word in (option, nodes)]
             bind = (['numactl', *expected] if expected else []) + bind
         instances.append(_make_instance(index, cpus, machine, values,
-                                   memsize / count, first + index,
-                                   tuple(bind)))
+                                        memsize / count, first + index,
+                                        tuple(bind)))
     machines = whole('num_clients')
     own = list(client_cpus) or [whole('client_cores')
                                 or len(machine.cpus)] * machines
@@ -291,8 +296,8 @@ def _plan_autoscaled_servers(of: Job, machine: Machine, given: Mapping[str, Valu
             place, server, own[place],
             jobs.settings_with_defaults(client_job, 'client', options), options))
     return _make_plan(of, values, tuple(instances), tuple(clients), memsize,
-                 whole('warmup_time'), SERVER_MARGIN,
-                 str(values['server_hostname']))
+                      whole('warmup_time'), SERVER_MARGIN,
+                      str(values['server_hostname']))
 
 
 def _connections_per_thread_option(values: Mapping[str, Value], cpus: int
@@ -309,8 +314,8 @@ def _connections_per_thread_option(values: Mapping[str, Value], cpus: int
 
 
 def _make_instance(index: int, cpus: Sequence[int], machine: Machine,
-              values: Mapping[str, Value], memsize: float, port: int,
-              bind: tuple[str, ...]) -> Instance:
+                   values: Mapping[str, Value], memsize: float, port: int,
+                   bind: tuple[str, ...]) -> Instance:
     def share(of: float, name: str) -> int:
         return int(of * _numeric_value(values, name))
 
@@ -346,7 +351,7 @@ def _make_instance(index: int, cpus: Sequence[int], machine: Machine,
 
 
 def _make_client(machine: int, server: int, cpus: int,
-            values: Mapping[str, Value], options: Mapping[str, Value]
+                 values: Mapping[str, Value], options: Mapping[str, Value]
             ) -> Client:
     if cpus < 1:
         raise ValueError(f'client machine {machine + 1} has no CPUs')
@@ -363,8 +368,8 @@ def _make_client(machine: int, server: int, cpus: int,
 
 
 def _make_plan(of: Job, values: Mapping[str, Value],
-          instances: tuple[Instance, ...], clients: tuple[Client, ...],
-          memsize: float, warmup_time: int, margin: int, hostname: str
+               instances: tuple[Instance, ...], clients: tuple[Client, ...],
+               memsize: float, warmup_time: int, margin: int, hostname: str
           ) -> Plan:
     test_time = int(_numeric_value(values, 'test_time'))
     lifetime = (warmup_time + test_time
@@ -439,7 +444,7 @@ def client_command(client: Client, prefix: str, seconds: int,
 
 
 def nic_setup_commands(server: Instance, values: Mapping[str, Value],
-                 prefix: str) -> list[list[str]]:
+                       prefix: str) -> list[list[str]]:
     """Commands (for root) that set the NIC's channels and their CPUs."""
     if values['interface_name'] == 'lo':
         return []

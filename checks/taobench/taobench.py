@@ -169,7 +169,9 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     @property
     def non_default_parameters(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Parameters of the job and of the clients that are not defaults."""
-        job, clients = self.scenario.non_default_parameters(len(self.server_machine.cpus))
+        job, clients = self.scenario.non_default_parameters(
+            len(self.server_machine.cpus)
+        )
         plain = {} if self.is_tls_enabled else {'disable_tls': 1}
         both = {'warmup_time', 'test_time', 'server_port_number',
                 'disable_tls'} & set(self.client_settings)
@@ -208,22 +210,40 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         connections = max(sized.connections_to_server(one.index) + 64
                           for one in sized.instances)
         server = Server(
-            self.program, (), commands=tuple(
-                calls.server_command_template(self.program, one, self.prefix, connections,
-                             self.library_path)
-                for one in sized.instances),
-            dialect='memcached_binary', instances=len(sized.instances),
-            cpus=max(len(one.cpus) for one in sized.instances), divided=True,
-            bind_memory=('must' if sized.settings.get('bind_mem')
-                         else 'never'),
-            memory=first.memory, connections=connections, password=False,
+            self.program,
+            (),
+            commands=tuple(
+                calls.server_command_template(
+                    self.program,
+                    one,
+                    self.prefix,
+                    connections,
+                    self.library_path,
+                )
+                for one in sized.instances
+            ),
+            dialect='memcached_binary',
+            instances=len(sized.instances),
+            cpus=max(len(one.cpus) for one in sized.instances),
+            divided=True,
+            bind_memory=(
+                'must' if sized.settings.get('bind_mem') else 'never'
+            ),
+            memory=first.memory,
+            connections=connections,
+            password=False,
             tls=bool(first.options.keys() & {'Z'}),
             beside=not self.scenario.client_nodes,
             # Free ports, because two runs may share a machine, unless users
             # must know them.
-            port=first.port if self.outside or any(
-                int(given.get(name, 0)) for name in (
-                    'port_number', 'port_number_start')) else 0)
+            port=first.port
+            if self.outside
+            or any(
+                int(given.get(name, 0))
+                for name in ('port_number', 'port_number_start')
+            )
+            else 0,
+        )
         count = max(1, self.scenario.client_nodes)
         clients = Clients(
             count, -(-len(sized.clients) // count), len(sized.clients),
@@ -232,17 +252,38 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         interval = self.statistics_interval
 
         # If the user sets the time of the warm-up, it must not end early.
-        passes = 0 if 'warmup_time' in self.settings else self.scenario.warmup_requests_per_key
+        passes = (
+            0
+            if 'warmup_time' in self.settings
+            else self.scenario.warmup_requests_per_key
+        )
 
         def step(name: str, seconds: int, seed: int, rest: float,
                  passes: int = 0) -> Step:
             limit = seconds + sizing.PHASE_MARGIN
-            return Step(name, (Program(commands=tuple(
-                calls.client_command_template(self.program, one, self.client_prefix, seconds,
-                             interval, seed, f'{self.stagedir}/sizes.txt',
-                             passes * sized.key_count_of_client(one))
-                for one in sized.clients)),), limit,
-                gate=self.program != 'tao_bench_server', rest=rest)
+            return Step(
+                name,
+                (
+                    Program(
+                        commands=tuple(
+                            calls.client_command_template(
+                                self.program,
+                                one,
+                                self.client_prefix,
+                                seconds,
+                                interval,
+                                seed,
+                                f'{self.stagedir}/sizes.txt',
+                                passes * sized.key_count_of_client(one),
+                            )
+                            for one in sized.clients
+                        )
+                    ),
+                ),
+                limit,
+                gate=self.program != 'tao_bench_server',
+                rest=rest,
+            )
 
         plan = Plan(
             server, (clients,),
@@ -308,14 +349,14 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             path = Path(self.stagedir, f'{run.name}.server{server.index}.log')
             try:
                 rows += tao.parse_server_logs(path.read_text(errors='replace'),
-                                     several=False)
+                                              several=False)
             except (OSError, ParseError) as err:
                 self.logger.warning(f'{path}: {err}')
                 rows.append(None)
         return rows
 
     def extract_service_values(self, services: Services, output: str,
-                       run: guards.Run) -> dict[str, float]:
+                               run: guards.Run) -> dict[str, float]:
         sized, interval = self.process_plan, self.statistics_interval
         self.version = services.servers[0].version
         phases = {name: (step.at, step.at + step.seconds)
@@ -323,8 +364,14 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         # Enough requests end the warm-up before its time.
         expected = replace(self.validity_requirements, warmup_time=min(
             sized.warmup_time, services.steps['warmup'].seconds))
-        rows = [tao.summarise_log(log, tao.counted_window_seconds(sized.test_time), interval)
-                 if log else None for log in self.read_server_logs(services, run)]
+        rows = [
+            tao.summarise_log(
+                log, tao.counted_window_seconds(sized.test_time), interval
+            )
+            if log
+            else None
+            for log in self.read_server_logs(services, run)
+        ]
         busy = {node: results.Busy(Path(
             self.stagedir, f'{run.name}.cpu.{node}.csv').read_text())
             for node in {server.node for server in services.servers}}
@@ -358,10 +405,18 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     def validity_requirements(self) -> validity.Expected:
         sized = self.process_plan
         return validity.Expected(
-            len(sized.instances), sized.warmup_time, sized.test_time,
-            self.statistics_interval, self.pause_before_test, 'v2' in sized.job.name, self.rule,
-            connections=[sized.connections_to_server(one.index)
-                         for one in sized.instances])
+            len(sized.instances),
+            sized.warmup_time,
+            sized.test_time,
+            self.statistics_interval,
+            self.pause_before_test,
+            'v2' in sized.job.name,
+            self.rule,
+            connections=[
+                sized.connections_to_server(one.index)
+                for one in sized.instances
+            ],
+        )
 
     def read_client_values(self, output: str, run: guards.Run
                        ) -> tuple[dict[str, float], list[str]]:
@@ -385,9 +440,9 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                  if by == 'client'])
 
     def attach_report(self, run: guards.Run, services: Services,
-             summary: list[tao.Summary | None], busy: dict[str, results.Busy],
-             phases: results.Phases, combined: dict[str, Any],
-             client: dict[str, float]) -> None:
+                      summary: list[tao.Summary | None], busy: dict[str, results.Busy],
+                      phases: results.Phases, combined: dict[str, Any],
+                      client: dict[str, float]) -> None:
         """Attach the original's report, and the points over time."""
         sized, expected = self.process_plan, self.validity_requirements
         job = sized.job
@@ -477,7 +532,7 @@ class TaoBench(TaoBenchmark):
 
     #: Job, program, scale and place of the clients.
     scenario = parameter(runnable_scenarios('tao_server', 'tao_bench_server'),
-                      fmt=lambda scenario: str(scenario))
+                         fmt=lambda scenario: str(scenario))
 
     programs = fixture(TaoPrograms, scope='environment')
 
@@ -527,7 +582,11 @@ class TaoLookAside(TaoBenchmark):
             steps = services.steps
             rest = round((steps['test'].at - steps['warmup'].at)
                          / self.statistics_interval) - len(warmup.points)
-            rows.append(results.join_logs([warmup, results.log_without_requests(rest), test]))
+            rows.append(
+                results.join_logs(
+                    [warmup, results.log_without_requests(rest), test]
+                )
+            )
         return rows
 
     def server_start_times(self, services: Services) -> list[float]:

@@ -76,8 +76,9 @@ class Expected:
     @property
     def points_per_server(self) -> int:
         """Number of points that each server needs."""
-        return expected_point_count(counted_window_seconds(self.test_time), self.interval,
-                               self.rule)
+        return expected_point_count(
+            counted_window_seconds(self.test_time), self.interval, self.rule
+        )
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Reason:
 
 
 def find_invalidity_reasons(summary: Sequence[Summary | None], expected: Expected,
-          cpu: Cpu | None = None, limited: Sequence[str] = ()
+                            cpu: Cpu | None = None, limited: Sequence[str] = ()
           ) -> list[Reason]:
     """Reasons why a run is invalid; empty: it is valid.
 
@@ -135,7 +136,7 @@ def _check_server_points(index: int, one: Summary, expected: Expected) -> list[R
     # A server prints until after the end of the test. Each line comes a little
     # late, and the first and the last line may be missing.
     minimum = (expected.warmup_time + expected.rest
-             + expected.test_time) / expected.interval
+               + expected.test_time) / expected.interval
     if len(lines) < 0.95 * minimum - 2:
         reasons.append(Reason(
             'ended', f'server {index} has {len(lines)} of {minimum:.0f} lines '
@@ -181,7 +182,7 @@ def _points_in_window(one: Summary, expected: Expected) -> Sequence[Point]:
     end = start + round((expected.warmup_time + expected.rest
                          + expected.test_time) / expected.interval)
     result = points[max(end - round(counted_window_seconds(expected.test_time)
-                                   / expected.interval), 0):end]
+                                    / expected.interval), 0):end]
     # The time between warm-up and test shifts the window a little.
     late = next((at for at, p in enumerate(result) if p.is_under_load), 0)
     return result[late if late <= WINDOW_TOLERANCE else 0:]

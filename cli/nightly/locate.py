@@ -117,7 +117,7 @@ def search_slow_nodes(args: argparse.Namespace) -> SearchResult:
             options=['-Sbringup=1', '-Svalidates=0',
                      f'-Srepetitions={args.repetitions}', *args.reframe])
         print_progress(f'{target.case["check"]} {target.case["params"]} on '
-            f'{target.case["where"]}, {len(search.nodes)} nodes')
+                       f'{target.case["where"]}, {len(search.nodes)} nodes')
         return SearchResult(*_measure_pairs(
             search, work, target, args.parallel
             or int(target.partition.get('max_jobs') or 8)), place)
@@ -153,7 +153,7 @@ def select_target(args: argparse.Namespace, folder: Path, work: commands.Work
         one.metric for _, one in worse if one.partition == name])
     if worse and not args.partition:
         print_progress(f'the test case is chosen by the regressions of {name} (./plumb '
-            f'verdict)')
+                       f'verdict)')
     before = [line.before for line, _ in worse
               if line.case == case['hash'] and line.metric == metric]
     return Target(partition, case, metric, before[0] if before else None)
@@ -169,7 +169,7 @@ def _current_verdict(work: commands.Work) -> Verdict | None:
 
 
 def select_partition(system: Mapping[str, Any], name: str | None,
-                 worse: Iterable[str]) -> Mapping[str, Any]:
+                     worse: Iterable[str]) -> Mapping[str, Any]:
     """The partition of that name, or the one with most that is worse.
 
     :raises SetupError: none of that name, none named, or none of Slurm's
@@ -205,7 +205,7 @@ def select_partition(system: Mapping[str, Any], name: str | None,
 
 
 def select_test_case(cases: Iterable[Case], where: str, hash_prefix: str | None,
-            metric: str | None, worse: Iterable[str]) -> tuple[Case, str]:
+                     metric: str | None, worse: Iterable[str]) -> tuple[Case, str]:
     """The case to measure pairs with, and the metric that is looked at.
 
     :param cases: of the partition
@@ -280,7 +280,11 @@ def _read_switches_above_nodes(folder: Path) -> dict[str, list[str]]:
     """Node -> the switches above it, where the site says."""
     path = folder / topology.NAME
     try:
-        return topology.switches_above_nodes(topology.load_switches(path)) if path.is_file() else {}
+        return (
+            topology.switches_above_nodes(topology.load_switches(path))
+            if path.is_file()
+            else {}
+        )
     except topology.TopologyError as err:
         raise SetupError(str(err)) from None
 
@@ -298,7 +302,7 @@ def _make_record_folder() -> Path:
 # ------------------------------------------------- measuring
 
 def _measure_pairs(search: Search, work: commands.Work, target: Target,
-              parallel: int) -> tuple[Located | None, str, int]:
+                   parallel: int) -> tuple[Located | None, str, int]:
     """Measure pairs until no other pair could add evidence."""
     better = unit = why = ''
     where, _, environ = target.case['where'].partition('+')
@@ -306,7 +310,7 @@ def _measure_pairs(search: Search, work: commands.Work, target: Target,
     while rounds := search.next_rounds():
         jobs = sum(map(len, rounds))
         print_progress(f'{jobs} job{"s" * (jobs > 1)} in {len(rounds)} '
-            f'round{"s" * (len(rounds) > 1)}: ' + ', '.join(
+                       f'round{"s" * (len(rounds) > 1)}: ' + ', '.join(
                 '-'.join(pair) for pairs in rounds for pair in pairs[:4])
             + ' ...' * (jobs > 4 * len(rounds)))
         with tempfile.NamedTemporaryFile('w', suffix='.json') as pins:
@@ -317,7 +321,9 @@ def _measure_pairs(search: Search, work: commands.Work, target: Target,
                 only=only, variables={pinned.VARIABLE: pins.name})
         if ended.plan is None:
             return None, '', commands.explain_zero_test_cases(ended)
-        results_of_round = results_of_pairs(ended.plan, work.perflog_folder, target.metric)
+        results_of_round = results_of_pairs(
+            ended.plan, work.perflog_folder, target.metric
+        )
         if results_of_round.better:
             better, unit = results_of_round.better, results_of_round.unit
             search.better = better
@@ -405,7 +411,7 @@ def judged_metric_value(rows: pd.DataFrame, family: str, metric: str
         return None
     rows = rows[rows['repetition'] == rows['repetition'].min()]
     values = [(str(metric), judged.point_in_bytes(point)) for metric, point
-               in zip(rows['metric'], rows['point'], strict=True)]
+              in zip(rows['metric'], rows['point'], strict=True)]
     names = [judged.metric_key(*one) for one in values]
     metric_name = judged.judged_metric_keys(family, values)
     order = [rule['metric'] for rule in families.families()[family].judged]
@@ -420,7 +426,7 @@ def judged_metric_value(rows: pd.DataFrame, family: str, metric: str
 # ------------------------------------------------- report
 
 def _print_and_write_result(args: argparse.Namespace, located: Located | None, why: str,
-               code: int, place: Path) -> int:
+                            code: int, place: Path) -> int:
     """Prints and writes the verdict; the exit code."""
     if located is None:
         return code

@@ -95,7 +95,7 @@ def _check_options(args: argparse.Namespace) -> None:
         raise SetupError(f'{action} measures nothing, so it is not a nightly '
                          'session; use ./plumb run with this option')
     for name, minimum in (('hours', 0.0), ('keep_sessions', 1),
-                        ('max_node_age', 0)):
+                          ('max_node_age', 0)):
         value = getattr(args, name)
         if value < minimum or name == 'hours' and not value:
             option = '--' + name.replace('_', '-')
@@ -184,7 +184,7 @@ class NightlySession:
     # Sessions --------------------------------------------------------------
 
     def run_reframe_session(self, title: str, cases: Collection[Key] | None = None,
-                options: Sequence[str] = ()) -> commands.Ended | None:
+                            options: Sequence[str] = ()) -> commands.Ended | None:
         """Run a session of ReFrame; None: the nightly session is over.
 
         :param cases: the only test cases to run; None: all of the mode
@@ -196,14 +196,14 @@ class NightlySession:
             with ordering.known_test_cases_file(ordering.known_from_records(
                     self.frame, self.mode)) as known:
                 ended = commands.run_reframe_session(self.work, '-r', *options,
-                                          variables=known)
+                                                     variables=known)
         else:
             # Quiet: the summary reports what failed.
             ended = commands.run_reframe_session(self.work, '-r', '-q', *options,
-                                      only=cases)
+                                                 only=cases)
         if ended.ended_by:
             self.summary.ended_by = (self.summary.ended_by
-                                   or f'ended by {ended.ended_by}')
+                                     or f'ended by {ended.ended_by}')
         if ended.plan is not None:
             self.read_records()
         return ended
@@ -222,7 +222,7 @@ class NightlySession:
         """Find the nodes of each partition, and those that are due."""
         if self.chooses:
             self.summary.add_note('no nodes were added: options of ReFrame choose '
-                              'the nodes')
+                                  'the nodes')
             return
         self.pools, why = nodes.find_node_pools(self.work.system)
         if why:
@@ -260,13 +260,15 @@ class NightlySession:
         free = next((one for one in now.values() if one.name == pool.name),
                     pool)
         due = [n for n in self.due.get(pool.name, ())
-                   if n not in this_session and n in free.idle_nodes]
+               if n not in this_session and n in free.idle_nodes]
         names = [name for name, one in self.pools.items() if one is pool]
         cases, width = shortest_test_cases_per_family(
             [one for one in self.first.values() if one.partition in names],
-            ordering.wall_time_by_test_case(self.frame[self.frame['run'] == self.plan.run],
-                           max),
-            len(free.idle_nodes))
+            ordering.wall_time_by_test_case(
+                self.frame[self.frame['run'] == self.plan.run], max
+            ),
+            len(free.idle_nodes),
+        )
         if not due or not cases:
             return []
         return [(group, cases)
@@ -317,7 +319,9 @@ class NightlySession:
         sessions = reruns.plan_reruns([
             session for one in failed for session in one.sessions
             if session.result in ('fail', 'not_run')], pools)
-        sessions += reruns.plan_suspect_reruns(self.suspected_regressions(failed), pools)
+        sessions += reruns.plan_suspect_reruns(
+            self.suspected_regressions(failed), pools
+        )
         for number, one in enumerate(sessions[:reruns.MAX_SESSIONS], 1):
             some = [self.pools[name] for name in
                     {of.partition for of in one.of} & set(self.pools)]
@@ -334,7 +338,7 @@ class NightlySession:
         left = len(sessions) - reruns.MAX_SESSIONS
         if left > 0:
             self.summary.add_note(f'{left} more reruns of failures were left out '
-                              f'(limit: {reruns.MAX_SESSIONS})')
+                                  f'(limit: {reruns.MAX_SESSIONS})')
 
     def suspected_regressions(self, failed: Sequence[Result]
                  ) -> list[tuple[Result, int]]:
@@ -372,7 +376,7 @@ class NightlySession:
             self.summary.verdict = telling.verdict_headline(made.verdict)
             lines = commands.regressions_of(made.verdict, self.plan)
             self.summary.regressions = [telling.regression_lines(line)
-                                      for line in lines]
+                                        for line in lines]
             if self.locates and not self.summary.ended_by:
                 self.locate_slow_node(lines)
 
@@ -398,7 +402,7 @@ class NightlySession:
 
 
 def shortest_test_cases_per_family(some: Sequence[Result], times: dict[Key, float],
-                    maximum: int) -> tuple[list[Key], int]:
+                                   maximum: int) -> tuple[list[Key], int]:
     """Test cases that measure nodes which no other test case used.
 
     Per family, the shortest of those that use the most nodes and passed in

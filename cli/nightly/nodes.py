@@ -115,8 +115,14 @@ class Partition:
     @property
     def max_nodes_per_job(self) -> int:
         """Nodes of the largest job that can run."""
-        usable = sum(n.is_usable and n.hardware_kind == self.most_common_node.hardware_kind
-                     for n in self.nodes) or 1
+        usable = (
+            sum(
+                n.is_usable
+                and n.hardware_kind == self.most_common_node.hardware_kind
+                for n in self.nodes
+            )
+            or 1
+        )
         return min(usable, self.largest or usable)
 
 
@@ -287,7 +293,7 @@ def nodes_in_access(access: Iterable[str], name: str
 
 
 def pools_by_partition(places: Mapping[str, Access],
-          there: Mapping[str, Mapping[str, Node]]) -> dict[str, Pool]:
+                       there: Mapping[str, Mapping[str, Node]]) -> dict[str, Pool]:
     """Partition of the site -> its pool.
 
     :param places: partition of the site -> what `parse_access` says
@@ -374,7 +380,7 @@ def options_without_nodes(
 ) -> list[str]:
     """Options of ReFrame that keep jobs from some nodes of pools."""
     return _exclude_option({n for pool in some for n in pool.excluded}
-                    | set(unwanted))
+                           | set(unwanted))
 
 
 def _exclude_option(unwanted: Collection[str]) -> list[str]:

@@ -40,7 +40,7 @@ def lock_path(site: str) -> Path:
 
 @contextlib.contextmanager
 def hold_nightly_lock(path: Path, hours: float, note: Callable[[str], None],
-          began: float) -> Iterator[None]:
+                      began: float) -> Iterator[None]:
     """Hold the lock of a site's nightly sessions.
 
     :param hours: age from which a session counts as hanging, and is ended
@@ -70,7 +70,7 @@ def process_start_ticks(pid: int) -> str:
 
 
 def _end_hanging_session(path: Path, holder: dict[str, Any], hours: float,
-              note: Callable[[str], None]) -> None:
+                         note: Callable[[str], None]) -> None:
     """End a nightly session that hangs.
 
     :raises SetupError: it does not hang, or cannot be ended from here
@@ -93,7 +93,7 @@ def _end_hanging_session(path: Path, holder: dict[str, Any], hours: float,
     if pid and process_start_ticks(pid) == holder.get('started', '?'):
         note(f'the previous nightly session hung and was ended: {who}')
         if end_processes([pid], [(signal.SIGTERM, STOP_TIMEOUT),
-                       (signal.SIGKILL, session.END_TIMEOUT)]):
+                                 (signal.SIGKILL, session.END_TIMEOUT)]):
             raise SetupError(f'the previous nightly session does not end, '
                              f'even '
                              f'with kill -9: {who}; a file system may hang')
@@ -160,8 +160,8 @@ def end_leftover_processes(path: Path, note: Callable[[str], None]) -> None:
         # ReFrame got a signal when its parent died, and cancels its jobs;
         # more signals would disturb it.
         stay = end_processes(left, [(0, session.CANCEL_TIMEOUT),
-                          (signal.SIGTERM, session.END_TIMEOUT),
-                          (signal.SIGKILL, session.END_TIMEOUT)])
+                                    (signal.SIGTERM, session.END_TIMEOUT),
+                                    (signal.SIGKILL, session.END_TIMEOUT)])
         if stay:
             note(f'processes that do not end: pid {" ".join(map(str, stay))}')
 

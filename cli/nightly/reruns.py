@@ -73,7 +73,7 @@ def plan_reruns(failed: Sequence[Result], pools: Mapping[str, Collection[str]]
 
 
 def _reruns_on_other_nodes(other: Mapping[frozenset[str], list[Result]],
-               pools: Mapping[str, Collection[str]]) -> list[Again]:
+                           pools: Mapping[str, Collection[str]]) -> list[Again]:
     """One session away from all their nodes, where enough are left; else one
     away from the nodes of each."""
     every = [one for of in other.values() for one in of]
@@ -85,7 +85,7 @@ def _reruns_on_other_nodes(other: Mapping[frozenset[str], list[Result]],
 
 
 def plan_suspect_reruns(suspects: Sequence[tuple[Result, int]],
-                  pools: Mapping[str, Collection[str]]) -> list[Again]:
+                        pools: Mapping[str, Collection[str]]) -> list[Again]:
     """Sessions that show whether test cases that were worse once stay so.
 
     On the same nodes, on others, then on any, until they are enough.

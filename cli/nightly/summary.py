@@ -114,9 +114,9 @@ class Summary:
                      (len(self.test_cases_with_result('flaky')), 'flaky'),
                      (len(self.regressions), 'worse than before')]
             sentence = ', '.join(f'{number} {what}' for number, what in parts
-                             if number) or 'nothing is worse than before'
+                                 if number) or 'nothing is worse than before'
             sentence += (f'; {self.cases} test case{"s" * (self.cases != 1)} '
-                     'to run')
+                         'to run')
             if self.ended_by:
                 sentence = f'{self.ended_by}; {sentence}'
         return f'{self.site}: {self.overall_status.upper()}: {sentence}'
@@ -131,8 +131,10 @@ class Summary:
         ]
         lines += [f'! {note}' for note in self.notes]
         lines += self._failed_test_case_lines('Failed:', self.failed_test_cases)
-        lines += self._failed_test_case_lines('Flaky: failed, and passed when measured '
-                               'again:', self.test_cases_with_result('flaky'))
+        lines += self._failed_test_case_lines(
+            'Flaky: failed, and passed when measured again:',
+            self.test_cases_with_result('flaky'),
+        )
         if self.regressions:
             lines.append('Worse than before (./plumb verdict explains '
                          'it):')
@@ -163,8 +165,13 @@ class Summary:
             'headline': self.headline,
             'notes': self.notes,
             'cases': self.cases,
-            'failed': [self._test_case_data(one) for one in self.failed_test_cases],
-            'flaky': [self._test_case_data(one) for one in self.test_cases_with_result('flaky')],
+            'failed': [
+                self._test_case_data(one) for one in self.failed_test_cases
+            ],
+            'flaky': [
+                self._test_case_data(one)
+                for one in self.test_cases_with_result('flaky')
+            ],
             'regressions': ['\n'.join(one) for one in self.regressions],
             'nodes': [vars(one) for one in self.nodes],
             'page': self.page,
@@ -257,8 +264,8 @@ def reruns_and_their_nodes(one: Result) -> list[tuple[str, Result]]:
 def describe_reruns(one: Result) -> str:
     """The results of the reruns of a test case, in words."""
     endings = [f'{"failed again" if other.is_failed else "passed"} on {where}'
-            + (f' ({" ".join(sorted(other.nodes))})' if other.nodes else '')
-            for where, other in reruns_and_their_nodes(one)]
+               + (f' ({" ".join(sorted(other.nodes))})' if other.nodes else '')
+               for where, other in reruns_and_their_nodes(one)]
     if one.sessions[0].measurements > 1:
         endings.insert(
             0, f'failed in each of {one.sessions[0].measurements} measurements'

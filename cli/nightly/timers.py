@@ -25,8 +25,8 @@ def nightly_command(args: argparse.Namespace) -> list[str]:
         value = getattr(args, name)
         if value != default:
             command += ['--' + name.replace('_', '-'),
-                      f'{value:g}' if isinstance(value, float)
-                      else str(value)]
+                        f'{value:g}' if isinstance(value, float)
+                        else str(value)]
     if args.locate:
         command.append('--locate')
     if args.bringup:
@@ -53,7 +53,7 @@ def timer_name(args: argparse.Namespace) -> str:
 def systemd_service(args: argparse.Namespace) -> str:
     """A service of systemd."""
     command = ' '.join(map(_quote_unit_word, [str(ROOT / 'plumb'),
-                                        *nightly_command(args)[1:]]))
+                                              *nightly_command(args)[1:]]))
     name = timer_name(args)
     return f'''\
 # ~/.config/systemd/user/{name}.service; its timer starts it:
@@ -149,4 +149,9 @@ def gitlab_pipeline(args: argparse.Namespace) -> str:
             'of the cluster.\n' + text)
 
 
-KINDS = {'service': systemd_service, 'timer': systemd_timer, 'cron': crontab_line, 'gitlab': gitlab_pipeline}
+KINDS = {
+    'service': systemd_service,
+    'timer': systemd_timer,
+    'cron': crontab_line,
+    'gitlab': gitlab_pipeline,
+}

@@ -72,8 +72,12 @@ def find_plan(perflogs: str, run: str) -> plans.Plan | None:
     return None
 
 
-def rows_by_test_case(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
-         ahead: list[Progress] | None = None) -> dict[results.Key, Row]:
+def rows_by_test_case(
+    plan: plans.Plan,
+    frame: pd.DataFrame,
+    report: list[dict[str, Any]],
+    ahead: list[Progress] | None = None,
+) -> dict[results.Key, Row]:
     """The row of each planned test case.
 
     :param frame: records: of this session, and of those before it
@@ -112,7 +116,7 @@ def rows_by_test_case(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[s
                 note, f'{AT_FIRST.get(one.result, BEYOND)}, measured '
                 f'{one.measurements} times']))
         rows_by_key[key] = Row(name, one.result, value_text(case), note,
-                         bool(lacks) and one.result == 'no_reference')
+                               bool(lacks) and one.result == 'no_reference')
     return rows_by_key
 
 
@@ -120,8 +124,11 @@ def display_names(plan: plans.Plan) -> dict[results.Key, str]:
     """The name of each test case of a plan, with its environment if another
     one has the same name."""
     times = Counter(case['name'] for case in plan.cases)
-    return {plan.session_and_test_case_key(case)[1:]: case['name'] + f' @{case["environ"]}' * (
-        times[case['name']] > 1) for case in plan.cases}
+    return {
+        plan.session_and_test_case_key(case)[1:]: case['name']
+        + f' @{case["environ"]}' * (times[case['name']] > 1)
+        for case in plan.cases
+    }
 
 
 def failed_builds(report: list[dict[str, Any]]) -> list[Row]:
@@ -147,6 +154,6 @@ def value_text(case: dict[str, Any]) -> str:
     # After a failure ReFrame fills in the names, with None for the values.
     return table.metrics_text(sorted(case.get('tags') or ()), [
         table.parse_reported_metric(key, entry[0], entry[4], entry[1],
-                        entry[2] is not None or entry[3] is not None)
+                                    entry[2] is not None or entry[3] is not None)
         for key, entry in (case.get('perfvalues') or {}).items()
         if entry[0] is not None])

@@ -81,8 +81,8 @@ def _progress_text(one: Progress) -> str:
         for _, tolerance, max_tolerance in one.tolerances.values()
     )
     text = (
-        f'{one.speed}: {_session_count_text(one.runs)}, {below} of {len(one.tolerances)} '
-        'tolerances within the max tolerance'
+        f'{one.speed}: {_session_count_text(one.runs)}, {below} of '
+        f'{len(one.tolerances)} tolerances within the max tolerance'
     )
     if needs := _sessions_needed_at_speed(one):
         text += f', needs about {_session_count_text(needs, "more ")}'
@@ -125,7 +125,7 @@ def progress_by_test_case(plan: Plan, frame: pd.DataFrame, ahead: list[Progress]
             if one.edition in ('', versions.get(key))]
         every = sum(one.runs for one in entries)
         standing_of[key] = Standing([one for one in entries
-                               if one.runs and one.runs >= SHOWN * every])
+                                     if one.runs and one.runs >= SHOWN * every])
     return standing_of
 
 
@@ -196,9 +196,14 @@ class Calibration:
         self.rounds += 1
         if self.rounds == 1:
             return commands.run_reframe_session(self.work, '-r')
-        print_progress(f'round {self.rounds}: {_test_case_count_text(len(self.unready_test_cases))}')
+        print_progress(
+            f'round {self.rounds}: '
+            + _test_case_count_text(len(self.unready_test_cases))
+        )
         # Quiet: the table reports what failed.
-        return commands.run_reframe_session(self.work, '-r', '-q', only=self.unready_test_cases)
+        return commands.run_reframe_session(
+            self.work, '-r', '-q', only=self.unready_test_cases
+        )
 
     def read_round_results(self, ended: commands.Ended) -> None:
         """Read the records after a round."""
@@ -232,7 +237,10 @@ class Calibration:
         console.print_table([(self.names[key], f'{self.standing[key]}' + (
             f'; failed: {self.failed[key]}' if key in self.failed else ''))
             for key in missing])
-        hopeless = sum(bool(s.uncalibratable_speed_classes) for s in self.standing.values())
+        hopeless = sum(
+            bool(s.uncalibratable_speed_classes)
+            for s in self.standing.values()
+        )
         left = len(self.excluded_test_cases)
         there = len(self.standing) - len(missing) - left
         text = (f'round {self.rounds} took {took:.0f} s: {there} of '
@@ -330,7 +338,7 @@ def _calibrate_and_propose(
 
 
 def _propose_references(args: argparse.Namespace, work: commands.Work,
-             families: set[str]) -> int:
+                        families: set[str]) -> int:
     """Proposes references. With --accept, accepts those of test cases that
     have none; the exit code.
 
@@ -345,8 +353,11 @@ def _propose_references(args: argparse.Namespace, work: commands.Work,
         proposed = references.propose_system_references(
             work.perflog_folder, work.system['name'], place, folder.name)
         proposals = {family: proposal for family, proposal in proposed.items()
-                if family in families}
-        accepted = {family: _accepted_reference_keys(place, family) for family in proposals}
+                     if family in families}
+        accepted = {
+            family: _accepted_reference_keys(place, family)
+            for family in proposals
+        }
 
         def is_new(family: str, keys: tuple) -> bool:
             # Keys are regular expressions (ReFrame's $index).
@@ -357,7 +368,8 @@ def _propose_references(args: argparse.Namespace, work: commands.Work,
         code = 0
         for family, proposal in proposals.items() if args.accept else ():
             if any(
-                is_new(family, keys) for keys, _ in grammar.iterate_reference_entries(proposal)
+                is_new(family, keys)
+                for keys, _ in grammar.iterate_reference_entries(proposal)
             ):
                 code = max(
                     code,

@@ -232,8 +232,8 @@ def _has_only_local_scheduler(system: dict[str, Any]) -> bool:
 
 
 def run_reframe_session(work: Work, *options: str,
-             only: Collection[Key] | None = None,
-             variables: Mapping[str, str] | None = None) -> Ended:
+                        only: Collection[Key] | None = None,
+                        variables: Mapping[str, str] | None = None) -> Ended:
     """Run one session of ReFrame; one of the options is its action.
 
     :param only: the only test cases to run; None: all of the mode
@@ -259,8 +259,12 @@ def run_reframe_session(work: Work, *options: str,
             [str(WORK / 'bin' / 'reframe'), *work.options, *options],
             {**work.variables, **opened.reframe_variables, **variables},
             [*work.locks, opened.lock])
-        return Ended(code, ended_by, account.find_plan(
-            work.perflog_folder, opened.folder.name), _test_cases_of_report(opened.report_path))
+        return Ended(
+            code,
+            ended_by,
+            account.find_plan(work.perflog_folder, opened.folder.name),
+            _test_cases_of_report(opened.report_path),
+        )
 
 
 def explain_zero_test_cases(ended: Ended) -> int:
@@ -295,7 +299,7 @@ def run(args: argparse.Namespace) -> int:
             return explain_zero_test_cases(ended)
         page, made = write_report_page(work.perflog_folder)
     rows = account.rows_by_test_case(ended.plan, made.records, ended.cases,
-                        made.ahead).values()
+                                     made.ahead).values()
     _print_table([*rows, *account.failed_builds(ended.cases)])
     failed = [one for one in rows if one.result in FAILED]
     print(f'\n{len(rows)} test cases, {len(failed)} failed, '
@@ -415,8 +419,8 @@ def report(args: argparse.Namespace) -> int:
     if {'-h', '--help'} & set(args.rest):
         return module.main(args.rest)
     return module.main(_with_defaults(args.rest, perflogs=_perflog_folder(),
-                             output=_report_folder(),
-                             references=machine_reference_folder()))
+                                      output=_report_folder(),
+                                      references=machine_reference_folder()))
 
 
 def verdict(args: argparse.Namespace) -> int:
@@ -425,7 +429,7 @@ def verdict(args: argparse.Namespace) -> int:
     if {'-h', '--help'} & set(args.rest):
         return module.main(args.rest)
     return module.main(_with_defaults(args.rest, perflogs=_perflog_folder(),
-                             references=machine_reference_folder()))
+                                      references=machine_reference_folder()))
 
 
 def compare(args: argparse.Namespace) -> int:

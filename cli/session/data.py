@@ -8,7 +8,9 @@ from collections.abc import Callable
 from cli.setup.venv import ROOT
 
 
-def _run_with_default_perflogs(main: Callable[[list[str]], int], words: list[str]) -> int:
+def _run_with_default_perflogs(
+    main: Callable[[list[str]], int], words: list[str]
+) -> int:
     """Calls a command with the perflogs of this checkout, unless others
     are named."""
     if not {'-h', '--help'} & set(words) and not any(

@@ -2,7 +2,8 @@
 
 `config/sessions/ordering.py` has the rules. `known_test_cases_file` writes a file with
 what a session of ReFrame needs of the perflogs. The session's plan lists the
-test cases that it leaves to other sessions, and `describe_postponed_test_cases` prints them.
+test cases that it leaves to other sessions, and
+`describe_postponed_test_cases` prints them.
 """
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def read_records(perflogs: Path, system: str) -> pd.DataFrame | None:
 
 
 def wall_time_by_test_case(frame: pd.DataFrame, of: Callable[[list[float]], float]
-          = statistics.median) -> dict[Key, float]:
+                           = statistics.median) -> dict[Key, float]:
     """Case -> the median wall time of one run of its program, or what `of`
     makes of the times of all runs. Unit: s."""
     frame = frame[frame['metric'] == 'wall_time']
@@ -87,8 +88,15 @@ def last_session_by_test_case(frame: pd.DataFrame) -> dict[Key, str]:
 def known_from_records(frame: pd.DataFrame | None, mode: str) -> Known:
     """What the records of a system tell a session; in mode nightly it keeps
     the site's budgets."""
-    return Known(budgets=mode == NIGHTLY) if frame is None else Known(
-        wall_time_by_test_case(frame), last_session_by_test_case(frame), mode == NIGHTLY)
+    return (
+        Known(budgets=mode == NIGHTLY)
+        if frame is None
+        else Known(
+            wall_time_by_test_case(frame),
+            last_session_by_test_case(frame),
+            mode == NIGHTLY,
+        )
+    )
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ def add_family_options(parser: argparse.ArgumentParser, family: str) -> None:
 
 
 def convert_output_to_csv(family: str, files: Iterable[str], out: TextIO,
-                err: TextIO, options: argparse.Namespace | None = None
+                          err: TextIO, options: argparse.Namespace | None = None
                 ) -> int:
     """Files of one family as tidy CSV; `-` is standard input. Where its
     parser reads folders, a file may be one.

@@ -195,7 +195,7 @@ def remove_nightly_sessions(site: str, keep: int) -> list[str]:
 
 
 def run_reframe(command: Sequence[str], variables: Mapping[str, str],
-        locks: Sequence[int]) -> tuple[int, str]:
+                locks: Sequence[int]) -> tuple[int, str]:
     """Runs ReFrame to its end, also where a signal asks for it.
 
     ReFrame cancels its jobs at the first signal; what is left of it and its
@@ -249,7 +249,7 @@ def _wait_for_process(process: subprocess.Popen[bytes], got: list[int]) -> int:
             process.terminate()
         if len(got) > 1 or time.monotonic() > deadline:
             print_progress('ReFrame is killed: jobs of a scheduler that it has not '
-                'cancelled go on; see squeue')
+                           'cancelled go on; see squeue')
             process.kill()
             return process.wait()
 

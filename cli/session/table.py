@@ -39,7 +39,7 @@ class Metric(NamedTuple):
 
 
 def parse_reported_metric(key: str, value: float, unit: str, reference: float | None,
-              judged: bool) -> Metric:
+                          judged: bool) -> Metric:
     """A metric from its key in ReFrame's report: local:thishost:x@8B."""
     metric, size = split_metric_key(key.rpartition(':')[2])
     return Metric(metric, size, value, unit, reference, judged)
@@ -54,7 +54,7 @@ def metrics_text(tags: Iterable[str], metrics: Sequence[Metric]) -> str:
 
 
 def _headline_metrics(rules: Iterable[Mapping[str, Any]],
-              metrics: Sequence[Metric]) -> list[Metric]:
+                      metrics: Sequence[Metric]) -> list[Metric]:
     headline: list[Metric] = []
     for rule in rules:
         of_it = {one.size: one for one in metrics

@@ -127,5 +127,5 @@ def new(args: argparse.Namespace) -> int:
     print(PROGRAM.format(count=len(made), name=args.name,
                          check=class_name(args.name),
                          rows=two_column_text(args.name, SERVICE if args.service
-                                   else '')), end='')
+                                              else '')), end='')
     return 0

@@ -63,14 +63,14 @@ def download_wheels(lock: Path, python: str, platform: Platform, folder: Path
     requirements.write_text(applicable_lock_entries(lock.read_text(), python, platform))
     try:
         run_setup_command([str(ensure_venv()), '-m', 'pip', 'download', '--quiet',
-                 '--disable-pip-version-check', '--require-hashes',
-                 '--no-deps', '--only-binary', ':all:',
-                 '--implementation', 'cp', '--python-version', python,
-                 *(f'--platform={tag}' for tag in platform.wheel_tags),
-                 '--dest', str(folder), '-r', str(requirements)],
-                f'fetching {lock.name}', 'check that a package index can be '
-                'reached (PIP_INDEX_URL, PIP_FIND_LINKS), and that it has '
-                f'wheels for Python {python} on {platform}')
+                           '--disable-pip-version-check', '--require-hashes',
+                           '--no-deps', '--only-binary', ':all:',
+                           '--implementation', 'cp', '--python-version', python,
+                           *(f'--platform={tag}' for tag in platform.wheel_tags),
+                           '--dest', str(folder), '-r', str(requirements)],
+                          f'fetching {lock.name}', 'check that a package index can be '
+                          'reached (PIP_INDEX_URL, PIP_FIND_LINKS), and that it has '
+                          f'wheels for Python {python} on {platform}')
     except SetupError as err:
         if lock.stem not in OPTIONAL or 'No matching dist' not in str(err):
             raise
@@ -123,7 +123,7 @@ def bundle(args: argparse.Namespace) -> int:
     wheels, without = write_bundle(args.file, python, platform)
     for name in without:
         print_progress(f'{name}.lock is left out, because it has no wheel for Python '
-            f'{python} on {platform}')
+                       f'{python} on {platform}')
     print(f'{args.file}: {len(wheels)} wheels, '
           f'{args.file.stat().st_size / 1e6:.0f} MB, for Python {python} on '
           f'{platform}\nsha256 {bundle_file.sha256_of_file(args.file)}\n'

@@ -53,15 +53,17 @@ def write_local_spack_settings(spack: stacks.Spack) -> None:
         mirrors['cache'] = {'url': os.environ['PLUMBLINE_SPACK_CACHE'],
                             'source': False, 'binary': True, 'signed': False}
     stacks.write_file_atomically(OWN / 'mirrors.yaml',
-                 yaml.safe_dump({'mirrors': mirrors}))
+                                 yaml.safe_dump({'mirrors': mirrors}))
     if not (OWN / 'packages.yaml').exists():
         print_progress('detecting compilers and tools on this machine ...')
-        stacks.write_file_atomically(OWN / 'packages.yaml', _detected_packages_yaml(spack))
+        stacks.write_file_atomically(
+            OWN / 'packages.yaml', _detected_packages_yaml(spack)
+        )
 
 
 def _detected_packages_yaml(spack: stacks.Spack) -> str:
     packages = [name for name, proof in _FROM_THE_SYSTEM.items()
-              if proof is None or Path(proof).exists()]
+                if proof is None or Path(proof).exists()]
     with tempfile.TemporaryDirectory() as private:
         env = {**stacks.spack_environment_variables(site_folder('local')),
                # Spack writes to the user's configuration what it detects:

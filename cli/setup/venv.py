@@ -97,7 +97,7 @@ def _setup_lock() -> Iterator[None]:
 
 
 def run_setup_command(command: list[str], what: str, advice: str,
-            **variables: str) -> None:
+                      **variables: str) -> None:
     """Run a command of the set-up.
 
     :param what: name of the step in the message
@@ -131,8 +131,9 @@ def _wheel_folder(lock: Path) -> Iterator[Path | None]:
         yield folder
 
 
-def _install_locked_packages(python: Path, lock: Path, wheels: Path | None, *options: str
-         ) -> None:
+def _install_locked_packages(
+    python: Path, lock: Path, wheels: Path | None, *options: str
+) -> None:
     """Install the packages of a lock file.
 
     :param wheels: the only folder to take wheels from; None: use pip's index
@@ -151,7 +152,7 @@ def _install_locked_packages(python: Path, lock: Path, wheels: Path | None, *opt
         advice = (f'make a new {os.environ[bundle_file.VARIABLE]} with '
                   './plumb bundle of this checkout')
     run_setup_command([*command, '-r', str(lock)], f'installing {lock.name}', advice,
-            **variables)
+                      **variables)
 
 
 def _checksum_of_parts(*parts: str) -> str:
@@ -193,9 +194,9 @@ def ensure_venv(tests: bool = False) -> Path:
                 shutil.rmtree(venv, ignore_errors=True)
                 # Not sys.executable: the venv's own python was just removed.
                 run_setup_command([sys._base_executable, '-m', 'venv', str(venv)],  # type: ignore[attr-defined]
-                     'making a virtual environment',
-                     'install the venv module of Python (the package '
-                        'python3-venv of Debian and Ubuntu)')
+                                  'making a virtual environment',
+                                  'install the venv module of Python (the package '
+                                  'python3-venv of Debian and Ubuntu)')
             _install_locked_packages(python, LOCKS / f'{lock}.lock', wheels)
             if lock == 'requirements':
                 _add_checkout_to_path(venv, python)
@@ -259,7 +260,7 @@ def ensure_mpi_wheel(name: str) -> Path:
                   progress_step(f'installing an MPI ({name})')):
                 shutil.rmtree(prefix, ignore_errors=True)
                 _install_locked_packages(python, lock, wheels, '--prefix', str(prefix),
-                     '--ignore-installed')
+                                         '--ignore-installed')
                 mark.write_text(stamp)
     return prefix
 
@@ -314,7 +315,7 @@ def _install_stores(python: Path, prefix: Path, lock: Path,
     (prefix / 'bin').mkdir(parents=True)
     try:
         _install_locked_packages(python, lock, wheels, '--prefix', str(prefix),
-             '--ignore-installed')
+                                 '--ignore-installed')
     except SetupError as err:
         print_progress(f'no store was installed from wheels: {err}')
         (prefix / 'missing').write_text(f'{err}\n')

@@ -186,14 +186,23 @@ def main() -> int:
     try:
         configuration = select_site_in_reframe(folder)
         there = list(generate_test_cases())
-        answer = {'cases': there, 'needed_nodes': {
-            family: sorted(counts) for family, counts in NEEDED_NODES.items()},
-                  'stacks': stack_by_environment(configuration),
-                  'unused': unused_environments(configuration),
-                  'partitions': [*partitions.partition_faults(
-                      f'{folder}/system.py', configuration['systems'][0])],
-                  'settings': variables_by_mode(),
-                  'complete': families_with_complete_references({c['family'] for c in there})}
+        answer = {
+            'cases': there,
+            'needed_nodes': {
+                family: sorted(counts) for family, counts in NEEDED_NODES.items()
+            },
+            'stacks': stack_by_environment(configuration),
+            'unused': unused_environments(configuration),
+            'partitions': [
+                *partitions.partition_faults(
+                    f'{folder}/system.py', configuration['systems'][0]
+                )
+            ],
+            'settings': variables_by_mode(),
+            'complete': families_with_complete_references(
+                {c['family'] for c in there}
+            ),
+        }
     except SetupError as err:
         answer = {'error': str(err)}
     except ReframeError as err:

@@ -78,7 +78,7 @@ def check(args: argparse.Namespace) -> int:
         None, [*stacks, *sorted(ENVS.glob('common/*.yaml'))])
     if stacks:
         print_verdict(Verdict(f'spack-envs ({len(stacks)} stacks)', [f'yaml  {note}'],
-                     list(map(str, faults))))
+                              list(map(str, faults))))
     bad = sum(bool(v.findings or v.diff) for v in verdicts) + bool(faults)
     print(f'\nsites: {len(verdicts)}, to fix: {bad}')
     return 1 if bad else 0
@@ -107,11 +107,13 @@ def examine_site(folder: Path, update: bool = False) -> Verdict:
         verdict.findings.append(answer['error'])
     else:
         check_test_cases(verdict, folder, answer['cases'], answer['complete'],
-                    update)
+                         update)
         faults = stack_faults(folder, answer['stacks'])
         verdict.findings += faults
         if answer['stacks'] and not faults:
-            lost, note = spack_yaml.faults_of_loading_stacks(folder, answer['stacks'].values())
+            lost, note = spack_yaml.faults_of_loading_stacks(
+                folder, answer['stacks'].values()
+            )
             verdict.findings += lost
             verdict.facts.append(f'stacks      {note}')
         verdict.findings += unused_environment_faults(folder, answer['unused'])
@@ -154,7 +156,7 @@ def list_test_cases_with_reframe(folder: Path) -> dict[str, Any]:
         env={**plain, **variables}, text=True, capture_output=True,
         stdin=subprocess.DEVNULL)
     warnings = [f'{folder}/system.py: {line}'
-            for line in done.stderr.splitlines() if line.strip()]
+                for line in done.stderr.splitlines() if line.strip()]
     try:
         return {**json.loads(done.stdout), 'output': warnings}
     except ValueError:
@@ -165,7 +167,7 @@ def list_test_cases_with_reframe(folder: Path) -> dict[str, Any]:
 
 
 def check_test_cases(verdict: Verdict, folder: Path, cases: list[dict[str, Any]],
-                complete: list[str], update: bool) -> None:
+                     complete: list[str], update: bool) -> None:
     """Compare test cases with the snapshot, and check their references.
 
     :arg complete: families in which every test case needs a reference
@@ -246,7 +248,7 @@ def merge_parameter_rows(rows: list[dict[str, str]]) -> list[str]:
 
 
 def reference_coverage_lines(cases: Iterable[dict[str, Any]],
-             complete: Iterable[str]) -> list[str]:
+                             complete: Iterable[str]) -> list[str]:
     """How many test cases of each family have a reference, as lines."""
     kinds: dict[str, collections.Counter[str]] = {}
     for case in cases:
@@ -265,7 +267,7 @@ def reference_coverage_lines(cases: Iterable[dict[str, Any]],
 
 
 def missing_reference_faults(folder: Path, cases: Iterable[dict[str, Any]],
-                      complete: Iterable[str]) -> list[str]:
+                             complete: Iterable[str]) -> list[str]:
     """Faults: test cases of mode quick that need a reference and have none, in
     families with `complete: true`."""
     return [f'{folder}/{c["family"]}.yaml:1: {c["lacks"]} for {c["check"]} '
@@ -309,16 +311,16 @@ def faults_of_suite_files(folder: Path, cases: list[dict[str, Any]]) -> list[str
     for path in accepted_files(folder / 'references') if known else ():
         if path.stem not in known:
             faults.append(f'{path}:1: this site has no family {path.stem!r}; '
-                         + schema.suggest_name(path.stem, known))
+                          + schema.suggest_name(path.stem, known))
             continue
         # A broken file is reported where references are looked up.
         with contextlib.suppress(strict.Fault):
             data = strict.load_yaml(path)
             lines = data.lines if isinstance(data, strict.Mapping) else {}
             faults += [f'{path}:{line}: this site has no check {name!r}; '
-                      + schema.suggest_name(name, known[path.stem])
-                      for name, line in lines.items()
-                      if name not in (*known[path.stem], 'complete')]
+                       + schema.suggest_name(name, known[path.stem])
+                       for name, line in lines.items()
+                       if name not in (*known[path.stem], 'complete')]
     return faults
 
 
@@ -345,9 +347,9 @@ def stack_faults(folder: Path, named: dict[str, str]) -> list[str]:
         where = f'{path}:{line_number_of_text(path, repr(name))}: environment {environ}'
         if name not in stack.stack_names():
             faults.append(f'{where}: spack-envs/ has no stack {name!r}; '
-                         + schema.suggest_name(name, stack.stack_names()))
+                          + schema.suggest_name(name, stack.stack_names()))
         elif not (folder / 'spack').is_dir():
             faults.append(f'{where} has the stack {name}, but the site has no '
-                         'folder spack/ to build it; add spack/packages.yaml '
-                         'with gcc and the MPI')
+                          'folder spack/ to build it; add spack/packages.yaml '
+                          'with gcc and the MPI')
     return faults

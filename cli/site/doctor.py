@@ -64,25 +64,26 @@ def doctor(args: argparse.Namespace) -> int:
         return 1
     blocked = start_faults(configuration, path, folder)
     seen = read_wall_times(Path(variables['PLUMBLINE_PERFLOGS']),
-                      configuration['systems'][0]['name'])
+                           configuration['systems'][0]['name'])
     prefix = Path(variables['RFM_REFERENCE_PREFIX'])
     calibrate = './plumb references calibrate' + (
         '' if is_local_site(folder) else f' --site {args.site}')
     for family in families():
         rows = [c for c in answer['cases'] if c['family'] == family]
         print(f'\nfamily {family}')
+        lacking = [*node_count_rows(
+            answer['needed_nodes'].get(family, ()), configuration)]
         if not rows:
-            console.print_table([('not here', reason_without_test_cases(family, configuration))],
-                         indent=2)
+            reason = reason_without_test_cases(family, configuration)
+            console.print_table([('not here', reason), *lacking], indent=2)
             continue
-        there = (prefix / f'{family}.yaml').is_file()
+        file = prefix / f'{family}.yaml'
+        hint = '' if file.is_file() else (
+            f': no references yet; add them: {calibrate}')
         console.print_table([
-            *runnable_rows_of_family(rows, blocked),
-            *node_count_rows(answer['needed_nodes'].get(family, ()), configuration),
+            *runnable_rows_of_family(rows, blocked), *lacking,
             *optional_part_rows(family, configuration),
-            ('references', f'{prefix / family}.yaml'
-             + ('' if there else f': no references yet; add them: '
-                                 f'{calibrate}'))], indent=2)
+            ('references', f'{file}{hint}')], indent=2)
     print('\nCost per mode: test cases (as in `plumb site check`), checks (as '
           'in `reframe -l`),\nand node-hours without builds and queues')
     console.print_table([(f'--mode {mode}', total_cost(
@@ -143,7 +144,7 @@ def print_stores() -> None:
         (store['store'], store['version'], store['source'], store['prefix'],
          'yes' if store['tls'] else 'no', 'yes' if store['bench'] else 'no')
         for store in rows], ('store', 'version', 'source', 'prefix', 'TLS',
-                              'own load generator'))
+                             'own load generator'))
     missing = WORK / 'stores' / 'missing'
     if missing.is_file():
         print(f'no store was installed from wheels: '
@@ -161,9 +162,15 @@ def print_partition_features(configuration: Mapping[str, Any]) -> None:
     if any(part.get('extras', {}).get('max_nodes', 1) > 1 for part in partitions):
         offers.add('several nodes')
     console.print_table([availability_row(what, feature in offers, without)
+<<<<<<< HEAD
                   for what, feature, without in (
         ('several nodes', 'several nodes',
          'max_nodes of all partitions is 1: use a site with several (--site)'),
+=======
+                         for what, feature, without in (
+        ('several nodes', 'nodes_2',
+         'the site has one node: use a site with several (--site)'),
+>>>>>>> w-names
         ('NVIDIA GPUs', 'gpu_nvidia',
          'no partition offers gpu_nvidia: on a machine that has them, '
          'add the feature in its site folder'),
@@ -250,7 +257,7 @@ def runnable_rows_of_family(cases: Iterable[Case], blocked: Mapping[str, str]
     for why, number in reasons.items():
         yield 'not here', f'{number} test cases: {why}'
     if cpus := [c['unavailable_cpus'] for c in cases
-               if c.get('unavailable_cpus')]:
+                if c.get('unavailable_cpus')]:
         yield 'only full', (
             f'{len(cpus)} test cases would be inconclusive: servers and '
             f'clients need {min(cpus)} to {max(cpus)} CPUs of a node, '
@@ -287,10 +294,18 @@ def reason_without_test_cases(family: str, configuration: Mapping[str, Any]) -> 
                     for one in families()[family].features.values())
         alone = features & set(environs.program_features_of_family(family, 'embedded'))
         lines = [
-            *([f'environs.embedded_environment(NAME, {family!r})'] if alone else []),
+            *(
+                [f'environs.embedded_environment(NAME, {family!r})']
+                if alone
+                else []
+            ),
             *(['environs.mpi_environment(NAME, LIBRARY)'] if built else []),
-            *(f'environs.stack_environment(NAME, {name!r})' for name in stack.stack_names()
-              if features & set(stack.read_stack_yaml(name)['features']))]
+            *(
+                f'environs.stack_environment(NAME, {name!r})'
+                for name in stack.stack_names()
+                if features & set(stack.read_stack_yaml(name)['features'])
+            ),
+        ]
         return (f'no environment offers {" or ".join(sorted(features))}: add '
                 f'{"".join(f"{line} or " for line in lines)}an environment '
                 'with the prefix of installed programs to system.py (checks/'
@@ -374,7 +389,7 @@ def parse_time_limit(text: str) -> float:
 
 
 def expected_cost(case: Case, seen: Mapping[Key, float],
-             settings: Mapping[str, str]) -> tuple[ordering.Case, bool]:
+                  settings: Mapping[str, str]) -> tuple[ordering.Case, bool]:
     """The cost of a test case, and whether it is from earlier times; else it
     is from its time limit.
 
@@ -389,7 +404,7 @@ def expected_cost(case: Case, seen: Mapping[Key, float],
 
 
 def nightly_budget_lines(configuration: Mapping[str, Any], cases: Iterable[Case],
-            seen: Mapping[Key, float], settings: Mapping[str, str]
+                         seen: Mapping[Key, float], settings: Mapping[str, str]
             ) -> Iterator[str]:
     """A line for each partition with a budget: within how many sessions each
     test case is measured, and how many need more than the budget.
@@ -422,7 +437,7 @@ def nightly_budget_lines(configuration: Mapping[str, Any], cases: Iterable[Case]
 
 
 def total_cost(cases: Iterable[Case], seen: Mapping[Key, float],
-         settings: Mapping[str, str]) -> Cost:
+               settings: Mapping[str, str]) -> Cost:
     """The cost of several test cases together.
 
     :arg settings: variables that the mode sets: repetitions, time_limit

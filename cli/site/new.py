@@ -130,11 +130,11 @@ def detect_machine(recorded: Path | None, modules: list[str]) -> Facts:
         gpus=next(filter(None, (detect.parse_smi_gpus(name, output(name))
                                 for name in detect.SMI)), None),
         nics=detect.fabric_ports([*detect.parse_sysfs_nics(rdma),
-                            *detect.parse_slingshot_nics(rdma)]),
+                                  *detect.parse_slingshot_nics(rdma)]),
         modules_system=detect.parse_modules_system(avail), mpis=mpis,
         externals=spack_packages(machine, mpis, paths),
         upstreams=detect.parse_spack_section(output('upstreams'), 'upstreams',
-                                       'install_tree'))
+                                             'install_tree'))
 
 
 def partition_without_slurm(host: str, processor: dict[str, Any]) -> Partition:
@@ -181,7 +181,7 @@ def environment_names(mpis: list[Mpi]) -> list[str]:
 
 
 def spack_packages(machine: Machine, mpis: list[Mpi],
-              paths: str) -> dict[str, dict]:
+                   paths: str) -> dict[str, dict]:
     """`packages:` for Spack, with a gcc; empty if Spack could not call one."""
     packages: dict[str, dict] = {
         name: {'externals': row['externals']}
@@ -282,7 +282,7 @@ def resolve_choices(args: argparse.Namespace, facts: Facts) -> Choices:
 # -------------------------------------------------------------- the files
 
 def make_partition(name: str, part: Partition, facts: Facts, choices: Choices,
-          own_nics: dict[str, dict]) -> Place:
+                   own_nics: dict[str, dict]) -> Place:
     """A partition of the site.
 
     :param own_nics: network cards that the catalogue does not have are added
@@ -337,7 +337,7 @@ def add_devices(made: Place, host: str, own_nics: dict[str, dict]) -> None:
         'gpu', gpus.model))] if gpus else []
     for nic, number in Counter(made.nics).items():
         model = hardware.recognise_model('nic', f'{nic.model} {nic.layer}',
-                                    nic.rate)
+                                         nic.rate)
         if not model and nic.rate:
             model = re.sub('[^A-Za-z0-9.]+', '-', f'{nic.model} {nic.layer} '
                            f'{nic.rate:g}').strip('-')
@@ -474,8 +474,10 @@ def new(args: argparse.Namespace) -> int:
             print(f'\n=== {folder / path}\n{text}', end='')
     if not args.yes:
         if not sys.stdin.isatty():
-            print_progress('nothing was written, because there is no terminal to confirm '
-                'it; add --yes to write the files, or --show to print them')
+            print_progress(
+                'nothing was written, because there is no terminal to confirm '
+                'it; add --yes to write the files, or --show to print them'
+            )
             return 2
         if input(f'Write {folder}? y(es), [N]o: ').strip().lower() not in (
                 'y', 'yes'):

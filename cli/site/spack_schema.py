@@ -38,7 +38,7 @@ def schema_errors_of_file(path: str) -> list[tuple[list[str | int], str]]:
             return [([], str(err).splitlines()[0])]
     schema = spack.schema.env if 'spack' in data else spack.schema.merged
     schema_errors = map(deepest_error, spack.schema.Validator(schema.schema)
-                .iter_errors(data))
+                        .iter_errors(data))
     # Without the marks at the end of keys: they say how Spack merges them.
     return [([step if isinstance(step, int) else str(step).rstrip(':+-')
               for step in e.absolute_path], e.message) for e in schema_errors]

@@ -94,7 +94,9 @@ def query_spack_schema(root: Path | None, paths: Sequence[Path]) -> dict | str:
         return f'{root}: its schema cannot be read ({last})'
 
 
-def faults_of_loading_stacks(folder: Path, names: Iterable[str]) -> tuple[list[str], str]:
+def faults_of_loading_stacks(
+    folder: Path, names: Iterable[str]
+) -> tuple[list[str], str]:
     """Let Spack itself load stacks with the settings of a site.
 
     :returns: faults, and a note on how many stacks were loaded
@@ -116,7 +118,7 @@ def faults_of_loading_stacks(folder: Path, names: Iterable[str]) -> tuple[list[s
         except (OSError, subprocess.SubprocessError) as err:
             reason = (getattr(err, 'stderr', '') or str(err)).splitlines()[0]
             faults.append(f'{manifest}/spack.yaml:1: Spack cannot load this '
-                         f'file with PLUMBLINE_SITE={folder}: {reason}')
+                          f'file with PLUMBLINE_SITE={folder}: {reason}')
     return (
         faults,
         f'{len(names) - len(faults)} of {len(names)} load with Spack',

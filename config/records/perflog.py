@@ -91,7 +91,7 @@ def append_records(path: Path, header: list[str], rows: list[list[Any]]) -> None
     :raises LockError: another session holds the lock, or it is not a file
     """
     with lock.hold_file_lock(path.parent / LOCK, LOCK_LIMIT, 'reframe',
-                   f'{path.parent} is written by', shared=True):
+                             f'{path.parent} is written by', shared=True):
         aside = rename_file_of_past_month(path)
         with open(path, 'ab+', buffering=0) as handle:
             _append_rows(handle, header, rows)
@@ -253,7 +253,7 @@ class PerflogHandler(logging.Handler):
                 common[name] for name in ('run', 'environ', 'case')),
                 check.attached_files)
             save_missing_files(self.basedir / common['system'] / 'machines',
-                 check.facts_files)
+                               check.facts_files)
             append_records(path, list(names), rows)
         except (OSError, lock.LockError) as err:
             why = getattr(err, 'strerror', None) or err
@@ -265,7 +265,7 @@ class PerflogHandler(logging.Handler):
                            common['case']))
 
     def common_columns(self, check: Any, is_set_up: bool,
-               schema: int) -> dict[str, Any]:
+                       schema: int) -> dict[str, Any]:
         """The columns that all records of a test case share."""
         now = datetime.datetime.now(datetime.timezone.utc)
         job = check.job

@@ -19,9 +19,9 @@ A check passes the text on like other files:
 
 There are two limits. A file has at most MAXIMUM rows: of more calls, it has
 only every second, third, ... iteration of each rank and call. Only the newest
-KEPT sessions of a test case keep their file (`remove_old_samples`, called when a new file
-is written); all other records stay. postprocess/perflogs/samples.py reads the
-files.
+KEPT sessions of a test case keep their file (`remove_old_samples`, called when
+a new file is written); all other records stay. postprocess/perflogs/samples.py
+reads the files.
 """
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 The newest session of a test case decides its result, so a wrong clock could
 hide a failure. No session begins while the clock is behind the existing
-records (`reason_clock_is_behind`). Records of a session with a wrong clock are refused when
-they are read (postprocess/perflogs/clock.py).
+records (`reason_clock_is_behind`). Records of a session with a wrong clock are
+refused when they are read (postprocess/perflogs/clock.py).
 """
 from __future__ import annotations
 
@@ -30,7 +30,11 @@ def modification_time(path: Path) -> datetime.datetime:
 
 def latest_record_time(path: Path) -> datetime.datetime:
     """The latest time that records of a file can have."""
-    return min(current_utc_time(), modification_time(path)) if path.exists() else current_utc_time()
+    return (
+        min(current_utc_time(), modification_time(path))
+        if path.exists()
+        else current_utc_time()
+    )
 
 
 def session_start_time(run: str) -> datetime.datetime | None:
@@ -62,8 +66,10 @@ def reason_clock_is_behind(folder: Path) -> str:
     for what, times in ('began', begun), ('modified', modified):
         time, path = max(times, default=(current_utc_time(), folder))
         if time > current_utc_time() + TOLERANCE:
-            return (f'{path}: {what} at {readable_time(time)}, but the clock of this '
-                    f'machine shows {readable_time(current_utc_time())}. Set the clock; if it is '
-                    'right, remove the session (perflogs/README.md, "Remove '
-                    'a session")')
+            return (
+                f'{path}: {what} at {readable_time(time)}, but the clock of this '
+                f'machine shows {readable_time(current_utc_time())}. '
+                'Set the clock; if it is right, remove the session '
+                '(perflogs/README.md, "Remove a session")'
+            )
     return ''

@@ -1,6 +1,7 @@
 """The metrics of a family that are compared with references.
 
-`judged_metric_keys` of its family.yaml lists them. Checks and postprocess use this module.
+`judged_metric_keys` of its family.yaml lists them. Checks and postprocess use
+this module.
 """
 from __future__ import annotations
 
@@ -50,14 +51,16 @@ def max_tolerance(family: str, metric: str) -> float:
 
 
 def substitute_metric(family: str, metric: str) -> str | None:
-    """The derived metric that replaces a metric of `judged_metric_keys` if the tolerance
-    of the latter would be too wide; None: there is none."""
+    """The derived metric that replaces a metric of `judged_metric_keys` if the
+    tolerance of the latter would be too wide; None: there is none."""
     base, _ = split_metric_key(metric)
     return next((rule.get('instead') for rule in judged_rules_by_family()[family]
                  if rule['metric'] == base), None)
 
 
-def compute_derived_metrics(family: str, metrics: Mapping[str, float]) -> dict[str, float]:
+def compute_derived_metrics(
+    family: str, metrics: Mapping[str, float]
+) -> dict[str, float]:
     """The derived metrics of a test case: means over a range of its curve.
 
     The geometric mean exp(mean(log x)) gives each size the same weight. If the
@@ -123,7 +126,7 @@ def judged_metric_names(family: str) -> set[str]:
 
 
 def worsening_of_metric(family: str, metric: str, better: str, value: float,
-             reference: float) -> float:
+                        reference: float) -> float:
     """The ratio by which a value is worse than its reference; 1: equally good.
 
     If lower is better, value / reference, else the inverse. It is 1 if the two
@@ -142,7 +145,7 @@ def worsening_ratio(better: str, value: float, reference: float, digit: float
 
 
 def is_improved(better: str, value: float, reference: float,
-             lower: float | None, upper: float | None) -> bool:
+                lower: float | None, upper: float | None) -> bool:
     """Whether a value is clearly better than its reference.
 
     Only worse values are measured again. A better value must therefore differ
@@ -165,7 +168,7 @@ def printed_resolution(family: str, metric: str) -> float:
 
 
 def judged_metric_keys(family: str,
-           available: Iterable[tuple[str, int | None]]) -> set[str]:
+                       available: Iterable[tuple[str, int | None]]) -> set[str]:
     """Keys of the available metrics that are compared with references.
 
     :param available: (metric, message size in B; None: no point)

@@ -81,8 +81,8 @@ def _is_private(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def hold_file_lock(path: Path, limit: float = LIMIT, program: str = 'plumb',
-         busy: str = 'this machine is measured by', shared: bool = False,
-         **facts: Any) -> Iterator[int]:
+                   busy: str = 'this machine is measured by', shared: bool = False,
+                   **facts: Any) -> Iterator[int]:
     """Hold a lock; yields its file descriptor, for child processes and HELD.
 
     :param limit: longest wait for another holder; 0: refuse at once. Unit:

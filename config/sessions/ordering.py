@@ -104,7 +104,7 @@ def sessions_until_all_ran(cases: Iterable[Case], budget: float) -> int:
 
 
 def sort_longest_first(cases: Sequence[T], seconds: Callable[[T], float],
-                  needs: Callable[[T], Iterable[T]]) -> list[T]:
+                       needs: Callable[[T], Iterable[T]]) -> list[T]:
     """The test cases by their time and that of those which wait for them, the
     longest first.
 

@@ -59,8 +59,8 @@ def pin_test_cases(cases: list[Any], measures: Callable[[Any], bool]) -> list[An
             continue
         case.partition._max_jobs = request['parallel']
         copies = [_copy_test_case_on_nodes(case, nodes, number)
-                for number, jobs in enumerate(request['rounds'], 1)
-                for nodes in jobs]
+                  for number, jobs in enumerate(request['rounds'], 1)
+                  for nodes in jobs]
         for needed in case.deps:
             # ReFrame removes a build when this count is 0.
             needed.in_degree += len(copies) - 1

@@ -172,7 +172,7 @@ def seconds_between_retries() -> float | None:
         return max(float(text), 1.0)
     except ValueError:
         exit_with_error(f'{AGAIN} is {text!r}; set it to a number of seconds, or to '
-               'never')
+                        'never')
 
 
 def is_benchmark(check: Any) -> bool:
@@ -287,7 +287,9 @@ def total_job_seconds(tasks: Iterable[RegressionTask]) -> float:
 
 
 @contextlib.contextmanager
-def temporary_partition_and_environ(check: Any, partition: Any, environ: Any) -> Iterator[None]:
+def temporary_partition_and_environ(
+    check: Any, partition: Any, environ: Any
+) -> Iterator[None]:
     """Give a check, which its test cases share, a place before its setup.
     """
     before = check._current_partition, check._current_environ
@@ -319,7 +321,9 @@ class Accounts(Listener):
     def on_task_setup(self, task: RegressionTask) -> None:
         self.tasks[task.testcase] = task
 
-    def record_failed_test_case(self, case: Any, guard: str, stage: str, reason: str) -> None:
+    def record_failed_test_case(
+        self, case: Any, guard: str, stage: str, reason: str
+    ) -> None:
         """Write the records of a test case that failed, at any stage.
 
         :param guard: of the record, unless a guard of the suite refused it
@@ -338,11 +342,15 @@ class Accounts(Listener):
             check.guard = check.guard or guard
         if not check.guard:
             # Out of tolerance, and nothing else: one measurement is no proof.
-            check.retried = (self.pause is not None
-                           and self.out_of_tolerance.count_measurement(self.tasks[case]))
+            check.retried = (
+                self.pause is not None
+                and self.out_of_tolerance.count_measurement(self.tasks[case])
+            )
         with temporary_partition_and_environ(check, case.partition, case.environ):
             try:
-                self.handler.record_failed_test_case(check, stage not in ('startup', 'setup'))
+                self.handler.record_failed_test_case(
+                    check, stage not in ('startup', 'setup')
+                )
             except LoggingError as err:
                 getlogger().warning(str(err))
         self.write_failure_reason(case, reason)
@@ -387,7 +395,7 @@ class Accounts(Listener):
     def record_failed_task(self, task: RegressionTask, guard: str) -> None:
         """Write the records of a task that failed."""
         self.record_failed_test_case(task.testcase, guard, str(task.failed_stage),
-                    str(task.exc_info[1] or ''))
+                                     str(task.exc_info[1] or ''))
 
     def on_task_failure(self, task: RegressionTask) -> None:
         self.record_failed_task(task, guard_of_failed_task(task))
@@ -401,7 +409,7 @@ class Accounts(Listener):
         needs = [c for c in task.testcase.deps if c in self.failed]
         build = any(not is_benchmark(c.check) for c in needs)
         self.record_failed_task(task, 'build' if build else
-                 'dependency' if needs else 'skipped')
+                                'dependency' if needs else 'skipped')
 
 
 class Pins(Listener):
@@ -451,7 +459,7 @@ def select_listed_test_cases(testcases: list) -> list:
     if not path:
         return testcases
     keys = {(place, environ, code) for place, environ, code in
-              json.loads(Path(path).read_text())}
+            json.loads(Path(path).read_text())}
     return add_dependencies(
         testcases,
         [
@@ -485,7 +493,11 @@ def expected_test_case_seconds(case: Any, known: ordering.Known) -> tuple[float,
     """
     if not is_benchmark(case.check):
         return 0.0, False
-    return known.expected_seconds(test_case_key(case), case.check.repetitions, time_limit_of_test_case(case))
+    return known.expected_seconds(
+        test_case_key(case),
+        case.check.repetitions,
+        time_limit_of_test_case(case),
+    )
 
 
 def split_by_budget(cases: list, known: ordering.Known
@@ -501,9 +513,18 @@ def split_by_budget(cases: list, known: ordering.Known
         if budget is None:
             now.update(partition_cases)
             continue
-        times = {case: expected_test_case_seconds(case, known) for case in partition_cases}
-        costs = {ordering.Case(test_case_key(case), case.check.node_count_before_setup, seconds):
-                 case for case, (seconds, _) in times.items()}
+        times = {
+            case: expected_test_case_seconds(case, known)
+            for case in partition_cases
+        }
+        costs = {
+            ordering.Case(
+                test_case_key(case),
+                case.check.node_count_before_setup,
+                seconds,
+            ): case
+            for case, (seconds, _) in times.items()
+        }
         this_session, others = ordering.select_within_budget(costs, budget, known.last)
         now.update(costs[cost] for cost in this_session)
         sessions_needed = ordering.sessions_until_all_ran(costs, budget)
@@ -534,7 +555,9 @@ class AccountedRunner(Runner):
     known = ordering.Known()
 
     def runall(self, testcases: list, restored_cases: Any = None) -> None:
-        testcases = pinned.pin_test_cases(select_listed_test_cases(testcases), is_benchmark)
+        testcases = pinned.pin_test_cases(
+            select_listed_test_cases(testcases), is_benchmark
+        )
         if all(case.check.is_fixture() for case in testcases):
             exit_with_error(ZERO)
         if any(is_benchmark(case.check) and not case.check.bringup
@@ -681,7 +704,7 @@ class AccountedRunner(Runner):
 
     @contextlib.contextmanager
     def locked_plan_file(self, handler: perflog.PerflogHandler, cases: list,
-             left: list[dict[str, Any]]) -> Iterator[None]:
+                         left: list[dict[str, Any]]) -> Iterator[None]:
         """Write the plan, which stays locked until the session ends.
 
         :param left: test cases left to later sessions
@@ -721,7 +744,7 @@ def hold_machine_lock() -> Iterator[None]:
                for part in runtime.runtime().system.partitions):
             try:
                 stack.enter_context(lock.hold_file_lock(lock.machine_lock_path(),
-                                              program='reframe'))
+                                                        program='reframe'))
             except lock.LockError as err:
                 exit_with_error(str(err))
         yield
@@ -740,6 +763,6 @@ def install_runner() -> None:
     if not hasattr(cli, 'Runner'):
         # ReFrame's runner would write no plan, and pass with zero test cases.
         exit_with_error(f'ReFrame {reframe.VERSION} has no reframe.frontend.cli.Runner '
-               'for the suite to replace; use an older ReFrame, or a newer '
-               'Plumbline')
+                        'for the suite to replace; use an older ReFrame, or a newer '
+                        'Plumbline')
     cli.Runner = AccountedRunner

@@ -88,7 +88,7 @@ def load_switches(path: str | os.PathLike[str]) -> dict[str, Switch]:
         for fault in schema.schema_faults(str(path), data, 'topology'):
             raise fault
         switches = {str(name): _read_switch(data, path, name)
-                 for name in data['switches']}
+                    for name in data['switches']}
         _refuse_non_tree(data, path, switches)
     except strict.Fault as err:
         raise TopologyError(err.file, err.line, err.reason) from None
@@ -138,8 +138,8 @@ def _refuse_non_tree(data: Any, path: Path, switches: dict[str, Switch]) -> None
 def switches_above_nodes(switches: dict[str, Switch]) -> dict[str, list[str]]:
     """Node -> the switches above it, the nearest first.
 
-    >>> switches_above_nodes({'leaf': Switch(('n1',), ()), 'top': Switch((), ('leaf',))})
-    {'n1': ['leaf', 'top']}
+    >>> switches_above_nodes({'leaf': Switch(('n1',), ()), 'top': Switch((),
+    ('leaf',))}) {'n1': ['leaf', 'top']}
     """
     over = {low: name for name, switch in switches.items()
             for low in switch.switches}

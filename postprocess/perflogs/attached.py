@@ -52,7 +52,7 @@ def read(file: Path, columns: Sequence[str], kind: str,
     refused: dict[str, list[int]] = {}
     for form, block in reading.read_new_line_blocks(file, source, layout):
         for line, cells in reading.split_into_rows(block, source.line, form.split_line,
-                                        source.add_fault):
+                                                   source.add_fault):
             if not cells:
                 continue
             try:

@@ -48,7 +48,7 @@ BLOCK = 4096
 
 @contextlib.contextmanager
 def open_records_database(paths: Sequence[os.PathLike | str], report: Any,
-           missing: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
+                          missing: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection with the view `records`: all good records of perflogs.
 
     :param report: called with file, line and reason of each fault
@@ -238,7 +238,7 @@ class Cache:
         return Month(file, sources)
 
     def _write_month_file(self, old: Month | None, files: dict[str, Path], drafts: Path,
-               checked: bool) -> dict[str, Source]:
+                          checked: bool) -> dict[str, Source]:
         """Writes the file of a month.
 
         :param old: the month as it was
@@ -259,15 +259,18 @@ class Cache:
             sources[name] = source
         parts = ['FROM absent', *formats.typed_records_queries(lines)]
         if old and kept:
-            parts.append(f'FROM read_parquet({sql_string_literal(old.file)}) WHERE file '
-                         f'IN {formats.sql_string_list(kept)} '
-                         f"AND fault IS DISTINCT FROM '{formats.TORN}'")
+            parts.append(
+                f'FROM read_parquet({sql_string_literal(old.file)}) WHERE file '
+                f'IN {formats.sql_string_list(kept)} '
+                f"AND fault IS DISTINCT FROM '{formats.TORN}'"
+            )
         known = json.dumps([_cache_version_hash(), {
             name: dataclasses.asdict(source)
             for name, source in sources.items()}])
         self.con.execute(
-            f"COPY ({' UNION ALL '.join(parts)}) TO {draft} (FORMAT parquet, "
-            f'COMPRESSION zstd, KV_METADATA {{plumbline: {sql_string_literal(known)}}})')
+            f'COPY ({" UNION ALL ".join(parts)}) TO {draft} (FORMAT parquet, '
+            f'COMPRESSION zstd, KV_METADATA {{plumbline: {sql_string_literal(known)}}})'
+        )
         if not checked and self.con.execute(
                 f'FROM read_parquet({draft}) '
                 f"WHERE fault = '{formats.TORN}' LIMIT 1").fetchone():
@@ -292,12 +295,12 @@ class Cache:
         """File, line and reason of all that is wrong with the perflogs."""
         yield from self._broken
         faults_ = [(self._root + name, line, reason)
-                 for month in self.months.values()
-                 for name, source in month.sources.items()
-                 for line, reason in source.faults]
+                   for month in self.months.values()
+                   for name, source in month.sources.items()
+                   for line, reason in source.faults]
         faults_ += [(file, line, f'{formats.fault_text(fault)}; {formats.REPAIR}'
-                   + f' (and {count - 1} more)' * (count > 1))
-                  for file, fault, line, count in self.con.execute(
+                     + f' (and {count - 1} more)' * (count > 1))
+                    for file, fault, line, count in self.con.execute(
                       'SELECT file, fault, min(line), count(*) FROM parts '
                       f"WHERE fault <> '{formats.TORN}' GROUP BY ALL"
                       ).fetchall()]

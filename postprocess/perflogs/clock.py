@@ -38,15 +38,16 @@ _REFUSED = {
     'measurements': 1}
 
 
-def drop_wrong_clock_values(frame: pd.DataFrame, report: Callable[[Path, int, str], None]
-            ) -> pd.DataFrame:
+def drop_wrong_clock_values(
+    frame: pd.DataFrame, report: Callable[[Path, int, str], None]
+) -> pd.DataFrame:
     """The records, without the values of sessions whose clock was wrong.
 
     :param frame: as perflogs.read gives it
     :param report: called with file, line and reason for each such session
     """
     sessions = _time_span_of_sessions(frame.loc[frame['format'] == OURS,
-                                   ['file', 'run', 'line', 'time']])
+                                                ['file', 'run', 'line', 'time']])
     wrong: dict[str, str] = {}
     for run, why in _sessions_with_impossible_times(sessions):
         wrong.setdefault(run, why)
@@ -83,12 +84,14 @@ def _time_span_of_sessions(frame: pd.DataFrame) -> pd.DataFrame:
         latest=pd.to_datetime(table['file'].map(latest), utc=True))
 
 
-def _sessions_with_impossible_times(sessions: pd.DataFrame) -> Iterator[tuple[str, str]]:
+def _sessions_with_impossible_times(
+    sessions: pd.DataFrame,
+) -> Iterator[tuple[str, str]]:
     """Sessions with a time that cannot be right, and why."""
     ends = sessions[['last', 'began']].max(axis=1)
     ahead = ends > sessions['latest'] + clock.TOLERANCE
     for session, end in zip(sessions[ahead].itertuples(), ends[ahead],
-                        strict=True):
+                            strict=True):
         yield session.run, (
             f'has the time {clock.readable_time(end)}, but its file was last written '
             f'at {clock.readable_time(session.latest)}')
@@ -107,7 +110,10 @@ def _sessions_out_of_order(sessions: pd.DataFrame) -> dict[str, str]:
     """
     against: dict[str, dict[str, str]] = {}
     for before, after in _contradicting_session_pairs(sessions):
-        earlier, later = clock.readable_time(after.first), clock.readable_time(before.first)
+        earlier, later = (
+            clock.readable_time(after.first),
+            clock.readable_time(before.first),
+        )
         against.setdefault(after.run, {})[before.run] = (
             f'was written after {before.run}, but has earlier times '
             f'({earlier}, {later})')

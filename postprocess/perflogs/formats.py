@@ -123,8 +123,12 @@ class Layout:
                 f'columns={{{columns}}}) POSITIONAL JOIN (SELECT file, '
                 'unnest(range(first, first + count)) AS line FROM '
                 f'{places})')
-        return _typed_records_sql(self, _plumbline_rows_query(self, read) if self.form == OURS
-                      else _reframe_rows_query(self, read))
+        return _typed_records_sql(
+            self,
+            _plumbline_rows_query(self, read)
+            if self.form == OURS
+            else _reframe_rows_query(self, read),
+        )
 
 
 def typed_records_queries(lines: Iterable[Any]) -> list[str]:
@@ -269,9 +273,11 @@ def _typed_records_sql(layout: Layout, texts: str) -> str:
         f"WHEN {bad} THEN concat_ws('{_BETWEEN}', {sql_string_literal(reason)}"
         + ''.join(f', left("{name}", 40)' for name in names) + ')'
         for bad, reason, *names in _record_fault_conditions(layout))
-    return (f'SELECT {chosen}, file, {sql_string_literal(layout.form)} AS format, line, '
-            f'CASE {faults} END AS fault FROM ({texts}) AS texts '
-            'LEFT JOIN metrics ON metrics.name = texts.metric')
+    return (
+        f'SELECT {chosen}, file, {sql_string_literal(layout.form)} AS format, line, '
+        f'CASE {faults} END AS fault FROM ({texts}) AS texts '
+        'LEFT JOIN metrics ON metrics.name = texts.metric'
+    )
 
 
 def _record_fault_conditions(layout: Layout) -> Iterator[tuple[str, ...]]:
@@ -326,7 +332,8 @@ def _plumbline_rows_query(layout: Layout, read: str) -> str:
     """SQL of the suite's own lines as texts."""
     columns = ', '.join(f'c{at} AS "{name}"'
                         for at, name in enumerate(layout.columns))
-    return f'SELECT {columns}, file, line, {layout.torn_row_condition} AS torn FROM {read}'
+    return (f'SELECT {columns}, file, line, '
+            f'{layout.torn_row_condition} AS torn FROM {read}')
 
 
 def _reframe_rows_query(layout: Layout, read: str) -> str:

@@ -74,7 +74,9 @@ class Plan(NamedTuple):
     def run(self) -> str:
         return self.head['run']
 
-    def session_and_test_case_key(self, case: dict[str, str]) -> tuple[str, str, str, str]:
+    def session_and_test_case_key(
+        self, case: dict[str, str]
+    ) -> tuple[str, str, str, str]:
         """The identity of a test case of a session."""
         return self.run, case['partition'], case['environ'], case['case']
 

@@ -197,10 +197,10 @@ def read_new_line_blocks(file: Path, source: Source, layout_of: Callable[
                     source.line += lines.count(b'\n')
     except OSError as err:
         source.add_fault(source.line, f'cannot be read ({err.strerror or err}); '
-                      'check the path and its permissions')
+                         'check the path and its permissions')
     except Damaged as err:
         source.add_fault(source.line, f'the compressed data are damaged ({err}); '
-                      'restore the file')
+                         'restore the file')
 
 
 def _read_whole_lines(handle: Any, file: Path, source: Source) -> Iterator[bytes]:
@@ -220,19 +220,19 @@ def _read_whole_lines(handle: Any, file: Path, source: Source) -> Iterator[bytes
             yield whole
         elif len(rest) > BLOCK:
             source.add_fault(source.line, f'a line has more than {BLOCK >> 20} '
-                          'MiB: not a perflog; remove the file')
+                             'MiB: not a perflog; remove the file')
             return
     if rest:
         source.add_fault(source.line, 'the last line is cut off; remove it, or '
-                      'restore the file')
+                         'restore the file')
     elif source.line == 2:
         source.offset, source.line = 0, 1
         source.add_fault(1, 'the file has no record after the header; remove '
-                      'the file')
+                         'the file')
 
 
 def split_into_rows(data: bytes, first: int, cells: Callable[[bytes], list[str]],
-         report: Fault) -> Iterator[tuple[int, list[str]]]:
+                    report: Fault) -> Iterator[tuple[int, list[str]]]:
     """Number and cells of each line; no cells: it is not well-formed.
 
     :param data: whole lines
@@ -248,7 +248,7 @@ def split_into_rows(data: bytes, first: int, cells: Callable[[bytes], list[str]]
 
 
 def add_missing_records(con: duckdb.DuckDBPyConnection, files: Iterable[Path],
-            report: Report) -> None:
+                        report: Report) -> None:
     """Adds a record for each test case that an ended session has none of.
 
     :param con: of cache.open_records_database
@@ -263,9 +263,15 @@ def add_missing_records(con: duckdb.DuckDBPyConnection, files: Iterable[Path],
             if not plan or not plan.cases:
                 continue
             text = Path(place, f'{len(lines)}.csv')
-            text.write_bytes(layout.join_rows(
-                [row.get(name, '') for name in layout.columns]
-                for row in (schema | plan.missing_record_row(case) for case in plan.cases)))
+            text.write_bytes(
+                layout.join_rows(
+                    [row.get(name, '') for name in layout.columns]
+                    for row in (
+                        schema | plan.missing_record_row(case)
+                        for case in plan.cases
+                    )
+                )
+            )
             # Line 1 of a plan is its head.
             lines.append(Lines(text, layout, str(file), 2, len(plan.cases)))
         with formats.define_sql_macros(con):

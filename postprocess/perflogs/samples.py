@@ -49,7 +49,7 @@ def read(file: Path, faults: attached.Faults) -> pd.DataFrame:
 
 
 def _parse_sample_row(rank: str, call: str, iteration: str, start: str, seconds: str,
-         every: str) -> tuple:
+                      every: str) -> tuple:
     """A row with its types.
 
     :raises ValueError: what is wrong with it

@@ -106,7 +106,7 @@ def _read_invalid_reasons(folder: Path) -> tuple[str, ...]:
 
 
 def _parse_series_row(known: Units, second: str, series: str, metric: str, value: str,
-           unit: str, phase: str, counts: str, why: str) -> tuple:
+                      unit: str, phase: str, counts: str, why: str) -> tuple:
     """A row with its types.
 
     :raises ValueError: what is wrong with it

@@ -79,8 +79,8 @@ def read_proposals(folder: Path) -> dict[str, CommentedMap]:
 
 
 def accept_proposals(folder: Path, proposed: Mapping[str, CommentedMap],
-           is_chosen: Callable[[tuple], bool] = lambda keys: True,
-           reason: str = '') -> tuple[list[str], list[str]]:
+                     is_chosen: Callable[[tuple], bool] = lambda keys: True,
+                     reason: str = '') -> tuple[list[str], list[str]]:
     """Takes proposals into the accepted files; all of them, or none. What is
     not taken stays in the files of the proposals.
 
@@ -108,7 +108,7 @@ def accept_proposals(folder: Path, proposed: Mapping[str, CommentedMap],
                 continue
             try:
                 kept = _accept_test_case(accepted, before.get(keys), keys, entry,
-                             proposal[keys[0]]['$index'], reason)
+                                         proposal[keys[0]]['$index'], reason)
             except Refused as err:
                 refused.append(f'{target}: {_test_case_name(keys)}: {err}')
                 continue
@@ -137,7 +137,7 @@ def accept_proposals(folder: Path, proposed: Mapping[str, CommentedMap],
 
 
 def _accept_test_case(accepted: CommentedMap, before: CommentedMap | None, keys: tuple,
-          entry: CommentedMap, index: list, reason: str) -> list[str]:
+                      entry: CommentedMap, index: list, reason: str) -> list[str]:
     """Puts one test case of a proposal into an accepted file.
 
     :param before: its accepted entry, if any
@@ -219,7 +219,7 @@ def _merge_entries(old: CommentedMap, new: Mapping, kept: set[str]) -> list[str]
         if metric not in new and metric in old:
             new['$from']['tolerances'].setdefault(metric, pair)
     no_reference = {metric: needs for metric, needs in
-                new.get('$no_reference', {}).items() if metric not in kept}
+                    new.get('$no_reference', {}).items() if metric not in kept}
     for metric, line in new.items():
         if not metric.startswith('$') and metric not in kept:
             old[metric] = line
@@ -323,9 +323,9 @@ def _is_metric_unchanged(
         return False
     if one is None or two is None:
         # Both are told by what they need alone.
-        return one is two and _centre_and_tolerance_text(before, metric) == _centre_and_tolerance_text(
-            entry, metric
-        )
+        return one is two and _centre_and_tolerance_text(
+            before, metric
+        ) == _centre_and_tolerance_text(entry, metric)
     base, _ = split_metric_key(metric)
     digit = printed_resolution(family, base) \
         if base in judged_metric_names(family) else 0

@@ -29,7 +29,9 @@ def read_editable_yaml(path: Path) -> CommentedMap:
         raise grammar.ReferenceError_(f'{err}; restore the file') from None
     family = path.name.partition('.')[0]
     grammar.raise_first_fault(path, list(grammar.find_faults(family, data)))
-    document: CommentedMap = _yaml_round_trip_parser().load(regular.read_regular_file(path))
+    document: CommentedMap = _yaml_round_trip_parser().load(
+        regular.read_regular_file(path)
+    )
     return document
 
 
@@ -73,7 +75,9 @@ def inline_list(values: list[Any]) -> CommentedSeq:
 
 def inline_mapping(values: Mapping[str, Any]) -> CommentedMap:
     """A mapping that is written in one line."""
-    mapping = CommentedMap({quote_yaml_string(key): value for key, value in values.items()})
+    mapping = CommentedMap(
+        {quote_yaml_string(key): value for key, value in values.items()}
+    )
     mapping.fa.set_flow_style()
     return mapping
 

@@ -106,12 +106,12 @@ def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
     for *names, run in shapes[[*KEYS, 'run']].itertuples(index=False):
         cases[tuple(map(str, names))][0].add(run)
     metrics = {name for family, rules in judged.judged_rules_by_family().items()
-              for rule in rules for name in (
+               for rule in rules for name in (
                   rule['metric'], judged.substitute_metric(family, rule['metric']))}
     good = good[good['metric'].isin(list(metrics - {'worst_ratio', None}))]
     table = median_per_session(good, KEYS)
     group = table.groupby([*KEYS, 'metric', 'point'], observed=True,
-                           dropna=False, sort=False).ngroup().to_numpy()
+                          dropna=False, sort=False).ngroup().to_numpy()
     order = np.argsort(group, kind='stable')
     runs_of = table['run'].to_numpy(object)[order].tolist()
     numbers = table['value'].to_numpy()[order].tolist()
@@ -124,7 +124,7 @@ def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
             str(metric), judged.point_in_bytes(point)] = dict(zip(
                 runs_of[begin:end], numbers[begin:end], strict=True))
     return [_make_progress(key, len(runs), judge_tolerances(key[0], curves, floors),
-                     key in mixed)
+                           key in mixed)
             for key, (runs, curves) in sorted(
                 cases.items(), key=lambda case: case[0])]
 
@@ -150,7 +150,7 @@ def _make_progress(key: tuple, runs: int, of_metrics: list[Judgement], mixed: bo
 
 
 def judge_tolerances(family: str, curves: Metrics,
-               floors: Mapping[str, float] = {}) -> list[Judgement]:
+                     floors: Mapping[str, float] = {}) -> list[Judgement]:
     """The tolerance of each judged metric, from the sessions of a test case.
 
     :param metrics: all that may be judged, and their curves
@@ -172,8 +172,9 @@ def judge_tolerances(family: str, curves: Metrics,
         other = judged.substitute_metric(family, name)
         numbers = enough.get((other, None)) if other else None
         if judgement.tolerance > judgement.max_tolerance and other and numbers:
-            derived = _judge_metric_tolerance(family, other, other, list(numbers.values()),
-                                 floors)
+            derived = _judge_metric_tolerance(
+                family, other, other, list(numbers.values()), floors
+            )
             if derived.needs == 0:
                 judgement = derived
             else:
@@ -209,7 +210,7 @@ def judge_tolerances(family: str, curves: Metrics,
 
 
 def _judge_metric_tolerance(family: str, name: str, metric: str, values: list[float],
-               floors: Mapping[str, float]) -> Judgement:
+                            floors: Mapping[str, float]) -> Judgement:
     floor = floors.get(metric, floors[''])
     # A floor above the max tolerance is somebody's choice.
     max_tolerance = max(judged.max_tolerance(family, metric), floor)

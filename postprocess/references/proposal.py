@@ -164,8 +164,13 @@ def main(argv: list[str] | None = None) -> int:
     if args.command == 'propose' and args.min_sessions < FEWEST_RUNS:
         top.error(f'--min-sessions is {args.min_sessions}; the smallest '
                   f'number is {FEWEST_RUNS}')
-    return run_and_print_errors(lambda: _propose_command(args, folder)
-                    if args.command == 'propose' else _accept_command(args, folder))
+    return run_and_print_errors(
+        lambda: (
+            _propose_command(args, folder)
+            if args.command == 'propose'
+            else _accept_command(args, folder)
+        )
+    )
 
 
 def run_and_print_errors(command: Callable[[], int]) -> int:
@@ -213,7 +218,7 @@ def _chosen_proposals(folder: Path, families: list[str] | None
 
 
 def accept_and_print(folder: Path, proposed: dict[str, CommentedMap],
-           is_chosen: Callable[[tuple], bool], reason: str = '') -> int:
+                     is_chosen: Callable[[tuple], bool], reason: str = '') -> int:
     """Accepts proposals and prints what was done; the exit code."""
     messages, refused = acceptance.accept_proposals(folder, proposed, is_chosen, reason)
     print(*messages, sep='\n')
@@ -226,9 +231,9 @@ def _propose_command(args: argparse.Namespace, folder: Path) -> int:
     """Writes or prints the proposals, then how they differ."""
     frame, faults = _read_records(args.perflogs)
     frame = select_records(frame, args.site, args.family, args.sessions,
-                   args.first, args.last)
+                           args.first, args.last)
     proposed, notes = propose_references(frame, args.min_sessions, dict(args.tolerance),
-                              args.new_level)
+                                         args.new_level)
     notes += faults
     if args.dry_run:
         # What is printed is YAML, and nothing else.
@@ -270,11 +275,16 @@ def propose_system_references(perflogs_: str, system: str, folder: Path, site: s
 
 
 def write_proposals(folder: Path, proposed: dict[str, CommentedMap], notes: list[str],
-          site: str) -> None:
+                    site: str) -> None:
     """Writes proposals, and prints how they differ from accepted files."""
     print(*_difference_lines(folder, proposed), sep='\n')
-    write_files_atomically(folder, {grammar.proposal_file_name(family): editing.dump_yaml(document)
-                       for family, document in proposed.items()})
+    write_files_atomically(
+        folder,
+        {
+            grammar.proposal_file_name(family): editing.dump_yaml(document)
+            for family, document in proposed.items()
+        },
+    )
     _print_notes(notes)
     for family in proposed:
         print(f'{folder / grammar.proposal_file_name(family)}: proposed; check the '
@@ -286,7 +296,7 @@ def _difference_lines(folder: Path, proposed: dict[str, CommentedMap]
                  ) -> list[str]:
     return [line for family, document in proposed.items()
             for line in acceptance.difference_lines(family, document,
-                                              folder / f'{family}.yaml')]
+                                                    folder / f'{family}.yaml')]
 
 
 def _print_notes(notes: list[str]) -> None:
@@ -295,8 +305,8 @@ def _print_notes(notes: list[str]) -> None:
 
 
 def select_records(frame: pd.DataFrame, system: str,
-           families: list[str] | None = None, runs: str | None = None,
-           first: int | None = None, last: int | None = None
+                   families: list[str] | None = None, runs: str | None = None,
+                   first: int | None = None, last: int | None = None
            ) -> pd.DataFrame:
     """The records of a system, its families and a stretch of its runs.
 
@@ -322,8 +332,8 @@ def select_records(frame: pd.DataFrame, system: str,
 
 
 def propose_references(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
-            floors: dict[str, float] | None = None,
-            new_level: bool = False
+                       floors: dict[str, float] | None = None,
+                       new_level: bool = False
             ) -> tuple[dict[str, CommentedMap], list[str]]:
     """References from records.
 
@@ -349,11 +359,25 @@ def propose_references(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
         elif runs < min_runs:
             missing[family, speed, runs] += 1
         else:
-            entries.append({
-                'family': family, 'check': check, 'records': case,
-                'keys': [_full_partition_name(system, partition), environ, source,
-                         *([edition] if family in families_with_separate_versions() else []),
-                         speed, params]})
+            entries.append(
+                {
+                    'family': family,
+                    'check': check,
+                    'records': case,
+                    'keys': [
+                        _full_partition_name(system, partition),
+                        environ,
+                        source,
+                        *(
+                            [edition]
+                            if family in families_with_separate_versions()
+                            else []
+                        ),
+                        speed,
+                        params,
+                    ],
+                }
+            )
     for (family, speed, runs), count in sorted(missing.items()):
         more = min_runs - runs
         notes.append(
@@ -365,12 +389,12 @@ def propose_references(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
     if not entries:
         raise Refused('; '.join(notes) or 'no records')
     return {family: _reference_file(family, [e for e in entries if e['family'] ==
-                                   family], min_runs, floors)
+                                             family], min_runs, floors)
             for family in sorted({e['family'] for e in entries})}, notes
 
 
 def _filter_records(frame: pd.DataFrame, column: str,
-          values: list[str]) -> pd.DataFrame:
+                    values: list[str]) -> pd.DataFrame:
     """Records with one of these values; all must occur. []: all records."""
     known = sorted(frame[column].unique())
     for name in values:
@@ -386,7 +410,7 @@ def _session_position(runs: list[str], name: str) -> int:
         positions = [runs.index(name)]
     if len(positions) != 1:
         message = (f'{len(positions)} sessions begin' if positions
-                else 'no session begins')
+                   else 'no session begins')
         raise ValueError(
             f'--sessions: {message} with {name!r}; the records have '
             f'{len(runs)} sessions from {runs[0]} to {runs[-1]}'
@@ -430,15 +454,23 @@ def _escape_reframe_key(text: str) -> str:
 
 
 def _reference_file(family: str, entries: list[dict], min_runs: int,
-          floors: dict[str, float]) -> CommentedMap:
+                    floors: dict[str, float]) -> CommentedMap:
     """The reference file of a family."""
     used = pd.concat([e['records'] for e in entries])
     document = CommentedMap()
-    index = ['$partition', '$environ', 'source',
-             *['version'] * (family in families_with_separate_versions()), 'speed', 'params']
+    index = [
+        '$partition',
+        '$environ',
+        'source',
+        *['version'] * (family in families_with_separate_versions()),
+        'speed',
+        'params',
+    ]
     for entry in sorted(entries, key=lambda e: (e['check'], *e['keys'])):
-        place = document.setdefault(editing.quote_yaml_string(entry['check']), CommentedMap(
-            {'$index': editing.inline_list(index)}))
+        place = document.setdefault(
+            editing.quote_yaml_string(entry['check']),
+            CommentedMap({'$index': editing.inline_list(index)}),
+        )
         *levels, last = (
             editing.quote_yaml_string(_escape_reframe_key(one)) for one in entry['keys']
         )
@@ -469,7 +501,7 @@ def _distinct_texts(records: pd.DataFrame, *columns: str) -> str:
 
 
 def _reference_entry(family: str, records: pd.DataFrame, min_runs: int,
-           floors: dict[str, float]) -> CommentedMap:
+                     floors: dict[str, float]) -> CommentedMap:
     """The entry of a test case: $from, $no_reference, metrics.
 
     A metric with fewer than `min_runs` runs is left out.
@@ -507,7 +539,7 @@ def _reference_entry(family: str, records: pd.DataFrame, min_runs: int,
             tolerances[name][1] if name in tolerances else None)
     if 'worst_ratio' in tolerances:
         entry['worst_ratio'] = editing.reference_line('worst_ratio', 1.0,
-                                            tolerances['worst_ratio'][1])
+                                                      tolerances['worst_ratio'][1])
     return entry
 
 

@@ -43,7 +43,7 @@ CHI2 = {2: 0.02010, 3: 0.11483, 4: 0.29711, 5: 0.55430, 6: 0.87209,
 
 
 def compute_tolerance(values: Sequence[float], floor: float = FLOORS[''],
-          resolution: float = 0.0) -> float:
+                      resolution: float = 0.0) -> float:
     """The fraction by which a further value may be worse than the median.
 
     :param values: a metric of each run
@@ -54,12 +54,19 @@ def compute_tolerance(values: Sequence[float], floor: float = FLOORS[''],
     centre = statistics.median(values) if values else 0
     if len(values) < FEWEST_RUNS or centre <= 0:
         return math.inf
-    return _round_up_to_hundredth(max(floor, 2 * resolution / centre,
-                   tolerance_factor(len(values)) * _winsorised_deviation(values) / centre))
+    return _round_up_to_hundredth(
+        max(
+            floor,
+            2 * resolution / centre,
+            tolerance_factor(len(values))
+            * _winsorised_deviation(values)
+            / centre,
+        )
+    )
 
 
 def sessions_needed(values: Sequence[float], max_tolerance: float,
-                floor: float = FLOORS[''], resolution: float = 0.0
+                    floor: float = FLOORS[''], resolution: float = 0.0
                 ) -> int | None:
     """About how many more runs until the tolerance is no wider than the max
     tolerance: at least, while there are fewer than FEWEST_RUNS.
@@ -71,8 +78,12 @@ def sessions_needed(values: Sequence[float], max_tolerance: float,
     centre = statistics.median(values)
     if centre <= 0:
         return None
-    return _sessions_until_tolerance(len(values), _winsorised_deviation(values) / centre, max_tolerance,
-                 max(floor, 2 * resolution / centre))
+    return _sessions_until_tolerance(
+        len(values),
+        _winsorised_deviation(values) / centre,
+        max_tolerance,
+        max(floor, 2 * resolution / centre),
+    )
 
 
 def worst_ratio_tolerance(ratios: Sequence[float], floor: float) -> float:
@@ -83,8 +94,15 @@ def worst_ratio_tolerance(ratios: Sequence[float], floor: float) -> float:
     """
     if len(ratios) < FEWEST_RUNS:
         return math.inf
-    return _round_up_to_hundredth(max(floor, _worst_ratio_with_margin(ratios), statistics.median(ratios) - 1
-                   + tolerance_factor(len(ratios)) * _winsorised_deviation(ratios)))
+    return _round_up_to_hundredth(
+        max(
+            floor,
+            _worst_ratio_with_margin(ratios),
+            statistics.median(ratios)
+            - 1
+            + tolerance_factor(len(ratios)) * _winsorised_deviation(ratios),
+        )
+    )
 
 
 def worst_ratio_sessions_needed(
@@ -99,7 +117,11 @@ def worst_ratio_sessions_needed(
         # With more runs the worst one may be pulled in.
         return SURE_RUNS - len(ratios)
     return _sessions_until_tolerance(
-        len(ratios), _winsorised_deviation(ratios), max_tolerance, max(floor, worst), offset
+        len(ratios),
+        _winsorised_deviation(ratios),
+        max_tolerance,
+        max(floor, worst),
+        offset,
     )
 
 
@@ -122,8 +144,13 @@ def tolerance_factor(runs: int) -> float:
     return Z * math.sqrt((1 + 1 / runs) * free / chi2)
 
 
-def _sessions_until_tolerance(runs: int, spread: float, max_tolerance: float, minimum: float,
-          offset: float = 0.0) -> int | None:
+def _sessions_until_tolerance(
+    runs: int,
+    spread: float,
+    max_tolerance: float,
+    minimum: float,
+    offset: float = 0.0,
+) -> int | None:
     """The first number of runs at which all is within the max tolerance, less
     those there are."""
     # What is printed, or a floor above the max tolerance, is no question of

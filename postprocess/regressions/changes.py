@@ -31,7 +31,7 @@ BEFORE = 5
 
 
 def environment_differences(before: pd.DataFrame, after: pd.DataFrame,
-                columns: Iterable[str] = CAUSES) -> list[str]:
+                            columns: Iterable[str] = CAUSES) -> list[str]:
     """Values of sessions that no session before had: `spec hash a -> b`.
 
     :param before: rows of History.ran, the oldest first
@@ -126,7 +126,7 @@ def _node_fact_differences(before: pd.DataFrame, after: pd.DataFrame) -> list[st
     """The differences between facts of nodes: `kernel A -> B`."""
     old, new = before.iloc[-1], after.iloc[0]
     was, now = (_read_node_facts(str(row['file']), str(row['machine']).split()[0]
-                          if str(row['machine']).split() else '')
+                                 if str(row['machine']).split() else '')
                 for row in (old, new))
     return [f"{name} {was.get(name, '-')} -> {now.get(name, '-')}"
             for name in {**was, **now} if was.get(name) != now.get(name)]

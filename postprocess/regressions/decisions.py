@@ -49,7 +49,7 @@ class Decision:
 
 
 def decision_target_names(system: str, partition: str, environ: str, case: str,
-          metric: str, point: str) -> tuple[str, str, str]:
+                          metric: str, point: str) -> tuple[str, str, str]:
     """A metric, its curve and its test case, as `metrics` has them."""
     of = f'{system}:{partition} {environ} {case}'
     return f'{of} {metric} {point}'.strip(), f'{of} {metric}', of

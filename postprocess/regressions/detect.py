@@ -2,8 +2,8 @@
 
 A series is one metric of one test case with one value per session: the log of
 the value, signed so that more is worse. All sessions of one date (UTC) count
-as one session. `detect_level_changes` goes through the sessions of many series at once. At
-each session it uses only the sessions before.
+as one session. `detect_level_changes` goes through the sessions of many series
+at once. At each session it uses only the sessions before.
 
 **Baseline.** The first ANCHOR sessions (from the start, or from an accepted
 level) without the newest GAP. Then the baseline is fixed, so that a slow drift
@@ -147,11 +147,17 @@ def variance_of_mean(sessions, phi):
             / (sessions * (1 - phi) ** 2)) / sessions
 
 
-def detect_level_changes(x: np.ndarray, *, first: np.ndarray | None = None,
-         pool: np.ndarray | None = None, floor: np.ndarray | float = 0.001,
-         minimum: np.ndarray | float = 0.0, runs: np.ndarray | None = None,
-         within: np.ndarray | None = None,
-         caution: np.ndarray | float = 0.0) -> Walk:
+def detect_level_changes(
+    x: np.ndarray,
+    *,
+    first: np.ndarray | None = None,
+    pool: np.ndarray | None = None,
+    floor: np.ndarray | float = 0.001,
+    minimum: np.ndarray | float = 0.0,
+    runs: np.ndarray | None = None,
+    within: np.ndarray | None = None,
+    caution: np.ndarray | float = 0.0,
+) -> Walk:
     """Goes through the sessions of many series.
 
     :param x: series x sessions, more is worse; NaN only after the last one
@@ -191,7 +197,7 @@ def detect_level_changes(x: np.ndarray, *, first: np.ndarray | None = None,
         far = np.where(np.isfinite(far), far, 0.0)
         z = np.clip(far, -CLIP, CLIP)
         for row in _end_recovered_changes(mode, level, back, begin, start, z[:, -1], t,
-                            live):
+                                          live):
             unusable[row, start[row]:t] = True
         follow = live & (mode == BETTER) & (t + 1 - start >= FOLLOW)
         for row in np.flatnonzero(follow):
@@ -209,7 +215,7 @@ def detect_level_changes(x: np.ndarray, *, first: np.ndarray | None = None,
         windows = _newest_windows(far)
         for side in (WORSE, BETTER):
             hit = judged & _is_window_alarming(windows, side, now, minimum / spread,
-                                  t + 1 - begin, caution)
+                                               t + 1 - begin, caution)
             if side == WORSE:
                 hit |= judged & this_session & (beyond > minimum)
             rows = np.flatnonzero(hit)
@@ -227,7 +233,7 @@ def detect_level_changes(x: np.ndarray, *, first: np.ndarray | None = None,
 
 
 def compare_with_baseline(x: np.ndarray, centre: float, spread: float, phi: float,
-           sessions: int, df: float) -> Change:
+                          sessions: int, df: float) -> Change:
     """Compares a level with its baseline; the interval is one of 95 %.
 
     :param x: the sessions of the level
@@ -246,8 +252,8 @@ def compare_with_baseline(x: np.ndarray, centre: float, spread: float, phi: floa
 
 
 def _grow_baselines(x: np.ndarray, held: np.ndarray, begin: np.ndarray,
-          open_: np.ndarray, t: int, now: _Stats,
-          pool: np.ndarray | None) -> None:
+                    open_: np.ndarray, t: int, now: _Stats,
+                    pool: np.ndarray | None) -> None:
     """Takes sessions that have waited into the baselines; `now` is updated."""
     until = t - min(GAP, max(3, t // 5))
     grows = open_ & (now.sessions < ANCHOR)
@@ -257,7 +263,7 @@ def _grow_baselines(x: np.ndarray, held: np.ndarray, begin: np.ndarray,
     for k in range(max(until - 2, 0), until + 1):
         held[rows, k] |= begin[rows] <= k
     stats = _baseline_stats(x[rows, :until + 1], held[rows, :until + 1],
-                   None if pool is None else pool[rows])
+                            None if pool is None else pool[rows])
     for old, new in zip(now, stats, strict=True):
         old[rows] = new
 
@@ -294,7 +300,9 @@ def _baseline_stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
     number = np.maximum(n, FEWEST)
     phi = np.divide(lagged, power, out=np.zeros(len(x)), where=power > 0)
     phi = (phi + 1 / number) / (1 - 3 / np.maximum(number, 6))
-    phi, spread, more = _pool_with_similar_series(phi, spread, number, n >= FEWEST, pool)
+    phi, spread, more = _pool_with_similar_series(
+        phi, spread, number, n >= FEWEST, pool
+    )
     share = 1 - (variance_of_mean(number, phi) - 1 / number)
     return _Stats(centre, spread / np.sqrt(np.maximum(share, 0.3)), phi, n,
                   _degrees_of_freedom(n, phi) + more)
@@ -326,7 +334,7 @@ def _degrees_of_freedom(n: np.ndarray, phi: np.ndarray) -> np.ndarray:
 
 
 def _pool_with_similar_series(phi: np.ndarray, spread: np.ndarray, n: np.ndarray,
-            good: np.ndarray, pool: np.ndarray | None
+                              good: np.ndarray, pool: np.ndarray | None
             ) -> tuple[np.ndarray, np.ndarray, np.ndarray | float]:
     """Autocorrelation and spread, drawn towards those of the neighbours;
     and the degrees of freedom that these add."""
@@ -378,8 +386,8 @@ def _newest_windows(z: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def _is_window_alarming(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
-           now: _Stats, minimum: np.ndarray, age: np.ndarray,
-           caution: np.ndarray) -> np.ndarray:
+                        now: _Stats, minimum: np.ndarray, age: np.ndarray,
+                        caution: np.ndarray) -> np.ndarray:
     """Whether one of the windows that end with the newest session alarms.
 
     :param windows: as `_newest_windows` gives them
@@ -429,8 +437,8 @@ def _is_single_session_alarming(
 
 
 def _end_recovered_changes(mode: np.ndarray, level: np.ndarray, back: np.ndarray,
-             begin: np.ndarray, start: np.ndarray, z: np.ndarray, t: int,
-             live: np.ndarray) -> np.ndarray:
+                           begin: np.ndarray, start: np.ndarray, z: np.ndarray, t: int,
+                           live: np.ndarray) -> np.ndarray:
     """Ends what is over; the arrays are updated.
 
     :returns: the series of which a change is over

@@ -71,9 +71,9 @@ class Candidate:
 
 
 def judge_session(records: pd.DataFrame, session: str | None = None, *,
-          partial: Partial = {},
-          decisions: Sequence[Decision] = (),
-          switches: Mapping[str, Mapping[str, Sequence[str]]] = {}
+                  partial: Partial = {},
+                  decisions: Sequence[Decision] = (),
+                  switches: Mapping[str, Mapping[str, Sequence[str]]] = {}
           ) -> Verdict:
     """The verdict of a session.
 
@@ -90,24 +90,23 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
     if records.empty:
         raise ValueError('no records')
     label, frame, this_session = select_session(records, session)
-    if session is not None:
-        frame_now = frame[frame['run'].isin(this_session)]
-    else:
-        frame_now = frame
+    frame_now = frame if session is None else frame[frame['run'].isin(this_session)]
     newest = results.newest_records(frame_now)
     failures = _failed_test_cases(newest)
     stale = outcomes.stale_test_cases(frame, partial)
     judging = _Judging(metric_histories(frame), this_session, session is None,
                        _test_case_keys(stale), decisions, switches, label)
     regressions, muted = judging.find_regressions()
-    cases = naming.first_record_per_group(frame[frame['run'].isin(this_session)], perflogs.CASE)
+    cases = naming.first_record_per_group(
+        frame[frame['run'].isin(this_session)], perflogs.CASE
+    )
     return Verdict(
         session=label, verdict='regressed' if regressions else
         'failed' if failures else 'good', regressions=regressions,
         failures=failures, improved=judging.find_improvements(), muted=muted,
         changed=changes.environment_changes(judging.hist, this_session),
         stale=[_case_with_reason(row, f'last ran {row.time:%Y-%m-%d}',
-                     last=f'{row.time:%Y-%m-%d}')
+                                 last=f'{row.time:%Y-%m-%d}')
                for row in stale.itertuples()],
         not_enough=judging.cases_with_few_sessions(), rerun=judging.cases_to_rerun(),
         judged=int(judging.enough.sum()), cases=len(cases),
@@ -127,7 +126,7 @@ def select_session(records: pd.DataFrame, session: str | None
         for system, run in runs.itertuples(index=False):
             newest[system] = max(newest.get(system, dates[run]), dates[run])
         this_session = {run for system, run in runs.itertuples(index=False)
-                   if dates[run] == newest[system]}
+                        if dates[run] == newest[system]}
         last = max(newest.values())
         new = [run for run in this_session if dates[run] == last]
         return new[0] if len(new) == 1 else str(last), records, this_session
@@ -157,7 +156,7 @@ def _failed_test_cases(newest: pd.DataFrame) -> list[Failure]:
     records = newest[newest['result'].isin(results.FAILED)]
     # Metrics before what a guard says beside them.
     records = records.assign(rank=records['result'].map(results.FAILED.index),
-                       kept=records['metric'] == 'completed')
+                             kept=records['metric'] == 'completed')
     records = records.sort_values(
         ['rank', 'kept'], kind='stable'
     ).drop_duplicates(perflogs.CASE)
@@ -248,7 +247,7 @@ class _Judging:
         self.newest = metrics['system'].map(newest).to_numpy(int)
         last = hist.at[self.rows, hist.last_session_positions]
         is_stale = np.array([tuple(name) in stale for name in
-                         metrics[perflogs.CASE].to_numpy()], bool)
+                             metrics[perflogs.CASE].to_numpy()], bool)
         #: Metrics of the newest session; and those of which something is told.
         self.live = (last == self.newest) & np.isin(self.of, list(self.ran))
         self.reported = ~is_stale & (last > self.newest - RECENT) if standing \
@@ -261,10 +260,15 @@ class _Judging:
         #: Metric -> the decision that mutes it.
         self.muted: dict[int, Decision] = {}
         self.walk = detect.detect_level_changes(
-            hist.x, first=self._baseline_start_positions(), pool=_pool_number_of_metrics(metrics),
-            floor=hist.floor, minimum=hist.minimum, runs=hist.runs,
+            hist.x,
+            first=self._baseline_start_positions(),
+            pool=_pool_number_of_metrics(metrics),
+            floor=hist.floor,
+            minimum=hist.minimum,
+            runs=hist.runs,
             within=hist.within,
-            caution=np.where(metrics['named'], 0.0, UNNAMED))
+            caution=np.where(metrics['named'], 0.0, UNNAMED),
+        )
         self.state = self.walk.states[self.rows, hist.last_session_positions] \
             if len(metrics) else np.empty(0, int)
         self.enough = self.live & (self.walk.sessions >= detect.FEWEST) & (
@@ -351,8 +355,10 @@ class _Judging:
                 members[rows] = True
                 if (members & live).sum() >= FEWEST_CASES:
                     groups.append(Group(kind, name.format(*keys), keys[0],
-                                       members[:, None] & ran))
-        groups = _drop_duplicate_groups(groups) + list(self._node_and_switch_groups(live))
+                                        members[:, None] & ran))
+        groups = _drop_duplicate_groups(groups) + list(
+            self._node_and_switch_groups(live)
+        )
         every = [Group(g.kind, g.name, g.system, g.there, False)
                  for g in groups]
         several = (
@@ -397,7 +403,7 @@ class _Judging:
             there[of[on_part], session[on_part]] = True
             if there[:, -RECENT:].any(1).sum() >= FEWEST_CASES:
                 groups.append(Group(kind, f'{kind} {name} of {owner}', owner,
-                                   there))
+                                    there))
         yield from _drop_duplicate_groups(groups)
 
     def _find_worse_groups(self, free: np.ndarray) -> list[Candidate]:
@@ -509,7 +515,7 @@ class _Judging:
         while len(groups) < MAX_GROUPS and len(self.rows):
             candidates = self._find_worse_groups(free)
             candidates = [candidate_ for candidate_ in candidates
-                     if candidate_.group.kind != 'case' or not (
+                          if candidate_.group.kind != 'case' or not (
                          self._first_alarm_per_case[candidate_.cases] >= 0).any()]
             if not candidates:
                 break
@@ -544,8 +550,13 @@ class _Judging:
     def find_improvements(self) -> list[Regression]:
         rows = np.flatnonzero(self.live & (self.state == detect.BETTER)
                               & self.hist.metrics['named'].to_numpy(bool))
-        return sorted((self._make_metric_regression(list(group), better=True)
-                       for group in self._group_rows_by_metric(rows)), key=_regression_sort_key)
+        return sorted(
+            (
+                self._make_metric_regression(list(group), better=True)
+                for group in self._group_rows_by_metric(rows)
+            ),
+            key=_regression_sort_key,
+        )
 
     def _group_rows_by_metric(self, rows: np.ndarray) -> list[list[int]]:
         """Metrics of one test case and metric; and with the first judged one
@@ -565,7 +576,13 @@ class _Judging:
     def _explained_deviation(self, row: int) -> float:
         """The part of the deviations that a single metric explains."""
         at = self.hist.at[row]
-        z = self.z[row, at[self.walk.start[row]:self.hist.last_session_positions[row] + 1]]
+        z = self.z[
+            row,
+            at[
+                self.walk.start[row] : self.hist.last_session_positions[row]
+                + 1
+            ],
+        ]
         z = z[np.isfinite(z)]
         return float(z.mean() ** 2 * math.sqrt(len(z))) if len(z) else 0.0
 
@@ -577,7 +594,7 @@ class _Judging:
         return bool(np.isfinite(log).any() and np.nanmean(log) >= MINIMUM)
 
     def _make_metric_regression(self, rows: list[int], mute: Decision | None = None,
-                 better: bool = False) -> Regression:
+                                better: bool = False) -> Regression:
         """The line of one or several metrics of a test case."""
         hist, walk, row = self.hist, self.walk, rows[0]
         start, last = int(walk.start[row]), int(hist.last_session_positions[row])
@@ -659,10 +676,10 @@ class _Judging:
         )
 
     def _make_regression(self, kind: str, name: str, rows: list[int], start: int,
-              count: int, sure: float, ratio: float | None,
-              low: float | None, high: float | None, before: float | None,
-              now: float | None, mute: Decision | None, better: str,
-              improved: bool = False) -> Regression:
+                         count: int, sure: float, ratio: float | None,
+                         low: float | None, high: float | None, before: float | None,
+                         now: float | None, mute: Decision | None, better: str,
+                         improved: bool = False) -> Regression:
         series = self.hist.metrics.iloc[rows]
 
         def common(column: str) -> str:
@@ -704,7 +721,7 @@ class _Judging:
             before=before, now=now, ratio=ratio, low=low, high=high,
             sure=round(sure, 6), cause=cause,
             todo='' if improved else _advice_text(kind, name, ident, cause, cases,
-                                           sure),
+                                                  sure),
             members=members, nodes=self._nodes_if_always_same(ran['nodes']),
             reason=mute.reason if mute else '',
             until=str(mute.until) if mute else '')
@@ -715,7 +732,9 @@ class _Judging:
         log = log[np.isfinite(log)]
         if not len(log) or self.hist.linear[row, 1]:
             return None
-        return math.exp(float(self.hist.worse_direction_sign()[row]) * float(np.mean(log)))
+        return math.exp(
+            float(self.hist.worse_direction_sign()[row]) * float(np.mean(log))
+        )
 
     def _nodes_if_always_same(self, nodes: pd.Series) -> str:
         """The nodes of jobs, if always the same of several."""
@@ -742,27 +761,38 @@ class _Judging:
         for row in np.flatnonzero(too_few).tolist():
             row_of_case.setdefault(int(self.of[row]), row)
         return [_case_with_reason(self.hist.metrics.iloc[row],
-                      f'{sessions[row]} sessions, needs '
-                      f'{enough + 1 - sessions[row]} more',
-                      sessions=int(sessions[row]),
-                      needs=int(enough + 1 - sessions[row]))
+                                  f'{sessions[row]} sessions, needs '
+                                  f'{enough + 1 - sessions[row]} more',
+                                  sessions=int(sessions[row]),
+                                  needs=int(enough + 1 - sessions[row]))
                 for row in row_of_case.values()]
 
     def cases_to_rerun(self) -> list[Case]:
         """Test cases of the newest session of which one session says too
         little: a judged metric was worse, and no alarm has said so."""
         rows = np.flatnonzero(
-            self.live & self.walk.suspect
-            & (self.hist.runs[self.rows, self.hist.last_session_positions] < detect.RERUNS)
-            & self.hist.metrics['named'].to_numpy(bool))
+            self.live
+            & self.walk.suspect
+            & (
+                self.hist.runs[self.rows, self.hist.last_session_positions]
+                < detect.RERUNS
+            )
+            & self.hist.metrics['named'].to_numpy(bool)
+        )
         row_of_case = {int(self.of[row]): row for row in rows}
-        return [_case_with_reason(self.hist.metrics.iloc[row],
-                      f"{self.hist.metrics['metric'].iat[row]} was worse in "
-                      'the newest session; run it again',
-                      sessions=int(self.hist.last_session_positions[row]) + 1,
-                      needs=detect.RERUNS - int(
-                          self.hist.runs[row, self.hist.last_session_positions[row]]))
-                for row in row_of_case.values()]
+        return [
+            _case_with_reason(
+                self.hist.metrics.iloc[row],
+                f'{self.hist.metrics["metric"].iat[row]} was worse in '
+                'the newest session; run it again',
+                sessions=int(self.hist.last_session_positions[row]) + 1,
+                needs=detect.RERUNS
+                - int(
+                    self.hist.runs[row, self.hist.last_session_positions[row]]
+                ),
+            )
+            for row in row_of_case.values()
+        ]
 
 
 def _short_hash(text: str) -> str:
@@ -806,7 +836,7 @@ def _job_nodes_and_switches(
 
 
 def _advice_text(kind: str, name: str, ident: str, cause: str, cases: list[str],
-          sure: float) -> str:
+                 sure: float) -> str:
     """The advice for people."""
     known = (f'if the change was intended: ./plumb verdict accept {ident}; if '
              f'the problem is known: ./plumb verdict mute {ident} --until '

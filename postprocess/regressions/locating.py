@@ -532,8 +532,8 @@ class Search:
                            if widths else [self.d])
 
     def _refit_levels(self, known: _Incidence, x: np.ndarray, climbs: np.ndarray,
-               chosen: frozenset[int], covers: np.ndarray,
-               before: dict[int, float]
+                      chosen: frozenset[int], covers: np.ndarray,
+                      before: dict[int, float]
                ) -> tuple[dict[int, float], float, np.ndarray, int]:
         """Levels by the pairs that nothing explains, sigma by all that
         differ from pairs of the same explanation: both, these differences,
@@ -563,7 +563,7 @@ class Search:
         return levels, max(sigma, FINEST * self.d), rest, len(rests)
 
     def _slowness_evidence(self, x: np.ndarray, climbs: np.ndarray,
-                 levels: dict[int, float], sigma: float) -> np.ndarray:
+                           levels: dict[int, float], sigma: float) -> np.ndarray:
         """The evidence of each pair that it is slow."""
         level = np.array([levels.get(int(kind), math.nan)
                           for kind in climbs])
@@ -598,7 +598,7 @@ class Search:
             return Located(
                 **head, noise=None, levels=levels, unclear=[
                     self._finding_of_part(fit, part, 'unclear', 'two nodes make only '
-                                  'one pair; it cannot be compared')
+                                          'one pair; it cannot be compared')
                     for part in (('node', n) for n in self.nodes)],
                 notes=self._all_slow_note(fit, expected))
         named = [part for part in self._number if self._is_named_slow(fit, part)]
@@ -677,7 +677,7 @@ class Search:
                 'fabric)']
 
     def _finding_of_part(self, fit: _Fit, part: Part, verdict: str = '',
-                 why: str = '') -> Finding:
+                         why: str = '') -> Finding:
         """The metrics behind what is said of a part."""
         number = self._number[part]
         rows = [at for one, at in self._rows if one == number
@@ -752,8 +752,8 @@ def _chosen_parts_per_pair(known: _Incidence, chosen: Iterable[int], size: int
 
 
 def _best_explanation(known: _Incidence, weight: np.ndarray,
-          forced: frozenset[int] = frozenset(),
-          forbidden: frozenset[int] = frozenset()
+                      forced: frozenset[int] = frozenset(),
+                      forbidden: frozenset[int] = frozenset()
           ) -> tuple[frozenset[int], float]:
     """The parts that explain most, and the score of that.
 
@@ -782,14 +782,14 @@ def _best_explanation(known: _Incidence, weight: np.ndarray,
 
 
 def _explanation_score(known: _Incidence, weight: np.ndarray, chosen: Iterable[int],
-           covers: np.ndarray) -> float:
+                       covers: np.ndarray) -> float:
     """The score of an explanation."""
     return float(weight[covers > 0].sum()) - float(
         known.prior[sorted(chosen)].sum())
 
 
 def _score_loss_without(known: _Incidence, weight: np.ndarray, covers: np.ndarray,
-           number: int) -> float:
+                        number: int) -> float:
     """The loss of score without a chosen part."""
     pairs = known.members[number]
     return float(weight[pairs][covers[pairs] == 1].sum()
@@ -797,7 +797,7 @@ def _score_loss_without(known: _Incidence, weight: np.ndarray, covers: np.ndarra
 
 
 def _evidence_per_part(known: _Incidence, weight: np.ndarray,
-              chosen: frozenset[int], covers: np.ndarray) -> np.ndarray:
+                       chosen: frozenset[int], covers: np.ndarray) -> np.ndarray:
     """Logarithm of the likelihood ratio of each part: the best explanation
     with it over the best one without it."""
     score = _explanation_score(known, weight, chosen, covers)

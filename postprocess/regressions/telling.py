@@ -25,15 +25,23 @@ def verdict_lines(verdict: Verdict) -> list[str]:
 
 def verdict_headline(verdict: Verdict) -> str:
     """The whole verdict in one sentence."""
-    counts = [_count_with_noun(len(verdict.regressions), 'regression')
-              + _test_case_count_text(verdict.regressions) if verdict.regressions else '',
-              _count_with_noun(len(verdict.failures), 'test case') + ' failed'
-              if verdict.failures else '',
-              _count_with_noun(len(verdict.improved), 'improvement')
-              if verdict.improved else '',
-              f'{len(verdict.muted)} muted' if verdict.muted else '',
-              _count_with_noun(len(verdict.changed), 'change') + ' of the environment'
-              if verdict.changed else '']
+    counts = [
+        _count_with_noun(len(verdict.regressions), 'regression')
+        + _test_case_count_text(verdict.regressions)
+        if verdict.regressions
+        else '',
+        _count_with_noun(len(verdict.failures), 'test case') + ' failed'
+        if verdict.failures
+        else '',
+        _count_with_noun(len(verdict.improved), 'improvement')
+        if verdict.improved
+        else '',
+        f'{len(verdict.muted)} muted' if verdict.muted else '',
+        _count_with_noun(len(verdict.changed), 'change')
+        + ' of the environment'
+        if verdict.changed
+        else '',
+    ]
     counts = [count for count in counts if count] or ['no regression']
     return (f'Session {verdict.session}: {verdict.verdict.upper()}: '
             f"{', '.join(counts)}. {_count_with_noun(verdict.cases, 'test case')} ran, "

@@ -152,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             else parser().parse_args(words))
     try:
         verdict, faults = verdict_of_perflogs(args.perflogs, args.session,
-                                    args.references, args.site)
+                                              args.references, args.site)
         for fault in faults:
             print(f'plumb verdict: {fault}', file=sys.stderr)
         if action:
@@ -164,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def verdict_of_perflogs(folder: str, session: str | None = None,
-                references: str | None = None, site: str = ''
+                        references: str | None = None, site: str = ''
                 ) -> tuple[Verdict, list[perflogs.PerflogError]]:
     """The verdict of a folder's perflogs, and what is damaged in them.
 
@@ -177,11 +177,11 @@ def verdict_of_perflogs(folder: str, session: str | None = None,
                          or f'no records in {folder}: run `./plumb run` '
                          'first, or name another folder with --perflogs')
     return verdict_of_records(options.records_of_site(frame, site), [folder], session,
-                      references), faults
+                              references), faults
 
 
 def verdict_of_records(frame: pd.DataFrame, folders: Sequence[str],
-               session: str | None = None, references: str | None = None
+                       session: str | None = None, references: str | None = None
                ) -> Verdict:
     """The verdict on records that were read already.
 
@@ -193,7 +193,7 @@ def verdict_of_records(frame: pd.DataFrame, folders: Sequence[str],
     return judge_session(
         frame, session, partial=plans.partial_sessions(folders),
         decisions=[one for place in sorted(places)
-                  for one in decisions.load_decisions(place)],
+                   for one in decisions.load_decisions(place)],
         switches={system: above for system in systems
                   if (above := _read_switches_by_node(system))})
 
@@ -226,7 +226,9 @@ def _write_output(
     return verdict.exit_code or (1 if faults else 0)
 
 
-def _accept_or_mute_regression(action: str, args: argparse.Namespace, verdict: Verdict) -> int:
+def _accept_or_mute_regression(
+    action: str, args: argparse.Namespace, verdict: Verdict
+) -> int:
     """Accepts or mutes a regression; the exit code.
 
     :raises ValueError: unknown ID, or a date that is too early
@@ -240,8 +242,17 @@ def _accept_or_mute_regression(action: str, args: argparse.Namespace, verdict: V
     folder = decisions.references_folder(system)
     if args.references and not folder.parent.is_dir() or system == 'local':
         folder = Path(args.references or folder)
-    names = [decisions.decision_target_names(one.system, one.partition, one.environ, one.case,
-                             one.metric, one.point) for one in line.members]
+    names = [
+        decisions.decision_target_names(
+            one.system,
+            one.partition,
+            one.environ,
+            one.case,
+            one.metric,
+            one.point,
+        )
+        for one in line.members
+    ]
     whole = line.kind not in ('metric', 'case')
     metrics = dict.fromkeys(name[2 if whole else 1] for name in names)
     path = decisions.add_decision(folder, decisions.Decision(
@@ -263,7 +274,9 @@ def _find_regression(ident: str, known: list[Regression]) -> Regression:
     matching = [one for one in known if ident and one.id.startswith(ident)]
     if len(matching) == 1:
         return matching[0]
-    names = '; '.join(telling.regression_detail_lines(one)[0] for one in matching or known)
+    names = '; '.join(
+        telling.regression_detail_lines(one)[0] for one in matching or known
+    )
     if matching:
         raise ValueError(f'several regressions begin with {ident!r}: {names}')
     raise ValueError(f'no regression has the ID {ident!r}: '

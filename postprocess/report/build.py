@@ -64,7 +64,7 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit code (usage errors exit with 2)."""
     args = parser().parse_args(argv)
     return write_page(args.perflogs, args.output, args.references, args.site,
-                 args.last, args.title, args.png).code
+                      args.last, args.title, args.png).code
 
 
 class Written(NamedTuple):
@@ -79,8 +79,8 @@ class Written(NamedTuple):
 
 
 def write_page(folder: str, output: Path, references: str | None = None,
-          site: str = '', last: int | None = None,
-          title: str | None = None, png: bool = False) -> Written:
+               site: str = '', last: int | None = None,
+               title: str | None = None, png: bool = False) -> Written:
     """Writes the page, and prints a summary.
 
     :param folder: of the perflogs
@@ -103,8 +103,8 @@ def write_page(folder: str, output: Path, references: str | None = None,
         frame = frame[frame['run'].isin(runs[-last:])]
     if frame.empty:
         return _result_without_page(frame, f'no records in {folder}: run '
-                        '`./plumb run` first, or name another folder with '
-                        '--perflogs')
+                                    '`./plumb run` first, or name another folder with '
+                                    '--perflogs')
     over_time = series.read_newest_series(frame)
     _print_faults(over_time.faults)
     faults += over_time.faults
@@ -115,8 +115,8 @@ def write_page(folder: str, output: Path, references: str | None = None,
         if plan.head['system'] in set(frame['system'])])
     try:
         made = build_page(frame, faults, title, over_time,
-                     plans.partial_sessions([folder]), ahead, output,
-                     png, judged, left)
+                          plans.partial_sessions([folder]), ahead, output,
+                          png, judged, left)
     except plots.PlotError as err:
         return _result_without_page(frame, str(err))
     _print_faults(faults[known:])
@@ -126,8 +126,8 @@ def write_page(folder: str, output: Path, references: str | None = None,
         _remove_old_plots(output, made.plots)
     except OSError as err:
         return _result_without_page(frame, f'{err.filename or output}: cannot be '
-                        f'written ({err.strerror}); the earlier page is '
-                        'unchanged')
+                                    f'written ({err.strerror}); the earlier page is '
+                                    'unchanged')
     print(f"{output / 'index.html'}: {counts['fail']} failed, "
           + f"{counts['not_run']} not run, " * bool(counts['not_run'])
           + f"{counts['flaky']} flaky, " * bool(counts['flaky'])

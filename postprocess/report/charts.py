@@ -161,8 +161,8 @@ def _theme_parameters() -> dict[Any, Any]:
 
 
 def create_figure(title: str, names: list[tuple], columns: int = 1,
-            height: float = 2.5, rows: int = 1, names_beside: int = 0,
-            beside: float = 0.12):
+                  height: float = 2.5, rows: int = 1, names_beside: int = 0,
+                  beside: float = 0.12):
     """A plot with a title and a legend above its axes, laid out by hand.
 
     :param names: (name, colour, line style, marker) of each entry of the
@@ -221,8 +221,8 @@ def legend_entries(frame: pd.DataFrame, runs: bool = True) -> list[tuple]:
     for label, speed, colour, line, marker, rows in series_with_styles(frame):
         many = int(rows['runs'].max()) if runs else 0
         entries.append((series_name(label, speed)
-                      + f" ({many} session{'s' * (many > 1)})"
-                      * runs, colour, line, marker))
+                        + f" ({many} session{'s' * (many > 1)})"
+                        * runs, colour, line, marker))
     return entries
 
 
@@ -291,7 +291,7 @@ def set_row_title(axes: Axes, text: str) -> None:
 
 
 def draw_boxes(axes: Axes, at: np.ndarray, frame: pd.DataFrame, colour: str,
-          width: float, upright: bool = True) -> None:
+               width: float, upright: bool = True) -> None:
     """Boxes: quartiles, whiskers, and the farthest beyond them.
 
     :param frame: columns q1, q2, q3, low, high (ends of the whiskers), least

@@ -334,8 +334,9 @@ class Page:
 
     @functools.cached_property
     def _sessions_by_test_case(self) -> dict[int, pd.DataFrame]:
-        runs = self._first_record_per_session[['number', 'session', 'job', 'file', 'line',
-                           *ENVIRONMENT]]
+        runs = self._first_record_per_session[
+            ['number', 'session', 'job', 'file', 'line', *ENVIRONMENT]
+        ]
         # A test case that was not set up has no number of nodes.
         runs = runs.astype(object).fillna('').astype(
             {name: str for name in ENVIRONMENT} | {'job': str, 'file': str})
@@ -353,7 +354,7 @@ class Page:
         for name in ENVIRONMENT:
             before = None
             for session, value in zip(sessions, runs[name].tolist(),
-                                    strict=True):
+                                      strict=True):
                 if value != before:
                     changes.setdefault(name, []).append((session, value))
                     before = value
@@ -420,7 +421,7 @@ class Page:
                 if (number, metric) not in there:
                     of_metric = records[records['metric'] == metric]
                     parts.append(plots.points_at_size(of_metric, str(family), metric,
-                                                 ()).tail(1).index)
+                                                      ()).tail(1).index)
         shown = [index for part in parts for index in part]
         return frame.loc[shown].assign(kept=True, rank=9).sort_values(
             ['family', 'program', 'params', 'metric'])
@@ -501,7 +502,7 @@ class Page:
             drawn = drawn[drawn['kind'].isin(table.index)]
             points = points[points['kind'].isin(table.index)]
         return plots.Records(name, drawn, table, points, over_time,
-                               functools.cache(lambda: self.raw_samples(table)))
+                             functools.cache(lambda: self.raw_samples(table)))
 
     def raw_samples(self, table: pd.DataFrame) -> list[plots.Raw]:
         """Raw samples of the newest run of each kind of a table."""
@@ -520,7 +521,7 @@ class Page:
         return raw_samples
 
     def family_section(self, name: str, over_time: list[plots.OverTime],
-               rows: list[dict]) -> dict:
+                       rows: list[dict]) -> dict:
         """The section of a family."""
         known = families().get(name)
         drawings, reading = plots.drawings(
@@ -551,8 +552,9 @@ class Page:
             for one in ratio.drawings(records, of='system', base='', metric=(),
                                       where=(), title=''):
                 drawn.append(self.draw_plot(name, one))
-            for other, base, pairs in ratio.ratio_points_by_value(records, records.table,
-                                                     'system'):
+            for other, base, pairs in ratio.ratio_points_by_value(
+                records, records.table, 'system'
+            ):
                 main = plots.main_metrics(name, set(pairs['metric']))
                 for (label, metric), group in pairs[
                         pairs['metric'].isin(main)].groupby(
@@ -596,7 +598,7 @@ class Page:
             'rows': [[row.kind, row.speed.strip('-'), where[row.metric],
                       point_in_bytes(row.point),
                       *map(_round_to_five_digits, (row.value, row.median, row.minimum,
-                                   row.maximum)), row.runs,
+                                                   row.maximum)), row.runs,
                       _round_to_five_digits(row.reference)]
                      for row in points.itertuples()]}
 
@@ -618,7 +620,7 @@ class Page:
             self.files[names[0]] = svg
         self.plots += names
         return {'svg': charts.inline_svg(svg.removesuffix(made_of),
-                                     drawing.about),
+                                         drawing.about),
                 'stem': stem, 'note': drawing.note, 'png': self.png}
 
 
@@ -632,12 +634,12 @@ def _template_environment() -> Any:
 
 
 def build_page(frame: pd.DataFrame, faults: list | None = None,
-          title: str | None = None, runs: series.Newest | None = None,
-          partial: Partial = {},
-          ahead: list[Progress] | None = None,
-          before: Path | None = None, png: bool = False,
-          verdict: Verdict | None = None,
-          left: Sequence[Left] = ()) -> Made:
+               title: str | None = None, runs: series.Newest | None = None,
+               partial: Partial = {},
+               ahead: list[Progress] | None = None,
+               before: Path | None = None, png: bool = False,
+               verdict: Verdict | None = None,
+               left: Sequence[Left] = ()) -> Made:
     """The page and its plots; the parameters are those of `Page`, and
 
     :param faults: what was damaged, shown on the page; what is found to be
@@ -795,7 +797,7 @@ def version_and_session_facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
             f' to {last:%Y-%m-%d %H:%M}' if last > first else '')),
         ('Sessions', f"{runs} session{'s' * (runs > 1)} of {len(cases)} "
                      f"test case{'s' * (len(cases) > 1)}"
-                 f', {charts.number_text(len(frame))} records'),
+         f', {charts.number_text(len(frame))} records'),
         ('CPU speed class', ', '.join(
             f"{'no speed probe' if s == '-' else s} ({n} "
             f"session{'s' * (n > 1)})" for s, n in speeds.items() if n))]
@@ -849,7 +851,7 @@ def _test_case_names(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({'program': program, 'label': label, 'name': [
         f'{one} {two}'.strip() for one, two in zip(program, label,
                                                    strict=True)]},
-        index=table.index)
+                        index=table.index)
 
 
 def _place_text(row: Any) -> str:

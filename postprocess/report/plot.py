@@ -81,9 +81,12 @@ def main(argv: list[str] | None = None) -> int:
                 drawn = drawings(records, entry, kind, options, args.file,
                                  title)
                 if not drawn:
-                    print(f'plumb plot: {args.file}:{_line_number_of_entry(entry)}: plots: '
-                          f"{entry['kind']}: no record matches; nothing is "
-                          'drawn', file=sys.stderr)
+                    print(
+                        f'plumb plot: {args.file}:{_line_number_of_entry(entry)}: '
+                        f'plots: {entry["kind"]}: no record matches; nothing is '
+                        'drawn',
+                        file=sys.stderr,
+                    )
                 for drawing in drawn:
                     draw_plot(files, drawing, args.png)
         write_files_atomically(args.output, files)
@@ -121,15 +124,17 @@ def load_plot_entries(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, A
     for entry in data['plots']:
         if not isinstance(entry, strict.Mapping) or not isinstance(
                 entry.get('kind'), str):
-            raise strict.Fault(file, _line_number_of_entry(entry) or data.lines['plots'],
-                               'plots: expected {kind, ...}, got '
-                               f'{entry!r}')
+            raise strict.Fault(
+                file,
+                _line_number_of_entry(entry) or data.lines['plots'],
+                f'plots: expected {{kind, ...}}, got {entry!r}',
+            )
         name = entry.get('name')
         if name is not None and not (isinstance(name, str) and re.fullmatch(
                 r'[\w.-]+', name)):
             raise plots.PlotError(file, entry.lines['name'],
-                                      f'plots: name: {name!r} is not the '
-                                      'name of a file')
+                                  f'plots: name: {name!r} is not the '
+                                  'name of a file')
         own_options = strict.Mapping(
             {key: value for key, value in entry.items() if key not in OWN}
         )
@@ -147,7 +152,9 @@ def _line_number_of_entry(entry: Any) -> int:
 def build_plot_records(frame: pd.DataFrame) -> plots.Records:
     """Records of all families, and what their newest runs left over time."""
     page = Page(frame)
-    runs_of_family = time_series_by_family(page, series.read_newest_series(frame).series)
+    runs_of_family = time_series_by_family(
+        page, series.read_newest_series(frame).series
+    )
     table = page.data.table
     return plots.Records(
         '', page.data.metric_records, table, page.data.counted_point_statistics,

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-#: What a row is of: a metric of a kind (naming.number_series_kinds) at a speed and point.
+#: What a row is of: a metric of a kind (naming.number_series_kinds) at a speed
+#: and point.
 KEYS = ['kind', 'speed', 'metric', 'point']
 
 
@@ -75,7 +76,7 @@ def _sort_values_by_group(frame: pd.DataFrame, keys: list[str]) -> tuple:
 
 
 def _quantile_of_groups(values: np.ndarray, starts: np.ndarray, ends: np.ndarray,
-              part: float) -> np.ndarray:
+                        part: float) -> np.ndarray:
     """A quantile of each group, between its neighbours as numpy has it."""
     at = starts + part * (ends - 1 - starts)
     low = np.floor(at).astype(int)

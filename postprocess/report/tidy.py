@@ -24,8 +24,8 @@ class Tidy:
     case: np.ndarray
     #: The number of each record's kind: its row in `table`.
     kind: np.ndarray
-    #: naming.number_series_kinds, and `valid`: whether no guard refused the run; those of
-    #: refused runs are kinds apart.
+    #: naming.number_series_kinds, and `valid`: whether no guard refused the
+    #: run; those of refused runs are kinds apart.
     table: pd.DataFrame
     #: Whether a record counts for its run, or is of one of its repetitions;
     #: both where there are no repetitions.
@@ -46,7 +46,9 @@ class Tidy:
     @functools.cached_property
     def counted_point_statistics(self) -> pd.DataFrame:
         """summary.point_statistics of what counts."""
-        return summary.point_statistics(self.metric_records[self.metric_records['judged']])
+        return summary.point_statistics(
+            self.metric_records[self.metric_records['judged']]
+        )
 
 
 def build_tidy_records(frame: pd.DataFrame) -> Tidy:
@@ -63,8 +65,9 @@ def build_tidy_records(frame: pd.DataFrame) -> Tidy:
         if guard in ('', 'reference')])
     valid = sound if sound.all() else ~np.isin(run, run[~sound])
     kind, table = naming.number_series_kinds(frame, valid)
-    metric = naming.group_number_of_records(frame[['metric', 'point']].assign(run=run), [
-        'run', 'metric', 'point'])
+    metric = naming.group_number_of_records(
+        frame[['metric', 'point']].assign(run=run), ['run', 'metric', 'point']
+    )
     repetition = frame['repetition'].to_numpy(np.int64)
     alone = np.bincount(metric)[metric] == 1
     return Tidy(frame, case, kind, table,

@@ -55,10 +55,10 @@ site_configuration = {
     }],
     'environments': [
         environs.stack_environment('openmpi', 'mpi-host', mpi='openmpi 5.0.x',
-                          env_vars=_PMIX, transport=_CXI),
+                                   env_vars=_PMIX, transport=_CXI),
         environs.stack_environment('openmpi-cuda', 'mpi-cuda',
-                          mpi='openmpi 5.0.x with CUDA', env_vars=_PMIX,
-                          transport=_CXI),
+                                   mpi='openmpi 5.0.x with CUDA', env_vars=_PMIX,
+                                   transport=_CXI),
         environs.stack_environment('nccl', 'nccl', env_vars=_PMIX, transport=_NCCL),
         environs.stack_environment('stores', 'keyvalue'),
         environs.embedded_environment('tao', 'taobench'),

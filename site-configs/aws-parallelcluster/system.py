@@ -83,10 +83,10 @@ site_configuration = {
     }],
     'environments': [
         environs.stack_environment('openmpi', 'mpi-host', mpi='openmpi 5.0.x',
-                          env_vars=_PMIX, transport=_EFA),
+                                   env_vars=_PMIX, transport=_EFA),
         environs.stack_environment('openmpi-cuda', 'mpi-cuda',
-                          mpi='openmpi 5.0.x with CUDA', env_vars=_PMIX,
-                          transport=_EFA),
+                                   mpi='openmpi 5.0.x with CUDA', env_vars=_PMIX,
+                                   transport=_EFA),
         environs.stack_environment('nccl', 'nccl', env_vars=_PMIX, transport=_NCCL),
         environs.stack_environment('stores', 'keyvalue'),
         environs.embedded_environment('tao', 'taobench'),

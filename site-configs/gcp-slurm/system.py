@@ -69,10 +69,10 @@ site_configuration = {
     }],
     'environments': [
         environs.stack_environment('openmpi', 'mpi-host', mpi='openmpi 5.0.x',
-                          transport=_TCP),
+                                   transport=_TCP),
         # The suite's own programs, with the mpicc of the same stack.
         environs.stack_environment('openmpi-embedded', 'mpi', mpi='openmpi 5.0.x',
-                          transport=_TCP),
+                                   transport=_TCP),
         environs.stack_environment('stores', 'keyvalue'),
         environs.stack_environment('smartredis', 'smartredis'),
         environs.embedded_environment('tao', 'taobench'),

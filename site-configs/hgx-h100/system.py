@@ -61,9 +61,9 @@ site_configuration = {
     }],
     'environments': [
         environs.stack_environment('openmpi', 'mpi-host', mpi='openmpi 5.0.x',
-                          transport=_UCX),
+                                   transport=_UCX),
         environs.stack_environment('openmpi-cuda', 'mpi-cuda',
-                          mpi='openmpi 5.0.x with CUDA', transport=_UCX),
+                                   mpi='openmpi 5.0.x with CUDA', transport=_UCX),
         environs.stack_environment('nccl', 'nccl', transport=_NCCL),
         environs.stack_environment('stores', 'keyvalue'),
         environs.stack_environment('smartredis', 'smartredis'),

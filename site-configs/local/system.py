@@ -152,7 +152,7 @@ def _memory() -> float:
 _tls = (['tao_tls'] if Path('/usr/include/openssl/ssl.h').exists()
         and shutil.which('openssl') else [])
 _environments.append(environs.embedded_environment('tao', 'taobench', _mpi['compiler'],
-                                       _tls))
+                                                   _tls))
 
 
 def _of_prefix(variable: str, family: str, name: str, feature: str,

@@ -14,7 +14,7 @@ _LUMI_C = hardware.reframe_devices(('Cassini-200', 1))
 _LUMI_G = hardware.reframe_devices(('MI250X-GCD', 8), ('Cassini-200', 4))
 
 _RCCL = fabrics.slingshot_transport('aws-ofi-rccl', nics=4,
-                          HSA_FORCE_FINE_GRAIN_PCIE='1')
+                                    HSA_FORCE_FINE_GRAIN_PCIE='1')
 
 site_configuration = {
     'systems': [{
@@ -69,8 +69,8 @@ site_configuration = {
         # No `transport`: see README.md.
         environs.stack_environment('cray-mpich', 'mpi-host', mpi='cray-mpich 9.0.x'),
         environs.stack_environment('cray-mpich-rocm', 'mpi-rocm',
-                          mpi='cray-mpich 9.0.x with ROCm',
-                          env_vars=[['MPICH_GPU_SUPPORT_ENABLED', '1']]),
+                                   mpi='cray-mpich 9.0.x with ROCm',
+                                   env_vars=[['MPICH_GPU_SUPPORT_ENABLED', '1']]),
         environs.stack_environment('rccl', 'rccl', transport=_RCCL),
         environs.stack_environment('stores', 'keyvalue'),
         environs.stack_environment('smartredis', 'smartredis'),

@@ -17,7 +17,7 @@ BENCH = ROOT / 'bench'
 def test_programs_alternate_and_ratios_are_of_the_rounds():
     order = []
     samples = common.measure_alternately(3, 'AB', lambda name: order.append(name)
-                               or len(order))
+                                         or len(order))
     assert ''.join(order) == 'ABBAAB'
     assert samples == {'A': [1, 4, 5], 'B': [2, 3, 6]}
     assert common.median_ratio([2, 30, 400], [1, 10, 100]) == 3

@@ -93,7 +93,10 @@ def test_the_site_is_sound(faults, tmp_path):
     reported = {}
     exec((tmp_path / 'site' / 'system.py').read_text(), reported)
     assert reported['site_configuration'] == box.site
-    with faults.change_osu_spec(box), faults.prefix_rank_command(box, 'taskset', '-c', '0'):
+    with (
+        faults.change_osu_spec(box),
+        faults.prefix_rank_command(box, 'taskset', '-c', '0'),
+    ):
         features.check_site_features(box.site, 'faults.py')
     assert box.site != reported['site_configuration']
 
@@ -198,7 +201,7 @@ def campaign(faults, tmp_path, monkeypatch):
           ] * 2,))
     diary = faults.Diary(tmp_path / 'sessions.jsonl')
     diary.append_session({'clean': 2, 'sessions': 2, 'after': 1,
-               'faults': ['version', 'spec'], 'first': '2026-01-01'})
+                          'faults': ['version', 'spec'], 'first': '2026-01-01'})
     return Campaign(tmp_path, faults), diary
 
 
@@ -250,7 +253,7 @@ def test_what_a_session_tells(faults):
 
 def test_a_session_without_records_tells_by_its_exit_code(faults):
     line, = faults.reports_since(session(40, 'x', code=1, output='no room'),
-                        '2026-02-10')
+                                 '2026-02-10')
     assert (line.kind, line.words) == ('session', 'no room')
     assert not faults.reports_since(session(40, 'x'), '2026-02-10')
 
@@ -333,7 +336,7 @@ def test_a_diary_is_read_again_and_never_overwritten(faults, tmp_path):
     path = tmp_path / 'sessions.jsonl'
     diary = faults.Diary(path)
     diary.append_session({'clean': 1, 'sessions': 1, 'after': 0, 'faults': ['spec'],
-               'first': '2026-01-01'})
+                          'first': '2026-01-01'})
     diary.append_session(session(1, 'clean'))
     diary.append_session({'skipped': 'spec', 'why': 'x'})
     with open(path, 'a') as out:

@@ -215,7 +215,7 @@ def test_data_that_arrives_wrong(faulty, tmp_path):
     program = Path(faulty.variables['OMB_PREFIX']) / 'osu_latency'
     faulty.plumb('env')
     result = json.loads(Path(faulty.variables['PLUMBLINE_WORK'],
-                            'local.json').read_text())['mpi']
+                             'local.json').read_text())['mpi']
     subprocess.run(
         f'{shlex.quote(result["mpicc"])} -O2 -std=gnu11 -pthread '
         f'-DOSU_EMBEDDED_FAULT -o {shlex.quote(str(program))} *.c -lm',
@@ -277,7 +277,7 @@ def reference(env, **values):
 def flavour(suite):
     suite.plumb('env')
     result = json.loads(Path(suite.variables['PLUMBLINE_WORK'],
-                            'local.json').read_text())
+                             'local.json').read_text())
     return result['mpi']['flavour'] + '-omb'
 
 
@@ -679,11 +679,11 @@ def test_a_stage_disk_that_is_full_has_its_line(tmp_path, before, program):
     output = done.stdout.splitlines()
     if 'done' in program:
         assert output == ['code 0', 'data run.1.err run.1.out runs.tsv '
-                        'times.txt'], done
+                          'times.txt'], done
         return
     assert output[0] != 'code 0', done
     assert output[1].startswith('disk: the disk of the stage directory was '
-                              'full: '), done
+                                'full: '), done
     assert f'{tmp_path}/stage' in output[1], done
     assert 'free space, or set another' in output[1], done
 

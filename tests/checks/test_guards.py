@@ -62,7 +62,7 @@ def test_a_job_that_never_started():
 def test_time_limit_that_only_stderr_tells(tmp_path):
     output = tmp_path / 'err'
     output.write_text('slurmstepd-n1: error: *** JOB 7 ON n1 CANCELLED AT '
-                    '2026-11-21T12:11:00 DUE TO TIME LIMIT ***\n')
+                      '2026-11-21T12:11:00 DUE TO TIME LIMIT ***\n')
     refused('time_limit', guards.check_job_state, job(
         state='COMPLETED', exitcode=None, stderr=output))
 
@@ -103,10 +103,10 @@ def test_ranks(tmp_path, err):
 
 
 TOLERANCE = ('plumbline-rank a 0-1 0,1\nplumbline-rank a 2-3 2,3\n',
-         # Both threads of each core, and a node that has other numbers.
-         'plumbline-rank a 1-2,65-66 1,2\nplumbline-rank b 0-1 0,1\n',
-         # One thread of each core, and half a node's cores.
-         'plumbline-rank a 0,2 0,2\nplumbline-rank a 4,6 4,6\n')
+             # Both threads of each core, and a node that has other numbers.
+             'plumbline-rank a 1-2,65-66 1,2\nplumbline-rank b 0-1 0,1\n',
+             # One thread of each core, and half a node's cores.
+             'plumbline-rank a 0,2 0,2\nplumbline-rank a 4,6 4,6\n')
 
 
 @pytest.mark.parametrize('err', TOLERANCE)
@@ -421,7 +421,7 @@ def test_references_of_before_a_metric_was_judged_stay_valid(loaded):
         patch.setattr(references.vendor, 'rows_of_test_case', lambda case: {})
         patch.setattr(references, '_entry_at_speed_class', lambda case, speed: entry)
         known, note = references.checked_references_and_note(case, {'latency@8B': 1.0,
-                                              'latency@1B': 1.0})
+                                                                    'latency@1B': 1.0})
     assert 'latency@1B' in known
     assert note == 'no_reference: needs about 1 more session (latency@8B)'
 

@@ -138,7 +138,7 @@ def test_a_site_adds_models_of_its_own(tmp_path):
         {'nic': {'ConnectX-6-HDR200': row}}))
     system = tmp_path / 'system.py'
     node = hardware.reframe_devices(('ConnectX-6-HDR200', 2), ('H200-SXM5-141GB', 4),
-                            site=system)
+                                    site=system)
     assert [d['arch'] for d in node] == ['infiniband', 'sm_90']
     assert hardware.bandwidth_extras(node, site=system) == {
         'nic_bandwidth': 50000, 'one_nic_bandwidth': 25000,

@@ -119,9 +119,9 @@ class Skipped(OsuBroken):
     done = suite.reframe('-r', '-c', str(check), '-Sbringup=1')
     assert done.returncode == 1, done.stdout + done.stderr
     result = {(r['check'], r['guard'], r['source'], r['num_nodes'])
-             for r in suite.records if r['metric'] == 'completed'}
+              for r in suite.records if r['metric'] == 'completed'}
     assert result == {('InSetup', 'setup', 'embedded', ''),
-                     ('Skipped', 'skipped', 'embedded', '')}
+                      ('Skipped', 'skipped', 'embedded', '')}
     done = suite.reframe('-r', '-c', str(check), '-n', 'Skipped',
                          '-Sbringup=1')
     assert done.returncode == 1

@@ -79,7 +79,7 @@ class Case:
         rows = []
         if end.startswith('guard'):
             rows.append(make.record('completed', 0.0, **same, repetition=0,
-                                     result='fail', guard='ranks: 1 of 2'))
+                                    result='fail', guard='ranks: 1 of 2'))
         if end == 'retried':
             rows += self._metrics(rng, session, 'retried', same)
             same |= {'time': at(1)}
@@ -201,7 +201,7 @@ def agrees(seed: int, folder: Path, capsys) -> set[str]:
         for member in line.members:
             reported.setdefault(member.test_case_key, set()).add(line.id)
     assert reported == {key: set(one.regressions)
-                    for key, one in states.items() if one.regressions}
+                        for key, one in states.items() if one.regressions}
     ids = [line.id for line in [*result.regressions, *result.improved]]
     assert len(set(ids)) == len(ids)
     bad = {key for key, one in states.items() if not one.is_good}

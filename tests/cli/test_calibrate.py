@@ -186,7 +186,7 @@ def test_what_is_hopeless_of_a_case_does_not_stop_the_rest_of_it():
 
 @pytest.mark.parametrize('bad, code', [('exit_code', 1), ('inconclusive', 0)])
 def test_after_three_bad_rounds_a_case_is_left_out(machine, capsys, bad,
-                                                  code):
+                                                   code):
     machine.bad, machine.enough = {B: bad}, {A: 5, C: 5}
     subset = calibration(machine)
     assert subset.run_all_rounds() == 0

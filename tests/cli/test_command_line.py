@@ -81,8 +81,9 @@ def test_options_of_other_programs_need_no_dashes(command, passed):
     assert getattr(args, passed) == words
     # Known ones are taken wherever they stand; after -- none is known.
     if passed == 'reframe':
-        args = cli.parse_command_line([*command, '-n', 'A', '--site', 's', '--', '--site',
-                           'r'])
+        args = cli.parse_command_line(
+            [*command, '-n', 'A', '--site', 's', '--', '--site', 'r']
+        )
         assert args.site == 's'
         assert args.reframe == ['-n', 'A', '--site', 'r']
 

@@ -111,12 +111,25 @@ def test_it_fails_if_the_default_mode_cannot_run(monkeypatch, capsys, blocked,
     cases = [{'where': 'a+gnu', 'modes': ['quick', 'full'], 'family': 'osu'},
              {'where': 'b+gnu', 'modes': ['full'], 'family': 'osu'}]
     for name, answer in (
-            ('reframe_environment', {'PATH': '', 'PLUMBLINE_PERFLOGS': '/none',
-                             'RFM_REFERENCE_PREFIX': '/none'}),
-            ('site_folder', Path('/site')), ('print_site_and_tools', None), ('total_cost', ''),
-            ('load_site_configuration', {'systems': [{'name': 'alpha'}]}),
-            ('print_environments', None), ('print_partition_features', None), ('nightly_budget_lines', []),
-            ('optional_part_rows', []), ('reason_without_test_cases', ''), ('start_faults', blocked)):
+        (
+            'reframe_environment',
+            {
+                'PATH': '',
+                'PLUMBLINE_PERFLOGS': '/none',
+                'RFM_REFERENCE_PREFIX': '/none',
+            },
+        ),
+        ('site_folder', Path('/site')),
+        ('print_site_and_tools', None),
+        ('total_cost', ''),
+        ('load_site_configuration', {'systems': [{'name': 'alpha'}]}),
+        ('print_environments', None),
+        ('print_partition_features', None),
+        ('nightly_budget_lines', []),
+        ('optional_part_rows', []),
+        ('reason_without_test_cases', ''),
+        ('start_faults', blocked),
+    ):
         monkeypatch.setattr(doctor, name, lambda *_, result=answer: result)
     monkeypatch.setattr(doctor.sites, 'list_test_cases_with_reframe',
                         lambda _: {'cases': cases, 'settings': {}})
@@ -144,13 +157,22 @@ def test_every_family_without_a_case_has_a_reason(family):
 
 
 def test_the_reasons_why_a_family_has_no_case():
-    assert ("add environs.embedded_environment(NAME, 'taobench') or environs.stack_environment("
-            "NAME, 'taobench') or an environment with the prefix"
-            in doctor.reason_without_test_cases('taobench', SITE))
+    assert (
+        "add environs.embedded_environment(NAME, 'taobench') or "
+        "environs.stack_environment(NAME, 'taobench') or an environment with the prefix"
+        in doctor.reason_without_test_cases('taobench', SITE)
+    )
     bare = {**SITE, 'environments': []}
-    assert 'add environs.mpi_environment(NAME, LIBRARY) or environs.stack_environment(' in (
-        doctor.reason_without_test_cases('osu', bare))
-    assert doctor.reason_without_test_cases('nccl', bare).count('environs.embedded_environment') == 1
+    assert (
+        'add environs.mpi_environment(NAME, LIBRARY) or environs.stack_environment('
+        in (doctor.reason_without_test_cases('osu', bare))
+    )
+    assert (
+        doctor.reason_without_test_cases('nccl', bare).count(
+            'environs.embedded_environment'
+        )
+        == 1
+    )
     idle = site(name='other')
     assert doctor.reason_without_test_cases('osu', idle).startswith(
         'no partition has the environment other: ')

@@ -125,7 +125,7 @@ def sinfo(monkeypatch):
 def test_nodes_are_those_that_slurm_gives_to_jobs(sinfo, access, expected,
                                                   result, capsys):
     assert locate.usable_nodes({**SLURM, 'access': access},
-                           expected) == result.split()
+                               expected) == result.split()
     left = ('g3' in (expected or 'g3') and 'gpu' in str(access)
             and '-x' not in access)
     assert ('left out, because they take no jobs: g3 (down*)'
@@ -323,8 +323,8 @@ def test_a_case_for_each_pair_in_rounds(monkeypatch, tmp_path):
 
 def test_switches_above_each_node():
     result = {'leaf1': topology.Switch(('n1', 'n2'), ()),
-             'leaf2': topology.Switch(('n3',), ()),
-             'top': topology.Switch((), ('leaf1', 'leaf2'))}
+              'leaf2': topology.Switch(('n3',), ()),
+              'top': topology.Switch((), ('leaf1', 'leaf2'))}
     assert topology.switches_above_nodes(result) == {
         'n1': ['leaf1', 'top'], 'n2': ['leaf1', 'top'],
         'n3': ['leaf2', 'top']}

@@ -487,7 +487,7 @@ def nightly_session(tmp_path, monkeypatch):
     def go(cover: int = 0, options: tuple[str, ...] = ()
            ) -> nightly_summary.Summary:
         result = nightly_summary.Summary('alpha', time.time(), cover,
-                                      nightly_session=run_id.new_session_id())
+                                         nightly_session=run_id.new_session_id())
         args = argparse.Namespace(max_node_age=cover, reframe=list(options),
                                   mode='nightly', locate=False)
         nightly.NightlySession(
@@ -533,7 +533,7 @@ def test_a_regression_on_several_nodes_is_located(
     one.first = {member.plan_key: member}
     monkeypatch.setattr(nightly.locate, 'search_slow_nodes', lambda args:
                         nightly.locate.SearchResult('x', 'ended by SIGTERM', 1,
-                                                Path()))
+                                                    Path()))
     monkeypatch.setattr(nightly.locating, 'result_lines', lambda x: [
         'SLOW node n2'])
     if one.locates:
@@ -588,9 +588,9 @@ def test_what_was_worse_for_one_nightly_session_is_measured_again(
     nightly_session,
 ):
     nightly_session.worse = [SimpleNamespace(system='alpha', partition='cpu',
-                                   planned=('cpu', 'openmpi', 'b'), needs=3),
-                   SimpleNamespace(system='beta', partition='cpu',
-                                   planned=('cpu', 'openmpi', 'a'), needs=3)]
+                                             planned=('cpu', 'openmpi', 'b'), needs=3),
+                             SimpleNamespace(system='beta', partition='cpu',
+                                             planned=('cpu', 'openmpi', 'a'), needs=3)]
     assert nightly_session.go().word == 'good'
     assert [cases for cases, _ in nightly_session.sessions[1:]] == [['b']] * 3
 
@@ -791,7 +791,7 @@ def work(tmp_path, monkeypatch):
     def opened(number: int, site: str = 'alpha'):
         first = NIGHTLY_SESSION.replace('22T', f'{number:02}T')
         with session.open_session({'stagedir': str(tmp_path / 'scratch')},
-                            session.NightlySession(site, first)) as one:
+                                  session.NightlySession(site, first)) as one:
             one.stage.mkdir(parents=True)
             one.output.mkdir(parents=True)
             yield one

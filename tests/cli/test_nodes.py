@@ -152,14 +152,14 @@ def line(host='a', begin=(0, 0, 0, 0), end=(10, 0, 0, 0), own=0.0, cpus=4,
     scan = {'launcher': 0.0, 'kernel': 0.0, 'seen': 0.0, 'busiest': [],
             **scan} if scan.pop('scanned', True) else {}
     reported = {'cpus': cpus, 'begin': begin, 'end': end, 'own': own,
-            'scanned': bool(scan), **scan}
+                'scanned': bool(scan), **scan}
     return (f'plumbline-rank {host}\n'
             f'plumbline-node {host} {json.dumps(reported)}\n')
 
 
 def seen(*lines):
     return nodes.read_node_reports(guards.Run(1, 0, 10., 0., 0., 0., 0., '',
-                                     ''.join(lines), 'run.1'))
+                                              ''.join(lines), 'run.1'))
 
 
 def test_the_ranks_of_a_node_are_added_up():
@@ -173,7 +173,12 @@ def test_the_ranks_of_a_node_are_added_up():
     assert node.share(node.others, 1) == pytest.approx(0.475)
     assert nodes.interference_metrics([node], 1) == {
         'others_cpu': pytest.approx(0.475), 'steal_cpu': 0}
-    assert nodes.describe_worst_interference([[node]], 1, {'others_cpu_limit': 0.5}) == ''
+    assert (
+        nodes.describe_worst_interference(
+            [[node]], 1, {'others_cpu_limit': 0.5}
+        )
+        == ''
+    )
     words = nodes.describe_worst_interference([[node]], 1, {})
     assert '9.50 s of CPU time on a' in words and '48%' in words
     assert 'not visible' in words

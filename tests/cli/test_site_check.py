@@ -125,7 +125,7 @@ def test_files_that_only_the_suite_reads(site, files):
         (site / file).parent.mkdir(exist_ok=True)
         (site / file).write_text(text)
     results = [line for line in sites.examine_site(site).findings
-             if 'cases.txt:1: the file does not exist' not in line]
+               if 'cases.txt:1: the file does not exist' not in line]
     for file, _, words in files:
         assert sum(words in line for line in results) == 1, (file, results)
     assert len(results) == len(files), results
@@ -468,7 +468,9 @@ def test_stacks_are_loaded_with_one_variable(tmp_path, monkeypatch):
                      'echo "==> Error: no file" >&2; exit 1\n')
     spack.chmod(0o755)
     monkeypatch.setenv('SPACK_ROOT', str(tmp_path))
-    (fault,), note = spack_yaml.faults_of_loading_stacks(tmp_path, ['nccl', 'mpi', 'nccl'])
+    (fault,), note = spack_yaml.faults_of_loading_stacks(
+        tmp_path, ['nccl', 'mpi', 'nccl']
+    )
     assert note == '1 of 2 load with Spack'
     assert fault == (
         f'{spack_yaml.ENVS}/mpi/spack.yaml:1: Spack cannot load this file '

@@ -291,9 +291,15 @@ def test_partitions_of_sinfo():
     assert list(parts) == ['gpu', 'debug', 'cpu', 'mixed.q']
     assert parts['gpu'].default and not parts['cpu'].default
     # drained and down are gone, powered down (~) is not
-    assert (parts['gpu'].max_nodes_per_job, parts['debug'].max_nodes_per_job, parts['cpu'].max_nodes_per_job) == (
-        14, 1, 8)
-    assert len(parts['mixed.q'].node_kinds) == 2 and parts['mixed.q'].max_nodes_per_job == 3
+    assert (
+        parts['gpu'].max_nodes_per_job,
+        parts['debug'].max_nodes_per_job,
+        parts['cpu'].max_nodes_per_job,
+    ) == (14, 1, 8)
+    assert (
+        len(parts['mixed.q'].node_kinds) == 2
+        and parts['mixed.q'].max_nodes_per_job == 3
+    )
     assert nodes.parse_sinfo('slurm_load_partitions: Unable to contact') == []
 
 
@@ -378,7 +384,7 @@ def test_modules_systems(text, system):
 
 def test_modules_the_default_before_the_newest():
     there = detect.parse_module_list('/opt/m:\nopenmpi/4.1.10\nopenmpi/4.1.9\n'
-                           'openmpi/\nmpich/4.0(default)\nmpich/4.2\n')
+                                     'openmpi/\nmpich/4.0(default)\nmpich/4.2\n')
     assert detect.newest_module(there, 'openmpi') == 'openmpi/4.1.10'
     assert detect.newest_module(there, 'mpich') == 'mpich/4.0'
     assert detect.best_mpi_module(there).modules == ('openmpi/4.1.10',)
@@ -424,7 +430,7 @@ def test_spack_is_asked_in_a_scope_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv('SPACK_ROOT', str(tmp_path))
     monkeypatch.setenv('PLUMBLINE_SPACK_PACKAGES', '/recipes')
     result = detect.parse_spack_section(detect.Machine().command_output('spack'),
-                                 'packages', 'externals')
+                                        'packages', 'externals')
     assert result == {'gcc': {'externals': [{'spec': 'gcc@12'}]}}
     assert (tmp_path / 'request').read_text().startswith(
         'external find --scope user gcc openmpi ')

@@ -101,7 +101,9 @@ def test_rows_say_how_many_runs_a_reference_needs(monkeypatch, note, runs,
     key = 'cpu', 'gnu', 'c0ffee'
     monkeypatch.setattr(results, 'results_of_session',
                         lambda *_: {key: ended('no_reference')})
-    monkeypatch.setattr(outcomes, 'sessions_needed_by_test_case', lambda *_: {key: runs})
+    monkeypatch.setattr(
+        outcomes, 'sessions_needed_by_test_case', lambda *_: {key: runs}
+    )
     plan = plans.Plan(ROOT, {'run': 'r'}, [
         {'partition': 'cpu', 'environ': 'gnu', 'case': 'c0ffee',
          'name': 'Latency'}])

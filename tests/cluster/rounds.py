@@ -82,7 +82,7 @@ def load(seconds: float, folder: Path, launcher: str = '') -> Plan:
             '--connections', '{connections}', '--keys', '3000')
     return Plan(
         make_server_role(STORE, str(WORK / 'stores'),
-               Needs(memory=64, connections=30), nodes=1, beside=False),
+                         Needs(memory=64, connections=30), nodes=1, beside=False),
         (Clients(nodes=3, connections=10),), (
             Step('fill', (Program((*call, '--operation', 'fill')),),
                  limit=30),
@@ -113,7 +113,7 @@ def tao(seconds: float, folder: Path, launcher: str = '') -> Plan:
                  connections=10),), tuple(
             Step(name, (Program(commands=tuple(
                 calls.client_command_template('tao_server', one, str(folder),
-                             max(1, round(seconds / 2)), 0.5, 1)
+                                              max(1, round(seconds / 2)), 0.5, 1)
                 for one in made.clients)),), 30, gate=True)
             for name in ('warmup', 'test')), interface='eth0', sample=0.5)
 
@@ -132,7 +132,7 @@ def of_ranks(seconds: float, folder: Path, launcher: str,
     nodes = [3] if len(programs) == 1 else [2, 1]
     return Plan(
         make_server_role(STORE, str(WORK / 'stores'),
-               Needs(memory=96, connections=30, modules=(
+                         Needs(memory=96, connections=30, modules=(
                    aimodule.module_load_line(str(folder / 'ai.so')),)),
                nodes=1, beside=False),
         tuple(Clients(nodes=count, name=name, apart=name == 'consumer')
@@ -328,7 +328,7 @@ def kill_victim(job: Job, name: str, chance: random.Random) -> str:
     assert is_it
     while running(job):
         results = [(node, p) for node in cluster.nodes
-                 for p in cluster.processes(node) if is_it(p)]
+                   for p in cluster.processes(node) if is_it(p)]
         if name in ('launcher', 'ranks'):
             # mpirun has an srun of its own, and srun is two processes.
             results = sorted(results, key=lambda one: (
@@ -396,7 +396,7 @@ def left(cluster: Cluster, before: dict[str, Counter[str]], folder: Path
             if not any(path in one for path in FOREIGN)
         ]
         results += [f'{folder.name}: file {path}'
-                  for path in folder.glob('*.private')]
+                    for path in folder.glob('*.private')]
         if all(DATA in one for one in results) or time.monotonic() > deadline:
             return sorted(results)
         time.sleep(0.1)
@@ -431,7 +431,7 @@ class Round:
             results.append(f'ended after {self.ended:.1f} s')
         if len(self.lines) > 1:
             results.append(f'{len(self.lines)} lines: '
-                         f'{" / ".join(self.lines)}')
+                           f'{" / ".join(self.lines)}')
         if self.verdict and not any(
                 cause in self.verdict
                 for cause in VICTIMS[self.victim].causes):

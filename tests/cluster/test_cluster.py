@@ -113,11 +113,11 @@ def left_over(folder: Path) -> list[str]:
         with contextlib.suppress(OSError):
             if str(folder) in (entry / 'mountinfo').read_text():
                 results.append(f'{entry.name} '
-                             + (entry / 'comm').read_text().strip())
+                               + (entry / 'comm').read_text().strip())
             elif str(folder).encode() in (entry / 'cmdline').read_bytes():
                 results.append(entry.name)
     results += [line for line in Path('/proc/mounts').read_text().splitlines()
-              if str(folder) in line]
+                if str(folder) in line]
     return results
 
 

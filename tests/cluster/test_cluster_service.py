@@ -217,7 +217,7 @@ def test_what_killed_agents_left_the_next_ones_remove(cluster, tools,
                random.Random(1), after='run.*.measure.*.out')
     assert one.killed and one.data and not one.faults, one
     _, verdict = rounds.undisturbed(cluster, 'srun', load(0.1, tools),
-                                 tmp_path / 'job')
+                                    tmp_path / 'job')
     assert not verdict
     assert not [path for node in cluster.nodes
                 for path in cluster.files(node) if rounds.DATA in path]
@@ -263,7 +263,7 @@ def test_an_agent_is_not_taken_for_the_conductor():
     agent = 'python /x/services agent service.json'
     conductor = f'python /x/services conduct service.json -- srun {agent}'
     for victim, group, other in (('agent', agent, conductor),
-                                ('conductor', conductor, agent)):
+                                 ('conductor', conductor, agent)):
         is_it = rounds.VICTIMS[victim].is_it
         assert is_it(Process(1, 'python', group))
         assert not is_it(Process(1, 'python', other))
@@ -340,7 +340,7 @@ def test_a_server_is_reached_at_its_address_alone(cluster, tools, tmp_path,
                                          'python', 'plumbload', 'sh')]
         # From another node, without the password: nothing but a refusal.
         answer = request(cluster, 'n2', home, port, 'PING', 'GET x',
-                     'CONFIG GET *', 'SHUTDOWN', 'AUTH wrong')
+                         'CONFIG GET *', 'SHUTDOWN', 'AUTH wrong')
         assert [line.split()[0] for line in answer] == [
             '-NOAUTH', '-NOAUTH', '-NOAUTH', '-NOAUTH', '-WRONGPASS']
         # At its node, but at another address; the address is there.

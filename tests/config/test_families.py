@@ -49,7 +49,7 @@ def message(folder, old, new):
     """The faults of the good file with something else in it."""
     assert old in GOOD
     return families.faults_of_family_file(made(folder, GOOD.replace(old, new)),
-                           families.shared_metrics())
+                                          families.shared_metrics())
 
 
 def test_a_good_file_is_read_whole(tmp_path):

@@ -17,7 +17,7 @@ def test_a_derived_metric_is_the_geometric_mean_over_its_range():
     # 1 B to 1 KiB, inclusive: 2^0 to 2^10; each size weighs the same.
     assert result == {'latency_small': pytest.approx(2 ** 5)}
     large = judged.compute_derived_metrics('osu', {f'bandwidth@{2 ** n}B': float(n)
-                                   for n in range(23)})
+                                                   for n in range(23)})
     assert large == {'bandwidth_large': pytest.approx(
         (20 * 21 * 22) ** (1 / 3))}
 

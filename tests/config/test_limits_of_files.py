@@ -143,7 +143,9 @@ def test_a_fifo_among_plans(tmp_path, capsys):
     assert sorted(Path(fault.file).name for fault in faults) == [
         path.name, 'X.v3.csv']
     assert all('not a regular file' in str(fault) for fault in faults)
-    assert not plans.partial_sessions([tmp_path]) and not plans.newest_budget_plans([tmp_path])
+    assert not plans.partial_sessions(
+        [tmp_path]
+    ) and not plans.newest_budget_plans([tmp_path])
     ends(tmp_path, f'{path}:1: cannot be read', capsys)
 
 

@@ -180,7 +180,9 @@ def test_a_file_that_a_stranger_made_in_tmp_stops_nobody(tmp_path, places):
     stranger.mkdir(mode=0o700)
     os.chown(stranger, UID, UID)
     places.setenv('XDG_RUNTIME_DIR', str(stranger))
-    assert not str(lock.machine_lock_path()).startswith(('/tmp/plumbline', str(stranger)))
+    assert not str(lock.machine_lock_path()).startswith(
+        ('/tmp/plumbline', str(stranger))
+    )
     with lock.hold_file_lock(lock.machine_lock_path(), limit=0):
         pass
 

@@ -267,7 +267,7 @@ def test_a_case_that_never_began_has_not_run(tmp_path):
         ('cpu', 'openmpi', 'c2'): of_day[1],
         ('cpu', 'openmpi', 'c3'): of_day[3]}
     assert ordering.wall_time_by_test_case(frame) == {('cpu', 'openmpi', 'c1'): 2.0,
-                                     ('cpu', 'openmpi', 'c3'): 4.0}
+                                                      ('cpu', 'openmpi', 'c3'): 4.0}
 
 
 @pytest.mark.parametrize('mode, budgets', [('nightly', True),
@@ -370,7 +370,9 @@ def test_the_page_shows_what_is_left_until_it_runs(tmp_path, capsys):
     frame = perflogs.read(root)
     assert [one.case['case'] for one in outcomes.postponed_test_cases(
         frame, plans.newest_budget_plans([root]))] == ['c2', 'c3']
-    assert plans.newest_budget_plans([root]) == plans.newest_budget_plans([root / 'alpha'])
+    assert plans.newest_budget_plans([root]) == plans.newest_budget_plans(
+        [root / 'alpha']
+    )
     code, line, text = shown(root, capsys)
     assert code == 0 and 'postponed: 2' in line
     assert (
@@ -405,8 +407,11 @@ def ran(root: Path, day: int, cases: str) -> None:
 
 
 def stale(root: Path) -> list[str]:
-    return sorted(outcomes.stale_test_cases(perflogs.read(root), plans.partial_sessions([root])
-                                 )['case'])
+    return sorted(
+        outcomes.stale_test_cases(
+            perflogs.read(root), plans.partial_sessions([root])
+        )['case']
+    )
 
 
 def test_a_case_that_no_partial_session_meant_is_stale(tmp_path):

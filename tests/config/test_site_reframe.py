@@ -64,7 +64,7 @@ class Clone:
         done = self.reframe(site, *args, **more)
         assert done.returncode == 1
         messages = [line for line in (done.stdout + done.stderr).splitlines()
-                if line and not line.startswith('Log file')]
+                    if line and not line.startswith('Log file')]
         assert len(messages) == 1, messages
         return messages[0]
 
@@ -201,7 +201,7 @@ def test_an_mpi_that_was_loaded_since_set_up_is_asked(tmp_path, monkeypatch):
         (tools / name).chmod(0o755)
     monkeypatch.setenv('PATH', f'{tools}:/usr/bin:/bin')
     software.save_detected_software(tmp_path, {'mpicc': '/opt/bin/mpicc',
-                             'mpirun': '/opt/bin/mpirun'}, [])
+                                               'mpirun': '/opt/bin/mpirun'}, [])
     mpi, _ = software.detect_mpi_and_stores(tmp_path)
     assert (mpi['flavour'], mpi['version']) == ('mpich', '4.2')
     software.save_detected_software(tmp_path, {**mpi, 'version': 'kept'}, [])

@@ -62,7 +62,9 @@ def write(root: Path, records: list[dict]) -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = not path.exists()
         with open(path, 'a', newline='', encoding='utf-8') as handle:
-            out = csv.DictWriter(handle, schema_number_and_columns()[1], lineterminator='\n')
+            out = csv.DictWriter(
+                handle, schema_number_and_columns()[1], lineterminator='\n'
+            )
             if new:
                 out.writeheader()
             out.writerows(recs)

@@ -259,12 +259,12 @@ def left_in(scratch):
 
 def test_under_the_generators_of_others(suite):
     results = [name for name in ('redis-benchmark', 'memtier_benchmark')
-             if shutil.which(name)]
+               if shutil.which(name)]
     if not shutil.which('redis-server'):
         skip_missing('redis-server', 'no redis-server on PATH')
     if not results:
         skip_missing('redis-benchmark', 'neither redis-benchmark nor '
-                'memtier_benchmark on PATH')
+                     'memtier_benchmark on PATH')
     done = suite.reframe(*RUN, '--mode=nightly', '-n', 'StoreGenerators',
                          '-Srepetitions=1', '-E',
                          'str(scenario).startswith("redis get generator")',

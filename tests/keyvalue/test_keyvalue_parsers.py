@@ -72,7 +72,7 @@ def test_real_output(name):
 ])
 def test_values(name, expected):
     result = {metric: value for (_, _, _, metric), (value, _)
-             in values(TEXTS[name]).items()}
+              in values(TEXTS[name]).items()}
     for metric, value in expected.items():
         assert metric in result and value in (None, result[metric])
 
@@ -103,7 +103,7 @@ def test_memtier_counts_kilobytes_of_1024():
 
 def test_several_runs_keep_apart_and_copies_are_left_out():
     result = {key[3] for key in values(TEXTS['memtier-2.3.0.runs.txt'])
-             if key[3].startswith('operations')}
+              if key[3].startswith('operations')}
     assert result == {
         f'operations{suffix}' for suffix in (
             '', '[type=Sets]', '[type=Gets]', *(

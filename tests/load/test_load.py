@@ -559,9 +559,9 @@ def test_what_fills_and_sets_wrote_is_read_by_all(load, fake, protocol):
     stored = dict(server.data)
     for operation in ('mixed', 'get', 'set', 'get', 'mixed'):
         values(load(*at, '--operation', operation, '--requests', 400,
-                     '--ratio' if operation == 'mixed' else '--timeout',
-                     '3:1' if operation == 'mixed' else 10,
-                     '--connections', 4, '--threads', 2))
+                    '--ratio' if operation == 'mixed' else '--timeout',
+                    '3:1' if operation == 'mixed' else 10,
+                    '--connections', 4, '--threads', 2))
     assert all(
         server.data[key] != value
         for key, value in stored.items()
@@ -703,7 +703,7 @@ def test_sizes_from_a_file(load, fake, tmp_path):
     (tmp_path / 'sizes').write_text('# size weight\n10 3\n1K 1\n')
     server = fake()
     values(load('--server', server.where, '--operation', 'fill', '--keys',
-                 400, '--value-size', f'@{tmp_path}/sizes'))
+                400, '--value-size', f'@{tmp_path}/sizes'))
     seen = Counter(map(len, server.data.values()))
     assert set(seen) == {10, 1024} and 250 < seen[10] < 350
     (tmp_path / 'sizes').write_text('10 3\nten 1\n')
@@ -1099,7 +1099,7 @@ def test_a_cluster(load, tmp_path):
             'hit_ratio'] == 1
         assert values(load(*at, '--operation', 'mset'))
         assert values(load(*at, '--protocol', 'resp3', '--operation',
-                            'mixed'))
+                           'mixed'))
         refused(load(*at, '--key-prefix', '{one}'), 1, 'none of the keys')
         refused(load('--server', nodes[0], '--requests', 100), 1,
                 'MOVED.*needs --cluster')

@@ -89,7 +89,7 @@ def test_every_case_of_the_matrix_is_launched_and_parsed(big, standin):
         assert out.ranks == ranks and len(out.hosts) == case['nodes']
         assert out.program == case['program']
         answer = {r.metric if r.size is None else f'{r.metric}@{r.size}B'
-                for r in parser.records_of_output(out)}
+                  for r in parser.records_of_output(out)}
         assert set(case['planned']) <= answer, case
         assert len(case['planned']) > 10 or 'alltoallv' in case['program']
 

@@ -249,7 +249,7 @@ def test_every_failed_run_has_a_reason(name, message):
 
 def test_every_recorded_error_has_its_test():
     reported = {name for name, _ in
-            test_every_failed_run_has_a_reason.pytestmark[0].args[1]}
+                test_every_failed_run_has_a_reason.pytestmark[0].args[1]}
     assert reported == {path.stem for path in GOLDEN.glob('errors/*')}
 
 

@@ -85,7 +85,11 @@ def test_a_server_has_a_nic_of_the_sites_devices(tmp_path):
     assert settings.server_nic_environments(node, 2) == (
         {'NCCL_IB_HCA': '=mlx5_0:1'}, {'NCCL_IB_HCA': '=mlx5_1:1'})
     # Fewer NICs than servers, or none that is called so.
-    assert settings.server_nic_environments(node, 3) == settings.server_nic_environments(node[:1], 1) == ()
+    assert (
+        settings.server_nic_environments(node, 3)
+        == settings.server_nic_environments(node[:1], 1)
+        == ()
+    )
     of = settings.parse_settings({}, 4, 4)
     evaluation = Evaluation(of, 'optcast', 2, 2, 4,
                             environments=settings.server_nic_environments(node, 2))
@@ -141,8 +145,8 @@ def test_configs_that_no_job_can_be_given(tmp_path, old, new, why):
 @pytest.mark.parametrize('scenario', SCENARIOS, ids=str)
 def test_every_case_has_a_plan(scenario):
     of = settings.parse_settings({**SCALES[scenario.scale], 'type': scenario.type,
-                         'data_type': scenario.data_type}, scenario.clients,
-                        scenario.servers)
+                                  'data_type': scenario.data_type}, scenario.clients,
+                                 scenario.servers)
     evaluation = Evaluation(of, 'optcast', max(1, scenario.client_nodes),
                             scenario.server_node_count, 4)
     plan = evaluation.service_plan()
@@ -200,8 +204,8 @@ def test_a_run_on_the_services(started, type, more):
     folder = evaluation.collect_log_folder(job.folder, 'run', services)
     result = evaluation.analyse_logs(folder)
     values = {record.metric if record.size is None
-               else f'{record.metric}@{record.size}B': record.value
-               for record in result.records}
+              else f'{record.metric}@{record.size}B': record.value
+              for record in result.records}
     if type == 'optcast':
         values |= evaluation.ring_bandwidths_and_ratios(result)
         assert 'on equal links the ratio to a ring is at most 1 with' in (
@@ -213,7 +217,12 @@ def test_a_run_on_the_services(started, type, more):
     assert set(evaluation.expected_metrics()) == set(values)
     assert result.program_version == '1.0'
     # What threads did stays with the records, for the page.
-    calls = {one.call for one in timeline.last_spans_as_samples((result.client, result.server))}
+    calls = {
+        one.call
+        for one in timeline.last_spans_as_samples(
+            (result.client, result.server)
+        )
+    }
     assert calls == ({'client:send', 'client:recv', 'client:reduce'}
                      if type == 'ring' else {
         'client:requested', 'client:send_done', 'client:recv_done',

@@ -253,7 +253,7 @@ def test_runs_of_several_sizes_are_one_curve(tmp_path):
                                        '--type nccl --size 256M'))
     paths['c'].write_text('\n'.join(EVAL[2].split('\n')[1:]))
     curves = parser.busbw_curves({path: parser.parse(path.read_text())
-                               for path in paths.values()})
+                                  for path in paths.values()})
     assert {name: sorted(curve) for name, curve in curves.items()} == {
         'nccl': [256 << 20, 512 << 20], 'c': [512 << 20]}
 

@@ -36,16 +36,16 @@ SMALL, BIG = 10100, 1010
 ])
 def test_a_sum_by_hand(program, values, arguments, expected):
     assert claims.minimum_seconds(program, '7.2', values, arguments, ranks=8,
-                          threads=1) == pytest.approx(expected)
+                                  threads=1) == pytest.approx(expected)
 
 
 def test_threads_measure_at_the_same_time():
     one, two = (claims.minimum_seconds('osu_latency_mt', '7.2', {'latency@8B': 1.0},
-                               [], 2, threads) for threads in (1, 2))
+                                       [], 2, threads) for threads in (1, 2))
     assert one == pytest.approx(2e-6 * SMALL) and two == one / 2
 
 
 @pytest.mark.parametrize('version', ['5.3', '5.6.3', ''])
 def test_versions_that_count_otherwise_claim_nothing(version):
     assert claims.minimum_seconds('osu_latency', version, {'latency@8B': 1.0}, [], 2,
-                          1) == 0
+                                  1) == 0

@@ -108,7 +108,7 @@ def test_first_proposal_is_new_and_accepted_whole(site, capsys):
 
 
 def test_files_that_git_ignores_are_not_to_be_committed(tmp_path,
-                                                         monkeypatch):
+                                                        monkeypatch):
     kept, ignored = tmp_path / 'kept.yaml', tmp_path / 'ignored.yaml'
     (tmp_path / '.gitignore').write_text('ignored.yaml\n')
     assert git_commit_hint(kept) == ''                      # no repository
@@ -205,7 +205,7 @@ def test_what_was_no_reference_is_filled_by_the_next_proposal(site, capsys):
     assert entry['latency@8B'] == [1.0, None, 0.05, 'us']
     assert entry['worst_ratio'] == [1.0, None, 0.3, '1']
     assert entry['$from']['tolerances'] == {'latency@8B': [1.0, 0.05],
-                                        'worst_ratio': [1.0, 0.3]}
+                                            'worst_ratio': [1.0, 0.3]}
 
 
 def test_an_entry_that_a_person_wrote_stays(site, capsys):
@@ -271,7 +271,11 @@ def test_keys_that_yaml_would_change_stay(site):
     'no', '1e5', '12345e6', '0123456789', '2026-11-01', 'a: b', '~', '',
     'a #b'])
 def test_text_that_yaml_would_change_is_quoted(word):
-    data = editing.dump_yaml(CommentedMap({editing.quote_yaml_string(word): editing.quote_yaml_string(word)}))
+    data = editing.dump_yaml(
+        CommentedMap(
+            {editing.quote_yaml_string(word): editing.quote_yaml_string(word)}
+        )
+    )
     assert yaml.safe_load(data) == {word: word}
     assert YAML(typ='safe').load(data) == {word: word}
 
@@ -294,8 +298,9 @@ def test_checks_read_what_was_accepted(site):
     site.accept()
     result = names.read(site.osu)
     assert result.checks and not result.complete
-    assert dict(names.iterate_reference_entries(result.checks)) == dict(names.iterate_reference_entries(
-        editing.read_editable_yaml(site.osu)))
+    assert dict(names.iterate_reference_entries(result.checks)) == dict(
+        names.iterate_reference_entries(editing.read_editable_yaml(site.osu))
+    )
 
 
 def test_better_is_no_new_level(site):

@@ -43,7 +43,7 @@ def text(root: Path):
     faults: list[tuple] = []
     # Several paths have no cache beside them.
     with cache.open_records_database([root, root],
-                      lambda *fault: faults.append(fault)) as con:
+                                     lambda *fault: faults.append(fault)) as con:
         return perflogs.records_table(con), sorted(map(str, faults))
 
 

@@ -32,7 +32,7 @@ def two(column, a, b, ratio, values=CALM, **more):
 @pytest.mark.parametrize('column', ['system', 'environ', 'partition'])
 def test_sides_that_differ_in_a_column_are_matched(tmp_path, column):
     rows = compare.compare_metrics(read(tmp_path, two(column, 'aa', 'bb', 1.2)),
-                           'aa', 'bb')
+                                   'aa', 'bb')
     assert {row.outcome for row in rows} == {'worse'}
     assert [row.point for row in rows].count('curve') == 1
     assert all(row.low <= 1.2 <= row.high for row in rows)

@@ -34,7 +34,9 @@ def stepped(step, sessions, series=40, back=None):
 
 @pytest.mark.parametrize('step, sessions', [(0.05, 3), (0.03, 6), (0.2, 3)])
 def test_a_step_is_found_in_time_and_where_it_began(step, sessions):
-    result = detect.detect_level_changes(stepped(step, sessions), pool=np.zeros(40, int))
+    result = detect.detect_level_changes(
+        stepped(step, sessions), pool=np.zeros(40, int)
+    )
     late = result.states[:, -1] == detect.WORSE
     assert late.mean() >= 0.9
     assert (abs(result.start[late] - WARM) <= 1).mean() >= 0.85
@@ -86,10 +88,14 @@ def test_reruns_tell_in_the_same_session():
     x = stepped(0.06, 1)
     runs = np.ones(x.shape, int)
     within = np.full(x.shape, np.nan)
-    result = detect.detect_level_changes(x, pool=np.zeros(40, int), runs=runs, within=within)
+    result = detect.detect_level_changes(
+        x, pool=np.zeros(40, int), runs=runs, within=within
+    )
     assert (result.states[:, -1] == detect.NORMAL).all()
     runs[:, -1], within[:, -1] = 5, 0.01
-    result = detect.detect_level_changes(x, pool=np.zeros(40, int), runs=runs, within=within)
+    result = detect.detect_level_changes(
+        x, pool=np.zeros(40, int), runs=runs, within=within
+    )
     assert (result.states[:, -1] == detect.WORSE).mean() > 0.8
 
 
@@ -116,8 +122,9 @@ def test_change_has_an_interval_that_holds_the_truth():
     inside = 0
     for _ in range(200):
         new = 0.05 + 0.01 * rng.standard_normal(6)
-        result = detect.compare_with_baseline(new, 0.01 * rng.standard_normal() / 40 ** 0.5,
-                              0.01, 0.0, 40, 35.0)
+        result = detect.compare_with_baseline(
+            new, 0.01 * rng.standard_normal() / 40**0.5, 0.01, 0.0, 40, 35.0
+        )
         inside += result.low <= 0.05 <= result.high
         assert result.sure > 0.99
     assert inside >= 180

@@ -128,7 +128,10 @@ def test_both_nodes_of_a_pair():
 
 def test_a_link_between_two_good_nodes():
     for seed in range(3):
-        cluster, [link] = cluster_with_slow_link(seed)[0], cluster_with_slow_link(seed)[1]
+        cluster, [link] = (
+            cluster_with_slow_link(seed)[0],
+            cluster_with_slow_link(seed)[1],
+        )
         located = cluster.locate_bad_nodes()
         assert names(located) == {('link', link, 'slow')}
         assert len(located.good) == 8
@@ -157,7 +160,7 @@ def test_a_slow_switch_of_few(size, leaf, factor):
     cannot be told from it, and one of two switches neither from the other."""
     for seed in range(2):
         located = Cluster(size, seed, noise=0.02, leaf=leaf,
-                        slow={'leaf1': factor}).locate_bad_nodes()
+                          slow={'leaf1': factor}).locate_bad_nodes()
         if size // leaf == 2:
             assert not located.named and not located.good
             assert any('faster than the level of good pairs' in note
@@ -220,7 +223,7 @@ def test_metrics_that_are_none_count_as_failed():
     for pairs in search.next_rounds():
         for pair in pairs:
             search.add_measurement(pair, 0.0 if 'a' in pair else float('nan')
-                       if pair == ('b', 'c') else 5.0)
+                                   if pair == ('b', 'c') else 5.0)
     assert ('node', 'a', 'fails') in names(search.current_result())
 
 

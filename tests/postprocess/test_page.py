@@ -103,7 +103,10 @@ def test_what_is_new_is_told(tmp_path):
     records += [case('d', 1, version='7.5'),
                 case('d', 2, 'fail', guard='cancelled', version='')]
     built = made(tmp_path, records)
-    news = {item['what']: item['lines'] for item in built.changes_since_last_session([])}
+    news = {
+        item['what']: item['lines']
+        for item in built.changes_since_last_session([])
+    }
     assert [name.split()[0] for what in (
         'newly failed', 'no longer failing', 'new test cases')
         for name, _ in news[what] if name[0] != 'd'] == ['a', 'b', 'new']

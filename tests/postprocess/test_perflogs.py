@@ -218,7 +218,9 @@ def test_a_line_that_a_crash_left_and_the_next_run_closed(small):
 def rows_and_faults(file):
     """How many records are read, and what was told; without a table."""
     faults = []
-    with cache.open_records_database([file], lambda *fault: faults.append(fault)) as con:
+    with cache.open_records_database(
+        [file], lambda *fault: faults.append(fault)
+    ) as con:
         [[records]] = con.execute('SELECT count(*) FROM records').fetchall()
     return records, faults
 

@@ -139,8 +139,9 @@ def test_cases_are_compared_with_the_same_case_elsewhere(tmp_path):
     rows += make.curve('latency', float, [1, 8], program='osu_gather',
                        params='program=osu_gather', system='beta')
     own_rows = records(tmp_path, rows)
-    [(other, base, pairs)] = ratio.ratio_points_by_value(own_rows, own_rows.table, 'system',
-                                            'alpha')
+    [(other, base, pairs)] = ratio.ratio_points_by_value(
+        own_rows, own_rows.table, 'system', 'alpha'
+    )
     assert (other, base) == ('beta', 'alpha')
     assert sorted(set(pairs['label'])) == ['osu_bcast', 'osu_latency']
     assert pairs['ratio'].tolist() == [2.0] * 4

@@ -72,7 +72,7 @@ def test_a_derived_metric_stands_in(monkeypatch):
 
     def result(small):
         [one] = judge_tolerances('osu', {('latency', 8): runs(WILD),
-                                   ('latency_p50', None): runs(small)})
+                                         ('latency_p50', None): runs(small)})
         return one.metric, one.needs
 
     assert result(CALM * 2) == ('latency_p50', 0)
@@ -80,5 +80,5 @@ def test_a_derived_metric_stands_in(monkeypatch):
     assert result(WILD) == ('latency@8B', None)
     assert result([1.0, 1.17, 0.83, 1.16, 0.84, 1.0]) == ('latency@8B', 6)
     [one] = judge_tolerances('osu', {('latency', 8): runs(CALM),
-                               ('latency_p50', None): runs(CALM)})
+                                     ('latency_p50', None): runs(CALM)})
     assert one.metric == 'latency@8B'

@@ -40,16 +40,18 @@ def metrics(refs: dict) -> dict:
 
 
 def test_what_is_judged():
-    ask = judged_metric_keys('osu', [('latency', 1), ('latency', 8), ('latency_p50', 8)])
+    ask = judged_metric_keys(
+        'osu', [('latency', 1), ('latency', 8), ('latency_p50', 8)]
+    )
     assert ask == {'latency@8B'}
     assert judged_metric_keys('osu', [('latency', 16), ('latency', 64)]) == {
         'latency@16B'}
     assert judged_metric_keys('osu', [('bandwidth', 1), ('bandwidth', 4194304),
-                          ('bandwidth', 8388608)]) == {'bandwidth@4194304B'}
+                                      ('bandwidth', 8388608)]) == {'bandwidth@4194304B'}
     assert judged_metric_keys('osu', [('bandwidth', 1), ('bandwidth', 64)]) == {
         'bandwidth@64B'}
     assert judged_metric_keys('osu', [('latency', None), ('init_time', None),
-                          ('worst_ratio', None), ('ranks', None)]) == {
+                                      ('worst_ratio', None), ('ranks', None)]) == {
         'latency', 'init_time', 'worst_ratio'}
     assert judged_metric_keys('osu', []) == set()
     with pytest.raises(ValueError, match='checks/none/family.yaml does not exist'):
@@ -65,7 +67,7 @@ def test_centre_spread_and_one_side(tmp_path, capsys):
         '$from': {'runs': 5, 'first': datetime.date(2026, 11, 1),
                   'last': datetime.date(2026, 11, 5), 'suite': '0123456789ab',
                   'tolerances': {'latency@8B': [1.0, 0.06],
-                             'worst_ratio': [1.0, 0.3]}},
+                                 'worst_ratio': [1.0, 0.3]}},
         'latency@1B': [1.0, None, None, 'us'],
         # 1.48 % * z(0.822) sqrt(1 + 1/5) sqrt(4 / chi2(0.01, 4))
         'latency@8B': [1.0, None, 0.06, 'us'],
@@ -73,7 +75,7 @@ def test_centre_spread_and_one_side(tmp_path, capsys):
         'worst_ratio': [1.0, None, 0.3, '1']}
     text = (tmp_path / 'out/osu.proposed.yaml').read_text()
     for output in ('suite: 0123456789ab; ReFrame: 4.10.4', 'osu_latency 7.5',
-                 'openmpi 5.0.6', 'nodes: n1'):
+                   'openmpi 5.0.6', 'nodes: n1'):
         assert output in text
     assert 'osu.proposed.yaml: proposed' in capsys.readouterr().out
 

@@ -251,8 +251,8 @@ def test_a_line_that_is_no_number_is_told_once_and_the_page_goes_on(
     assert code == 1 and '✓ passed osu_latency' in visible(text)
     output = capsys.readouterr().err.splitlines()
     assert output == [f"plumb report: {file}:3: value 'nan' is not a finite "
-                    'number; remove the line, or restore the file (and 1 '
-                    'more)']
+                      'number; remove the line, or restore the file (and 1 '
+                      'more)']
 
 
 def test_damage_is_shown_and_exits_1(tmp_path, capsys):
@@ -331,7 +331,9 @@ def test_hostile_text_stays_text(tmp_path):
 
 def test_numbers_in_plots_are_not_rounded_away(tmp_path):
     [panel] = panels(tmp_path, make.curve('latency', float, [1, 8]))
-    svg = charts.render_svg(curve.draw_curves(panel.points_of_panel, 'mpi 1.23456', 'us'), 'x')
+    svg = charts.render_svg(
+        curve.draw_curves(panel.points_of_panel, 'mpi 1.23456', 'us'), 'x'
+    )
     assert 'mpi 1.23456' in svg.decode()
     assert not re.search(r'[ "]\d+\.\d{3,}[ "]', svg.decode())
 

@@ -56,8 +56,8 @@ def rows(servers=1, dip=(), ratio=0.89, cpu=(75.0, 20.0)) -> list[list]:
                  ('slow_qps', total * (1 - hit), '1/s'),
                  ('total_qps', total, '1/s'), ('hit_rate', hit, '1'))]
         result += [[second, 'cpu n1', metric, value, '%', phase, '', '']
-                  for metric, value in zip(('cpu_total', 'cpu_user'), cpu,
-                                           strict=False)]
+                   for metric, value in zip(('cpu_total', 'cpu_user'), cpu,
+                                            strict=False)]
     return result
 
 
@@ -97,7 +97,7 @@ def shown(tmp_path: Path) -> str:
 def read(tmp_path: Path, points: list[list]) -> series.Series:
     faults: list = []
     result = series.read(attach(tmp_path, tao_record(), points), TAO.series,
-                        faults)
+                         faults)
     assert not faults
     return series.Series(0, result)
 
@@ -106,7 +106,7 @@ def drawn(one: series.Series):
     [options] = [options for kind, options in plots.check_family_entries(TAO)
                  if kind is timeline]
     return timeline.draw_series_panels(one.points, one.server_names, 'title', TAO.bands,
-                             **options)
+                                       **options)
 
 
 def marks(axes, fill: str) -> list[float]:
@@ -418,6 +418,6 @@ def test_metrics_without_a_point_are_drawn_and_listed(tmp_path):
                         shown(tmp_path), re.S)
     numbers = json.loads(data)['numbers']
     result = {numbers['metrics'][row[2]][0]: row[4:9]
-             for row in numbers['rows']}
+              for row in numbers['rows']}
     # Newest, median, least and most of two runs.
     assert result == {name: [2.5, 2.0, 1.5, 2.5, 2] for name in names}

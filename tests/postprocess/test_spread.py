@@ -41,7 +41,11 @@ def test_tolerance_is_the_largest_of_three():
 
 def test_too_few_runs_or_no_centre_give_no_tolerance():
     assert spread.compute_tolerance([1.0] * 4) == math.inf
-    assert spread.compute_tolerance([]) == spread.compute_tolerance([0.0] * 9) == math.inf
+    assert (
+        spread.compute_tolerance([])
+        == spread.compute_tolerance([0.0] * 9)
+        == math.inf
+    )
     assert spread.sessions_needed([1.0] * 4, 0.3) == 1
     assert spread.sessions_needed([], 0.3) == 5
     assert spread.sessions_needed([0.0] * 9, 0.3) is None
@@ -80,7 +84,7 @@ def test_the_worst_ratio_passes_the_runs_that_it_came_from():
     (0.01, 5, 5), (0.03, 7, 11)])
 def test_calibrated_references_keep_their_promise(width, median, late):
     row = references.simulate_calibration(references.normal_noise, 0.0, width, 1000, 60,
-                          np.random.default_rng(1))
+                                          np.random.default_rng(1))
     assert row['judged'] <= 1                    # of 1000 runs
     assert row['runs'] <= median and row['late'] <= late
     assert row['given'] > 0.99
@@ -88,5 +92,5 @@ def test_calibrated_references_keep_their_promise(width, median, late):
 
 def test_noise_beyond_the_max_tolerance_is_hardly_ever_judged():
     row = references.simulate_calibration(references.normal_noise, 0.0, 0.4, 500, 60,
-                          np.random.default_rng(1))
+                                          np.random.default_rng(1))
     assert row['given'] < 0.1 and row['all'] <= 1

@@ -21,8 +21,8 @@ SESSIONS, CASES = 40, 10
 
 
 def sessions(worse=lambda case, session: 1.0, cases=CASES, count=SESSIONS,
-           metric='latency', noise=0.01, skip=lambda case, session: False,
-           seed=1, **more):
+             metric='latency', noise=0.01, skip=lambda case, session: False,
+             seed=1, **more):
     """Records of some test cases; values of `more` may depend on (case,
     session)."""
     rng = random.Random(seed)
@@ -130,7 +130,7 @@ def test_facts_of_nodes_are_compared_by_name(judge, tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({'kernel': kernel, 'cpu': 'same'}))
     verdict_ = judge(sessions(step(2, 33, 1.1), machine=lambda c, n:
-                         'aaa' if n < 33 else 'bbb'))
+                              'aaa' if n < 33 else 'bbb'))
     assert verdict_.regressions[0].cause == 'kernel 6.1 -> 6.2'
 
 
@@ -305,7 +305,7 @@ def test_a_muted_regression_comes_back_after_its_date(tmp_path, capsys,
                                                       regressed):
     words, ident = regressed
     code, output = run(capsys, 'mute', ident, *words, '--until', SOON,
-                     '--reason', 'bad cable, #42')
+                       '--reason', 'bad cable, #42')
     assert code == 0 and f'{ident} is muted until {SOON}' in output.out
     code, output = run(capsys, *words)
     assert code == 0 and '0 regressions' not in output.out
@@ -335,7 +335,7 @@ def test_an_accepted_regression_starts_a_new_baseline(tmp_path, capsys,
     )
     # It does not end. Later values are compared with the new level.
     later = sessions(lambda case, session: 1.0 if case != 3 or session < 30
-                   else 1.06 if session < 60 else 1.12, count=70)
+                     else 1.06 if session < 60 else 1.12, count=70)
     factory.write(tmp_path, later)
     code, output = run(capsys, *words, '--json', '-')
     one, = json.loads(output.out)['regressions']

@@ -104,7 +104,10 @@ def test_who_has_another_secret_or_run_is_an_impostor(secret, run):
         agent.answer_to_peer(second)
     conductor = Handshake(CONDUCTOR, SECRET, RUN)
     other = Handshake(AGENT, secret, run)
-    other.nonces = (other.nonce, conductor.answer_to_peer(other.opening_message())[:NONCE])
+    other.nonces = (
+        other.nonce,
+        conductor.answer_to_peer(other.opening_message())[:NONCE],
+    )
     with pytest.raises(AuthenticationError, match='does not know'):
         conductor.answer_to_peer(other._compute_proof(AGENT))
 

@@ -276,7 +276,12 @@ def test_clients_begin_together(job, store):
         Step('measure', (Program(shell(program)),), 20, gate=True),))
     one = job(both)
     assert one.end() == 0, one.messages()
-    assert split_conductor_output((one.folder / 'out').read_text())[1].count("b'go") == 2
+    assert (
+        split_conductor_output((one.folder / 'out').read_text())[1].count(
+            "b'go"
+        )
+        == 2
+    )
 
 
 def test_tls_with_a_certificate_of_the_run(job, store_with_tls):
@@ -943,8 +948,10 @@ def test_where_the_roles_of_a_plan_are():
              Clients(nodes=1, cpus=1, name='b'),
              Clients(nodes=2, instances=9, name='c', apart=True))
     plan = Plan(server, roles, ())
-    assert {name: list(where) for name, where in plan.node_numbers_by_role().items()} == {
-        'server': [0, 1], 'a': [2, 3, 4], 'b': [2], 'c': [5, 6]}
+    assert {
+        name: list(where)
+        for name, where in plan.node_numbers_by_role().items()
+    } == {'server': [0, 1], 'a': [2, 3, 4], 'b': [2], 'c': [5, 6]}
     assert plan.nodes == 7 and plan.max_cpus_per_node() == 9
     beside = replace(plan, server=replace(server, beside=True),
                      clients=roles[:2])
@@ -957,5 +964,8 @@ def test_the_launcher_of_a_step():
     one = launch.step_launch_command('mpirun', 'openmpi 5.0', 1)
     assert 'mpirun' in one and '--host' not in one
     assert launch.step_launch_command('mpirun', 'openmpi 5.0', 2)[-1] == '{slots}'
-    assert launch.step_launch_command('srun', 'mpich 5.0', 2)[-1] == '--nodelist={names}'
+    assert (
+        launch.step_launch_command('srun', 'mpich 5.0', 2)[-1]
+        == '--nodelist={names}'
+    )
     assert launch.step_launch_command('ibrun', '', 2) == []

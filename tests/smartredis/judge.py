@@ -36,7 +36,7 @@ results = {}
 for name, run in json.load(sys.stdin).items():
     check = checks[run['check']]
     check.scenario = replace(check.scenario, iterations=100,
-                          **run.get('scenario', {}))
+                             **run.get('scenario', {}))
     check.options = replace(check.options, **run.get('options', {}))
     folder = Path(sys.argv[2], name)
     folder.mkdir(parents=True)

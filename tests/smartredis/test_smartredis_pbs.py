@@ -58,7 +58,7 @@ def test_the_script_of_a_job_under_pbs(scripts):
         # The database, two nodes of ranks, and that of the consumer.
         nodes = 4 if name == 'SmartRedisAggregation' else 3
         messages = [line.removeprefix('#PBS ') for line in script.splitlines()
-                if line.startswith('#PBS ')]
+                    if line.startswith('#PBS ')]
         # A chunk for each agent, with CPUs for the four ranks of its node.
         assert f'-l select={nodes}:mpiprocs=1:ncpus=4:mem=8gb' in messages
         assert '-l place=scatter:excl' in messages and '-q workq' in messages

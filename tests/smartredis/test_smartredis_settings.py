@@ -46,7 +46,7 @@ def test_what_is_refused(given, words):
 
 def test_aggregation_has_options_of_its_own():
     options = settings.read_options('aggregation', {'client_threads': '2',
-                                          'tensors_per_dataset': '4'})
+                                                    'tensors_per_dataset': '4'})
     assert options.scenario == {'client_threads': 2, 'tensors_per_dataset': 4}
 
 
@@ -98,7 +98,7 @@ def test_arrangements_and_their_modes(kind):
 
 def test_torchscript_needs_a_libtorch():
     results = [scenario for scenario, mode in scenarios('inference')
-             if scenario.uses_torchscript and mode == 'nightly']
+               if scenario.uses_torchscript and mode == 'nightly']
     assert {scenario.network for scenario in results} == {
         'small.pt',
         'resnet50.pt',

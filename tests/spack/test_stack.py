@@ -456,7 +456,7 @@ def test_checks_run_from_a_stack_and_say_which(with_stack):
     assert done.returncode == 0, done.stdout + done.stderr
     assert calls(with_stack.tmp).count('install') == 1
     answer = {(r['source'], r['stack'], r['spec'].partition('/')[0])
-            for r in with_stack.records if r['environ'] == 'mpi'}
+              for r in with_stack.records if r['environ'] == 'mpi'}
     assert answer == {('embedded', 'openmpi@5.0.8', 'openmpi@5.0.8')}
     kept = list((with_stack.tmp / 'work').rglob('output/**/stack.spack.lock'))
     assert kept and json.loads(kept[0].read_text())['roots']

@@ -108,7 +108,9 @@ def test_an_mpi_that_another_installed_meanwhile_is_left_alone(
         yield
 
     monkeypatch.setattr(setup, '_setup_lock', waited)
-    monkeypatch.setattr(setup, '_install_locked_packages', lambda *args: pytest.fail('again'))
+    monkeypatch.setattr(
+        setup, '_install_locked_packages', lambda *args: pytest.fail('again')
+    )
     assert setup.ensure_mpi_wheel('mpi') == bare / 'mpi'
 
 

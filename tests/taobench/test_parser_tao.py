@@ -124,7 +124,10 @@ def test_expected_points(window, interval, code, guide):
 
 
 def test_a_short_window_takes_fewer_points():
-    assert tao.counted_window_seconds(720) == 360 and tao.counted_window_seconds(20) == 20
+    assert (
+        tao.counted_window_seconds(720) == 360
+        and tao.counted_window_seconds(20) == 20
+    )
     one = tao.summarise_log(LOG, 100, 5)
     assert one.num_data_points == one.max_points == 18
     assert one.counted[-1].line == 192
@@ -236,7 +239,7 @@ def test_every_line_is_counted_or_has_a_reason():
     for text in VARIANTS.values():
         one = tao.summarise_log(text)
         reported = {n for remark in one.left_out
-                for n in range(remark.first, remark.last + 1)}
+                    for n in range(remark.first, remark.last + 1)}
         counted = {point.line for point in one.counted}
         assert not reported & counted
         assert {p.line for p in one.log.points} <= reported | counted
@@ -349,7 +352,7 @@ def test_logs_of_several_servers_are_not_mixed():
     for text in (LOG + other, start + LOG + start + other):
         result = {record.metric: record.value for record in tao.parse(text)}
         assert result == {f'{name}[server={number}]': value
-                         for number in (1, 2) for name, value in one.items()}
+                          for number in (1, 2) for name, value in one.items()}
         assert any('server 2 of 2 in this file' in remark
                    for remark in reasons(text))
         with pytest.raises(ParseError, match='another server starts here'):
@@ -467,7 +470,7 @@ def test_a_file_is_a_summary_and_what_was_left_out(tmp_path, monkeypatch):
 
 def test_values_of_nothing_are_loud(tmp_path, monkeypatch):
     code, rows, output = parse_cli(tmp_path, monkeypatch,
-                                 VARIANTS['older_build'], LOG)
+                                   VARIANTS['older_build'], LOG)
     assert code == 1 and len(rows) == 12
     assert rows[0].endswith('fast_qps,0,1/s')
     assert '0.log:1-195: no line is counted, so all values are 0' in output

@@ -265,7 +265,7 @@ def test_it_builds_without_tls(tmp_path):
     assert (done.returncode, done.stdout) == (
         0, 'tao_server: without TLS: openssl/ssl.h not found\n'), done.stderr
     output = subprocess.run([tmp_path / 'tao_server', '-Z'], text=True,
-                          capture_output=True)
+                            capture_output=True)
     assert output.returncode == 2 and 'built without TLS' in output.stderr
 
 

@@ -27,7 +27,9 @@ def machine(count, smt=False, nodes=1, memory=64.0):
 
 
 def plan(job, on=None, given=None, **more):
-    return sizing.plan_job_processes(jobs.find_job(job), on or machine(16), given, **more)
+    return sizing.plan_job_processes(
+        jobs.find_job(job), on or machine(16), given, **more
+    )
 
 
 # CPUs ----------------------------------------------------------------------
@@ -132,7 +134,7 @@ def test_connections_are_capped(cpus, expected, each):
     (1, 1, [(0, 0)]), (3, 3, [(0, 0), (1, 1), (2, 2)])])
 def test_clients_are_spread_over_servers(servers, clients, pairs):
     result = plan('autoscale', None, {'num_servers': servers,
-                                     'num_clients': clients})
+                                      'num_clients': clients})
     assert [(c.machine, c.server) for c in result.clients] == pairs
     assert all(c.port == 11211 + c.server for c in result.clients)
 
@@ -196,8 +198,8 @@ def test_nothing_of_the_original_is_left_out_of_short_runs():
 
 def test_the_clients_of_a_single_server_are_told_what_it_was_given():
     result = plan('custom', None, {'memsize': 1, 'port_number': 12000,
-                                  'test_time': 9}, hostname='h',
-                 client_given={'test_time': 8})
+                                   'test_time': 9}, hostname='h',
+                  client_given={'test_time': 8})
     message = result.clients[0].arguments
     assert (message['server_memsize'], message['test_time']) == (1, 8)
     assert result.clients[0].keys == sizing.key_count(1)
@@ -247,7 +249,7 @@ def test_plans_are_those_of_the_original(want):
     f'{want["job"]}-{want["cpus"]}'))
 def test_roles_are_those_of_the_original(want):
     result = plan(want['job'], machine(want['cpus']), want['given'],
-                 client_given=want['client_given'], hostname='h')
+                  client_given=want['client_given'], hostname='h')
     *nic, command = want['server']
     server, = result.instances
     assert server.bind == ()

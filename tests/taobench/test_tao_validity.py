@@ -52,9 +52,20 @@ def numbered(text):
 
 def judged(*texts, expected=None, cpu=GOOD, **more):
     expected = expected or Expected(**{**vars(RUN), 'instances': len(texts)})
-    return validity.find_invalidity_reasons([text and tao.summarise_log(
-        numbered(text), tao.counted_window_seconds(expected.test_time), expected.interval)
-        for text in texts], expected, cpu, **more)
+    return validity.find_invalidity_reasons(
+        [
+            text
+            and tao.summarise_log(
+                numbered(text),
+                tao.counted_window_seconds(expected.test_time),
+                expected.interval,
+            )
+            for text in texts
+        ],
+        expected,
+        cpu,
+        **more,
+    )
 
 
 def causes(*texts, **more):
@@ -71,7 +82,9 @@ def test_a_good_run_is_valid(seed):
 def test_the_golden_run_is_valid_by_code_and_by_guide():
     for rule in ('code', 'guide'):
         expected = Expected(1, 600, 360, rule=rule)
-        assert not validity.find_invalidity_reasons([tao.summarise_log(LOG)], expected, GOOD)
+        assert not validity.find_invalidity_reasons(
+            [tao.summarise_log(LOG)], expected, GOOD
+        )
 
 
 @pytest.mark.parametrize('texts, expected', [
@@ -129,7 +142,10 @@ def test_a_warm_up_is_no_test(test, cause):
     run = Expected(2, warmup_time=30, test_time=12, interval=1)
     good = ''.join([line(1000, 0.89)] * 42)
     bad = ''.join([line(1000, 0.89)] * 30 + test)
-    assert tao.summarise_log(numbered(bad), 12, 1).num_data_points == run.points_per_server
+    assert (
+        tao.summarise_log(numbered(bad), 12, 1).num_data_points
+        == run.points_per_server
+    )
     result = causes(good, bad, expected=run, cpu=None)
     assert result == ([('points', cause)] if cause else [])
 
@@ -220,8 +236,14 @@ def test_this_machine():
 def test_the_report_has_the_keys_of_the_original():
     one = tao.summarise_log(LOG)
     job = jobs.find_job('autoscale')
-    result = report.build_report(job, [facts()], ['--num-servers=0'],
-                            tao.combine_summaries([one, one]), '1db2d5f6', 1702658374)
+    result = report.build_report(
+        job,
+        [facts()],
+        ['--num-servers=0'],
+        tao.combine_summaries([one, one]),
+        '1db2d5f6',
+        1702658374,
+    )
     assert set(result) == {
         'benchmark_args', 'benchmark_desc', 'benchmark_hooks',
         'benchmark_name', 'machines', 'metadata', 'metrics', 'run_id',
@@ -254,7 +276,7 @@ def test_the_report_of_one_server_and_of_a_client():
 def test_a_report_holds_no_metric_that_json_has_not():
     with pytest.raises(ValueError, match='total_qps = nan'):
         report.build_report(jobs.find_job('64g'), [], [],
-                        {'total_qps': float('nan')}, 'r', 0)
+                            {'total_qps': float('nan')}, 'r', 0)
 
 
 def test_the_time_series_has_the_columns_of_the_original():

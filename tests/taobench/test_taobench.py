@@ -110,21 +110,34 @@ def test_commands_of_the_embedded_server_and_of_the_original(built):
     ours = calls.server_command_template('tao_server', one, str(built), 500)
     assert ours[:3] == (f'{built}/tao_server', '-l', '{address}')
     assert 'tao_num_slow_threads=9' in ours[-1] and '-Z' in ours
-    theirs = ' '.join(calls.server_command_template('tao_bench_server', one, '/opt/tao', 500))
+    theirs = ' '.join(
+        calls.server_command_template('tao_bench_server', one, '/opt/tao', 500)
+    )
     assert theirs.startswith('/opt/tao/tao_bench_server -c 500 ')
-    with_library = calls.server_command_template('tao_bench_server', one, '/opt', 500, '/l')
+    with_library = calls.server_command_template(
+        'tao_bench_server', one, '/opt', 500, '/l'
+    )
     assert with_library[:2] == ('env', 'LD_LIBRARY_PATH=/l')
     assert '/opt/tao_bench_server' in with_library
     assert '-p {port}' in theirs and 'ssl_chain_cert={cert}' in theirs
-    load = calls.client_command_template('tao_server', made.clients[0], '/p', 60, 1.0, 2)
+    load = calls.client_command_template(
+        'tao_server', made.clients[0], '/p', 60, 1.0, 2
+    )
     assert len(calls.PREFIX) == sizing.KEY_BYTES - 1
     assert str(made.clients[0].keys) in load
-    counted = calls.client_command_template('tao_server', made.clients[0], '/p', 60, 1.0, 2,
-                           requests=made.key_count_of_client(made.clients[0]))
+    counted = calls.client_command_template(
+        'tao_server',
+        made.clients[0],
+        '/p',
+        60,
+        1.0,
+        2,
+        requests=made.key_count_of_client(made.clients[0]),
+    )
     assert set(counted) - set(load) == {
         '--requests', str(-(-made.clients[0].keys // len(made.clients)))}
     theirs = ' '.join(calls.client_command_template('tao_bench_server', made.clients[0],
-                                   '/opt/tao', 60, 1.0, 2, requests=9))
+                                                    '/opt/tao', 60, 1.0, 2, requests=9))
     assert '--ratio=0:1' in theirs and '--test-time=60' in theirs
     assert '-s {host} -p {port} ' in theirs
 
@@ -171,9 +184,12 @@ def test_who_has_not_come():
     names = ['n1:11211', 'n1:11212']
     assert outside.describe_missing_connections(request, names, {
         0: {'10.0.0.2': 2, '10.0.0.3': 3}, 1: {'10.0.0.3': 2}}) == ''
-    assert outside.describe_missing_connections(request, names, {0: {'10.0.0.2': 2}}) == (
+    assert outside.describe_missing_connections(
+        request, names, {0: {'10.0.0.2': 2}}
+    ) == (
         'server n1:11211 has 2 from 10.0.0.2 of 5 connections of client 1, '
-        'client 1; server n1:11212 has none of 2 connections of client 2')
+        'client 1; server n1:11212 has none of 2 connections of client 2'
+    )
 
 
 def conduct(folder, plan, **more):
@@ -464,7 +480,7 @@ def test_clients_from_outside_run_what_the_run_prints(suite, built):
     while 'plumbload' not in (line := next(lines)) or '&&' not in line:
         messages.append(line)
     text = ''.join(messages[next(n for n, line in enumerate(messages)
-                             if line.startswith('cat >')):]
+                                 if line.startswith('cat >')):]
                    ) if '-----BEGIN' in ''.join(messages) else ''
     text = text.rpartition('EOF\n')
     done = subprocess.run(

@@ -97,7 +97,8 @@ class Records:
     #: Columns: `drawn`. A record is the `judged` one of its run, or a
     #: `sample` of one repetition, or both; `kind` is its row in `table`.
     frame: pd.DataFrame
-    #: What the records are of (naming.number_series_kinds), and whether they are `valid`.
+    #: What the records are of (naming.number_series_kinds), and whether they
+    #: are `valid`.
     table: pd.DataFrame
     #: What all runs say of each metric and size (summary.point_statistics).
     points: pd.DataFrame
@@ -111,7 +112,7 @@ class Records:
     def sample_box_statistics(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """summary.box_statistics of the samples."""
         return summary.box_statistics(self.frame[self.frame['sample']
-                                          & self.frame['point'].notna()])
+                                                 & self.frame['point'].notna()])
 
 
 class Raw(NamedTuple):
@@ -174,8 +175,8 @@ class Panel:
             ).sort_values(['place', 'speed'], kind='stable')
 
     def make_drawing(self, kind: str, chart: Callable[..., Figure],
-                frame: pd.DataFrame, title: str, *more: Any,
-                about: str = '') -> Drawing:
+                     frame: pd.DataFrame, title: str, *more: Any,
+                     about: str = '') -> Drawing:
         """A plot of some of its records.
 
         :param more: arguments of `chart` after the records and the title
@@ -233,9 +234,12 @@ def check_plot_entry(entry: Mapping[str, Any], family: Family | None, file: str
 
     kind = entry.get('kind')
     if kind not in plot_kinds():
-        raise fault('kind', f'kind {kind!r} is not one of '
-                    f"{', '.join(plot_kinds())} (a kind is a module of "
-                    f'postprocess/report/plots/){did_you_mean_text(kind, plot_kinds())}')
+        raise fault(
+            'kind',
+            f'kind {kind!r} is not one of '
+            f'{", ".join(plot_kinds())} (a kind is a module of '
+            f'postprocess/report/plots/){did_you_mean_text(kind, plot_kinds())}',
+        )
     options = module_of_kind(kind).OPTIONS
     for key in entry:
         if key != 'kind' and key not in options:
@@ -340,8 +344,14 @@ def parse_size_option(value: Any, family: Family | None = None) -> tuple[Any, ..
 
 
 #: Options of kinds that are made of records: which, and how they stand.
-CHOICE = {'metric': parse_metric_option, 'where': parse_where_option, 'by': parse_field_option, 'panel': parse_field_option,
-          'merge': parse_field_option, 'title': parse_text_option}
+CHOICE = {
+    'metric': parse_metric_option,
+    'where': parse_where_option,
+    'by': parse_field_option,
+    'panel': parse_field_option,
+    'merge': parse_field_option,
+    'title': parse_text_option,
+}
 
 
 def drop_curves(records: Records) -> Records:
@@ -354,7 +364,7 @@ def drop_curves(records: Records) -> Records:
 
 
 def points_at_size(points: pd.DataFrame, family: str, metric: str,
-            choices: tuple[Any, ...]) -> pd.DataFrame:
+                   choices: tuple[Any, ...]) -> pd.DataFrame:
     """Points of the whole run; else of one size, the same for all that have
     it: the first wanted one."""
     whole = points[points['point'].isna()]
@@ -388,14 +398,18 @@ def main_metrics(family: str, names: set[str]) -> list[str]:
     """
     known = perflogs.all_metrics()
     there = [m for m in known if m in names]
-    judged_ = [rule['metric'] for rule in judged.judged_rules_by_family().get(family, [])
-               if rule['metric'] in there and rule['metric'] != 'worst_ratio']
+    judged_ = [
+        rule['metric']
+        for rule in judged.judged_rules_by_family().get(family, [])
+        if rule['metric'] in there and rule['metric'] != 'worst_ratio'
+    ]
     return judged_ or [m for m in there if known[m]['better'] != 'none'
                        and m not in (*TIMES, 'worst_ratio', 'completed')][:1]
 
 
-def rows_matching_fields(table: pd.DataFrame,
-           where: tuple[tuple[str, tuple[str, ...]], ...]) -> pd.DataFrame:
+def rows_matching_fields(
+    table: pd.DataFrame, where: tuple[tuple[str, tuple[str, ...]], ...]
+) -> pd.DataFrame:
     """The rows whose fields match."""
     for name, patterns in where:
         texts = table[name] if name in table else pd.Series('', table.index)
@@ -405,10 +419,10 @@ def rows_matching_fields(table: pd.DataFrame,
 
 
 def metric_panels(records: Records, metric: tuple[str, ...] = (),
-           where: tuple[tuple[str, tuple[str, ...]], ...] = (),
-           by: naming.Names = (), panel: naming.Names = (), title: str = '',
-           merge: naming.Names = (), maximum: int = 0,
-           drop: Callable[[pd.DataFrame], list[str]] | None = None
+                  where: tuple[tuple[str, tuple[str, ...]], ...] = (),
+                  by: naming.Names = (), panel: naming.Names = (), title: str = '',
+                  merge: naming.Names = (), maximum: int = 0,
+                  drop: Callable[[pd.DataFrame], list[str]] | None = None
            ) -> Iterator[Panel]:
     """Each metric and panel; of each program, or with `by` of all together.
 

@@ -41,7 +41,7 @@ def drawings(records: Records, by: naming.Names = (),
     if not by and not at:
         records = drop_curves(records)
     for panel in metric_panels(records, by=by or ('program',), maximum=MAX_ROWS,
-                        **choice):
+                               **choice):
         points = panel.points_of_panel
         if by or at:
             points = points_at_size(points, records.family, panel.metric, at)
@@ -50,8 +50,8 @@ def drawings(records: Records, by: naming.Names = (),
         group = (records.table[first].reindex(points['kind']).to_numpy()
                  if by and first in records.table else '')
         yield panel.make_drawing('bars', draw_bars, points.assign(group=group)[COLUMNS],
-                            panel.title + title_size_suffix(points)
-                            + ', newest session', panel.unit)
+                                 panel.title + title_size_suffix(points)
+                                 + ', newest session', panel.unit)
 
 
 def draw_bars(frame: pd.DataFrame, title: str, unit: str) -> Figure:
@@ -66,7 +66,7 @@ def draw_bars(frame: pd.DataFrame, title: str, unit: str) -> Figure:
     rows = np.arange(len(frame))
     values = frame['value'].to_numpy()
     figure, axes = charts.create_figure(title, [], height=0.35 + 0.24 * len(frame),
-                                 names_beside=max(map(len, names)))
+                                        names_beside=max(map(len, names)))
     colours = [charts.COLOURS[groups.index(row) % len(charts.COLOURS)]
                for row in frame['group']]
     top = np.nanmax([*values, *frame['maximum'], *frame['reference'], 0]) or 1

@@ -70,8 +70,8 @@ def draw_box_plots(frame: pd.DataFrame, title: str) -> Figure:
         middle = -3 * n            # a band is as high as 3 times `far`
         counts = sorted({int(rows['count'].min()), int(rows['count'].max())})
         charts.draw_boxes(axes, charts.log2_size_positions(rows['point'], every),
-                     middle + rows[numbers].clip(-far, far) / far, colour,
-                     width)
+                          middle + rows[numbers].clip(-far, far) / far, colour,
+                          width)
         name = (f'{charts.series_name(label, speed)} '
                 f"({'–'.join(map(str, counts))} samples per size)")
         axes.text(0.01, middle + 1.06, textwrap.shorten(

@@ -67,11 +67,11 @@ def drawings(records: Records, limit: str = '', **choice: Any
             points['limit'].notna().any())]
         if len(points):
             yield panel.make_drawing('curve', draw_curves, points, panel.title,
-                                panel.unit, physical_limits_of_panel(panel))
+                                     panel.unit, physical_limits_of_panel(panel))
 
 
 def draw_curves(frame: pd.DataFrame, title: str, unit: str,
-          limits: list[Mapping[str, Any]] = []) -> Figure:
+                limits: list[Mapping[str, Any]] = []) -> Figure:
     """A plot over size.
 
     :param frame: COLUMNS, a row a series and size; `limit` where it has one

@@ -27,7 +27,7 @@ def drawings(records: Records, by: naming.Names = (), **choice: Any
              ) -> Iterator[Drawing]:
     """A plot for each metric and panel with sizes and several runs."""
     for panel in metric_panels(records, by=by or ('program',), maximum=MAX_ROWS,
-                        **choice):
+                               **choice):
         points = panel.points_of_panel
         points = points[points['point'].notna()
                         & (points['runs'] >= FEWEST_RUNS)

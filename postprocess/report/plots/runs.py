@@ -48,7 +48,7 @@ def drawings(records: Records, at: tuple[Any, ...] = (), **choice: Any
         rows = rows[rows['kind'].isin(points['kind'])
                     & rows['point'].isin(points['point'].unique())][COLUMNS]
         yield panel.make_drawing('runs', draw_over_sessions, rows,
-                            panel.title + title_size_suffix(points), panel.unit)
+                                 panel.title + title_size_suffix(points), panel.unit)
 
 
 def draw_over_sessions(frame: pd.DataFrame, title: str, unit: str) -> Figure:

@@ -56,7 +56,12 @@ def parse_fit_option(value: Any, family: Family | None = None) -> str:
     return value or 'log2'
 
 
-OPTIONS = {**CHOICE, 'over': parse_over_option, 'fit': parse_fit_option, 'at': parse_size_option}
+OPTIONS = {
+    **CHOICE,
+    'over': parse_over_option,
+    'fit': parse_fit_option,
+    'at': parse_size_option,
+}
 READING = ('Scaling: points are the newest session, the line is the median of '
            'all sessions. The dashed line is a fit to the medians that one '
            'point cannot bend. A point far from the fit has a ring and its '
@@ -83,7 +88,7 @@ def drawings(records: Records, over: str, fit: str, at: tuple[Any, ...],
         return
     x = pd.to_numeric(records.table[over], errors='coerce')
     for panel in metric_panels(records, by=by and (*by, 'tasks_per_node'),
-                        drop=drop, **choice):
+                               drop=drop, **choice):
         points = points_at_size(panel.points_of_panel, records.family, panel.metric, at)
         points = points.assign(x=x.reindex(points['kind']).to_numpy())
         points = points[points['x'] > 0]

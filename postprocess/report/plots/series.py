@@ -103,7 +103,7 @@ def drawings(records: Records, panels: list[Panel]) -> Iterator[Drawing]:
 
 
 def draw_series_panels(points: pd.DataFrame, servers: list[str], title: str,
-             bands: Bands, panels: list[Panel]) -> Figure:
+                       bands: Bands, panels: list[Panel]) -> Figure:
     """The panels of a run, those that it has points of.
 
     :param points: as series.read gives them
@@ -124,7 +124,7 @@ def draw_series_panels(points: pd.DataFrame, servers: list[str], title: str,
     heights = [1.5 if panel['of'] == 'server' and panel['metric'] not in bands
                else 1.05 for panel in panels]
     figure, rows = charts.create_figure(title, names, rows=len(panels),
-                                 height=sum(heights))
+                                        height=sum(heights))
     rows = np.atleast_1d(rows)
     step = ((1 + (len(servers) > 2)) * points['second'].max()
             / charts.MAX_POINTS or 1)
@@ -141,7 +141,7 @@ def draw_series_panels(points: pd.DataFrame, servers: list[str], title: str,
 
 
 def _thin_points(points: pd.DataFrame, name: str, metric: str, step: float,
-             share_of: str = '') -> pd.DataFrame:
+                 share_of: str = '') -> pd.DataFrame:
     """Points of one series; neighbours closer than `step` as their mean, if
     they are alike.
 
@@ -161,7 +161,7 @@ def _thin_points(points: pd.DataFrame, name: str, metric: str, step: float,
 
 
 def _draw_server_lines(axes: Axes, points: pd.DataFrame,
-                looks: dict[str, tuple[str, str]], step: float, panel: Panel
+                       looks: dict[str, tuple[str, str]], step: float, panel: Panel
                 ) -> None:
     """A line for each server; points that do not count are hollow."""
     for name, (colour, line) in looks.items():
@@ -170,7 +170,7 @@ def _draw_server_lines(axes: Axes, points: pd.DataFrame,
             axes.plot(other['second'], other['value'], line, color=colour,
                       lw=0.6)
         rows = _thin_points(points, name, panel['metric'], step,
-                        panel.get('share_of', ''))
+                            panel.get('share_of', ''))
         axes.plot(rows['second'], rows['value'], line, color=colour, lw=0.9)
         for counts, fill in (('1', 'full'), ('0', 'none')):
             marked = rows[rows['counts'] == counts]
@@ -179,7 +179,7 @@ def _draw_server_lines(axes: Axes, points: pd.DataFrame,
 
 
 def _draw_node_lines(axes: Axes, points: pd.DataFrame, nodes: list[str],
-              step: float, panel: Panel) -> None:
+                     step: float, panel: Panel) -> None:
     """A line for each node, named where there are several."""
     for n, node in enumerate(nodes):
         colour = (charts.INK if len(nodes) == 1

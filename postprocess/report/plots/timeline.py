@@ -22,8 +22,14 @@ from .violin import parse_call_option, samples_grouped_by_plot
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OPTIONS = {'call': parse_call_option, 'where': parse_where_option, 'by': parse_field_option, 'panel': parse_field_option,
-           'title': parse_text_option, 'rows': parse_text_option}
+OPTIONS = {
+    'call': parse_call_option,
+    'where': parse_where_option,
+    'by': parse_field_option,
+    'panel': parse_field_option,
+    'title': parse_text_option,
+    'rows': parse_text_option,
+}
 READING = ('Timelines of the newest session: one row per rank (or as the axis '
            'says), one colour per call. A mark without a length is an event.')
 #: Ranks and calls in a plot; of more, the first ranks and the time until
@@ -41,7 +47,7 @@ def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
     for split, head, runs in samples_grouped_by_plot(records, by, panel, title, where):
         for label, run in runs:
             names = [name for name in run.calls['call'].unique()
-                      if any(fnmatch.fnmatchcase(name, one) for one in call)]
+                     if any(fnmatch.fnmatchcase(name, one) for one in call)]
             spans = run.calls[run.calls['start'].notna()
                               & run.calls['call'].isin(names)]
             if spans.empty:
@@ -59,8 +65,8 @@ def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
             yield Drawing(
                 f'{head} {split} {label} timeline', f'{text}: timeline',
                 draw_call_timeline, (spans[['rank', 'call', 'start', 'seconds']],
-                           f'{text}: calls over time'
-                           + f' ({note})' * bool(note), rows or 'rank'),
+                                     f'{text}: calls over time'
+                                     + f' ({note})' * bool(note), rows or 'rank'),
                 section='Calls')
 
 

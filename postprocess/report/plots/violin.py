@@ -38,8 +38,13 @@ def parse_call_option(value: Any, family: Family | None = None) -> tuple[str, ..
     return tuple(patterns)
 
 
-OPTIONS = {'call': parse_call_option, 'where': parse_where_option, 'by': parse_field_option, 'panel': parse_field_option,
-           'title': parse_text_option}
+OPTIONS = {
+    'call': parse_call_option,
+    'where': parse_where_option,
+    'by': parse_field_option,
+    'panel': parse_field_option,
+    'title': parse_text_option,
+}
 READING = ('Violins: the distribution of all calls of the newest session. A '
            'line marks the mean, whose value is beside it. The ends are the '
            'fastest and the slowest call.')
@@ -72,7 +77,7 @@ def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
 
 
 def samples_grouped_by_plot(records: Records, by: naming.Names, panel: naming.Names,
-            title: str, where: tuple
+                            title: str, where: tuple
             ) -> Iterator[tuple[str, str, list[tuple[str, Raw]]]]:
     """Raw samples of what stands in one plot: panel, heading, and the runs
     with their labels; of each program, or with `by` of all together."""
@@ -81,7 +86,7 @@ def samples_grouped_by_plot(records: Records, by: naming.Names, panel: naming.Na
             if run.kind in table.index}
     table = table.loc[sorted(runs)]
     for program, kinds in ([('', table)] if by
-                          else list(table.groupby('program'))):
+                           else list(table.groupby('program'))):
         if kinds.empty:
             continue
         labels = naming.series_labels(kinds, by, panel, 12)
@@ -124,7 +129,7 @@ def draw_violins(frame: pd.DataFrame, title: str) -> Figure:
              f"{'+' * (len(part) == MAX_CALLS)})"
              for label, part in zip(labels, parts, strict=True)]
     figure, axes = charts.create_figure(title, [], height=0.35 + 0.3 * len(labels),
-                                 names_beside=max(map(len, names)))
+                                        names_beside=max(map(len, names)))
     for n, part in enumerate(parts):
         colour = charts.COLOURS[n % len(charts.COLOURS)]
         shown = np.log10(part) if log else part

@@ -54,7 +54,7 @@ class Name(ServiceBenchmark):
         return ['NAME_rate', 'ready_time']
 
     def extract_service_values(self, services: Services, output: str,
-                       run: guards.Run) -> dict[str, float]:
+                               run: guards.Run) -> dict[str, float]:
         records = parse(output)
         self.version = records[0].version
         return guards.values_by_metric(records, f'{run.name}.out')

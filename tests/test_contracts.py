@@ -93,7 +93,7 @@ def test_unknown_feature_suggests_the_nearest(wrong, right):
     with pytest.raises(features.GlossaryError, match=right):
         features.check_site_features(site, 'system.py')
     with pytest.raises(features.GlossaryError, match=right):
-        features.check_feature_names([f'+nodes_1 +{wrong}'], [], 'Check')
+        features.check_feature_names([f'+gpu_nvidia +{wrong}'], [], 'Check')
 
 
 def test_unknown_extra_is_refused():

@@ -162,15 +162,9 @@ def print_partition_features(configuration: Mapping[str, Any]) -> None:
     if any(part.get('extras', {}).get('max_nodes', 1) > 1 for part in partitions):
         offers.add('several nodes')
     console.print_table([availability_row(what, feature in offers, without)
-<<<<<<< HEAD
                   for what, feature, without in (
         ('several nodes', 'several nodes',
          'max_nodes of all partitions is 1: use a site with several (--site)'),
-=======
-                         for what, feature, without in (
-        ('several nodes', 'nodes_2',
-         'the site has one node: use a site with several (--site)'),
->>>>>>> w-names
         ('NVIDIA GPUs', 'gpu_nvidia',
          'no partition offers gpu_nvidia: on a machine that has them, '
          'add the feature in its site folder'),

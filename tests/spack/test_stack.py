@@ -183,12 +183,12 @@ def test_what_plain_spack_installed_keeps_its_promises(place):
     'spack-envs/repo/spack_repo/plumbline/packages/x/package.py',
     'spack-envs/common/work-given.yaml', 'site/locks/tiny.lock'])
 def test_what_decides_is_in_the_key(place, path):
-    before = tiny(place).key
+    before = tiny(place).content_hash
     file = place / path
     file.parent.mkdir(parents=True, exist_ok=True)
     old = file.read_text() if file.exists() else ''
     file.write_text(old + '\n# changed\n')
-    assert tiny(place).key != before
+    assert tiny(place).content_hash != before
 
 
 def test_a_prefix_that_is_gone_is_installed_again(place):
@@ -228,7 +228,7 @@ def test_what_goes_wrong_is_one_line_and_the_next_run_is_clean(
 def test_a_damaged_lock_is_solved_again(place, text):
     stack = tiny(place)
     stack.concretize()
-    (stack.folder / 'spack.lock').write_text(text)
+    (stack.environment_folder / 'spack.lock').write_text(text)
     again = tiny(place)
     assert again.install()
     assert any('damaged' in line for line in again.messages)
@@ -238,9 +238,9 @@ def test_a_damaged_lock_is_solved_again(place, text):
 def test_a_damaged_installation_is_mended(place, name):
     stack = tiny(place)
     record = stack.install()
-    (stack.folder / name).write_text('{')
+    (stack.environment_folder / name).write_text('{')
     assert tiny(place).install() == record
-    json.loads((stack.folder / name).read_text())
+    json.loads((stack.environment_folder / name).read_text())
 
 
 def test_settings_of_spack_itself_are_refused(place):
@@ -262,7 +262,7 @@ def test_a_person_who_calls_spack_by_hand_is_left_alone(place):
     shell = subprocess.Popen(
         ['bash', '-c', shlex.join([
             sys.executable, '-c', 'import time; time.sleep(30)', '-e',
-            str(stack.folder), 'find']) + '; true'], start_new_session=True)
+            str(stack.environment_folder), 'find']) + '; true'], start_new_session=True)
     time.sleep(1)
     stack.concretize()
     assert shell.poll() is None
@@ -287,9 +287,9 @@ def test_a_kept_lock_is_used_and_a_damaged_one_refused(place):
     stack = tiny(place)
     stack.concretize()
     stack.site_lock_file.parent.mkdir()
-    stack.site_lock_file.write_text((stack.folder / 'spack.lock').read_text())
+    stack.site_lock_file.write_text((stack.environment_folder / 'spack.lock').read_text())
     fresh = tiny(place)
-    assert fresh.folder != stack.folder
+    assert fresh.environment_folder != stack.environment_folder
     fresh.concretize()
     stack.site_lock_file.write_text('{')
     with pytest.raises(stacks.StackError, match='plumb spack lock'):
@@ -411,7 +411,7 @@ def test_killed_in_the_middle_is_installed_the_next_time(place):
     stack = tiny(place)
     # Until it builds: before, Spack dies of its first line, which nobody
     # reads any more.
-    log = stack.folder / 'install.log'
+    log = stack.environment_folder / 'install.log'
     while not (log.exists() and '[ ] ' in log.read_text()):
         time.sleep(0.05)
     os.kill(first.pid, 9)
@@ -422,7 +422,7 @@ def test_killed_in_the_middle_is_installed_the_next_time(place):
     # Killed is killed, but on a busy machine not gone at once.
     deadline = time.monotonic() + 10
     while [c for _, _, c in stacks._list_processes()
-           if f'-e\0{stack.folder}\0' in c]:
+           if f'-e\0{stack.environment_folder}\0' in c]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -620,7 +620,7 @@ def test_real_kill_and_real_concurrency(real):
     stack = real('tiny-slow')
     stack.concretize()
     first = start(real.place, TINY_SECONDS='60')
-    log = stack.folder / 'install.log'
+    log = stack.environment_folder / 'install.log'
     while not log.exists() or 'tiny-slow' not in log.read_text():
         time.sleep(0.1)
     time.sleep(1)

@@ -441,7 +441,7 @@ def test_a_client_is_its_second_run():
 @pytest.mark.parametrize('runs, reason', [
     ([MEMTIER], 'the test did not end'),
     ([MEMTIER] * 3, '3 runs'),
-    ([MEMTIER, MEMTIER[:-200]], 'a row|cut|missing'),
+    ([MEMTIER, MEMTIER[:-200]], 'the row|cut|missing'),
     ([MEMTIER, MEMTIER[:300]], 'line .10 +Conn|did not finish'),
     ([MEMTIER, 'TLS connection error: (null)\n' + MEMTIER], 'TLS connection'),
 ])

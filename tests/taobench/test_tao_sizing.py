@@ -150,9 +150,9 @@ def test_what_is_opened_to_a_server_and_by_a_machine():
 def test_v2_suggests_connections_also_where_clients_have_few_cpus():
     """The original divides by the CPUs less six."""
     few = plan('autoscale_v2_beta', machine(2), {'client_cores': 6})
-    assert [c.connections_to_server for c in few.clients] == [85 * 2 // (4 * 2)] * 2
+    assert [c.connections for c in few.clients] == [85 * 2 // (4 * 2)] * 2
     own = plan('autoscale_v2_beta', machine(16), {'clients_per_thread': 7})
-    assert {c.connections_to_server for c in own.clients} == {7}
+    assert {c.connections for c in own.clients} == {7}
 
 
 def test_memory_of_a_machine_that_clients_share():

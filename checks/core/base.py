@@ -439,6 +439,9 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     #: CPUs that the ranks of each node really had, `n1:0,1 n2:0,1`.
     binding = variable(str, value='', loggable=True)
 
+    #: PCI addresses of the GPUs of all ranks; empty: not known.
+    gpus = variable(str, value='', loggable=True)
+
     #: Interference by other programs on its nodes, in words, if it is above
     #: the limit.
     disturbed = variable(str, value='')
@@ -620,6 +623,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         """Record the CPUs of the ranks and check their binding."""
         there, kind = placement.parse_rank_lines(run.err), self.launcher_extra()
         self.binding = placement.format_binding(there)
+        self.gpus = placement.format_gpus(placement.parse_gpu_lines(run.err))
+        guards.check_rank_gpus(run)
         if kind == 'launcher_pin':
             guards.check_rank_binding(
                 run, self.threads, placement.cores_per_node(self.current_partition))

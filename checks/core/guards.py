@@ -247,6 +247,21 @@ def check_rank_binding(run: Run, threads: int, cores: int) -> None:
             taken |= rank.cores
 
 
+def check_rank_gpus(run: Run) -> None:
+    """Check that each rank has a GPU of its own."""
+    for host, gpus in placement.parse_gpu_lines(run.err).items():
+        if '-' in gpus:
+            fail_test_case('gpus', f'{run.name}: {host}: a rank could not find its '
+                           'GPU: the launcher must set one of the variables in '
+                           'checks/core/src/rank.sh, and nvidia-smi or rocm-smi must '
+                           'be on PATH')
+        for address, ranks in Counter(gpus).items():
+            if ranks > 1:
+                fail_test_case('gpus', f'{run.name}: {host}: {ranks} ranks use the GPU '
+                               f'{address}: the job must have one GPU per rank (see '
+                               'the resources of the partition)')
+
+
 def check_transport(run: Run, request: Mapping[str, Any] | None, output: str
                     ) -> None:
     """Check that the library's output proves the requested transport."""

@@ -114,6 +114,21 @@ def parse_rank_lines(output: str) -> dict[str, list[Rank]]:
     return dict(sorted(by_host.items()))
 
 
+def parse_gpu_lines(output: str) -> dict[str, list[str]]:
+    """The PCI address of each rank's GPU by host, from the lines of rank.sh;
+    `-`: unknown."""
+    by_host: dict[str, list[str]] = {}
+    for host, address in re.findall(r'plumbline-gpu (\S+) (\S+)', output):
+        by_host.setdefault(host, []).append(address)
+    return {host: sorted(group) for host, group in sorted(by_host.items())}
+
+
+def format_gpus(gpus_by_host: Mapping[str, list[str]]) -> str:
+    """The GPUs of all ranks: `n1:00000000:07:00.0,00000000:0F:00.0 n2:...`."""
+    return ' '.join(f'{host}:{",".join(group)}'
+                    for host, group in gpus_by_host.items())
+
+
 def format_binding(ranks_by_host: Mapping[str, list[Rank]]) -> str:
     """The CPUs of all ranks in short form.
 

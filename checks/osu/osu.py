@@ -153,6 +153,7 @@ class OsuBenchmark(Benchmark, special=True):
         self.num_tasks, self.num_tasks_per_node = self.rank_counts()
         if self.buffer_memory() != 'host':
             self.num_gpus_per_node = self.num_tasks_per_node
+            self.env_vars['PLUMBLINE_GPUS'] = self.buffers
         # With more threads than cores osu_latency_mt measures the kernel's
         # scheduler: two receivers that spun on one core took 0.18 to 1445 us
         # for the same message.
@@ -242,6 +243,11 @@ class OsuBenchmark(Benchmark, special=True):
         return more
 
     def parse_values(self, run: guards.Run) -> dict[str, float]:
+        if 'could not identify the local rank' in run.out + run.err:
+            guards.fail_test_case('gpus', f'{run.name}: OMB could not identify the '
+                                  'local rank, so all ranks of a node used the same '
+                                  'GPU: the launcher must set one of the variables '
+                                  'in checks/core/src/rank.sh')
         records = self.parse_table(run.out, f'{run.name}.out')
         self.check_requested_table(run, records)
         self.version = records[0].version

@@ -287,6 +287,7 @@ class PerflogHandler(logging.Handler):
             'nodes': ' '.join(nodes or ()),
             'machine': check.node_facts,
             'binding': check.binding,
+            'gpus': check.gpus,
             **sizes,
             'source': check.source, 'program': check.program,
             'version': check.version, 'stack': check.stack,

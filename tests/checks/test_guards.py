@@ -102,6 +102,22 @@ def test_ranks(tmp_path, err):
     refused('ranks', guards.check_rank_count, run, 2, 1)
 
 
+@pytest.mark.parametrize('err, words', [
+    ('plumbline-gpu a 00000000:07:00.0\nplumbline-gpu a 00000000:07:00.0\n',
+     'a: 2 ranks use the GPU 00000000:07:00.0'),
+    ('plumbline-gpu a 00000000:07:00.0\nplumbline-gpu b -\n',
+     'b: a rank could not find its GPU')])
+def test_each_rank_needs_a_gpu_of_its_own(tmp_path, err, words):
+    run, = guards.read_repetitions(stage(tmp_path, err=err), 1)
+    assert words in refused('gpus', guards.check_rank_gpus, run)
+
+
+def test_gpus_of_several_nodes_have_the_same_addresses(tmp_path):
+    err = 'plumbline-gpu a 00000000:07:00.0\nplumbline-gpu b 00000000:07:00.0\n'
+    run, = guards.read_repetitions(stage(tmp_path, err=err), 1)
+    guards.check_rank_gpus(run)
+
+
 TOLERANCE = ('plumbline-rank a 0-1 0,1\nplumbline-rank a 2-3 2,3\n',
              # Both threads of each core, and a node that has other numbers.
              'plumbline-rank a 1-2,65-66 1,2\nplumbline-rank b 0-1 0,1\n',

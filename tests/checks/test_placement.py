@@ -35,6 +35,47 @@ def test_cpus_of_the_ranks_in_short(err, text):
     assert placement.format_binding(placement.parse_rank_lines(err)) == text
 
 
+#: Prints what nvidia-smi and rocm-smi print for four GPUs.
+SMI = {'nvidia-smi': '''#!/bin/bash
+gpus=(07:00.0 0F:00.0 47:00.0 4E:00.0)
+case $* in
+*query-gpu=index*) printf '%s\\n' 0 1 2 3 ;;
+-i*) echo "00000000:${gpus[$2]}" ;;
+esac
+''', 'rocm-smi': '''#!/bin/bash
+for n in 0 1 2 3; do
+    if [ "$1" != -d ] || [ "$2" = $n ]; then
+        echo "GPU[$n]          : PCI Bus: 0000:C$n:00.0"
+    fi
+done
+'''}
+
+
+@pytest.mark.parametrize('variables, expected', [
+    ({}, '-'),
+    ({'SLURM_LOCALID': '2'}, '00000000:47:00.0'),
+    ({'PALS_LOCAL_RANKID': '1', 'SLURM_LOCALID': '0'}, '00000000:0F:00.0'),
+    # Polaris: the GPUs in reverse order.
+    ({'PALS_LOCAL_RANKID': '0', 'CUDA_VISIBLE_DEVICES': '3,2,1,0'},
+     '00000000:4E:00.0'),
+    ({'SLURM_LOCALID': '3', 'CUDA_VISIBLE_DEVICES': '1'}, '00000000:0F:00.0'),
+    ({'PLUMBLINE_GPUS': 'rocm', 'SLURM_LOCALID': '3'}, '0000:C3:00.0'),
+    ({'PLUMBLINE_GPUS': 'rocm', 'SLURM_LOCALID': '5',
+      'ROCR_VISIBLE_DEVICES': '2,3'}, '0000:C3:00.0')])
+def test_each_rank_reports_its_gpu(tmp_path, variables, expected):
+    for name, text in SMI.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        [RANK, 'env'], capture_output=True, text=True, check=True,
+        env={'PATH': f'{tmp_path}:{os.environ["PATH"]}', 'PLUMBLINE_GPUS': 'cuda',
+             **variables})
+    (host, (gpu,)), = placement.parse_gpu_lines(done.stderr).items()
+    assert gpu == expected
+    assert placement.format_gpus({host: [gpu]}) == f'{host}:{expected}'
+    assert ('LOCAL_RANK=' in done.stdout) == (expected != '-')
+
+
 def test_threads_that_shared_cores():
     there = placement.parse_rank_lines('plumbline-rank a 0-1 0,1\n' * 2)
     assert placement.describe_core_sharing(there, 1) == ''

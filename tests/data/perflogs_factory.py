@@ -33,7 +33,7 @@ def record(metric='latency', value=1.0, size=None, day=1, **columns) -> dict:
         'environ': 'openmpi', 'family': 'osu', 'check': 'OsuPt2pt',
         'params': 'program=osu_latency placement=intra_node',
         'case': 'c0ffee00', 'job': 12, 'nodes': 'n1', 'machine': '',
-        'binding': '', 'num_nodes': 1,
+        'binding': '', 'gpus': '', 'num_nodes': 1,
         'num_tasks': 2, 'tasks_per_node': 2, 'source': 'embedded',
         'program': 'osu_latency', 'version': '7.5',
         'stack': 'openmpi 5.0.6', 'spec': '', 'emulated': 0,

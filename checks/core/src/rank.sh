@@ -5,6 +5,10 @@
 # process.
 #
 #   plumbline-rank HOST CPUS CORES        e.g. plumbline-rank n1 0-1,64-65 0,1
+#   plumbline-gpu HOST ADDRESS            only if PLUMBLINE_GPUS is cuda or rocm
+#
+# OMB chooses the visible GPU with the number LOCAL_RANK, which srun and PALS do
+# not set: all ranks would use the first GPU. So it is set here.
 #
 # Not $HOSTNAME: a batch job passes on that of the node where it began.
 read -r host </proc/sys/kernel/hostname
@@ -27,4 +31,39 @@ done
 unset IFS
 cores=${cores#,}
 printf 'plumbline-rank %s %s %s\n' "$host" "$cpus" "${cores%,}" >&2
+# Slurm's is last, because mpirun in a batch job passes on that of the script.
+for name in OMPI_COMM_WORLD_LOCAL_RANK MPI_LOCALRANKID PALS_LOCAL_RANKID \
+    FLUX_TASK_LOCAL_ID SLURM_LOCALID; do
+    if [ -n "${!name}" ]; then
+        export LOCAL_RANK=${!name}
+        break
+    fi
+done
+visible='' address=''
+case $PLUMBLINE_GPUS in
+cuda)
+    # By default CUDA numbers GPUs by speed, and nvidia-smi by address.
+    export CUDA_DEVICE_ORDER=PCI_BUS_ID
+    IFS=, read -ra visible <<<"$CUDA_VISIBLE_DEVICES"
+    if [ -z "$CUDA_VISIBLE_DEVICES" ]; then
+        mapfile -t visible < <(nvidia-smi --query-gpu=index --format=csv,noheader)
+    fi
+    ;;
+rocm)
+    IFS=, read -ra visible <<<"${ROCR_VISIBLE_DEVICES:-$HIP_VISIBLE_DEVICES}"
+    if [ -z "${visible[*]}" ]; then
+        mapfile -t visible < <(rocm-smi --showbus | sed -n 's/^GPU\[\([0-9]*\)\].*/\1/p')
+    fi
+    ;;
+esac
+if [ -n "${visible[*]}" ] && [ -n "$LOCAL_RANK" ]; then
+    gpu=${visible[LOCAL_RANK % ${#visible[@]}]}
+    case $PLUMBLINE_GPUS in
+    cuda) address=$(nvidia-smi -i "$gpu" --query-gpu=pci.bus_id --format=csv,noheader) ;;
+    rocm) address=$(rocm-smi -d "$gpu" --showbus | grep -io '[0-9a-f]\{4\}:[0-9a-f:.]*') ;;
+    esac
+fi
+if [ -n "$PLUMBLINE_GPUS" ]; then
+    printf 'plumbline-gpu %s %s\n' "$host" "${address:--}" >&2
+fi
 exec "$@"

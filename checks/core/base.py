@@ -231,6 +231,9 @@ class Launch(Plugin):
     #: oversubscription; empty: they may be compared.
     inconclusive = variable(str, value='')
 
+    #: Whether OpenMP has as many threads as `threads`, each on a core.
+    sets_openmp: ClassVar[bool] = True
+
     #: The reason may vanish: the session measures the test case again.
     transient = variable(bool, value=False)
 
@@ -256,10 +259,20 @@ class Launch(Plugin):
         if self.launcher_extra() == 'launcher_oversubscribe':
             self.inconclusive = placement.describe_core_shortage(self)
 
+    @run_after('setup', always_last=True)
+    def request_all_gpus(self) -> None:
+        part = self.current_partition
+        asked = self.num_gpus_per_node                  # type: ignore[has-type]
+        if asked is None and not part.extras.get('gpus_only_if_used'):
+            self.num_gpus_per_node = placement.gpus_per_node(part) or None
+
     @run_before('run')
     def pin_or_oversubscribe(self) -> None:
         self.job.launcher.options += placement.launcher_options(self)
         extras = self.current_partition.extras
+        if self.sets_openmp:
+            self.env_vars.update({'OMP_NUM_THREADS': self.threads,
+                                  'OMP_PLACES': 'cores', 'OMP_PROC_BIND': 'close'})
         if self.launcher_extra() == 'launcher_oversubscribe':
             self.env_vars.update(extras.get('oversubscribe_env', {}))
         self.env_vars.update((self.required_transport() or {}).get('env', {}))

@@ -39,6 +39,7 @@ PARTITION_EXTRAS: dict[str, str] = {
     'default: 1, 2, 4, ... and max_nodes',
     'launcher_pin': 'launcher options that bind each rank to one core per '
     'thread, shared with no other rank; `{cpus}` is the number of cores '
+    'of a rank, `{ranks}` the number of ranks per node '
     '(list; config/sites/launch.py has those of each launcher; empty if the '
     'launcher binds by default)',
     'launcher_free': 'instead of launcher_pin: launcher options that bind '
@@ -53,6 +54,9 @@ PARTITION_EXTRAS: dict[str, str] = {
     'node of a service counts as lost; default: 30',
     'scratch': "folder on a node's own disk for the data of servers inside a "
     'job; default: TMPDIR or /tmp',
+    'gpus_only_if_used': 'True: a test case that measures host memory does not '
+    'request the GPUs of its nodes; default: it requests all of them, so that no '
+    'other job uses them',
     'node_memory': 'memory of a node, in GB of 2^30 B',
     'oversubscribe_env': 'environment variables for more ranks than cores '
     '(mapping)',

@@ -34,6 +34,14 @@ def cores_per_node(part: Any) -> int:
     return int(part.processor.num_cores)
 
 
+def gpus_per_node(part: Any) -> int:
+    """GPUs per node of a partition; 0 if it has or declares none."""
+    if not {'gpu_nvidia', 'gpu_amd'} & set(part.features):
+        return 0
+    return sum(device.num_devices or 1
+               for device in part.select_devices('gpu'))
+
+
 def _partition_location(part: Any) -> str:
     path = (places.current_site_folder() or Path()) / places.SYSTEM
     return f'{path}: partition {part.fullname}'
@@ -86,7 +94,8 @@ def launcher_options(check: Any) -> list[str]:
                     if 'mpi_library' in env.extras), '')
         raise PlacementError(f'{_partition_location(part)} has {fault}; add to its '
                              f'extras: {launch.system_py_line(extra, launcher, mpi)}')
-    return [word.replace('{cpus}', str(check.threads)) for word in words]
+    return [word.replace('{cpus}', str(check.threads)).replace(
+        '{ranks}', str(check.num_tasks_per_node or 1)) for word in words]
 
 
 # -------------------------------------------------- CPUs that ranks used

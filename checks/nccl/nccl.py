@@ -19,7 +19,7 @@ from reframe.core.builtins import (
     variable,
 )
 
-from ..core import features, guards, metrics
+from ..core import features, guards, metrics, placement
 from ..core.base import Benchmark, Programs
 from . import log, parser, physics, programs
 
@@ -55,17 +55,10 @@ class Layout:
         return self.gpus * self.nodes
 
 
-def gpus_per_node(part: Any) -> int:
-    """GPUs per node of a partition; 0 if it has or declares none."""
-    if not {'gpu_nvidia', 'gpu_amd'} & set(part.features):
-        return 0
-    return sum(device.num_devices or 1
-               for device in part.select_devices('gpu'))
-
-
 def partitions_with_gpus() -> list[Any]:
     """Partitions of this system with GPUs."""
-    return [part for part in rt.runtime().system.partitions if gpus_per_node(part)]
+    return [part for part in rt.runtime().system.partitions
+            if placement.gpus_per_node(part)]
 
 
 def runnable_layouts(nodes: Collection[int] = (), full: bool = False
@@ -78,7 +71,7 @@ def runnable_layouts(nodes: Collection[int] = (), full: bool = False
     """
     result = set()
     for part in partitions_with_gpus():
-        maximum = gpus_per_node(part)
+        maximum = placement.gpus_per_node(part)
         some = [maximum] if full else [
             maximum, *(2 ** n for n in range(10) if 2 ** n < maximum)]
         result |= {Layout(gpus, count) for count in features.node_counts(part)
@@ -253,7 +246,7 @@ class NcclBenchmark(Benchmark, special=True):
         # A feature cannot exclude partitions with fewer GPUs.
         self.valid_systems = [
             part.fullname for part in partitions_with_gpus()
-            if gpus_per_node(part) >= self.layout.gpus
+            if placement.gpus_per_node(part) >= self.layout.gpus
             and self.layout.nodes in features.node_counts(part)
             and {*self.gpu_vendor_features()} & set(part.features)]
         if self.program in programs.SINCE:

@@ -20,7 +20,7 @@ from reframe.core.launchers.local import LocalLauncher
 from config import families, places
 from config.sites import launch
 
-from ..core import features, guards
+from ..core import features, guards, placement
 from ..core.base import Benchmark
 from ..core.parsers import ParseError
 from . import private
@@ -66,6 +66,9 @@ class ServiceBenchmark(Benchmark, special=True):
     record of the services and the clients' output into values.
     """
 
+    #: Servers and clients have threads of their own.
+    sets_openmp = False
+
     #: CPUs of one node that a test case needs and no node has: it is only in
     #: mode full. 0: it has all of its modes.
     unavailable_cpus = 0
@@ -108,10 +111,17 @@ class ServiceBenchmark(Benchmark, special=True):
     @run_before('run')
     def run_under_conductor(self) -> None:
         extras = self.current_partition.extras
-        self.service_plan().with_site_values(
+        plan, launcher = self.service_plan(), self.mpi_launcher_command()
+        if not launcher and any(program.mpi for step in plan.steps
+                                for program in step.programs):
+            raise placement.PlacementError(
+                f'partition {self.current_partition.fullname}: the suite does not '
+                'know how its launcher starts an MPI program inside a job; add the '
+                'launcher or the MPI to STEP in config/sites/launch.py')
+        plan.with_site_values(
             extras.get('service_interface', ''),
             extras.get('scratch', ''),
-            self.mpi_launcher_command(),
+            launcher,
             f'{self.programs.stagedir}/observe',
             extras.get('service_heartbeat_timeout', HEARTBEAT_TIMEOUT),
         ).write(Path(self.stagedir, PLAN))

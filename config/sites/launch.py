@@ -2,14 +2,16 @@
 
 `{cpus}` in an option is the number of cores of a rank: one for each of its
 threads. srun does not need it: ReFrame passes `--cpus-per-task` to srun, which
-binds a rank to the CPUs of its task.
+binds a rank to the CPUs of its task. `{ranks}` is the number of ranks per node.
 """
 from __future__ import annotations
 
 #: Launcher, or the MPI if the launcher is mpirun -> options that pin ranks,
 #: options that let ranks share cores, and variables for the latter.
 LAUNCH: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
-    'srun': (['--cpu-bind=cores'], ['--overcommit', '--cpu-bind=none'], {}),
+    # block: neighbouring ranks are neighbours on the node, as with mpirun.
+    'srun': (['--cpu-bind=cores', '--distribution=block:block'],
+             ['--overcommit', '--cpu-bind=none'], {}),
     # PE counts cores, even if they have two hardware threads.
     'openmpi': (['--map-by', 'slot:PE={cpus}', '--bind-to', 'core'],
                 ['--map-by', ':OVERSUBSCRIBE', '--bind-to', 'none'],
@@ -20,6 +22,9 @@ LAUNCH: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
                   'core', '-genv', 'I_MPI_PIN_DOMAIN', '{cpus}'],
                  ['-genv', 'I_MPI_PIN', '0'],
                  {'I_MPI_WAIT_MODE': '1'}),
+    # mpiexec of PALS.
+    'cray-mpich': (['--ppn', '{ranks}', '--depth', '{cpus}', '--cpu-bind', 'depth'],
+                   ['--ppn', '{ranks}', '--cpu-bind', 'none'], {}),
 }
 
 #: The same -> options that start one process on each node: an agent that
@@ -30,6 +35,7 @@ SPREAD: dict[str, list[str]] = {
     'openmpi': ['--map-by', 'ppr:1:node', '--bind-to', 'none'],
     'mpich': ['-ppn', '1', '-bind-to', 'none'],
     'intelmpi': ['-ppn', '1', '-genv', 'I_MPI_PIN', '0'],
+    'cray-mpich': ['--ppn', '1', '--cpu-bind', 'none'],
 }
 
 #: The same -> the command that starts the ranks of an MPI program inside a job
@@ -52,6 +58,8 @@ STEP: dict[str, tuple[list[str], list[str]]] = {
               ['-hosts', '{names}', '-ppn', '{each}']),
     'intelmpi': (['mpiexec', '-n', '{ranks}', '-genv', 'I_MPI_PIN', '0'],
                  ['-hosts', '{names}', '-ppn', '{each}']),
+    'cray-mpich': (['mpiexec', '-n', '{ranks}', '--ppn', '{each}',
+                    '--cpu-bind', 'none'], ['--hosts', '{names}']),
 }
 
 #: Launchers to which ReFrame itself passes the CPUs of a task.

@@ -75,7 +75,7 @@ PLACED = {
     **{kind: {'launcher': launcher, 'extras': {
         'launcher_pin': LAUNCH[kind][0]}} for kind, launcher in (
             ('srun', 'srun'), ('openmpi', 'mpirun'), ('mpich', 'mpirun'),
-            ('intelmpi', 'mpirun'))},
+            ('intelmpi', 'mpirun'), ('cray-mpich', 'mpiexec'))},
 }
 
 #: More partitions, at the end of the site's file.
@@ -128,11 +128,12 @@ def test_ranks_share_cores_only_where_they_are_short(scripts, partition,
 
 
 @pytest.mark.parametrize('kind, words', [
-    ('srun', 'srun --cpus-per-task=2 --cpu-bind=cores '),
+    ('srun', 'srun --cpus-per-task=2 --cpu-bind=cores --distribution=block:block '),
     ('openmpi', 'mpirun -np 2 --map-by slot:PE=2 --bind-to core '),
     ('mpich', 'mpirun -np 2 -bind-to core:2 '),
     ('intelmpi', 'mpirun -np 2 -genv I_MPI_PIN 1 -genv I_MPI_PIN_CELL core '
      '-genv I_MPI_PIN_DOMAIN 2 '),
+    ('cray-mpich', 'mpiexec -n 2 --ppn 2 --depth 2 --cpu-bind depth '),
 ])
 def test_a_rank_gets_a_core_for_each_of_its_threads(scripts, kind, words):
     """C9: with one core both threads of osu_latency_mt were on it."""

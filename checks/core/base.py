@@ -249,7 +249,12 @@ class Launch(Plugin):
         """The extra of the partition that defines how ranks are placed."""
         if placement.describe_core_shortage(self):
             return 'launcher_oversubscribe'
-        return placement.pinning_launcher_extra(self.current_partition)
+        return placement.pinning_launcher_extra(self.current_partition,
+                                                self.has_gpu_ranks())
+
+    def has_gpu_ranks(self) -> bool:
+        """Whether each rank has a GPU of its own."""
+        return False
 
     # Last: hooks of families after the setup set the ranks.
     @run_after('setup', always_last=True)
@@ -638,7 +643,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         self.binding = placement.format_binding(there)
         self.gpus = placement.format_gpus(placement.parse_gpu_lines(run.err))
         guards.check_rank_gpus(run)
-        if kind == 'launcher_pin':
+        if kind in ('launcher_pin', 'launcher_gpu_pin'):
             guards.check_rank_binding(
                 run, self.threads, placement.cores_per_node(self.current_partition))
         elif kind == 'launcher_free':

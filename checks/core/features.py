@@ -42,6 +42,9 @@ PARTITION_EXTRAS: dict[str, str] = {
     'of a rank, `{ranks}` the number of ranks per node '
     '(list; config/sites/launch.py has those of each launcher; empty if the '
     'launcher binds by default)',
+    'launcher_gpu_pin': 'instead of launcher_pin for ranks with a GPU each: launcher '
+    'options that bind each rank to cores of the NUMA node of its GPU (list); '
+    'default: launcher_pin',
     'launcher_free': 'instead of launcher_pin: launcher options that bind '
     'no rank, for CPUs that are shared anyway (list)',
     'launcher_oversubscribe': 'options for more ranks than cores (list)',

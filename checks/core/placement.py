@@ -62,11 +62,15 @@ def _core_shortage_message(threads: int, have: int) -> str:
     return f'{threads} threads shared {have} core{"" if have == 1 else "s"}'
 
 
-def pinning_launcher_extra(part: Any) -> str:
+def pinning_launcher_extra(part: Any, gpus: bool = False) -> str:
     """The launcher extra for ranks with a core each.
 
     It is `launcher_free` if the site binds no ranks.
+
+    :param gpus: whether each rank has a GPU of its own
     """
+    if gpus and 'launcher_gpu_pin' in part.extras:
+        return 'launcher_gpu_pin'
     return ('launcher_free' if 'launcher_free' in part.extras
             else 'launcher_pin')
 

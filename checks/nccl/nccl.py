@@ -289,6 +289,9 @@ class NcclBenchmark(Benchmark, special=True):
             except ValueError:
                 path.unlink()
 
+    def has_gpu_ranks(self) -> bool:
+        return True
+
     # Properties that subclasses set --------------------------------------
 
     def gpu_vendor_features(self) -> tuple[str, ...]:

@@ -230,6 +230,9 @@ class OsuBenchmark(Benchmark, special=True):
     def buffer_memory(self) -> str:
         return getattr(self, 'buffers', 'host')
 
+    def has_gpu_ranks(self) -> bool:
+        return self.buffer_memory() != 'host'
+
     def cores_per_node(self) -> int:
         return placement.cores_per_node(self.current_partition)
 

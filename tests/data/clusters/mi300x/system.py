@@ -1,0 +1,44 @@
+"""A Slurm cluster with eight MI300X per node and InfiniBand HDR. Its site is
+made up; no job has run there."""
+from checks.core import hardware
+from checks.osu import programs
+from config.sites.launch import LAUNCH, SPREAD
+
+_PIN, _SHARE, _ = LAUNCH['srun']
+_NODE = hardware.reframe_devices(('MI300X', 8))
+
+site_configuration = {
+    'systems': [{
+        'name': 'mi300x', 'hostnames': ['.*'],
+        'partitions': [{
+            'name': 'gpu', 'scheduler': 'squeue', 'launcher': 'srun',
+            'access': ['--partition=gpu', '--exclusive', '--hint=nomultithread'],
+            'resources': [{'name': '_rfm_gpu', 'options': [
+                '--gpus-per-node={num_gpus_per_node}']}],
+            'environs': ['openmpi', 'tao', 'tensors', 'rccl'],
+            'features': ['gpu_amd'],
+            'max_jobs': 4,
+            'processor': {'num_cpus': 192, 'num_cpus_per_core': 2,
+                          'num_sockets': 2, 'num_cpus_per_socket': 96},
+            'devices': _NODE,
+            'extras': {
+                'max_nodes': 6, **hardware.bandwidth_extras(_NODE),
+                'launcher_pin': _PIN, 'launcher_oversubscribe': _SHARE,
+                'launcher_spread': SPREAD['srun'],
+                'service_interface': 'ib0'}}]}],
+    'environments': [
+        {'name': 'openmpi', 'cc': 'mpicc', 'features': [
+            'mpi', 'mpi_rocm', 'osu', *programs.EMBEDDED],
+         'extras': {'mpi_library': 'openmpi 5.0',
+                    'programs': {'osu': {'source': 'embedded'}}}},
+        {'name': 'tao', 'cc': 'cc', 'features': ['tao_server'],
+         'extras': {'mpi_library': 'openmpi 5.0',
+                    'programs': {'taobench': {'source': 'embedded'}}}},
+        {'name': 'rccl', 'cc': 'cc', 'features': ['rccl_tests'],
+         'extras': {'mpi_library': 'openmpi 5.0',
+                    'programs': {'nccl': {'source': 'embedded'}}}},
+        {'name': 'tensors', 'cc': 'mpicc', 'features': ['tensor_redis'],
+         'extras': {'mpi_library': 'openmpi 5.0', 'programs': {
+             'keyvalue': {'source': 'system', 'prefix': '/usr'},
+             'smartredis': {'source': 'embedded'}}}}],
+}

@@ -1,0 +1,48 @@
+"""A cluster like ALCF's Polaris: PBS Pro, PALS, Cray MPICH, four A100 per node,
+Slingshot. Written from its public documentation; no job has run there."""
+from checks.core import hardware
+from checks.osu import programs
+from config.sites.launch import LAUNCH, SPREAD
+
+_NODE = hardware.reframe_devices(('A100-SXM4', 4))
+_PIN, _SHARE, _ = LAUNCH['cray-mpich']
+
+site_configuration = {
+    'systems': [{
+        'name': 'polaris', 'hostnames': ['.*'],
+        'partitions': [{
+            'name': 'compute', 'scheduler': 'pbs', 'launcher': 'mpiexec',
+            'access': ['-A project', '-q prod', '-l filesystems=home',
+                       '-l place=scatter:excl'],
+            'environs': ['cray', 'tao', 'tensors', 'nccl'],
+            'features': ['gpu_nvidia'],
+            'max_jobs': 4,
+            # GPU 3 is the one of the first cores.
+            'env_vars': [['CUDA_VISIBLE_DEVICES', '3,2,1,0']],
+            'processor': {'num_cpus': 64, 'num_cpus_per_core': 2,
+                          'num_sockets': 1, 'num_cpus_per_socket': 64},
+            'devices': _NODE,
+            'extras': {
+                'max_nodes': 10, **hardware.bandwidth_extras(_NODE),
+                'launcher_pin': _PIN, 'launcher_oversubscribe': _SHARE,
+                'launcher_gpu_pin': [
+                    '--ppn', '{ranks}', '--cpu-bind',
+                    'list:0-7:8-15:16-23:24-31'],
+                'launcher_spread': SPREAD['cray-mpich'],
+                'service_interface': 'hsn0'}}]}],
+    'environments': [
+        {'name': 'cray', 'cc': 'cc', 'features': [
+            'mpi', 'mpi_cuda', 'osu', *programs.EMBEDDED],
+         'extras': {'mpi_library': 'cray-mpich 8.1.28',
+                    'programs': {'osu': {'source': 'embedded'}}}},
+        {'name': 'tao', 'cc': 'cc', 'features': ['tao_server'],
+         'extras': {'mpi_library': 'cray-mpich 8.1.28',
+                    'programs': {'taobench': {'source': 'embedded'}}}},
+        {'name': 'nccl', 'cc': 'cc', 'features': ['nccl_tests'],
+         'extras': {'mpi_library': 'cray-mpich 8.1.28',
+                    'programs': {'nccl': {'source': 'embedded'}}}},
+        {'name': 'tensors', 'cc': 'cc', 'features': ['tensor_redis'],
+         'extras': {'mpi_library': 'cray-mpich 8.1.28', 'programs': {
+             'keyvalue': {'source': 'system', 'prefix': '/usr'},
+             'smartredis': {'source': 'embedded'}}}}],
+}

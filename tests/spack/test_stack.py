@@ -287,7 +287,8 @@ def test_a_kept_lock_is_used_and_a_damaged_one_refused(place):
     stack = tiny(place)
     stack.concretize()
     stack.site_lock_file.parent.mkdir()
-    stack.site_lock_file.write_text((stack.environment_folder / 'spack.lock').read_text())
+    stack.site_lock_file.write_text(
+        (stack.environment_folder / 'spack.lock').read_text())
     fresh = tiny(place)
     assert fresh.environment_folder != stack.environment_folder
     fresh.concretize()

@@ -170,7 +170,7 @@ def test_the_ranks_of_a_node_are_added_up():
     assert (node.ranks, node.wall, node.busy) == (2, 10, 25)
     # 10 s are not theirs, of which 0.5 s could be chance.
     assert node.other_cpu_seconds == pytest.approx(9.5)
-    assert node.share(node.other_cpu_seconds, 1) == pytest.approx(0.475)
+    assert node.share_of_cpu_time(node.other_cpu_seconds, 1) == pytest.approx(0.475)
     assert nodes.interference_metrics([node], 1) == {
         'others_cpu': pytest.approx(0.475), 'steal_cpu': 0}
     assert (
@@ -194,7 +194,7 @@ def test_a_job_that_has_the_node_alone_disturbs_nobody():
     node, = seen(line(end=(10, 20, 3, 0), own=19.6, launcher=0.3))
     assert node.other_cpu_seconds == 0
     # More ranks than CPUs have no more than those.
-    assert node.share(1.0, 64) == pytest.approx(1 / 40)
+    assert node.share_of_cpu_time(1.0, 64) == pytest.approx(1 / 40)
 
 
 def test_stolen_time_is_nobody_s():

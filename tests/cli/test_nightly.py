@@ -588,17 +588,17 @@ def test_what_was_worse_for_one_nightly_session_is_measured_again(
     nightly_session,
 ):
     nightly_session.worse = [SimpleNamespace(system='alpha', partition='cpu',
-                                             planned=('cpu', 'openmpi', 'b'), needs=3),
+                                             plan_key=('cpu', 'openmpi', 'b'), needs=3),
                              SimpleNamespace(system='beta', partition='cpu',
-                                             planned=('cpu', 'openmpi', 'a'), needs=3)]
-    assert nightly_session.go().word == 'good'
+                                             plan_key=('cpu', 'openmpi', 'a'), needs=3)]
+    assert nightly_session.go().overall_status == 'good'
     assert [cases for cases, _ in nightly_session.sessions[1:]] == [['b']] * 3
 
 
 def test_a_reframe_that_fails_without_a_case_is_no_good_nightly_session(
     nightly_session,
 ):
-    nightly_session.exit_code = 1
+    nightly_session.code = 1
     result = nightly_session.go()
     assert (result.overall_status, result.exit_code) == ('not run', 1)
     assert 'ReFrame failed, but no test case did' in result.headline

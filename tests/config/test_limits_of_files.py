@@ -161,9 +161,9 @@ def test_a_perflog_that_unpacks_without_end(tmp_path, capsys, monkeypatch,
     file.unlink()
     Path(f'{file}.gz').write_bytes(gzip.compress(bomb))
     _, faults = perflogs.read(tmp_path, on_error='collect')
-    assert ['MiB when unpacked: not a perflog' in str(fault)
+    assert ['MiB when unpacked: it is not a perflog' in str(fault)
             for fault in faults] == [True]
-    ends(tmp_path, 'MiB when unpacked: not a perflog', capsys)
+    ends(tmp_path, 'MiB when unpacked: it is not a perflog', capsys)
 
 
 def test_a_perflog_of_a_month_unpacks_to_what_it_is(tmp_path):

@@ -112,7 +112,7 @@ def test_references_of_another_site_are_refused(clone):
     done = clone.reframe('hgx-h100', '--dry-run', *HELLO,
                          RFM_REFERENCE_PREFIX=str(other))
     assert done.returncode == 1
-    assert 'of the site lumi, and not of hgx-h100' in done.stderr
+    assert 'of the site lumi, not of hgx-h100' in done.stderr
 
 
 def test_the_command_of_the_readme(clone, tmp_path):

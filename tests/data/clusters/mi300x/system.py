@@ -22,7 +22,8 @@ site_configuration = {
                           'num_sockets': 2, 'num_cpus_per_socket': 96},
             'devices': _NODE,
             'extras': {
-                'max_nodes': 6, **hardware.bandwidth_extras(_NODE),
+                'node_memory': 2048, 'max_nodes': 6,
+                **hardware.bandwidth_extras(_NODE),
                 'launcher_pin': _PIN, 'launcher_oversubscribe': _SHARE,
                 'launcher_spread': SPREAD['srun'],
                 'service_interface': 'ib0'}}]}],

@@ -23,7 +23,8 @@ site_configuration = {
                           'num_sockets': 1, 'num_cpus_per_socket': 64},
             'devices': _NODE,
             'extras': {
-                'max_nodes': 10, **hardware.bandwidth_extras(_NODE),
+                'node_memory': 512, 'max_nodes': 10,
+                **hardware.bandwidth_extras(_NODE),
                 'launcher_pin': _PIN, 'launcher_oversubscribe': _SHARE,
                 'launcher_gpu_pin': [
                     '--ppn', '{ranks}', '--cpu-bind',

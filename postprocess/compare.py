@@ -114,8 +114,8 @@ def parser() -> Parser:
              '0.05)')
     output = cmd.add_argument_group('output')
     output.add_argument('--all-points', action='store_true',
-                        help='print every point, and not only curves and '
-                        'single values')
+                        help='print one row for each point of a curve '
+                        '(default: one row for each curve)')
     output.add_argument('--csv', metavar='FILE', help='write all rows as CSV '
                         'to FILE; - prints them, and nothing else')
     output.add_argument('--json', metavar='FILE', help='write all rows as '

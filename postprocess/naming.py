@@ -56,7 +56,7 @@ def first_record_per_group(frame: pd.DataFrame, columns: Sequence[str]) -> pd.Da
     ]
 
 
-def counted_records_mask(frame: pd.DataFrame, metric: np.ndarray | None = None
+def counting_records_mask(frame: pd.DataFrame, metric: np.ndarray | None = None
            ) -> np.ndarray:
     """Whether each record counts for its run: all but single repetitions whose
     median (repetition 0) is there.

@@ -150,8 +150,8 @@ def missing_reference_text(runs: int | None, lacks: str = '') -> str:
     """
     if runs is None:
         # All other metrics get a reference all the same.
-        todo = ('no number of sessions would suffice for all metrics: '
-                './plumb references propose')
+        todo = ('at least one metric varies too much, also after more '
+                'sessions; ./plumb references propose shows which')
     elif runs:
         todo = f'needs {runs} more session{"s" * (runs > 1)}'
     else:

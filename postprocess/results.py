@@ -135,7 +135,7 @@ def newest_records(frame: pd.DataFrame) -> pd.DataFrame:
     last = np.full(case.max(initial=-1) + 1, -1)
     np.maximum.at(last, case, session)
     frame = frame[session == last[case]]
-    frame = frame[naming.counted_records_mask(frame)]
+    frame = frame[naming.counting_records_mask(frame)]
     ranks = _result_ranks(frame, naming.group_number_of_records(frame, CASE),
                           np.ones(len(frame), bool))
     return frame.assign(result=np.array(ORDER, object)[ranks])
@@ -255,7 +255,7 @@ def result_history(frame: pd.DataFrame, judged: np.ndarray, case: np.ndarray,
     """The result of each test case in each nightly session.
 
     :param frame: as perflogs.read gives it, sorted by time
-    :param judged: whether a record counts (naming.counted_records_mask)
+    :param judged: whether a record counts (naming.counting_records_mask)
     :param test case: the number of each record's test case, from 0
     :param partial: sessions that left test cases out on purpose
         (`plans.partial_sessions`)
@@ -283,7 +283,7 @@ def _result_ranks(frame: pd.DataFrame, case: np.ndarray, judged: np.ndarray
     """The result of each record, as its number in ORDER.
 
     :param test case: the number of each record's test case
-    :param judged: whether a record counts (naming.counted_records_mask)
+    :param judged: whether a record counts (naming.counting_records_mask)
     """
     results, guards = frame['result'].cat, frame['guard'].cat
     rank = np.array([ORDER.index(name) if name in ORDER else _FAIL

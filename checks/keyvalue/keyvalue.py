@@ -66,7 +66,7 @@ def runnable_scenarios(*generators: str) -> list[Scenario]:
         and (not scenario.tls or 'store_tls' in features)
         and scenario.threads < max(2, cores)
         and (scenario.generator != 'benchmark' or store in REDIS_LIKE)
-        and has_nodes('keyvalue', scenario.nodes)
+        and has_nodes('keyvalue', scenario.node_count)
     ]
 
 
@@ -112,7 +112,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
     def set_requirements(self) -> None:
         scenario = self.scenario
         self.program = scenario.store
-        self.require_nodes(scenario.nodes)
+        self.require_nodes(scenario.node_count)
         self.valid_prog_environs = [
             f'+{scenario.store}{self.additional_environment_features()}'
         ]

@@ -40,7 +40,7 @@ class Scenario:
     generator: str = 'plumbload'
 
     @property
-    def nodes(self) -> int:
+    def node_count(self) -> int:
         """Nodes of the job."""
         return 1 + self.client_nodes
 

@@ -274,7 +274,8 @@ class _TextReader:
         cells = list(re.finditer(r'\S+', line))
         if _TITLE.fullmatch(line) or len(cells) != len(columns) or [
                 cell.end() for cell in cells[1:]] != ends[1:]:
-            self.raise_parse_error('the row is not below its header')
+            self.raise_parse_error('the columns of the row do not line up with '
+                                   'its header')
         result: dict[str, float | None] = {}
         for column, cell in zip(columns[1:], cells[1:], strict=True):
             digits = 5 if 'Latency' in column else 2

@@ -23,7 +23,7 @@ class Scenario:
             else 0
 
     @property
-    def nodes(self) -> int:
+    def node_count(self) -> int:
         return max(1, self.client_nodes + self.server_node_count)
 
     def __str__(self) -> str:

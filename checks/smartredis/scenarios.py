@@ -74,7 +74,7 @@ class Scenario:
         """Total number of clients (of an aggregation: producers)."""
         return max(1, self.client_nodes) * self.clients_per_node
 
-    def nodes(self, consumers: int = 0) -> int:
+    def node_count(self, consumers: int = 0) -> int:
         """Nodes of the job.
 
         :arg consumers: nodes of a consumer, if nodes have roles.

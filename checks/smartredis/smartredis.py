@@ -44,7 +44,7 @@ def runnable_scenarios(kind: str, consumers: int = 0) -> list[Scenario]:
                 for f in env.features}
     return [scenario for scenario, _ in scenarios(kind)
             if features.issuperset(scenario.required_features)
-            and has_nodes('smartredis', scenario.nodes(consumers))]
+            and has_nodes('smartredis', scenario.node_count(consumers))]
 
 
 class TensorPrograms(base.Programs):
@@ -93,7 +93,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         self.options = settings.read_options(self.kind, self.settings)
         self.scenario = replace(self.scenario, **self.options.scenario)
         self.descr = f'SmartRedis {self.kind}: {self.scenario}'
-        self.require_nodes(self.scenario.nodes(self.consumers))
+        self.require_nodes(self.scenario.node_count(self.consumers))
         self.valid_prog_environs = [' '.join(
             f'+{need}' for need in self.scenario.required_features)]
         # With one client the check runs on any machine, although its result

@@ -82,7 +82,7 @@ class Scenario:
         return WARM_UP_PASSES * (self.scale == 'small')
 
     @property
-    def nodes(self) -> int:
+    def node_count(self) -> int:
         """Nodes of the job."""
         return 1 + self.client_nodes
 

@@ -46,7 +46,7 @@ def runnable_scenarios(*names: str) -> list[Scenario]:
         for scenario, _ in scenarios()
         if scenario.program in names
         and PROGRAMS[scenario.program] in features
-        and has_nodes('taobench', scenario.nodes)
+        and has_nodes('taobench', scenario.node_count)
     ]
 
 
@@ -93,7 +93,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     def set_requirements(self) -> None:
         self.program = self.scenario.program
         self.descr = f'TaoBench {self.scenario}'
-        self.require_nodes(self.scenario.nodes)
+        self.require_nodes(self.scenario.node_count)
         self.valid_prog_environs = [f'+{PROGRAMS[self.program]}']
         self.set_mode_tags(modes_of(self.scenario))
         instead = jobs.find_job(self.scenario.job).deprecated

@@ -199,6 +199,7 @@ class Calibration:
         print_progress(
             f'round {self.rounds}: '
             + _test_case_count_text(len(self.unready_test_cases))
+            + ' without enough values'
         )
         # Quiet: the table reports what failed.
         return commands.run_reframe_session(

@@ -272,7 +272,7 @@ def usable_records(frame: pd.DataFrame, new_level: bool = False
                          f'left out: {why}')
             good &= ~out
     frame = frame[good]
-    return frame[naming.counted_records_mask(frame)], notes
+    return frame[naming.counting_records_mask(frame)], notes
 
 
 def families_with_separate_versions() -> set[str]:

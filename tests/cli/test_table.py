@@ -91,8 +91,8 @@ def ended(result: str, **more) -> results.Result:
     ('no reference yet: ./plumb references calibrate', 0,
      'no reference: enough sessions exist; run ./plumb references propose'),
     ('no reference yet: ./plumb references calibrate', None,
-     'no reference: no number of sessions would suffice for all metrics: '
-     './plumb references propose'),
+     'no reference: at least one metric varies too much, also after more '
+     'sessions; ./plumb references propose shows which'),
     ('no_reference: needs about 9 more sessions (worst_ratio)', 4,
      'no_reference: needs about 9 more sessions (worst_ratio)'),
 ])

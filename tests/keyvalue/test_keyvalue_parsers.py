@@ -241,7 +241,7 @@ def test_twice_in_one(name):
     ('memtier-2.3.0.get.txt', r'Gets( +)\d', r'Gets\g<1>9',
      'do not add up'),
     ('memtier-2.3.0.get.txt', r'(?m)^Waits.*\n', '', 'rows are missing'),
-    ('memtier-2.3.0.get.txt', r'(?m)^Totals.*\n', '', 'below its header'),
+    ('memtier-2.3.0.get.txt', r'(?m)^Totals.*\n', '', 'line up with its header'),
     ('memtier-2.3.0.histogram.txt', r'WAIT +0.000 +100.000\n', '',
      'is incomplete'),
     ('memtier-2.3.0.mixed.json', '"Interrupted": "false"',

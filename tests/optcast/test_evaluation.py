@@ -150,7 +150,7 @@ def test_every_case_has_a_plan(scenario):
     evaluation = Evaluation(of, 'optcast', max(1, scenario.client_nodes),
                             scenario.server_node_count, 4)
     plan = evaluation.service_plan()
-    assert plan.nodes == scenario.nodes
+    assert plan.nodes == scenario.node_count
     assert len(plan.server.commands) == (
         scenario.servers if scenario.type == 'optcast' else 1)
     assert [step.name for step in plan.steps] == (

@@ -69,13 +69,13 @@ def test_inference_has_threads_and_a_device():
 
 def test_nodes_of_an_arrangement():
     assert (
-        Scenario('redis').nodes()
-        == Scenario('redis', db_nodes=3).nodes(1)
+        Scenario('redis').node_count()
+        == Scenario('redis', db_nodes=3).node_count(1)
         == 1
     )
-    assert Scenario('redis', db_nodes=3, client_nodes=2).nodes() == 5
-    assert Scenario('redis', db_nodes=3, client_nodes=2).nodes(1) == 6
-    assert Scenario('redis', 'colocated', client_nodes=2).nodes() == 2
+    assert Scenario('redis', db_nodes=3, client_nodes=2).node_count() == 5
+    assert Scenario('redis', db_nodes=3, client_nodes=2).node_count(1) == 6
+    assert Scenario('redis', 'colocated', client_nodes=2).node_count() == 2
 
 
 @pytest.mark.parametrize('kind', ARRANGEMENTS)

@@ -1,6 +1,6 @@
 """NICs and GPUs of config/hardware.yaml, by model.
 
-A site lists its models and their numbers once; ReFrame's `reframe_devices` and the
+A site lists its models and their numbers once; ReFrame's `devices` and the
 physical limits both follow from them::
 
     NODE = hardware.reframe_devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
@@ -114,7 +114,7 @@ def recognise_model(kind: str, words: str, rate: float = 0) -> str | None:
 def reframe_devices(*models: tuple[str, int],
                     site: str | os.PathLike[str] | None = None
             ) -> list[dict[str, Any]]:
-    """ReFrame's `reframe_devices` of a node, from pairs of model and number."""
+    """ReFrame's `devices` of a node, from pairs of model and number."""
     return [{'type': find_model(name, site)['type'],
              'arch': find_model(name, site)['arch'],
              'model': name, 'num_devices': number} for name, number in models]

@@ -11,7 +11,7 @@ without the requested sizes (`Reporter` of common.cu and common.cpp since
 JSON is an array of entries; early versions wrote one entry per line. CSV has
 names of its own, and has values but no name for `nodes`. Without MPI `gpus`
 replaces the four numbers. `ranksPerNode` are the processes of the
-communicator, on however many nodes, and `rank_count` are all processes
+communicator, on however many nodes, and `ranks` are all processes
 (NCCL_TESTS_SPLIT divides them into several communicators).
 
 Each entry must be consistent, all entries must belong to one run, and sizes

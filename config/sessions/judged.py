@@ -1,6 +1,6 @@
 """The metrics of a family that are compared with references.
 
-`judged_metric_keys` of its family.yaml lists them. Checks and postprocess use
+`judged` of its family.yaml lists them. Checks and postprocess use
 this module.
 """
 from __future__ import annotations
@@ -38,7 +38,7 @@ def judged_rules_by_family() -> dict[str, list[dict]]:
 def max_tolerance(family: str, metric: str) -> float:
     """Max tolerance of a metric with a reference, as a fraction.
 
-    :param metric: a metric of `judged_metric_keys`, or the derived one that replaces it
+    :param metric: a metric of `judged`, or the derived one that replaces it
     """
     return next(
         (
@@ -51,7 +51,7 @@ def max_tolerance(family: str, metric: str) -> float:
 
 
 def substitute_metric(family: str, metric: str) -> str | None:
-    """The derived metric that replaces a metric of `judged_metric_keys` if the
+    """The derived metric that replaces a metric of `judged` if the
     tolerance of the latter would be too wide; None: there is none."""
     base, _ = split_metric_key(metric)
     return next((rule.get('instead') for rule in judged_rules_by_family()[family]

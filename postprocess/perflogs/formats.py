@@ -257,7 +257,7 @@ def _typed_records_sql(layout: Layout, texts: str) -> str:
     """SQL of records of the right types, and of their faults.
 
     :param texts: SQL of the columns of the format as texts, with `file`,
-        `line` and `torn_row_condition` (whether the row has not all of these)
+        `line` and `torn` (whether the row has not all of these)
     """
     cells = {name: f'"{name}"' for name in schema_number_and_columns()[1]}
     cells |= {name: f'''TRY_CAST(nullif("{name}", '') AS BIGINT)'''

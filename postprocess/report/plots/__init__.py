@@ -281,7 +281,7 @@ def parse_metric_option(value: Any, family: Family | None = None
 
 def parse_where_option(value: Any, family: Family | None = None
           ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Option `parse_where_option`: field -> pattern, or a list of them.
+    """Option `where`: field -> pattern, or a list of them.
 
     :raises ValueError: what is wrong with it
     """

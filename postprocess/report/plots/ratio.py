@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 def parse_of_option(value: Any, family: Family | None = None) -> str:
-    """Option `parse_of_option`: the field whose values are compared; left out: system.
+    """Option `of`: the field whose values are compared; left out: system.
 
     :raises ValueError: what is wrong with it
     """
     names = parse_field_option(value, family) or ('system',)
     if len(names) > 1:
-        raise ValueError(f'option `parse_of_option` needs one field, not {value!r}')
+        raise ValueError(f'option `of` needs one field, not {value!r}')
     return names[0]
 
 

@@ -36,18 +36,18 @@ NORMAL = 1 / 2.563
 
 
 def parse_over_option(value: Any, family: Family | None = None) -> str:
-    """Option `parse_over_option`: the field on the axis; left out: num_nodes.
+    """Option `over`: the field on the axis; left out: num_nodes.
 
     :raises ValueError: what is wrong with it
     """
     names = parse_field_option(value, family) or ('num_nodes',)
     if len(names) > 1:
-        raise ValueError(f'option `parse_over_option` needs one field, not {value!r}')
+        raise ValueError(f'option `over` needs one field, not {value!r}')
     return names[0]
 
 
 def parse_fit_option(value: Any, family: Family | None = None) -> str:
-    """Option `parse_fit_option`: one of FITS; left out: log2.
+    """Option `fit`: one of FITS; left out: log2.
 
     :raises ValueError: what is wrong with it
     """

@@ -46,7 +46,7 @@ MUST, MAY = ('of', 'metric', 'says'), ('beside', 'share_of')
 
 
 def parse_panels_option(value: Any, family: Family | None) -> list[Panel]:
-    """Option `parse_panels_option`; left out: one for each metric of the series.
+    """Option `panels`; left out: one for each metric of the series.
 
     :raises ValueError: what is wrong with it
     """

@@ -124,7 +124,7 @@ class OptcastAllReduce(ServiceBenchmark):
         result = settings.parse_settings(
             {**SCALES[layout.scale], 'type': layout.type,
              'data_type': layout.data_type, **self.settings},
-            layout.clients, layout.servers, **self.program_restrictions())
+            layout.clients, layout.servers, **self.supported_settings())
         if (result.clients, result.servers, result.type, result.data_type) != (
                 layout.clients, layout.servers, layout.type,
                 layout.data_type):
@@ -148,8 +148,8 @@ class OptcastAllReduce(ServiceBenchmark):
 
     evaluation_of: type[Evaluation] = Evaluation
 
-    def program_restrictions(self) -> dict[str, bool]:
-        """Limits of the programs, see settings.parse_settings."""
+    def supported_settings(self) -> dict[str, bool]:
+        """Settings that the programs support, for settings.parse_settings."""
         return {}
 
     def installation_path(self) -> str:
@@ -213,7 +213,7 @@ class OptcastOriginal(OptcastAllReduce):
     SCENARIOS = ORIGINAL
     evaluation_of = Original
 
-    def program_restrictions(self) -> dict[str, bool]:
+    def supported_settings(self) -> dict[str, bool]:
         return {'bf16': False,
                 'x86_original': platform.machine() == 'x86_64'}
 

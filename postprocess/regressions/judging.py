@@ -139,7 +139,7 @@ def select_session(records: pd.DataFrame, session: str | None
                          f'{max(dates, key=lambda r: dates[r])}')
     if len({dates[run] for run in chosen}) > 1:
         raise ValueError(f'{len(chosen)} sessions on several dates begin with '
-                         f'{session!r}; give more letters')
+                         f'{session!r}; give more characters')
     first = records.groupby('run', observed=True)['time'].min()
     until, day = max(first[run] for run in chosen), dates[next(iter(chosen))]
     before = {run for run in dates if dates[run] < day
@@ -847,7 +847,7 @@ def _advice_text(kind: str, name: str, ident: str, cause: str, cases: list[str],
         return (f'drain {name}, and check whether its test cases pass on '
                 f'other nodes; {known}')
     again = ' '.join(f'-n /{case}' for case in cases[:3])
-    return (f'run the test cases again on other nodes: ./plumb run {again}; '
+    return (f'run the test cases again, if possible on other nodes: ./plumb run {again}; '
             f'{known}')
 
 

@@ -54,8 +54,9 @@ cases that have too few sessions.
 
 If a change was intended, `plumb verdict accept ID` makes the new level the
 baseline. If a problem is known, `plumb verdict mute ID` marks it until a date.
-A regression in a single session is not certain. These commands measure its
-test cases again; four sessions on one day decide:
+A regression in a single session is not certain. This command measures its
+test cases again. Run it three more times: four sessions on one day are enough
+for a decision.
   ./plumb run $(./plumb verdict --print-rerun-options)
 
 Exit codes: 0 good; 1 something regressed or failed, or the perflogs have

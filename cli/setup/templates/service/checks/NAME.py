@@ -40,7 +40,7 @@ class Name(ServiceBenchmark):
     def add_mode_tags(self) -> None:
         self.tags = {'full', 'nightly', 'quick', self.family}
 
-    def plan(self) -> Plan:
+    def service_plan(self) -> Plan:
         program = f'{self.programs.stagedir}/{self.family}'
         return Plan(
             Server('NAME', (program, 'serve', '{address}', '{port}'),

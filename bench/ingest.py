@@ -64,7 +64,7 @@ METRICS = (('latency', 'us', 'lower'), ('bandwidth', 'MB/s', 'higher'))
 _HEAD = (
     '3,{time},{run},0.1.0,0123456789ab,4.10.4,alpha,cpu,openmpi,osu,'
     'Bench{check:02},program=osu_{check:02} size={case} placement='
-    'inter_node,{hash},{job},{nodes},{machine},"{binding}",2,4,2,spack,'
+    'inter_node,{hash},{job},{nodes},{machine},"{binding}",,2,4,2,spack,'
     'osu_{check:02},7.5,openmpi 5.0.6,abcdef{check:02},0,fast,')
 _TAIL = '1,{metric},{point} B,{value!r},{unit},{better},{ref!r},-0.1,0.1,' \
         'pass,\n'

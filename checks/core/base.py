@@ -267,8 +267,8 @@ class Launch(Plugin):
     @run_after('setup', always_last=True)
     def request_all_gpus(self) -> None:
         part = self.current_partition
-        asked = self.num_gpus_per_node                  # type: ignore[has-type]
-        if asked is None and not part.extras.get('gpus_only_if_used'):
+        requested = self.num_gpus_per_node              # type: ignore[has-type]
+        if requested is None and not part.extras.get('gpus_only_if_used'):
             self.num_gpus_per_node = placement.gpus_per_node(part) or None
 
     @run_before('run')

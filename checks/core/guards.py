@@ -249,12 +249,14 @@ def check_rank_binding(run: Run, threads: int, cores: int) -> None:
 
 def check_rank_gpus(run: Run) -> None:
     """Check that each rank has a GPU of its own."""
+    if 'OMB could not identify' in run.out + run.err:
+        fail_test_case('gpus', f'{run.name}: OMB could not identify the rank on its '
+                       'node, so all ranks used the same GPU (src/rank.sh)')
     for host, gpus in placement.parse_gpu_lines(run.err).items():
         if '-' in gpus:
             fail_test_case('gpus', f'{run.name}: {host}: a rank could not find its '
-                           'GPU: the launcher must set one of the variables in '
-                           'checks/core/src/rank.sh, and nvidia-smi or rocm-smi must '
-                           'be on PATH')
+                           'GPU: nvidia-smi or rocm-smi must be on PATH, and the '
+                           'launcher must be one of those in src/rank.sh')
         for address, ranks in Counter(gpus).items():
             if ranks > 1:
                 fail_test_case('gpus', f'{run.name}: {host}: {ranks} ranks use the GPU '

@@ -71,17 +71,17 @@ def doctor(args: argparse.Namespace) -> int:
     for family in families():
         rows = [c for c in answer['cases'] if c['family'] == family]
         print(f'\nfamily {family}')
-        lacking = [*node_count_rows(
-            answer['needed_nodes'].get(family, ()), configuration)]
+        too_large = [*node_count_rows(
+            answer.get('needed_nodes', {}).get(family, ()), configuration)]
         if not rows:
             reason = reason_without_test_cases(family, configuration)
-            console.print_table([('not here', reason), *lacking], indent=2)
+            console.print_table([('not here', reason), *too_large], indent=2)
             continue
         file = prefix / f'{family}.yaml'
         hint = '' if file.is_file() else (
             f': no references yet; add them: {calibrate}')
         console.print_table([
-            *runnable_rows_of_family(rows, blocked), *lacking,
+            *runnable_rows_of_family(rows, blocked), *too_large,
             *optional_part_rows(family, configuration),
             ('references', f'{file}{hint}')], indent=2)
     print('\nCost per mode: test cases (as in `plumb site check`), checks (as '
@@ -265,11 +265,11 @@ def node_count_rows(needed: Iterable[int], configuration: Mapping[str, Any]
     :arg needed: numbers of nodes that the test cases of a family need
     """
     for system in configuration['systems']:
-        for part in system['partitions']:
+        for part in system.get('partitions', ()):
             most = part.get('extras', {}).get('max_nodes', 1)
-            if lacking := [count for count in needed if count > most]:
+            if too_many := [count for count in needed if count > most]:
                 yield 'not here', (
-                    f'test cases of {", ".join(map(str, lacking))} nodes on '
+                    f'test cases of {", ".join(map(str, too_many))} nodes on '
                     f'partition {part["name"]}: its max_nodes is {most}')
 
 

@@ -847,8 +847,8 @@ def _advice_text(kind: str, name: str, ident: str, cause: str, cases: list[str],
         return (f'drain {name}, and check whether its test cases pass on '
                 f'other nodes; {known}')
     again = ' '.join(f'-n /{case}' for case in cases[:3])
-    return (f'run the test cases again, if possible on other nodes: ./plumb run {again}; '
-            f'{known}')
+    return ('run the test cases again, if possible on other nodes: '
+            f'./plumb run {again}; {known}')
 
 
 def _regression_sort_key(line: Regression) -> tuple:

@@ -106,7 +106,9 @@ def test_ranks(tmp_path, err):
     ('plumbline-gpu a 00000000:07:00.0\nplumbline-gpu a 00000000:07:00.0\n',
      'a: 2 ranks use the GPU 00000000:07:00.0'),
     ('plumbline-gpu a 00000000:07:00.0\nplumbline-gpu b -\n',
-     'b: a rank could not find its GPU')])
+     'b: a rank could not find its GPU'),
+    ('Warning: OMB could not identify the local rank of the process.\n',
+     'all ranks used the same GPU')])
 def test_each_rank_needs_a_gpu_of_its_own(tmp_path, err, words):
     run, = guards.read_repetitions(stage(tmp_path, err=err), 1)
     assert words in refused('gpus', guards.check_rank_gpus, run)

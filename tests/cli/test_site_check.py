@@ -170,7 +170,7 @@ def test_every_site_is_sound(suite):
 
 @pytest.mark.parametrize('old, new, words', [
     ("'features': []", "'features': ['gpu_nvida']", "did you mean 'gpu_nvidia'"),
-    ("'max_nodes': 2", "'max_nodes': '2'", 'max_nodes is .2.; write a whole number'),
+    ("'max_nodes': 2", "'max_nodes': '2'", "max_nodes is '2'; write a whole number"),
     ("'max_nodes': 2", "'max_nodes': 2, 'node_counts': [1, 3]",
      'node_counts has 3; write whole numbers from 1 to max_nodes, 2'),
     ("'mpi_library'", "'mpi_libary'", "did you mean 'mpi_library'"),
@@ -188,7 +188,7 @@ def test_every_site_is_sound(suite):
     ("'launcher_pin': ['--cpu-bind=cores']", '',
      'system.py: partition cluster:cluster-a has no launcher_pin, which '
      'a test case needs to start; add to its extras: '
-     "'launcher_pin': ['--cpu-bind=cores'],"),
+     "'launcher_pin': ['--cpu-bind=cores', '--distribution=block:block'],"),
     ("'num_cpus': 64", "'num_cpus': 1", 'has no launcher_oversubscribe, '
      "which a test case needs to start; add to its extras: "
      "'launcher_oversubscribe': ['--overcommit', '--cpu-bind=none'],"),
@@ -224,7 +224,7 @@ def test_faults_that_hide_none_are_a_line_each(site):
     changes = [
         ("5',\n                   'programs'",
          "5', 'stack': 'mpi-hots', 'programs'",
-         "system.py:18: environment gnu: spack-envs/ has no "
+         "system.py:16: environment gnu: spack-envs/ has no "
          "stack 'mpi-hots'"),
         ("['--exclusive']", "['--exclusive', '--partitoin=x']",
          "system.py: partition cluster:cluster-a: access: '--partitoin=x': "

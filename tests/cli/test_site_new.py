@@ -97,7 +97,8 @@ def site_of(tmp_path, monkeypatch, capsys):
         'launcher_pin': ['--map-by', 'slot:PE={cpus}', '--bind-to', 'core'],
         'launcher_spread': ['--map-by', 'ppr:1:node', '--bind-to', 'none']}),
     ('mpirun', 'mpich/4', {'launcher_pin': ['-bind-to', 'core:{cpus}']}),
-    ('srun', 'cray-mpich/9', {'launcher_pin': ['--cpu-bind=cores']}),
+    ('srun', 'cray-mpich/9', {
+        'launcher_pin': ['--cpu-bind=cores', '--distribution=block:block']}),
     # Empty lists would say that it binds by itself, and spreads agents.
     ('mpirun', 'cray-mpich/9', None),
 ])
@@ -139,7 +140,7 @@ def test_h100_with_infiniband(made):
     assert 'devices' not in cpu and 'nic_bandwidth' not in cpu['extras']
     # GPUs on one of four nodes are no feature of the partition.
     mixed = partition(made / 'quarry', 'quarry-mixed-q')
-    assert not {'gpu_nvidia', 'gpu_amd'} & set(mixed['features'])
+    assert not {'gpu_nvidia', 'gpu_amd'} & set(mixed.get('features', ()))
 
 
 def test_mi250x_with_slingshot(made):
@@ -693,6 +694,6 @@ def test_without_slurm_the_lines_to_finish_are_told(site_of, tmp_path):
     below = ' '.join(rows[int(number) + 3].strip() + rows[int(number)]
                      + rows[int(number) + 1] + rows[int(number) + 2]
                      for number, _ in told_of)
-    for key in ('scheduler', 'launcher', 'access', 'features', 'processor'):
+    for key in ('scheduler', 'launcher', 'access', 'extras', 'processor'):
         assert f"'{key}': " in below, key
     assert 'no MPI was found' in text

@@ -370,7 +370,7 @@ for environment in site_configuration['environments']:
             'evidence': 'Using network STANDIN',
             'source': 'checks/nccl/src/standin.c', 'date': '2026-11'}}
 for partition in site_configuration['systems'][0]['partitions']:
-    partition['features'] += ['gpu_nvidia']
+    partition['features'] = ['gpu_nvidia']
     partition['devices'] = [
         {{'type': 'gpu', 'arch': 'none', 'model': 'stand-in',
           'num_devices': 2}},

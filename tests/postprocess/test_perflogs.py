@@ -142,8 +142,8 @@ def test_judged_records_are_the_median_where_there_is_one(tmp_path):
     ('03:00:00Z', '03:00:00', 'is not a time'),
     (',no_reference,', ',fine,', 'is not one of pass, fail'),
     (',us,lower,', ',us,less,', 'is not one of higher'),
-    ('embedded', 'embedded,more', '39 columns, not 38'),
-    (',embedded', '', '37 columns, not 38'),
+    ('embedded', 'embedded,more', '40 columns, not 39'),
+    (',embedded', '', '38 columns, not 39'),
     ('embedded', 'embe\0ded', 'not a line of CSV'),
     ('embedded', '"embedded', 'not a line of CSV'),
     ('alpha', '', "system '' must not be empty"),
@@ -210,7 +210,7 @@ def test_missing_file(tmp_path):
 def test_a_line_that_a_crash_left_and_the_next_run_closed(small):
     lines = small.read_text().splitlines(keepends=True)
     small.write_text(''.join([*lines[:2], lines[2][:40] + '\n', lines[3]]))
-    assert 'columns, not 38' in fault(small)
+    assert 'columns, not 39' in fault(small)
     frame, _ = perflogs.read(small, on_error='collect')
     assert frame['value'].tolist() == [1.25, 3.0]
 

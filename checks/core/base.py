@@ -385,7 +385,7 @@ class Referenced(Plugin):
     @run_after('setup')
     def check_reference_file(self) -> None:
         # Always called: a broken vendor profile must fail now.
-        vendor.rows_of_test_case(self)
+        vendor.vendor_rows_of_test_case(self)
         if not self.bringup:
             references.load_references(self.family)
 

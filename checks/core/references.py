@@ -127,7 +127,7 @@ def find_entry(check: Any) -> Entry:
     """
     if check.inconclusive:
         return Entry('-', note=check.inconclusive)
-    published = vendor.rows_of_test_case(check)
+    published = vendor.vendor_rows_of_test_case(check)
     if published:
         none = Entry('vendor', vendor.references_by_metric(published),
                      vendor.source_note(published))

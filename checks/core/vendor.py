@@ -164,7 +164,7 @@ def site_profile_rows() -> tuple[Row, ...]:
                              families_by_partition(configuration['site_configuration']))
 
 
-def rows_of_test_case(check: Any) -> tuple[Row, ...]:
+def vendor_rows_of_test_case(check: Any) -> tuple[Row, ...]:
     """The rows of a test case; empty if its program is embedded."""
     origin = families.program_origin(check.current_environ.extras, '', check.family)
     if check.emulated or origin.get('source') == 'embedded':

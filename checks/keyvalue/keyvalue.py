@@ -167,12 +167,12 @@ class StoreBenchmark(ServiceBenchmark, special=True):
         )
 
     @property
-    def is_limited_by_requests(self) -> bool:
+    def ends_after_request_count(self) -> bool:
         """Whether the load ends after `requests`, not after `duration`."""
         return self.scenario.operation in GROWING
 
     def minimum_run_seconds(self, values: dict[str, float]) -> float:
-        if not self.is_limited_by_requests:
+        if not self.ends_after_request_count:
             return self.duration
         return self.requests / values[metrics.metric_key('operations',
                                                          self.scenario.payload)]
@@ -244,7 +244,7 @@ class StoreServes(StoreBenchmark):
         # of them, so that they grow.
         how = (['--requests', str(self.requests // clients.nodes),
                 '--key-prefix', f'{scenario.operation}:', '--keys', '100']
-               if self.is_limited_by_requests else
+               if self.ends_after_request_count else
                ['--duration', str(self.duration),
                 '--warmup', str(self.warmup), *keys])
         if scenario.pipeline > 1:
@@ -305,7 +305,7 @@ class StoreGenerators(StoreBenchmark):
         self.descr = f'{self.scenario} under {self.program}'
 
     @property
-    def is_limited_by_requests(self) -> bool:
+    def ends_after_request_count(self) -> bool:
         return self.program != 'memtier_benchmark'
 
     @property
@@ -402,7 +402,7 @@ class StoreGenerators(StoreBenchmark):
             )
         records = [r for r in parse(output) if '[' not in r.metric]
         self.check_hits_and_bytes({r.metric: r.value for r in records}, run)
-        requests = (self.requests if self.is_limited_by_requests else
+        requests = (self.requests if self.ends_after_request_count else
                     records[0].value * (round(self.duration) - 1))
         if measured.counter_increase('commands') < requests:
             guards.fail_test_case('calls', f'{run.name}: {self.program} reports '

@@ -163,7 +163,7 @@ class _File:
                                                      ' (out of place)'), row.line)
         # Sizes are rounded down to elements, or to parts of 16 B.
         loss = (16 * out.ranks if kind.split else 8) - 1
-        self.check_sweeps_match(blocks, loss)
+        self.check_sweeps_have_same_sizes(blocks, loss)
         for block in blocks:
             self.check_size_progression(block, loss)
         return out
@@ -263,7 +263,9 @@ class _File:
             self.raise_parse_error('the sizes do not grow by one factor or one step: '
                                    'entries were lost or damaged', rows[0].line)
 
-    def check_sweeps_match(self, blocks: Sequence[Sequence[Row]], loss: int) -> None:
+    def check_sweeps_have_same_sizes(
+        self, blocks: Sequence[Sequence[Row]], loss: int
+    ) -> None:
         """Refuse sweeps with different sizes or halves, and doubled rows."""
         if len({(row.out_of_place is None, row.in_place is None)
                 for block in blocks for row in block}) > 1:

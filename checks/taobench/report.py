@@ -80,7 +80,7 @@ def build_report(job: Job, machines: Sequence[Mapping[str, Mapping[str, str]]],
         'benchmark_args': list(arguments), 'metrics': dict(metrics)}
 
 
-def report_files(report: Mapping[str, Any], logs: Sequence[Log | None],
+def text_of_report_files(report: Mapping[str, Any], logs: Sequence[Log | None],
                  iteration: int = 1) -> dict[str, str]:
     """All files of a report: path under the results -> text.
 

@@ -470,7 +470,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 phases)}
         self.files = {
             **self.files,
-            **report.report_files(
+            **report.text_of_report_files(
                 document,
                 [one.log if one else None for one in summary],
                 run.repetition,

@@ -262,7 +262,7 @@ class _Judging:
         self.walk = detect.detect_level_changes(
             hist.x,
             first=self._baseline_start_positions(),
-            pool=_pool_number_of_metrics(metrics),
+            pool=_comparison_group_of_metrics(metrics),
             floor=hist.floor,
             minimum=hist.minimum,
             runs=hist.runs,
@@ -805,7 +805,7 @@ def _session_date(label: str, hist: History) -> datetime.date:
     return datetime.date.fromisoformat(label if day is None else str(day))
 
 
-def _pool_number_of_metrics(metrics: pd.DataFrame) -> np.ndarray:
+def _comparison_group_of_metrics(metrics: pd.DataFrame) -> np.ndarray:
     """Number of the metrics that each is judged together with: those of a
     metric on a system; where these are few, all others of the system."""
     size = metrics.groupby(['system', 'metric'])['of'].transform('size')

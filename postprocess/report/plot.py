@@ -185,7 +185,7 @@ def drawings(records: plots.Records, entry: Any, kind: Any,
             file, entry.lines['base'], f"plots: {entry['kind']}: base: no "
             f'record has {of} {base!r}' + plots.did_you_mean_text(
                 base, set(records.table[of])))
-    families_ = _families_of_entry(records, options)
+    families_ = _families_in_plot(records, options)
     if len(families_) == 1:
         records = dataclasses.replace(records, family=families_[0])
     drawings_ = list(kind.drawings(records, **options))
@@ -223,7 +223,7 @@ def _field_names_of_option(value: Any) -> list[str]:
     return [one if isinstance(one, str) else one[0] for one in value or ()]
 
 
-def _families_of_entry(records: plots.Records, options: Mapping[str, Any]
+def _families_in_plot(records: plots.Records, options: Mapping[str, Any]
             ) -> list[str]:
     """The families that an entry is about: their limits and judged sizes
     count."""

@@ -436,7 +436,7 @@ def test_references_of_before_a_metric_was_judged_stay_valid(loaded):
         metrics_to_compare=lambda values: ['latency@8B'],
         is_dry_run=lambda: False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(references.vendor, 'rows_of_test_case', lambda case: {})
+        patch.setattr(references.vendor, 'vendor_rows_of_test_case', lambda case: {})
         patch.setattr(references, '_entry_at_speed_class', lambda case, speed: entry)
         known, note = references.checked_references_and_note(case, {'latency@8B': 1.0,
                                                                     'latency@1B': 1.0})
@@ -509,7 +509,7 @@ def stub(monkeypatch):
     """ReFrame takes a stub for a case; no vendor has published figures."""
     monkeypatch.setattr('reframe.core.pipeline.RegressionTestPlugin',
                         OsuPt2pt)
-    monkeypatch.setattr(references.vendor, 'rows_of_test_case', lambda check: ())
+    monkeypatch.setattr(references.vendor, 'vendor_rows_of_test_case', lambda check: ())
 
 
 @pytest.mark.parametrize('complete', [False, True])

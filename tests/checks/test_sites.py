@@ -275,14 +275,14 @@ def case(source='spack', emulated=False):
 def test_rows_of_a_case(monkeypatch):
     rows = (vendor.Row(**ROW),)
     monkeypatch.setattr(vendor, 'site_profile_rows', lambda: rows)
-    assert vendor.rows_of_test_case(case()) == rows
+    assert vendor.vendor_rows_of_test_case(case()) == rows
     assert vendor.source_note(rows) == 'vendor profile: somebody (2025-12)'
     # Another program's values judge neither ours nor an emulation.
-    assert not vendor.rows_of_test_case(case('embedded'))
-    assert not vendor.rows_of_test_case(case(emulated=True))
+    assert not vendor.vendor_rows_of_test_case(case('embedded'))
+    assert not vendor.vendor_rows_of_test_case(case(emulated=True))
     monkeypatch.setattr(vendor, 'site_profile_rows', lambda: rows * 2)
     with pytest.raises(vendor.VendorError, match='two rows match latency'):
-        vendor.rows_of_test_case(case())
+        vendor.vendor_rows_of_test_case(case())
 
 
 def test_a_machine_that_changes_its_speed_is_not_judged(monkeypatch):

@@ -251,7 +251,7 @@ def test_the_report_has_the_keys_of_the_original():
     assert set(result['metrics']) == {
         'fast_qps', 'hit_ratio', 'num_data_points', 'role', 'slow_qps',
         'spawned_instances', 'successful_instances', 'total_qps', 'score'}
-    files = report.report_files(result, [one.log, None, one.log])
+    files = report.text_of_report_files(result, [one.log, None, one.log])
     assert set(files) == {f'benchmark_metrics_1db2d5f6/{name}' for name in (
         'tao_bench_autoscale_metrics_1702658374_iter_1.json',
         'server_0.csv', 'server_2.csv')}
@@ -265,7 +265,9 @@ def test_the_report_of_one_server_and_of_a_client():
                          ).read_text())
     assert report.server_metrics(one) == expected
     result = report.build_report(jobs.find_job('64g'), [], [], expected, 'r', 0)
-    assert 'benchmark_metrics_r/server.csv' in report.report_files(result, [one.log])
+    assert 'benchmark_metrics_r/server.csv' in report.text_of_report_files(
+        result, [one.log]
+    )
     records = [tao.Record('c', '', None, f'operations[type={name}]', value,
                           '1/s', 1) for name, value in (
                               ('Sets', 0.0), ('Gets', 7.5))]

@@ -136,7 +136,7 @@ def draw_series_panels(points: pd.DataFrame, servers: list[str], title: str,
                 name for name in others
                 if name.partition(' ')[0] == panel['of']], step, panel)
         _set_axis_and_title(axes, points, panel, bands)
-    _draw_phases(rows, points)
+    _shade_phases_of_test(rows, points)
     return figure
 
 
@@ -232,7 +232,7 @@ def _set_axis_and_title(axes: Axes, points: pd.DataFrame, panel: Panel, bands: B
     charts.set_row_title(axes, re.sub(r'\{(\w+)\}', band, panel['says']))
 
 
-def _draw_phases(rows: np.ndarray, points: pd.DataFrame) -> None:
+def _shade_phases_of_test(rows: np.ndarray, points: pd.DataFrame) -> None:
     """The time axis of all rows; what is not the test is shaded."""
     from matplotlib import ticker
     ends = points.groupby('phase')['second'].max()

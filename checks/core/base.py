@@ -231,9 +231,6 @@ class Launch(Plugin):
     #: oversubscription; empty: they may be compared.
     inconclusive = variable(str, value='')
 
-    #: Whether OpenMP has as many threads as `threads`, each on a core.
-    sets_openmp: ClassVar[bool] = True
-
     #: The reason may vanish: the session measures the test case again.
     transient = variable(bool, value=False)
 
@@ -267,17 +264,19 @@ class Launch(Plugin):
     @run_after('setup', always_last=True)
     def request_all_gpus(self) -> None:
         part = self.current_partition
-        requested = self.num_gpus_per_node              # type: ignore[has-type]
-        if requested is None and not part.extras.get('gpus_only_if_used'):
-            self.num_gpus_per_node = placement.gpus_per_node(part) or None
+        requested = self.num_gpus_per_node or 0         # type: ignore[has-type]
+        if not part.extras.get('gpus_only_if_used'):
+            self.num_gpus_per_node = max(
+                requested, placement.gpus_per_node(part)) or None
 
     @run_before('run')
     def pin_or_oversubscribe(self) -> None:
         self.job.launcher.options += placement.launcher_options(self)
         extras = self.current_partition.extras
-        if self.sets_openmp:
-            self.env_vars.update({'OMP_NUM_THREADS': self.threads,
-                                  'OMP_PLACES': 'cores', 'OMP_PROC_BIND': 'close'})
+        if self.launcher_extra() == 'launcher_pin':
+            for name, value in (('NUM_THREADS', self.threads), ('PLACES', 'cores'),
+                                ('PROC_BIND', 'close')):
+                self.env_vars.setdefault(f'OMP_{name}', value)
         if self.launcher_extra() == 'launcher_oversubscribe':
             self.env_vars.update(extras.get('oversubscribe_env', {}))
         self.env_vars.update((self.required_transport() or {}).get('env', {}))
@@ -456,7 +455,6 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
 
     #: CPUs that the ranks of each node really had, `n1:0,1 n2:0,1`.
     binding = variable(str, value='', loggable=True)
-
     #: PCI addresses of the GPUs of all ranks; empty: not known.
     gpus = variable(str, value='', loggable=True)
 
@@ -642,8 +640,13 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         there, kind = placement.parse_rank_lines(run.err), self.launcher_extra()
         self.binding = placement.format_binding(there)
         self.gpus = placement.format_gpus(placement.parse_gpu_lines(run.err))
-        guards.check_rank_gpus(run)
-        if kind in ('launcher_pin', 'launcher_gpu_pin'):
+        gpus = placement.gpus_per_node(self.current_partition)
+        if self.has_gpu_ranks() and self.num_tasks_per_node > gpus:
+            self.add_inconclusive_reason(
+                f'{self.num_tasks_per_node} ranks per node shared {gpus} GPUs')
+        else:
+            guards.check_rank_gpus(run)
+        if kind == 'launcher_pin':
             guards.check_rank_binding(
                 run, self.threads, placement.cores_per_node(self.current_partition))
         elif kind == 'launcher_free':

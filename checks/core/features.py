@@ -35,8 +35,8 @@ ENVIRON_FEATURES: dict[str, str] = {
 #: Extras of a partition: name -> meaning, with the unit.
 PARTITION_EXTRAS: dict[str, str] = {
     'max_nodes': 'nodes that one job may have; default: 1',
-    'node_counts': 'numbers of nodes on which collectives run (list); '
-    'default: 1, 2, 4, ... and max_nodes',
+    'node_counts': 'numbers of nodes on which collectives run, besides 1 and 2 '
+    '(list); default: 4, 8, ... and max_nodes',
     'launcher_pin': 'launcher options that bind each rank to one core per '
     'thread, shared with no other rank; `{cpus}` is the number of cores '
     'of a rank, `{ranks}` the number of ranks per node '
@@ -57,9 +57,8 @@ PARTITION_EXTRAS: dict[str, str] = {
     'node of a service counts as lost; default: 30',
     'scratch': "folder on a node's own disk for the data of servers inside a "
     'job; default: TMPDIR or /tmp',
-    'gpus_only_if_used': 'True: a test case that measures host memory does not '
-    'request the GPUs of its nodes; default: it requests all of them, so that no '
-    'other job uses them',
+    'gpus_only_if_used': 'True: a test case requests only the GPUs that it uses; '
+    'default: it requests all GPUs of its nodes, so that no other job uses them',
     'node_memory': 'memory of a node, in GB of 2^30 B',
     'oversubscribe_env': 'environment variables for more ranks than cores '
     '(mapping)',
@@ -182,7 +181,8 @@ def _check_node_counts(extras: Mapping[str, Any], where: str) -> None:
     if type(most) is not int or most < 1:
         raise GlossaryError(f'{where}: max_nodes is {most!r}; write a whole '
                             'number above 0')
-    for count in extras.get('node_counts', ()):
+    counts = extras.get('node_counts', [])
+    for count in counts if isinstance(counts, list) else [counts]:
         if type(count) is not int or not 1 <= count <= most:
             raise GlossaryError(f'{where}: node_counts has {count!r}; write '
                                 f'whole numbers from 1 to max_nodes, {most}')
@@ -255,8 +255,8 @@ def max_nodes(partition: Any) -> int:
 def node_counts(partition: Any) -> list[int]:
     """Numbers of nodes on which collectives run in a partition."""
     most = max_nodes(partition)
-    return sorted(partition.extras.get('node_counts') or {
-        most, *(2 ** n for n in range(most.bit_length()))})
+    powers = [2 ** n for n in range(most.bit_length())]
+    return sorted({*powers[:2], *partition.extras.get('node_counts', [*powers, most])})
 
 
 def format_glossary_table() -> str:

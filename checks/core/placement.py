@@ -85,6 +85,9 @@ def launcher_options(check: Any) -> list[str]:
     if not extra:
         return []
     words = part.extras.get(extra)
+    if words and extra == 'launcher_pin' and check.has_gpu_ranks():
+        # The ranks must spread over the sockets, as the GPUs do.
+        words = [word for word in words if not word.startswith('--distribution=')]
     launcher = part.launcher_type.registered_name
     fault = ''
     if words is None:
@@ -128,8 +131,7 @@ def parse_rank_lines(output: str) -> dict[str, list[Rank]]:
 
 
 def parse_gpu_lines(output: str) -> dict[str, list[str]]:
-    """The PCI address of each rank's GPU by host, from the lines of rank.sh;
-    `-`: unknown."""
+    """The PCI address of each rank's GPU, by host; `-`: unknown."""
     by_host: dict[str, list[str]] = {}
     for host, address in re.findall(r'plumbline-gpu (\S+) (\S+)', output):
         by_host.setdefault(host, []).append(address)

@@ -19,6 +19,8 @@ from reframe.core.builtins import (
     variable,
 )
 
+from config.families import note_needed_nodes
+
 from ..core import features, guards, metrics, placement
 from ..core.base import Benchmark, Programs
 from . import log, parser, physics, programs
@@ -70,6 +72,7 @@ def runnable_layouts(nodes: Collection[int] = (), full: bool = False
     :arg full: all GPUs also on one node.
     """
     result = set()
+    note_needed_nodes('nccl', 2)
     for part in partitions_with_gpus():
         maximum = placement.gpus_per_node(part)
         some = [maximum] if full else [
@@ -660,6 +663,7 @@ CHOICES: dict[str, tuple[dict[str, str], str, str]] = {
 def available_choices() -> list[str]:
     """Choices that the hardware of some partition of this system supports."""
     result = set()
+    note_needed_nodes('nccl', 2)
     for part in partitions_with_gpus():
         archs = {device.arch for device in part.devices}
         links = part.extras.get('gpu_bandwidth')

@@ -16,6 +16,8 @@ from reframe.core.builtins import (
     variable,
 )
 
+from config.families import note_needed_nodes
+
 from ..core import features, guards, metrics, placement
 from ..core.base import Benchmark, Programs
 from ..core.parsers import Record
@@ -40,6 +42,7 @@ def runnable_programs(expected: Iterable[str] | None = None) -> list[str]:
 
 def available_placements() -> list[str]:
     """Placements: on one node, and on two nodes if the system has them."""
+    note_needed_nodes('osu', 2)
     two = any(features.max_nodes(part) >= 2
               for part in rt.runtime().system.partitions)
     return ['intra_node', *['inter_node'] * two]
@@ -447,7 +450,7 @@ class OsuCollective(OsuBenchmark):
         each = 1 if kind == 'one' else max(2 // nodes, self.ranks_per_full_node())
         if 'neighbor' in self.program:
             # With two ranks OMB 7.2 prints nothing here, and ends with 0.
-            each = max(each, 4 // nodes)
+            each = max(each, -(-4 // nodes))
         return nodes * each, each
 
     def largest_message_size(self) -> int | None:

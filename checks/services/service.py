@@ -66,9 +66,6 @@ class ServiceBenchmark(Benchmark, special=True):
     record of the services and the clients' output into values.
     """
 
-    #: Servers and clients have threads of their own.
-    sets_openmp = False
-
     #: CPUs of one node that a test case needs and no node has: it is only in
     #: mode full. 0: it has all of its modes.
     unavailable_cpus = 0
@@ -146,7 +143,7 @@ class ServiceBenchmark(Benchmark, special=True):
 
     def launcher_extra(self) -> str:
         # One unbound agent per node; on one node the script starts it.
-        return '' if self.required_nodes == 1 else 'launcher_spread'
+        return '' if self.node_count_before_setup == 1 else 'launcher_spread'
 
     def command_before_launcher(self) -> list[str]:
         return [shlex.quote(sys.executable), shlex.quote(str(SERVING)),

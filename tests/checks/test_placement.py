@@ -39,6 +39,7 @@ def test_cpus_of_the_ranks_in_short(err, text):
 SMI = {'nvidia-smi': '''#!/bin/bash
 gpus=(07:00.0 0F:00.0 47:00.0 4E:00.0)
 case $* in
+'-i 7'*) echo 'No devices were found' ;;
 *query-gpu=index*) printf '%s\\n' 0 1 2 3 ;;
 -i*) echo "00000000:${gpus[$2]}" ;;
 esac
@@ -61,7 +62,12 @@ done
     ({'SLURM_LOCALID': '3', 'CUDA_VISIBLE_DEVICES': '1'}, '00000000:0F:00.0'),
     ({'PLUMBLINE_GPUS': 'rocm', 'SLURM_LOCALID': '3'}, '0000:C3:00.0'),
     ({'PLUMBLINE_GPUS': 'rocm', 'SLURM_LOCALID': '5',
-      'ROCR_VISIBLE_DEVICES': '2,3'}, '0000:C3:00.0')])
+      'ROCR_VISIBLE_DEVICES': '2,3'}, '0000:C3:00.0'),
+    # One GPU for each rank: its number may be that inside a cgroup.
+    ({'PLUMBLINE_GPUS': 'rocm', 'SLURM_LOCALID': '5',
+      'ROCR_VISIBLE_DEVICES': '0'}, '-'),
+    # A job that has fewer GPUs: nvidia-smi prints no address.
+    ({'SLURM_LOCALID': '0', 'CUDA_VISIBLE_DEVICES': '7'}, '-')])
 def test_each_rank_reports_its_gpu(tmp_path, variables, expected):
     for name, text in SMI.items():
         (tmp_path / name).write_text(text)
@@ -73,7 +79,8 @@ def test_each_rank_reports_its_gpu(tmp_path, variables, expected):
     (host, (gpu,)), = placement.parse_gpu_lines(done.stderr).items()
     assert gpu == expected
     assert placement.format_gpus({host: [gpu]}) == f'{host}:{expected}'
-    assert ('LOCAL_RANK=' in done.stdout) == (expected != '-')
+    assert ('\nLOCAL_RANK=' in '\n' + done.stdout) == bool(
+        {'SLURM_LOCALID', 'PALS_LOCAL_RANKID'} & {*variables})
 
 
 def test_threads_that_shared_cores():

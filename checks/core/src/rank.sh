@@ -33,7 +33,8 @@ cores=${cores#,}
 printf 'plumbline-rank %s %s %s\n' "$host" "$cpus" "${cores%,}" >&2
 # Slurm's is last, because mpirun in a batch job passes on that of the script.
 for name in OMPI_COMM_WORLD_LOCAL_RANK MPI_LOCALRANKID PALS_LOCAL_RANKID \
-    FLUX_TASK_LOCAL_ID SLURM_LOCALID; do
+    MV2_COMM_WORLD_LOCAL_RANK MVP_COMM_WORLD_LOCAL_RANK FLUX_TASK_LOCAL_ID \
+    SLURM_LOCALID; do
     if [ -n "${!name}" ]; then
         export LOCAL_RANK=${!name}
         break
@@ -46,22 +47,29 @@ cuda)
     export CUDA_DEVICE_ORDER=PCI_BUS_ID
     IFS=, read -ra visible <<<"$CUDA_VISIBLE_DEVICES"
     if [ -z "$CUDA_VISIBLE_DEVICES" ]; then
-        mapfile -t visible < <(nvidia-smi --query-gpu=index --format=csv,noheader)
+        mapfile -t visible < <(timeout 20 nvidia-smi --query-gpu=index \
+            --format=csv,noheader)
     fi
     ;;
 rocm)
     IFS=, read -ra visible <<<"${ROCR_VISIBLE_DEVICES:-$HIP_VISIBLE_DEVICES}"
     if [ -z "${visible[*]}" ]; then
-        mapfile -t visible < <(rocm-smi --showbus | sed -n 's/^GPU\[\([0-9]*\)\].*/\1/p')
+        mapfile -t visible < <(timeout 20 rocm-smi --showbus |
+            sed -n 's/^GPU\[\([0-9]*\)\].*/\1/p')
+    elif [ ${#visible[@]} = 1 ]; then
+        # The launcher gave this rank one GPU, which may have another number
+        # for rocm-smi.
+        visible=''
     fi
     ;;
 esac
 if [ -n "${visible[*]}" ] && [ -n "$LOCAL_RANK" ]; then
     gpu=${visible[LOCAL_RANK % ${#visible[@]}]}
     case $PLUMBLINE_GPUS in
-    cuda) address=$(nvidia-smi -i "$gpu" --query-gpu=pci.bus_id --format=csv,noheader) ;;
-    rocm) address=$(rocm-smi -d "$gpu" --showbus | grep -io '[0-9a-f]\{4\}:[0-9a-f:.]*') ;;
+    cuda) smi=(nvidia-smi -i "$gpu" --query-gpu=pci.bus_id --format=csv,noheader) ;;
+    rocm) smi=(rocm-smi -d "$gpu" --showbus) ;;
     esac
+    address=$(timeout 20 "${smi[@]}" | grep -io -m1 '[0-9a-f]\{4,8\}:[0-9a-f:]*\.[0-9]')
 fi
 if [ -n "$PLUMBLINE_GPUS" ]; then
     printf 'plumbline-gpu %s %s\n' "$host" "${address:--}" >&2

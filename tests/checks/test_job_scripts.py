@@ -49,6 +49,8 @@ def test_the_scripts_are_as_expected(tmp_path, cluster, family, check, expressio
     scripts = sorted(job_scripts(suite, family, check, expression))
     assert scripts
     text = re.sub(r'\S*/bin/python\S*', 'PYTHON', '\n'.join(scripts))
+    # A path of the checkout that has a blank is in quotes.
+    text = re.sub(r"'((?:ROOT|WORK|PYTHON)[^' ]*)'", r'\1', text)
     path = CLUSTERS / cluster / f'{name}.txt'
     if os.environ.get('PLUMBLINE_WRITE_SCRIPTS'):
         path.write_text(text)

@@ -175,7 +175,7 @@ def test_many_modules_take_several_lines(site_of):
     text = (folder / 'system.py').read_text()
     assert max(map(len, text.splitlines())) <= 88
     assert f"modules=['{modules[0]}'," in text
-    assert text.count(f"\n{' ' * 33}'library-number-") == 8
+    assert text.count(f"\n{' ' * 42}'library-number-") == 8
     for environment in configuration(folder)['environments']:
         assert environment['modules'] == [*modules, 'openmpi/5.0.3']
 

@@ -272,12 +272,12 @@ class Launch(Plugin):
     @run_before('run')
     def pin_or_oversubscribe(self) -> None:
         self.job.launcher.options += placement.launcher_options(self)
-        extras = self.current_partition.extras
-        if self.launcher_extra() == 'launcher_pin':
+        extras, extra = self.current_partition.extras, self.launcher_extra()
+        if extra == 'launcher_pin':
             for name, value in (('NUM_THREADS', self.threads), ('PLACES', 'cores'),
                                 ('PROC_BIND', 'close')):
                 self.env_vars.setdefault(f'OMP_{name}', value)
-        if self.launcher_extra() == 'launcher_oversubscribe':
+        if extra == 'launcher_oversubscribe':
             self.env_vars.update(extras.get('oversubscribe_env', {}))
         self.env_vars.update((self.required_transport() or {}).get('env', {}))
 

@@ -211,8 +211,7 @@ class OsuBenchmark(Benchmark, special=True):
         """Ranks of a full node: its cores, or its GPUs."""
         if self.buffer_memory() == 'host':
             return self.cores_per_node()
-        return sum(d.num_devices or 1 for d in
-                   self.current_partition.select_devices('gpu')) or 1
+        return placement.gpus_per_node(self.current_partition) or 1
 
     def has_validation(self) -> bool:
         """Whether some version of the program has the option -c."""

@@ -216,7 +216,7 @@ def test_far_below_is_noted_in_the_summary():
 ROW = {'family': 'osu', 'partition': 'thishost',
        'when': 'placement=intra_node program=osu_latency$',
        'metric': 'latency', 'at': 8, 'value': 123.5, 'worse': 1.0,
-       'unit': 'us', 'source': 'somebody', 'date': '2025-12'}
+       'unit': 'us', 'source': 'data sheet', 'date': '2025-12'}
 PLACES = {'thishost': {'osu'}}
 
 
@@ -276,7 +276,7 @@ def test_rows_of_a_case(monkeypatch):
     rows = (vendor.Row(**ROW),)
     monkeypatch.setattr(vendor, 'site_profile_rows', lambda: rows)
     assert vendor.vendor_rows_of_test_case(case()) == rows
-    assert vendor.source_note(rows) == 'vendor profile: somebody (2025-12)'
+    assert vendor.source_note(rows) == 'vendor profile: data sheet (2025-12)'
     # Another program's values judge neither ours nor an emulation.
     assert not vendor.vendor_rows_of_test_case(case('embedded'))
     assert not vendor.vendor_rows_of_test_case(case(emulated=True))
@@ -333,7 +333,7 @@ def test_a_profile_judges_where_the_site_has_nothing(published, bringup):
     done = published.run(*bringup)
     assert done.returncode == 0, done.stdout + done.stderr
     assert judged(published) == ('123.5', 'pass',
-                                 'vendor profile: somebody (2025-12)')
+                                 'vendor profile: data sheet (2025-12)')
 
 
 @pytest.mark.parametrize('bringup', [[], ['-Sbringup=1']])
@@ -362,7 +362,7 @@ def test_a_case_that_neither_speaks_of_is_judged_by_a_profile(published):
 
 
 @pytest.mark.parametrize('change, words', [
-    ({'at': 7}, 'vendor profile: somebody (2025-12): OsuPt2pt: '),
+    ({'at': 7}, 'vendor profile: data sheet (2025-12): OsuPt2pt: '),
     ({'unit': 'ms'}, 'row 1: unit is'),
 ])
 def test_a_profile_that_does_not_fit(published, change, words):

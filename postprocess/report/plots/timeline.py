@@ -10,26 +10,13 @@ import pandas as pd
 
 from ... import naming
 from .. import charts
-from . import (
-    Drawing,
-    Records,
-    parse_field_option,
-    parse_text_option,
-    parse_where_option,
-)
-from .violin import parse_call_option, samples_grouped_by_plot
+from . import Drawing, Records, parse_text_option, violin
+from .violin import samples_grouped_by_plot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OPTIONS = {
-    'call': parse_call_option,
-    'where': parse_where_option,
-    'by': parse_field_option,
-    'panel': parse_field_option,
-    'title': parse_text_option,
-    'rows': parse_text_option,
-}
+OPTIONS = {**violin.OPTIONS, 'rows': parse_text_option}
 READING = ('Timelines of the newest session: one row per rank (or as the axis '
            'says), one colour per call. A mark without a length is an event.')
 #: Ranks and calls in a plot; of more, the first ranks and the time until

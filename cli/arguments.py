@@ -76,8 +76,12 @@ HELP = {
 
 RUN = """Runs a session with ReFrame, compares its values and prints a table.
 
-The command first installs what is missing. The session writes its records to
-the perflogs, and the command writes the page. Options that are not listed
+The command first installs what is missing. On a cluster it prints the number
+of test cases and node-hours of the session. If stdin and stdout are a
+terminal, it asks before it starts; a script or CI job is not asked. A first
+session with --mode smoke has one short test case per family and partition, on
+two nodes if possible. The session writes its records to the perflogs, and the
+command writes the page. Options that are not listed
 above are passed on to ReFrame (-n, -t, -p, -x, -E, -S, -l, --dry-run and
 others). Options after -- are always passed on.
 
@@ -331,7 +335,9 @@ def _add_no_wait_option(parser: Parser) -> None:
 
 
 def _add_run_options(parser: Parser) -> None:
-    _add_measurement_options(parser, 'quick', 'quick or full')
+    what = _add_measurement_options(parser, 'quick', 'smoke, quick or full')
+    what.add_argument('--yes', action='store_true',
+                      help='on a cluster, do not ask before the session starts')
     _add_no_wait_option(parser)
 
 

@@ -91,6 +91,9 @@ class Settings(Plugin):
     #: sets it.
     bringup = variable(bool, value=False)
 
+    #: Run one test case per family and partition (config/sessions/smoke.py).
+    smoke = variable(bool, value=False)
+
     #: Programs that can validate their data do so, in an extra repetition.
     validates = variable(bool, value=True)
 

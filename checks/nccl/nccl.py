@@ -546,8 +546,8 @@ class NcclCollective(NcclBenchmark):
         full = self.layout in runnable_layouts(full=True)
         if not full or self.layout.nodes > 2:
             return set()
-        quick = self.program in ('all_reduce_perf', 'sendrecv_perf')
-        return {'nightly', *['quick'] * quick}
+        return {'nightly', *{'all_reduce_perf': ('smoke', 'quick'),
+                             'sendrecv_perf': ('quick',)}.get(self.program, ())}
 
 
 @register_if_available

@@ -148,6 +148,8 @@ class OsuBenchmark(Benchmark, special=True):
             self.tags |= {'nightly'}
             if self.nodes_needed() <= 2 and self.buffer_memory() == 'host':
                 self.tags |= {'quick'}
+                if self.is_short_pair():
+                    self.tags |= {'smoke'}
         self.descr = f'{self.program} of the OSU micro-benchmarks'
 
     @run_after('setup')
@@ -191,6 +193,10 @@ class OsuBenchmark(Benchmark, special=True):
     def is_in_default_modes(self) -> bool:
         """Whether the test case belongs to the modes nightly and quick."""
         return True
+
+    def is_short_pair(self) -> bool:
+        """Whether mode smoke may take the test case."""
+        return False
 
     def largest_message_size(self) -> int | None:
         """Size of the last row in bytes; None: the table has no sizes."""
@@ -329,6 +335,9 @@ class OsuPt2pt(OsuBenchmark):
 
     def rank_counts(self) -> tuple[int, int]:
         return 2, 2 // self.nodes_needed()
+
+    def is_short_pair(self) -> bool:
+        return self.program == 'osu_latency'
 
     def arguments(self) -> list[str]:
         args = super().arguments()

@@ -26,6 +26,7 @@ from cli.session.commands import MODES, load_site_configuration
 from cli.setup.venv import ROOT, SetupError
 from cli.site import partitions
 from config.families import NEEDED_NODES, families
+from config.sessions import smoke
 from config.sessions.ordering import max_job_seconds
 
 #: ReFrame only warns of a check that cannot be imported. The caller reports
@@ -125,10 +126,11 @@ def generate_test_cases() -> Iterator[dict[str, Any]]:
     # Only folders of families, because ReFrame parses every file.
     loader = RegressionCheckLoader(
         [str(family.folder) for family in families().values()], recurse=True)
-    for case in generate_testcases(loader.load_all()):
+    cases = [case for case in generate_testcases(loader.load_all())
+             if not case.check.is_fixture()]
+    smoke_cases = smoke.select_smoke_test_cases(cases)
+    for case in cases:
         check, partition, environ = case
-        if check.is_fixture():
-            continue
         check._current_partition = partition
         check._current_environ = environ
         misplaced = rank_placement_fault(check)
@@ -137,7 +139,8 @@ def generate_test_cases() -> Iterator[dict[str, Any]]:
                'family': getattr(check, 'family', ''),
                'params': getattr(check, 'params', ''),
                'where': f'{partition.name}+{environ.name}',
-               'modes': [m for m in MODES if m in check.tags],
+               'modes': [mode for mode in MODES if (
+                   case in smoke_cases if mode == smoke.TAG else mode in check.tags)],
                'reference': kind, 'lacks': lacks, 'fault': fault,
                'judges': judges,
                'unavailable_cpus': getattr(check, 'unavailable_cpus', 0),

@@ -13,7 +13,6 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,8 @@ from cli.site import check as sites
 from config import console
 from config.families import families
 from config.places import is_local_site
-from config.sessions import ordering
+from config.sessions import cost, ordering
+from config.sessions.cost import Cost
 
 #: Scheduler of ReFrame -> the command that submits its jobs.
 SUBMIT = {'slurm': 'sbatch', 'squeue': 'sbatch', 'pbs': 'qsub',
@@ -336,36 +336,6 @@ def availability_row(what: str, there: bool, without: str) -> tuple[str, str]:
 
 # ------------------------------------------------------------- the cost
 
-def node_hours_text(number: float) -> str:
-    """Hours with two digits, or all digits before the point."""
-    return f'{number:.2g}' if number < 10 else f'{number:.0f}'
-
-
-@dataclass(frozen=True)
-class Cost:
-    """The cost of a mode. Unit: node-hours."""
-    cases: int
-    checks: int
-    #: Test cases that were measured before, and their hours.
-    seen: int
-    by_times: float
-    #: Maximum of the others, from their time limits.
-    by_limits: float
-
-    def __str__(self) -> str:
-        text = (f'{self.cases} test cases ({self.checks} checks), '
-                f'{node_hours_text(self.by_times + self.by_limits)} node-hours')
-        if not self.cases:
-            return text
-        if not self.seen:
-            return f'{text} at most, by their time limits'
-        if self.seen == self.cases:
-            return f'{text}, by earlier times'
-        return (f'{text}: {node_hours_text(self.by_times)} by earlier times '
-                f'({self.seen} test cases), {node_hours_text(self.by_limits)} at most '
-                f'by time limits ({self.cases - self.seen})')
-
-
 def parse_time_limit(text: str) -> float:
     """A time limit of a mode, as ReFrame writes it: 2h, 1d2h3m4s.
 
@@ -436,14 +406,4 @@ def total_cost(cases: Iterable[Case], seen: Mapping[Key, float],
 
     :arg settings: variables that the mode sets: repetitions, time_limit
     """
-    cases = list(cases)
-    ran, by_times, by_limits = 0, 0.0, 0.0
-    for case in cases:
-        one, was_seen = expected_cost(case, seen, settings)
-        if was_seen:
-            ran += 1
-            by_times += one.node_hours
-        else:
-            by_limits += one.node_hours
-    checks = {(case['check'], case['hash']) for case in cases}
-    return Cost(len(cases), len(checks), ran, by_times, by_limits)
+    return cost.total_cost(expected_cost(case, seen, settings) for case in cases)

@@ -71,6 +71,18 @@ def test_no_number_of_nodes_is_rounded(site):
         assert case['nodes'] <= nodes
 
 
+def test_mode_smoke_has_one_test_case_per_family_on_two_nodes(site):
+    nodes, answer = site
+    short = [case for case in answer['cases'] if 'smoke' in case['modes']]
+    # A family without a short test case on one or two nodes is a fault.
+    assert sorted(case['family'] for case in short) == sorted(
+        {case['family'] for case in answer['cases']})
+    for case in short:
+        # TaoBench has one node, or three and more.
+        assert case['nodes'] == (1 if case['family'] == 'taobench' else min(2, nodes))
+        assert {'quick', 'nightly', 'full'} <= {*case['modes']}
+
+
 def test_what_the_partition_lacks_is_known(site):
     nodes, answer = site
     generated = {case['nodes'] for case in answer['cases']

@@ -98,6 +98,7 @@ def test_only_what_would_start_is_said_to_run():
         ('b+stores', ['nightly']))]
     assert list(doctor.runnable_rows_of_family(
         cases, {'a+stores': 'no Spack', 'b+stores': 'no Spack'})) == [
+        ('not here', '--mode smoke: 0 test cases'),
         ('runs here', '--mode quick: 1 test cases'),
         ('not here', '--mode nightly: 0 of 1 test cases'),
         ('runs here', '--mode full: 1 of 2 test cases'),

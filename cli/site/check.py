@@ -28,6 +28,7 @@ from cli.setup.venv import (
     ensure_venv,
 )
 from cli.site import spack_yaml
+from cli.site.measured import read_measured_families
 from config import schema, strict
 from config.places import default_reference_folder, is_local_site
 from config.references import accepted_files
@@ -292,7 +293,8 @@ def read_switches(folder: Path) -> dict[str, topology.Switch]:
 def faults_of_suite_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]:
     """Faults of the files that only the suite reads, not ReFrame or Spack."""
     faults = []
-    for read in (stack.site_settings, hardware.models_by_name, read_switches):
+    for read in (stack.site_settings, hardware.models_by_name, read_switches,
+                 read_measured_families):
         try:
             read(folder)
         except (stack.StackError, ValueError) as err:

@@ -1,8 +1,8 @@
 """`plumb doctor`: print which test cases can run here, and why others cannot.
 
-Three functions answer three questions: Would the test cases of a partition and
-environment start (`start_faults`)? Why does a family have no test case
-(`reason_without_test_cases`)? What does a mode cost (`total_cost`)?
+Two functions answer two questions: Would the test cases of a partition and
+environment start (`start_faults`)? What does a mode cost (`total_cost`)?
+reasons.py explains why a family has no test case.
 """
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from cli.session.commands import (
 from cli.session.ordering import NIGHTLY, Key, read_wall_times
 from cli.setup.venv import WORK
 from cli.site import check as sites
+from cli.site.reasons import reason_without_test_cases
 from config import console
 from config.families import families
 from config.places import is_local_site
@@ -74,7 +75,10 @@ def doctor(args: argparse.Namespace) -> int:
         too_large = [*node_count_rows(
             answer.get('needed_nodes', {}).get(family, ()), configuration)]
         if not rows:
-            reason = reason_without_test_cases(family, configuration)
+            reason = reason_without_test_cases(family, configuration) or (
+                'environment and partition are sufficient, but no check fits '
+                f'them: compare their nodes and programs with checks/{family}/'
+                'README.md')
             console.print_table([('not here', reason), *too_large], indent=2)
             continue
         file = prefix / f'{family}.yaml'
@@ -273,47 +277,7 @@ def node_count_rows(needed: Iterable[int], configuration: Mapping[str, Any]
                     f'partition {part["name"]}: its max_nodes is {most}')
 
 
-# ------------------------------------ why a family has no test case
-
-def reason_without_test_cases(family: str, configuration: Mapping[str, Any]) -> str:
-    """Why a site has no test case of a family, and what to add for one."""
-    features = set(families()[family].features)
-    if not features:
-        return ('no environment of a partition can build its programs, which '
-                f'are part of the suite; see checks/{family}/README.md')
-    offers = [env['name'] for env in configuration['environments']
-              if features & set(env.get('features', ()))]
-    if not offers:
-        built = any(one.built_with
-                    for one in families()[family].features.values())
-        alone = features & set(environs.program_features_of_family(family, 'embedded'))
-        lines = [
-            *(
-                [f'environs.embedded_environment(NAME, {family!r})']
-                if alone
-                else []
-            ),
-            *(['environs.mpi_environment(NAME, LIBRARY)'] if built else []),
-            *(
-                f'environs.stack_environment(NAME, {name!r})'
-                for name in stack.stack_names()
-                if features & set(stack.read_stack_yaml(name)['features'])
-            ),
-        ]
-        return (f'no environment offers {" or ".join(sorted(features))}: add '
-                f'{"".join(f"{line} or " for line in lines)}an environment '
-                'with the prefix of installed programs to system.py (checks/'
-                f'{family}/README.md)')
-    used = {name for system in configuration['systems']
-            for part in system['partitions'] for name in part['environs']}
-    idle = [name for name in offers if name not in used]
-    if len(idle) == len(offers):
-        return (f'no partition has the environment {" or ".join(idle)}: add '
-                "it to a partition's environs")
-    return (f'environment {" and ".join(offers)} offers its programs, but on '
-            'no partition with the nodes or the GPUs that its checks need '
-            f'(checks/{family}/README.md)')
-
+# ------------------------------------------------- parts of a family
 
 def optional_part_rows(family: str, configuration: Mapping[str, Any]
               ) -> Iterator[tuple[str, str]]:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import reframe as rfm
 import reframe.core.runtime as rt
+import reframe.utility.typecheck as typ
 from reframe.core.builtins import (
     run_after,
     run_before,
@@ -44,7 +45,7 @@ from config.sessions.judged import (
     worsening_of_metric,
 )
 
-from ..machine import nodes
+from ..machine import gpus, nodes
 from ..spack import stack
 from . import (
     features,
@@ -93,6 +94,10 @@ class Settings(Plugin):
 
     #: Run one test case per family and partition (config/sessions/smoke.py).
     smoke = variable(bool, value=False)
+
+    #: Numbers of nodes on which collectives run, of those of the partition;
+    #: empty: all of them.
+    node_counts = variable(typ.List[int], value=[])
 
     #: Programs that can validate their data do so, in an extra repetition.
     validates = variable(bool, value=True)
@@ -276,7 +281,7 @@ class Launch(Plugin):
     def pin_or_oversubscribe(self) -> None:
         self.job.launcher.options += placement.launcher_options(self)
         extras, extra = self.current_partition.extras, self.launcher_extra()
-        if extra == 'launcher_pin':
+        if extra in ('launcher_pin', 'launcher_socket_pin'):
             for name, value in (('NUM_THREADS', self.threads), ('PLACES', 'cores'),
                                 ('PROC_BIND', 'close')):
                 self.env_vars.setdefault(f'OMP_{name}', value)
@@ -425,8 +430,9 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     #: Family of the check: names its reference file and its parser.
     family: ClassVar[str]
 
-    #: Nodes that the partition must allow for one job.
-    required_nodes = 1
+    #: Nodes that the partition must allow for one job, and whether `node_counts`
+    #: selects the test case by them.
+    required_nodes, is_collective = 1, False
 
     #: Name of the program, for the records; a check makes it a parameter.
     program: str
@@ -507,12 +513,18 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         :param listed: only where collectives run on this number of nodes
         """
         families.note_needed_nodes(self.family, count)
-        self.required_nodes = count
+        self.required_nodes, self.is_collective = count, listed
         self.valid_systems = [
             ' '.join([part.fullname, *wanted])
             for part in rt.runtime().system.partitions
-            if (count in features.node_counts(part) if listed
+            if (count in features.node_counts(part, self.node_counts) if listed
                 else features.max_nodes(part) >= count)]
+
+    @property
+    def unlisted_node_counts(self) -> set[int]:
+        """Those of `node_counts` on which no partition runs collectives."""
+        return {*self.node_counts}.difference(*map(
+            features.node_counts, rt.runtime().system.partitions))
 
     @property
     def attached_files(self) -> dict[str, str]:
@@ -642,16 +654,18 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         """Record the CPUs of the ranks and check their binding."""
         there, kind = placement.parse_rank_lines(run.err), self.launcher_extra()
         self.binding = placement.format_binding(there)
-        self.gpus = placement.format_gpus(placement.parse_gpu_lines(run.err))
-        gpus = placement.gpus_per_node(self.current_partition)
-        if self.has_gpu_ranks() and self.num_tasks_per_node > gpus:
+        self.gpus = gpus.format_gpus(gpus.parse_gpu_lines(run.err))
+        number = placement.gpus_per_node(self.current_partition)
+        shared = self.has_gpu_ranks() and self.num_tasks_per_node > number
+        if shared:
             self.add_inconclusive_reason(
-                f'{self.num_tasks_per_node} ranks per node shared {gpus} GPUs')
-        else:
-            guards.check_rank_gpus(run)
-        if kind == 'launcher_pin':
+                f'{self.num_tasks_per_node} ranks per node shared {number} GPUs')
+        if 'PLUMBLINE_GPUS' in self.env_vars:
+            gpus.check_rank_gpus(run, self.num_tasks, shared)
+        if kind in placement.PINNING:
             guards.check_rank_binding(
-                run, self.threads, placement.cores_per_node(self.current_partition))
+                run, 1 if kind == 'launcher_gpu_pin' else self.threads,
+                placement.cores_per_node(self.current_partition), kind)
         elif kind == 'launcher_free':
             self.inconclusive = self.inconclusive or placement.describe_core_sharing(
                 there, self.threads)

@@ -21,7 +21,7 @@ from config.families import note_needed_nodes
 from ..core import features, guards, metrics, placement
 from ..core.base import Benchmark, Programs
 from ..core.parsers import Record
-from . import claims, programs
+from . import claims, programs, sockets
 from .parser import parse
 
 
@@ -46,6 +46,12 @@ def available_placements() -> list[str]:
     two = any(features.max_nodes(part) >= 2
               for part in rt.runtime().system.partitions)
     return ['intra_node', *['inter_node'] * two]
+
+
+def available_pairs() -> list[str]:
+    """The same for a pair of ranks: also on two sockets of a node."""
+    two = any(map(sockets.has_pairs_of_sockets, rt.runtime().system.partitions))
+    return [*available_placements(), *['inter_socket'] * two]
 
 
 def available_buffers() -> list[str]:
@@ -315,20 +321,41 @@ class OsuPt2pt(OsuBenchmark):
     #: Name of the program in OMB.
     program = parameter(runnable_programs(programs.PT2PT + programs.THREADED))
 
-    #: Both ranks on one node, or on two.
-    placement = parameter(available_placements())
+    #: intra_node: both ranks on one node, and if it has several sockets, on one
+    #: of them; inter_socket: on two sockets of a node; inter_node: on two nodes.
+    placement = parameter(available_pairs())
 
     #: Memory of the messages.
     buffers = parameter(available_buffers())
 
+    @run_after('init')
+    def require_sockets(self) -> None:
+        if self.placement == 'inter_socket':
+            # Where ranks have GPUs, the GPUs decide on the socket.
+            names = [part.fullname for part in rt.runtime().system.partitions
+                     if sockets.has_pairs_of_sockets(part) and self.buffers == 'host']
+            self.valid_systems = [name for name in self.valid_systems if name in names]
+
+    def launcher_extra(self) -> str:
+        extra = super().launcher_extra()
+        return ('launcher_socket_pin' if self.placement == 'inter_socket'
+                and extra == 'launcher_pin' else extra)
+
+    def check_cpu_binding(self, run: guards.Run) -> None:
+        super().check_cpu_binding(run)
+        if (self.placement != 'inter_node' and self.buffers == 'host'
+                and sockets.has_pairs_of_sockets(self.current_partition)
+                and self.launcher_extra() in placement.PINNING):
+            sockets.check_sockets_of_pair(run, 1 + (self.placement == 'inter_socket'))
+
     def nodes_needed(self) -> int:
-        return 1 if self.placement == 'intra_node' else 2
+        return 2 if self.placement == 'inter_node' else 1
 
     @property
     def link_metric(self) -> str:
         """Metric that describes the link between the two nodes, for `plumb
         locate`; '' if no single metric does."""
-        if self.placement == 'intra_node' or self.buffer_memory() != 'host':
+        if self.placement != 'inter_node' or self.buffer_memory() != 'host':
             return ''
         return {'osu_bw': 'bandwidth', 'osu_latency': 'latency'}.get(
             self.program, '')
@@ -337,7 +364,7 @@ class OsuPt2pt(OsuBenchmark):
         return 2, 2 // self.nodes_needed()
 
     def is_short_pair(self) -> bool:
-        return self.program == 'osu_latency'
+        return self.program == 'osu_latency' and self.placement != 'inter_socket'
 
     def arguments(self) -> list[str]:
         args = super().arguments()

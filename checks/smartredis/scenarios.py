@@ -102,9 +102,9 @@ class Scenario:
 #: original's numbers: 48 clients per node, 4 to 16 databases, 4 to 512 nodes.
 ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
     'throughput': {
+        'quick': ({},),
         'smoke': ({'clients_per_node': 1, 'iterations': 1000},
                   {'clients_per_node': 1, 'iterations': 1000, 'client_nodes': 1}),
-        'quick': ({},),
         'nightly': (
             {'sizes': 'all'}, {'db_nodes': 3}, {'deployment': 'colocated'},
             {'client_nodes': 2}, {'client_nodes': 1, 'db_nodes': 3},

@@ -69,6 +69,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     family = 'smartredis'
     program = 'tensorload'
 
+    has_mpi_steps = True
     #: Kind of the check: throughput, inference or aggregation.
     kind: ClassVar[str]
     #: Nodes of the consumer.

@@ -11,7 +11,7 @@ import contextlib
 import difflib
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +116,8 @@ def rank_placement_fault(check: Any) -> str:
     try:
         check.lay_out_ranks()
         check.check_core_shortage()
+        if hasattr(check, 'check_step_launcher'):
+            check.check_step_launcher()
     except ValueError as err:         # of ReFrame's copy of the module
         return str(err)
     return ''
@@ -129,6 +131,7 @@ def generate_test_cases() -> Iterator[dict[str, Any]]:
     cases = [case for case in generate_testcases(loader.load_all())
              if not case.check.is_fixture()]
     smoke_cases = smoke.select_smoke_test_cases(cases)
+    settings = variables_by_mode()
     for case in cases:
         check, partition, environ = case
         check._current_partition = partition
@@ -140,7 +143,8 @@ def generate_test_cases() -> Iterator[dict[str, Any]]:
                'params': getattr(check, 'params', ''),
                'where': f'{partition.name}+{environ.name}',
                'modes': [mode for mode in MODES if (
-                   case in smoke_cases if mode == smoke.TAG else mode in check.tags)],
+                   case in smoke_cases if mode == smoke.TAG else mode in check.tags)
+                   and is_selected_by_nodes(check, settings.get(mode, {}))],
                'reference': kind, 'lacks': lacks, 'fault': fault,
                'judges': judges,
                'unavailable_cpus': getattr(check, 'unavailable_cpus', 0),
@@ -148,6 +152,16 @@ def generate_test_cases() -> Iterator[dict[str, Any]]:
                'link': getattr(check, 'link_metric', ''),
                'nodes': check.node_count_before_setup,
                'repetitions': check.repetitions, 'limit': max_job_seconds(check)}
+
+
+def is_selected_by_nodes(check: Any, settings: Mapping[str, str]) -> bool:
+    """Whether the `node_counts` of a mode select a test case.
+
+    :param settings: variables of checks that the mode sets
+    """
+    counts = settings.get('node_counts', '').split(',')
+    return (counts == [''] or not getattr(check, 'is_collective', False)
+            or str(check.node_count_before_setup) in counts)
 
 
 def variables_by_mode() -> dict[str, dict[str, str]]:

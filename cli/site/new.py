@@ -33,7 +33,7 @@ from cli.site import detect
 from cli.site.detect import Gpus, Machine, Mpi, Nic
 from config import schema
 from config.sites import topology
-from config.sites.launch import LAUNCH, SPREAD
+from config.sites.launch import LAUNCH, SOCKETS, SPREAD
 
 TEMPLATES = Path(__file__).with_name('templates')
 #: The template of the summary that is printed before the confirmation.
@@ -421,6 +421,7 @@ def render_site_files(name: str, detected: Facts, choices: Choices) -> dict[str,
         'own_nics': own_nics,
         'environments': environment_facts(detected, choices), 'kind': kind,
         'launch': LAUNCH.get(kind), 'spread': SPREAD.get(kind),
+        'sockets': SOCKETS.get(kind),
         'switches': topology.switch_summary_text({
             name: topology.Switch(*(tuple(topology.expand_host_list(row.get(key, '')))
                                     for key in ('nodes', 'switches')))

@@ -470,6 +470,17 @@ def select_listed_test_cases(testcases: list) -> list:
     )
 
 
+def refuse_unlisted_node_counts(testcases: list) -> None:
+    """End the session if it would leave out a number of nodes in silence."""
+    unlisted = {count for case in testcases if is_benchmark(case.check)
+                for count in case.check.unlisted_node_counts}
+    if unlisted:
+        exit_with_error(
+            f'node_counts: no partition runs collectives on '
+            f'{", ".join(map(str, sorted(unlisted)))} nodes; add this number to the '
+            'extra node_counts of a partition in system.py')
+
+
 def select_smoke_test_cases(testcases: list) -> list:
     """The test cases of mode smoke, with their fixtures; all in other modes."""
     cases = [case for case in testcases if is_benchmark(case.check)]
@@ -581,6 +592,7 @@ class AccountedRunner(Runner):
         )
         if all(case.check.is_fixture() for case in testcases):
             exit_with_error(ZERO)
+        refuse_unlisted_node_counts(testcases)
         if any(is_benchmark(case.check) and not case.check.bringup
                for case in testcases):
             self.report_missing_references()

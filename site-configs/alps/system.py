@@ -3,7 +3,7 @@ import os
 
 from checks.core import environs, hardware
 from config.sites import fabrics
-from config.sites.launch import LAUNCH, SPREAD
+from config.sites.launch import LAUNCH, SOCKETS, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _NODE = hardware.reframe_devices(('GH200-96GB-quad', 4), ('Cassini-200', 4))
@@ -50,6 +50,7 @@ site_configuration = {
                        **hardware.bandwidth_extras(_NODE),
                        'node_memory': 480,
                        'launcher_pin': LAUNCH['srun'][0],
+                       'launcher_socket_pin': SOCKETS['srun'],
                        'launcher_spread': SPREAD['srun']},
         }],
     }],

@@ -6,7 +6,7 @@ differs from cluster to cluster is marked SITE.
 import os
 
 from checks.core import environs, hardware
-from config.sites.launch import LAUNCH, SPREAD
+from config.sites.launch import LAUNCH, SOCKETS, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _P5 = hardware.reframe_devices(('H100-SXM5-80GB', 8), ('EFA-100', 32))
@@ -60,6 +60,7 @@ site_configuration = {
             'extras': {'max_nodes': 2,   # SITE: nodes
                        **hardware.bandwidth_extras(_P5),
                        'launcher_pin': LAUNCH['srun'][0],
+                       'launcher_socket_pin': SOCKETS['srun'],
                        'launcher_spread': SPREAD['srun']},
         }, {
             'name': 'hpc7a',
@@ -78,6 +79,7 @@ site_configuration = {
                        **hardware.bandwidth_extras(_HPC7A),
                        'node_memory': 768,
                        'launcher_pin': LAUNCH['srun'][0],
+                       'launcher_socket_pin': SOCKETS['srun'],
                        'launcher_spread': SPREAD['srun']},
         }],
     }],

@@ -6,7 +6,7 @@ vendors build them. What differs from cluster to cluster is marked SITE.
 import os
 
 from checks.core import environs, hardware
-from config.sites.launch import LAUNCH, SPREAD
+from config.sites.launch import LAUNCH, SOCKETS, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _NODE = hardware.reframe_devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
@@ -56,6 +56,7 @@ site_configuration = {
                        **hardware.bandwidth_extras(_NODE),
                        'node_memory': 2048,
                        'launcher_pin': LAUNCH['openmpi'][0],
+                       'launcher_socket_pin': SOCKETS['openmpi'],
                        'launcher_spread': SPREAD['openmpi']},
         }],
     }],

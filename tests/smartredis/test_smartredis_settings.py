@@ -83,7 +83,8 @@ def test_arrangements_and_their_modes(kind):
     results = list(scenarios(kind))
     assert len(set(results)) == len(results)
     quick = [scenario for scenario, mode in results
-             if mode == 'quick' and scenario.db == 'redis']
+             if mode in ('smoke', 'quick') and scenario.db == 'redis'
+             and scenario.node_count() == 1]
     assert [scenario.rank_count for scenario in quick] == [4, 1]
     assert modes_of(kind, quick[0]) == {'quick', 'nightly', 'full'}
     assert modes_of(kind, Scenario('redis', clients_per_node=7)) == {'full'}

@@ -604,6 +604,8 @@ class AccountedRunner(Runner):
             exit_with_error(str(err))
         if path := os.environ.get(cost.COST_FILE):
             Path(path).write_text(str(cost_of_test_cases(testcases, self.known)))
+            self.policy.printer.info(
+                f'The cost is in {path}; nothing runs, because {cost.COST_FILE} is set')
             sys.exit(0)
         with hold_machine_lock():
             self.run_with_records(testcases, restored_cases)

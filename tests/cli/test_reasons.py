@@ -10,6 +10,7 @@ import copy
 
 import pytest
 
+from checks.core import features
 from cli.site.check import faults_of_suite_files
 from cli.site.measured import read_measured_families
 from cli.site.reasons import reason_without_test_cases
@@ -105,6 +106,12 @@ def test_each_reason(family, site, words):
     reason = reason_without_test_cases(family, site)
     for part in words:
         assert part in reason
+
+
+@pytest.mark.parametrize('family', families().values(), ids=lambda one: one.name)
+def test_needs_are_names_of_the_glossary(family):
+    assert {*family.environment_needs} <= {*features.environ_feature_meanings()}
+    assert {*family.partition_needs} <= {*features.PARTITION_FEATURES}
 
 
 # -------------------------------------------------------- measured.yaml

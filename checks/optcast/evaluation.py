@@ -151,7 +151,7 @@ class Evaluation:
         :raises ParseError: a part is missing, or cannot be trusted
         """
         of, result = self.setup, parser.analyse_log_folder(folder)
-        sizes = [row.size for row in result.table.rows] if result.table else []
+        sizes = list(result.table.busbw_by_size) if result.table else []
         if not result.table or result.table.ranks != of.clients \
                 or sizes != list(of.sizes):
             raise ParseError(1, '', f'the table has the sizes {sizes} and '

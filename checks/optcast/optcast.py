@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import platform
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from reframe.core.builtins import fixture, parameter, run_after, variable
 
 from config.records import samples
 
-from ..core import guards, metrics
+from ..core import guards, metrics, placement
 from ..core.base import Programs
 from ..core.parsers import ParseError
 from ..services.parser import Services
@@ -22,8 +23,8 @@ from ..services.plan import Plan
 from ..services.service import ServiceBenchmark
 from . import programs, settings, timeline
 from .evaluation import Evaluation
-from .original import Original
-from .scenarios import ORIGINAL, SCALES, SCENARIOS, Scenario
+from .original import NcclClients, Original
+from .scenarios import ON_NCCL, ORIGINAL, SCALES, SCENARIOS, Scenario
 from .settings import Config
 
 #: build.sh OUT compiles the program.
@@ -58,6 +59,9 @@ class OptcastAllReduce(ServiceBenchmark):
     #: Type, data type, numbers of clients and servers, and their nodes.
     scenario = parameter(list(SCENARIOS), fmt=lambda scenario: str(scenario))
 
+    #: Features that the partition must have, as in `valid_systems`.
+    partition_features: tuple[str, ...] = ()
+
     #: Options of the original's run script under their own names (with _ for
     #: -): -S OptcastAllReduce.settings=chunksize:2M,num_jobs:4
     settings = variable(typ.Dict[str, str], value={})
@@ -73,7 +77,7 @@ class OptcastAllReduce(ServiceBenchmark):
     def set_requirements(self) -> None:
         self.descr = f'Optcast {self.scenario}'
         nodes = max(1, self.effective_scenario.client_nodes + self.server_node_count)
-        self.require_nodes(nodes)
+        self.require_nodes(nodes, *self.partition_features)
         self.tags = {'full', 'nccl', 'optcast', *self.SCENARIOS[self.scenario]}
         self.spans: list[samples.Sample] = []
 
@@ -211,7 +215,7 @@ class OptcastOriginal(OptcastAllReduce):
     valid_prog_environs = ['+optcast_server']
     scenario = parameter(list(ORIGINAL), fmt=lambda scenario: str(scenario))
     SCENARIOS = ORIGINAL
-    evaluation_of = Original
+    evaluation_of: type[Evaluation] = Original
 
     def supported_settings(self) -> dict[str, bool]:
         return {'bf16': False,
@@ -222,13 +226,63 @@ class OptcastOriginal(OptcastAllReduce):
 
         :raises Refused: it lacks the server or the plugin
         """
-        prefix = str(self.programs.program_origin(self.program).get('prefix', ''))
+        return self.prefix_with_files(self.program, programs.SERVER, programs.LIBRARY)
+
+    def prefix_with_files(self, program: str, *files: str) -> str:
+        """The prefix of a program's installation, which has these files.
+
+        :raises Refused: the environment has no prefix, or a file is missing
+        """
+        prefix = str(self.programs.program_origin(program).get('prefix', ''))
         if not prefix:
             guards.fail_test_case('programs', 'the environment '
                                   f'{self.current_environ.name} has no prefix for '
-                                  f'{self.program}')
-        for name in (programs.SERVER, programs.LIBRARY):
+                                  f'{program}')
+        for name in files:
             if not programs.find_installed_file(prefix, name):
                 guards.fail_test_case('programs', f'{name} does not exist below '
                                       f'{prefix}')
         return prefix
+
+    def required_transport(self) -> Mapping[str, Any] | None:
+        """The transport of the plugin that the site requires."""
+        return self.current_environ.extras.get('transport')
+
+    def read_transport_log(self, run: guards.Run) -> str:
+        """The logs of all servers, in which the plugin names its transport."""
+        return '\n'.join(path.read_text(errors='replace') for path in sorted(
+            Path(self.stagedir).glob(f'{run.name}.server*.log')))
+
+
+@rfm.simple_test
+class OptcastNccl(OptcastOriginal):
+    """The original's servers with NCCL as their client: all_reduce_perf on the
+    GPUs of the client nodes, which checks every result.
+
+    The same ranks first run NCCL alone over the same NICs. So `ring_ratio`
+    compares both in the same minute.
+    """
+
+    valid_prog_environs = ['+optcast_server +optcast_nccl']
+    partition_features = ('+gpu_nvidia',)
+    scenario = parameter(list(ON_NCCL), fmt=lambda scenario: str(scenario))
+    SCENARIOS = ON_NCCL
+    evaluation_of = NcclClients
+
+    @run_after('init')
+    def require_gpus(self) -> None:
+        """Leave partitions out whose nodes have fewer GPUs than ranks."""
+        layout = self.effective_scenario
+        enough = {part.fullname for part in rt.runtime().system.partitions
+                  if placement.gpus_per_node(part) * max(1, layout.client_nodes)
+                  >= layout.clients}
+        self.valid_systems = [words for words in self.valid_systems
+                              if words.split()[0] in enough]
+
+    @property
+    def evaluation(self) -> Evaluation:
+        evaluation = super().evaluation
+        assert isinstance(evaluation, NcclClients)
+        return replace(evaluation, all_reduce=programs.find_installed_file(
+            self.prefix_with_files(programs.ALL_REDUCE, programs.ALL_REDUCE),
+            programs.ALL_REDUCE))

@@ -10,8 +10,9 @@ import contextlib
 import functools
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import reframe.core.runtime as rt
 from reframe.core.builtins import run_after, run_before
@@ -94,8 +95,9 @@ class ServiceBenchmark(Benchmark, special=True):
         """
         raise NotImplementedError
 
-    def required_transport(self) -> None:
+    def required_transport(self) -> Mapping[str, Any] | None:
         """None: clients and servers communicate without MPI."""
+        return None
 
     @run_after('setup')
     def set_nodes_and_cpus(self) -> None:

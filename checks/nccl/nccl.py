@@ -281,7 +281,8 @@ class NcclBenchmark(Benchmark, special=True):
         self.executable_opts = self.arguments()
         self.env_vars.update({
             'NCCL_DEBUG': 'INFO', 'NCCL_DEBUG_SUBSYS': log.SUBSYSTEMS,
-            'NCCL_DEBUG_FILE': self.LOG, **self.environment_variables()})
+            'NCCL_DEBUG_FILE': self.LOG, **self.site_variables(),
+            **self.environment_variables()})
 
     @run_before('sanity')
     def remove_environment_from_json(self) -> None:
@@ -315,6 +316,14 @@ class NcclBenchmark(Benchmark, special=True):
         return None
 
     # Common to all checks ------------------------------------------------
+
+    def site_variables(self) -> dict[str, str]:
+        """Environment variables of the site for this program and layout."""
+        return {name: value
+                for setting in self.current_environ.extras.get('nccl_settings', ())
+                if setting.applies_to(self.program, self.layout.nodes,
+                                      self.layout.gpus)
+                for name, value in setting.env.items()}
 
     def gpus_per_rank(self) -> int:
         """GPUs of one process."""
@@ -516,7 +525,7 @@ class NcclBenchmark(Benchmark, special=True):
                       if self.values[metric] < expected / 2]
         requested = {
             **(self.current_environ.extras.get('transport') or {}).get(
-                'env', {}), **self.environment_variables()}
+                'env', {}), **self.site_variables(), **self.environment_variables()}
         unreported = [
             name
             for name in requested

@@ -3,6 +3,8 @@ and of all_reduce_perf, which connect as they do and move nothing."""
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -137,6 +139,29 @@ def test_a_rank_or_a_server_that_fails(started, fault, why):
     _, job = started(fault)
     assert job.process.wait(60) != 0
     assert any(why in line for line in job.messages())
+
+
+@pytest.mark.skipif('OPTCAST_PREFIX' not in os.environ,
+                    reason='OPTCAST_PREFIX is not set to the prefix of an Optcast')
+@pytest.mark.parametrize('nsplit', [1, 2])
+def test_the_real_servers_and_plugin(tmp_path, nsplit):
+    """Without NCCL, whose calls of the plugin plugin_rank.py makes."""
+    program = tmp_path / programs.ALL_REDUCE
+    program.write_text(
+        '#!/bin/sh\n[ -z "$NCCL_COLLNET_ENABLE" ] || '
+        f'exec {sys.executable} {Path(__file__).with_name("plugin_rank.py")} '
+        f'{tmp_path} 32768\n')
+    program.chmod(0o755)
+    plan = NcclClients(setup('1M', nsplit=nsplit), os.environ['OPTCAST_PREFIX'],
+                       timeout=20, all_reduce=str(program)).service_plan()
+    job = Job(tmp_path / 'job', plan.with_site_values('', '', LAUNCHER))
+    try:
+        assert job.process.wait(110) == 0, job.messages()
+        printed = (job.folder / 'run.optcast.0.out').read_text()
+        assert sorted(printed.splitlines()) == [
+            f'rank {rank}: 32768 sums are right' for rank in range(2)]
+    finally:
+        job.kill()
 
 
 def test_sizes_that_nccl_tests_cannot_measure(tmp_path):

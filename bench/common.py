@@ -166,7 +166,7 @@ def run(command: Iterable[object], what: str, cpu: int | None = None,
                 - before.ru_utime - before.ru_stime, wall)
 
 
-def plumb_environment(*options: str, **variables: str) -> dict[str, str]:
+def plumb_environment_variables(*options: str, **variables: str) -> dict[str, str]:
     """The environment that `plumb env` with these options exports."""
     env = {**os.environ, **variables}
     exports = run([ROOT / 'plumb', 'env', *options], 'plumb env', env=env)
@@ -187,7 +187,7 @@ def process_cpu_seconds(pid: int) -> float:
                Path(f'/proc/{pid}/task').glob('*/schedstat')) / 1e9
 
 
-def free_port() -> int:
+def unused_port() -> int:
     with socket.create_server(('127.0.0.1', 0)) as listener:
         return listener.getsockname()[1]
 

@@ -95,12 +95,12 @@ def noise_percent_of_series(rng, series, together):
     return factors
 
 
-def pool_numbers(series, together):
+def pool_number_per_series(series, together):
     return np.arange(series) // TOGETHER if together else None
 
 
 def detect_regressions(x, together):
-    return detect.detect_level_changes(x, pool=pool_numbers(len(x), together))
+    return detect.detect_level_changes(x, pool=pool_number_per_series(len(x), together))
 
 
 def exceeds_fixed_threshold(x):
@@ -143,7 +143,7 @@ def false_alarm_rates(rng, kind, together, series):
             'alarms': 1e4 * alarms / sessions, 'sessions': sessions}
 
 
-def log_increase(step, sessions):
+def increase_of_logarithm(step, sessions):
     """What a step, or a drift, adds to the log of each session."""
     return np.log1p(
         step[:sessions] if np.ndim(step) else np.full(sessions, step)
@@ -155,7 +155,7 @@ def detection_power(rng, step, within, before, together, series):
                             noise_percent_of_series(rng, series, together))
     affected = np.zeros(series, bool)
     affected[::TOGETHER if together else 1] = True
-    x[affected, before:] += log_increase(step, within + 2)
+    x[affected, before:] += increase_of_logarithm(step, within + 2)
     walk = detect_regressions(x, together)
     worse = walk.states == detect.WORSE
     fair = affected & ~worse[:, :before].any(1)
@@ -177,7 +177,8 @@ def same_session_detection_power(rng, share, series, reruns=5):
     for name, step in (('power', 0.05), ('false', 0.0)):
         x = np.log1p(0.01 * noise)
         x[:, -1] += np.log1p(step)
-        first = detect.detect_level_changes(x, pool=pool_numbers(series, True))
+        first = detect.detect_level_changes(x,
+                                            pool=pool_number_per_series(series, True))
         runs = np.ones(shape, int)
         within = np.full(shape, np.nan)
         suspects = first.suspect
@@ -187,7 +188,7 @@ def same_session_detection_power(rng, share, series, reruns=5):
         runs[suspects, -1] = 1 + reruns
         within[suspects, -1] = every[suspects].std(1, ddof=1)
         last = detect.detect_level_changes(
-            x, pool=pool_numbers(series, True), runs=runs, within=within
+            x, pool=pool_number_per_series(series, True), runs=runs, within=within
         ).states
         hit = (last[:, -1] == detect.WORSE) & (last[:, -2] == 0)
         counts[name] = float(hit[last[:, -2] == 0].mean())
@@ -221,7 +222,7 @@ def alarm_shares_of_tool(rng, name, tool, series):
         counts[kind] = hits / series
     for step_name, step, within, before in STEPS[2:]:
         x = simulated_histories(rng, 'white', (series, before + within), 1.0)
-        x[:, before:] += log_increase(step, within)
+        x[:, before:] += increase_of_logarithm(step, within)
         counts[step_name] = sum(
             any(at >= before - 2 for at in tool(row)) for row in x) / series
     return counts

@@ -138,17 +138,17 @@ def measure_read_cost(folder: Path, records: int, rounds: int) -> bool:
     write_perflogs(folder, records)
     session = iter(range(records // SESSION, 1 << 30))
 
-    def forget() -> None:
+    def remove_cache() -> None:
         shutil.rmtree(folder / '.store', ignore_errors=True)
 
-    def grow() -> None:
+    def append_session_records() -> None:
         write_perflogs(folder, SESSION, next(session))
 
     plumb = [str(ROOT / 'plumb'), 'history', 'latency']
     rows: dict[str, tuple[list[str], Callable[[], object]]] = {
-        'cache is made': (python_command(OPEN, folder), forget),
+        'cache is made': (python_command(OPEN, folder), remove_cache),
         'table from the cache': (python_command(TABLE, folder), int),
-        'appended session': (python_command(OPEN, folder), grow),
+        'appended session': (python_command(OPEN, folder), append_session_records),
         'history of a test case': ([
             *plumb, 'Bench02 program=osu_02 size=3 ', '--perflogs',
             str(folder)], int),

@@ -30,7 +30,7 @@ from common import (
     measure_alternately,
     median_ratio,
     option_parser,
-    plumb_environment,
+    plumb_environment_variables,
     run,
     run_main_and_exit,
 )
@@ -67,7 +67,7 @@ def write_trivial_check(folder: str, cases: int) -> str:
 
 
 def measure_list_overhead(rounds: int) -> bool:
-    env = plumb_environment()
+    env = plumb_environment_variables()
     text = run(['reframe', '-l'], 'reframe -l', env=env).out
     cases = sum(ln.startswith('- ') for ln in text.splitlines())
     with tempfile.TemporaryDirectory() as folder:

@@ -190,7 +190,7 @@ def plot_sweep_and_timelines(
     curves = {names[servers]: busbw_by_size(of) for servers, of in runs.items()}
     sweep.draw(curves, f'{CLIENTS} clients, equal links', folder, 'sweep', {
         names[servers]: {
-            size: busbw * words.expected_busbw_ratio(CLIENTS, servers)
+            size: busbw * words.expected_optcast_to_ring_ratio(CLIENTS, servers)
             for size, busbw in curves['ring'].items()}
         for servers in runs if servers})
     for servers, of in runs.items():
@@ -200,7 +200,7 @@ def plot_sweep_and_timelines(
 def print_ratio_table(runs: dict[int, list[parser.Analysis]], minimum: float) -> bool:
     """Prints the table; returns whether every ratio reaches the model."""
     ring, short = busbw_by_size(runs[0]), []
-    limits = {number: words.expected_busbw_ratio(CLIENTS, number)
+    limits = {number: words.expected_optcast_to_ring_ratio(CLIENTS, number)
               for number in runs if number}
     print_table_head('size', 'ring busbw, MB/s', *(
         f'{m} server{"s" * (m > 1)}: MB/s, ratio (of {limit:g})'

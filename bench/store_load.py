@@ -28,7 +28,6 @@ from typing import NamedTuple
 from common import (
     ROOT,
     Done,
-    free_port,
     measure_alternately,
     median_of_fields,
     median_ratio,
@@ -39,6 +38,7 @@ from common import (
     run,
     run_main_and_exit,
     running_server,
+    unused_port,
 )
 
 from checks.loadgen import BUILD, plumbload
@@ -84,7 +84,7 @@ class Sample(NamedTuple):
 def running_store(args: argparse.Namespace, kind: str, load: Load | None
           ) -> Iterator[Server]:
     """A server that has the keys of a load; None: no keys."""
-    port = free_port()
+    port = unused_port()
     # A program that changes its user would outlive a bench that is killed.
     user = ['-u', 'root'] if os.geteuid() == 0 else []
     cached = [*user, '-l', '127.0.0.1', '-p', port, '-t', 1, '-m', 256]
@@ -214,13 +214,13 @@ def compare_tao_server(args: argparse.Namespace) -> bool:
     for name, prefix in (('short keys', 'key:'), ('keys of 220 B', 219 * 'k')):
         load = Load(keys=10001, value_size=200, key_prefix=prefix)
 
-        def once(kind: str, load: Load = load) -> Sample:
+        def measure_once(kind: str, load: Load = load) -> Sample:
             with running_store(args, kind, load) as server:
                 return measure_client(args, 'plumbload', server, load)
 
         ratios = print_rates(
             name,
-            measure_alternately(args.rounds, ('tao', 'memcached'), once),
+            measure_alternately(args.rounds, ('tao', 'memcached'), measure_once),
             'server',
         )
         good &= ratios['memcached'] >= TAO

@@ -118,7 +118,7 @@ def print_completion_script(shell: str) -> int:
 
 
 def main() -> int:
-    caller.unset_caller_variables()
+    caller.unset_caller_environment_variables()
     if '_ARGCOMPLETE' in os.environ:
         # ReFrame brings argcomplete; without the venv nothing is completed.
         with contextlib.suppress(ImportError):

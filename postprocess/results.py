@@ -130,12 +130,12 @@ def newest_records(frame: pd.DataFrame) -> pd.DataFrame:
 
     :param frame: as perflogs.read gives it
     """
-    _, session = group_nightly_sessions(frame)
+    _, session = group_into_nightly_sessions(frame)
     case = naming.group_number_of_records(frame, CASE)
     last = np.full(case.max(initial=-1) + 1, -1)
     np.maximum.at(last, case, session)
     frame = frame[session == last[case]]
-    frame = frame[naming.counting_records_mask(frame)]
+    frame = frame[naming.mask_without_single_repetitions(frame)]
     ranks = _result_ranks(frame, naming.group_number_of_records(frame, CASE),
                           np.ones(len(frame), bool))
     return frame.assign(result=np.array(ORDER, object)[ranks])
@@ -255,12 +255,12 @@ def result_history(frame: pd.DataFrame, judged: np.ndarray, case: np.ndarray,
     """The result of each test case in each nightly session.
 
     :param frame: as perflogs.read gives it, sorted by time
-    :param judged: whether a record counts (naming.counting_records_mask)
+    :param judged: whether a record counts (naming.mask_without_single_repetitions)
     :param test case: the number of each record's test case, from 0
     :param partial: sessions that left test cases out on purpose
         (`plans.partial_sessions`)
     """
-    names, column = group_nightly_sessions(frame)
+    names, column = group_into_nightly_sessions(frame)
     rank = _result_ranks(frame, case, judged)
     many = case.max() + 1 if len(case) else 0
     ended = np.full((many, len(names)), NOT_EXPECTED)
@@ -283,7 +283,7 @@ def _result_ranks(frame: pd.DataFrame, case: np.ndarray, judged: np.ndarray
     """The result of each record, as its number in ORDER.
 
     :param test case: the number of each record's test case
-    :param judged: whether a record counts (naming.counting_records_mask)
+    :param judged: whether a record counts (naming.mask_without_single_repetitions)
     """
     results, guards = frame['result'].cat, frame['guard'].cat
     rank = np.array([ORDER.index(name) if name in ORDER else _FAIL
@@ -327,7 +327,8 @@ def _flaky_record_positions(frame: pd.DataFrame, case: np.ndarray, rank: np.ndar
     return np.array(flaky, int)
 
 
-def group_nightly_sessions(frame: pd.DataFrame) -> tuple[list[list[str]], np.ndarray]:
+def group_into_nightly_sessions(frame: pd.DataFrame) -> tuple[list[list[str]],
+                                                              np.ndarray]:
     """The sessions of each nightly session, and its number for each record.
     """
     first = frame.drop_duplicates('run')

@@ -293,7 +293,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None
 def any_date(monkeypatch: pytest.MonkeyPatch) -> None:
     """Made-up records may be of any date, also one that is to come."""
     time = datetime.datetime(2200, 1, 1, tzinfo=datetime.timezone.utc)
-    monkeypatch.setattr(clock, 'latest_record_time', lambda path: time)
+    monkeypatch.setattr(clock, 'max_possible_record_time', lambda path: time)
 
 
 @pytest.fixture(scope='session')

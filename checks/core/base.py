@@ -109,7 +109,7 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
     max_pending_time = '1h'
 
     @run_after('init')
-    def build_stacks_locally(self) -> None:
+    def set_build_locally_for_stacks(self) -> None:
         # What a stack has was built where people log in, with compilers that
         # compute nodes may lack. All else is built where it runs. Where
         # there is no scheduler they are here anyway, and ReFrame counts apart
@@ -215,7 +215,7 @@ class Glossary(Plugin):
     """Refuse requirements that are not in the glossary of features."""
 
     @run_after('init', always_last=True)
-    def check_required_features(self) -> None:
+    def refuse_unknown_features(self) -> None:
         features.check_feature_names(
             self.valid_systems, self.valid_prog_environs, type(self).__name__
         )
@@ -242,12 +242,12 @@ class Launch(Plugin):
     def lay_out_ranks(self) -> None:
         """Set ranks, nodes and threads, in a hook after the setup."""
 
-    def launcher_extra(self) -> str:
+    def launcher_extra_name(self) -> str:
         """The extra of the partition that defines how ranks are placed."""
         if placement.describe_core_shortage(self):
             return 'launcher_oversubscribe'
-        return placement.pinning_launcher_extra(self.current_partition,
-                                                self.has_gpu_ranks())
+        return placement.pinning_launcher_extra_name(self.current_partition,
+                                                     self.has_gpu_ranks())
 
     def has_gpu_ranks(self) -> bool:
         """Whether each rank has a GPU of its own."""
@@ -255,10 +255,10 @@ class Launch(Plugin):
 
     # Last: hooks of families after the setup set the ranks.
     @run_after('setup', always_last=True)
-    def check_core_shortage(self) -> None:
+    def check_placement_and_mark_shortage(self) -> None:
         placement.cores_per_node(self.current_partition)
         placement.launcher_options(self)
-        if self.launcher_extra() == 'launcher_oversubscribe':
+        if self.launcher_extra_name() == 'launcher_oversubscribe':
             self.inconclusive = placement.describe_core_shortage(self)
 
     @run_after('setup', always_last=True)
@@ -272,7 +272,7 @@ class Launch(Plugin):
     @run_before('run')
     def pin_or_oversubscribe(self) -> None:
         self.job.launcher.options += placement.launcher_options(self)
-        extras, extra = self.current_partition.extras, self.launcher_extra()
+        extras, extra = self.current_partition.extras, self.launcher_extra_name()
         if extra == 'launcher_pin':
             for name, value in (('NUM_THREADS', self.threads), ('PLACES', 'cores'),
                                 ('PROC_BIND', 'close')):
@@ -503,7 +503,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         :param wanted: features of the partition, as in `valid_systems`
         :param listed: only where collectives run on this number of nodes
         """
-        families.note_needed_nodes(self.family, count)
+        families.record_needed_node_count(self.family, count)
         self.required_nodes = count
         self.valid_systems = [
             ' '.join([part.fullname, *wanted])
@@ -637,7 +637,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
 
     def check_cpu_binding(self, run: guards.Run) -> None:
         """Record the CPUs of the ranks and check their binding."""
-        there, kind = placement.parse_rank_lines(run.err), self.launcher_extra()
+        there, kind = placement.parse_rank_lines(run.err), self.launcher_extra_name()
         self.binding = placement.format_binding(there)
         self.gpus = placement.format_gpus(placement.parse_gpu_lines(run.err))
         gpus = placement.gpus_per_node(self.current_partition)
@@ -673,11 +673,11 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         bands = {'fast': (0, boundary), 'slow': (boundary, math.inf),
                  **extras.get('speed_bands_ns', {})}
 
-        def class_of(x: float) -> str:
+        def speed_class_of_reading(x: float) -> str:
             name = 'fast' if x < boundary else 'slow'
             return name if bands[name][0] <= x <= bands[name][1] else 'other'
 
-        odd = [x for x in readings if class_of(x) == 'other']
+        odd = [x for x in readings if speed_class_of_reading(x) == 'other']
         if odd:
             known = ' nor '.join(f'{name} ({low:g} to {high:g} ns)'
                                  for name, (low, high) in bands.items())
@@ -685,7 +685,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 'the node was in no known CPU speed class: the speed probe '
                 f'measured {max(odd):g} ns, neither {known}; check for '
                 'throttling or shared CPUs, or adapt speed_bands_ns')
-        classes = set(map(class_of, readings))
+        classes = set(map(speed_class_of_reading, readings))
         if len(classes) > 1:
             return 'mixed', 'the CPU speed class changed during the job'
         return classes.pop(), ''

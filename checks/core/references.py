@@ -79,8 +79,8 @@ def _missing_tolerance_note(needs: Mapping[str, int | None]) -> str:
             f'({", ".join(runs)})')
 
 
-def check_references(table: Mapping[str, Any], values: Iterable[str],
-                     where: str) -> dict[str, Reference]:
+def validate_reference_table(table: Mapping[str, Any], values: Iterable[str],
+                             where: str) -> dict[str, Reference]:
     """Check the references of one test case and return them.
 
     A reference without tolerances may belong to a metric that is sometimes
@@ -214,7 +214,7 @@ def checked_references_and_note(check: Any, values: Mapping[str, float]
                 f' but the file has `complete: true`; {CALIBRATE}')
     sound = {f: strip_xfail_mark(e) for f, e in site_entry.values.items()}
     # A dry run has only the planned metrics.
-    reference_table: dict[str, Any] = dict(check_references(sound, {
+    reference_table: dict[str, Any] = dict(validate_reference_table(sound, {
         *values, *(sound if check.is_dry_run() else ())}, where))
     better = [] if check.is_dry_run() else [
         metric for metric, (value, lower, upper, _) in reference_table.items()

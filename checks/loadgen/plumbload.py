@@ -101,27 +101,29 @@ def _bucket_width(lower: int) -> int:
 
 def _parse_client_document(number: int, line: str) -> dict[str, Any]:
     """Check one document and return it."""
-    def wrong(reason: str) -> ParseError:
+    def document_parse_error(reason: str) -> ParseError:
         return ParseError(number, line, reason)
 
     try:
         client = json.loads(line)
     except ValueError as error:
-        raise wrong(f'the JSON document is incomplete: {error}') from None
+        raise document_parse_error(
+            f'the JSON document is incomplete: {error}') from None
     except RecursionError:
-        raise wrong('the JSON is nested too deep: it is not a document of '
+        raise document_parse_error(
+            'the JSON is nested too deep: it is not a document of '
                     'plumbload') from None
     if not isinstance(client, dict) \
             or client.get('program') != 'plumbload':
-        raise wrong('it is not a document of plumbload')
+        raise document_parse_error('it is not a document of plumbload')
     if client.get('schema') != SCHEMA:
-        raise wrong(f'schema {client.get("schema")!r}; this suite reads '
-                    f'{SCHEMA}')
+        raise document_parse_error(f'schema {client.get("schema")!r}; this suite reads '
+                                   f'{SCHEMA}')
     try:
         _check_client_document(client, number, line)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise wrong(f'{client.get("name")}: not as plumbload writes it: '
-                    f'{type(error).__name__} {error}') from None
+        raise document_parse_error(f'{client.get("name")}: not as plumbload writes it: '
+                                   f'{type(error).__name__} {error}') from None
     return client
 
 
@@ -239,7 +241,7 @@ def _request_records(clients: Sequence[dict[str, Any]], kinds: Sequence[str],
                 gets += kind['count']
                 misses += kind['misses']
 
-    def values() -> Iterator[tuple[str, float, str]]:
+    def metric_values() -> Iterator[tuple[str, float, str]]:
         operation = first['parameters']['operation']
         connect = operation == 'connect'
         yield ('connection_rate' if connect else 'operations'), rate, '1/s'
@@ -252,7 +254,7 @@ def _request_records(clients: Sequence[dict[str, Any]], kinds: Sequence[str],
         if gets:
             yield 'hit_ratio', 1 - misses / gets, '1'
 
-    return _records_of_values(values(), first, size)
+    return _records_of_values(metric_values(), first, size)
 
 
 def _client_records(clients: Sequence[dict[str, Any]], first: dict[str, Any],

@@ -58,7 +58,7 @@ class Row:
     iterations: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
-    def results_with_suffix(self) -> Iterator[tuple[str, Half]]:
+    def halves_with_metric_suffix(self) -> Iterator[tuple[str, Half]]:
         """The suffix of the metrics of each half, and the half."""
         for suffix, half in (('', self.out_of_place),
                              ('_in_place', self.in_place)):
@@ -148,7 +148,7 @@ class Judge:
         for row in out.rows:
             if row.type not in TYPES:
                 self.refuse(f'the data type {row.type!r} is unknown', row.line)
-            if not any(half.checked for _, half in row.results_with_suffix):
+            if not any(half.checked for _, half in row.halves_with_metric_suffix):
                 self.refuse('the data of this row was not checked (N/A)',
                             row.line)
         self.check_row_sizes()
@@ -250,11 +250,12 @@ class Judge:
         counts = [len({key[place] for key in keys}) for place in range(3)]
         if len(distinct) != math.prod(
             counts
-        ) and not self.has_first_reductions(distinct):
+        ) and not self.has_leading_reductions_per_type(distinct):
             self.refuse('some combinations of type, reduction and root are '
                         'missing: lines were lost', rows[-1].line)
 
-    def has_first_reductions(self, keys: list[tuple[str, str, int | None]]) -> bool:
+    def has_leading_reductions_per_type(
+            self, keys: list[tuple[str, str, int | None]]) -> bool:
         """Whether each type has the first reductions of OPERATIONS; integers
         lack some, such as the average."""
         for _, group in itertools.groupby(keys, lambda key: key[0]):
@@ -274,14 +275,15 @@ class Judge:
                                 if kind.split else whole):
                 return row.line, (f'{row.count} elements of {row.type} are '
                                   f'not {row.size} B')
-            for suffix, half in row.results_with_suffix:
-                reason = self.describe_contradiction(kind, row.size, half)
+            for suffix, half in row.halves_with_metric_suffix:
+                reason = self.describe_time_bandwidth_mismatch(kind, row.size, half)
                 if reason:
                     where = 'in place' if suffix else 'out of place'
                     return row.line, f'{reason} ({where})'
         return None
 
-    def describe_contradiction(self, kind: Program, size: int, half: Half) -> str:
+    def describe_time_bandwidth_mismatch(self, kind: Program, size: int,
+                                         half: Half) -> str:
         """Why time, algbw and busbw contradict each other; '': they agree."""
         if half.algbw.value < 0:
             return 'algbw is negative'
@@ -293,7 +295,7 @@ class Judge:
             if half.time.value <= 0:
                 return f'time is {half.time.value:g}'
             # 1 B in 1 us is 1e-3 GB/s.
-            moved = size * kind.algbw_byte_ratio(self.out.ranks) / 1e3
+            moved = size * kind.algbw_to_size_byte_ratio(self.out.ranks) / 1e3
             low = moved / half.time.maximum_before_rounding
             high = (
                 moved / half.time.minimum_before_rounding
@@ -319,7 +321,8 @@ class Judge:
         """Refuse an average that is not the mean of all rows."""
         assert self.out.average
         busbws = [
-            half.busbw for row in self.out.rows for _, half in row.results_with_suffix
+            half.busbw for row in self.out.rows for _,
+            half in row.halves_with_metric_suffix
         ]
         minimum = sum(busbw.minimum_before_rounding for busbw in busbws) / len(busbws)
         maximum = sum(busbw.maximum_before_rounding for busbw in busbws) / len(busbws)

@@ -33,7 +33,7 @@ class Program:
         return {'1': 1.0, '(n-1)/n': (ranks - 1) / ranks,
                 '2(n-1)/n': 2 * (ranks - 1) / ranks}[self.bus]
 
-    def algbw_byte_ratio(self, ranks: int) -> float:
+    def algbw_to_size_byte_ratio(self, ranks: int) -> float:
         """Bytes that algbw counts, over the size."""
         return (ranks - 1) / ranks if self.received else 1.0
 

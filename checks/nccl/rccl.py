@@ -81,13 +81,14 @@ class _File:
                 for number, line in enumerate(self.lines, 1) if line.strip()]
 
     def parse_json(self, text: str, line: int) -> Any:
-        def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             if len({key for key, _ in pairs}) != len(pairs):
                 self.raise_parse_error('the entry is damaged: a key occurs twice', line)
             return dict(pairs)
 
         try:
-            return json.loads(text, object_pairs_hook=once, parse_float=str,
+            return json.loads(text, object_pairs_hook=reject_duplicate_keys,
+                              parse_float=str,
                               parse_constant=lambda word: self.raise_parse_error(
                                   f'{word} is not a number', line))
         except (ValueError, RecursionError) as error:
@@ -151,13 +152,13 @@ class _File:
                      rows=[row for block in blocks for row in block])
         judge, kind = Judge(out, self.raise_parse_error), PROGRAMS[program]
         for row in out.rows:
-            if not any(half.checked for _, half in row.results_with_suffix):
+            if not any(half.checked for _, half in row.halves_with_metric_suffix):
                 self.raise_parse_error(
                     'the data of this row was not checked (N/A, -c 0)',
                     row.line,
                 )
-            for suffix, half in row.results_with_suffix:
-                reason = judge.describe_contradiction(kind, row.size, half)
+            for suffix, half in row.halves_with_metric_suffix:
+                reason = judge.describe_time_bandwidth_mismatch(kind, row.size, half)
                 if reason:
                     self.raise_parse_error(reason + (' (in place)' if suffix else
                                                      ' (out of place)'), row.line)

@@ -133,7 +133,7 @@ class OptcastAllReduce(ServiceBenchmark):
                              'test case, or set config')
         return self.evaluation_of(
             replace(result, port=config.port if config else 0),
-            self.installation_path(),
+            self.program_or_installation_path(),
             max(1, layout.client_nodes),
             self.server_node_count,
             self.current_partition.processor.num_cpus or 1,
@@ -152,7 +152,7 @@ class OptcastAllReduce(ServiceBenchmark):
         """Settings that the programs support, for settings.parse_settings."""
         return {}
 
-    def installation_path(self) -> str:
+    def program_or_installation_path(self) -> str:
         """Path of the program."""
         return f'{self.programs.stagedir}/optcast'
 
@@ -217,7 +217,7 @@ class OptcastOriginal(OptcastAllReduce):
         return {'bf16': False,
                 'x86_original': platform.machine() == 'x86_64'}
 
-    def installation_path(self) -> str:
+    def program_or_installation_path(self) -> str:
         """The prefix of the installation.
 
         :raises Refused: it lacks the server or the plugin

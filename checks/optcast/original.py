@@ -54,8 +54,9 @@ class Original(Evaluation):
         return max(1, self.setup.sizes[-1] // self.request_size
                    ) * self.setup.iterations
 
-    def shim_command(self, number: int, variables: Mapping[str, str], action: str,
-                     *words: str) -> tuple[str, ...]:
+    def wrapper_script_command(self, number: int, variables: Mapping[str, str],
+                               action: str,
+                               *words: str) -> tuple[str, ...]:
         """The command of the script; only the first of a kind traces."""
         library = programs.find_installed_file(self.program, programs.LIBRARY)
         level = 'INFO' if number else 'TRACE'
@@ -71,8 +72,9 @@ class Original(Evaluation):
         return replace(
             embedded, program=programs.SERVER, config='', password=False,
             memory=2 * embedded.memory, commands=tuple(
-                (*self.shim_command(number, self.server_environment(number), 'serve',
-                                    '{address}', '{port}'),
+                (*self.wrapper_script_command(number, self.server_environment(number),
+                                              'serve',
+                                              '{address}', '{port}'),
                  '--nrank', str(of.clients), '--reduce-jobs', str(of.jobs),
                  '--reduce-threads', str(of.threads),
                  '--recv-threads', str(of.recvs),
@@ -85,7 +87,7 @@ class Original(Evaluation):
                           unbound=True)
         return Plan(self.server_role(), (clients,), (Step('optcast', (Program(
             commands=tuple(
-                (*self.shim_command(rank, {}, 'ask', '{service}'),
+                (*self.wrapper_script_command(rank, {}, 'ask', '{service}'),
                  '--try-count', str(self.request_count), '--nreq', '1')
                 for rank in range(of.clients))),), self.step_time_limit, gate=True),),
             sample=0.25)

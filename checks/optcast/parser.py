@@ -229,7 +229,7 @@ class Analysis:
         results = []
         if self.server and self.server.sample_statistics:
             results.append(self.find_bottleneck()[1])
-        share = words.client_time_shares(self.client.sample_statistics)
+        share = words.describe_client_time_shares(self.client.sample_statistics)
         return [*results, *([share] if share else [])]
 
     def find_bottleneck(self) -> tuple[str, str]:
@@ -280,12 +280,12 @@ def analyse_log_folder(folder: Path) -> Analysis:
     for side in ('client', 'server'):
         errors = folder / f'{side}_err.log'
         if errors.exists():
-            _name_file_in_parse_error(errors.name, _refuse_log_with_panic, Log(
+            _call_with_file_name_in_error(errors.name, _refuse_log_with_panic, Log(
                 side, panic=logs.find_first_panic(
                     errors.read_text(errors='replace'))))
-    result = _name_file_in_parse_error('client.log', table.read_table, client.rest)
-    _name_file_in_parse_error('client.log', _require_result_in_log, client, result,
-                              len(client.rest) + len(client.spans))
+    result = _call_with_file_name_in_error('client.log', table.read_table, client.rest)
+    _call_with_file_name_in_error('client.log', _require_result_in_log, client, result,
+                                  len(client.rest) + len(client.spans))
     server = None
     if settings.get('type', 'optcast') == 'optcast':
         server = _read_log_file(folder / 'server.log', logs.parse_server_log)
@@ -293,7 +293,7 @@ def analyse_log_folder(folder: Path) -> Analysis:
             raise ParseError(1, '', 'the log has no span: start the first '
                              'server with RUST_LOG=TRACE', 'server.log')
     ring = folder / 'ring.txt'
-    return Analysis(settings, client, server, result, _name_file_in_parse_error(
+    return Analysis(settings, client, server, result, _call_with_file_name_in_error(
         ring.name, table.read_table, enumerate(
             ring.read_text(errors='replace').split('\n'), 1))
         if ring.exists() else None)
@@ -319,7 +319,7 @@ def _read_run_settings(folder: Path) -> dict[str, Any]:
     return result
 
 
-def _name_file_in_parse_error(name: str, call: Any, *arguments: Any) -> Any:
+def _call_with_file_name_in_error(name: str, call: Any, *arguments: Any) -> Any:
     """Result of a call; its ParseError names the file of the folder."""
     try:
         return call(*arguments)
@@ -329,8 +329,8 @@ def _name_file_in_parse_error(name: str, call: Any, *arguments: Any) -> Any:
 
 def _read_log_file(path: Path, read: Any) -> Log:
     text = path.read_bytes().decode(errors='replace')
-    log = _name_file_in_parse_error(path.name, read, text)
-    _name_file_in_parse_error(path.name, _refuse_log_with_panic, log)
+    log = _call_with_file_name_in_error(path.name, read, text)
+    _call_with_file_name_in_error(path.name, _refuse_log_with_panic, log)
     return log
 
 
@@ -390,7 +390,7 @@ def _parse_printed_runs(paths: list[Path], plots: Path | None
     from . import sweep
 
     runs = {
-        path: _name_file_in_parse_error(path.name, parse, path.read_text())
+        path: _call_with_file_name_in_error(path.name, parse, path.read_text())
         for path in paths
     }
     curves = busbw_curves(runs)

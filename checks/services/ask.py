@@ -131,7 +131,7 @@ class Resp:
                 'dragonfly' if 'dragonfly_version' in info else
                 info.get('server_name', 'redis'))
 
-        def number(key: str) -> float:
+        def numeric_field(key: str) -> float:
             return float(info.get(key, 0))
 
         keys = sum(int(cell.removeprefix('keys='))
@@ -139,12 +139,12 @@ class Resp:
                    for cell in value.split(',') if cell.startswith('keys='))
         return Counters(
             name, info.get(f'{name}_version', info.get('redis_version', '')),
-            int(number('process_id')),
-            number('used_cpu_user') + number('used_cpu_sys'),
-            int(number('used_memory')),
-            int(number('total_commands_processed')), keys,
-            int(number('keyspace_misses')), int(number('evicted_keys')),
-            int(number('total_connections_received')))
+            int(numeric_field('process_id')),
+            numeric_field('used_cpu_user') + numeric_field('used_cpu_sys'),
+            int(numeric_field('used_memory')),
+            int(numeric_field('total_commands_processed')), keys,
+            int(numeric_field('keyspace_misses')), int(numeric_field('evicted_keys')),
+            int(numeric_field('total_connections_received')))
 
     def persistence_kinds(self, server: Server) -> Set[str] | None:
         with self.open_session(server) as session:
@@ -278,16 +278,17 @@ class Memcached:
 
 def _memcached_counters(stats: Mapping[str, str]) -> Counters:
     """Counters from `stats`, of either protocol."""
-    def number(key: str) -> float:
+    def numeric_field(key: str) -> float:
         return float(stats.get(key, 0))
 
     return Counters(
-        'memcached', stats.get('version', ''), int(number('pid')),
-        number('rusage_user') + number('rusage_system'),
-        int(number('bytes')),
-        int(number('cmd_get') + number('cmd_set') + number('cmd_touch')),
-        int(number('curr_items')), int(number('get_misses')),
-        int(number('evictions')), int(number('total_connections')))
+        'memcached', stats.get('version', ''), int(numeric_field('pid')),
+        numeric_field('rusage_user') + numeric_field('rusage_system'),
+        int(numeric_field('bytes')),
+        int(numeric_field('cmd_get') + numeric_field('cmd_set')
+            + numeric_field('cmd_touch')),
+        int(numeric_field('curr_items')), int(numeric_field('get_misses')),
+        int(numeric_field('evictions')), int(numeric_field('total_connections')))
 
 
 class MemcachedBinary:

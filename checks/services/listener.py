@@ -91,7 +91,7 @@ class Listener:
             else:
                 self.selector.unregister(self.sock)
 
-    def accept_authenticated(self) -> list[Channel]:
+    def accept_authenticated_channels(self) -> list[Channel]:
         """Continue all handshakes; return channels of completed ones."""
         now = time.monotonic()
         if now >= self.paused_until:

@@ -51,9 +51,9 @@ def cpus_of_largest_node() -> int:
                 for part in rt.runtime().system.partitions), default=0)
 
 
-def has_nodes(family: str, count: int) -> bool:
+def has_partition_with_nodes(family: str, count: int) -> bool:
     """Whether some partition of this system allows jobs of so many nodes."""
-    families.note_needed_nodes(family, count)
+    families.record_needed_node_count(family, count)
     return any(features.max_nodes(part) >= count
                for part in rt.runtime().system.partitions)
 
@@ -100,13 +100,14 @@ class ServiceBenchmark(Benchmark, special=True):
     @run_after('setup')
     def set_nodes_and_cpus(self) -> None:
         plan = self.service_plan()
-        self.num_nodes = self.num_tasks = plan.nodes
+        self.num_nodes = self.num_tasks = plan.node_count
         self.num_tasks_per_node = 1
-        have = self.current_partition.processor.num_cpus or plan.max_cpus_per_node()
-        self.num_cpus_per_task = min(plan.max_cpus_per_node(), have)
+        needed = plan.required_cpus_per_node()
+        have = self.current_partition.processor.num_cpus or needed
+        self.num_cpus_per_task = min(needed, have)
 
     @run_before('run')
-    def run_under_conductor(self) -> None:
+    def write_plan_and_set_executable(self) -> None:
         extras = self.current_partition.extras
         plan, launcher = self.service_plan(), self.mpi_launcher_command()
         if not launcher and any(program.mpi for step in plan.steps
@@ -141,7 +142,7 @@ class ServiceBenchmark(Benchmark, special=True):
             self.current_environ.extras.get('mpi_library', ''),
             self.num_nodes)
 
-    def launcher_extra(self) -> str:
+    def launcher_extra_name(self) -> str:
         # One unbound agent per node; on one node the script starts it.
         return '' if self.node_count_before_setup == 1 else 'launcher_spread'
 

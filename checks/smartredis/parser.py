@@ -155,23 +155,23 @@ def _parse_run(lines: _Lines) -> Run:
 
 def records_of_run(run: Run) -> tuple[Record, ...]:
     """The records of a run."""
-    def record(metric: str, value: float, unit: str, line: int) -> Record:
+    def make_record(metric: str, value: float, unit: str, line: int) -> Record:
         return Record('tensorload', run.version, run.bytes, metric, value,
                       unit, line)
 
-    results = [record(metric, getattr(times, column) * factor, UNITS[factor],
-                      times.line)
+    results = [make_record(metric, getattr(times, column) * factor, UNITS[factor],
+                           times.line)
                for function, metrics in METRICS[run.mode].items()
                for times in (run.functions[function],)
                for metric, column, factor in metrics]
     if run.mode == 'inference':
-        results.append(record('inference_rate', run.loops, '1/s',
-                              run.line + 1))
+        results.append(make_record('inference_rate', run.loops, '1/s',
+                                   run.line + 1))
     if run.mode in ('throughput', 'consumer'):
-        results.append(record('bandwidth', run.moved, 'MB/s', run.line))
+        results.append(make_record('bandwidth', run.moved, 'MB/s', run.line))
     if run.mode == 'throughput':
-        results.append(record('one_way_bandwidth', run.moved / 2, 'MB/s',
-                              run.line))
+        results.append(make_record('one_way_bandwidth', run.moved / 2, 'MB/s',
+                                   run.line))
     return tuple(results)
 
 

@@ -24,11 +24,11 @@ from config.records import samples
 from ..core import base, guards, metrics
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
-from ..services.service import ServiceBenchmark, has_nodes
+from ..services.service import ServiceBenchmark, has_partition_with_nodes
 from ..stores import aimodule, torchscript
 from ..stores.servers import Needs, make_server_role
 from . import parser, settings
-from .scenarios import FEW, SIZES, Scenario, modes_of, scenarios
+from .scenarios import FEW, SIZES, Scenario, modes_of, scenarios_with_first_mode
 
 SRC = Path(__file__).resolve().parent / 'src'
 
@@ -42,9 +42,9 @@ def runnable_scenarios(kind: str, consumers: int = 0) -> list[Scenario]:
     parts = rt.runtime().system.partitions
     features = {f for part in parts for env in part.environs
                 for f in env.features}
-    return [scenario for scenario, _ in scenarios(kind)
+    return [scenario for scenario, _ in scenarios_with_first_mode(kind)
             if features.issuperset(scenario.required_features)
-            and has_nodes('smartredis', scenario.node_count(consumers))]
+            and has_partition_with_nodes('smartredis', scenario.node_count(consumers))]
 
 
 class TensorPrograms(base.Programs):
@@ -106,7 +106,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     @run_after('setup')
     def let_waiting_ranks_yield(self) -> None:
         part = self.current_partition
-        if self.service_plan().max_cpus_per_node() > (part.processor.num_cpus or 1):
+        if self.service_plan().required_cpus_per_node() > (part.processor.num_cpus
+                                                           or 1):
             self.env_vars.update(part.extras.get('oversubscribe_env', {}))
 
     def extra_params(self) -> dict[str, Any]:
@@ -287,13 +288,13 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         """Times of each call of each rank, unless the run ended before any."""
         return {samples.FILE: samples.samples_as_csv(self.calls)} if self.calls else {}
 
-    def metrics_per_size(self) -> tuple[str, ...]:
+    def metric_names_per_size(self) -> tuple[str, ...]:
         """Metrics of each size."""
         raise NotImplementedError
 
     def required_metrics(self) -> list[str]:
         return [*(metrics.metric_key(name, size) for size in self.tensor_sizes
-                  for name in self.metrics_per_size()),
+                  for name in self.metric_names_per_size()),
                 *([] if self.scenario.has_datasets_in_files else ['server_cpu']),
                 'ready_time']
 
@@ -304,9 +305,9 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     def note_low_values(self) -> None:
         super().note_low_values()
         self.no_reference = '; '.join(filter(None, (
-            self.no_reference, *self.backlog_notes())))
+            self.no_reference, *self.listen_backlog_notes())))
 
-    def backlog_notes(self) -> list[str]:
+    def listen_backlog_notes(self) -> list[str]:
         """Notes on limits for pending connections that are below the number
         of clients."""
         nodes = [json.loads(text) for text in self.facts_files.values()]
@@ -360,7 +361,7 @@ class SmartRedisThroughput(TensorBenchmark):
     def min_command_count(self) -> int:
         return 2 * self.compared_value_count('throughput')
 
-    def metrics_per_size(self) -> tuple[str, ...]:
+    def metric_names_per_size(self) -> tuple[str, ...]:
         return ('bandwidth', 'one_way_bandwidth', 'put_tensor',
                 'put_tensor_p99', 'unpack_tensor', 'unpack_tensor_p99',
                 'client_time', 'loop_time')
@@ -440,7 +441,7 @@ class SmartRedisInference(TensorBenchmark):
     def min_command_count(self) -> int:
         return 4 * self.compared_value_count('inference')
 
-    def metrics_per_size(self) -> tuple[str, ...]:
+    def metric_names_per_size(self) -> tuple[str, ...]:
         return ('inference_rate', 'put_tensor', 'run_script', 'run_model',
                 'run_model_p99', 'unpack_tensor', 'warmup_time',
                 'client_time', 'loop_time')
@@ -506,7 +507,7 @@ class SmartRedisAggregation(TensorBenchmark):
         return 0 if self.scenario.has_datasets_in_files else (
             self.compared_value_count('consumer') * (2 + self.tensors_per_rank()))
 
-    def metrics_per_size(self) -> tuple[str, ...]:
+    def metric_names_per_size(self) -> tuple[str, ...]:
         return ('put_dataset', 'append_to_list', 'append_to_list_p99',
                 'poll_list', 'get_list', 'get_list_p99', 'bandwidth',
                 'client_time', 'loop_time')

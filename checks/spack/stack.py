@@ -185,7 +185,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 _PROMISE = re.compile(r'[+~]?[\w.:-]+(=[\w.,:-]+)?')
 
 
-def broken_promises(lock: dict[str, Any], promises: list[str]) -> list[str]:
+def unsatisfied_spec_promises(lock: dict[str, Any], promises: list[str]) -> list[str]:
     """Promises of a stack that its solution breaks, one line each.
 
     :arg lock: contents of a spack.lock.
@@ -206,13 +206,14 @@ def broken_promises(lock: dict[str, Any], promises: list[str]) -> list[str]:
         there = [n for n in nodes if n['name'] == name]
         if not there:
             broken.append(f'{promise}: {name} is not in the solution')
-        elif not any(_meets_promise(n, version, words[1:]) for n in there):
+        elif not any(_satisfies_spec_promise(n, version, words[1:]) for n in there):
             got = ', '.join(format_spec(n, words[1:]) for n in there)
             broken.append(f'{promise}: the solution has {got}')
     return broken
 
 
-def _meets_promise(node: dict[str, Any], version: str, words: list[str]) -> bool:
+def _satisfies_spec_promise(node: dict[str, Any], version: str,
+                            words: list[str]) -> bool:
     have = str(node.get('version', ''))
     if version and have != version and not have.startswith(f'{version}.'):
         return False
@@ -260,24 +261,24 @@ def _end_after_time_limit(process: subprocess.Popen[str], limit: float
     """
     late = threading.Event()
 
-    def end() -> None:
+    def end_process() -> None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(30)
         _kill_processes(_processes_of_sessions({process.pid}))
 
-    def time_is_up() -> None:
+    def end_process_at_time_limit() -> None:
         late.set()
-        end()
+        end_process()
 
-    timer = threading.Timer(limit, time_is_up)
+    timer = threading.Timer(limit, end_process_at_time_limit)
     timer.start()
     try:
         yield late
     finally:
         timer.cancel()
         if process.poll() is None:
-            end()
+            end_process()
 
 
 def _list_processes() -> Iterator[tuple[int, int, str]]:
@@ -355,7 +356,7 @@ def read_stack_yaml(name: str) -> dict[str, Any]:
     """Contents of a stack's stack.yaml.
 
     Keys: descr; features of an environment with the stack; provides (family
-    -> package, or program -> package); promises (see `broken_promises`).
+    -> package, or program -> package); promises (see `unsatisfied_spec_promises`).
 
     :raises NoStack: the stack does not exist, a key is unknown, or a value
         has another type.
@@ -373,7 +374,7 @@ def read_stack_yaml(name: str) -> dict[str, Any]:
         if not isinstance(result.get(key), _ABOUT[key]):
             raise NoStack(f'{path}: {key}: expected a {_ABOUT[key].__name__}')
     try:
-        broken_promises({}, result['promises'])
+        unsatisfied_spec_promises({}, result['promises'])
     except StackError as err:
         raise NoStack(f'{path}: {err}') from None
     return result
@@ -401,7 +402,7 @@ def stacks_of_site(configuration: dict[str, Any]) -> list[str]:
                    if 'stack' in env.get('extras', {})})
 
 
-def site_settings(site: Path) -> dict[str, Any]:
+def site_stack_settings(site: Path) -> dict[str, Any]:
     """A site's stacks.yaml over the defaults.
 
     :raises NoStack: an unknown key, or a value of another type.
@@ -450,7 +451,7 @@ class Stack:
     # Paths --------------------------------------------------------------
 
     @property
-    def manifest(self) -> Path:
+    def manifest_file(self) -> Path:
         return ENVS / self.name / 'spack.yaml'
 
     @property
@@ -469,9 +470,9 @@ class Stack:
         return read_stack_yaml(self.name)
 
     @cached_property
-    def settings(self) -> dict[str, Any]:
+    def settings_of_site(self) -> dict[str, Any]:
         """The site's stacks.yaml over the defaults."""
-        return site_settings(self.site)
+        return site_stack_settings(self.site)
 
     @cached_property
     def content_hash(self) -> str:
@@ -483,7 +484,7 @@ class Stack:
         digest = hashlib.sha256(self.spack.version.encode())
         digest.update(self.spack.recipes.encode())
         # Not the whole folder of the manifest: plain Spack writes there.
-        for base in (self.manifest, self.manifest.with_name('stack.yaml'),
+        for base in (self.manifest_file, self.manifest_file.with_name('stack.yaml'),
                      ENVS / 'common', ENVS / 'repo',
                      self.site / 'spack', self.site_lock_file,
                      *([self.own / 'packages.yaml'] if self.own else [])):
@@ -525,12 +526,12 @@ class Stack:
 
         :raises StackError: with the package, the reason and its log.
         """
-        done = self.read_record()
+        done = self.read_installation_record()
         if done:
             return done
         with self._hold_lock():
             # Another process may have installed it while we waited.
-            done = self.read_record()
+            done = self.read_installation_record()
             if done:
                 return done
             lock = self._solve_and_check()
@@ -538,27 +539,27 @@ class Stack:
                      f' packages into {self.environment_folder}')
             start = time.monotonic()
             code, text = self._run_spack('install', '--fail-fast',
-                                         limit=self.settings['install_limit'],
+                                         limit=self.settings_of_site['install_limit'],
                                          log='install.log', progress=True)
             if code:
                 raise StackError(self._installation_failure_message(text))
             self.say(f'{self.name}: installed in '
                      f'{time.monotonic() - start:.0f} s')
-            return self._write_record(lock)
+            return self._write_installation_record(lock)
 
     def push_to_build_cache(self, mirror: str) -> None:
         """Copy the installed stack into a build cache, a folder or a name.
 
         :raises StackError: it is not installed, or Spack cannot write there.
         """
-        if not self.read_record():
+        if not self.read_installation_record():
             raise StackError(f'{self.name} is not installed for '
                              f'{self.site.name}: run plumb spack install '
                              'first')
         with self._hold_lock():
             code, text = self._run_spack(
                 'buildcache', 'push', '--unsigned', '--update-index', mirror,
-                limit=self.settings['install_limit'], log='buildcache.log',
+                limit=self.settings_of_site['install_limit'], log='buildcache.log',
                 progress=True)
         if code:
             raise StackError(f'{self.name}: cannot write to the build cache '
@@ -570,7 +571,7 @@ class Stack:
         lock_file = self.environment_folder / 'spack.lock'
         self.environment_folder.mkdir(parents=True, exist_ok=True)
         ours = self.environment_folder / 'spack.yaml'
-        text = self.manifest.read_text()
+        text = self.manifest_file.read_text()
         if not ours.exists() or ours.read_text() != text:
             write_file_atomically(ours, text)
             lock_file.unlink(missing_ok=True)
@@ -584,7 +585,7 @@ class Stack:
         self._refuse_foreign_settings()
         start = time.monotonic()
         code, output = self._run_spack('concretize',
-                                       limit=self.settings['solve_limit'],
+                                       limit=self.settings_of_site['solve_limit'],
                                        log='concretize.log')
         if ours.read_text() != text or self.spack.default_packages_file.exists():
             lock_file.unlink(missing_ok=True)
@@ -613,11 +614,11 @@ class Stack:
             lock_file.unlink()
             raise StackError(f'{self.site_lock_file} is older than the stack: '
                              'create it again with plumb spack lock')
-        broken = broken_promises(lock, self.stack_yaml['promises'])
+        broken = unsatisfied_spec_promises(lock, self.stack_yaml['promises'])
         if broken:
             lock_file.unlink()
             raise StackError(f'the solution of {self.name} breaks promises of '
-                             f'{self.manifest.with_name("stack.yaml")}: '
+                             f'{self.manifest_file.with_name("stack.yaml")}: '
                              f'{"; ".join(broken)}')
         self.say(f'{self.name}: {len(lock["concrete_specs"])} packages '
                  f'solved in {time.monotonic() - start:.0f} s')
@@ -669,7 +670,7 @@ class Stack:
         return (f'{self.name}: {name} failed to install: {failure_reason(text)} '
                 f'(whole log: {log})')
 
-    def read_record(self) -> dict[str, Any] | None:
+    def read_installation_record(self) -> dict[str, Any] | None:
         """The record of a complete installation that still exists."""
         try:
             record, _, _ = (json.loads((self.environment_folder / name).read_text())
@@ -680,7 +681,7 @@ class Stack:
             return None
         return record if there else None
 
-    def _write_record(self, lock: dict[str, Any]) -> dict[str, Any]:
+    def _write_installation_record(self, lock: dict[str, Any]) -> dict[str, Any]:
         _, text = self._run_spack('find', '--json', '--deps', limit=600,
                                   log='find.log')
         try:
@@ -706,7 +707,7 @@ class Stack:
             'key': self.content_hash,
             'spack': self.spack.version,
             'recipes': self.spack.recipes,
-            **_make_record(
+            **_make_installation_record(
                 self.name, self.site, self.environment_folder, lock, packages
             ),
         }
@@ -723,8 +724,8 @@ class Stack:
             try:
                 stack.enter_context(locks.hold_file_lock(
                     self.environment_folder.with_suffix('.guard'),
-                    self.settings['solve_limit']
-                    + self.settings['install_limit'],
+                    self.settings_of_site['solve_limit']
+                    + self.settings_of_site['install_limit'],
                     busy=f'{self.name} is installed by'))
             except locks.LockError as err:
                 raise StackError(str(err)) from None
@@ -751,7 +752,7 @@ class Stack:
                    progress: bool = False) -> tuple[int, str]:
         """Run Spack in the environment; return its exit code and output."""
         env = spack_environment_variables(self.site)
-        if self.settings['offline']:
+        if self.settings_of_site['offline']:
             # Spack has no such switch, and would try every upstream for
             # minutes: so every request goes to a proxy that refuses at once.
             env |= dict.fromkeys(
@@ -791,8 +792,8 @@ def _parse_packages(text: str) -> dict[str, dict[str, str]]:
                 r'^ *plumb:(.*?):(.*?):(.*?):(.*\S)', text, re.M)}
 
 
-def _make_record(name: str, site: Path, folder: Path, lock: dict[str, Any],
-                 packages: dict[str, dict[str, str]]) -> dict[str, Any]:
+def _make_installation_record(name: str, site: Path, folder: Path, lock: dict[str, Any],
+                              packages: dict[str, dict[str, str]]) -> dict[str, Any]:
     """What a record says of any installation."""
     return {'stack': name, 'site': site.name, 'folder': str(folder),
             'view': str(folder / VIEW), 'provides': read_stack_yaml(name)['provides'],
@@ -819,7 +820,8 @@ def installed_stack_record(name: str, site: Path) -> dict[str, Any]:
         except (OSError, ValueError, KeyError, TypeError):
             continue
         stack = Stack(name, site, spack, own=detected_settings_folder(site))
-        if stack.environment_folder == path.parent and (record := stack.read_record()):
+        if stack.environment_folder == path.parent and (
+                record := stack.read_installation_record()):
             result.append((path.stat().st_mtime, record))
     if result:
         return max(result, key=lambda one: one[0])[1]
@@ -850,12 +852,12 @@ def _record_of_manual_installation(name: str, site: Path) -> dict[str, Any] | No
         or not _is_installation_complete(folder / VIEW, packages)
     ):
         return None
-    if broken := broken_promises(lock, read_stack_yaml(name)['promises']):
+    if broken := unsatisfied_spec_promises(lock, read_stack_yaml(name)['promises']):
         raise StackError(f'{folder}: {"; ".join(broken)}')
     if {root['hash'] for root in lock['roots']} - {
             package['hash'] for package in packages.values()}:
         return None
-    return _make_record(name, site, folder, lock, packages)
+    return _make_installation_record(name, site, folder, lock, packages)
 
 
 def _is_installation_complete(

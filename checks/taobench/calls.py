@@ -15,7 +15,7 @@ from .sizing import (
     client_command,
     server_command,
 )
-from .sizing import original_client_instructions as original
+from .sizing import original_client_start_instructions as original
 
 #: Constant prefix of every key, with arbitrary bytes.
 PREFIX = ('the_associations_of_an_object_' * 8)[:KEY_BYTES - 1]
@@ -120,7 +120,7 @@ def _plumbload_options(one: Client, seconds: int, seed: int) -> list[str]:
             str(seed)]
 
 
-def client_instructions(program: str, of: Plan) -> str:
+def client_start_instructions(program: str, of: Plan) -> str:
     """Instructions for people who start clients outside the job.
 
     The caller replaces `{host}` and `{pem}`, the servers' certificate.

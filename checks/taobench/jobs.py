@@ -157,7 +157,7 @@ def find_role(of: Job, name: str) -> Role:
     return of.roles[name]
 
 
-def settings_with_defaults(
+def role_arguments_with_defaults(
     of: Job, name: str = '', given: Mapping[str, Value] | None = None
 ) -> dict[str, Value]:
     """All arguments of a role: the given ones, and defaults of the others.

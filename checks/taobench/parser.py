@@ -332,7 +332,7 @@ def _parse_point(number: int, line: str) -> Point:
     if (
         (not fault or point.is_from_older_build)
         and point.is_under_load
-        and _hit_rate_excess(values) > 0
+        and _hit_rate_excess_over_fast_share(values) > 0
     ):
         raise ParseError(
             number, line, f'slow_qps = {values["slow_qps"]:.1f} exceeds the '
@@ -377,7 +377,8 @@ def _parse_fields(number: int, line: str) -> tuple[dict[str, float], str]:
     return values, fault
 
 
-def _hit_rate_excess(values: Mapping[str, float], sign: int = 1) -> float:
+def _hit_rate_excess_over_fast_share(values: Mapping[str, float],
+                                     sign: int = 1) -> float:
     """Excess of the hit rate over the share of fast answers (with sign -1:
     of the share over the hit rate), in excess of the possible error."""
     total = values['fast_qps'] + values['slow_qps']
@@ -461,7 +462,7 @@ def _remarks_on_counted_points(log: Log, counted: Sequence[Point], expected: int
     if short:
         yield Remark(short[0].line, short[-1].line, f'{len(short)} points '
                      'are counted, although items had no room (slow_qps_oom)')
-    lost = [p for p in counted if _hit_rate_excess(p.values, -1) > 0]
+    lost = [p for p in counted if _hit_rate_excess_over_fast_share(p.values, -1) > 0]
     if lost:
         yield Remark(lost[0].line, lost[-1].line, f'{len(lost)} points '
                      'are counted, although slow_qps is below the misses of '

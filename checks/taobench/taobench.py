@@ -25,10 +25,10 @@ from ..loadgen import BUILD, memtier, plumbload
 from ..machine.cpus import Cpu
 from ..services.parser import Services
 from ..services.plan import Clients, Outside, Plan, Program, Server, Step
-from ..services.service import ServiceBenchmark, has_nodes
+from ..services.service import ServiceBenchmark, has_partition_with_nodes
 from . import calls, jobs, report, results, sizing, validity
 from . import parser as tao
-from .scenarios import PROGRAMS, Scenario, modes_of, scenarios
+from .scenarios import PROGRAMS, Scenario, modes_of, scenarios_with_first_mode
 
 HERE = Path(__file__).resolve().parent
 #: Minimum bandwidth of the guide, which has 10 to 50 Gb/s. Unit: Mb/s.
@@ -43,10 +43,10 @@ def runnable_scenarios(*names: str) -> list[Scenario]:
                 for f in env.features}
     return [
         scenario
-        for scenario, _ in scenarios()
+        for scenario, _ in scenarios_with_first_mode()
         if scenario.program in names
         and PROGRAMS[scenario.program] in features
-        and has_nodes('taobench', scenario.node_count)
+        and has_partition_with_nodes('taobench', scenario.node_count)
     ]
 
 
@@ -124,7 +124,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         return self.repetitions * once
 
     @run_before('run')
-    def describe_the_machine(self) -> None:
+    def add_machine_description_command(self) -> None:
         self.prerun_cmds = [
             *self.prerun_cmds, f'{shlex.quote(sys.executable)} '
             f'{shlex.quote(str(HERE / "machine.py"))} >machine.json']
@@ -258,8 +258,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             else self.scenario.warmup_requests_per_key
         )
 
-        def step(name: str, seconds: int, seed: int, rest: float,
-                 passes: int = 0) -> Step:
+        def make_step(name: str, seconds: int, seed: int, rest: float,
+                      passes: int = 0) -> Step:
             limit = seconds + sizing.PHASE_MARGIN
             return Step(
                 name,
@@ -287,8 +287,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
         plan = Plan(
             server, (clients,),
-            (step('warmup', sized.warmup_time, 1, 0.0, passes),
-             step('test', sized.test_time, 2, self.pause_before_test)),
+            (make_step('warmup', sized.warmup_time, 1, 0.0, passes),
+             make_step('test', sized.test_time, 2, self.pause_before_test)),
             hostname=str({**given, **clients_given}.get(
                 'server_hostname', '')),
             interface=str(given.get('interface_name', '')),
@@ -300,7 +300,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         return replace(
             plan, clients=(),
             server=replace(server, beside=True), steps=(), outside=Outside(
-                calls.client_instructions(self.program, sized),
+                calls.client_start_instructions(self.program, sized),
                 tuple(one.threads * one.connections for one in sized.clients),
                 tuple(one.machine for one in sized.clients),
                 (('warmup', float(sized.warmup_time)), ('rest', self.pause_before_test),
@@ -584,7 +584,7 @@ class TaoLookAside(TaoBenchmark):
                          / self.statistics_interval) - len(warmup.points)
             rows.append(
                 results.join_logs(
-                    [warmup, results.log_without_requests(rest), test]
+                    [warmup, results.make_zero_request_log(rest), test]
                 )
             )
         return rows

@@ -76,7 +76,7 @@ def _end_hanging_session(path: Path, holder: dict[str, Any], hours: float,
     :raises SetupError: it does not hang, or cannot be ended from here
     """
     if not holder:
-        if _holder_changes(path, holder):
+        if _wait_for_holder_change(path, holder):
             return
         raise SetupError(f'{path} is locked by an unknown process; '
                          f'`fuser {path}` prints its pid')
@@ -97,13 +97,13 @@ def _end_hanging_session(path: Path, holder: dict[str, Any], hours: float,
             raise SetupError(f'the previous nightly session does not end, '
                              f'even '
                              f'with kill -9: {who}; a file system may hang')
-    elif not _holder_changes(path, holder):
+    elif not _wait_for_holder_change(path, holder):
         # The process that wrote its name is dead; a child inherited the lock.
         raise SetupError(f'{path} is locked by another process than it names '
                          f'({who}); find it with `fuser {path}`, and end it')
 
 
-def _holder_changes(path: Path, holder: dict[str, Any]) -> bool:
+def _wait_for_holder_change(path: Path, holder: dict[str, Any]) -> bool:
     """Whether another holder's name appears: a process writes its name after
     it has taken the lock."""
     for _ in range(20):

@@ -33,7 +33,7 @@ class Again(NamedTuple):
     of: list[Result]
 
 
-def same_or_other_nodes(one: Result, other: Result) -> str:
+def compare_nodes_of_results(one: Result, other: Result) -> str:
     """On which nodes a session measured a test case, compared with another.
     """
     if not one.nodes or not other.nodes:
@@ -41,7 +41,7 @@ def same_or_other_nodes(one: Result, other: Result) -> str:
     return SAME if one.nodes & other.nodes else OTHER
 
 
-def too_many_failures(failed: int, cases: int) -> bool:
+def has_too_many_failures(failed: int, cases: int) -> bool:
     """Whether too many failed for chance to be the cause."""
     return failed > MAXIMUM and failed > PART * cases
 
@@ -84,8 +84,9 @@ def _reruns_on_other_nodes(other: Mapping[frozenset[str], list[Result]],
     return [Again(OTHER, nodes, of) for nodes, of in other.items()]
 
 
-def plan_suspect_reruns(suspects: Sequence[tuple[Result, int]],
-                        pools: Mapping[str, Collection[str]]) -> list[Again]:
+def plan_suspected_regression_reruns(suspects: Sequence[tuple[Result, int]],
+                                     pools: Mapping[str, Collection[str]]
+                                     ) -> list[Again]:
     """Sessions that show whether test cases that were worse once stay so.
 
     On the same nodes, on others, then on any, until they are enough.

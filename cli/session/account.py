@@ -84,10 +84,10 @@ def rows_by_test_case(
     :param report: test cases of ReFrame's report
     :param ahead: `progress` of the records; None: it is computed
     """
-    ended = results.results_of_session(frame, plan.run)
+    ended = results.results_of_session(frame, plan.session_name)
     # Reads all records; only for test cases that wait for a reference.
     needs = functools.cache(
-        lambda: outcomes.sessions_needed_by_test_case(frame, plan.run, ahead))
+        lambda: outcomes.sessions_needed_by_test_case(frame, plan.session_name, ahead))
     known = {(c['partition'], c['environ'], c['hashcode']): c for c in report}
     names = display_names(plan)
     rows_by_key = {}

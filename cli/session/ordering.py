@@ -1,8 +1,8 @@
-"""What the perflogs know of the cases, for their order and the budgets.
+"""What the perflogs know of the test cases, for their order and the budgets.
 
-`config/sessions/ordering.py` has the rules. `known_test_cases_file` writes a file with
-what a session of ReFrame needs of the perflogs. The session's plan lists the
-test cases that it leaves to other sessions, and
+`config/sessions/ordering.py` has the rules. `temporary_known_test_cases_file`
+writes a file with what a session of ReFrame needs of the perflogs. The session's
+plan lists the test cases that it leaves to other sessions, and
 `describe_postponed_test_cases` prints them.
 """
 from __future__ import annotations
@@ -85,7 +85,7 @@ def last_session_by_test_case(frame: pd.DataFrame) -> dict[Key, str]:
             str(row.run) for row in ran.itertuples()}
 
 
-def known_from_records(frame: pd.DataFrame | None, mode: str) -> Known:
+def known_test_cases_from_records(frame: pd.DataFrame | None, mode: str) -> Known:
     """What the records of a system tell a session; in mode nightly it keeps
     the site's budgets."""
     return (
@@ -100,7 +100,7 @@ def known_from_records(frame: pd.DataFrame | None, mode: str) -> Known:
 
 
 @contextlib.contextmanager
-def known_test_cases_file(known: Known) -> Iterator[dict[str, str]]:
+def temporary_known_test_cases_file(known: Known) -> Iterator[dict[str, str]]:
     """Variables of a session that orders its cases by what is known of them.
     """
     with tempfile.NamedTemporaryFile('w', suffix='.json') as file:
@@ -137,6 +137,6 @@ def describe_budget_excess(one: Left) -> str:
            'this is its time limit, because it has not run yet; run it once '
            '(./plumb run --mode full -n /'
            f'{one.case["case"]}), or raise nightly_budget in system.py')
-    return (f'error: {one.name} needs {one.hours:.3g} node-hours, but '
+    return (f'error: {one.test_case_and_place} needs {one.hours:.3g} node-hours, but '
             f'{one.case["partition"]} has {one.budget:g} per session: it '
             f'never runs in mode {NIGHTLY}; {how}')

@@ -74,7 +74,7 @@ class Session:
 
 
 @contextlib.contextmanager
-def open_session(
+def create_session_folders(
     system: Mapping[str, Any], nightly_session: NightlySession | None = None,
     measures: bool = True
 ) -> Iterator[Session]:
@@ -173,7 +173,7 @@ def _is_session_running(path: Path) -> bool:
     return False
 
 
-def remove_nightly_sessions(site: str, keep: int) -> list[str]:
+def remove_old_nightly_sessions(site: str, keep: int) -> list[str]:
     """Removes the folders of all but a site's newest nights.
 
     Only those that a session's file NIGHT names, and that are called as the
@@ -207,7 +207,7 @@ def run_reframe(command: Sequence[str], variables: Mapping[str, str],
     # What loses its parent becomes a child of this process and is found.
     library.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
-    def of_its_own() -> None:
+    def start_own_process_group() -> None:
         # Else ^C would reach it twice; and nobody else can end it when this
         # process is killed.
         os.setpgid(0, 0)
@@ -215,14 +215,14 @@ def run_reframe(command: Sequence[str], variables: Mapping[str, str],
 
     got: list[int] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def record_signal(number: int, frame: FrameType | None) -> None:
         got.append(number)
 
-    before = {number: signal.signal(number, note) for number in _SIGNALS}
+    before = {number: signal.signal(number, record_signal) for number in _SIGNALS}
     try:
         process = subprocess.Popen(
             command, env={**os.environ, **variables}, pass_fds=locks,
-            preexec_fn=of_its_own)
+            preexec_fn=start_own_process_group)
         code = _wait_for_process(process, got)
         if got:
             _end_descendants_of_reframe(got)

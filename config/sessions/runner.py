@@ -157,7 +157,7 @@ def exit_with_error(reason: str) -> NoReturn:
     sys.exit(1)
 
 
-def seconds_between_retries() -> float | None:
+def seconds_before_first_retry() -> float | None:
     """Seconds before the first retry of a test case.
 
     $PLUMBLINE_AGAIN_AFTER, or 30, because interference lasts for some seconds.
@@ -267,7 +267,7 @@ class Retries:
         #: Expected time of all retries so far. Unit: s.
         self.seconds = 0.0
 
-    def count_measurement(self, task: RegressionTask) -> bool:
+    def count_and_queue_retry(self, task: RegressionTask) -> bool:
         """Count a measurement; returns whether a retry follows it."""
         self.made[task.testcase] += 1
         more = self.made[task.testcase] < MEASUREMENTS
@@ -310,7 +310,7 @@ class Accounts(Listener):
         #: Test case -> its latest task.
         self.tasks: dict[Any, RegressionTask] = {}
         #: Seconds until the first retry; None: there is none.
-        self.pause = seconds_between_retries()
+        self.pause = seconds_before_first_retry()
         self.reset_retries()
 
     def reset_retries(self) -> None:
@@ -344,7 +344,7 @@ class Accounts(Listener):
             # Out of tolerance, and nothing else: one measurement is no proof.
             check.retried = (
                 self.pause is not None
-                and self.out_of_tolerance.count_measurement(self.tasks[case])
+                and self.out_of_tolerance.count_and_queue_retry(self.tasks[case])
             )
         with temporary_partition_and_environ(check, case.partition, case.environ):
             try:
@@ -378,7 +378,7 @@ class Accounts(Listener):
         if self.out_of_tolerance.made[task.testcase]:
             self.failed.pop(task.testcase, None)
         if (self.pause is not None and getattr(task.check, 'transient', False)
-                and self.interference.count_measurement(task)):
+                and self.interference.count_and_queue_retry(task)):
             # Another user of each build, which ReFrame removes after its
             # last one.
             for case in task.testcase.deps:

@@ -58,14 +58,14 @@ def open_records_database(paths: Sequence[os.PathLike | str], report: Any,
     with contextlib.ExitStack() as stack:
         # Before the records: a session may end between the two.
         ended = [file for file in reading.find_perflog_files(given, lambda *_: None)
-                 if plans.is_plan(file) and not plans.is_running(file)
+                 if plans.is_plan(file) and not plans.is_session_running(file)
                  ] if missing else []
         con = stack.enter_context(open_memory_database())
         cache = _open_updated_cache(stack, given, con)
         cache.create_views()
         if ended:
             reading.add_missing_records(con, ended, report)
-        for file, line, reason in cache.faults():
+        for file, line, reason in cache.perflog_faults():
             report(file, line, reason)
         yield con
 
@@ -291,7 +291,7 @@ class Cache:
         self.con.execute('CREATE VIEW records AS SELECT * EXCLUDE fault '
                          'FROM parts WHERE fault IS NULL')
 
-    def faults(self) -> Iterator[tuple[Path, int, str]]:
+    def perflog_faults(self) -> Iterator[tuple[Path, int, str]]:
         """File, line and reason of all that is wrong with the perflogs."""
         yield from self._broken
         faults_ = [(self._root + name, line, reason)

@@ -76,7 +76,7 @@ def find_perflog_files(paths: Iterable, report: Report) -> Iterator[Path]:
     """
     perflogs: set[Path] = set()
 
-    def unreadable(err: OSError) -> None:
+    def report_unreadable_folder(err: OSError) -> None:
         report(err.filename, 1, f'cannot be read ({err.strerror}); '
                'check the path and its permissions')
 
@@ -87,7 +87,7 @@ def find_perflog_files(paths: Iterable, report: Report) -> Iterator[Path]:
         elif not path.is_dir():
             perflogs.add(path)
         else:
-            for folder, below, names in os.walk(path, onerror=unreadable):
+            for folder, below, names in os.walk(path, onerror=report_unreadable_folder):
                 below[:] = [n for n in below if not n.startswith('.')
                             and not ATTACHED.fullmatch(n)]
                 present = set(names)
@@ -159,7 +159,7 @@ def copy_new_lines(file: Path, name: str, source: Source, place: Path, checked: 
     """
     text, parts = place / f'{next(_names)}.csv', []
     with open(text, 'wb') as out:
-        for layout, lines in read_new_line_blocks(file, source, _layout_of_header):
+        for layout, lines in read_blocks_of_new_lines(file, source, _layout_of_header):
             parts.append((layout, source.line, lines.count(b'\n')))
             if checked:
                 out.write(layout.join_rows(row or ['-'] for _, row in split_into_rows(
@@ -173,7 +173,7 @@ def copy_new_lines(file: Path, name: str, source: Source, place: Path, checked: 
             for layout, first, _ in parts[:1]]
 
 
-def read_new_line_blocks(file: Path, source: Source, layout_of: Callable[
+def read_blocks_of_new_lines(file: Path, source: Source, layout_of: Callable[
         [Path, bytes, Fault], Layout | None]
            ) -> Iterator[tuple[Layout, bytes]]:
     """The whole lines of a file beyond the place where reading stopped.

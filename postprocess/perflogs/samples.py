@@ -23,16 +23,16 @@ def read_samples_of_record(record: Any, faults: attached.Faults) -> pd.DataFrame
     :param record: a row of the table of perflogs (itertuples)
     """
     file = attached.attached_file_path(record, FILE)
-    return None if file is None else read(file, faults)
+    return None if file is None else read_samples_file(file, faults)
 
 
-def read(file: Path, faults: attached.Faults) -> pd.DataFrame:
+def read_samples_file(file: Path, faults: attached.Faults) -> pd.DataFrame:
     """The good rows of a file; its faults are added to a list.
 
     :returns: columns COLUMNS: rank, iteration and every as whole numbers,
         start (NaN: not known) and seconds in seconds
     """
-    frame = attached.read(
+    frame = attached.read_attached_file(
         file, COLUMNS, 'a file of raw samples (config/records/samples.py)',
         _parse_sample_row, 3, faults)
     if len(frame) > MAXIMUM:

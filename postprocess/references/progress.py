@@ -107,7 +107,7 @@ def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
         cases[tuple(map(str, names))][0].add(run)
     metrics = {name for family, rules in judged.judged_rules_by_family().items()
                for rule in rules for name in (
-                  rule['metric'], judged.substitute_metric(family, rule['metric']))}
+                  rule['metric'], judged.replacement_metric(family, rule['metric']))}
     good = good[good['metric'].isin(list(metrics - {'worst_ratio', None}))]
     table = median_per_session(good, KEYS)
     group = table.groupby([*KEYS, 'metric', 'point'], observed=True,
@@ -169,7 +169,7 @@ def judge_tolerances(family: str, curves: Metrics,
         judgement = _judge_metric_tolerance(
             family, name, metric, list(runs.values()), floors
         )
-        other = judged.substitute_metric(family, name)
+        other = judged.replacement_metric(family, name)
         numbers = enough.get((other, None)) if other else None
         if judgement.tolerance > judgement.max_tolerance and other and numbers:
             derived = _judge_metric_tolerance(
@@ -272,7 +272,7 @@ def usable_records(frame: pd.DataFrame, new_level: bool = False
                          f'left out: {why}')
             good &= ~out
     frame = frame[good]
-    return frame[naming.counting_records_mask(frame)], notes
+    return frame[naming.mask_without_single_repetitions(frame)], notes
 
 
 def families_with_separate_versions() -> set[str]:

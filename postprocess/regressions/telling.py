@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from config.sites import topology
 
 from ..results import Result
-from ..units import display_unit
+from ..units import unit_text
 from .finding import Case, Changed, Failure, Regression, Verdict
 
 #: Lines of a kind; the rest is counted.
@@ -116,7 +116,7 @@ def regression_detail_lines(change: Regression) -> list[str]:
 
 def _change_size_text(change: Regression) -> str:
     """The size of a change: `+5.0 % (+4.1 to +5.9 %)`."""
-    unit = display_unit(change.unit)
+    unit = unit_text(change.unit)
     ratio, low, high = change.ratio, change.low, change.high
     if ratio is None or low is None or high is None:
         return f'{change.before:g} -> {change.now:g} {unit}'.strip()
@@ -140,7 +140,7 @@ def failure_line(failure: Failure) -> str:
     if failure.value is None:
         return text + 'the test case did not complete' + _nodes_text(failure)
     at = f' at {failure.point}' if failure.point else ''
-    unit = f' {display_unit(failure.unit)}'.rstrip()
+    unit = f' {unit_text(failure.unit)}'.rstrip()
     return text + (f'{failure.metric}{at}: {failure.value:.4g}{unit}, '
                    + (f'reference {failure.reference:.4g}'
                       if failure.reference is not None
@@ -200,7 +200,7 @@ def junit_xml(verdict: Verdict) -> str:
     bad = sum(not result.is_good for result in verdict.results)
     few = {case.test_case_key for case in verdict.not_enough}
 
-    def skipped(result: Result) -> str:
+    def skip_message(result: Result) -> str:
         if result.is_good and result.result == 'inconclusive':
             return ('inconclusive: '
                     + (result.reason or 'the values cannot be compared'))
@@ -214,7 +214,7 @@ def junit_xml(verdict: Verdict) -> str:
     suite = ET.SubElement(
         root, 'testsuite', name=f'session {verdict.session}',
         tests=str(len(verdict.results)), failures=str(bad), errors='0',
-        skipped=str(sum(bool(skipped(one)) for one in verdict.results)))
+        skipped=str(sum(bool(skip_message(one)) for one in verdict.results)))
     for result in verdict.results:
         classname, name = _junit_class_and_name(result)
         if names[classname, name] > 1:
@@ -222,7 +222,7 @@ def junit_xml(verdict: Verdict) -> str:
         test = ET.SubElement(suite, 'testcase', classname=classname,
                              name=name)
         if result.is_good:
-            if why := skipped(result):
+            if why := skip_message(result):
                 ET.SubElement(test, 'skipped', message=why)
             elif result.result in ('no_reference', 'xfail'):
                 ET.SubElement(test, 'system-out').text = result.result

@@ -252,12 +252,12 @@ VALUES = ['latency@8B', 'bandwidth@8B']
 ])
 def test_references(entry, words):
     with pytest.raises(references.ReferenceError_, match=words):
-        references.check_references(entry, VALUES, 'osu.yaml')
+        references.validate_reference_table(entry, VALUES, 'osu.yaml')
 
 
 def test_an_open_reference_asks_for_no_metric():
     """The speed probe has no reading on a busy machine."""
-    assert references.check_references(
+    assert references.validate_reference_table(
         {'latency@8B': [1, None, 0.1, 'us'],
          'cacheline_roundtrip': [90.0, None, None, 'ns']},
         VALUES, 'osu.yaml') == {'latency@8B': (1, None, 0.1, 'us')}

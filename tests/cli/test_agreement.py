@@ -300,8 +300,8 @@ def agrees(seed: int, folder: Path, capsys) -> set[str]:
 
 def test_all_say_the_same_of_every_case(tmp_path, capsys, monkeypatch):
     # What is drawn is not looked at here.
-    monkeypatch.setattr(plots, 'drawings', lambda *_: ([], []))
-    monkeypatch.setattr(page.ratio, 'drawings', lambda *_, **__: [])
+    monkeypatch.setattr(plots, 'drawings_of_family', lambda *_: ([], []))
+    monkeypatch.setattr(page.ratio, 'drawings_from_records', lambda *_, **__: [])
     seen: set[str] = set()
     # Few that have between them all that can happen.
     for seed in (2, 4, 5, 10, 11, 12, 47):

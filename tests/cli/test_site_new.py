@@ -341,11 +341,11 @@ def test_gpus_of_the_vendors_tools():
 
 def test_cards_of_sysfs():
     ports = detect.parse_sysfs_nics(message(H100, 'rdma'))
-    assert len(ports) == 9 and len(detect.fabric_ports(ports)) == 8
-    assert detect.fabric_ports(ports)[0] == detect.Nic(
+    assert len(ports) == 9 and len(detect.ports_used_by_mpi(ports)) == 8
+    assert detect.ports_used_by_mpi(ports)[0] == detect.Nic(
         'ConnectX-7', 'InfiniBand', 400, 'rdma')
     ethernet = [n for n in ports if n.layer == 'Ethernet']
-    assert detect.fabric_ports(ethernet) == ethernet
+    assert detect.ports_used_by_mpi(ethernet) == ethernet
 
 
 def test_slingshot_cards_count_once():

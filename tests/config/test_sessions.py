@@ -177,7 +177,7 @@ def test_old_sessions_are_removed_and_live_ones_are_not(tmp_path,
     monkeypatch.setattr(session.run_id, 'new_session_id', lambda: next(names))
     (tmp_path / 'scratch' / 'local').mkdir(parents=True)    # plain reframe's
     for number in range(8):
-        one = session.open_session(system)
+        one = session.create_session_folders(system)
         opened = stack.enter_context(one) if number == 1 else one.__enter__()
         assert opened.stage.parent == tmp_path / 'scratch'
         assert opened.output.parent == tmp_path / 'output'
@@ -198,7 +198,7 @@ def test_dry_runs_remove_no_session_that_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(session.run_id, 'new_session_id', lambda: next(names))
     made = {True: [], False: []}
     for measures in [True] + [False] * (session.KEPT + 2) + [True] * 2:
-        with session.open_session({}, measures=measures) as one:
+        with session.create_session_folders({}, measures=measures) as one:
             one.stage.mkdir(parents=True)
         made[measures].append(one.stage)
     assert all(stage.exists() for stage in made[True])

@@ -335,7 +335,7 @@ def test_options_of_a_family_are_those_of_its_parser():
 
 
 def test_words():
-    assert [words.expected_busbw_ratio(4, m) for m in (1, 2, 4, 8)] == [
+    assert [words.expected_optcast_to_ring_ratio(4, m) for m in (1, 2, 4, 8)] == [
         0.375, 0.75, 1.5, 1.5]
     assert '30% faster' in words.compare_bandwidths(13.21, 10.16, 'NCCL')
     assert '28% slower' in words.compare_bandwidths(7.27, 10.16, 'NCCL')

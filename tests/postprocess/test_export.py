@@ -72,7 +72,8 @@ def test_history_as_data_is_the_table(tree, capsys):
                          str(tree)]) == 0
     rows = json.loads(capsys.readouterr().out)
     frame = perflogs.read(tree)
-    frame = frame[naming.counting_records_mask(frame) & (frame['metric'] == 'latency')]
+    frame = frame[
+        naming.mask_without_single_repetitions(frame) & (frame['metric'] == 'latency')]
     assert sorted((r['run'], r['params'], r['point'], r['value'])
                   for r in rows) == sorted(zip(
                       frame['run'], frame['params'], map(

@@ -96,14 +96,14 @@ def shown(tmp_path: Path) -> str:
 
 def read(tmp_path: Path, points: list[list]) -> series.Series:
     faults: list = []
-    result = series.read(attach(tmp_path, tao_record(), points), TAO.series,
-                         faults)
+    result = series.read_series_file(attach(tmp_path, tao_record(), points), TAO.series,
+                                     faults)
     assert not faults
     return series.Series(0, result)
 
 
 def drawn(one: series.Series):
-    [options] = [options for kind, options in plots.check_family_entries(TAO)
+    [options] = [options for kind, options in plots.parse_family_plot_entries(TAO)
                  if kind is timeline]
     return timeline.draw_series_panels(one.points, one.server_names, 'title', TAO.bands,
                                        **options)
@@ -283,7 +283,7 @@ def test_a_fault_of_many_lines_is_told_once(tmp_path):
         [n, 'server 0', 'total_qps', 5, 'x', 'test', 1, '']
         for n in range(50)])
     faults: list = []
-    assert series.read(file, TAO.series, faults).empty
+    assert series.read_series_file(file, TAO.series, faults).empty
     assert len(faults) == 1 and '(and 49 more)' in str(faults[0])
 
 
@@ -396,7 +396,7 @@ def test_kept_metrics_of_a_refused_run_are_a_series_apart(tmp_path):
         tao_record('completed', 0.0, day=3, repetition=0, reference='1.0',
                    lower='0.0', result='fail', guard='validity'),
         tao_record(value=99.0, day=3)])
-    records = Page(perflogs.read(tmp_path / 'perflogs')).plot_records(
+    records = Page(perflogs.read(tmp_path / 'perflogs')).records_for_plots(
         'taobench', [])
     [panel] = plots.metric_panels(records, ('total_qps',))
     assert dict(panel.points_of_panel[['value', 'label']].itertuples(index=False)) == {

@@ -9,7 +9,7 @@ from checks.smartredis.scenarios import (
     DATABASES,
     Scenario,
     modes_of,
-    scenarios,
+    scenarios_with_first_mode,
 )
 
 
@@ -80,7 +80,7 @@ def test_nodes_of_an_arrangement():
 
 @pytest.mark.parametrize('kind', ARRANGEMENTS)
 def test_arrangements_and_their_modes(kind):
-    results = list(scenarios(kind))
+    results = list(scenarios_with_first_mode(kind))
     assert len(set(results)) == len(results)
     quick = [scenario for scenario, mode in results
              if mode == 'quick' and scenario.db == 'redis']
@@ -97,7 +97,7 @@ def test_arrangements_and_their_modes(kind):
 
 
 def test_torchscript_needs_a_libtorch():
-    results = [scenario for scenario, mode in scenarios('inference')
+    results = [scenario for scenario, mode in scenarios_with_first_mode('inference')
                if scenario.uses_torchscript and mode == 'nightly']
     assert {scenario.network for scenario in results} == {
         'small.pt',
@@ -108,6 +108,6 @@ def test_torchscript_needs_a_libtorch():
     assert not any(
         'libtorch' in scenario.required_features
         for kind in ARRANGEMENTS
-        for scenario, _ in scenarios(kind)
+        for scenario, _ in scenarios_with_first_mode(kind)
         if not scenario.uses_torchscript
     )

@@ -80,7 +80,7 @@ LOCK = {'concrete_specs': {'h': {
 @pytest.mark.parametrize('promise', [
     'osu', 'osu@7.5', 'osu@7.5.2 +cuda', 'osu ~xccl', 'osu cuda_arch=90'])
 def test_a_promise_that_is_kept(promise):
-    assert stacks.broken_promises(LOCK, [promise]) == []
+    assert stacks.unsatisfied_spec_promises(LOCK, [promise]) == []
 
 
 @pytest.mark.parametrize('promise, has', [
@@ -88,13 +88,13 @@ def test_a_promise_that_is_kept(promise):
     ('osu cuda_arch=70', 'cuda_arch=80,90'), ('osu@7.5.20', '7.5.2'),
     ('osu +rocm', 'rocm=nothing'), ('nccl', 'not in the solution')])
 def test_a_promise_that_is_broken(promise, has):
-    broken, = stacks.broken_promises(LOCK, [promise])
+    broken, = stacks.unsatisfied_spec_promises(LOCK, [promise])
     assert promise in broken and has in broken
 
 
 def test_a_promise_that_nobody_can_read():
     with pytest.raises(stacks.StackError, match='expected name'):
-        stacks.broken_promises(LOCK, ['osu == 7'])
+        stacks.unsatisfied_spec_promises(LOCK, ['osu == 7'])
 
 
 # ----------------------------------------------------- solve and install
@@ -546,7 +546,7 @@ def shell(lines, real, name, **variables):
     """Run lines of spack-envs/README.md in the folder of the stacks."""
     env = {**stacks.spack_environment_variables(real.place / 'site'), **variables,
            'PATH': f'{Path(stacks.spack_command()).parent}:'
-                   f'{os.environ["PATH"]}'}
+           f'{os.environ["PATH"]}'}
     # The one variable that must be set; the lines set what else they need.
     for given in ('PLUMBLINE_ROOT', 'PLUMBLINE_WORK'):
         del env[given]

@@ -107,7 +107,7 @@ def test_an_mpi_that_another_installed_meanwhile_is_left_alone(
             setup._checksum_of_parts((setup.LOCKS / 'mpi.lock').read_text()))
         yield
 
-    monkeypatch.setattr(setup, '_setup_lock', waited)
+    monkeypatch.setattr(setup, '_hold_setup_lock', waited)
     monkeypatch.setattr(
         setup, '_install_locked_packages', lambda *args: pytest.fail('again')
     )

@@ -33,8 +33,8 @@ COLUMNS = ['label', 'speed', 'group', 'runs', 'minimum', 'maximum', 'value',
 MAX_ROWS = 24
 
 
-def drawings(records: Records, by: naming.Names = (),
-             at: tuple[Any, ...] = (), **choice: Any) -> Iterator[Drawing]:
+def drawings_from_records(records: Records, by: naming.Names = (),
+                          at: tuple[Any, ...] = (), **choice: Any) -> Iterator[Drawing]:
     """A plot for each metric and panel; without `by`, of what has no size
     and of all programs together."""
     first = (by or ('program',))[0]

@@ -48,7 +48,7 @@ COLUMNS = ['label', 'speed', 'point', 'runs', 'low', 'median', 'high', 'value',
 FAR = 4
 
 
-def drawings(records: Records, limit: str = '', **choice: Any
+def drawings_from_records(records: Records, limit: str = '', **choice: Any
              ) -> Iterator[Drawing]:
     """A plot for each metric and panel that has sizes."""
     limit_values = records.points[records.points['metric'] == limit]

@@ -23,7 +23,7 @@ COLUMNS = ['label', 'speed', 'point', 'value', 'median']
 MAX_ROWS, FEWEST_RUNS, FAR = 32, 3, 1.3
 
 
-def drawings(records: Records, by: naming.Names = (), **choice: Any
+def drawings_from_records(records: Records, by: naming.Names = (), **choice: Any
              ) -> Iterator[Drawing]:
     """A plot for each metric and panel with sizes and several runs."""
     for panel in metric_panels(records, by=by or ('program',), maximum=MAX_ROWS,

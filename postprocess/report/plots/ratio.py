@@ -49,8 +49,8 @@ ALIKE = ('environ', 'partition', 'source', 'system', 'num_nodes',
 MAXIMUM = 6
 
 
-def drawings(records: Records, of: str, base: str, metric: tuple[str, ...],
-             where: tuple, title: str) -> Iterator[Drawing]:
+def drawings_from_records(records: Records, of: str, base: str, metric: tuple[str, ...],
+                          where: tuple, title: str) -> Iterator[Drawing]:
     """A plot for each metric with sizes and each value but the base."""
     table = rows_matching_fields(records.table, where)
     if of not in table:

@@ -24,9 +24,9 @@ READING = ('Timelines of the newest session: one row per rank (or as the axis '
 MAX_RANKS, MAX_SPANS = 32, 4000
 
 
-def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
-             panel: naming.Names, title: str, where: tuple = (),
-             rows: str = '') -> Iterator[Drawing]:
+def drawings_from_records(records: Records, call: tuple[str, ...], by: naming.Names,
+                          panel: naming.Names, title: str, where: tuple = (),
+                          rows: str = '') -> Iterator[Drawing]:
     """A plot for each run whose samples say when they began.
 
     :param rows: what a row is, where it is no rank

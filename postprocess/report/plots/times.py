@@ -26,7 +26,7 @@ COLUMNS = ['row', 'label', 'speed', 'metric', 'runs', 'median', 'minimum',
            'maximum']
 
 
-def drawings(records: Records) -> Iterator[Drawing]:
+def drawings_from_records(records: Records) -> Iterator[Drawing]:
     """A plot for each partition and environment, and MAX_ROWS programs."""
     spent = records.points[records.points['metric'].isin(TIMES)]
     table = records.table[records.table.index.isin(spent['kind'])]

@@ -52,8 +52,8 @@ READING = ('Violins: the distribution of all calls of the newest session. A '
 MAX_CALLS = 600
 
 
-def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
-             panel: naming.Names, title: str, where: tuple = ()
+def drawings_from_records(records: Records, call: tuple[str, ...], by: naming.Names,
+                          panel: naming.Names, title: str, where: tuple = ()
              ) -> Iterator[Drawing]:
     """A plot for each call and panel."""
     for split, head, runs in samples_grouped_by_plot(records, by, panel, title, where):

@@ -51,9 +51,9 @@ from common import (
     ROOT,
     Missing,
     option_parser,
-    plumb_environment_variables,
     run,
     run_main_and_exit,
+    variables_from_plumb_env,
 )
 
 sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
@@ -143,16 +143,16 @@ class Report:
     words: str
 
 
-def reports_since(session: Mapping[str, Any], since: str, verdict: str = 'verdict'
+def reports_since(session: Mapping[str, Any], since: str, verdict_key: str = 'verdict'
             ) -> list[Report]:
     """All that a session reports of what began on or after a date, the most
     certain first.
 
     :arg since: a date; the beginning of a change is known to a session or so
-    :arg verdict: `verdict`, of all sessions before; `alone`, of the clean ones
+    :arg verdict_key: `verdict_key`, of all sessions before; `alone`, of the clean ones
     """
     lines = []
-    data = session.get(verdict) or {}
+    data = session.get(verdict_key) or {}
     if session['code'] and not data.get('failures'):
         lines.append(Report('session', 'exit code', session['output']))
     for entry in data.get('failures', ()):
@@ -326,12 +326,12 @@ def campaign_environment_variables(site: str, work: Path) -> dict[str, str]:
     """What `plumb env` exports, with a work folder of our own."""
     work.mkdir(parents=True, exist_ok=True)
     # Installs missing programs to the shared folder.
-    plumb_environment_variables('--site', site)
+    variables_from_plumb_env('--site', site)
     for name in INSTALLED:
         if (WORK / name).exists():
             replace_symlink(work / name, WORK / name)
-    return plumb_environment_variables('--site', site, PLUMBLINE_WORK=str(work),
-                                       PLUMBLINE_PERFLOGS=str(work / 'perflogs'))
+    return variables_from_plumb_env('--site', site, PLUMBLINE_WORK=str(work),
+                                    PLUMBLINE_PERFLOGS=str(work / 'perflogs'))
 
 
 # The box ---------------------------------------------------------------------
@@ -418,13 +418,13 @@ class Box:
         path.write_text('# Written by bench/faults.py for each session.\n'
                         f'site_configuration = {pprint.pformat(self.site)}\n')
 
-    def partitions_with_prefix(self, *names: str) -> list[dict[str, Any]]:
+    def partition_configs_with_prefix(self, *names: str) -> list[dict[str, Any]]:
         """Those that begin with one of these names."""
         return [one for one in self.site['systems'][0]['partitions']
                 if one['name'].startswith(names)]
 
     @contextlib.contextmanager
-    def wrapped_store_server(self, script: str) -> Iterator[None]:
+    def replace_store_server_with_wrapper(self, script: str) -> Iterator[None]:
         """A script in place of the store's server, which it starts with
         `exec "$real" "$@"`."""
         real = WORK / 'stores' / 'bin' / 'valkey-server'
@@ -496,7 +496,7 @@ class Box:
         for old in ('stage', 'output'):
             shutil.rmtree(self.work_folder / old, ignore_errors=True)
         self.site = site_configuration_without_fault(self)
-        expected_kinds = kinds_of_test_cases(fault.more if fault else ())
+        expected_kinds = session_test_case_names(fault.more if fault else ())
         parts = self.site['systems'][0]['partitions']
         parts[:] = [one for one in parts
                     if one['name'].startswith('pair')
@@ -548,10 +548,10 @@ class Box:
         return process.returncode, words
 
 
-def kinds_of_test_cases(more: Sequence[str]) -> list[str]:
+def session_test_case_names(fault_test_cases: Sequence[str]) -> list[str]:
     """Names in CASES of what a session runs: six test cases."""
     # What a fault needs takes the place of the last.
-    return ['pairs', 'store', *(more or ['bandwidth'])]
+    return ['pairs', 'store', *(fault_test_cases or ['bandwidth'])]
 
 
 def verdicts_of_session(perflogs: Path, run: str, before: set[str]
@@ -579,7 +579,8 @@ def verdict_as_dict(value: Any) -> dict[str, Any]:
         'headline': telling.verdict_headline(value),
         'failures': [{'guard': item.guard, 'metric': item.metric,
                       'words': f'{item.check}: ' + telling.failure_line(
-                          item).removeprefix(f'{telling.place_text(item)}: ')}
+                          item).removeprefix(
+                              f'{telling.test_case_and_partition_text(item)}: ')}
                      for item in value.failures],
         'common': list(telling.shared_node_lines(value.failures)),
         'regressions': [{
@@ -653,7 +654,8 @@ def pause_ranks_on_node(box: Box) -> Iterator[Mapping[str, str]]:
 def wrap_store_server(box: Box, script: str) -> Iterator[Mapping[str, str]]:
     """A script in place of the store's server, unless that is only asked
     for its version."""
-    with box.wrapped_store_server('case $1 in -*[!-]*) exec "$real" "$@";; esac\n'
+    with box.replace_store_server_with_wrapper(
+            'case $1 in -*[!-]*) exec "$real" "$@";; esac\n'
                                   + script):
         yield {}
 
@@ -664,7 +666,7 @@ def replace_store_server_version(box: Box) -> Iterator[Mapping[str, str]]:
     if not other:
         raise Missing('no redis-server on PATH, which serves as another '
                       'version')
-    with box.wrapped_store_server(f'exec {shlex.quote(other)} "$@"'):
+    with box.replace_store_server_with_wrapper(f'exec {shlex.quote(other)} "$@"'):
         yield {}
 
 
@@ -681,7 +683,7 @@ def wrap_osu_latency(box: Box, script: str) -> Iterator[Mapping[str, str]]:
 @contextlib.contextmanager
 def prefix_rank_command(box: Box, *words: str) -> Iterator[Mapping[str, str]]:
     """Words between the launcher and each rank of the pairs."""
-    for one in box.partitions_with_prefix('pair'):
+    for one in box.partition_configs_with_prefix('pair'):
         one['extras']['launcher_free'] += [*words]
     yield {}
 
@@ -698,7 +700,7 @@ def hide_exit_code(box: Box) -> Iterator[Mapping[str, str]]:
     wrapper = box.folder / 'bin' / 'srun'
     wrapper.write_text(f'#!/bin/sh\n{shutil.which("srun")} "$@"\nexit 0\n')
     wrapper.chmod(0o755)
-    for one in box.partitions_with_prefix('pair'):
+    for one in box.partition_configs_with_prefix('pair'):
         one['env_vars'].append(['PATH', f'{wrapper.parent}:$PATH'])
     with wrap_osu_latency(box, f'"$real" "$@"; [ $host != {NODE} ] || exit 3'):
         yield {}

@@ -51,7 +51,7 @@ from tests import impostor
 
 
 @contextlib.contextmanager
-def running_cluster(folder: Path) -> Iterator[Cluster]:
+def keep_cluster_running(folder: Path) -> Iterator[Cluster]:
     """A cluster whose nodes see the folder.
 
     :raises Missing: the cluster cannot be started
@@ -112,10 +112,10 @@ def print_service_table(rounds: list[services.Round]) -> None:
                             sum(bool(r.faults) for r in group))
 
 
-def kill_service_processes(args: argparse.Namespace) -> bool:
+def run_service_kill_benchmark(args: argparse.Namespace) -> bool:
     require_folders('stores', *(mpi for mpi, _ in services.MPI.values()))
     args.dir.mkdir(parents=True, exist_ok=True)
-    with running_cluster(args.dir) as cluster:
+    with keep_cluster_running(args.dir) as cluster:
         (services.build_ranks if args.family in services.OF_RANKS
          else services.build)(args.dir)
         return run_service_kill_rounds(args, cluster)
@@ -178,7 +178,7 @@ def run_service_kill_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
 
 # Optcast ---------------------------------------------------------------------
 
-def kill_optcast_processes(args: argparse.Namespace) -> bool:
+def run_optcast_kill_benchmark(args: argparse.Namespace) -> bool:
     from tests.optcast.test_programs import SOURCES
     chance, bad = random.Random(args.seed), 0
     with tempfile.TemporaryDirectory() as folder:
@@ -258,8 +258,8 @@ def main() -> bool:
     parser = option_parser(__doc__)
     parts = parser.add_subparsers(required=True, metavar='PART')
     options = {}
-    for name, play in (('service', kill_service_processes),
-                       ('optcast', kill_optcast_processes),
+    for name, play in (('service', run_service_kill_benchmark),
+                       ('optcast', run_optcast_kill_benchmark),
                        ('impostor', run_impostor_attacks)):
         options[name] = subparser = parts.add_parser(name)
         subparser.set_defaults(play=play)

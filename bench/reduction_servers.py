@@ -73,13 +73,15 @@ class Box:
         process.stdin.close()
         return process
 
-    def run_allreduce(self, kind: str, servers: int, sizes: str, n: int, w: int
+    def run_allreduce(self, kind: str, servers: int, sizes: str, iterations: int,
+                      warmup_iterations: int
                 ) -> parser.Analysis:
         """One run; its logs in a folder of its own."""
         of = settings.parse_settings(
             {'type': kind, 'chunksize': self.args.chunksize, 'size': sizes,
              'num_jobs': self.args.num_jobs,
-             'nccl_test_options': f'-n {n} -w {w}'}, CLIENTS, servers)
+             'nccl_test_options': f'-n {iterations} -w {warmup_iterations}'}, CLIENTS,
+             servers)
         logs = Path(tempfile.mkdtemp(prefix=f'{kind}{servers}.',
                                      dir=self.folder))
         secret = f'password {secrets.token_hex(16)}\n'
@@ -99,7 +101,7 @@ class Box:
         clients = [self.start_program(f'n{1 + rank}', f'{logs}/client{rank}', [
             '--client', '--rank', str(rank), *common, *more, '--service',
             f'{logs}/service', '--chunksize', str(of.chunksize), '--size',
-            sizes, '-n', str(n), '-w', str(w), '--nreq',
+            sizes, '-n', str(iterations), '-w', str(warmup_iterations), '--nreq',
             str(self.args.nreq * servers), '--host', f'n{1 + rank}',
             *(['--trace', f'{logs}/client.log'] if not rank else [])])
             for rank in range(CLIENTS)]
@@ -130,14 +132,14 @@ def busbw_by_size(runs: list[parser.Analysis]) -> dict[int, float]:
 
 
 def measure_servers_and_ring(box: Box, sizes: list[str], rounds: int,
-                             numbers: list[int]
+                             server_counts: list[int]
                 ) -> dict[int, list[parser.Analysis]]:
     """Servers (0: ring) -> runs; ring and servers in turn."""
     small = [one for one in sizes if settings.parse_size(one) < 8 << 20]
     large = [one for one in sizes if one not in small]
     analyses: dict[int, list[parser.Analysis]] = {}
     for _ in range(rounds):
-        for servers in (0, *numbers):
+        for servers in (0, *server_counts):
             for of_size, n, w in ((small, 5, 1), (large, 1, 1)):
                 if of_size:
                     analyses.setdefault(servers, []).append(box.run_allreduce(

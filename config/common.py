@@ -25,7 +25,7 @@ from config.sessions import caller, local_jobs, modes, runner  # noqa: E402
 
 caller.unset_caller_environment_variables()
 try:
-    places.set_default_variables()
+    places.prepare_environment_and_work_folder()
     families.families()
 except (places.PlaceError, families.FamilyError) as err:
     # One line instead of ReFrame's traceback.

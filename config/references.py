@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 from . import strict
 from .records import metrics
 from .sessions.judged import (
+    derived_replacement_metric,
     judged_metric_keys,
     judged_rules_by_family,
-    replacement_metric,
 )
 
 _PROPOSED = '.proposed.yaml'
@@ -291,7 +291,7 @@ def metrics_lacking_tolerance(family: str, entry: Mapping[str, Any],
     for metric in sorted(
         judged_metric_keys(family, map(metrics.split_metric_key, there))
     ):
-        both = [f for f in (metric, replacement_metric(family, metric)) if f]
+        both = [f for f in (metric, derived_replacement_metric(family, metric)) if f]
         if not any(has_tolerance(entry.get(f)) for f in both):
             needs = [more_sessions[f] for f in both if f in more_sessions]
             # 0 means never: take the one of the two that can get a tolerance.

@@ -162,7 +162,7 @@ def compare_metrics(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
             raise ValueError(f'{text}: no records')
     sides = [usable_records(side, new_level=True)[0] for side in sides]
     sides = [side[side['metric'] != 'completed'] for side in sides]
-    keys, alike = _common_test_case_columns(*sides)
+    keys, alike = _matching_columns_and_compared_words(*sides)
     values = [_values_per_session(side, keys, alike) for side in sides]
     if not values[0].index.intersection(values[1].index).size:
         raise ValueError(f'{a} and {b} have no metric of a test case in '
@@ -216,7 +216,7 @@ def _selection_term_mask(frame: pd.DataFrame, text: str, dates: dict) -> np.ndar
                      f'{", ".join(FIELDS[:-1])} or {FIELDS[-1]}')
 
 
-def _common_test_case_columns(a: pd.DataFrame, b: pd.DataFrame
+def _matching_columns_and_compared_words(a: pd.DataFrame, b: pd.DataFrame
           ) -> tuple[list[str], dict[str, str]]:
     """The columns that match a test case, and words that stand for each other
     in its parameters: those that no value of A shares with B say what is
@@ -282,10 +282,10 @@ def _spread_per_metric(frame: pd.DataFrame, keys: list[str], alike: dict[str, st
     return spreads
 
 
-def _spread_between_sessions(logs: np.ndarray) -> tuple[float, float]:
+def _spread_between_sessions(logarithms: np.ndarray) -> tuple[float, float]:
     """The spread from the steps between sessions, which one change of level
     does not widen."""
-    steps = np.diff(logs) / math.sqrt(2)
+    steps = np.diff(logarithms) / math.sqrt(2)
     middle = float(np.median(np.abs(steps))) * 1.4826
     inner = np.clip(steps, -2.5 * middle, 2.5 * middle)
     return float(np.sqrt((inner ** 2).mean() / detect.HUBER_LEFT)), max(
@@ -300,7 +300,7 @@ def _compare_metric(key: tuple, a: pd.DataFrame, others: pd.DataFrame,
         b = others.loc[[key]]
     except KeyError:
         return None
-    return _compare_log_values(a.iloc[0], str(a['point'].iloc[0]),
+    return _compare_logarithms(a.iloc[0], str(a['point'].iloc[0]),
                                a['log'].to_numpy(), b['log'].to_numpy(),
                                spreads.get(key), minimum)
 
@@ -331,14 +331,14 @@ def _compare_curves(a: pd.DataFrame, b: pd.DataFrame, keys: list[str],
         # The sizes of a run go up and down together: as wide as one of them.
         known = [spreads[names + (point,)] for point in points
                  if names + (point,) in spreads]
-        rows.append(_compare_log_values(
+        rows.append(_compare_logarithms(
             curve_a.iloc[0], 'curve', whole[0], whole[1],
             (float(np.median([s for s, _ in known])), known[0][1])
             if known else None, minimum))
     return rows
 
 
-def _compare_log_values(first: Any, point: str, a: np.ndarray, b: np.ndarray,
+def _compare_logarithms(first: Any, point: str, a: np.ndarray, b: np.ndarray,
                         known: tuple[float, float] | None, minimum: float) -> Row:
     """A row from the logs of both sides' runs; its p is not corrected yet."""
     def first_row_text(name: str) -> str:

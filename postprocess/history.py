@@ -153,7 +153,7 @@ def main(argv: list[str] | None = None) -> int:
         faults.append(f'{file}:{line}: {reason}')
 
     with cache.open_records_database([args.perflogs], collect_fault,
-                                     missing=False) as con:
+                                     include_missing_records=False) as con:
         try:
             cache.restrict_view_to_site(con, args.site)
         except ValueError as err:

@@ -56,8 +56,8 @@ def first_record_per_group(frame: pd.DataFrame, columns: Sequence[str]) -> pd.Da
     ]
 
 
-def mask_without_single_repetitions(frame: pd.DataFrame,
-                                    metric: np.ndarray | None = None
+def mask_preferring_median_to_repetitions(frame: pd.DataFrame,
+                                          metric: np.ndarray | None = None
            ) -> np.ndarray:
     """Whether each record counts for its run: all but single repetitions whose
     median (repetition 0) is there.
@@ -114,8 +114,8 @@ def assign_series_kinds(frame: pd.DataFrame, valid: np.ndarray
                        ).reset_index(drop=True)
 
 
-def series_labels(table: pd.DataFrame, by: Names = (), panel: Names = (),
-                  maximum: int = 0) -> pd.DataFrame:
+def series_labels_and_panels(table: pd.DataFrame, by: Names = (), panel: Names = (),
+                             maximum: int = 0) -> pd.DataFrame:
     """`label`, `panel` (what splits a metric) and `row` of each kind.
 
     :param table: some rows of what `assign_series_kinds` returns, to be told apart

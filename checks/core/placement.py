@@ -82,7 +82,7 @@ def launcher_options(check: Any) -> list[str]:
     :raises PlacementError: the partition does not define them, or they cannot
         give a rank more than one core; with the line to add.
     """
-    part, extra = check.current_partition, check.launcher_extra_name()
+    part, extra = check.current_partition, check.partition_launcher_extra_name()
     if not extra:
         return []
     words = part.extras.get(extra)
@@ -153,9 +153,7 @@ def format_binding(ranks_by_host: Mapping[str, list[Rank]]) -> str:
     CPUs 0 and 1 and one with 4 and 6; ranks in even steps are a range:
     `n1:0..191`. Empty: the CPUs of some rank are unknown.
     """
-    if not all(
-        rank.cpus for group in ranks_by_host.values() for rank in group
-    ):
+    if not all(rank.cpus for group in ranks_by_host.values() for rank in group):
         return ''
     return ' '.join(f'{host}:{format_cpu_sets([rank.cpus for rank in group])}'
                     for host, group in ranks_by_host.items())
@@ -176,9 +174,7 @@ def format_cpu_sets(rest: list[tuple[int, ...]]) -> str:
             run = 1
             words.append(format_cpus(rest[0]))
         else:
-            words.append(
-                f'{format_cpus(rest[0])}..{format_cpus(rest[run - 1])}'
-            )
+            words.append(f'{format_cpus(rest[0])}..{format_cpus(rest[run - 1])}')
         rest = rest[run:]
     return ','.join(words)
 

@@ -175,7 +175,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
         """Whether the load ends after `requests`, not after `duration`."""
         return self.scenario.operation in GROWING
 
-    def minimum_run_seconds(self, values: dict[str, float]) -> float:
+    def min_repetition_seconds(self, values: dict[str, float]) -> float:
         if not self.ends_after_request_count:
             return self.duration
         return self.requests / values[metrics.metric_key('operations',

@@ -180,13 +180,13 @@ def check_clocks(run: Run, spans: Mapping[str, tuple[float, float]],
                    'tickets are wrong as well')
 
 
-def _find_observer_lines(what: str, text: str) -> list[tuple[str, str]]:
+def _find_observer_lines(kind: str, text: str) -> list[tuple[str, str]]:
     """Host and JSON of the observers' lines of one kind.
 
     A launcher may prefix such a line, and a program's unfinished line may
     precede it.
     """
-    return re.findall(rf'plumbline-{what} (\S+) (\{{[^{{}}]*\}})', text)
+    return re.findall(rf'plumbline-{kind} (\S+) (\{{[^{{}}]*\}})', text)
 
 
 def _make_node(host: str, ranks: list[dict[str, Any]]) -> Node:

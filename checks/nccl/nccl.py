@@ -284,7 +284,7 @@ class NcclBenchmark(Benchmark, special=True):
             'NCCL_DEBUG_FILE': self.LOG, **self.environment_variables()})
 
     @run_before('sanity')
-    def remove_environment_from_json(self) -> None:
+    def remove_user_variables_from_json(self) -> None:
         """Remove the user's environment variables from the JSON of -J."""
         for path in Path(self.stagedir).glob('*.json*'):
             try:
@@ -401,7 +401,7 @@ class NcclBenchmark(Benchmark, special=True):
                     )
         return values
 
-    def minimum_run_seconds(self, values: dict[str, float]) -> float:
+    def min_repetition_seconds(self, values: dict[str, float]) -> float:
         """Seconds of the timed iterations, each with all calls of its
         group."""
         calls = self.iterations * self.aggregated
@@ -486,7 +486,7 @@ class NcclBenchmark(Benchmark, special=True):
             return []
         arrangement = self.program, self.layout.nodes, self.layout.gpus
         ring = physics.expected_ring_busbw(*arrangement, self.current_partition.extras)
-        published = physics.find_published_busbw(
+        published = physics.find_published_busbw_row(
             *arrangement, {device.model for device in
                            self.current_partition.devices})
         return [*([(ring, 'that the links and NICs carry')] if ring else []),
@@ -499,10 +499,10 @@ class NcclBenchmark(Benchmark, special=True):
         """Summary of NCCL's logs."""
         return {'nccl.txt': log.summarise_logs(self.read_nccl_logs()).format_summary()}
 
-    def note_low_values(self) -> None:
+    def add_low_values_note(self) -> None:
         """Note a busbw far below the hardware's, variables that NCCL did not
         report, and programs that family.yaml lacks."""
-        super().note_low_values()
+        super().add_low_values_note()
         if self.is_dry_run():
             return
         notes = [self.no_reference]

@@ -122,7 +122,7 @@ class Output:
         return {row.type for row in self.rows}
 
 
-def parse_six_decimals(value: Any) -> Printed:
+def parse_six_decimal_number(value: Any) -> Printed:
     """A number that was printed with six decimals.
 
     :raises ValueError: the value is not a finite number of at least 0.
@@ -154,8 +154,8 @@ class Judge:
         self.check_row_sizes()
         self.check_row_order()
         kinds = ([PROGRAMS[out.program]] if out.program
-                 else self.candidate_programs())
-        faults = [self.find_row_fault(kind) for kind in kinds]
+                 else self.candidate_byte_counting_rules())
+        faults = [self.find_first_inconsistent_row(kind) for kind in kinds]
         if all(faults):
             # Without a program's name, report what fits most rows.
             line, reason = max(fault for fault in faults if fault)
@@ -163,7 +163,7 @@ class Judge:
         self.kind = kinds[[bool(fault) for fault in faults].index(False)]
         self.check_average()
 
-    def candidate_programs(self) -> list[Program]:
+    def candidate_byte_counting_rules(self) -> list[Program]:
         """Ways to count bytes that an output before 2.17 may use."""
         kinds = [Program(bus, split=split) for split in (False, True)
                  for bus in ('2(n-1)/n', '(n-1)/n', '1')]
@@ -250,11 +250,11 @@ class Judge:
         counts = [len({key[place] for key in keys}) for place in range(3)]
         if len(distinct) != math.prod(
             counts
-        ) and not self.has_leading_reductions_per_type(distinct):
+        ) and not self.each_type_has_first_reductions(distinct):
             self.refuse('some combinations of type, reduction and root are '
                         'missing: lines were lost', rows[-1].line)
 
-    def has_leading_reductions_per_type(
+    def each_type_has_first_reductions(
             self, keys: list[tuple[str, str, int | None]]) -> bool:
         """Whether each type has the first reductions of OPERATIONS; integers
         lack some, such as the average."""
@@ -264,7 +264,7 @@ class Judge:
                 return False
         return True
 
-    def find_row_fault(self, kind: Program) -> tuple[int, str] | None:
+    def find_first_inconsistent_row(self, kind: Program) -> tuple[int, str] | None:
         """Line and reason of the first row that contradicts a way to count
         bytes."""
         ranks = self.out.ranks

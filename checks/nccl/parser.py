@@ -22,8 +22,16 @@ from typing import Any, NoReturn
 
 from ..core.parsers import ParseError, Record, Remark
 from . import rccl
-from .output import MAX_ROWS, Half, Judge, Output, Printed, Row, parse_six_decimals
-from .programs import OPERATIONS, PROGRAMS, TYPES, strip_name_suffix
+from .output import (
+    MAX_ROWS,
+    Half,
+    Judge,
+    Output,
+    Printed,
+    Row,
+    parse_six_decimal_number,
+)
+from .programs import OPERATIONS, PROGRAMS, TYPES, strip_build_suffix
 
 #: No line of these programs, of NCCL or of a launcher is as long.
 LONGEST = 4096
@@ -296,7 +304,7 @@ class _Reader:
         self.out.program = self.check_program_name(match[1])
 
     def check_program_name(self, name: str) -> str:
-        name = strip_name_suffix(name)
+        name = strip_build_suffix(name)
         if name not in PROGRAMS:
             self.raise_parse_error(f'{name} is not a known program of nccl-tests; '
                                    f'known programs: {", ".join(PROGRAMS)}')
@@ -486,7 +494,7 @@ class _Reader:
         each = len(rest) // len(self.halves)
         columns = self.out.columns[len(names):]
         halves = {
-            half: self.parse_half(dict(zip(
+            half: self.parse_row_half(dict(zip(
                 columns, rest[number * each:(number + 1) * each],
                 strict=False)))
             for number, half in enumerate(self.halves)}
@@ -504,7 +512,7 @@ class _Reader:
             int(root) if root else None,
             halves.get('out_of_place'), halves.get('in_place')))
 
-    def parse_half(self, words: dict[str, str]) -> Half:
+    def parse_row_half(self, words: dict[str, str]) -> Half:
         numbers = {name: self.parse_printed_number(name, word)
                    for name, word in words.items()
                    if name not in ('#wrong', 'error')}
@@ -650,7 +658,8 @@ def _parse_json_output(data: dict[str, Any], refuse: Any) -> Output:
     config, bounds = data['config'], data['out_of_bounds']
     average = data['average_bus_bandwidth']
     devices = config['devices']
-    name = strip_name_suffix(str(data['args'][0]).replace('\\', '/').rpartition('/')[2])
+    name = strip_build_suffix(
+        str(data['args'][0]).replace('\\', '/').rpartition('/')[2])
     if name not in PROGRAMS:
         refuse(f'{name} is not a known program of nccl-tests')
     if bounds['okay'] != 'true' or bounds['count'] != 0:
@@ -671,7 +680,7 @@ def _parse_json_output(data: dict[str, Any], refuse: Any) -> Output:
         by_factor='step_factor' in config, checks=config['validation'],
         ranks=len(group) * each,
         hosts=tuple(dict.fromkeys(device['hostname'] for device in devices)),
-        average=parse_six_decimals(average['bandwidth']))
+        average=parse_six_decimal_number(average['bandwidth']))
     for row in data['results']:
         out.rows.append(_parse_json_row(row, refuse))
     out.warnings = [(1, str(line)) for line in data.get('errors', ())
@@ -692,8 +701,9 @@ def _parse_json_row(row: dict[str, Any], refuse: Any) -> Row:
                 'element(s)'
             )
         halves[half] = Half(
-            parse_six_decimals(body['time']) if 'time' in body else None,
-            parse_six_decimals(body['alg_bw']), parse_six_decimals(body['bus_bw']),
+            parse_six_decimal_number(body['time']) if 'time' in body else None,
+            parse_six_decimal_number(body['alg_bw']),
+            parse_six_decimal_number(body['bus_bw']),
             wrong is not None)
         if f'{half}_per_iter' in row:
             iterations[half] = _iteration_statistics(row[f'{half}_per_iter'], refuse)

@@ -98,8 +98,8 @@ def published_busbw_rows() -> tuple[dict[str, Any], ...]:
     return tuple(yaml.safe_load(NODES.read_text()))
 
 
-def find_published_busbw(program: str, nodes: int, gpus: int,
-                         models: Collection[str]) -> dict[str, Any] | None:
+def find_published_busbw_row(program: str, nodes: int, gpus: int,
+                             models: Collection[str]) -> dict[str, Any] | None:
     """The row of nodes.yaml for nodes with these GPUs and NICs, or None.
 
     :arg models: names of devices in config/hardware.yaml.

@@ -30,7 +30,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from ..core.parsers import ParseError
-from .output import Half, Judge, Output, Row, parse_six_decimals
+from .output import Half, Judge, Output, Row, parse_six_decimal_number
 from .programs import PROGRAMS, TYPES
 
 #: Names of the CSV -> those of the JSON.
@@ -209,7 +209,7 @@ class _File:
             self.raise_parse_error(f'inPlace {entry["inPlace"]} or type '
                                    f'{entry["type"]!r} is not a valid value', line)
 
-    def parse_half(self, entry: dict[str, Any], line: int) -> Half:
+    def parse_row_half(self, entry: dict[str, Any], line: int) -> Half:
         for name in _DECIMALS:
             if not re.fullmatch(r'(?:0|[1-9]\d*)\.\d{6}', entry[name]):
                 self.raise_parse_error(f'{name} is {entry[name]!r}: expected a number '
@@ -218,7 +218,7 @@ class _File:
             self.raise_parse_error('the data arrived wrong at '
                                    f'{entry["size"]} B: {entry["wrong"]} wrong '
                                    'element(s)', line)
-        time, algbw, busbw = (parse_six_decimals(float(entry[name])) for name in (
+        time, algbw, busbw = (parse_six_decimal_number(float(entry[name])) for name in (
             'time', 'algBw', 'busBw'))
         return Half(time, algbw, busbw, entry['wrong'] == '0')
 
@@ -230,7 +230,7 @@ class _File:
         last_key: tuple[Any, ...] = ()
         for line, entry in entries:
             key = entry.get('numCycle', 0), entry['type'], entry['redop']
-            half = self.parse_half(entry, line)
+            half = self.parse_row_half(entry, line)
             if entry['inPlace'] and results and key == last_key:
                 last = results[-1][-1]
                 if last.in_place is None and last.size == entry['size']:

@@ -119,7 +119,7 @@ class Evaluation:
                 *(f'{side}_{name}_{one}' for side, names in classes.items()
                   for name in names for one in parser.STATISTICS)]
 
-    def collect_log_folder(self, stage: Path, run: str, services: Services) -> Path:
+    def collect_run_logs(self, stage: Path, run: str, services: Services) -> Path:
         """Collect a folder like that of the original's run script: settings,
         config, logs of the first client and server, and ring.txt, the output
         of the ring of the same clients."""

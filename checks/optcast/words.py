@@ -30,8 +30,8 @@ def expected_optcast_to_ring_ratio(clients: int, servers: int) -> float:
     return min(1, servers / clients) * 2 * (clients - 1) / clients
 
 
-def find_bottleneck(server: Sequence[Stats], threads: Mapping[str, int],
-                    elapsed: float = 0.0) -> tuple[str, str]:
+def find_and_describe_bottleneck(server: Sequence[Stats], threads: Mapping[str, int],
+                                 elapsed: float = 0.0) -> tuple[str, str]:
     """The class of a server's threads that limits the run, and a sentence;
     the class is '' if no class of threads was busy enough.
 

@@ -141,7 +141,7 @@ class OsuBenchmark(Benchmark, special=True):
                           'rocm': '+gpu_amd'}[self.buffers])
             environ.append(f'+mpi_{self.buffers}')
         self.require_nodes(self.nodes_needed(), *needs,
-                           listed=hasattr(self, 'layout'))
+                           only_collective_counts=hasattr(self, 'layout'))
         self.valid_prog_environs = [' '.join(environ)]
         self.tags = {'full', self.family}
         if self.is_in_default_modes():
@@ -253,7 +253,7 @@ class OsuBenchmark(Benchmark, special=True):
         self.version = records[0].version
         return guards.values_by_metric(records, f'{run.name}.out')
 
-    def minimum_run_seconds(self, values: dict[str, float]) -> float:
+    def min_repetition_seconds(self, values: dict[str, float]) -> float:
         return claims.minimum_seconds(self.program, self.version, values,
                                       self.arguments(), self.num_tasks, self.threads)
 
@@ -275,7 +275,7 @@ class OsuBenchmark(Benchmark, special=True):
                                   'was the run cut short, or is there a memory limit '
                                   '(-M)?')
         if self.validation:
-            self.check_validation()
+            self.refuse_failed_validation()
         for record in records:
             if record.metric == 'ranks' and record.value != self.num_tasks:
                 guards.fail_test_case('ranks', f'{run.name}.out:{record.line}: '
@@ -283,7 +283,7 @@ class OsuBenchmark(Benchmark, special=True):
                                       'answered: is the launcher of the same MPI as '
                                       'the program?')
 
-    def check_validation(self) -> None:
+    def refuse_failed_validation(self) -> None:
         """Refuse a failed validation; some versions cannot validate."""
         texts = {}
         for end in ('rc', 'out', 'err'):

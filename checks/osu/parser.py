@@ -310,9 +310,9 @@ class _Reader:
         elif not self.what:
             self.read_line_before_title(line)
         elif line in _HEADINGS:
-            self.read_window_heading(_HEADINGS[line])
+            self.read_window_table_heading(_HEADINGS[line])
         elif self.heading and _WINDOWS.fullmatch(line):
-            self.read_window_header(line)
+            self.read_window_size_columns(line)
         elif match := _TYPE.fullmatch(line):
             self.read_data_type(match[1])
         elif (_HEADER.match(line)
@@ -452,7 +452,7 @@ class _Reader:
                                    f'requires {expected}')
         return columns
 
-    def read_window_heading(self, heading: Column) -> None:
+    def read_window_table_heading(self, heading: Column) -> None:
         """Read the heading of a table over window sizes (osu_mbw_mr -V)."""
         expected = RATE if self.tables else BANDWIDTH
         if (self.program != 'osu_mbw_mr' or heading != expected
@@ -461,7 +461,7 @@ class _Reader:
             self.raise_parse_error('a heading of window sizes must not be here')
         self.heading = heading
 
-    def read_window_header(self, line: str) -> None:
+    def read_window_size_columns(self, line: str) -> None:
         windows = [int(word) for word in line[1:].split()]
         assert self.heading
         columns = (SIZE, *(self.heading.copy_with_name_of(self.heading, f'[window={n}]')

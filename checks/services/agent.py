@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 from ..machine import cpus
 from . import ask, outside, private
 from .plan import PlanError, Server, fill_template
-from .processes import descendant_pids
+from .processes import reap_and_list_descendants
 from .usage import Usage
 from .wire import (
     AGENT,
@@ -313,7 +313,7 @@ class Process:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 
-    def stop(self, deadline: float) -> None:
+    def wait_or_kill_at_deadline(self, deadline: float) -> None:
         """Wait for its end; kill it at the deadline (monotonic seconds)."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(max(0.0, deadline - time.monotonic()))
@@ -466,31 +466,32 @@ class Instance:
                 raise Failed(f'{self.name}: another user listens on this '
                              'port: another server has the port')
 
-    def check_persistence(self, kept: Set[str] | None) -> None:
+    def check_persistence(self, persistence_kinds: Set[str] | None) -> None:
         """Check that the persistence is that of the plan: it costs time.
 
         :raises Failed: the server has more persistence, or less.
         """
         request = {self.server.persistence} - {'off'}
-        if kept is None or kept == request:
+        if persistence_kinds is None or persistence_kinds == request:
             return
         has, expected = (' and '.join(PERSISTENCE_NAMES[kind]
                                       for kind in sorted(kinds))
-                         or 'nothing on disk' for kinds in (kept, request))
+                         or 'nothing on disk' for kinds in (persistence_kinds, request))
         raise Failed(
             f'{self.name} writes {has}, but the plan requires {expected}: '
             'find what changes its configuration (a wrapper at '
             f'{self.program}, a default of its build)'
         )
 
-    def check_thread_count(self, has: int | None) -> None:
+    def check_thread_count(self, thread_count: int | None) -> None:
         """Check that it serves with as many threads as the plan requires.
 
         :raises Failed: it has more threads, or fewer.
         """
-        if has is None or self.server.threads in (0, has):
+        if thread_count is None or self.server.threads in (0, thread_count):
             return
-        raise Failed(f'{self.name} serves with {has} thread{"s" * (has > 1)}, '
+        raise Failed(
+            f'{self.name} serves with {thread_count} thread{"s" * (thread_count > 1)}, '
                      f'but the plan requires {self.server.threads}: find what '
                      'changes its configuration (a wrapper at '
                      f'{self.program}, a default of its build)')
@@ -817,17 +818,17 @@ class Agent:
             process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + TERMINATE_TIMEOUT
         for process in everything:
-            process.stop(deadline)
+            process.wait_or_kill_at_deadline(deadline)
         if not self.stopping:
             # After a good run our parent, observe.c, reports leftovers.
-            kill_orphans()
+            kill_orphaned_descendants()
         shutil.rmtree(self.folder, ignore_errors=True)
         self.channel.send(type='stopped')
 
 
-def kill_orphans() -> None:
+def kill_orphaned_descendants() -> None:
     """Kill processes that servers forked and left to us as subreaper."""
-    while subset := descendant_pids():
+    while subset := reap_and_list_descendants():
         for pid in subset:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

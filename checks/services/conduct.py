@@ -443,7 +443,7 @@ class Conductor:
 
         def is_cluster_complete() -> bool:
             nonlocal missing
-            missing = ask.find_cluster_fault(self.where)
+            missing = ask.reason_cluster_is_incomplete(self.where)
             return not missing
 
         try:
@@ -615,7 +615,7 @@ class Conductor:
             del self.launched[number]
             code, output = one.process.process.returncode, one.first_error_lines()
             self.observed.append(one.process.log)
-            missing = '' if code else one.rank_placement_fault()
+            missing = '' if code else one.describe_wrong_rank_placement()
             if missing:
                 # The cause may be a node that was cut off: it is only silent.
                 if self.plan.node_count > 1:
@@ -659,7 +659,7 @@ class Conductor:
                              f'disk in {SAVE_TIMEOUT:g} s after the workload')
             self.process_events_for(0.25)
 
-    def measure_outside_clients(self, clients: Outside) -> dict[str, Any]:
+    def measure_with_outside_clients(self, clients: Outside) -> dict[str, Any]:
         """Run phases with clients that people start on other machines.
 
         It writes instructions, waits until all clients are connected, and
@@ -771,7 +771,8 @@ class Conductor:
         """
         self.start_agents()
         self.start_servers()
-        steps = (self.measure_outside_clients(self.plan.outside) if self.plan.outside
+        steps = (self.measure_with_outside_clients(self.plan.outside)
+                 if self.plan.outside
                  else {step.name: self.run_step(step)
                        for step in self.plan.steps})
         self.wait_until_data_saved()
@@ -819,7 +820,7 @@ class Conductor:
                 with contextlib.suppress(Failed):
                     self.receive_agent_messages(node)
         for one in self.launched.values():
-            one.process.stop(deadline)
+            one.process.wait_or_kill_at_deadline(deadline)
         if self.launcher:
             self.stop_launcher()
 

@@ -35,7 +35,7 @@ PLAN = 'service.json'
 
 
 @functools.cache
-def stage_registry_folder() -> Path:
+def stage_directory_registry() -> Path:
     """Folder in which runs register their stage directories.
 
     Secrets of dead runs are removed first.
@@ -70,15 +70,15 @@ class ServiceBenchmark(Benchmark, special=True):
     #: mode full. 0: it has all of its modes.
     unavailable_cpus = 0
 
-    def set_mode_tags(self, modes: Iterable[str], cpus: int = 1) -> None:
+    def set_mode_tags(self, modes: Iterable[str], required_cpus: int = 1) -> None:
         """Tag the test case with its modes.
 
-        :param cpus: CPUs that servers and clients need on one node. On a
+        :param required_cpus: CPUs that servers and clients need on one node. On a
             system without such a node the test case is only in mode full,
             because its values could not be compared.
         """
-        if cpus > cpus_of_largest_node():
-            modes, self.unavailable_cpus = ['full'], cpus
+        if required_cpus > cpus_of_largest_node():
+            modes, self.unavailable_cpus = ['full'], required_cpus
         self.tags = {*modes, self.family}
 
     def service_plan(self) -> Plan:
@@ -127,7 +127,7 @@ class ServiceBenchmark(Benchmark, special=True):
         # leftover secrets.
         with contextlib.suppress(OSError):
             private.register_stage_directory(
-                stage_registry_folder(), Path(self.stagedir)
+                stage_directory_registry(), Path(self.stagedir)
             )
         if self.num_nodes == 1:
             # The batch script is on the node already: no launcher needed.
@@ -142,7 +142,7 @@ class ServiceBenchmark(Benchmark, special=True):
             self.current_environ.extras.get('mpi_library', ''),
             self.num_nodes)
 
-    def launcher_extra_name(self) -> str:
+    def partition_launcher_extra_name(self) -> str:
         # One unbound agent per node; on one node the script starts it.
         return '' if self.node_count_before_setup == 1 else 'launcher_spread'
 

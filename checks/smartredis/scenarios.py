@@ -162,7 +162,7 @@ def scenarios_with_first_mode(kind: str) -> Iterator[tuple[Scenario, str]]:
                 yield Scenario(db, **arrangement), mode
 
 
-def modes_of(kind: str, scenario: Scenario) -> set[str]:
+def modes_of_scenario(kind: str, scenario: Scenario) -> set[str]:
     """The modes of an arrangement."""
     return modes_starting_at(
         dict(scenarios_with_first_mode(kind)).get(scenario, 'full'))

@@ -40,7 +40,7 @@ import yaml
 from config import regular, strict
 from config.commandline import suggest_nearest_word
 from config.families import families as all_families
-from config.places import ROOT, SITES, is_local_site, work_folder
+from config.places import ROOT, SITES, is_site_named_local, work_folder
 from config.sessions import lock as locks
 
 ENVS = ROOT / 'spack-envs'
@@ -95,7 +95,7 @@ def spack_command() -> str:
     return f'{root}/bin/spack' if root else shutil.which('spack') or ''
 
 
-def find_spack() -> Spack:
+def find_and_check_spack() -> Spack:
     """Run the Spack of :func:`spack_command` and check its version.
 
     :raises NoStack: it does not exist, does not run, or is too old.
@@ -137,7 +137,7 @@ def spack_environment_variables(site: Path) -> dict[str, str]:
     }
 
 
-def builtin_repo() -> dict[str, Any]:
+def builtin_repo_settings() -> dict[str, Any]:
     """The source of Spack's own recipes, from spack-envs/common.
 
     A checkout in $PLUMBLINE_SPACK_PACKAGES overrides it.
@@ -213,12 +213,12 @@ def unsatisfied_spec_promises(lock: dict[str, Any], promises: list[str]) -> list
 
 
 def _satisfies_spec_promise(node: dict[str, Any], version: str,
-                            words: list[str]) -> bool:
+                            variants: list[str]) -> bool:
     have = str(node.get('version', ''))
     if version and have != version and not have.startswith(f'{version}.'):
         return False
     parameters = node.get('parameters', {})
-    for word in words:
+    for word in variants:
         key, _, value = word.lstrip('+~').partition('=')
         got = parameters.get(key)
         expected: Any = (True if word[0] == '+' else False if word[0] == '~'
@@ -228,10 +228,10 @@ def _satisfies_spec_promise(node: dict[str, Any], version: str,
     return True
 
 
-def format_spec(node: dict[str, Any], words: list[str] = []) -> str:
-    """name@version of a node of a lock, and the variants in `words`."""
+def format_spec(node: dict[str, Any], variants: list[str] = []) -> str:
+    """name@version of a node of a lock, and the variants in `variants`."""
     text = f"{node['name']}@{node.get('version', '?')}"
-    for word in words:
+    for word in variants:
         key = word.lstrip('+~').partition('=')[0]
         value = node.get('parameters', {}).get(key)
         if isinstance(value, bool):
@@ -253,7 +253,7 @@ def write_file_atomically(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def _end_after_time_limit(process: subprocess.Popen[str], limit: float
+def _enforce_process_time_limit(process: subprocess.Popen[str], limit: float
            ) -> Iterator[threading.Event]:
     """End a process after its time limit, or when this block ends early.
 
@@ -265,7 +265,7 @@ def _end_after_time_limit(process: subprocess.Popen[str], limit: float
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(30)
-        _kill_processes(_processes_of_sessions({process.pid}))
+        _kill_processes(_pids_in_process_sessions({process.pid}))
 
     def end_process_at_time_limit() -> None:
         late.set()
@@ -291,7 +291,7 @@ def _list_processes() -> Iterator[tuple[int, int, str]]:
                    (folder / 'cmdline').read_text(errors='replace'))
 
 
-def _processes_of_sessions(leaders: set[int]) -> set[int]:
+def _pids_in_process_sessions(leaders: set[int]) -> set[int]:
     """The processes of some process sessions.
 
     Spack's builds have their own process groups. They would outlive Spack,
@@ -421,7 +421,7 @@ def _site_stacks_folder(site: Path) -> Path:
     return work_folder() / 'spack' / 'envs' / site.name
 
 
-def read_lock_file(path: Path) -> dict[str, Any] | None:
+def read_spack_lock_file(path: Path) -> dict[str, Any] | None:
     """Contents of a spack.lock; None: missing or damaged."""
     try:
         lock = json.loads(path.read_text())
@@ -455,7 +455,7 @@ class Stack:
         return ENVS / self.name / 'spack.yaml'
 
     @property
-    def site_lock_file(self) -> Path:
+    def site_spack_lock_file(self) -> Path:
         """A solution that the site keeps, so that no session solves again."""
         return (self.own or self.site) / 'locks' / f'{self.name}.lock'
 
@@ -465,7 +465,7 @@ class Stack:
         return _site_stacks_folder(self.site) / f'{self.name}-{self.content_hash}'
 
     @cached_property
-    def stack_yaml(self) -> dict[str, Any]:
+    def stack_yaml_contents(self) -> dict[str, Any]:
         """stack.yaml; see the function `read_stack_yaml`."""
         return read_stack_yaml(self.name)
 
@@ -477,7 +477,7 @@ class Stack:
     @cached_property
     def content_hash(self) -> str:
         """Twelve digits of a hash over everything that affects the result."""
-        _ = self.stack_yaml
+        _ = self.stack_yaml_contents
         if not (self.site / 'spack').is_dir():
             raise StackError(f'{self.site}/spack is missing: add the Spack '
                              'settings of the site (site-configs/README.md)')
@@ -486,7 +486,7 @@ class Stack:
         # Not the whole folder of the manifest: plain Spack writes there.
         for base in (self.manifest_file, self.manifest_file.with_name('stack.yaml'),
                      ENVS / 'common', ENVS / 'repo',
-                     self.site / 'spack', self.site_lock_file,
+                     self.site / 'spack', self.site_spack_lock_file,
                      *([self.own / 'packages.yaml'] if self.own else [])):
             files = [base] if base.is_file() else sorted(base.rglob('*'))
             for path in files:
@@ -505,7 +505,7 @@ class Stack:
         with self._hold_lock():
             return self._solve_and_check()
 
-    def solve_and_save_lock(self) -> Path:
+    def solve_and_save_spack_lock(self) -> Path:
         """Solve again, and keep the solution as the site's.
 
         :raises StackError: as `concretize`; then an older kept lock stays.
@@ -514,9 +514,9 @@ class Stack:
             lock_file = self.environment_folder / 'spack.lock'
             lock_file.unlink(missing_ok=True)
             self._solve_and_check(anew=True)
-            self.site_lock_file.parent.mkdir(exist_ok=True)
-            write_file_atomically(self.site_lock_file, lock_file.read_text())
-        return self.site_lock_file
+            self.site_spack_lock_file.parent.mkdir(exist_ok=True)
+            write_file_atomically(self.site_spack_lock_file, lock_file.read_text())
+        return self.site_spack_lock_file
 
     def install(self) -> dict[str, Any]:
         """Solve and install missing packages; return the record.
@@ -575,13 +575,13 @@ class Stack:
         if not ours.exists() or ours.read_text() != text:
             write_file_atomically(ours, text)
             lock_file.unlink(missing_ok=True)
-        old = self._read_lock_or_remove(lock_file)
-        if old is None and self.site_lock_file.exists() and not anew:
-            old = self._read_lock_or_remove(self.site_lock_file)
+        old = self._read_spack_lock_or_remove(lock_file)
+        if old is None and self.site_spack_lock_file.exists() and not anew:
+            old = self._read_spack_lock_or_remove(self.site_spack_lock_file)
             if old is None:
-                raise StackError(f'{self.site_lock_file} is not a lock file of '
+                raise StackError(f'{self.site_spack_lock_file} is not a lock file of '
                                  'Spack: create it with plumb spack lock')
-            shutil.copy(self.site_lock_file, lock_file)
+            shutil.copy(self.site_spack_lock_file, lock_file)
         self._refuse_foreign_settings()
         start = time.monotonic()
         code, output = self._run_spack('concretize',
@@ -605,16 +605,16 @@ class Stack:
         if lost:
             raise StackError(f'{self.name}: Spack ignored a recipe '
                              f'repository: {lost.group()}')
-        lock = self._read_lock_or_remove(lock_file)
+        lock = self._read_spack_lock_or_remove(lock_file)
         if lock is None:
             raise StackError(f'{self.name}: Spack did not write {lock_file}; '
                              f'read {self.environment_folder}/concretize.log')
         if old is not None and old['roots'] != lock['roots'] \
-                and self.site_lock_file.exists() and not anew:
+                and self.site_spack_lock_file.exists() and not anew:
             lock_file.unlink()
-            raise StackError(f'{self.site_lock_file} is older than the stack: '
+            raise StackError(f'{self.site_spack_lock_file} is older than the stack: '
                              'create it again with plumb spack lock')
-        broken = unsatisfied_spec_promises(lock, self.stack_yaml['promises'])
+        broken = unsatisfied_spec_promises(lock, self.stack_yaml_contents['promises'])
         if broken:
             lock_file.unlink()
             raise StackError(f'the solution of {self.name} breaks promises of '
@@ -648,15 +648,15 @@ class Stack:
                 f'but the stacks were tested with {commit[:10]}'
             )
 
-    def _read_lock_or_remove(self, path: Path) -> dict[str, Any] | None:
+    def _read_spack_lock_or_remove(self, path: Path) -> dict[str, Any] | None:
         """A lock file's contents; a damaged one of ours is removed.
 
         With a damaged lock every command of Spack fails without a reason.
         """
-        lock = read_lock_file(path)
+        lock = read_spack_lock_file(path)
         if lock is None and path.exists():
             self.say(f'{path} is damaged')
-            if path != self.site_lock_file:
+            if path != self.site_spack_lock_file:
                 path.unlink()
         return lock
 
@@ -746,7 +746,7 @@ class Stack:
                 and ours in commands.get(session, ours)}
         if left:
             self.say(f'{self.name}: ending processes of a killed run')
-            _kill_processes(_processes_of_sessions(left))
+            _kill_processes(_pids_in_process_sessions(left))
 
     def _run_spack(self, *words: str, limit: float, log: str,
                    progress: bool = False) -> tuple[int, str]:
@@ -768,7 +768,7 @@ class Stack:
                 errors='replace', stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, bufsize=1, start_new_session=True)
             assert process.stdout
-            with _end_after_time_limit(process, limit) as late:
+            with _enforce_process_time_limit(process, limit) as late:
                 for line in process.stdout:
                     messages.append(line)
                     handle.write(line)
@@ -803,7 +803,7 @@ def _make_installation_record(name: str, site: Path, folder: Path, lock: dict[st
 def detected_settings_folder(site: Path) -> Path | None:
     """Folder of Spack's settings that were detected here; None: the site has
     its own."""
-    return work_folder() / 'local-spack' if is_local_site(site) else None
+    return work_folder() / 'local-spack' if is_site_named_local(site) else None
 
 
 def installed_stack_record(name: str, site: Path) -> dict[str, Any]:
@@ -839,7 +839,7 @@ def _record_of_manual_installation(name: str, site: Path) -> dict[str, Any] | No
     """The record of a stack that a person installed without plumb; None: it
     is not complete, or of another manifest."""
     folder = _site_stacks_folder(site) / name
-    lock = read_lock_file(folder / 'spack.lock')
+    lock = read_spack_lock_file(folder / 'spack.lock')
     try:
         packages = _parse_packages((folder / PREFIXES).read_text())
         same = (folder / 'spack.yaml').read_text() == (
@@ -870,7 +870,7 @@ def _is_installation_complete(
         for package in packages.values() if package['prefix'])
 
 
-def write_stack_files(record: Mapping[str, Any], folder: Path) -> None:
+def write_installed_stack_files(record: Mapping[str, Any], folder: Path) -> None:
     """Leave a record in a folder, with the lock and a file to source.
 
     What `spack env activate` prints holds the whole PATH of the shell that
@@ -898,10 +898,11 @@ def program_origin(record: Mapping[str, Any], family: str, program: str = ''
     if package not in record['packages']:
         raise StackError(f"stack {record['stack']} provides no "
                          f'{program or family}: see its stack.yaml')
-    return package_origin(record, package)
+    return installed_package_origin(record, package)
 
 
-def package_origin(record: Mapping[str, Any], package: str) -> dict[str, str]:
+def installed_package_origin(record: Mapping[str, Any],
+                                   package: str) -> dict[str, str]:
     """prefix, version and spec of one package of an installed stack."""
     entry = record['packages'][package]
     return {'prefix': entry['prefix'], 'version': entry['version'],

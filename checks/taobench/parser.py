@@ -211,10 +211,10 @@ def remarks(text: str) -> Iterator[Remark]:
 
 # A server's log ------------------------------------------------------------
 
-def parse_server_logs(text: str, several: bool = True) -> list[Log]:
+def parse_server_logs(text: str, split_at_restarts: bool = True) -> list[Log]:
     """The logs in a file, one per start of a server.
 
-    :param several: False: the file is known to be of one server
+    :param split_at_restarts: False: the file is known to be of one server
     :raises ParseError: there are no statistics that can be trusted
     """
     lines = _LINE_END.split(text)
@@ -243,7 +243,8 @@ def parse_server_logs(text: str, several: bool = True) -> list[Log]:
     if not any(point.has_rates and not point.fault or point.is_from_older_build
                for point in points):
         _raise_no_usable_line(points, lines)
-    starts = sorted({1, *banners, *_find_restart_lines(points)}) if several else [1]
+    starts = sorted(
+        {1, *banners, *_find_restart_lines(points)}) if split_at_restarts else [1]
     results = []
     places = [point.line for point in points]
     pieces_at = [piece.first for piece in pieces]

@@ -104,7 +104,7 @@ def _log_from_counts(items: Sequence[tuple[float, float]], interval: float) -> L
         for number, (fast, slow) in enumerate(items, 1)))
 
 
-def join_logs(logs: Sequence[Log]) -> Log:
+def concatenate_logs(logs: Sequence[Log]) -> Log:
     """Consecutive logs joined into one."""
     points = [point for log in logs for point in log.points]
     return Log(tuple(Point(number, point.values, point.fault)

@@ -110,6 +110,6 @@ def scenarios_with_first_mode() -> Iterator[tuple[Scenario, str]]:
                 yield Scenario(job, program, 'original', 2), 'full'
 
 
-def modes_of(scenario: Scenario) -> set[str]:
+def modes_of_scenario(scenario: Scenario) -> set[str]:
     """The modes of a scenario."""
     return modes_starting_at(dict(scenarios_with_first_mode())[scenario])

@@ -60,7 +60,7 @@ class Target(NamedTuple):
     expected: float | None
 
 
-def args_for_locate_command(site: str, **given: Any) -> argparse.Namespace:
+def make_locate_command_args(site: str, **given: Any) -> argparse.Namespace:
     """Arguments of `locate` for a caller in Python."""
     known: dict[str, Any] = {
         'site': site, 'partition': None, 'nodes': None, 'hash': None,
@@ -170,7 +170,7 @@ def _current_verdict(work: commands.Work) -> Verdict | None:
 
 
 def select_partition(system: Mapping[str, Any], name: str | None,
-                     worse: Iterable[str]) -> Mapping[str, Any]:
+                     worse_partitions: Iterable[str]) -> Mapping[str, Any]:
     """The partition of that name, or the one with most that is worse.
 
     :raises SetupError: none of that name, none named, or none of Slurm's
@@ -182,7 +182,7 @@ def select_partition(system: Mapping[str, Any], name: str | None,
         raise SetupError(f'{system["name"]} has no partition {name!r}; it has '
                          f'{", ".join(known)}')
     if name is None:
-        regressed = [one for one in worse
+        regressed = [one for one in worse_partitions
                      if known.get(one) in able and one in known]
         if regressed:
             name = max(dict.fromkeys(regressed), key=regressed.count)

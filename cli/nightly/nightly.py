@@ -193,8 +193,8 @@ class NightlySession:
             return None
         print_progress(title)
         if cases is None:
-            with ordering.temporary_known_test_cases_file(
-                    ordering.known_test_cases_from_records(
+            with ordering.hold_ordering_data_file(
+                    ordering.ordering_data_from_records(
                     self.frame, self.mode)) as known:
                 ended = commands.run_reframe_session(self.work, '-r', *options,
                                                      variables=known)
@@ -249,7 +249,7 @@ class NightlySession:
             for group, cases in self.node_groups_with_test_cases(pool):
                 self.run_reframe_session(
                     f'nodes that are due: {" ".join(sorted(group))}', cases,
-                    nodes.options_to_restrict_to_nodes(group, [pool]))
+                    nodes.reframe_options_selecting_nodes(group, [pool]))
 
     def node_groups_with_test_cases(self, pool: nodes.Pool
                ) -> list[tuple[frozenset[str], list[Key]]]:
@@ -326,9 +326,9 @@ class NightlySession:
         for number, one in enumerate(sessions[:reruns.MAX_SESSIONS], 1):
             some = [self.pools[name] for name in
                     {of.partition for of in one.of} & set(self.pools)]
-            options = (nodes.options_to_restrict_to_nodes(one.nodes, some)
+            options = (nodes.reframe_options_selecting_nodes(one.nodes, some)
                        if one.where == reruns.SAME else
-                       nodes.options_to_exclude_nodes(one.nodes, some)
+                       nodes.reframe_options_excluding_nodes(one.nodes, some)
                        if one.where == reruns.OTHER else [])
             keys = {of.plan_key for of in one.of}
             ended = self.run_reframe_session(
@@ -390,7 +390,7 @@ class NightlySession:
         print_progress('looking for the slow node: measuring pairs of nodes')
         try:
             search = locate.search_slow_nodes(
-                locate.args_for_locate_command(self.summary.site)
+                locate.make_locate_command_args(self.summary.site)
             )
         except SetupError as err:
             self.summary.add_note(f'the slow node was not looked for: {err}')
@@ -403,17 +403,17 @@ class NightlySession:
 
 
 def shortest_test_cases_per_family(some: Sequence[Result], times: dict[Key, float],
-                                   maximum: int) -> tuple[list[Key], int]:
+                                   max_nodes: int) -> tuple[list[Key], int]:
     """Test cases that measure nodes which no other test case used.
 
     Per family, the shortest of those that use the most nodes and passed in
     this session: each node of a group takes part, in little time.
 
-    :param maximum: number of free nodes
+    :param max_nodes: number of free nodes
     :returns: test cases, and how many nodes they use
     """
     good = [one for one in some
-            if not one.is_failed and one.nodes and one.width <= maximum]
+            if not one.is_failed and one.nodes and one.width <= max_nodes]
     width = max((one.width for one in good), default=0)
     best: dict[str, Result] = {}
     for one in good:

@@ -367,19 +367,19 @@ def node_groups_of_width(lacking: Collection[str], pool: Pool, width: int
             for at in range(0, len(rest), width)]
 
 
-def options_to_restrict_to_nodes(
-    names: Collection[str], some: Iterable[Pool]
+def reframe_options_selecting_nodes(
+    names: Collection[str], pools: Iterable[Pool]
 ) -> list[str]:
     """Options of ReFrame that restrict jobs to some nodes of pools."""
-    return _exclude_option({n for pool in some for n in (*pool.nodes, *pool.excluded)
+    return _exclude_option({n for pool in pools for n in (*pool.nodes, *pool.excluded)
                      } - set(names))
 
 
-def options_to_exclude_nodes(
-    unwanted: Collection[str], some: Iterable[Pool]
+def reframe_options_excluding_nodes(
+    unwanted: Collection[str], pools: Iterable[Pool]
 ) -> list[str]:
     """Options of ReFrame that keep jobs from some nodes of pools."""
-    return _exclude_option({n for pool in some for n in pool.excluded}
+    return _exclude_option({n for pool in pools for n in pool.excluded}
                            | set(unwanted))
 
 

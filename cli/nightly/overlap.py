@@ -117,15 +117,15 @@ def _wait_for_holder_change(path: Path, holder: dict[str, Any]) -> bool:
     return False
 
 
-def end_processes(pids: Iterable[int], asks: Sequence[tuple[int, float]]
+def end_processes(pids: Iterable[int], signals_and_waits: Sequence[tuple[int, float]]
         ) -> list[int]:
     """End processes by several signals, one after the other.
 
-    :param asks: (signal, seconds to wait then); signal 0: wait only
+    :param signals_and_waits: (signal, seconds to wait then); signal 0: wait only
     :returns: the processes that still run
     """
     left = {pid: process_start_ticks(pid) for pid in pids}
-    for number, seconds in asks:
+    for number, seconds in signals_and_waits:
         deadline = time.monotonic() + seconds
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):

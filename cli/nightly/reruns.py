@@ -72,16 +72,16 @@ def plan_reruns(failed: Sequence[Result], pools: Mapping[str, Collection[str]]
             *([Again(ANY, frozenset(), anywhere)] if anywhere else [])]
 
 
-def _reruns_on_other_nodes(other: Mapping[frozenset[str], list[Result]],
+def _reruns_on_other_nodes(results_by_nodes: Mapping[frozenset[str], list[Result]],
                            pools: Mapping[str, Collection[str]]) -> list[Again]:
     """One session away from all their nodes, where enough are left; else one
     away from the nodes of each."""
-    every = [one for of in other.values() for one in of]
-    union = frozenset(n for nodes in other for n in nodes)
+    every = [one for of in results_by_nodes.values() for one in of]
+    union = frozenset(n for nodes in results_by_nodes for n in nodes)
     if every and all(len(set(pools[one.partition]) - union) >= one.width
                      for one in every):
         return [Again(OTHER, union, every)]
-    return [Again(OTHER, nodes, of) for nodes, of in other.items()]
+    return [Again(OTHER, nodes, of) for nodes, of in results_by_nodes.items()]
 
 
 def plan_suspected_regression_reruns(suspects: Sequence[tuple[Result, int]],

@@ -351,7 +351,7 @@ def _propose_and_accept_references(args: argparse.Namespace, work: commands.Work
     place = Path(work.variables['RFM_REFERENCE_PREFIX'])
 
     def propose_and_accept() -> int:
-        proposed = references.write_system_proposals(
+        proposed = references.make_and_write_system_proposals(
             work.perflog_folder, work.system['name'], place, folder.name)
         proposals = {family: proposal for family, proposal in proposed.items()
                      if family in families}

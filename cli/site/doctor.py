@@ -30,7 +30,7 @@ from cli.setup.venv import WORK
 from cli.site import check as sites
 from config import console
 from config.families import families
-from config.places import is_local_site
+from config.places import is_site_named_local
 from config.sessions import ordering
 
 #: Scheduler of ReFrame -> the command that submits its jobs.
@@ -56,8 +56,8 @@ def doctor(args: argparse.Namespace) -> int:
     answer = sites.list_test_cases_with_reframe(folder)
     print_site_and_tools(folder, path)
     print_environments(configuration)
-    if is_local_site(folder):
-        print_stores()
+    if is_site_named_local(folder):
+        print_store_servers()
     print_partition_features(configuration)
     if 'error' in answer:
         print(*answer['output'], answer['error'], sep='\n', file=sys.stderr)
@@ -67,7 +67,7 @@ def doctor(args: argparse.Namespace) -> int:
                            configuration['systems'][0]['name'])
     prefix = Path(variables['RFM_REFERENCE_PREFIX'])
     calibrate = './plumb references calibrate' + (
-        '' if is_local_site(folder) else f' --site {args.site}')
+        '' if is_site_named_local(folder) else f' --site {args.site}')
     for family in families():
         rows = [c for c in answer['cases'] if c['family'] == family]
         print(f'\nfamily {family}')
@@ -136,7 +136,7 @@ def print_environments(configuration: Mapping[str, Any]) -> None:
     console.print_table(rows, ('environment', 'programs'))
 
 
-def print_stores() -> None:
+def print_store_servers() -> None:
     """Print the stores of this machine."""
     print()
     rows = json.loads((WORK / 'local.json').read_text())['stores']
@@ -292,7 +292,7 @@ def reason_family_has_no_test_cases(family: str,
         alone = features & set(environs.program_features_of_family(family, 'embedded'))
         lines = [
             *(
-                [f'environs.embedded_environment(NAME, {family!r})']
+                [f'environs.embedded_program_environment(NAME, {family!r})']
                 if alone
                 else []
             ),
@@ -332,9 +332,9 @@ def optional_part_rows(family: str, configuration: Mapping[str, Any]
             if named else ''))
 
 
-def availability_row(what: str, there: bool, without: str) -> tuple[str, str]:
+def availability_row(what: str, is_available: bool, advice: str) -> tuple[str, str]:
     """A row of the table: offered, or what to do."""
-    return ('offered', what) if there else ('not here', f'{what}: {without}')
+    return ('offered', what) if is_available else ('not here', f'{what}: {advice}')
 
 
 # ------------------------------------------------------------- the cost

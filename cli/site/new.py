@@ -126,12 +126,12 @@ def detect_machine(recorded: Path | None, modules: list[str]) -> Facts:
         nodes=detect.parse_scontrol_pairs(scontrol_output('node', names), 'NodeName'),
         rules=detect.parse_scontrol_pairs(scontrol_output('partition'),
                                           'PartitionName'),
-        switches=detect.parse_switches(scontrol_output('topology')),
+        switches=detect.parse_network_switches(scontrol_output('topology')),
         processor=processor,
         gpus=next(filter(None, (detect.parse_smi_gpus(name, output(name))
                                 for name in detect.SMI)), None),
-        nics=detect.ports_used_by_mpi([*detect.parse_sysfs_nics(rdma),
-                                       *detect.parse_slingshot_nics(rdma)]),
+        nics=detect.nic_ports_used_by_mpi([*detect.parse_sysfs_nics(rdma),
+                                           *detect.parse_slingshot_nics(rdma)]),
         modules_system=detect.parse_modules_system(avail), mpis=mpis,
         externals=spack_packages(machine, mpis, paths),
         upstreams=detect.parse_spack_section(output('upstreams'), 'upstreams',
@@ -311,7 +311,7 @@ def make_partition(name: str, part: Partition, facts: Facts, choices: Choices,
         gpus=gpus,
         gpu_feature=f'gpu_{gpus.vendor}' if gpus and gpus.vendor
         and every_node_has_gpus else '', nics=facts.nics if here else [])
-    add_devices(made, facts.host, own_nics)
+    add_devices_to_partition(made, facts.host, own_nics)
     return made
 
 
@@ -330,16 +330,17 @@ def missing_access_options(rules: dict[str, str], access: list[str]
             and not given & {f'{option}={one}' for one in allowed.split(',')}}
 
 
-def add_devices(made: Place, host: str, own_nics: dict[str, dict]) -> None:
+def add_devices_to_partition(partition: Place, host: str,
+                             own_nics: dict[str, dict]) -> None:
     """Add the models of GPUs and NICs, named as in the catalogue.
 
     A NIC that the catalogue does not have gets a row in the site's own file,
     if its rate is known.
     """
-    gpus = made.gpus
+    gpus = partition.gpus
     devices = [('gpu', gpus.model, gpus.number, hardware.recognise_model(
         'gpu', gpus.model))] if gpus else []
-    for nic, number in Counter(made.nics).items():
+    for nic, number in Counter(partition.nics).items():
         model = hardware.recognise_model('nic', f'{nic.model} {nic.layer}',
                                          nic.rate)
         if not model and nic.rate:
@@ -352,10 +353,10 @@ def add_devices(made: Place, host: str, own_nics: dict[str, dict]) -> None:
         devices.append(('nic', nic.model, number, model))
     for kind, words, number, model in devices:
         if model:
-            made.listed.append((model, number))
+            partition.listed.append((model, number))
         else:
-            made.unlisted.append({'type': kind, 'model': words,
-                                  'num_devices': number})
+            partition.unlisted.append({'type': kind, 'model': words,
+                                       'num_devices': number})
 
 
 def environment_facts(facts: Facts, choices: Choices) -> list[dict[str, Any]]:

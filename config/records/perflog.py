@@ -190,7 +190,7 @@ def current_session_id() -> str:
     return os.environ.pop(run_id.VARIABLE, '') or run_id.new_session_id()
 
 
-def save_missing_files(folder: Path, files: dict[str, str]) -> None:
+def save_files_if_absent(folder: Path, files: dict[str, str]) -> None:
     """Save content-addressed files: each once, and atomically.
 
     :arg files: name -> text
@@ -252,8 +252,8 @@ class PerflogHandler(logging.Handler):
             save_attached_files(folder / common['family'] / '-'.join(
                 common[name] for name in ('run', 'environ', 'case')),
                 check.attached_files)
-            save_missing_files(self.basedir / common['system'] / 'machines',
-                               check.facts_files)
+            save_files_if_absent(self.basedir / common['system'] / 'machines',
+                                 check.facts_files)
             append_records(path, list(names), rows)
         except (OSError, lock.LockError) as err:
             why = getattr(err, 'strerror', None) or err

@@ -87,7 +87,7 @@ def parse_nonnegative_number(name: str, text: str) -> float:
     return value
 
 
-def parse_whole_number(name: str, text: str) -> int:
+def parse_nonnegative_integer(name: str, text: str) -> int:
     """A whole number that is not negative.
 
     :raises ValueError: it is none

@@ -97,7 +97,7 @@ class Layout:
             raise ValueError('not text')
         return _check_cell_count(text.split(self.delimiter), len(self.columns))
 
-    def join_rows(self, rows: Iterable[Sequence[str]]) -> bytes:
+    def encode_rows_as_lines(self, rows: Iterable[Sequence[str]]) -> bytes:
         """Lines of cells, as `split_line` takes them apart."""
         mark = self.quote
         return ''.join(self.delimiter.join(

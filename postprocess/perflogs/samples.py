@@ -56,10 +56,10 @@ def _parse_sample_row(rank: str, call: str, iteration: str, start: str, seconds:
     """
     if not CALL.fullmatch(call):
         raise ValueError(f'call {call[:40]!r} is not the name of a call')
-    step = attached.parse_whole_number('every', every)
+    step = attached.parse_nonnegative_integer('every', every)
     if not step:
         raise ValueError("every '0' is less than 1")
-    return (attached.parse_whole_number('rank', rank), call,
-            attached.parse_whole_number('iteration', iteration),
+    return (attached.parse_nonnegative_integer('rank', rank), call,
+            attached.parse_nonnegative_integer('iteration', iteration),
             attached.parse_nonnegative_number('start', start) if start else math.nan,
             attached.parse_nonnegative_number('seconds', seconds), step)

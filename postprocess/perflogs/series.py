@@ -59,7 +59,7 @@ class Newest(NamedTuple):
     more: int = 0
 
 
-def read_newest_series(frame: pd.DataFrame) -> Newest:
+def read_series_of_newest_runs(frame: pd.DataFrame) -> Newest:
     """The series of the newest run of each test case, of at most MAX_RUNS.
 
     :param frame: as perflogs.read gives it

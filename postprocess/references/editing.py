@@ -42,7 +42,8 @@ def dump_yaml(data: CommentedMap) -> bytes:
     return out.getvalue().encode()
 
 
-def reference_line(metric: str, value: float, tolerance: float | None) -> CommentedSeq:
+def reference_yaml_entry(metric: str, value: float,
+                         tolerance: float | None) -> CommentedSeq:
     """`[value, lower, upper, unit]`, bounded on the worse side.
 
     :param tolerance: `limit_tolerance_for_reframe`; None: open

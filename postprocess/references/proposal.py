@@ -49,8 +49,8 @@ from .progress import (
     KEYS,
     add_edition_column,
     families_with_separate_versions,
-    judge_tolerances,
     median_per_session,
+    tolerances_and_sessions_needed,
     usable_records,
 )
 from .spread import FEWEST_RUNS, FLOORS
@@ -260,7 +260,7 @@ def _read_records(perflogs_: str) -> tuple[pd.DataFrame, list[str]]:
     return frame, [f'left out: {fault}' for fault in faults]
 
 
-def write_system_proposals(perflogs_: str, system: str, folder: Path, site: str
+def make_and_write_system_proposals(perflogs_: str, system: str, folder: Path, site: str
               ) -> dict[str, CommentedMap]:
     """Proposes references from all records of a system, writes the files and
     prints how they differ; the proposals.
@@ -515,7 +515,8 @@ def _reference_entry(family: str, records: pd.DataFrame, min_runs: int,
         metrics.setdefault((metric, point), {})[run] = value
     metrics = {point: runs for point, runs in metrics.items()
                if len(runs) >= min_runs}
-    judgement_of = {j.metric: j for j in judge_tolerances(family, metrics, floors)}
+    judgement_of = {j.metric: j
+                    for j in tolerances_and_sessions_needed(family, metrics, floors)}
     tolerances = {
         name: (j.centre, editing.limit_tolerance_for_reframe(name, j.tolerance))
         for name, j in judgement_of.items()
@@ -536,12 +537,12 @@ def _reference_entry(family: str, records: pd.DataFrame, min_runs: int,
         entry['$no_reference'] = editing.flow_style_mapping(open_)
     for (metric, size), runs in metrics.items():
         name = metric_key(metric, size)
-        entry[name] = editing.reference_line(
+        entry[name] = editing.reference_yaml_entry(
             name, float(np.median(list(runs.values()))),
             tolerances[name][1] if name in tolerances else None)
     if 'worst_ratio' in tolerances:
-        entry['worst_ratio'] = editing.reference_line('worst_ratio', 1.0,
-                                                      tolerances['worst_ratio'][1])
+        entry['worst_ratio'] = editing.reference_yaml_entry('worst_ratio', 1.0,
+                                                            tolerances['worst_ratio'][1])
     return entry
 
 

@@ -262,8 +262,8 @@ class _Judging:
         self.muted: dict[int, Decision] = {}
         self.walk = detect.detect_level_changes(
             hist.x,
-            first=self._baseline_start_positions(),
-            pool=_comparison_group_of_metrics(metrics),
+            first=self._find_baseline_starts_and_mutes(),
+            pool=_pool_number_of_each_metric(metrics),
             floor=hist.floor,
             minimum=hist.minimum,
             runs=hist.runs,
@@ -276,7 +276,7 @@ class _Judging:
             hist.last_session_positions >= detect.FEWEST)
         self._compute_deviation_tables()
 
-    def _baseline_start_positions(self) -> np.ndarray:
+    def _find_baseline_starts_and_mutes(self) -> np.ndarray:
         """Position at which each baseline begins; notes muted metrics."""
         first = np.zeros(len(self.rows), int)
         every: dict[str, list[int]] = {}
@@ -522,11 +522,11 @@ class _Judging:
                 break
             best = max(candidates, key=lambda candidate_: candidate_.gain)
             left = np.flatnonzero(alarms & free[self.of]).tolist()
-            alone = max(map(self._explained_deviation, left), default=0.0)
+            alone = max(map(self._deviation_explained_by_metric, left), default=0.0)
             if alone > best.gain:
                 # A single one explains more: it is told by itself, and the
                 # group judged again without it.
-                row = max(left, key=self._explained_deviation)
+                row = max(left, key=self._deviation_explained_by_metric)
                 groups.append(Candidate(
                     Group('metric', '', '', np.empty((0, 0), bool)),
                     np.array([self.of[row]]), 0, 0, 0.0))
@@ -574,7 +574,7 @@ class _Judging:
             rows_of_metric.setdefault((case, metric), []).append(int(row))
         return list(rows_of_metric.values())
 
-    def _explained_deviation(self, row: int) -> float:
+    def _deviation_explained_by_metric(self, row: int) -> float:
         """The part of the deviations that a single metric explains."""
         at = self.hist.at[row]
         z = self.z[
@@ -806,7 +806,7 @@ def _session_date(label: str, hist: History) -> datetime.date:
     return datetime.date.fromisoformat(label if day is None else str(day))
 
 
-def _comparison_group_of_metrics(metrics: pd.DataFrame) -> np.ndarray:
+def _pool_number_of_each_metric(metrics: pd.DataFrame) -> np.ndarray:
     """Number of the metrics that each is judged together with: those of a
     metric on a system; where these are few, all others of the system."""
     size = metrics.groupby(['system', 'metric'])['of'].transform('size')

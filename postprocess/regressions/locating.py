@@ -272,7 +272,7 @@ class Search:
     def _ordered_pair(self, a: str, b: str) -> Pair:
         return (a, b) if self._rank[a] < self._rank[b] else (b, a)
 
-    def switch_levels_between_nodes(self, a: str, b: str) -> int:
+    def lowest_common_switch_level(self, a: str, b: str) -> int:
         """Switches from a node up to the first that both are under, less
         one: 0 inside a leaf switch; -1 where that is not known."""
         shared = [max(self.above[a].index(s), self.above[b].index(s))
@@ -308,7 +308,7 @@ class Search:
         sign = -1 if self.better == 'higher' else 1
         self._x.append(sign * math.log(value) if good and value
                        else math.nan)
-        self._climbs.append(climbs := self.switch_levels_between_nodes(a, b))
+        self._climbs.append(climbs := self.lowest_common_switch_level(a, b))
         self._of.append(self._first_of.setdefault(self._ordered_pair(a, b), at))
         for part in self.hardware_parts_of_pair(a, b):
             number = self._number.setdefault(part, len(self._number))
@@ -342,7 +342,7 @@ class Search:
         if len(self.nodes) == 2:
             return turns * FEW
         number = min(math.ceil(BEGIN / len(turns[0])), FEW * len(turns))
-        if len({self.switch_levels_between_nodes(*pair) for turn in turns[:8]
+        if len({self.lowest_common_switch_level(*pair) for turn in turns[:8]
                 for pair in turn}) > 1:
             number = max(number, 2)
         if self.every:
@@ -372,7 +372,7 @@ class Search:
         def is_informative(a: str, b: str, of: Iterable[Part]) -> bool:
             """Whether another job on the pair gives information."""
             numbers = {self._number.get(part) for part in of}
-            return self.switch_levels_between_nodes(a, b) in fit.levels and not any(
+            return self.lowest_common_switch_level(a, b) in fit.levels and not any(
                 number in fit.chosen and number not in numbers
                 for part in self.hardware_parts_of_pair(a, b)
                 if (number := self._number.get(part)) is not None)
@@ -388,7 +388,7 @@ class Search:
             ]
             return min(candidates, default=None, key=lambda one: (
                 self._times[self._ordered_pair(node, one)],
-                self._times[node, self.switch_levels_between_nodes(node, one), ''],
+                self._times[node, self.lowest_common_switch_level(node, one), ''],
                 self._times[one], evidence_of_part(('node', one)),
                 abs(self._rank[one] - self._rank[node])))
 
@@ -470,12 +470,13 @@ class Search:
                       for part in self._number]))
         x, climbs = np.array(self._x), np.array(self._climbs)
         score, levels, sigma, chosen, covers, weight = max(
-            (self._fit_from_window_share(known, x, climbs, share) for share in WINDOWS),
+            (self._fit_from_initial_levels(known, x, climbs, share)
+             for share in WINDOWS),
             key=lambda one: one[0])
         return _Fit(levels, sigma, chosen, covers, _evidence_per_part(
             known, weight, chosen, covers), known.prior)
 
-    def _fit_from_window_share(
+    def _fit_from_initial_levels(
         self,
         known: _Incidence,
         x: np.ndarray,
@@ -592,7 +593,7 @@ class Search:
             return Located(**head, noise=None, levels={},
                            notes=['no pair was measured'])
         fit = self._cached_fit()
-        levels = {kind: self._metric_from_log(level)
+        levels = {kind: self._metric_from_logarithm(level)
                   for kind, level in sorted(fit.levels.items())}
         if len(self.nodes) == 2:
             return Located(
@@ -644,7 +645,7 @@ class Search:
             good=good,
         )
 
-    def _metric_from_log(self, x: float) -> float:
+    def _metric_from_logarithm(self, x: float) -> float:
         return math.exp(-x if self.better == 'higher' else x)
 
     def _faster_pairs_note(self, fit: _Fit) -> str:
@@ -667,7 +668,7 @@ class Search:
         if not expected or not fit.levels:
             return []
         kinds = Counter(kind for kind in self._climbs if kind in fit.levels)
-        level = self._metric_from_log(fit.levels[kinds.most_common(1)[0][0]])
+        level = self._metric_from_logarithm(fit.levels[kinds.most_common(1)[0][0]])
         ratio = (expected / level if self.better == 'higher'
                  else level / expected)
         if ratio < 1 / (1 - self.slowdown / 2):
@@ -693,8 +694,8 @@ class Search:
             off = float(np.median(rest))
             kind = Counter(k for k in kinds if k in fit.levels
                            ).most_common(1)[0][0]
-            level = self._metric_from_log(fit.levels[kind])
-            ratio = self._metric_from_log(off)
+            level = self._metric_from_logarithm(fit.levels[kind])
+            ratio = self._metric_from_logarithm(off)
             value = level * ratio
             z = off * math.sqrt(len(rest)) / (1.2533 * fit.sigma)
         return Finding(

@@ -72,7 +72,7 @@ class History(NamedTuple):
 def session_dates(frame: pd.DataFrame) -> dict[str, np.datetime64]:
     """Session -> the date (UTC) on which it, or its session, began."""
     first = frame.groupby('run', observed=True)['time'].min()
-    began = run_id.first_session_ids(map(str, first.index))
+    began = run_id.first_session_id_by_session(map(str, first.index))
     date_of_session: dict[str, np.datetime64] = {}
     for run, time in first.items():
         start = clock.session_start_time(began[str(run)])
@@ -159,7 +159,7 @@ def _series_descriptions(frame: pd.DataFrame, code: np.ndarray) -> pd.DataFrame:
             (metric, judged.point_in_bytes(point)) for metric, point
             in zip(rows['metric'], rows['point'], strict=True)])
         names |= {other for name in names
-                  if (other := judged.replacement_metric(family, name))}
+                  if (other := judged.derived_replacement_metric(family, name))}
         if names:
             named[rows.index] = [
                 judged.metric_key(metric, point) in names for metric, point in

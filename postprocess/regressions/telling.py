@@ -80,7 +80,7 @@ def _yield_verdict_lines(verdict: Verdict) -> Iterator[str]:
         if cases:
             yield title
         for case in cases[:MAXIMUM]:
-            yield f'  {place_text(case)}: {case.why}'
+            yield f'  {test_case_and_partition_text(case)}: {case.why}'
         yield from _omitted_count_line(len(cases))
 
 
@@ -95,7 +95,7 @@ def regression_detail_lines(change: Regression) -> list[str]:
     what = change.metric or ', '.join(change.metrics)
     if change.point:
         what += f' at {change.point}'
-    where = place_text(change) if change.kind in ('metric', 'case') \
+    where = test_case_and_partition_text(change) if change.kind in ('metric', 'case') \
         else change.group
     if len(change.cases) > 1:
         where += f' ({len(change.cases)} test cases)'
@@ -132,7 +132,7 @@ def _change_size_text(change: Regression) -> str:
 
 def failure_line(failure: Failure) -> str:
     """The line of a test case that failed: place, reason and nodes."""
-    text = f'{place_text(failure)}: '
+    text = f'{test_case_and_partition_text(failure)}: '
     if failure.result == 'xpass':
         return text + 'the known fault is fixed'
     if failure.guard:
@@ -182,7 +182,7 @@ def environment_change_line(change: Changed) -> str:
         f'{change.system} ({where})'
 
 
-def place_text(item: Regression | Failure | Case | Result) -> str:
+def test_case_and_partition_text(item: Regression | Failure | Case | Result) -> str:
     """A test case, its partition and its environment."""
     return ' '.join(filter(None, [
         item.check, item.params, f'on {item.system}:{item.partition}',

@@ -164,9 +164,9 @@ class Page:
         return ' · '.join(filter(None, [
             self.test_case_name(row), row.speed.strip('-'), _place_text(row)]))
 
-    def session_name(self, number: int) -> str:
+    def session_name(self, session_number: int) -> str:
         """The name of a session: its date and time."""
-        runs = self.past.sessions[number]
+        runs = self.past.sessions[session_number]
         when = datetime.datetime.strptime(runs[0][:15], '%Y%m%dT%H%M%S') \
             if re.match(r'\d{8}T\d{6}', runs[0]) else None
         return f'{when:%Y-%m-%d %H:%M}' if when else runs[0]
@@ -254,7 +254,8 @@ class Page:
             elif before in FAILED and now not in FAILED:
                 changed.setdefault('no longer failing', []).append(
                     (case.name, case.number))
-            for name, past in self.environment_history(case.number).items():
+            for name, past in self.environment_changes_of_test_case(
+                    case.number).items():
                 # What a test case that never ran had is not known.
                 if (
                     name in NEWS
@@ -343,10 +344,11 @@ class Page:
         return dict(list(runs.groupby('number', sort=False)))
 
     @functools.cache                         # noqa: B019  (one page)
-    def environment_history(self, number: int) -> dict[str, list[tuple[int, str]]]:
+    def environment_changes_of_test_case(self, test_case_number: int) -> dict[
+            str, list[tuple[int, str]]]:
         """The environment of a test case: field -> [(first session,
         value)]."""
-        runs = self._sessions_by_test_case.get(number)
+        runs = self._sessions_by_test_case.get(test_case_number)
         changes: dict[str, list[tuple[int, str]]] = {}
         if runs is None:
             return changes
@@ -381,7 +383,8 @@ class Page:
                         ['session', 'job']].itertuples(index=False) if job},
                 'h': {name: [(max(session - first, 0), value)
                              for session, value in past]
-                      for name, past in self.environment_history(case.number).items()
+                      for name,
+                      past in self.environment_changes_of_test_case(case.number).items()
                       if past != [(past[0][0], '')]}})
         return entries
 
@@ -402,13 +405,13 @@ class Page:
         judged = judged.assign(rank=judged['result'].map(order.index)
                                ).sort_values(['rank', 'family', 'program',
                                               'params', 'metric', 'point'])
-        shown = self._main_metric_records(frame[~result.isin(order)], judged)
+        shown = self._main_records_without_reference(frame[~result.isin(order)], judged)
         past = self._values_of_past_sessions(pd.concat([judged, shown]))
         rows = [self._value_table_row(row, past) for part in (judged, shown)
                 for row in part.itertuples()]
         return rows, counts
 
-    def _main_metric_records(self, frame: pd.DataFrame, judged: pd.DataFrame
+    def _main_records_without_reference(self, frame: pd.DataFrame, judged: pd.DataFrame
                ) -> pd.DataFrame:
         """The main records of metrics without a reference."""
         parts = []
@@ -537,7 +540,7 @@ class Page:
             self.data.table['family'] == name, 'program']})
         return {'name': name, 'title': known.title if known else '',
                 'plots': plain, 'sections': sections, 'reading': reading,
-                'about': _program_descriptions(known, programs),
+                'about': _plot_descriptions_of_programs(known, programs),
                 'over_time': bool(over_time),
                 'rows': [row for row in rows if row['family'] == name
                          and row['result'] in ('pass', 'no_reference',
@@ -845,7 +848,7 @@ def _script_safe_json(data: Any) -> str:
 def _test_case_names(table: pd.DataFrame) -> pd.DataFrame:
     """`program`, `label` and `name` of each kind."""
     # One program may serve several checks, and they say what it did.
-    parts = [naming.series_labels(group, panel=('check',)) for _, group in
+    parts = [naming.series_labels_and_panels(group, panel=('check',)) for _, group in
              table.groupby(['family', 'program'], sort=False)]
     names = pd.concat(parts).reindex(table.index)
     program = table['program'].where(table['program'] != '', table['check'])
@@ -874,7 +877,7 @@ def _shortened_list(names: list[str], maximum: int = 6) -> str:
     return f"{', '.join(names[:maximum - 1])} and {rest} more"
 
 
-def _program_descriptions(known: Family | None, programs: Iterable[str]
+def _plot_descriptions_of_programs(known: Family | None, programs: Iterable[str]
            ) -> list[tuple[str, str]]:
     """The descriptions of the plots of programs: (programs, text)."""
     texts: dict[str, list[str]] = {}

@@ -76,7 +76,7 @@ def main(argv: list[str] | None = None) -> int:
             return 2
         records = build_plot_records(frame)
         files: dict[str, bytes] = {}
-        with charts.use_theme(args.dark):
+        with charts.use_theme_temporarily(args.dark):
             for entry, kind, options in entries:
                 drawn = drawings_of_entry(records, entry, kind, options, args.file,
                                           title)
@@ -153,7 +153,7 @@ def build_plot_records(frame: pd.DataFrame) -> plots.Records:
     """Records of all families, and what their newest runs left over time."""
     page = Page(frame)
     runs_of_family = time_series_by_family(
-        page, series.read_newest_series(frame).series
+        page, series.read_series_of_newest_runs(frame).series
     )
     table = page.data.table
     return plots.Records(

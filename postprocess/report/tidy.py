@@ -71,5 +71,5 @@ def build_tidy_records(frame: pd.DataFrame) -> Tidy:
     repetition = frame['repetition'].to_numpy(np.int64)
     alone = np.bincount(metric)[metric] == 1
     return Tidy(frame, case, kind, table,
-                judged=naming.mask_without_single_repetitions(frame, metric),
+                judged=naming.mask_preferring_median_to_repetitions(frame, metric),
                 sample=(repetition > 0) | alone)

@@ -89,6 +89,6 @@ site_configuration = {
                                    transport=_EFA),
         environs.stack_environment('nccl', 'nccl', env_vars=_PMIX, transport=_NCCL),
         environs.stack_environment('stores', 'keyvalue'),
-        environs.embedded_environment('tao', 'taobench'),
+        environs.embedded_program_environment('tao', 'taobench'),
     ],
 }

@@ -118,9 +118,9 @@ def test_what_stands_before_the_program(faults, tmp_path):
 
 
 def test_a_session_has_six_cases(faults):
-    assert faults.kinds_of_test_cases(()) == ['pairs', 'store', 'bandwidth']
+    assert faults.session_test_case_names(()) == ['pairs', 'store', 'bandwidth']
     # The seventh would be one too many.
-    assert faults.kinds_of_test_cases(('threads',)) == ['pairs', 'store', 'threads']
+    assert faults.session_test_case_names(('threads',)) == ['pairs', 'store', 'threads']
     assert set(faults.CASES) == {'pairs', 'store', 'bandwidth', 'threads'}
 
 

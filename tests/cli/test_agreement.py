@@ -234,7 +234,7 @@ def agrees(seed: int, folder: Path, capsys) -> set[str]:
 
     # The table of `plumb run` and the summary of a nightly session, which
     # know a test case by what its plan has of it.
-    first = run_id.first_session_ids(frame['run'].astype(str))
+    first = run_id.first_session_id_by_session(frame['run'].astype(str))
     many = Counter(first.values())
     same = Counter(one.plan_key for one in result.results)
     for one in result.results:

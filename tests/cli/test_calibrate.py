@@ -333,7 +333,7 @@ def test_only_accept_accepts_and_only_what_is_new(tmp_path, monkeypatch,
     proposal.write_text((PROPOSED % 'program=osu_init'
                          ).replace('1.0', '2.0'))
     monkeypatch.setattr(
-        calibrate.references, 'write_system_proposals',
+        calibrate.references, 'make_and_write_system_proposals',
         lambda *_: calibrate.references.acceptance.read_proposals(tmp_path))
     work = commands.Work(
         {'name': 'alpha'}, {'PLUMBLINE_PERFLOGS': '',

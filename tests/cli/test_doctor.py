@@ -161,7 +161,7 @@ def test_every_family_without_a_case_has_a_reason(family):
 
 def test_the_reasons_why_a_family_has_no_case():
     assert (
-        "add environs.embedded_environment(NAME, 'taobench') or "
+        "add environs.embedded_program_environment(NAME, 'taobench') or "
         "environs.stack_environment(NAME, 'taobench') or an environment with the prefix"
         in doctor.reason_family_has_no_test_cases('taobench', SITE)
     )
@@ -172,7 +172,7 @@ def test_the_reasons_why_a_family_has_no_case():
     )
     assert (
         doctor.reason_family_has_no_test_cases('nccl', bare).count(
-            'environs.embedded_environment'
+            'environs.embedded_program_environment'
         )
         == 1
     )

@@ -63,12 +63,13 @@ def test_a_further_session_names_the_nightly_session_that_it_belongs_to():
     # In their order, however soon they follow on each other.
     many = [first, further, *(run_id.new_session_id(first) for _ in range(50))]
     assert many == sorted(set(many))
-    assert run_id.first_session_ids([further, other, first]) == {
+    assert run_id.first_session_id_by_session([further, other, first]) == {
         first: first, further: first, other: other}
     # Alone it is a night of its own.
-    assert run_id.first_session_ids([further]) == {further: further}
+    assert run_id.first_session_id_by_session([further]) == {further: further}
     # Not one that began later, by chance with the same digits.
-    assert run_id.first_session_ids([NIGHTLY_SESSION.replace('2026', '2027'), AGAIN])[
+    assert run_id.first_session_id_by_session(
+        [NIGHTLY_SESSION.replace('2026', '2027'), AGAIN])[
         AGAIN] == AGAIN
 
 
@@ -93,7 +94,7 @@ def test_a_failure_that_was_gone_in_a_rerun_is_no_pass(tmp_path):
     write(tmp_path, [bad(NIGHTLY_SESSION), good(AGAIN)])
     frame = perflogs.read(tmp_path)
     assert set(results.newest_records(frame)['result']) == {'flaky', 'pass'}
-    [one] = results.results_of_records(frame)
+    [one] = results.newest_results_of_test_cases(frame)
     assert one.result == 'flaky' and one.is_failed
     # A session by itself is what it was.
     assert (
@@ -272,16 +273,16 @@ def test_groups_have_all_nodes_that_are_due():
 
 def test_jobs_are_kept_to_nodes_by_what_they_must_not_have():
     pool = Pool('batch', pool_of(4).nodes, frozenset({'bad'}))
-    assert nodes.options_to_restrict_to_nodes({'n1', 'n2'}, [pool]) == [
+    assert nodes.reframe_options_selecting_nodes({'n1', 'n2'}, [pool]) == [
         '-J',
         'exclude=bad,n[0,3]',
     ]
     # The site's own --exclude would be replaced by another.
-    assert nodes.options_to_exclude_nodes({'n1'}, [pool]) == [
+    assert nodes.reframe_options_excluding_nodes({'n1'}, [pool]) == [
         '-J',
         'exclude=bad,n1',
     ]
-    assert nodes.options_to_exclude_nodes((), [pool_of(4)]) == []
+    assert nodes.reframe_options_excluding_nodes((), [pool_of(4)]) == []
 
 
 def test_when_a_node_was_last_measured(tmp_path):
@@ -390,7 +391,7 @@ def test_which_failures_are_believed(tmp_path, again, result, suspects):
     assert ' '.join(sorted(one.suspect_nodes)) == suspects
     assert len(one.sessions) == 1 + len(again)
     # The page and the verdict agree.
-    [page] = results.results_of_records(perflogs.read(tmp_path))
+    [page] = results.newest_results_of_test_cases(perflogs.read(tmp_path))
     assert page.result == result
 
 
@@ -400,7 +401,7 @@ def test_a_failure_after_a_good_session_can_be_flaky(tmp_path):
         good(NIGHTLY_SESSION, nodes='n1'),
         bad('20261122T023000Z-abcdef01', nodes='n2'),
         good('20261122T033000Z-abcdef02', nodes='n2')])
-    [one] = results.results_of_records(perflogs.read(tmp_path))
+    [one] = results.newest_results_of_test_cases(perflogs.read(tmp_path))
     assert one.result == 'flaky'
 
 
@@ -563,7 +564,7 @@ def test_a_failure_that_is_gone_is_flaky_and_no_pass(nightly_session):
         {'where': SAME, 'nodes': ['n1'], 'failed': False},
         {'where': OTHER, 'nodes': ['n2'], 'failed': False}]
     # The page and the verdict agree.
-    assert {one.case: one.result for one in results.results_of_records(
+    assert {one.case: one.result for one in results.newest_results_of_test_cases(
         perflogs.read(nightly_session.folder))} == {'a': 'flaky', 'b': 'pass'}
 
 

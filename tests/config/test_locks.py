@@ -102,7 +102,7 @@ def test_a_reader_of_the_work_folder_does_not_stop_a_set_up(
 @as_root
 def test_a_reader_of_a_plan_neither_stops_nor_fakes_a_session(tmp_path):
     run = make.record()['run']
-    made = hooks.write_plan(tmp_path / plans.FOLDER, run, {}, [])
+    made = hooks.write_and_lock_plan(tmp_path / plans.FOLDER, run, {}, [])
     path = tmp_path / plans.FOLDER / f'{run}.json'
     alive = ('import sys; from pathlib import Path; from postprocess.perflogs '
              'import plans; print(plans.is_session_running(Path(sys.argv[1])))')

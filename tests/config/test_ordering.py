@@ -273,8 +273,8 @@ def test_a_case_that_never_began_has_not_run(tmp_path):
 @pytest.mark.parametrize('mode, budgets', [('nightly', True),
                                            ('quick', False)])
 def test_budgets_hold_in_mode_nightly(tmp_path, monkeypatch, mode, budgets):
-    known = ordering.known_test_cases_from_records(None, mode)
-    with ordering.temporary_known_test_cases_file(known) as variables:
+    known = ordering.ordering_data_from_records(None, mode)
+    with ordering.hold_ordering_data_file(known) as variables:
         monkeypatch.setenv(*variables.popitem())
         assert rules.Known.read_from_environment() == rules.Known(budgets=budgets)
 

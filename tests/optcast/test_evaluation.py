@@ -201,7 +201,7 @@ def done(job):
 def test_a_run_on_the_services(started, type, more):
     evaluation, job = started(type, more)
     services = done(job)
-    folder = evaluation.collect_log_folder(job.folder, 'run', services)
+    folder = evaluation.collect_run_logs(job.folder, 'run', services)
     result = evaluation.analyse_logs(folder)
     values = {record.metric if record.size is None
               else f'{record.metric}@{record.size}B': record.value

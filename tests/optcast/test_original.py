@@ -128,7 +128,7 @@ def started(tmp_path):
 def values(evaluation, job, limit=60):
     assert job.process.wait(limit) == 0, job.messages()
     services, _ = split_conductor_output((job.folder / 'out').read_text())
-    folder = evaluation.collect_log_folder(job.folder, 'run', services)
+    folder = evaluation.collect_run_logs(job.folder, 'run', services)
     result = evaluation.analyse_logs(folder)
     assert evaluation.summary_sentences(result, {})
     return {record.metric if record.size is None
@@ -221,7 +221,7 @@ def test_values_that_contradict_each_other(started):
     evaluation, job = started()
     assert job.process.wait(60) == 0, job.messages()
     services, _ = split_conductor_output((job.folder / 'out').read_text())
-    folder = evaluation.collect_log_folder(job.folder, 'run', services)
+    folder = evaluation.collect_run_logs(job.folder, 'run', services)
     log = folder / 'client.log'
     text = log.read_text()
     log.write_text(text.replace('bandwidth: 0', 'bandwidth: 3'))

@@ -341,7 +341,8 @@ def test_words():
     assert '28% slower' in words.compare_bandwidths(7.27, 10.16, 'NCCL')
     slow = [logs.Stats(name, 100, ms, 0, ms, ms, ms) for name, ms in (
         ('recv', 1.0), ('reduce', 9.0), ('send', 1.0))]
-    name, output = words.find_bottleneck(slow, {'recv': 4, 'reduce': 2, 'send': 4})
+    name, output = words.find_and_describe_bottleneck(
+        slow, {'recv': 4, 'reduce': 2, 'send': 4})
     assert name == 'reduce' and '--num-threads' in output
 
 

@@ -282,7 +282,7 @@ def test_text_that_yaml_would_change_is_quoted(word):
 
 @pytest.mark.parametrize('value', [1e-05, 2.5e-07, 1.0, 123457.0, 1e22])
 def test_numbers_are_numbers_for_every_reader(tmp_path, value):
-    line = editing.reference_line('init_time', value, 0.05)
+    line = editing.reference_yaml_entry('init_time', value, 0.05)
     entry = CommentedMap({'init_time': line})
     path = tmp_path / 'osu.yaml'
     path.write_bytes(editing.dump_yaml(CommentedMap({'OsuStartup': CommentedMap({

@@ -166,7 +166,7 @@ def test_only_the_newest_run_of_a_case(tmp_path):
         old := tao_record(day=1), new := tao_record(day=2)])
     attach(tmp_path / 'perflogs', old, rows()).write_text('damaged')
     attach(tmp_path / 'perflogs', new, rows())
-    result = series.read_newest_series(perflogs.read(tmp_path / 'perflogs'))
+    result = series.read_series_of_newest_runs(perflogs.read(tmp_path / 'perflogs'))
     assert len(result.series) == 1 and not result.faults
 
 
@@ -175,7 +175,7 @@ def test_cases_are_bounded(tmp_path, monkeypatch):
     for day in range(5):
         record = tao_record(day=day, params=f'job={day}', case=f'c{day}')
         site(tmp_path, record, rows()[:6])
-    result = series.read_newest_series(perflogs.read(tmp_path / 'perflogs'))
+    result = series.read_series_of_newest_runs(perflogs.read(tmp_path / 'perflogs'))
     assert len(result.series) == 2 and result.more == 3
     code, words = page(tmp_path)
     assert code == 0 and '3 older sessions are not drawn' in words
@@ -291,7 +291,8 @@ def test_an_unreadable_file_is_a_fault(tmp_path):
     file = site(tmp_path, tao_record(), rows())
     file.unlink()
     file.mkdir()
-    [fault] = series.read_newest_series(perflogs.read(tmp_path / 'perflogs')).faults
+    [fault] = series.read_series_of_newest_runs(
+        perflogs.read(tmp_path / 'perflogs')).faults
     assert f'{file}:1: cannot be read' in str(fault)
 
 
@@ -299,7 +300,7 @@ def test_a_case_cannot_lead_elsewhere(tmp_path):
     file = site(tmp_path, tao_record(), rows())
     make.write(tmp_path / 'perflogs', [
         tao_record(day=9, case=f'../{file.parent.name}')])
-    result = series.read_newest_series(perflogs.read(tmp_path / 'perflogs'))
+    result = series.read_series_of_newest_runs(perflogs.read(tmp_path / 'perflogs'))
     assert result == series.Newest([], [], 0)
 
 

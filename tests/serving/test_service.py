@@ -497,7 +497,7 @@ def talk(keys, then):
         'lines = dict(l.split(" ", 1) for l in open(sys.argv[1]))\n'
         'host, port = lines["server"].split()\n'
         'where = ask.Server(host, int(port), lines["password"].strip())\n'
-        'with ask.Resp().open_session(where) as session:\n'
+        'with ask.Resp().open_authenticated_connection(where) as session:\n'
         f'    for key in range({keys}):\n'
         '        session.send_command("SET", key, secrets.token_hex(50000))\n'
         f'    {then}\n'

@@ -8,7 +8,7 @@ from checks.smartredis.scenarios import (
     ARRANGEMENTS,
     DATABASES,
     Scenario,
-    modes_of,
+    modes_of_scenario,
     scenarios_with_first_mode,
 )
 
@@ -85,8 +85,8 @@ def test_arrangements_and_their_modes(kind):
     quick = [scenario for scenario, mode in results
              if mode == 'quick' and scenario.db == 'redis']
     assert [scenario.rank_count for scenario in quick] == [4, 1]
-    assert modes_of(kind, quick[0]) == {'quick', 'nightly', 'full'}
-    assert modes_of(kind, Scenario('redis', clients_per_node=7)) == {'full'}
+    assert modes_of_scenario(kind, quick[0]) == {'quick', 'nightly', 'full'}
+    assert modes_of_scenario(kind, Scenario('redis', clients_per_node=7)) == {'full'}
     assert any(scenario.db_nodes == 3 for scenario, _ in results)
     # Lists alone can be files.
     assert {scenario.client for scenario, _ in results} == (

@@ -458,7 +458,7 @@ def metric_panels(records: Records, metric: tuple[str, ...] = (),
             with_metric = kinds_of_program[
                 kinds_of_program.index.isin(have[name])
             ]
-            labels = naming.series_labels(
+            labels = naming.series_labels_and_panels(
                 with_metric.drop(
                     columns=[
                         field

@@ -59,7 +59,7 @@ def draw_bars(frame: pd.DataFrame, title: str, unit: str) -> Figure:
 
     :param frame: COLUMNS, a row a series; bars of a `group` have a colour
     """
-    charts._configured_matplotlib()
+    charts._import_configured_matplotlib()
     names = [charts.series_name(label, speed) for label, speed in zip(
         frame['label'], frame['speed'], strict=True)]
     groups = list(dict.fromkeys(frame['group']))

@@ -45,7 +45,7 @@ def draw_heatmap(frame: pd.DataFrame, title: str, better: str) -> Figure:
     :param frame: COLUMNS
     :param better: which side of the median is: higher, lower or none
     """
-    charts._configured_matplotlib()
+    charts._import_configured_matplotlib()
     from matplotlib.colors import LinearSegmentedColormap
     every = charts.distinct_sizes(frame)
     names = [charts.series_name(label, speed) for label, speed, *_ in

@@ -63,7 +63,7 @@ def draw_call_timeline(spans: pd.DataFrame, title: str, rows: str = 'rank') -> F
     :param spans: columns rank, call, start and seconds, both in seconds
     :param rows: what a row is
     """
-    charts._configured_matplotlib()
+    charts._import_configured_matplotlib()
     from matplotlib.collections import PolyCollection
     ranks = sorted(spans['rank'].unique())
     names = list(spans.groupby('call')['start'].min().sort_values().index)

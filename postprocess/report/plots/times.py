@@ -32,7 +32,7 @@ def drawings_from_records(records: Records) -> Iterator[Drawing]:
     table = records.table[records.table.index.isin(spent['kind'])]
     for place, kinds in table.groupby(['system', 'partition', 'environ']):
         where = '{}:{} {}'.format(*place)
-        rows = pd.concat([naming.series_labels(part)['row'] for _, part in
+        rows = pd.concat([naming.series_labels_and_panels(part)['row'] for _, part in
                           kinds.groupby('program')])
         rows = (kinds['program'] + ' ' + rows).str.strip()
         nodes = pd.to_numeric(kinds['num_nodes'], errors='coerce').fillna(

@@ -89,7 +89,7 @@ def samples_grouped_by_plot(records: Records, by: naming.Names, panel: naming.Na
                            else list(table.groupby('program'))):
         if kinds.empty:
             continue
-        labels = naming.series_labels(kinds, by, panel, 12)
+        labels = naming.series_labels_and_panels(kinds, by, panel, 12)
         labels = labels.sort_values('label', key=lambda texts: texts.map(
             natural_sort_key))
         for split, part in labels.groupby('panel', sort=False):

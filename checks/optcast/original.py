@@ -105,7 +105,7 @@ class Original(Evaluation):
                     ('server', ('recv', 'reduce', 'send')))
                   for name in names for one in parser.STATISTICS)]
 
-    def collect_log_folder(self, stage: Path, run: str, services: Services) -> Path:
+    def collect_run_logs(self, stage: Path, run: str, services: Services) -> Path:
         folder = self.make_log_folder(stage, run, services)
         (folder / 'client.log').write_bytes(b''.join(
             (stage / f'{run}.optcast.{rank}.err').read_bytes()

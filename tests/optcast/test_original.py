@@ -247,7 +247,7 @@ def test_every_case_of_the_original_has_a_plan(scenario, tmp_path):
     evaluation = Original(of, str(tmp_path), max(1, scenario.client_nodes),
                           scenario.server_node_count, 4)
     plan = evaluation.service_plan()
-    assert plan.nodes == scenario.node_count
+    assert plan.node_count == scenario.node_count
     assert len(plan.server.commands) == scenario.servers
     assert evaluation.request_count * evaluation.request_size == 64 << 20
     # One server and one client trace.

@@ -291,7 +291,7 @@ def test_a_page_asks_once_how_far_its_cases_are(tmp_path, monkeypatch):
     make.write(tmp_path / 'perflogs', make.latencies(make.CALM))
     made = report.write_page(str(tmp_path / 'perflogs'), tmp_path / 'out')
     run = make.record(day=4)['run']
-    plan = type('Plan', (), {'run': run, 'cases': []})
+    plan = type('Plan', (), {'session_name': run, 'cases': []})
     account.rows_by_test_case(plan, made.records, [], made.ahead)
     assert len(requests) == 1
     assert outcomes.sessions_needed_by_test_case(

@@ -51,7 +51,7 @@ from tests import impostor
 
 
 @contextlib.contextmanager
-def running_cluster(folder: Path) -> Iterator[Cluster]:
+def keep_cluster_running(folder: Path) -> Iterator[Cluster]:
     """A cluster whose nodes see the folder.
 
     :raises Missing: the cluster cannot be started
@@ -112,10 +112,10 @@ def print_service_table(rounds: list[services.Round]) -> None:
                             sum(bool(r.faults) for r in group))
 
 
-def kill_service_parts(args: argparse.Namespace) -> bool:
+def run_service_kill_benchmark(args: argparse.Namespace) -> bool:
     require_folders('stores', *(mpi for mpi, _ in services.MPI.values()))
     args.dir.mkdir(parents=True, exist_ok=True)
-    with running_cluster(args.dir) as cluster:
+    with keep_cluster_running(args.dir) as cluster:
         (services.build_ranks if args.family in services.OF_RANKS
          else services.build)(args.dir)
         return run_service_kill_rounds(args, cluster)
@@ -133,7 +133,7 @@ def run_service_kill_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
         if victim != 'ranks' or args.family in services.OF_RANKS]
     lasts, bad = {}, []
 
-    def undisturbed() -> None:
+    def run_without_kill() -> None:
         for launcher, plan in plans.items():
             lasts[launcher], verdict = services.undisturbed(
                 cluster, launcher, plan, args.dir / 'undisturbed')
@@ -142,7 +142,7 @@ def run_service_kill_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
             if verdict:
                 bad.append(f'undisturbed, {launcher}: {verdict}')
 
-    undisturbed()
+    run_without_kill()
     before = services.seen(cluster)
     rounds: list[services.Round] = []
     while len(rounds) < args.rounds:
@@ -166,7 +166,7 @@ def run_service_kill_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
             flush=True,
         )
     # Starts agents on all nodes, which remove data of killed agents.
-    undisturbed()
+    run_without_kill()
     bad += [f'left in the end: {node}: {entry}'
             for node, all_of_it in services.seen(cluster).items()
             for entry in all_of_it - before[node]
@@ -178,7 +178,7 @@ def run_service_kill_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
 
 # Optcast ---------------------------------------------------------------------
 
-def kill_optcast_parts(args: argparse.Namespace) -> bool:
+def run_optcast_kill_benchmark(args: argparse.Namespace) -> bool:
     from tests.optcast.test_programs import SOURCES
     chance, bad = random.Random(args.seed), 0
     with tempfile.TemporaryDirectory() as folder:
@@ -186,7 +186,7 @@ def kill_optcast_parts(args: argparse.Namespace) -> bool:
         run(['cc', '-O2', '-std=gnu11', '-pthread', '-o', program,
              *SOURCES], 'building optcast')
         for number in range(args.rounds):
-            fault = fault_of_optcast_round(program, chance)
+            fault = run_optcast_kill_round(program, chance)
             if fault:
                 bad += 1
                 print(f'round {number}: {fault}', flush=True)
@@ -194,7 +194,7 @@ def kill_optcast_parts(args: argparse.Namespace) -> bool:
     return not bad
 
 
-def fault_of_optcast_round(program: Path, chance: random.Random) -> str:
+def run_optcast_kill_round(program: Path, chance: random.Random) -> str:
     """What went wrong in one round; empty: nothing."""
     from tests.optcast.test_programs import Run
     ring = chance.random() < 0.3
@@ -258,7 +258,8 @@ def main() -> bool:
     parser = option_parser(__doc__)
     parts = parser.add_subparsers(required=True, metavar='PART')
     options = {}
-    for name, play in (('service', kill_service_parts), ('optcast', kill_optcast_parts),
+    for name, play in (('service', run_service_kill_benchmark),
+                       ('optcast', run_optcast_kill_benchmark),
                        ('impostor', run_impostor_attacks)):
         options[name] = subparser = parts.add_parser(name)
         subparser.set_defaults(play=play)

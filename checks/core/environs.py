@@ -7,7 +7,7 @@ A site calls these functions and adds its own keys::
                           transport=_UCX),
         environs.stack_environment('stores', 'keyvalue'),
         environs.mpi_environment('cray', 'cray-mpich 8.1.29', cc='cc'),
-        environs.embedded_environment('tao', 'taobench')],
+        environs.embedded_program_environment('tao', 'taobench')],
 
 The features of an environment with a stack are in the stack's stack.yaml. The
 programs that a family has from a source are in the family's own folder
@@ -106,8 +106,9 @@ def mpi_environment(name: str, library: str, *, cc: str = 'mpicc', **more: Any
     }
 
 
-def embedded_environment(name: str, family: str, cc: str = 'gcc',
-                         features: Iterable[str] = (), **more: Any) -> dict[str, Any]:
+def embedded_program_environment(name: str, family: str, cc: str = 'gcc',
+                                 features: Iterable[str] = (),
+                                 **more: Any) -> dict[str, Any]:
     """The environment of programs that the suite builds where they run.
 
     :arg name: name of the environment in records and references.

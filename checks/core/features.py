@@ -235,12 +235,12 @@ def check_feature_names(systems: Iterable[str], environs: Iterable[str],
     :arg environs: ``valid_prog_environs`` of the check.
     :raises GlossaryError: with the wrong name and the nearest right one.
     """
-    def required(specs: Iterable[str]) -> list[str]:
+    def feature_names_in_specs(specs: Iterable[str]) -> list[str]:
         return [word[1:] for spec in specs for word in spec.split()
                 if word[0] in '+-']
 
-    _refuse_unknown_names(required(systems), PARTITION_FEATURES, where)
-    _refuse_unknown_names(required(environs), environ_feature_meanings(), where,
+    _refuse_unknown_names(feature_names_in_specs(systems), PARTITION_FEATURES, where)
+    _refuse_unknown_names(feature_names_in_specs(environs), environ_feature_meanings(), where,
                           program_feature_patterns())
 
 

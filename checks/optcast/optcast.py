@@ -87,7 +87,7 @@ class OptcastAllReduce(ServiceBenchmark):
         self.keep_files = [*self.keep_files, 'run.*.log', 'run.*.logs']
 
     def required_job_seconds(self) -> float:
-        return self.repetitions * (2 * self.evaluation.step_time_limit + 60)
+        return self.repetitions * (2 * self.evaluation_to_run.step_time_limit + 60)
 
     @property
     def config_file_contents(self) -> Config | None:
@@ -119,7 +119,7 @@ class OptcastAllReduce(ServiceBenchmark):
                      rt.runtime().system.partitions]))
 
     @property
-    def evaluation(self) -> Evaluation:
+    def evaluation_to_run(self) -> Evaluation:
         """The evaluation that the job runs.
 
         :raises ValueError: the settings are inconsistent
@@ -137,7 +137,7 @@ class OptcastAllReduce(ServiceBenchmark):
                              'test case, or set config')
         return self.evaluation_of(
             replace(result, port=config.port if config else 0),
-            self.installation_path(),
+            self.program_or_installation_path(),
             max(1, layout.client_nodes),
             self.server_node_count,
             self.current_partition.processor.num_cpus or 1,
@@ -156,12 +156,12 @@ class OptcastAllReduce(ServiceBenchmark):
         """Settings that the programs support, for settings.parse_settings."""
         return {}
 
-    def installation_path(self) -> str:
+    def program_or_installation_path(self) -> str:
         """Path of the program."""
         return f'{self.programs.stagedir}/optcast'
 
     def service_plan(self) -> Plan:
-        return self.evaluation.service_plan()
+        return self.evaluation_to_run.service_plan()
 
     def extra_params(self) -> dict[str, Any]:
         each = self.servers_each
@@ -169,18 +169,18 @@ class OptcastAllReduce(ServiceBenchmark):
                 **({'servers_each': str(each)} if each != 1 else {})}
 
     def required_metrics(self) -> list[str]:
-        return ['ready_time', *self.evaluation.expected_metrics()]
+        return ['ready_time', *self.evaluation_to_run.expected_metrics()]
 
-    def minimum_run_seconds(self, values: dict[str, float]) -> float:
+    def min_repetition_seconds(self, values: dict[str, float]) -> float:
         return sum(
             count * size / values[metrics.metric_key('algbw', size)] * 1e-9
-            for size, count in self.evaluation.timed_iterations_by_size().items()
+            for size, count in self.evaluation_to_run.timed_iterations_by_size().items()
         )
 
     def extract_service_values(self, services: Services, output: str,
                                run: guards.Run) -> dict[str, float]:
-        evaluation, stage = self.evaluation, Path(self.stagedir)
-        folder = evaluation.collect_log_folder(stage, run.name, services)
+        evaluation, stage = self.evaluation_to_run, Path(self.stagedir)
+        folder = evaluation.collect_run_logs(stage, run.name, services)
         try:
             result = evaluation.analyse_logs(folder)
             values = guards.values_by_metric(result.records, folder.name)
@@ -221,7 +221,7 @@ class OptcastOriginal(OptcastAllReduce):
         return {'bf16': False,
                 'x86_original': platform.machine() == 'x86_64'}
 
-    def installation_path(self) -> str:
+    def program_or_installation_path(self) -> str:
         """The prefix of the installation.
 
         :raises Refused: it lacks the server or the plugin

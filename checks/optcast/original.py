@@ -116,7 +116,7 @@ class Original(OriginalServers):
                     ('server', ('recv', 'reduce', 'send')))
                   for name in names for one in parser.STATISTICS)]
 
-    def collect_log_folder(self, stage: Path, run: str, services: Services) -> Path:
+    def collect_run_logs(self, stage: Path, run: str, services: Services) -> Path:
         folder = self.make_log_folder(stage, run, services)
         (folder / 'client.log').write_bytes(b''.join(
             (stage / f'{run}.optcast.{rank}.err').read_bytes()
@@ -203,8 +203,8 @@ class NcclClients(OriginalServers):
 
     # What it left -----------------------------------------------------------
 
-    def collect_log_folder(self, stage: Path, run: str, services: Services) -> Path:
-        folder = super().collect_log_folder(stage, run, services)
+    def collect_run_logs(self, stage: Path, run: str, services: Services) -> Path:
+        folder = super().collect_run_logs(stage, run, services)
         # Requests are in NCCL's log, and the table is what the program printed.
         with (folder / 'client.log').open('ab') as client:
             client.write((stage / f'{run}.optcast.0.out').read_bytes())

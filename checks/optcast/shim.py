@@ -120,7 +120,7 @@ def run_server(library: str, address: str, port: str, program: str,
     """
     libc, parent = ctypes.CDLL(None), os.getpid()
 
-    def dies_with_us() -> None:
+    def set_parent_death_signal() -> None:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
@@ -130,7 +130,7 @@ def run_server(library: str, address: str, port: str, program: str,
     server = subprocess.Popen(
         [program, '--address', address, '--port', str(own), *options],
         env=plugin_environment(library, address), stderr=subprocess.STDOUT,
-        preexec_fn=dies_with_us)
+        preexec_fn=set_parent_death_signal)
     until = time.monotonic() + LIMIT
     while not has_listener(own):
         if server.poll() is not None or time.monotonic() > until:

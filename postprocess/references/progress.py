@@ -107,7 +107,8 @@ def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
         cases[tuple(map(str, names))][0].add(run)
     metrics = {name for family, rules in judged.judged_rules_by_family().items()
                for rule in rules for name in (
-                  rule['metric'], judged.substitute_metric(family, rule['metric']))}
+                  rule['metric'],
+                  judged.derived_replacement_metric(family, rule['metric']))}
     good = good[good['metric'].isin(list(metrics - {'worst_ratio', None}))]
     table = median_per_session(good, KEYS)
     group = table.groupby([*KEYS, 'metric', 'point'], observed=True,
@@ -123,7 +124,8 @@ def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
         cases[tuple(map(str, names))][1][
             str(metric), judged.point_in_bytes(point)] = dict(zip(
                 runs_of[begin:end], numbers[begin:end], strict=True))
-    return [_make_progress(key, len(runs), judge_tolerances(key[0], curves, floors),
+    return [_make_progress(key, len(runs),
+                           tolerances_and_sessions_needed(key[0], curves, floors),
                            key in mixed)
             for key, (runs, curves) in sorted(
                 cases.items(), key=lambda case: case[0])]
@@ -149,8 +151,8 @@ def _make_progress(key: tuple, runs: int, of_metrics: list[Judgement], mixed: bo
     )
 
 
-def judge_tolerances(family: str, curves: Metrics,
-                     floors: Mapping[str, float] = {}) -> list[Judgement]:
+def tolerances_and_sessions_needed(family: str, curves: Metrics,
+                                   floors: Mapping[str, float] = {}) -> list[Judgement]:
     """The tolerance of each judged metric, from the sessions of a test case.
 
     :param metrics: all that may be judged, and their curves
@@ -166,13 +168,13 @@ def judge_tolerances(family: str, curves: Metrics,
         name = judged.metric_key(metric, size)
         if name not in names or rows[metric]['better'] == 'none':
             continue
-        judgement = _judge_metric_tolerance(
+        judgement = _metric_tolerance_and_sessions_needed(
             family, name, metric, list(runs.values()), floors
         )
-        other = judged.substitute_metric(family, name)
+        other = judged.derived_replacement_metric(family, name)
         numbers = enough.get((other, None)) if other else None
         if judgement.tolerance > judgement.max_tolerance and other and numbers:
-            derived = _judge_metric_tolerance(
+            derived = _metric_tolerance_and_sessions_needed(
                 family, other, other, list(numbers.values()), floors
             )
             if derived.needs == 0:
@@ -209,8 +211,9 @@ def judge_tolerances(family: str, curves: Metrics,
     return judgements_
 
 
-def _judge_metric_tolerance(family: str, name: str, metric: str, values: list[float],
-                            floors: Mapping[str, float]) -> Judgement:
+def _metric_tolerance_and_sessions_needed(family: str, name: str, metric: str,
+                                          values: list[float],
+                                          floors: Mapping[str, float]) -> Judgement:
     floor = floors.get(metric, floors[''])
     # A floor above the max tolerance is somebody's choice.
     max_tolerance = max(judged.max_tolerance(family, metric), floor)
@@ -272,7 +275,7 @@ def usable_records(frame: pd.DataFrame, new_level: bool = False
                          f'left out: {why}')
             good &= ~out
     frame = frame[good]
-    return frame[naming.counting_records_mask(frame)], notes
+    return frame[naming.mask_preferring_median_to_repetitions(frame)], notes
 
 
 def families_with_separate_versions() -> set[str]:

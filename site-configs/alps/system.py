@@ -68,7 +68,7 @@ site_configuration = {
                                    transport=_NCCL,
                                    nccl_settings=[recommended.CHANNELS_PER_PEER]),
         environs.stack_environment('stores', 'keyvalue'),
-        environs.embedded_environment('tao', 'taobench'),
+        environs.embedded_program_environment('tao', 'taobench'),
         environs.stack_environment('dcperf', 'taobench'),
     ],
 }

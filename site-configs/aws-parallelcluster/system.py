@@ -94,7 +94,7 @@ site_configuration = {
         environs.stack_environment('nccl', 'nccl', env_vars=[*_PMIX, _PLUGIN],
                                    transport=_NCCL),
         environs.stack_environment('stores', 'keyvalue'),
-        environs.embedded_environment('tao', 'taobench'),
+        environs.embedded_program_environment('tao', 'taobench'),
         environs.stack_environment('dcperf', 'taobench'),
     ],
 }

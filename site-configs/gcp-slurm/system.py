@@ -75,7 +75,7 @@ site_configuration = {
                                    transport=_TCP),
         environs.stack_environment('stores', 'keyvalue'),
         environs.stack_environment('smartredis', 'smartredis'),
-        environs.embedded_environment('tao', 'taobench'),
+        environs.embedded_program_environment('tao', 'taobench'),
         environs.stack_environment('dcperf', 'taobench'),
     ],
 }

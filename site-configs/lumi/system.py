@@ -74,7 +74,7 @@ site_configuration = {
         environs.stack_environment('rccl', 'rccl', transport=_RCCL),
         environs.stack_environment('stores', 'keyvalue'),
         environs.stack_environment('smartredis', 'smartredis'),
-        environs.embedded_environment('tao', 'taobench'),
+        environs.embedded_program_environment('tao', 'taobench'),
         environs.stack_environment('dcperf', 'taobench'),
     ],
 }

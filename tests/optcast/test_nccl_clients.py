@@ -108,7 +108,7 @@ def analysis(evaluation, job):
     assert job.process.wait(60) == 0, job.messages()
     services, _ = split_conductor_output((job.folder / 'out').read_text())
     return evaluation.analyse_logs(
-        evaluation.collect_log_folder(job.folder, 'run', services))
+        evaluation.collect_run_logs(job.folder, 'run', services))
 
 
 def test_nccl_alone_and_with_servers(started):
@@ -187,7 +187,7 @@ def test_every_case_has_a_plan(scenario, tmp_path):
         x86_original=os.uname().machine == 'x86_64')
     plan = NcclClients(of, str(tmp_path), scenario.client_nodes,
                        scenario.server_node_count, 8).service_plan()
-    assert plan.nodes == scenario.node_count
+    assert plan.node_count == scenario.node_count
     ring, optcast = (step.programs[0].command for step in plan.steps)
     assert ('half' if scenario.data_type == 'f16' else 'float') in ring
     assert 'NCCL_COLLNET_ENABLE=1' in optcast and not any(

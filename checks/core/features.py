@@ -240,8 +240,8 @@ def check_feature_names(systems: Iterable[str], environs: Iterable[str],
                 if word[0] in '+-']
 
     _refuse_unknown_names(feature_names_in_specs(systems), PARTITION_FEATURES, where)
-    _refuse_unknown_names(feature_names_in_specs(environs), environ_feature_meanings(), where,
-                          program_feature_patterns())
+    _refuse_unknown_names(feature_names_in_specs(environs), environ_feature_meanings(),
+                          where, program_feature_patterns())
 
 
 def max_nodes(partition: Any) -> int:

@@ -252,7 +252,7 @@ def parse_module_list(text: str) -> list[tuple[str, bool]]:
     return names
 
 
-def newest_module(available: list[tuple[str, bool]], name: str) -> str:
+def default_or_newest_module(available: list[tuple[str, bool]], name: str) -> str:
     """The default of a module's versions, or the highest; empty: none."""
     def sort_key(item: tuple[str, bool]) -> tuple:
         return item[1], [int(n) for n in re.findall(r'\d+', item[0])]
@@ -296,8 +296,9 @@ def find_mpi_in_modules(names: Sequence[str], source: str) -> Mpi | None:
 def best_mpi_module(available: list[tuple[str, bool]]) -> Mpi | None:
     """The best MPI among the modules."""
     for name, flavour in MPI_MODULES.items():
-        if module := newest_module(available, name):
-            first = newest_module(available, 'PrgEnv-gnu') * (flavour == 'cray')
+        if module := default_or_newest_module(available, name):
+            first = default_or_newest_module(available,
+                                             'PrgEnv-gnu') * (flavour == 'cray')
             return find_mpi_in_modules([*filter(None, [first]), module], 'modules')
     return None
 

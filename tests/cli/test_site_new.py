@@ -386,8 +386,8 @@ def test_modules_systems(text, system):
 def test_modules_the_default_before_the_newest():
     there = detect.parse_module_list('/opt/m:\nopenmpi/4.1.10\nopenmpi/4.1.9\n'
                                      'openmpi/\nmpich/4.0(default)\nmpich/4.2\n')
-    assert detect.newest_module(there, 'openmpi') == 'openmpi/4.1.10'
-    assert detect.newest_module(there, 'mpich') == 'mpich/4.0'
+    assert detect.default_or_newest_module(there, 'openmpi') == 'openmpi/4.1.10'
+    assert detect.default_or_newest_module(there, 'mpich') == 'mpich/4.0'
     assert detect.best_mpi_module(there).modules == ('openmpi/4.1.10',)
     assert detect.best_mpi_module([]) is None
 

@@ -107,7 +107,7 @@ def read_options(kind: str, given: Mapping[str, str]) -> Options:
                 raise SettingError(f'{name} must be uds or tcp, not {text!r}')
             own[name] = text
         elif name == 'wall_time':
-            own[name] = _parse_duration(text)
+            own[name] = _to_reframe_duration(text)
         elif name in REPLACED:
             raise SettingError(f'remove {name}: {REPLACED[name]}')
         else:
@@ -129,7 +129,7 @@ def _parse_number(name: str, text: str, minimum: int) -> int:
     return int(text)
 
 
-def _parse_duration(text: str) -> str:
+def _to_reframe_duration(text: str) -> str:
     """A duration such as 05/00/00 in ReFrame's format."""
     parts = text.split('/')
     if len(parts) != 3 or not all(part.isdigit() for part in parts):

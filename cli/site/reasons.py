@@ -74,7 +74,7 @@ def environment_lines(family: str) -> list[str]:
     needed = {*needs.environment_needs}
     lines = []
     if needed & {*environs.program_features_of_family(family, 'embedded')}:
-        lines.append(f'environs.embedded_environment(NAME, {family!r})')
+        lines.append(f'environs.embedded_program_environment(NAME, {family!r})')
     if 'mpi' in needed or any(row.built_with == 'mpi' for name, row in
                               needs.features.items() if name in needed):
         lines.append('environs.mpi_environment(NAME, LIBRARY)')

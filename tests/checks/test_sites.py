@@ -207,7 +207,7 @@ def test_far_below_is_noted_in_the_summary():
         current_partition=SimpleNamespace(
             extras={'one_nic_bandwidth': 25000}),
         no_reference='bring-up', is_dry_run=lambda: False)
-    Benchmark.note_low_values(case)
+    Benchmark.add_low_values_note(case)
     assert case.no_reference.startswith('bring-up; bandwidth@4194304B = 12000')
 
 

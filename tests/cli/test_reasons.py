@@ -11,7 +11,7 @@ import copy
 import pytest
 
 from checks.core import features
-from cli.site.check import faults_of_suite_files
+from cli.site.check import faults_of_site_files
 from cli.site.measured import read_measured_families
 from cli.site.reasons import reason_without_test_cases
 from config import strict
@@ -85,7 +85,7 @@ def test_a_site_with_everything_has_all_families(family):
         'and all has only smartredis: add ']),
     ('taobench', changed(['mpi']), [
         'no environment has the feature tao_server, tao_bench or memcached: add '
-        "environs.embedded_environment(NAME, 'taobench') or ",
+        "environs.embedded_program_environment(NAME, 'taobench') or ",
         "environs.stack_environment(NAME, 'taobench') or an environment with"]),
     ('osu', changed(['redis']), [
         'no environment has the feature osu: add environs.mpi_environment(NAME, '
@@ -134,6 +134,6 @@ def test_a_wrong_file_is_refused(tmp_path, text, words):
     (tmp_path / 'measured.yaml').write_text(text)
     with pytest.raises(strict.Fault, match=words):
         read_measured_families(tmp_path)
-    [fault] = [one for one in faults_of_suite_files(tmp_path, [])
+    [fault] = [one for one in faults_of_site_files(tmp_path, [])
                if 'measured.yaml' in one]
     assert words.split(';')[0] in fault

@@ -25,7 +25,7 @@ site_configuration = {'systems': [{
         'extras': {'max_nodes': 2, 'launcher_pin': ['--cpu-bind=cores'],
                    'launcher_spread': ['--cpu-bind=none']}}]}],
     'environments': [environs.mpi_environment('mpi', 'mpich 5'),
-                     environs.embedded_environment('tao', 'taobench')]}
+                     environs.embedded_program_environment('tao', 'taobench')]}
 '''
 
 

@@ -24,7 +24,7 @@ for check, partition, environ in generate_testcases(loader.load_all()):
         continue
     check._current_partition, check._current_environ = partition, environ
     check.lay_out_ranks()
-    check.check_core_shortage()
+    check.check_placement_and_mark_shortage()
     addresses = []
     for check.emulated in (True, False):
         check.record_gpus(Output(addresses=(('n1', '0000:11:00'), ('n1', '0000:10:00'),

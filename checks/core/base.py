@@ -277,7 +277,8 @@ class Launch(Plugin):
     @run_before('run')
     def pin_or_oversubscribe(self) -> None:
         self.job.launcher.options += placement.launcher_options(self)
-        extras, extra = self.current_partition.extras, self.partition_launcher_extra_name()
+        extras = self.current_partition.extras
+        extra = self.partition_launcher_extra_name()
         if extra in ('launcher_pin', 'launcher_socket_pin'):
             for name, value in (('NUM_THREADS', self.threads), ('PLACES', 'cores'),
                                 ('PROC_BIND', 'close')):

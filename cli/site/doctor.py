@@ -34,7 +34,7 @@ from config.places import is_local_site
 from config.sessions import ordering
 
 #: Scheduler of ReFrame -> the command that submits its jobs.
-SUBMIT = {'slurm': 'sbatch', 'squeue': 'sbatch', 'pbs': 'qsub',
+SUBMIT = {'slurm': 'sbatch', 'squeue': 'sbatch', 'pbs': 'qsub', 'pbspro': 'qsub',
           'torque': 'qsub', 'sge': 'qsub', 'lsf': 'bsub', 'oar': 'oarsub',
           'flux': 'flux'}
 

@@ -361,9 +361,9 @@ def _add_nightly_options(parser: Parser) -> None:
                               'its key `text`')
     parser.add_argument_group('schedule').add_argument(
         '--print', choices=('service', 'timer', 'cron', 'gitlab'),
-        help='print a systemd service, a systemd timer, a line for crontab '
-             'or a GitLab job that starts this session each night; measure '
-             'nothing')
+        help='print a systemd service, a systemd timer, lines for crontab '
+             'or a GitLab pipeline that starts this session each night, with '
+             'the variables of this shell; measure nothing')
     parser.set_defaults(wait=True)
 
 

@@ -311,7 +311,7 @@ def find_mpi_in_modules(names: Sequence[str], source: str) -> Mpi | None:
 
 def best_mpi_module(available: list[tuple[str, bool]]) -> Mpi | None:
     """The best MPI among the modules."""
-    for name, flavour in MPI_MODULES.items():
+    for name in MPI_MODULES:
         if module := newest_module(available, name):
             first = [newest_module(available, 'PrgEnv-gnu')] * (name == 'cray-mpich')
             return find_mpi_in_modules([*filter(None, first), module], 'modules')

@@ -326,7 +326,8 @@ def make_partition(name: str, part: Partition, facts: Facts, choices: Choices,
         detect.parse_gres_gpus(n.gres) for n in part.nodes)
     effective = facts.nodes.get(node.name, {}).get('CPUEfctv', '')
     made = Place(
-        part=part, node=node, topology_source=topology_source, label=f'{name}-{re.sub("[^A-Za-z0-9_-]", "-", part.name)}',
+        part=part, node=node, topology_source=topology_source,
+        label=f'{name}-{re.sub("[^A-Za-z0-9_-]", "-", part.name)}',
         access=access, needed=missing_access_options(
             facts.rules.get(part.name, {}), access),
         cpus=detect.leading_number(effective) or node.cpus, gpus=gpus,

@@ -143,7 +143,8 @@ def test_this_machine_has_no_snapshot(suite):
     ('[p | quick | -]\nA x=1\n', '[p | quick | -]\nA x=1\n\n[q | quick | -]\nA x=1\n'
      'B y=1\n', 'A: 1 new; B: 1 new'),
     # A test case has references now.
-    ('[p | quick | none]\nA x=1\n', '[p | quick | own]\nA x=1\n', 'A: 1 new and 1 gone'),
+    ('[p | quick | none]\nA x=1\n', '[p | quick | own]\nA x=1\n',
+     'A: 1 new and 1 gone'),
     ('[p | full | -]\n' + ''.join(f'{check} x=1\n' for check in 'ABCDEFG'), '',
      'A: 1 gone; B: 1 gone; C: 1 gone; D: 1 gone; E: 1 gone; ...'),
     ('[p | full | -]\nA x=1\n', '# comment\n\n[p | full | -]\nA x=1\n',

@@ -52,7 +52,7 @@ def stack_environment(name: str, stack: str, *, mpi: str = '',
     features = list(stacks.read_stack_yaml(stack)['features'])
     for family, origin in families.items():
         features += program_features_of_family(family, origin['source'])
-    if 'mpi' in features:
+    if stacks.has_mpi(stack):
         more = {'cc': 'mpicc', **more}
     extras: dict[str, Any] = {'stack': stack, 'programs': families}
     if mpi:

@@ -39,7 +39,8 @@ site_configuration = {
             'access': ['--partition=normal', '--exclusive'],
             'resources': [{'name': '_rfm_gpu', 'options': [
                 '--gpus-per-node={num_gpus_per_node}']}],
-            'environs': ['openmpi', 'openmpi-cuda', 'nccl', 'stores', 'tao'],
+            'environs': ['openmpi', 'openmpi-cuda', 'nccl', 'stores', 'tao',
+                         'smartredis'],
             'features': ['gpu_nvidia'],
             # Four Grace of 72 cores, one thread each.
             'processor': {'arch': 'neoverse_v2', 'num_cpus': 288,
@@ -61,6 +62,8 @@ site_configuration = {
                                    transport=_CXI),
         environs.stack_environment('nccl', 'nccl', env_vars=_PMIX, transport=_NCCL),
         environs.stack_environment('stores', 'keyvalue'),
+        environs.stack_environment('smartredis', 'smartredis', mpi='openmpi 5.0.x',
+                                   env_vars=_PMIX),
         environs.embedded_environment('tao', 'taobench'),
     ],
 }

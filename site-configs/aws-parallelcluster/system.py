@@ -68,7 +68,7 @@ site_configuration = {
             'sched_options': {'slurm_envvar_whitelist': ['SBATCH_ACCOUNT']},
             'launcher': 'srun',
             'access': ['--partition=hpc7a', '--exclusive'],     # SITE: queue
-            'environs': ['openmpi', 'stores', 'tao'],
+            'environs': ['openmpi', 'stores', 'tao', 'smartredis'],
             # One thread a core, whatever the cluster's settings say.
             'processor': {'arch': 'zen4', 'num_cpus': 192,
                           'num_cpus_per_core': 1, 'num_sockets': 2,
@@ -89,6 +89,8 @@ site_configuration = {
                                    transport=_EFA),
         environs.stack_environment('nccl', 'nccl', env_vars=_PMIX, transport=_NCCL),
         environs.stack_environment('stores', 'keyvalue'),
+        environs.stack_environment('smartredis', 'smartredis', mpi='openmpi 5.0.x',
+                                   env_vars=_PMIX),
         environs.embedded_environment('tao', 'taobench'),
     ],
 }

@@ -66,7 +66,7 @@ site_configuration = {
                                    mpi='openmpi 5.0.x with CUDA', transport=_UCX),
         environs.stack_environment('nccl', 'nccl', transport=_NCCL),
         environs.stack_environment('stores', 'keyvalue'),
-        environs.stack_environment('smartredis', 'smartredis'),
+        environs.stack_environment('smartredis', 'smartredis', mpi='openmpi 5.0.x'),
         environs.embedded_environment('tao', 'taobench'),
     ],
 }

@@ -32,6 +32,9 @@ def test_the_environment_of_a_stack():
                    'programs': {'osu': {'source': 'spack'}}}}
     stores = environs.stack_environment('stores', 'keyvalue')
     assert 'cc' not in stores and 'transport' not in stores['extras']
+    # tensorload is built with the MPI of the stack, and other programs are not.
+    tensors = environs.stack_environment('tensors', 'smartredis')
+    assert tensors['cc'] == 'mpicc' and 'osu' not in tensors['extras']['programs']
     # A stack that is an MPI alone: the programs are ours.
     ours = environs.stack_environment('ours', 'mpi', transport={'name': 'TCP'})
     assert set(programs.EMBEDDED) <= set(ours['features'])

@@ -53,7 +53,7 @@ def stack_environment(name: str, stack: str, *, mpi: str = '',
     for family, origin in families.items():
         features += program_features_of_family(family, origin['source'])
     if stacks.has_mpi(stack):
-        more = {'cc': 'mpicc', **more}
+        more = {'cc': 'mpicc', 'cxx': 'mpicxx', **more}
     extras: dict[str, Any] = {'stack': stack, 'programs': families}
     if mpi:
         extras['mpi_library'] = mpi

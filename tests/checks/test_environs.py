@@ -26,7 +26,7 @@ def test_no_site_writes_an_environment_of_a_stack_out(path):
 def test_the_environment_of_a_stack():
     assert environs.stack_environment('mine', 'mpi-host', mpi='openmpi 5.0.x',
                                       env_vars=[['A', '1']]) == {
-        'name': 'mine', 'cc': 'mpicc', 'env_vars': [['A', '1']],
+        'name': 'mine', 'cc': 'mpicc', 'cxx': 'mpicxx', 'env_vars': [['A', '1']],
         'features': ['mpi', 'osu', *programs.OMB7],
         'extras': {'stack': 'mpi-host', 'mpi_library': 'openmpi 5.0.x',
                    'programs': {'osu': {'source': 'spack'}}}}

@@ -11,7 +11,7 @@ if [ -n "${SMARTREDIS_PREFIX:-}" ]; then
     # shellcheck disable=SC2086
     ${CXX:-c++} -O2 -std=c++17 -Wall -Wextra ${CXXFLAGS:-} \
         -isystem "$SMARTREDIS_PREFIX/include" \
-        -c "$here/smartredis.cc" -o "$out.smartredis.o"
+        -c "$here/smartredis.cpp" -o "$out.smartredis.o"
     set -- "$@" -DWITH_SMARTREDIS "$out.smartredis.o"
     for folder in lib lib64; do
         set -- "$@" "-L$SMARTREDIS_PREFIX/$folder" \

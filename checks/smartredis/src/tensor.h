@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The client of a database (database.c; smartredis.cc if it is linked), or
+/* The client of a database (database.c; smartredis.cpp if it is linked), or
  * files in its place (files.c: datasets and lists alone). Each rank has its
  * own connections. Every call returns when it is done, and ends the program
  * with one line if it fails. A client has NULL for calls that it cannot do. */

@@ -1,4 +1,4 @@
-/* smartredis.cc - the client of a database: SmartRedis' own library in C++,
+/* smartredis.cpp - the client of a database: SmartRedis' own library in C++,
  * linked if the environment has it (build.sh). The calls are those of
  * SmartSim-Scaling's applications. */
 #define _Noreturn [[noreturn]]

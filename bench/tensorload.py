@@ -25,12 +25,12 @@ from pathlib import Path
 from common import (
     ROOT,
     Missing,
+    keep_server_running,
     option_parser,
     print_table_head,
     print_table_row,
     run,
     run_main_and_exit,
-    running_server,
 )
 
 from checks.smartredis import parser as tensorload
@@ -123,10 +123,10 @@ def main() -> bool:
         run(['sh', '-c', aimodule.module_build_command(f'{folder}/ai.so')],
             'building the module')
         (folder / 'service').write_text(f'server unix:{socket}\n')
-        with running_server(['redis-server', '--port', 0, '--unixsocket', socket,
-                             '--save', '', '--dir', folder, '--loadmodule',
-                             *aimodule.module_load_line(f'{folder}/ai.so').split()],
-                            socket, CPUS[0]):
+        with keep_server_running(['redis-server', '--port', 0, '--unixsocket', socket,
+                                  '--save', '', '--dir', folder, '--loadmodule',
+                                  *aimodule.module_load_line(f'{folder}/ai.so').split()],
+                                 socket, CPUS[0]):
             print_throughput_table(folder, socket, args.rounds,
                                    bool(args.smartredis), args.python)
     return True

@@ -106,7 +106,7 @@ def read_options(kind: str, given: Mapping[str, str]) -> Options:
         elif name == 'net_type':
             own[name] = _parse_word(name, text, 'uds', 'tcp')
         elif name == 'wall_time':
-            own[name] = _parse_duration(text)
+            own[name] = _to_reframe_duration(text)
         elif name in REPLACED:
             raise SettingError(f'remove {name}: {REPLACED[name]}')
         else:
@@ -134,7 +134,7 @@ def _parse_word(name: str, text: str, *words: str) -> str:
     return text
 
 
-def _parse_duration(text: str) -> str:
+def _to_reframe_duration(text: str) -> str:
     """A duration such as 05/00/00 in ReFrame's format."""
     parts = text.split('/')
     if len(parts) != 3 or not all(part.isdigit() for part in parts):

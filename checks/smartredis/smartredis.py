@@ -24,11 +24,18 @@ from config.records import samples
 from ..core import base, guards, metrics
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
-from ..services.service import ServiceBenchmark, has_nodes
+from ..services.service import ServiceBenchmark, has_partition_with_nodes
 from ..stores import aimodule, torchscript
 from ..stores.servers import Needs, make_server_role
 from . import parser, settings
-from .scenarios import FEW, LIBRARY, SIZES, Scenario, modes_of, scenarios
+from .scenarios import (
+    FEW,
+    LIBRARY,
+    SIZES,
+    Scenario,
+    modes_of_scenario,
+    scenarios_with_first_mode,
+)
 
 SRC = Path(__file__).resolve().parent / 'src'
 
@@ -41,11 +48,11 @@ def runnable_scenarios(kind: str, consumers: int = 0) -> list[Scenario]:
     system can run."""
     environments = [env.features for part in rt.runtime().system.partitions
                     for env in part.environs]
-    return [scenario for scenario, _ in scenarios(kind)
+    return [scenario for scenario, _ in scenarios_with_first_mode(kind)
             if any(set(scenario.required_features) <= set(features)
                    and not set(scenario.excluded_features) & set(features)
                    for features in environments)
-            and has_nodes('smartredis', scenario.node_count(consumers))]
+            and has_partition_with_nodes('smartredis', scenario.node_count(consumers))]
 
 
 class TensorPrograms(base.Programs):
@@ -125,15 +132,23 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         # With one client the check runs on any machine, although its result
         # may be inconclusive.
         single_client = self.scenario.clients_per_node == 1
-        self.set_mode_tags(modes_of(self.kind, self.scenario),
+        self.set_mode_tags(modes_of_scenario(self.kind, self.scenario),
                            1 if single_client else self.cpus_needed_per_node())
         self.time_limit = self.options.wall_time or self.time_limit
 
     @run_after('setup')
     def let_waiting_ranks_yield(self) -> None:
         part = self.current_partition
-        if self.service_plan().max_cpus_per_node() > (part.processor.num_cpus or 1):
+        if self.service_plan().required_cpus_per_node() > (part.processor.num_cpus
+                                                           or 1):
             self.env_vars.update(part.extras.get('oversubscribe_env', {}))
+
+    @run_after('setup')
+    def skip_keydb_with_option_of_others(self) -> None:
+        self.skip_if(self.scenario.db == 'keydb'
+                     and bool(self.scenario.io_threads_do_reads),
+                     'KeyDB has no option io-threads-do-reads: its threads always '
+                     'read')
 
     def extra_params(self) -> dict[str, Any]:
         return dict(self.settings)
@@ -203,11 +218,11 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                   cluster=scenario.db_nodes > 1, socket=self.uses_unix_socket,
                   # SmartRedis cannot send a password.
                   open=self.client_name == LIBRARY and not self.uses_unix_socket,
-                  modules=self.module_load_lines()),
+                  modules=self.database_module_load_lines()),
             nodes=nodes, beside=not apart, port=self.options.db_port,
             instances=1 if apart or self.is_colocated else scenario.db_nodes)
 
-    def module_load_lines(self) -> tuple[str, ...]:
+    def database_module_load_lines(self) -> tuple[str, ...]:
         """Lines of the servers' configuration that load the module."""
         if self.scenario.commands == 'plain':
             return ()
@@ -270,23 +285,24 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         if out.client != client:
             guards.fail_test_case('client', f'{where}: tensorload used the client '
                                   f'{out.client} instead of {client}')
-        expected = (self.rank_count_of_mode(out.mode), self.scenario.iterations)
+        expected = (self.rank_count_of_tensorload_mode(out.mode),
+                    self.scenario.iterations)
         if (out.ranks, out.iterations) != expected:
             guards.fail_test_case('ranks', f'{where}: {out.mode} ran {out.ranks} '
                                   f'ranks and {out.iterations} iterations; requested: '
                                   f'{expected[0]} and {expected[1]}')
-        if out.verified != self.compared_value_count(out.mode):
+        if out.verified != self.verified_value_count(out.mode):
             guards.fail_test_case(
                 'verify',
                 f'{where}: {out.mode} compared '
-                f'{out.verified} of {self.compared_value_count(out.mode)} '
+                f'{out.verified} of {self.verified_value_count(out.mode)} '
                 'values',
             )
 
-    def rank_count_of_mode(self, mode: str) -> int:
+    def rank_count_of_tensorload_mode(self, mode: str) -> int:
         return self.scenario.rank_count
 
-    def compared_value_count(self, mode: str) -> int:
+    def verified_value_count(self, mode: str) -> int:
         """Number of values that ranks read and compare."""
         raise NotImplementedError
 
@@ -330,26 +346,26 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         """Times of each call of each rank, unless the run ended before any."""
         return {samples.FILE: samples.samples_as_csv(self.calls)} if self.calls else {}
 
-    def metrics_per_size(self) -> tuple[str, ...]:
+    def metric_names_per_size(self) -> tuple[str, ...]:
         """Metrics of each size."""
         raise NotImplementedError
 
     def required_metrics(self) -> list[str]:
         return [*(metrics.metric_key(name, size) for size in self.tensor_sizes
-                  for name in self.metrics_per_size()),
+                  for name in self.metric_names_per_size()),
                 *([] if self.scenario.has_datasets_in_files else ['server_cpu']),
                 'ready_time']
 
-    def minimum_run_seconds(self, values: dict[str, float]) -> float:
+    def min_repetition_seconds(self, values: dict[str, float]) -> float:
         return sum(values[metrics.metric_key('loop_time', size)]
                    for size in self.tensor_sizes)
 
-    def note_low_values(self) -> None:
-        super().note_low_values()
+    def add_low_values_note(self) -> None:
+        super().add_low_values_note()
         self.no_reference = '; '.join(filter(None, (
-            self.no_reference, *self.backlog_notes())))
+            self.no_reference, *self.listen_backlog_notes())))
 
-    def backlog_notes(self) -> list[str]:
+    def listen_backlog_notes(self) -> list[str]:
         """Notes on limits for pending connections that are below the number
         of clients."""
         nodes = [json.loads(text) for text in self.facts_files.values()]
@@ -368,10 +384,11 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         ]
 
 
-def read_call_samples(folder: Path, size: int, first: int = 0) -> list[samples.Sample]:
+def read_call_samples(folder: Path, size: int,
+                      first_rank: int = 0) -> list[samples.Sample]:
     """Samples from the rows of rank_N_timing.csv of all ranks of a program.
 
-    :arg first: number of its rank 0 in the samples.
+    :arg first_rank: number of its rank 0 in the samples.
     """
     results = []
     for path in folder.glob('rank_*_timing.csv'):
@@ -380,7 +397,7 @@ def read_call_samples(folder: Path, size: int, first: int = 0) -> list[samples.S
             for rank, function, seconds in csv.reader(file):
                 name = f'{function.removesuffix("()")}/{size}B'
                 results.append(samples.Sample(
-                    first + int(rank), name, counts.get(name, 0),
+                    first_rank + int(rank), name, counts.get(name, 0),
                     float(seconds)))
                 counts[name] = counts.get(name, 0) + 1
     return results
@@ -397,13 +414,13 @@ class SmartRedisThroughput(TensorBenchmark):
     def programs_for_size(self, size: int) -> tuple[Program, ...]:
         return (Program(self.tensorload_command('throughput', size), mpi=True),)
 
-    def compared_value_count(self, mode: str) -> int:
+    def verified_value_count(self, mode: str) -> int:
         return self.scenario.rank_count * self.scenario.iterations
 
     def min_command_count(self) -> int:
-        return 2 * self.compared_value_count('throughput')
+        return 2 * self.verified_value_count('throughput')
 
-    def metrics_per_size(self) -> tuple[str, ...]:
+    def metric_names_per_size(self) -> tuple[str, ...]:
         return ('bandwidth', 'one_way_bandwidth', 'put_tensor',
                 'put_tensor_p99', 'unpack_tensor', 'unpack_tensor_p99',
                 'client_time', 'loop_time')
@@ -477,13 +494,13 @@ class SmartRedisInference(TensorBenchmark):
             ),
         )
 
-    def compared_value_count(self, mode: str) -> int:
+    def verified_value_count(self, mode: str) -> int:
         return self.scenario.rank_count * (self.scenario.iterations + 1)
 
     def min_command_count(self) -> int:
-        return 4 * self.compared_value_count('inference')
+        return 4 * self.verified_value_count('inference')
 
-    def metrics_per_size(self) -> tuple[str, ...]:
+    def metric_names_per_size(self) -> tuple[str, ...]:
         return ('inference_rate', 'put_tensor', 'run_script', 'run_model',
                 'run_model_p99', 'unpack_tensor', 'warmup_time',
                 'client_time', 'loop_time')
@@ -537,19 +554,19 @@ class SmartRedisAggregation(TensorBenchmark):
         return (Program(producer, role='producer', mpi=True),
                 Program(consumer, role='consumer', mpi=True))
 
-    def rank_count_of_mode(self, mode: str) -> int:
+    def rank_count_of_tensorload_mode(self, mode: str) -> int:
         return 1 if mode == 'consumer' else self.scenario.rank_count
 
-    def compared_value_count(self, mode: str) -> int:
+    def verified_value_count(self, mode: str) -> int:
         return (self.scenario.rank_count * self.scenario.iterations
                 if mode == 'consumer' else 0)
 
     def min_command_count(self) -> int:
         # Per dataset: append to the list, read its hash, read its tensors.
         return 0 if self.scenario.has_datasets_in_files else (
-            self.compared_value_count('consumer') * (2 + self.tensors_per_rank()))
+            self.verified_value_count('consumer') * (2 + self.tensors_per_rank()))
 
-    def metrics_per_size(self) -> tuple[str, ...]:
+    def metric_names_per_size(self) -> tuple[str, ...]:
         return ('put_dataset', 'append_to_list', 'append_to_list_p99',
                 'poll_list', 'get_list', 'get_list_p99', 'bandwidth',
                 'client_time', 'loop_time')

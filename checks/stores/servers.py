@@ -97,11 +97,11 @@ def _redis_server_factory(store: str, folder: str, needs: Needs
         lines += ['cluster-enabled yes', 'cluster-config-file nodes.conf']
     config = ''.join(f'{line}\n' for line in lines)
 
-    def start(**fields: Any) -> Server:
+    def make_server(**fields: Any) -> Server:
         return Server(command=(f'{folder}/{store}-server', '-'),
                       config=config, password=not needs.socket,
                       user=ADMIN if needs.open else '', **fields)
-    return start
+    return make_server
 
 
 def _dragonfly_server_factory(store: str, folder: str, needs: Needs
@@ -114,12 +114,12 @@ def _dragonfly_server_factory(store: str, folder: str, needs: Needs
     if needs.tls:
         flags += ['--tls', '--tls_cert_file={cert}', '--tls_key_file={key}']
 
-    def start(**fields: Any) -> Server:
+    def make_server(**fields: Any) -> Server:
         return Server(command=(f'{folder}/dragonfly',
                                '--flagfile={data}/flags'),
                       files={'flags': ''.join(f'{f}\n' for f in flags)},
                       **fields)
-    return start
+    return make_server
 
 
 def _memcached_server_factory(store: str, folder: str, needs: Needs
@@ -136,7 +136,7 @@ def _memcached_server_factory(store: str, folder: str, needs: Needs
     if needs.tls:
         command += ['-Z', '-o', 'ssl_chain_cert={cert},ssl_key={key}']
 
-    def start(**fields: Any) -> Server:
+    def make_server(**fields: Any) -> Server:
         return Server(command=tuple(command), dialect='memcached',
                       password=False, **fields)
-    return start
+    return make_server

@@ -20,7 +20,7 @@ HOUR, MINUTE = 1, 30
 
 def nightly_command(args: argparse.Namespace) -> list[str]:
     """The command of a nightly session with these options."""
-    command = ['./plumb', 'nightly', '--site', _absolute_site(args.site)]
+    command = ['./plumb', 'nightly', '--site', _site_name_or_absolute_path(args.site)]
     for name, default in DEFAULTS.items():
         value = getattr(args, name)
         if value != default:
@@ -39,7 +39,7 @@ DEFAULTS = {'mode': 'nightly', 'max_node_age': 14, 'hours': 20.0,
             'keep_sessions': 5, 'mail': None, 'to': '', 'webhook': None}
 
 
-def _absolute_site(text: str) -> str:
+def _site_name_or_absolute_path(text: str) -> str:
     """A site's name; a path becomes absolute, because the timer starts in
     another folder."""
     inside = (ROOT / 'site-configs' / text).is_dir()

@@ -107,7 +107,7 @@ def detect_machine(recorded: Path | None, modules: list[str]) -> Facts:
     output = machine.command_output
     parts = nodes.parse_sinfo(output('sinfo'))
 
-    def scontrol(what: str, *more: str) -> str:
+    def scontrol_output(what: str, *more: str) -> str:
         return output(f'scontrol-{what}', *more) if parts else ''
 
     host = output('hostname').strip().split('.')[0]
@@ -118,19 +118,20 @@ def detect_machine(recorded: Path | None, modules: list[str]) -> Facts:
     mpis = ([parse_modules_option(text, mpi) for text in modules]
             or ([mpi] if mpi else []))
     # One node of each partition is enough: it describes its kind.
-    names = ','.join(dict.fromkeys(p.most_common_node.name for p in parts))
+    names = ','.join(dict.fromkeys(p.node_of_most_common_kind.name for p in parts))
     return Facts(
         machine=machine, host=host, slurm=bool(parts),
         partitions=parts or [partition_without_slurm(host, processor)],
-        config=detect.parse_slurm_config(scontrol('config')),
-        nodes=detect.parse_scontrol_pairs(scontrol('node', names), 'NodeName'),
-        rules=detect.parse_scontrol_pairs(scontrol('partition'), 'PartitionName'),
-        switches=detect.parse_switches(scontrol('topology')),
+        config=detect.parse_slurm_config(scontrol_output('config')),
+        nodes=detect.parse_scontrol_pairs(scontrol_output('node', names), 'NodeName'),
+        rules=detect.parse_scontrol_pairs(scontrol_output('partition'),
+                                          'PartitionName'),
+        switches=detect.parse_network_switches(scontrol_output('topology')),
         processor=processor,
         gpus=next(filter(None, (detect.parse_smi_gpus(name, output(name))
                                 for name in detect.SMI)), None),
-        nics=detect.fabric_ports([*detect.parse_sysfs_nics(rdma),
-                                  *detect.parse_slingshot_nics(rdma)]),
+        nics=detect.nic_ports_used_by_mpi([*detect.parse_sysfs_nics(rdma),
+                                           *detect.parse_slingshot_nics(rdma)]),
         modules_system=detect.parse_modules_system(avail), mpis=mpis,
         externals=spack_packages(machine, mpis, paths),
         upstreams=detect.parse_spack_section(output('upstreams'), 'upstreams',
@@ -166,14 +167,14 @@ def environment_names(mpis: list[Mpi]) -> list[str]:
 
     :raises SetupError: two MPIs have the same modules
     """
-    def name(mpi: Mpi) -> str:
+    def environment_name(mpi: Mpi) -> str:
         versions = [m.version for m in mpis if m.flavour == mpi.flavour]
         words = ([] if len(versions) == 1 else [mpi.version]
                  if len(set(versions)) == len(versions) else mpi.modules)
         return re.sub('[^A-Za-z0-9_-]+', '-',
                       '-'.join([mpi.flavour, *words])).strip('-')
 
-    names = [name(mpi) for mpi in mpis]
+    names = [environment_name(mpi) for mpi in mpis]
     if len(set(names)) < len(names):
         raise SetupError('--modules: two of the options have the same '
                          'modules; remove one of them')
@@ -289,25 +290,28 @@ def make_partition(name: str, part: Partition, facts: Facts, choices: Choices,
     """
     # Nodes of one kind have the same devices as this node.
     here = not facts.slurm or any(
-        n.name == facts.host and n.hardware_kind == part.most_common_node.hardware_kind
+        n.name == facts.host and n.hardware_kind
+        == part.node_of_most_common_kind.hardware_kind
         for p in facts.partitions for n in p.nodes)
     access = [option for of, option in choices.access
               if of in ('', part.name)]
-    gpus = detect.parse_gres_gpus(part.most_common_node.gres)
+    gpus = detect.parse_gres_gpus(part.node_of_most_common_kind.gres)
     if here and facts.gpus and (not gpus or gpus.number
                                 == facts.gpus.number):
         gpus = facts.gpus
     every_node_has_gpus = not facts.slurm or all(
         detect.parse_gres_gpus(n.gres) for n in part.nodes)
-    effective = facts.nodes.get(part.most_common_node.name, {}).get('CPUEfctv', '')
+    effective = facts.nodes.get(part.node_of_most_common_kind.name, {}).get('CPUEfctv',
+                                                                            '')
     made = Place(
         part=part, label=f'{name}-{re.sub("[^A-Za-z0-9_-]", "-", part.name)}',
         access=access, needed=missing_access_options(
             facts.rules.get(part.name, {}), access),
-        cpus=detect.leading_number(effective) or part.most_common_node.cpus, gpus=gpus,
+        cpus=detect.leading_number(effective) or part.node_of_most_common_kind.cpus,
+        gpus=gpus,
         gpu_feature=f'gpu_{gpus.vendor}' if gpus and gpus.vendor
         and every_node_has_gpus else '', nics=facts.nics if here else [])
-    add_devices(made, facts.host, own_nics)
+    add_devices_to_partition(made, facts.host, own_nics)
     return made
 
 
@@ -326,16 +330,17 @@ def missing_access_options(rules: dict[str, str], access: list[str]
             and not given & {f'{option}={one}' for one in allowed.split(',')}}
 
 
-def add_devices(made: Place, host: str, own_nics: dict[str, dict]) -> None:
+def add_devices_to_partition(partition: Place, host: str,
+                             own_nics: dict[str, dict]) -> None:
     """Add the models of GPUs and NICs, named as in the catalogue.
 
     A NIC that the catalogue does not have gets a row in the site's own file,
     if its rate is known.
     """
-    gpus = made.gpus
+    gpus = partition.gpus
     devices = [('gpu', gpus.model, gpus.number, hardware.recognise_model(
         'gpu', gpus.model))] if gpus else []
-    for nic, number in Counter(made.nics).items():
+    for nic, number in Counter(partition.nics).items():
         model = hardware.recognise_model('nic', f'{nic.model} {nic.layer}',
                                          nic.rate)
         if not model and nic.rate:
@@ -348,10 +353,10 @@ def add_devices(made: Place, host: str, own_nics: dict[str, dict]) -> None:
         devices.append(('nic', nic.model, number, model))
     for kind, words, number, model in devices:
         if model:
-            made.listed.append((model, number))
+            partition.listed.append((model, number))
         else:
-            made.unlisted.append({'type': kind, 'model': words,
-                                  'num_devices': number})
+            partition.unlisted.append({'type': kind, 'model': words,
+                                       'num_devices': number})
 
 
 def environment_facts(facts: Facts, choices: Choices) -> list[dict[str, Any]]:
@@ -448,7 +453,7 @@ def write_files(folder: Path, made: dict[str, str]) -> None:
         target.write_text(text)
 
 
-def create_folder(folder: Path, made: dict[str, str]) -> None:
+def create_site_folder(folder: Path, made: dict[str, str]) -> None:
     """Create the folder completely or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix='.new-', dir=folder.parent))
@@ -483,7 +488,7 @@ def new(args: argparse.Namespace) -> int:
                 'y', 'yes'):
             print_progress('nothing was written; to print the files, add --show')
             return 0
-    create_folder(folder, made)
+    create_site_folder(folder, made)
     left = sites.unfinished_lines(folder)
     if left:
         print('To complete by hand:', *left, sep='\n  ')

@@ -119,7 +119,7 @@ site_configuration = {
                         'evidence': 'select: component ob1 selected'}}},
         _tensors('mpich 5.0', 'mpich', _MPICH),
         _tensors('openmpi 5.0', 'mpi', _OPENMPI),
-        environs.embedded_environment('tao', 'taobench', cc='cc'),
+        environs.embedded_program_environment('tao', 'taobench', cc='cc'),
         {'name': 'valkey', 'cc': 'cc', 'cxx': '', 'ftn': '',
          'features': ['valkey'],
          'extras': {'wheel': 'stores',

@@ -14,7 +14,7 @@ from config.sites.launch import LAUNCH
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 try:
-    _mpi, _stores = software.detect_mpi_and_stores(Path(_WORK))
+    _mpi, _stores = software.detect_mpi_and_store_servers(Path(_WORK))
 except software.NoMpi as err:
     # Of other errors ReFrame prints a traceback.
     raise ConfigError(str(err)) from None
@@ -159,8 +159,9 @@ def _memory() -> float:
 #: and certificates are made with this command.
 _tls = (['tao_tls'] if Path('/usr/include/openssl/ssl.h').exists()
         and shutil.which('openssl') else [])
-_environments.append(environs.embedded_environment('tao', 'taobench', _mpi['compiler'],
-                                                   _tls))
+_environments.append(
+    environs.embedded_program_environment('tao', 'taobench', _mpi['compiler'],
+                                          _tls))
 
 
 def _of_prefix(variable: str, family: str, name: str, feature: str,

@@ -32,7 +32,7 @@ site_configuration = {
             'launcher': 'srun',
             'access': ['--partition=standard', '--exclusive',
                        '--hint=nomultithread'],
-            'environs': ['cray-mpich', 'stores', 'tao', 'smartredis'],
+            'environs': ['cray-mpich', 'stores', 'tao', 'dcperf', 'smartredis'],
             'processor': {'arch': 'zen3', 'num_cpus': 256,
                           'num_cpus_per_core': 2, 'num_sockets': 2,
                           'num_cpus_per_socket': 128},
@@ -74,6 +74,7 @@ site_configuration = {
         environs.stack_environment('rccl', 'rccl', transport=_RCCL),
         environs.stack_environment('stores', 'keyvalue'),
         environs.stack_environment('smartredis', 'smartredis', mpi='cray-mpich 9.0.x'),
-        environs.embedded_environment('tao', 'taobench'),
+        environs.embedded_program_environment('tao', 'taobench'),
+        environs.stack_environment('dcperf', 'taobench'),
     ],
 }

@@ -57,7 +57,8 @@ def test_an_mpi_brings_the_programs_that_are_built_with_it():
 
 
 def test_an_embedded_environment_needs_a_compiler_alone():
-    assert environs.embedded_environment('tao', 'taobench', 'cc', ['tao_tls']) == {
+    assert environs.embedded_program_environment('tao', 'taobench', 'cc',
+                                                 ['tao_tls']) == {
         'name': 'tao', 'cc': 'cc', 'cxx': '', 'ftn': '',
         'features': ['tao_server', 'tao_tls'],
         'extras': {'programs': {'taobench': {'source': 'embedded'}}}}

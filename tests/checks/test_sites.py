@@ -70,7 +70,7 @@ def test_every_cluster_offers_the_checks_of_smartredis(site):
     for kind in ('Throughput', 'Inference', 'Aggregation'):
         lines = [line for line in cases if line.startswith(f'SmartRedis{kind} ')]
         for words in ('deployment=colocated', 'db_nodes=1 ', '16 db_tpq',
-                      'db=redis,valkey'):
+                      'db=redis,valkey,keydb'):
             assert any(words in line for line in lines), words
     # Each with the library of SmartRedis.
     for environment in load_site_configuration(folder(site) / 'system.py')[
@@ -224,7 +224,7 @@ def test_far_below_is_noted_in_the_summary():
         current_partition=SimpleNamespace(
             extras={'one_nic_bandwidth': 25000}),
         no_reference='bring-up', is_dry_run=lambda: False)
-    Benchmark.note_low_values(case)
+    Benchmark.add_low_values_note(case)
     assert case.no_reference.startswith('bring-up; bandwidth@4194304B = 12000')
 
 

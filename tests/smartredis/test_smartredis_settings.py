@@ -8,8 +8,8 @@ from checks.smartredis.scenarios import (
     ARRANGEMENTS,
     DATABASES,
     Scenario,
-    modes_of,
-    scenarios,
+    modes_of_scenario,
+    scenarios_with_first_mode,
 )
 
 
@@ -86,13 +86,13 @@ def test_nodes_of_an_arrangement():
 
 @pytest.mark.parametrize('kind', ARRANGEMENTS)
 def test_arrangements_and_their_modes(kind):
-    results = list(scenarios(kind))
+    results = list(scenarios_with_first_mode(kind))
     assert len(set(results)) == len(results)
     quick = [scenario for scenario, mode in results
              if mode == 'quick' and scenario.db == 'redis']
     assert [scenario.rank_count for scenario in quick] == [4, 1]
-    assert modes_of(kind, quick[0]) == {'quick', 'nightly', 'full'}
-    assert modes_of(kind, Scenario('redis', clients_per_node=7)) == {'full'}
+    assert modes_of_scenario(kind, quick[0]) == {'quick', 'nightly', 'full'}
+    assert modes_of_scenario(kind, Scenario('redis', clients_per_node=7)) == {'full'}
     assert any(scenario.db_nodes == 3 for scenario, _ in results)
     # Lists alone can be files.
     assert {scenario.datasets for scenario, _ in results} == (
@@ -109,7 +109,7 @@ def test_arrangements_and_their_modes(kind):
 
 
 def test_torchscript_needs_a_libtorch():
-    results = [scenario for scenario, mode in scenarios('inference')
+    results = [scenario for scenario, mode in scenarios_with_first_mode('inference')
                if scenario.uses_torchscript and mode == 'nightly']
     assert {scenario.network for scenario in results} == {
         'small.pt',
@@ -120,6 +120,6 @@ def test_torchscript_needs_a_libtorch():
     assert not any(
         'libtorch' in scenario.required_features
         for kind in ARRANGEMENTS
-        for scenario, _ in scenarios(kind)
+        for scenario, _ in scenarios_with_first_mode(kind)
         if not scenario.uses_torchscript
     )

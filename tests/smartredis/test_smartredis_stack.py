@@ -48,6 +48,7 @@ def install_by_hand(suite, store, library: Path) -> None:
         'hiredis': ('1.1.0', {}, library),
         'redis': ('7.0.15', {}, prefix),
         'valkey': ('8.1.1', {'malloc': 'jemalloc'}, prefix),
+        'keydb': ('6.3.4', {'malloc': 'jemalloc'}, prefix),
         'openmpi': ('5.0.9', {}, work / 'mpi')}
     lock = {
         'roots': [{'hash': 'openmpi', 'spec': 'mpi'}],

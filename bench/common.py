@@ -132,13 +132,13 @@ class Done(NamedTuple):
     wall: float
 
 
-def run(command: Iterable[object], what: str, cpu: int | None = None,
+def run(command: Iterable[object], purpose: str, cpu: int | None = None,
         env: Mapping[str, str] | None = None,
         limit: float | None = None,
         codes: Sequence[int] = (0,)) -> Done:
     """Runs a program to its end.
 
-    :arg what: what the program does, for the message
+    :arg purpose: what the program does, for the message
     :arg cpu: number of the CPU to which the program is pinned
     :arg limit: seconds after which the program is killed
     :arg codes: exit codes that are no failure
@@ -155,18 +155,18 @@ def run(command: Iterable[object], what: str, cpu: int | None = None,
         except BaseException as problem:
             process.kill()
             if isinstance(problem, subprocess.TimeoutExpired):
-                raise Missing(f'{what}: killed after {limit:g} s') from None
+                raise Missing(f'{purpose}: killed after {limit:g} s') from None
             raise
     wall = time.monotonic() - begin
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if process.returncode not in codes:
-        raise Missing(f'{what} failed with exit code {process.returncode}: '
+        raise Missing(f'{purpose} failed with exit code {process.returncode}: '
                       f'{err.strip()[-300:]}')
     return Done(out, after.ru_utime + after.ru_stime
                 - before.ru_utime - before.ru_stime, wall)
 
 
-def plumb_environment(*options: str, **variables: str) -> dict[str, str]:
+def variables_from_plumb_env(*options: str, **variables: str) -> dict[str, str]:
     """The environment that `plumb env` with these options exports."""
     env = {**os.environ, **variables}
     exports = run([ROOT / 'plumb', 'env', *options], 'plumb env', env=env)
@@ -187,35 +187,35 @@ def process_cpu_seconds(pid: int) -> float:
                Path(f'/proc/{pid}/task').glob('*/schedstat')) / 1e9
 
 
-def free_port() -> int:
+def unused_port() -> int:
     with socket.create_server(('127.0.0.1', 0)) as listener:
         return listener.getsockname()[1]
 
 
-def accepts_connections(place: int | Path) -> bool:
+def accepts_connections(port_or_socket: int | Path) -> bool:
     """Whether a server accepts connections on a port or a Unix socket."""
-    unix = isinstance(place, Path)
+    unix = isinstance(port_or_socket, Path)
     with socket.socket(socket.AF_UNIX if unix else socket.AF_INET) as client:
         return not client.connect_ex(
-            str(place) if unix else ('127.0.0.1', place))
+            str(port_or_socket) if unix else ('127.0.0.1', port_or_socket))
 
 
 @contextlib.contextmanager
-def running_server(command: Iterable[object], place: int | Path, cpu: int
+def keep_server_running(command: Iterable[object], port_or_socket: int | Path, cpu: int
            ) -> Iterator[int]:
     """A server that is pinned to a CPU and accepts connections; its pid.
 
-    :arg place: port on the loopback, or Unix socket, that it listens on
+    :arg port_or_socket: port on the loopback, or Unix socket, that it listens on
     """
     with subprocess.Popen(pinned_command(cpu, command), stdout=subprocess.DEVNULL,
                           preexec_fn=set_parent_death_signal) as process:
         try:
             for _ in range(100):
-                if process.poll() is not None or accepts_connections(place):
+                if process.poll() is not None or accepts_connections(port_or_socket):
                     break
                 time.sleep(0.05)
             else:
-                raise Missing(f'{command}: no answer on {place}')
+                raise Missing(f'{command}: no answer on {port_or_socket}')
             if process.poll() is not None:
                 raise Missing(f'{command}: ended with exit code '
                               f'{process.returncode}')

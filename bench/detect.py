@@ -13,7 +13,7 @@ the share that begins within a session of the truth.
 
 `alone` judges each series by itself. `together` judges 25 of a system, whose
 noise differs by a factor of four, as `plumb verdict` does.
-`exceeds_fixed_threshold` is a threshold of 5 % around the median of the
+`sessions_above_fixed_threshold` is a threshold of 5 % around the median of the
 warm-up, as in a reference of ReFrame. otava and ruptures are used with their
 defaults if they are installed, on fewer histories and on the last session
 alone: an alarm is a change point to the worse in the last seven sessions.
@@ -52,7 +52,7 @@ def drop_random_sessions(rng, x):
     return x[:, np.sort(keep)]
 
 
-def add_speed_classes(rng, x):
+def add_unreported_second_speed(rng, x):
     """Two speeds, 40 % apart, that no speed probe reports."""
     return x + 40 * (rng.random(x.shape) < 0.3)
 
@@ -70,7 +70,7 @@ KINDS = {
         rng, autoregressive_noise(rng, (s[0], s[1] * 3 // 2), 0.0)
     ),
     'heavy tails (t, 3)': lambda rng, s: rng.standard_t(3, s),
-    'two speeds, no speed class': lambda rng, s: add_speed_classes(
+    'two speeds, no speed class': lambda rng, s: add_unreported_second_speed(
         rng, autoregressive_noise(rng, s, 0)
     ),
 }
@@ -86,24 +86,24 @@ def simulated_histories(rng, kind, shape, width):
     return np.log1p(np.maximum(width * 0.01 * KINDS[kind](rng, shape), -0.9))
 
 
-def noise_percent_of_series(rng, series, together):
+def noise_percent_of_series(rng, series, pooled):
     """Noise of each series in percent."""
-    if not together:
+    if not pooled:
         return np.ones((series, 1))
     factors = np.exp(rng.uniform(np.log(0.5), np.log(2), (series, 1)))
     factors[::TOGETHER] = 1.0
     return factors
 
 
-def pool_numbers(series, together):
-    return np.arange(series) // TOGETHER if together else None
+def pool_id_of_each_series(series, pooled):
+    return np.arange(series) // TOGETHER if pooled else None
 
 
-def detect_regressions(x, together):
-    return detect.detect_level_changes(x, pool=pool_numbers(len(x), together))
+def detect_regressions(x, pooled):
+    return detect.detect_level_changes(x, pool=pool_id_of_each_series(len(x), pooled))
 
 
-def exceeds_fixed_threshold(x):
+def sessions_above_fixed_threshold(x):
     """Worse than the median of the warm-up by more than a tolerance."""
     return x > np.median(x[:, :WARM], 1)[:, None] + np.log1p(REFERENCE)
 
@@ -129,13 +129,13 @@ def ruptures_change_points(x):
 OTHERS = {'otava': otava_change_points, 'ruptures': ruptures_change_points}
 
 
-def false_alarm_rates(rng, kind, together, series):
+def false_alarm_rates(rng, kind, pooled, series):
     begins = alarms = sessions = 0
     for _ in range(0, series, BATCH):
         size = min(series, BATCH)
         x = simulated_histories(rng, kind, (size, WARM + AFTER),
-                                noise_percent_of_series(rng, size, together))
-        worse = detect_regressions(x, together).states == detect.WORSE
+                                noise_percent_of_series(rng, size, pooled))
+        worse = detect_regressions(x, pooled).states == detect.WORSE
         begins += int((worse[:, WARM:] & ~worse[:, WARM - 1:-1]).sum())
         alarms += int(worse[:, WARM:].sum())
         sessions += worse[:, WARM:].size
@@ -143,20 +143,20 @@ def false_alarm_rates(rng, kind, together, series):
             'alarms': 1e4 * alarms / sessions, 'sessions': sessions}
 
 
-def log_increase(step, sessions):
+def log_increase_per_session(step, sessions):
     """What a step, or a drift, adds to the log of each session."""
     return np.log1p(
         step[:sessions] if np.ndim(step) else np.full(sessions, step)
     )
 
 
-def detection_power(rng, step, within, before, together, series):
+def detection_power(rng, step, within, before, pooled, series):
     x = simulated_histories(rng, 'white', (series, before + within + 2),
-                            noise_percent_of_series(rng, series, together))
+                            noise_percent_of_series(rng, series, pooled))
     affected = np.zeros(series, bool)
-    affected[::TOGETHER if together else 1] = True
-    x[affected, before:] += log_increase(step, within + 2)
-    walk = detect_regressions(x, together)
+    affected[::TOGETHER if pooled else 1] = True
+    x[affected, before:] += log_increase_per_session(step, within + 2)
+    walk = detect_regressions(x, pooled)
     worse = walk.states == detect.WORSE
     fair = affected & ~worse[:, :before].any(1)
     detected = worse[:, before:before + within].any(1)
@@ -177,7 +177,8 @@ def same_session_detection_power(rng, share, series, reruns=5):
     for name, step in (('power', 0.05), ('false', 0.0)):
         x = np.log1p(0.01 * noise)
         x[:, -1] += np.log1p(step)
-        first = detect.detect_level_changes(x, pool=pool_numbers(series, True))
+        first = detect.detect_level_changes(x,
+                                            pool=pool_id_of_each_series(series, True))
         runs = np.ones(shape, int)
         within = np.full(shape, np.nan)
         suspects = first.suspect
@@ -187,7 +188,7 @@ def same_session_detection_power(rng, share, series, reruns=5):
         runs[suspects, -1] = 1 + reruns
         within[suspects, -1] = every[suspects].std(1, ddof=1)
         last = detect.detect_level_changes(
-            x, pool=pool_numbers(series, True), runs=runs, within=within
+            x, pool=pool_id_of_each_series(series, True), runs=runs, within=within
         ).states
         hit = (last[:, -1] == detect.WORSE) & (last[:, -2] == 0)
         counts[name] = float(hit[last[:, -2] == 0].mean())
@@ -221,7 +222,7 @@ def alarm_shares_of_tool(rng, name, tool, series):
         counts[kind] = hits / series
     for step_name, step, within, before in STEPS[2:]:
         x = simulated_histories(rng, 'white', (series, before + within), 1.0)
-        x[:, before:] += log_increase(step, within)
+        x[:, before:] += log_increase_per_session(step, within)
         counts[step_name] = sum(
             any(at >= before - 2 for at in tool(row)) for row in x) / series
     return counts
@@ -236,7 +237,7 @@ def main() -> bool:
     cmd.add_argument('--seed', type=int, default=1)
     args = cmd.parse_args()
     rng = np.random.default_rng(args.seed)
-    missed = [] if args.others else evaluate_plumb_verdict(rng, args.series)
+    missed = [] if args.others else print_rates_return_missed_goals(rng, args.series)
     for name, tool in OTHERS.items():
         if not importlib.util.find_spec(name):
             print(f'{name}: not installed, skipped')
@@ -249,7 +250,7 @@ def main() -> bool:
     return not missed
 
 
-def evaluate_plumb_verdict(rng, count):
+def print_rates_return_missed_goals(rng, count):
     """Prints the table; returns the goals that were missed."""
     missed = []
     print('false alarms per 10 000 metric-sessions: alarms that begin, '
@@ -262,7 +263,7 @@ def evaluate_plumb_verdict(rng, count):
             row['together' if together else 'alone'] = false_alarm_rates(
                 rng, kind, together, series)
         x = simulated_histories(rng, kind, (2000, WARM + AFTER), 1.0)
-        row['fixed'] = 1e4 * float(exceeds_fixed_threshold(x)[:, WARM:].mean())
+        row['fixed'] = 1e4 * float(sessions_above_fixed_threshold(x)[:, WARM:].mean())
         print(f"  {kind:28} together {row['together']['begins']:6.2f} "
               f"{row['together']['alarms']:7.2f}   alone "
               f"{row['alone']['begins']:6.2f} {row['alone']['alarms']:7.2f}   "

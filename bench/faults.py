@@ -51,9 +51,9 @@ from common import (
     ROOT,
     Missing,
     option_parser,
-    plumb_environment,
     run,
     run_main_and_exit,
+    variables_from_plumb_env,
 )
 
 sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
@@ -143,16 +143,16 @@ class Report:
     words: str
 
 
-def reports_since(session: Mapping[str, Any], since: str, verdict: str = 'verdict'
+def reports_since(session: Mapping[str, Any], since: str, verdict_key: str = 'verdict'
             ) -> list[Report]:
     """All that a session reports of what began on or after a date, the most
     certain first.
 
     :arg since: a date; the beginning of a change is known to a session or so
-    :arg verdict: `verdict`, of all sessions before; `alone`, of the clean ones
+    :arg verdict_key: `verdict_key`, of all sessions before; `alone`, of the clean ones
     """
     lines = []
-    data = session.get(verdict) or {}
+    data = session.get(verdict_key) or {}
     if session['code'] and not data.get('failures'):
         lines.append(Report('session', 'exit code', session['output']))
     for entry in data.get('failures', ()):
@@ -175,7 +175,7 @@ BLAMES = re.compile(r'\((n\d) was lost|the clock of (n\d)|node (n\d) of '
                     r'|all of them ran on (n\d)$|exit code \d+ on (n\d),')
 
 
-def how_node_is_named(lines: Sequence[Report], node: str) -> str:
+def node_mention_in_reports(lines: Sequence[Report], node: str) -> str:
     """Whether the node is named: `yes`, it alone; `among`, with others that
     are not told apart; or another one is."""
     if not node:
@@ -211,7 +211,7 @@ def most_specific_report(lines: Sequence[Report], node: str) -> Report:
         (
             one
             for one in lines
-            if node and how_node_is_named([one], node) == 'yes'
+            if node and node_mention_in_reports([one], node) == 'yes'
         ),
         lines[0],
     )
@@ -221,15 +221,15 @@ def result_of_fault(name: str, node: str, sessions: Sequence[Mapping[str, Any]])
     """A fault's row, from its sessions in their order."""
     first = date_of_session(sessions[0]['run'])
 
-    def result(verdict: str) -> tuple[int, list[Report]]:
+    def first_reporting_session(verdict: str) -> tuple[int, list[Report]]:
         for number, session in enumerate(sessions, 1):
             lines = reports_since(session, first, verdict)
             if lines:
                 return number, lines
         return 0, []
 
-    number, lines = result('alone')
-    among, _ = result('verdict')
+    number, lines = first_reporting_session('alone')
+    among, _ = first_reporting_session('verdict')
     if not lines:
         return Row(name, len(sessions), 0, '', 'no' if node else '', among,
                    'nothing')
@@ -239,7 +239,8 @@ def result_of_fault(name: str, node: str, sessions: Sequence[Mapping[str, Any]])
     ]
     by = ', '.join(list(dict.fromkeys(
         f'{one.kind}: {one.by}' for one in lines))[:3])
-    return Row(name, len(sessions), number, by, how_node_is_named(every, node), among,
+    return Row(name, len(sessions), number, by, node_mention_in_reports(every, node),
+               among,
                most_specific_report(every if node else lines, node).words)
 
 
@@ -265,7 +266,7 @@ def false_alarms(sessions: Sequence[Mapping[str, Any]], kind: str
     return alarms_
 
 
-def report_tables(sessions: Sequence[Mapping[str, Any]], skipped: Mapping[str, str]
+def campaign_tables(sessions: Sequence[Mapping[str, Any]], skipped: Mapping[str, str]
            ) -> tuple[list[str], bool]:
     """The tables, and whether all is well.
 
@@ -321,26 +322,26 @@ def replace_symlink(path: Path, target: Path) -> None:
     path.symlink_to(target)
 
 
-def campaign_environment(site: str, work: Path) -> dict[str, str]:
+def campaign_environment_variables(site: str, work: Path) -> dict[str, str]:
     """What `plumb env` exports, with a work folder of our own."""
     work.mkdir(parents=True, exist_ok=True)
     # Installs missing programs to the shared folder.
-    plumb_environment('--site', site)
+    variables_from_plumb_env('--site', site)
     for name in INSTALLED:
         if (WORK / name).exists():
             replace_symlink(work / name, WORK / name)
-    return plumb_environment('--site', site, PLUMBLINE_WORK=str(work),
-                             PLUMBLINE_PERFLOGS=str(work / 'perflogs'))
+    return variables_from_plumb_env('--site', site, PLUMBLINE_WORK=str(work),
+                                    PLUMBLINE_PERFLOGS=str(work / 'perflogs'))
 
 
 # The box ---------------------------------------------------------------------
 
-def site_without_fault(box: Box) -> dict[str, Any]:
+def site_configuration_without_fault(box: Box) -> dict[str, Any]:
     """The site of a session without a fault; a fault changes it."""
     folder = box.folder
 
-    def partition(name: str, nodes: str, environs: Sequence[str],
-                  cores: int = 2) -> dict[str, Any]:
+    def make_partition(name: str, nodes: str, environs: Sequence[str],
+                       cores: int = 2) -> dict[str, Any]:
         return {
             'name': name, 'scheduler': 'slurm', 'launcher': 'srun',
             'time_limit': '2m', 'max_jobs': 4, 'environs': [*environs],
@@ -365,12 +366,12 @@ def site_without_fault(box: Box) -> dict[str, Any]:
             'stagedir': str(box.work_folder / 'stage'),
             'outputdir': str(box.work_folder / 'output'),
             'partitions': [
-                *(partition(f'pair{nodes.replace("n", "").replace(",", "")}',
-                            nodes, ['mpich', 'put_bw'] if nodes == PAIRS[2]
-                            else ['mpich']) for nodes in PAIRS),
-                partition('all', 'n1,n2,n3,n4', ['valkey']),
+                *(make_partition(f'pair{nodes.replace("n", "").replace(",", "")}',
+                                 nodes, ['mpich', 'put_bw'] if nodes == PAIRS[2]
+                                 else ['mpich']) for nodes in PAIRS),
+                make_partition('all', 'n1,n2,n3,n4', ['valkey']),
                 # More cores than the machine may have: the suite says so.
-                partition('one', 'n1', ['valkey'], 4)]}],
+                make_partition('one', 'n1', ['valkey'], 4)]}],
         'environments': [
             *({'name': name, 'cc': f'{box.work_folder}/mpich/bin/mpicc', 'cxx': '',
                'ftn': '', 'features': ['mpi', 'osu', program],
@@ -417,13 +418,13 @@ class Box:
         path.write_text('# Written by bench/faults.py for each session.\n'
                         f'site_configuration = {pprint.pformat(self.site)}\n')
 
-    def partitions_with_prefix(self, *names: str) -> list[dict[str, Any]]:
+    def partition_configs_with_prefix(self, *names: str) -> list[dict[str, Any]]:
         """Those that begin with one of these names."""
         return [one for one in self.site['systems'][0]['partitions']
                 if one['name'].startswith(names)]
 
     @contextlib.contextmanager
-    def wrapped_store_server(self, script: str) -> Iterator[None]:
+    def replace_store_server_with_wrapper(self, script: str) -> Iterator[None]:
         """A script in place of the store's server, which it starts with
         `exec "$real" "$@"`."""
         real = WORK / 'stores' / 'bin' / 'valkey-server'
@@ -447,9 +448,10 @@ class Box:
         """
         for name in ('reports', 'osu', 'built', 'bin'):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-        self.site = site_without_fault(self)
+        self.site = site_configuration_without_fault(self)
         self.write_site()
-        env = campaign_environment(str(self.folder / 'site'), self.work_folder)
+        env = campaign_environment_variables(str(self.folder / 'site'),
+                                             self.work_folder)
         more = cached_compiler(self.folder / 'compiled')
         self.env = {**env, **more, 'PATH': os.pathsep.join((
             str(self.folder / 'compiled' / 'bin'), env['PATH']))}
@@ -461,9 +463,9 @@ class Box:
         other = self.real_osu_latency.with_name('osu_put_bw')
         if not other.exists():
             other.symlink_to(self.real_osu_latency)
-        self.write_osu_latency()
+        self.write_osu_latency_wrapper()
 
-    def write_osu_latency(self, script: str = '') -> None:
+    def write_osu_latency_wrapper(self, script: str = '') -> None:
         """What the site has as osu_latency: the program, or a script that
         calls "$real"."""
         plain = 'exec "$real" "$@"'
@@ -493,8 +495,8 @@ class Box:
         """
         for old in ('stage', 'output'):
             shutil.rmtree(self.work_folder / old, ignore_errors=True)
-        self.site = site_without_fault(self)
-        expected_kinds = test_kinds_of_session(fault.more if fault else ())
+        self.site = site_configuration_without_fault(self)
+        expected_kinds = session_test_case_names(fault.more if fault else ())
         parts = self.site['systems'][0]['partitions']
         parts[:] = [one for one in parts
                     if one['name'].startswith('pair')
@@ -546,10 +548,10 @@ class Box:
         return process.returncode, words
 
 
-def test_kinds_of_session(more: Sequence[str]) -> list[str]:
+def session_test_case_names(fault_test_cases: Sequence[str]) -> list[str]:
     """Names in CASES of what a session runs: six test cases."""
     # What a fault needs takes the place of the last.
-    return ['pairs', 'store', *(more or ['bandwidth'])]
+    return ['pairs', 'store', *(fault_test_cases or ['bandwidth'])]
 
 
 def verdicts_of_session(perflogs: Path, run: str, before: set[str]
@@ -577,7 +579,8 @@ def verdict_as_dict(value: Any) -> dict[str, Any]:
         'headline': telling.verdict_headline(value),
         'failures': [{'guard': item.guard, 'metric': item.metric,
                       'words': f'{item.check}: ' + telling.failure_line(
-                          item).removeprefix(f'{telling.place_text(item)}: ')}
+                          item).removeprefix(
+                              f'{telling.test_case_and_partition_text(item)}: ')}
                      for item in value.failures],
         'common': list(telling.shared_node_lines(value.failures)),
         'regressions': [{
@@ -608,7 +611,7 @@ class Fault:
 
 
 @contextlib.contextmanager
-def change_link(box: Box, what: str, value: str, usual: str
+def change_network_link(box: Box, what: str, value: str, usual: str
          ) -> Iterator[Mapping[str, str]]:
     """Another delay, rate or loss of the node's link."""
     change = getattr(box.cluster, what)
@@ -628,7 +631,7 @@ def pause_ranks_on_node(box: Box) -> Iterator[Mapping[str, str]]:
     """
     ranks: list[int] = []
 
-    def halt() -> bool:
+    def pause_ranks_repeatedly() -> bool:
         pids = [one.pid for one in box.cluster.members(NODE)
                 if one.command.startswith(str(box.real_osu_latency.parent))]
         ranks.extend(pids)
@@ -641,7 +644,7 @@ def pause_ranks_on_node(box: Box) -> Iterator[Mapping[str, str]]:
             time.sleep(0.005)
         return False
 
-    with repeat_in_background(halt):
+    with repeat_in_background(pause_ranks_repeatedly):
         yield {}
     if not ranks:
         raise Missing(f'no rank ran on {NODE}, so none was stopped')
@@ -651,35 +654,36 @@ def pause_ranks_on_node(box: Box) -> Iterator[Mapping[str, str]]:
 def wrap_store_server(box: Box, script: str) -> Iterator[Mapping[str, str]]:
     """A script in place of the store's server, unless that is only asked
     for its version."""
-    with box.wrapped_store_server('case $1 in -*[!-]*) exec "$real" "$@";; esac\n'
+    with box.replace_store_server_with_wrapper(
+            'case $1 in -*[!-]*) exec "$real" "$@";; esac\n'
                                   + script):
         yield {}
 
 
 @contextlib.contextmanager
-def replace_server_version(box: Box) -> Iterator[Mapping[str, str]]:
+def replace_store_server_version(box: Box) -> Iterator[Mapping[str, str]]:
     other = shutil.which('redis-server')
     if not other:
         raise Missing('no redis-server on PATH, which serves as another '
                       'version')
-    with box.wrapped_store_server(f'exec {shlex.quote(other)} "$@"'):
+    with box.replace_store_server_with_wrapper(f'exec {shlex.quote(other)} "$@"'):
         yield {}
 
 
 @contextlib.contextmanager
 def wrap_osu_latency(box: Box, script: str) -> Iterator[Mapping[str, str]]:
     """A script in front of osu_latency."""
-    box.write_osu_latency(script)
+    box.write_osu_latency_wrapper(script)
     try:
         yield {}
     finally:
-        box.write_osu_latency()
+        box.write_osu_latency_wrapper()
 
 
 @contextlib.contextmanager
 def prefix_rank_command(box: Box, *words: str) -> Iterator[Mapping[str, str]]:
     """Words between the launcher and each rank of the pairs."""
-    for one in box.partitions_with_prefix('pair'):
+    for one in box.partition_configs_with_prefix('pair'):
         one['extras']['launcher_free'] += [*words]
     yield {}
 
@@ -696,7 +700,7 @@ def hide_exit_code(box: Box) -> Iterator[Mapping[str, str]]:
     wrapper = box.folder / 'bin' / 'srun'
     wrapper.write_text(f'#!/bin/sh\n{shutil.which("srun")} "$@"\nexit 0\n')
     wrapper.chmod(0o755)
-    for one in box.partitions_with_prefix('pair'):
+    for one in box.partition_configs_with_prefix('pair'):
         one['env_vars'].append(['PATH', f'{wrapper.parent}:$PATH'])
     with wrap_osu_latency(box, f'"$real" "$@"; [ $host != {NODE} ] || exit 3'):
         yield {}
@@ -717,13 +721,13 @@ def repeat_in_background(once: Callable[[], bool]) -> Iterator[list[bool]]:
     that has something in it then."""
     over, done = threading.Event(), []
 
-    def watch() -> None:
+    def repeat_until_true() -> None:
         while not done and not over.wait(0.05):
             with contextlib.suppress(ClusterError, OSError, IndexError):
                 if once():
                     done.append(True)
 
-    thread = threading.Thread(target=watch)
+    thread = threading.Thread(target=repeat_until_true)
     thread.start()
     try:
         yield done
@@ -748,7 +752,7 @@ def limit_disk_space(box: Box, what: str) -> Iterator[Mapping[str, str]]:
     if not os.path.ismount(small):
         raise Missing('only root can mount a small file system')
 
-    def interfere() -> bool:
+    def fill_disk_when_running() -> bool:
         if not any(small.glob('stage/**/runs.tsv')):
             return False
         fill_disk(small)
@@ -760,7 +764,7 @@ def limit_disk_space(box: Box, what: str) -> Iterator[Mapping[str, str]]:
             yield {'PLUMBLINE_PERFLOGS': str(small / 'perflogs')}
             return
         box.site['systems'][0]['stagedir'] = str(small / 'stage')
-        with repeat_in_background(interfere) as done:
+        with repeat_in_background(fill_disk_when_running) as done:
             yield {}
         if not done:
             raise Missing('no program ran, so the disk was never full')
@@ -770,10 +774,10 @@ def limit_disk_space(box: Box, what: str) -> Iterator[Mapping[str, str]]:
 
 
 @contextlib.contextmanager
-def power_cut_node(box: Box) -> Iterator[Mapping[str, str]]:
+def cut_power_of_node(box: Box) -> Iterator[Mapping[str, str]]:
     """A power cut of the node while a rank runs there; it boots when Slurm
     has seen it."""
-    def interfere() -> bool:
+    def cut_power_when_running() -> bool:
         if not any(str(box.real_osu_latency) in one.command.split()
                    for one in box.cluster.processes(NODE)):
             return False
@@ -782,18 +786,18 @@ def power_cut_node(box: Box) -> Iterator[Mapping[str, str]]:
         box.cluster.kill(NODE)
         cut.append(number)
         box.cluster.wait(number, 60)
-        up()
+        boot_node()
         return True
 
-    def up() -> None:
+    def boot_node() -> None:
         if box.cluster.pid(NODE) is None:
             box.cluster.boot(NODE)
             box.cluster.rate(NODE, RATE)
 
     cut: list[str] = []
-    with repeat_in_background(interfere):
+    with repeat_in_background(cut_power_when_running):
         yield {}
-    up()
+    boot_node()
     if not cut:
         raise Missing(f'no rank ran on {NODE}, so no power was cut')
 
@@ -801,21 +805,26 @@ def power_cut_node(box: Box) -> Iterator[Mapping[str, str]]:
 #: Name -> fault: what the issue asks for, in its order.
 FAULTS = {
     'delay-200us': Fault('each frame 200 us late, each way',
-                         partial(change_link, what='delay', value='200us',
+                         partial(change_network_link, what='delay', value='200us',
                                  usual='0'), NODE),
     'delay-2ms': Fault('each frame 2 ms late, each way',
-                       partial(change_link, what='delay', value='2ms', usual='0'),
+                       partial(change_network_link, what='delay', value='2ms',
+                               usual='0'),
                        NODE),
     'rate-half': Fault(f'a link of {HALF} among those of {RATE}',
-                       partial(change_link, what='rate', value=HALF, usual=RATE),
+                       partial(change_network_link, what='rate', value=HALF,
+                               usual=RATE),
                        NODE),
     'rate-tenth': Fault(f'a link of {TENTH} among those of {RATE}',
-                        partial(change_link, what='rate', value=TENTH, usual=RATE),
+                        partial(change_network_link, what='rate', value=TENTH,
+                                usual=RATE),
                         NODE),
     'loss-1': Fault('1 % of the frames lost, each way',
-                    partial(change_link, what='loss', value='1%', usual='0'), NODE),
+                    partial(change_network_link, what='loss', value='1%', usual='0'),
+                    NODE),
     'loss-5': Fault('5 % of the frames lost, each way',
-                    partial(change_link, what='loss', value='5%', usual='0'), NODE),
+                    partial(change_network_link, what='loss', value='5%', usual='0'),
+                    NODE),
     'half-cpu': Fault('the ranks on the node run for 5 of 10 ms', pause_ranks_on_node,
                       NODE),
     'fewer-threads': Fault(
@@ -828,7 +837,7 @@ FAULTS = {
     'no-pinning': Fault('the store may run on all CPUs', partial(
         wrap_store_server, script='exec taskset -c 0-$(($(nproc --all) - 1)) "$real" '
         '"$@"')),
-    'version': Fault('another version of the store', replace_server_version),
+    'version': Fault('another version of the store', replace_store_server_version),
     'transport': Fault(
         'a library that takes another transport',
         lambda box: contextlib.nullcontext({
@@ -837,7 +846,7 @@ FAULTS = {
             'UCX_TCP_RX_SEG_SIZE': '256'})),
     'binding': Fault('all ranks on the first CPU', lambda box: prefix_rank_command(
         box, 'taskset', '-c', '0')),
-    'node-lost': Fault('a power cut while a rank runs', power_cut_node, NODE),
+    'node-lost': Fault('a power cut while a rank runs', cut_power_of_node, NODE),
     'hang': Fault('a rank that never ends', partial(
         wrap_osu_latency, script=f'case $host$SLURM_JOB_NODELIST in '
         f'"{NODE}n[1,4]") exec sleep 1000;; esac; exec "$real" "$@"'),
@@ -874,7 +883,7 @@ class Diary:
                     self.lines.append(json.loads(line))
         return self
 
-    def append_session(self, line: dict[str, Any]) -> None:
+    def append_entry(self, line: dict[str, Any]) -> None:
         self.lines.append(line)
         with open(self.path, 'a') as out:
             # On a line of its own, whatever was cut off before.
@@ -915,12 +924,12 @@ def run_campaign(box: Box, diary: Diary) -> None:
             continue
         try:
             run = make_session_id(first, len(diary.entries_with_key('began')))
-            diary.append_session({'began': run})
+            diary.append_entry({'began': run})
             outcome_ = box.run_session_with_fault(
                 session, run, FAULTS.get(session.kind)
             )
         except Missing as err:
-            diary.append_session({'skipped': session.kind, 'why': str(err)})
+            diary.append_entry({'skipped': session.kind, 'why': str(err)})
             print(f'{session.kind}: skipped: {err}', flush=True)
             continue
         # Those of other faults, and those that were never finished.
@@ -932,7 +941,7 @@ def run_campaign(box: Box, diary: Diary) -> None:
             - {run}
         )
         every, alone = verdicts_of_session(box.perflog_folder, run, others)
-        diary.append_session({**outcome_, 'verdict': every, 'alone': alone})
+        diary.append_entry({**outcome_, 'verdict': every, 'alone': alone})
         write_report(box.folder, diary)
         print(f'{session.number} {session.kind} {session.of}: '
               f'{outcome_["session_s"]:.0f} s: '
@@ -944,7 +953,7 @@ def run_campaign(box: Box, diary: Diary) -> None:
 def campaign_result(diary: Diary) -> tuple[list[str], bool, int]:
     """The tables; whether all is well; sessions that were not played."""
     first_clean = diary.entries_with_key('clean')[0]
-    lines, good = report_tables(diary.sessions, diary.skipped_faults)
+    lines, good = campaign_tables(diary.sessions, diary.skipped_faults)
     left = len(
         planned_sessions(
             first_clean['clean'],
@@ -1049,11 +1058,11 @@ def run_campaign_and_report(
         if not diary.lines:
             first = (datetime.datetime.now(datetime.timezone.utc).date()
                      - datetime.timedelta(days=len(sessions)))
-            diary.append_session({'clean': args.clean, 'sessions': args.sessions,
-                                  'after': args.after, 'faults': list(faults),
-                                  'first': str(first)})
+            diary.append_entry({'clean': args.clean, 'sessions': args.sessions,
+                                'after': args.after, 'faults': list(faults),
+                                'first': str(first)})
         else:
-            diary.append_session({'resumed': datetime.datetime.now().isoformat()})
+            diary.append_entry({'resumed': datetime.datetime.now().isoformat()})
         run_campaign(box, diary)
     finally:
         box.cluster.down()

@@ -70,17 +70,17 @@ _TAIL = '1,{metric},{point} B,{value!r},{unit},{better},{ref!r},-0.1,0.1,' \
         'pass,\n'
 
 
-def csv_records_of_check(number: int, check: int) -> Iterator[str]:
+def generate_csv_records(session_number: int, check: int) -> Iterator[str]:
     """The records of one check in one nightly session, as CSV."""
-    rng = random.Random(number * CHECKS + check)
+    rng = random.Random(session_number * CHECKS + check)
     metric, unit, better = METRICS[check % 2]
     for case in range(CASES):
-        when = START + datetime.timedelta(days=number, minutes=case)
+        when = START + datetime.timedelta(days=session_number, minutes=case)
         before = _HEAD.format(
             time=f'{when:%Y-%m-%dT%H:%M:%SZ}',
-            run=f'{when:%Y%m%d}T010000Z-{number:06x}', check=check,
+            run=f'{when:%Y%m%d}T010000Z-{session_number:06x}', check=check,
             case=case, hash=f'{check:04x}{case:04x}',
-            job=number * 1000 + check * CASES + case,
+            job=session_number * 1000 + check * CASES + case,
             nodes=f'n{case} n{case + 1}', machine='0a1b2c3d4e5f',
             binding=f'n{case}:0,1 n{case + 1}:0,1')
         drift = rng.gauss(1, 0.01)
@@ -110,20 +110,20 @@ def write_perflogs(folder: Path, records: int, first: int = 0) -> int:
             with open(path, 'a', encoding='utf-8') as handle:
                 if not handle.tell():
                     handle.write(','.join(columns) + '\n')
-                handle.writelines(csv_records_of_check(number, check))
+                handle.writelines(generate_csv_records(number, check))
             ended = (month + datetime.timedelta(hours=1)).timestamp()
             os.utime(path, (ended, ended))
     return sessions * checks * CASES * POINTS
 
 
-def python_command(text: str, folder: Path, **given: object) -> list[str]:
-    """A command that runs Python."""
-    return [sys.executable, '-c', text.format(**{
-        'root': str(ROOT), 'folder': str(folder),
+def python_command(template: str, perflogs: Path, **given: object) -> list[str]:
+    """A command that runs Python code, a template that names the perflogs."""
+    return [sys.executable, '-c', template.format(**{
+        'root': str(ROOT), 'folder': str(perflogs),
         'what': '(FROM records LIMIT 1)', **given})]
 
 
-def cpu_and_memory_of_command(command: list[str]) -> tuple[float, int]:
+def run_and_measure_command(command: list[str]) -> tuple[float, int]:
     """CPU seconds and MiB of a process and those that it waited for."""
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(child.pid, 0)
@@ -138,17 +138,17 @@ def measure_read_cost(folder: Path, records: int, rounds: int) -> bool:
     write_perflogs(folder, records)
     session = iter(range(records // SESSION, 1 << 30))
 
-    def forget() -> None:
+    def remove_cache() -> None:
         shutil.rmtree(folder / '.store', ignore_errors=True)
 
-    def grow() -> None:
+    def append_session_records() -> None:
         write_perflogs(folder, SESSION, next(session))
 
     plumb = [str(ROOT / 'plumb'), 'history', 'latency']
     rows: dict[str, tuple[list[str], Callable[[], object]]] = {
-        'cache is made': (python_command(OPEN, folder), forget),
+        'cache is made': (python_command(OPEN, folder), remove_cache),
         'table from the cache': (python_command(TABLE, folder), int),
-        'appended session': (python_command(OPEN, folder), grow),
+        'appended session': (python_command(OPEN, folder), append_session_records),
         'history of a test case': ([
             *plumb, 'Bench02 program=osu_02 size=3 ', '--perflogs',
             str(folder)], int),
@@ -158,7 +158,7 @@ def measure_read_cost(folder: Path, records: int, rounds: int) -> bool:
         times = []
         for _ in range(rounds):
             before()
-            times.append(cpu_and_memory_of_command(command))
+            times.append(run_and_measure_command(command))
         cpu, size = map(statistics.median, zip(*times, strict=True))
         print_table_row(f'{records:.0e}', name, f'{cpu:.2f}', f'{size:.0f}')
         good = good and size <= MAX_MIB and (

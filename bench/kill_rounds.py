@@ -51,7 +51,7 @@ from tests import impostor
 
 
 @contextlib.contextmanager
-def running_cluster(folder: Path) -> Iterator[Cluster]:
+def keep_cluster_running(folder: Path) -> Iterator[Cluster]:
     """A cluster whose nodes see the folder.
 
     :raises Missing: the cluster cannot be started
@@ -112,17 +112,17 @@ def print_service_table(rounds: list[services.Round]) -> None:
                             sum(bool(r.faults) for r in group))
 
 
-def kill_service_parts(args: argparse.Namespace) -> bool:
+def run_service_kill_benchmark(args: argparse.Namespace) -> bool:
     require_folders('stores', *(mpi for mpi, _ in services.MPI.values()))
     args.dir.mkdir(parents=True, exist_ok=True)
-    with running_cluster(args.dir) as cluster:
+    with keep_cluster_running(args.dir) as cluster:
         (services.build_ranks if args.family in services.OF_RANKS
          else services.build)(args.dir)
         return run_service_kill_rounds(args, cluster)
 
 
 def run_service_kill_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
-    chance = random.Random(args.seed)
+    rng = random.Random(args.seed)
     launchers = args.launcher or list(services.LAUNCHERS)
     plans = {launcher: services.PLANS[args.family](args.load, args.dir,
                                                    launcher)
@@ -133,7 +133,7 @@ def run_service_kill_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
         if victim != 'ranks' or args.family in services.OF_RANKS]
     lasts, bad = {}, []
 
-    def undisturbed() -> None:
+    def run_without_kill() -> None:
         for launcher, plan in plans.items():
             lasts[launcher], verdict = services.undisturbed(
                 cluster, launcher, plan, args.dir / 'undisturbed')
@@ -142,7 +142,7 @@ def run_service_kill_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
             if verdict:
                 bad.append(f'undisturbed, {launcher}: {verdict}')
 
-    undisturbed()
+    run_without_kill()
     before = services.seen(cluster)
     rounds: list[services.Round] = []
     while len(rounds) < args.rounds:
@@ -151,7 +151,7 @@ def run_service_kill_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
         victim = victims[number // len(launchers) % len(victims)]
         entry = services.play(cluster, launcher, victim, plans[launcher],
                               args.dir / f'round{number}',
-                              chance.uniform(0, lasts[launcher]), chance)
+                              rng.uniform(0, lasts[launcher]), rng)
         if not entry.killed and not entry.faults:
             continue                    # too late: the victim had ended
         rounds.append(entry)
@@ -166,7 +166,7 @@ def run_service_kill_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
             flush=True,
         )
     # Starts agents on all nodes, which remove data of killed agents.
-    undisturbed()
+    run_without_kill()
     bad += [f'left in the end: {node}: {entry}'
             for node, all_of_it in services.seen(cluster).items()
             for entry in all_of_it - before[node]
@@ -178,15 +178,15 @@ def run_service_kill_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
 
 # Optcast ---------------------------------------------------------------------
 
-def kill_optcast_parts(args: argparse.Namespace) -> bool:
+def run_optcast_kill_benchmark(args: argparse.Namespace) -> bool:
     from tests.optcast.test_programs import SOURCES
-    chance, bad = random.Random(args.seed), 0
+    rng, bad = random.Random(args.seed), 0
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, 'optcast')
         run(['cc', '-O2', '-std=gnu11', '-pthread', '-o', program,
              *SOURCES], 'building optcast')
         for number in range(args.rounds):
-            fault = fault_of_optcast_round(program, chance)
+            fault = run_optcast_kill_round(program, rng)
             if fault:
                 bad += 1
                 print(f'round {number}: {fault}', flush=True)
@@ -194,19 +194,19 @@ def kill_optcast_parts(args: argparse.Namespace) -> bool:
     return not bad
 
 
-def fault_of_optcast_round(program: Path, chance: random.Random) -> str:
+def run_optcast_kill_round(program: Path, rng: random.Random) -> str:
     """What went wrong in one round; empty: nothing."""
     from tests.optcast.test_programs import Run
-    ring = chance.random() < 0.3
+    ring = rng.random() < 0.3
     with tempfile.TemporaryDirectory() as folder:
         job = Run(program, folder, 3, 1 if ring else 2, ring=ring,
                   more=('-n', '1000000'), timeout=3)
         try:
             job.serve().ask('1M')
-            time.sleep(chance.uniform(0, 0.6))
+            time.sleep(rng.uniform(0, 0.6))
             victims = [*job.clients, *job.servers]
-            victim = chance.randrange(len(victims))
-            victims[victim].send_signal(chance.choice(
+            victim = rng.randrange(len(victims))
+            victims[victim].send_signal(rng.choice(
                 [signal.SIGKILL, signal.SIGTERM]))
             for number, one in enumerate(job.clients):
                 code = one.wait(30)
@@ -226,13 +226,13 @@ def fault_of_optcast_round(program: Path, chance: random.Random) -> str:
 def run_impostor_attacks(args: argparse.Namespace) -> bool:
     if os.geteuid():
         raise Missing('only root can switch to another user')
-    chance = random.Random(args.seed)
+    rng = random.Random(args.seed)
     attacks = args.attack or list(impostor.ATTACKS)
     rounds: list[impostor.Round] = []
     for number in range(args.rounds):
         with tempfile.TemporaryDirectory(prefix='plumbimpostor') as folder:
             entry = impostor.play(
-                Path(folder), attacks[number % len(attacks)], chance
+                Path(folder), attacks[number % len(attacks)], rng
             )
         rounds.append(entry)
         print(
@@ -258,7 +258,8 @@ def main() -> bool:
     parser = option_parser(__doc__)
     parts = parser.add_subparsers(required=True, metavar='PART')
     options = {}
-    for name, play in (('service', kill_service_parts), ('optcast', kill_optcast_parts),
+    for name, play in (('service', run_service_kill_benchmark),
+                       ('optcast', run_optcast_kill_benchmark),
                        ('impostor', run_impostor_attacks)):
         options[name] = subparser = parts.add_parser(name)
         subparser.set_defaults(play=play)

@@ -116,7 +116,7 @@ class Tally:
         """Prints a row of the table."""
         searches = len(self.jobs)
 
-        def both(numbers: list[int]) -> str:
+        def median_and_max_text(numbers: list[int]) -> str:
             return f'{statistics.median(numbers):g} ({max(numbers)})'
 
         print_table_row(
@@ -127,14 +127,14 @@ class Tally:
             self.missed,
             self.accused,
             f'{100 * self.whole / searches:.1f} %',
-            both(self.jobs),
-            both(self.rounds),
+            median_and_max_text(self.jobs),
+            median_and_max_text(self.rounds),
             limit,
             f'{1000 * self.seconds / searches:.0f}',
         )
 
 
-def search_seeds(seeds: int, make: Callable[[int], tuple[Cluster, set[str]]]
+def simulate_searches(seeds: int, make: Callable[[int], tuple[Cluster, set[str]]]
           ) -> Tally:
     result = Tally()
     for seed in range(seeds):
@@ -149,13 +149,13 @@ def search_seeds(seeds: int, make: Callable[[int], tuple[Cluster, set[str]]]
 def cluster_maker_with_bad_nodes(size: int, number: int, tail: float = 0.0
              ) -> Callable[[int], tuple[Cluster, set[str]]]:
     """Clusters with so many bad nodes, which differ from seed to seed."""
-    def make(seed: int) -> tuple[Cluster, set[str]]:
+    def make_cluster(seed: int) -> tuple[Cluster, set[str]]:
         rng = np.random.default_rng([seed, size, number])
         bad = {f'n{i}' for i in rng.choice(
             np.arange(1, size + 1), number, replace=False)}
         return Cluster(size, seed, tail=tail,
                        slow=dict.fromkeys(bad, 0.9)), bad
-    return make
+    return make_cluster
 
 
 def cluster_with_slow_link(seed: int) -> tuple[Cluster, set[str]]:
@@ -185,7 +185,7 @@ def main() -> bool:
                      'all right', 'jobs', 'rounds', 'log2 of the answers', 'ms of CPU')
     good = True
     for number in range(6):
-        result = search_seeds(
+        result = simulate_searches(
             args.seeds, cluster_maker_with_bad_nodes(args.nodes, number)
         )
         bits = math.log2(math.comb(args.nodes, number))
@@ -203,7 +203,7 @@ def main() -> bool:
         ('a leaf switch of 8 with 16 nodes each', cluster_with_slow_switch),
         ('1 of 64 does not answer', cluster_with_dead_node),
     ):
-        search_seeds(args.seeds, make).print_row(title, '-')
+        simulate_searches(args.seeds, make).print_row(title, '-')
     return good
 
 

@@ -89,7 +89,7 @@ def percent_within_tolerance(benchmark: str, values: Table, reference: Table) ->
         for size, expected in reference.items())
 
 
-def compare_and_print(benchmark: str, a: Table, n: Table, b: Table) -> bool:
+def print_comparison_row(benchmark: str, a: Table, n: Table, b: Table) -> bool:
     """Prints a row of the table; returns whether the goal is met."""
     if not a or not a.keys() == n.keys() == b.keys():
         raise Missing(f'osu_{benchmark}: the programs printed other sizes: '
@@ -144,14 +144,16 @@ def main() -> bool:
                         'N': f'{folder}/osu_{benchmark}',
                         'B': real[benchmark]}
 
-            def once(arm: str, programs: dict[str, str] = programs) -> Table:
+            def run_benchmark_once(arm: str,
+                                   programs: dict[str, str] = programs) -> Table:
                 return parse_osu_output(run([*launch, programs[arm]],
                                             programs[arm], env=env,
                                             limit=LIMIT).out)
 
-            tables = measure_alternately(args.rounds, programs, once)
-            good &= compare_and_print(benchmark, *(best_values(benchmark, tables[arm])
-                                                   for arm in 'ANB'))
+            tables = measure_alternately(args.rounds, programs, run_benchmark_once)
+            good &= print_comparison_row(benchmark,
+                                         *(best_values(benchmark, tables[arm])
+                                           for arm in 'ANB'))
     return good
 
 

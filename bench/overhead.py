@@ -30,9 +30,9 @@ from common import (
     measure_alternately,
     median_ratio,
     option_parser,
-    plumb_environment,
     run,
     run_main_and_exit,
+    variables_from_plumb_env,
 )
 
 from checks.services.parser import split_conductor_output
@@ -67,7 +67,7 @@ def write_trivial_check(folder: str, cases: int) -> str:
 
 
 def measure_list_overhead(rounds: int) -> bool:
-    env = plumb_environment()
+    env = variables_from_plumb_env()
     text = run(['reframe', '-l'], 'reframe -l', env=env).out
     cases = sum(ln.startswith('- ') for ln in text.splitlines())
     with tempfile.TemporaryDirectory() as folder:

@@ -73,13 +73,15 @@ class Box:
         process.stdin.close()
         return process
 
-    def run_allreduce(self, kind: str, servers: int, sizes: str, n: int, w: int
+    def run_allreduce(self, kind: str, servers: int, sizes: str, iterations: int,
+                      warmup_iterations: int
                 ) -> parser.Analysis:
         """One run; its logs in a folder of its own."""
         of = settings.parse_settings(
             {'type': kind, 'chunksize': self.args.chunksize, 'size': sizes,
              'num_jobs': self.args.num_jobs,
-             'nccl_test_options': f'-n {n} -w {w}'}, CLIENTS, servers)
+             'nccl_test_options': f'-n {iterations} -w {warmup_iterations}'}, CLIENTS,
+             servers)
         logs = Path(tempfile.mkdtemp(prefix=f'{kind}{servers}.',
                                      dir=self.folder))
         secret = f'password {secrets.token_hex(16)}\n'
@@ -99,7 +101,7 @@ class Box:
         clients = [self.start_program(f'n{1 + rank}', f'{logs}/client{rank}', [
             '--client', '--rank', str(rank), *common, *more, '--service',
             f'{logs}/service', '--chunksize', str(of.chunksize), '--size',
-            sizes, '-n', str(n), '-w', str(w), '--nreq',
+            sizes, '-n', str(iterations), '-w', str(warmup_iterations), '--nreq',
             str(self.args.nreq * servers), '--host', f'n{1 + rank}',
             *(['--trace', f'{logs}/client.log'] if not rank else [])])
             for rank in range(CLIENTS)]
@@ -130,14 +132,14 @@ def busbw_by_size(runs: list[parser.Analysis]) -> dict[int, float]:
 
 
 def measure_servers_and_ring(box: Box, sizes: list[str], rounds: int,
-                             numbers: list[int]
+                             server_counts: list[int]
                 ) -> dict[int, list[parser.Analysis]]:
     """Servers (0: ring) -> runs; ring and servers in turn."""
     small = [one for one in sizes if settings.parse_size(one) < 8 << 20]
     large = [one for one in sizes if one not in small]
     analyses: dict[int, list[parser.Analysis]] = {}
     for _ in range(rounds):
-        for servers in (0, *numbers):
+        for servers in (0, *server_counts):
             for of_size, n, w in ((small, 5, 1), (large, 1, 1)):
                 if of_size:
                     analyses.setdefault(servers, []).append(box.run_allreduce(
@@ -190,7 +192,7 @@ def plot_sweep_and_timelines(
     curves = {names[servers]: busbw_by_size(of) for servers, of in runs.items()}
     sweep.draw(curves, f'{CLIENTS} clients, equal links', folder, 'sweep', {
         names[servers]: {
-            size: busbw * words.expected_busbw_ratio(CLIENTS, servers)
+            size: busbw * words.expected_optcast_to_ring_ratio(CLIENTS, servers)
             for size, busbw in curves['ring'].items()}
         for servers in runs if servers})
     for servers, of in runs.items():
@@ -200,7 +202,7 @@ def plot_sweep_and_timelines(
 def print_ratio_table(runs: dict[int, list[parser.Analysis]], minimum: float) -> bool:
     """Prints the table; returns whether every ratio reaches the model."""
     ring, short = busbw_by_size(runs[0]), []
-    limits = {number: words.expected_busbw_ratio(CLIENTS, number)
+    limits = {number: words.expected_optcast_to_ring_ratio(CLIENTS, number)
               for number in runs if number}
     print_table_head('size', 'ring busbw, MB/s', *(
         f'{m} server{"s" * (m > 1)}: MB/s, ratio (of {limit:g})'

@@ -64,7 +64,8 @@ KINDS = {
 }
 
 
-def calibrated_tolerance(values: list[float], resolution: float) -> tuple[int, float]:
+def calibration_runs_and_tolerance(values: list[float],
+                                   resolution: float) -> tuple[int, float]:
     """(runs until the test case may stop, its tolerance; inf where it has
     none)."""
     for runs in range(spread.FEWEST_RUNS, len(values) + 1):
@@ -85,7 +86,7 @@ def simulate_calibration(draw, resolution, width, cases, runs, rng) -> dict[str,
     history = draw(rng, width, (cases, runs, 1))[..., 0]
     took, tolerances, alarms = [], [], []
     for values in history.tolist():
-        n, tolerance = calibrated_tolerance(values, resolution)
+        n, tolerance = calibration_runs_and_tolerance(values, resolution)
         if tolerance <= MAX_TOLERANCE:
             took.append(n)
             tolerances.append(tolerance)

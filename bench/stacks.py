@@ -39,7 +39,7 @@ from checks.spack.stack import (
     Spack,
     Stack,
     StackError,
-    find_spack,
+    find_and_check_spack,
     stacks_of_site,
 )
 
@@ -65,7 +65,7 @@ class Foreign(Spack):
         return self.real.default_packages_file
 
 
-def spack_for_site_processor(real: Spack, site: Path, folder: Path) -> Foreign:
+def spack_emulating_site_processor(real: Spack, site: Path, folder: Path) -> Foreign:
     """A Spack that takes this machine for one of the site's family."""
     script = folder / site.name / 'spack'
     script.parent.mkdir(exist_ok=True)
@@ -136,7 +136,7 @@ def main() -> bool:
     args = p.parse_args()
     with tempfile.TemporaryDirectory(prefix='stacks-') as scratch:
         try:
-            real = find_spack()
+            real = find_and_check_spack()
         except StackError as err:
             raise Missing(str(err)) from None
         os.environ['PLUMBLINE_WORK'] = str((args.work or Path(scratch)
@@ -148,7 +148,7 @@ def main() -> bool:
                 Stack(
                     stack,
                     site,
-                    spack_for_site_processor(real, site, Path(scratch)),
+                    spack_emulating_site_processor(real, site, Path(scratch)),
                 )
             )
             for stack, site in stack_site_pairs(args)

@@ -28,7 +28,7 @@ from typing import NamedTuple
 from common import (
     ROOT,
     Done,
-    free_port,
+    keep_server_running,
     measure_alternately,
     median_of_fields,
     median_ratio,
@@ -38,7 +38,7 @@ from common import (
     process_cpu_seconds,
     run,
     run_main_and_exit,
-    running_server,
+    unused_port,
 )
 
 from checks.loadgen import BUILD, plumbload
@@ -81,10 +81,10 @@ class Sample(NamedTuple):
 # Servers and clients -------------------------------------------------------
 
 @contextlib.contextmanager
-def running_store(args: argparse.Namespace, kind: str, load: Load | None
+def keep_store_server_running(args: argparse.Namespace, kind: str, load: Load | None
           ) -> Iterator[Server]:
     """A server that has the keys of a load; None: no keys."""
-    port = free_port()
+    port = unused_port()
     # A program that changes its user would outlive a bench that is killed.
     user = ['-u', 'root'] if os.geteuid() == 0 else []
     cached = [*user, '-l', '127.0.0.1', '-p', port, '-t', 1, '-m', 256]
@@ -93,7 +93,7 @@ def running_store(args: argparse.Namespace, kind: str, load: Load | None
                   '--save', '', '--dir', '/tmp'],
         'memcached': [args.memcached, *cached, '-U', 0],
         'tao': [args.tao_server, *cached, '-o', QUIET]}[kind]
-    with running_server(command, port, args.server_cpu) as pid:
+    with keep_server_running(command, port, args.server_cpu) as pid:
         server = Server(kind, port, pid)
         if load:
             run([*plumbload_command(args, server, load), '--operation', 'fill'], 'fill')
@@ -164,7 +164,8 @@ def measure_client(args: argparse.Namespace, client: str, server: Server, load: 
                   requests / (process_cpu_seconds(server.pid) - before))
 
 
-def print_rates(what: str, samples_of: dict[str, list[Sample]], value: str
+def print_rates_and_return_ratios(what: str, samples_of: dict[str, list[Sample]],
+                                  value: str
          ) -> dict[str, float]:
     """Prints a row per program; returns the ratio of the first to each."""
     first = [getattr(s, value) for s in next(iter(samples_of.values()))]
@@ -189,10 +190,10 @@ def compare_client_cost(args: argparse.Namespace) -> bool:
     print_column_titles('per client CPU s')
     good = True
     for kind in args.kinds:
-        with running_store(args, kind, Load()) as server:
+        with keep_store_server_running(args, kind, Load()) as server:
             for connections in args.connections:
                 load = Load(connections=connections)
-                ratios = print_rates(
+                ratios = print_rates_and_return_ratios(
                     f'{kind}, {connections} connections',
                     measure_alternately(
                         args.rounds,
@@ -214,13 +215,13 @@ def compare_tao_server(args: argparse.Namespace) -> bool:
     for name, prefix in (('short keys', 'key:'), ('keys of 220 B', 219 * 'k')):
         load = Load(keys=10001, value_size=200, key_prefix=prefix)
 
-        def once(kind: str, load: Load = load) -> Sample:
-            with running_store(args, kind, load) as server:
+        def measure_once(kind: str, load: Load = load) -> Sample:
+            with keep_store_server_running(args, kind, load) as server:
                 return measure_client(args, 'plumbload', server, load)
 
-        ratios = print_rates(
+        ratios = print_rates_and_return_ratios(
             name,
-            measure_alternately(args.rounds, ('tao', 'memcached'), once),
+            measure_alternately(args.rounds, ('tao', 'memcached'), measure_once),
             'server',
         )
         good &= ratios['memcached'] >= TAO

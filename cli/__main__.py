@@ -29,7 +29,7 @@ PASSING = {'run': 'reframe', 'nightly': 'reframe', 'locate': 'reframe',
            'references calibrate': 'reframe', 'selftest': 'pytest'}
 
 
-def restart_in_venv(args: argparse.Namespace) -> None:
+def ensure_venv_and_restart_inside(args: argparse.Namespace) -> None:
     """Goes on inside the venv, which is made where it is missing."""
     python = setup.ensure_venv(tests=args.command == 'selftest')
     # Not sys.executable: a venv's python may be a link to this very one.
@@ -118,7 +118,7 @@ def print_completion_script(shell: str) -> int:
 
 
 def main() -> int:
-    caller.unset_caller_variables()
+    caller.unset_caller_environment_variables()
     if '_ARGCOMPLETE' in os.environ:
         # ReFrame brings argcomplete; without the venv nothing is completed.
         with contextlib.suppress(ImportError):
@@ -148,7 +148,7 @@ def main() -> int:
         return convert_output_to_csv(args.family, args.files, sys.stdout, sys.stderr,
                                      args)
     try:
-        restart_in_venv(args)
+        ensure_venv_and_restart_inside(args)
         return import_command_function(args)(args)
     except (setup.SetupError, bundle_file.BundleError) as err:
         print(f'plumb: {err}', file=sys.stderr)

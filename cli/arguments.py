@@ -265,16 +265,17 @@ def build_parser() -> Parser:
     commands = parser.add_subparsers(dest='command', required=True,
                                      metavar='COMMAND')
 
-    def command(name: str, text: str, example: str = '') -> Parser:
+    def add_command(name: str, text: str, example: str = '') -> Parser:
         about, usual = ABOUT[name]
         return commands.add_parser(name, help=about, text=text,
                                    example=example or usual)
 
-    _add_run_options(command('run', RUN))
-    _add_nightly_options(command('nightly', NIGHTLY, './plumb nightly --site mycluster '
-                                 '--mail night.eml --to ops@example.org'))
-    _add_locate_options(command('locate', LOCATE, "./plumb locate --site mycluster "
-                                "--partition gpu --nodes 'n[1-16]'"))
+    _add_run_options(add_command('run', RUN))
+    _add_nightly_options(
+        add_command('nightly', NIGHTLY, './plumb nightly --site mycluster '
+                    '--mail night.eml --to ops@example.org'))
+    _add_locate_options(add_command('locate', LOCATE, "./plumb locate --site mycluster "
+                                    "--partition gpu --nodes 'n[1-16]'"))
     # Those with actions show no example of their own.
     _add_references_actions(
         _add_command_with_actions(commands, 'references', REFERENCES)
@@ -282,22 +283,22 @@ def build_parser() -> Parser:
     for name in POSTPROCESS:
         commands.add_parser(name, add_help=False).add_argument(
             'rest', nargs=argparse.REMAINDER)
-    _add_parse_options(command('parse', PARSE))
-    _add_site_option(command('doctor', DOCTOR, './plumb doctor --site mycluster'
+    _add_parse_options(add_command('parse', PARSE))
+    _add_site_option(add_command('doctor', DOCTOR, './plumb doctor --site mycluster'
                       ).add_argument_group('which site'))
     _add_site_actions(_add_command_with_actions(commands, 'site', SITE))
     _add_spack_actions(_add_command_with_actions(commands, 'spack', SPACK))
-    _add_bundle_options(command('bundle', BUNDLE))
-    env = command('env', ENV, 'eval "$(./plumb env --site mycluster)"')
+    _add_bundle_options(add_command('bundle', BUNDLE))
+    env = add_command('env', ENV, 'eval "$(./plumb env --site mycluster)"')
     _add_site_option(env.add_argument_group('which site'))
     env.add_argument_group('which ReFrame').add_argument(
         '--own-reframe', action='store_true',
         help='keep the `reframe` of your PATH, for example that of a module')
-    command('completion', COMPLETION).add_argument(
+    add_command('completion', COMPLETION).add_argument(
         'shell', choices=('bash', 'zsh', 'fish'), help='the shell')
     _add_benchmark_actions(_add_command_with_actions(commands, 'benchmark', BENCHMARK))
-    _add_selftest_options(command('selftest', SELFTEST,
-                                  './plumb selftest -n0 tests/cli/test_run.py'))
+    _add_selftest_options(add_command('selftest', SELFTEST,
+                                      './plumb selftest -n0 tests/cli/test_run.py'))
     return parser
 
 

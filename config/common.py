@@ -23,9 +23,9 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(
 from config import families, places  # noqa: E402
 from config.sessions import caller, local_jobs, modes, runner  # noqa: E402
 
-caller.unset_caller_variables()
+caller.unset_caller_environment_variables()
 try:
-    places.set_default_variables()
+    places.prepare_environment_and_work_folder()
     families.families()
 except (places.PlaceError, families.FamilyError) as err:
     # One line instead of ReFrame's traceback.

@@ -34,7 +34,7 @@ Row = dict[str, Any]
 NEEDED_NODES: dict[str, set[int]] = {}
 
 
-def note_needed_nodes(family: str, count: int) -> None:
+def record_needed_node_count(family: str, count: int) -> None:
     """Note a number of nodes for `plumb doctor`."""
     NEEDED_NODES.setdefault(family, set()).add(count)
 
@@ -127,7 +127,7 @@ def read_shared_rows(path: Path, part: str) -> Any:
     :param part: part of the schema of families that describes the file
     :raises FamilyError: the first fault of the file
     """
-    data, faults = _read_and_validate(path, part)
+    data, faults = _read_file_and_schema_faults(path, part)
     _raise_first_fault(faults)
     return data
 
@@ -189,7 +189,7 @@ def load_families(checks: Path, shared: Mapping[str, Row]) -> dict[str, Family]:
     families_by_name: dict[str, Family] = {}
     taken: dict[tuple[str, str], Path] = {}
     for path in sorted(checks.glob(f'*/{FILE}')):
-        data, wrong = _read_and_check(path, shared)
+        data, wrong = _read_family_file_and_faults(path, shared)
         _raise_first_fault(wrong)
         for key in ('metrics', 'features', 'parsers'):
             for name in data.get(key, ()):
@@ -211,20 +211,21 @@ def faults_of_family_file(path: Path, shared: Mapping[str, Row]) -> list[str]:
 
     Names are compared only if the file fits its schema.
     """
-    return [str(fault) for fault in _read_and_check(path, shared)[1]]
+    return [str(fault) for fault in _read_family_file_and_faults(path, shared)[1]]
 
 
-def _read_and_check(path: Path, shared: Mapping[str, Row]
+def _read_family_file_and_faults(path: Path, shared: Mapping[str, Row]
              ) -> tuple[Any, list[FamilyError]]:
     """The data of a family.yaml, and its faults."""
-    data, wrong = _read_and_validate(path)
+    data, wrong = _read_file_and_schema_faults(path)
     if not wrong:
         wrong = [_make_family_error(path, data, keys, reason)
-                 for keys, reason in _faults_of_names(path, data, shared)]
+                 for keys, reason in _faults_beyond_schema(path, data, shared)]
     return data, wrong
 
 
-def _read_and_validate(path: Path, part: str = '') -> tuple[Any, list[FamilyError]]:
+def _read_file_and_schema_faults(path: Path,
+                                 part: str = '') -> tuple[Any, list[FamilyError]]:
     """The data of a file, and its faults by the schema."""
     try:
         data = strict.load_yaml(path)
@@ -271,8 +272,8 @@ def _raise_first_fault(faults: list[FamilyError]) -> None:
 Wrong = Iterator[tuple[list[Any], str]]
 
 
-def _faults_of_names(path: Path, data: Mapping[str, Any],
-                     shared: Mapping[str, Row]) -> Wrong:
+def _faults_beyond_schema(path: Path, data: Mapping[str, Any],
+                          shared: Mapping[str, Row]) -> Wrong:
     own = data.get('metrics', {})
     for name in own:
         if name in shared:
@@ -282,7 +283,7 @@ def _faults_of_names(path: Path, data: Mapping[str, Any],
     for keys, metric in _metric_name_locations(data):
         for reason in _unknown_metric_message(metric, known):
             yield keys, reason
-    yield from _faults_of_derived(data, known)
+    yield from _faults_of_derived_metrics(data, known)
     yield from _faults_of_parts(data)
     for word, module in data.get('parsers', {}).items():
         if not (path.parent / f'{module}.py').is_file():
@@ -316,7 +317,7 @@ def _unknown_metric_message(metric: str, known: Mapping[str, Row]) -> Iterator[s
                f'config/metrics.yaml; {schema.suggest_name(metric, known)}')
 
 
-def _faults_of_derived(data: Mapping[str, Any], known: Mapping[str, Row]
+def _faults_of_derived_metrics(data: Mapping[str, Any], known: Mapping[str, Row]
                        ) -> Wrong:
     derived = data.get('derived', {})
     for name, row in derived.items():

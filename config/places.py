@@ -32,7 +32,7 @@ def perflog_folder() -> Path:
                 ).absolute()
 
 
-def set_default_variables() -> None:
+def prepare_environment_and_work_folder() -> None:
     """Set the missing variables of `plumb env`, and make the work folder.
 
     :raises PlaceError: the work folder cannot be written
@@ -52,7 +52,7 @@ def set_default_variables() -> None:
                          'PLUMBLINE_WORK to a folder that you can write to')
 
 
-def is_local_site(site: Path) -> bool:
+def is_site_named_local(site: Path) -> bool:
     """Whether the site is `local`, which describes the machine it runs on."""
     return site.resolve() == SITES / 'local'
 
@@ -104,7 +104,7 @@ def reference_folder() -> Path:
 def default_reference_folder(site: Path) -> Path:
     """Folder of a site's references."""
     # References of this machine alone must not be in the checkout.
-    return (work_folder() if is_local_site(site) else site) / 'references'
+    return (work_folder() if is_site_named_local(site) else site) / 'references'
 
 
 def reference_folder_of_site(site: Path, given: str | None) -> Path:

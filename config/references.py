@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 from . import strict
 from .records import metrics
 from .sessions.judged import (
+    derived_replacement_metric,
     judged_metric_keys,
     judged_rules_by_family,
-    substitute_metric,
 )
 
 _PROPOSED = '.proposed.yaml'
@@ -87,7 +87,7 @@ def read(path: Path) -> File:
     except strict.Fault as err:
         raise ReferenceError_(str(err)) from None
     raise_first_fault(path, [*find_faults(path.stem, data)]
-                      or [*_metrics_without_tolerance(path.stem, data)])
+                      or [*_faults_of_missing_tolerances(path.stem, data)])
     return File(path, data.get('complete', False), {
         name: below or {} for name, below in data.items()
         if name != 'complete'})
@@ -154,13 +154,13 @@ def _entry_faults(family: str, entry: strict.Mapping, line: int, where: str
                   ) -> Iterator[tuple[int, str]]:
     """Faults of the references of one test case."""
     for key, value in entry.items():
-        fault = (_fault_of_data_key(family, str(key), value)
+        fault = (_fault_of_dollar_key(family, str(key), value)
                  if str(key).startswith('$') else fault_of_reference(key, value))
         if fault:
             yield entry.lines.get(key, line), f'{where}: {key}: {fault}'
 
 
-def _metrics_without_tolerance(family: str, data: Any) -> Iterator[tuple[int, str]]:
+def _faults_of_missing_tolerances(family: str, data: Any) -> Iterator[tuple[int, str]]:
     """Faults: metrics without the tolerance that they need.
 
     The file must have no other faults. These are not checked when a proposal
@@ -179,7 +179,7 @@ def _metrics_without_tolerance(family: str, data: Any) -> Iterator[tuple[int, st
                         'propose` write $no_reference')
 
 
-def _fault_of_data_key(family: str, key: str, value: Any) -> str:
+def _fault_of_dollar_key(family: str, key: str, value: Any) -> str:
     """The fault of an entry's $from or $no_reference; empty: none."""
     if key not in ('$from', '$no_reference'):
         return 'unknown key; use $from or $no_reference'
@@ -291,12 +291,12 @@ def metrics_lacking_tolerance(family: str, entry: Mapping[str, Any],
     for metric in sorted(
         judged_metric_keys(family, map(metrics.split_metric_key, there))
     ):
-        both = [f for f in (metric, substitute_metric(family, metric)) if f]
+        both = [f for f in (metric, derived_replacement_metric(family, metric)) if f]
         if not any(has_tolerance(entry.get(f)) for f in both):
             needs = [more_sessions[f] for f in both if f in more_sessions]
             # 0 means never: take the one of the two that can get a tolerance.
             missing[metric] = min(filter(None, needs), default=0) \
-                if needs else _sessions_since_judged(entry, both)
+                if needs else _default_sessions_needed(entry, both)
     return missing
 
 
@@ -307,7 +307,7 @@ def more_sessions_text(number: int | None) -> str:
             if number else 'more sessions would not help')
 
 
-def _sessions_since_judged(entry: Mapping[str, Any], metrics: Iterable[str]
+def _default_sessions_needed(entry: Mapping[str, Any], metrics: Iterable[str]
                   ) -> int | None:
     """Sessions that metrics need which are not in `$no_reference`.
 

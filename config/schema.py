@@ -57,7 +57,7 @@ def fault_at_path(file: str, data: Any, path: Iterable[Any], reason: str
           ) -> strict.Fault:
     """A fault at a path of keys and positions of the data, or at the existing
     part of this path."""
-    line = getattr(data, 'first_line', 1)
+    line = getattr(data, 'first_line_number', 1)
     keys = []
     for step in path:
         if not isinstance(step, int):
@@ -68,7 +68,7 @@ def fault_at_path(file: str, data: Any, path: Iterable[Any], reason: str
             data = data[step]
         except (KeyError, TypeError, IndexError):
             data = None
-        line = max(line, getattr(data, 'first_line', line))
+        line = max(line, getattr(data, 'first_line_number', line))
     return strict.Fault(file, line, ': '.join([*keys, reason]))
 
 

@@ -42,7 +42,7 @@ class Mapping(dict):
     lines: dict[Any, int]
 
     @property
-    def first_line(self) -> int:
+    def first_line_number(self) -> int:
         return min(self.lines.values(), default=1)
 
 
@@ -152,7 +152,7 @@ def refuse_oversized_yaml(text: str) -> None:
 
     :raises yaml.YAMLError: the text is not YAML, or exceeds a limit
     """
-    def refuse(reason: str) -> None:
+    def raise_yaml_error(reason: str) -> None:
         mark: Any = event.start_mark
         raise yaml.MarkedYAMLError(problem=reason, problem_mark=mark)
 
@@ -164,19 +164,19 @@ def refuse_oversized_yaml(text: str) -> None:
         if isinstance(event, yaml.CollectionStartEvent):
             levels.append((anchor, 1))
             if len(levels) > DEEPEST:
-                refuse(f'more than {DEEPEST} levels of nesting')
+                raise_yaml_error(f'more than {DEEPEST} levels of nesting')
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, size = levels.pop()
         elif isinstance(event, yaml.ScalarEvent):
             size = 1
         elif isinstance(event, yaml.AliasEvent):
             if any(anchor == above for above, _ in levels):
-                refuse(f'*{anchor} is an alias of the data that contains it')
+                raise_yaml_error(f'*{anchor} is an alias of the data that contains it')
             size = sizes.get(anchor, 1)
         if anchor and size:
             sizes[anchor] = size
         above, before = levels[-1]
         levels[-1] = above, before + size
         if before + size > MAX_NODES:
-            refuse(f'more than {MAX_NODES} nodes, including those of its '
-                   'aliases')
+            raise_yaml_error(f'more than {MAX_NODES} nodes, including those of its '
+                             'aliases')

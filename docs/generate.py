@@ -19,7 +19,8 @@ PRODUCT = ('checks', 'cli', 'config', 'postprocess')
 REPORTING = {'refuse', 'error', 'add_note', 'fault', 'fault_at_path', 'Fault',
              'fail_test_case', 'raise_parse_error', 'raise_first_fault',
              'exit_with_error', 'refuse_unknown_word', 'add_inconclusive_reason',
-             'print_progress', '_print_progress', 'find_row_fault', 'print',
+             'print_progress', '_print_progress', 'find_first_inconsistent_row',
+             'print',
              'make_parse_error', '_make_family_error', 'say', 'note', 'report'}
 
 MESSAGES = """\

@@ -39,7 +39,7 @@ from . import options, perflogs
 from .references.progress import median_per_session, usable_records
 from .regressions import detect
 from .regressions.sessions import session_dates
-from .units import display_unit
+from .units import unit_text
 
 #: What a word without `=` may be a value of, the first that has it.
 FIELDS = ('system', 'environ', 'program', 'stack', 'partition', 'version',
@@ -156,13 +156,13 @@ def compare_metrics(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
     if frame.empty:
         raise ValueError('no records')
     dates = session_dates(frame)
-    sides = [frame[_records_matching_selection(frame, text, dates)] for text in (a, b)]
+    sides = [frame[_selection_mask(frame, text, dates)] for text in (a, b)]
     for text, side in zip((a, b), sides, strict=True):
         if side.empty:
             raise ValueError(f'{text}: no records')
-    sides = [usable_records(side, new_level=True)[0] for side in sides]
+    sides = [usable_records(side, include_reference_failures=True)[0] for side in sides]
     sides = [side[side['metric'] != 'completed'] for side in sides]
-    keys, alike = _common_test_case_columns(*sides)
+    keys, alike = _matching_columns_and_compared_words(*sides)
     values = [_values_per_session(side, keys, alike) for side in sides]
     if not values[0].index.intersection(values[1].index).size:
         raise ValueError(f'{a} and {b} have no metric of a test case in '
@@ -174,7 +174,7 @@ def compare_metrics(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
     return sorted(_apply_holm_correction(rows, minimum), key=_sort_key)
 
 
-def _records_matching_selection(
+def _selection_mask(
     frame: pd.DataFrame, text: str, dates: dict
 ) -> np.ndarray:
     """Which records one side is.
@@ -183,11 +183,11 @@ def _records_matching_selection(
     """
     chosen = np.ones(len(frame), bool)
     for part in text.split(','):
-        chosen &= _records_matching_term(frame, part.strip(), dates)
+        chosen &= _selection_term_mask(frame, part.strip(), dates)
     return chosen
 
 
-def _records_matching_term(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
+def _selection_term_mask(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
     name, equals, value = text.partition('=')
     if equals:
         if name not in frame:
@@ -216,7 +216,7 @@ def _records_matching_term(frame: pd.DataFrame, text: str, dates: dict) -> np.nd
                      f'{", ".join(FIELDS[:-1])} or {FIELDS[-1]}')
 
 
-def _common_test_case_columns(a: pd.DataFrame, b: pd.DataFrame
+def _matching_columns_and_compared_words(a: pd.DataFrame, b: pd.DataFrame
           ) -> tuple[list[str], dict[str, str]]:
     """The columns that match a test case, and words that stand for each other
     in its parameters: those that no value of A shares with B say what is
@@ -250,19 +250,19 @@ def _params_without_compared_words(
     params: pd.Series, alike: dict[str, str]
 ) -> pd.Series:
     """Parameters without the words that are what is compared."""
-    def clean(text: str) -> str:
+    def mask_compared_words(text: str) -> str:
         words = (word.rpartition('=') for word in text.split(' '))
         return ' '.join(f'{head}{sep}{alike.get(tail, tail)}'
                         for head, sep, tail in words)
 
     texts = params.astype(str)
-    return texts.map({text: clean(text) for text in texts.unique()})
+    return texts.map({text: mask_compared_words(text) for text in texts.unique()})
 
 
 def _spread_per_metric(frame: pd.DataFrame, keys: list[str], alike: dict[str, str]
              ) -> dict[Any, tuple[float, float]]:
     """Metric -> spread and degrees of freedom of all its runs."""
-    good = usable_records(frame, new_level=True)[0]
+    good = usable_records(frame, include_reference_failures=True)[0]
     good = good[good['metric'] != 'completed']
     # A test case is one only with all that names it.
     table = median_per_session(good.assign(params=good['params']), KEYS)
@@ -282,10 +282,10 @@ def _spread_per_metric(frame: pd.DataFrame, keys: list[str], alike: dict[str, st
     return spreads
 
 
-def _spread_between_sessions(logs: np.ndarray) -> tuple[float, float]:
+def _spread_between_sessions(logarithms: np.ndarray) -> tuple[float, float]:
     """The spread from the steps between sessions, which one change of level
     does not widen."""
-    steps = np.diff(logs) / math.sqrt(2)
+    steps = np.diff(logarithms) / math.sqrt(2)
     middle = float(np.median(np.abs(steps))) * 1.4826
     inner = np.clip(steps, -2.5 * middle, 2.5 * middle)
     return float(np.sqrt((inner ** 2).mean() / detect.HUBER_LEFT)), max(
@@ -300,7 +300,7 @@ def _compare_metric(key: tuple, a: pd.DataFrame, others: pd.DataFrame,
         b = others.loc[[key]]
     except KeyError:
         return None
-    return _compare_log_values(a.iloc[0], str(a['point'].iloc[0]),
+    return _compare_logarithms(a.iloc[0], str(a['point'].iloc[0]),
                                a['log'].to_numpy(), b['log'].to_numpy(),
                                spreads.get(key), minimum)
 
@@ -331,17 +331,17 @@ def _compare_curves(a: pd.DataFrame, b: pd.DataFrame, keys: list[str],
         # The sizes of a run go up and down together: as wide as one of them.
         known = [spreads[names + (point,)] for point in points
                  if names + (point,) in spreads]
-        rows.append(_compare_log_values(
+        rows.append(_compare_logarithms(
             curve_a.iloc[0], 'curve', whole[0], whole[1],
             (float(np.median([s for s, _ in known])), known[0][1])
             if known else None, minimum))
     return rows
 
 
-def _compare_log_values(first: Any, point: str, a: np.ndarray, b: np.ndarray,
+def _compare_logarithms(first: Any, point: str, a: np.ndarray, b: np.ndarray,
                         known: tuple[float, float] | None, minimum: float) -> Row:
     """A row from the logs of both sides' runs; its p is not corrected yet."""
-    def text(name: str) -> str:
+    def first_row_text(name: str) -> str:
         return str(first[name]) if name in first else ''
 
     size = float(b.mean() - a.mean())
@@ -353,7 +353,7 @@ def _compare_log_values(first: Any, point: str, a: np.ndarray, b: np.ndarray,
         elif known is not None:
             variances.append(known[0] ** 2 / len(logs))
             free.append(known[1])
-    base = Row(**{name: text(name) for name in (
+    base = Row(**{name: first_row_text(name) for name in (
         'system', 'partition', 'environ', 'check', 'params', 'program',
         'speed', 'metric', 'unit', 'better')}, point=point,
         a=math.exp(a.mean()), b=math.exp(b.mean()), runs_a=len(a),
@@ -431,7 +431,7 @@ def print_table(rows: list[Row], a: str, b: str, every: bool = False) -> None:
                         f'session{"s" * (row.needs != 1)} of each')
         cells.append((
             outcome, f'{row.ratio:.3f}', low, f'{row.a:.4g}', f'{row.b:.4g}',
-            display_unit(row.unit), f'{row.runs_a}, {row.runs_b}',
+            unit_text(row.unit), f'{row.runs_a}, {row.runs_b}',
             ' '.join(filter(None, [
                 row.metric, row.point, row.check, row.params,
                 row.environ, row.speed.strip('-')]))))

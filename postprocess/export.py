@@ -78,11 +78,11 @@ def main(argv: list[str] | None = None) -> int:
                   '--junit and --openmetrics')
     faults: list[str] = []
 
-    def report(file: Path, line: int, reason: str) -> None:
+    def print_and_collect_fault(file: Path, line: int, reason: str) -> None:
         faults.append(f'{file}:{line}: {reason}')
         print(f'plumb export: {faults[-1]}', file=sys.stderr)
 
-    with cache.open_records_database([args.perflogs], report) as con:
+    with cache.open_records_database([args.perflogs], print_and_collect_fault) as con:
         try:
             cache.restrict_view_to_site(con, args.site)
         except ValueError as err:
@@ -94,7 +94,7 @@ def main(argv: list[str] | None = None) -> int:
                       '`./plumb run` first, or name another folder with '
                       '--perflogs', file=sys.stderr)
             return 2
-        code = _write_requested_files(args, con, report)
+        code = _write_requested_files(args, con, print_and_collect_fault)
     return code or (1 if faults else 0)
 
 
@@ -107,12 +107,14 @@ def _write_requested_files(args: argparse.Namespace, con: duckdb.DuckDBPyConnect
     try:
         for file, form in ((args.parquet, 'parquet'), (args.csv, 'csv')):
             if file:
-                replace_file_atomically(file, functools.partial(write_table, con, form))
+                replace_file_atomically(
+                    file, functools.partial(write_records_table, con, form))
         if args.junit or args.openmetrics:
             from . import perflogs
             from .perflogs import clock
             from .regressions import telling, verdict
-            frame = clock.drop_wrong_clock_values(perflogs.records_table(con), report)
+            frame = clock.drop_wrong_clock_values(perflogs.records_as_dataframe(con),
+                                                  report)
             if args.openmetrics:
                 replace_file_atomically(
                     args.openmetrics,
@@ -170,7 +172,7 @@ def _write_text(text: str, file: Path) -> None:
     file.write_text(text, encoding='utf-8')
 
 
-def write_table(con: duckdb.DuckDBPyConnection, form: str, file: Path) -> None:
+def write_records_table(con: duckdb.DuckDBPyConnection, form: str, file: Path) -> None:
     """All records in one table, in order of time, as Parquet or CSV.
 
     :raises OSError: the file cannot be written

@@ -25,7 +25,7 @@ from config.sessions.judged import point_with_unit
 from . import options
 from .perflogs import cache
 from .perflogs.formats import sql_string_literal
-from .units import display_unit
+from .units import unit_text
 
 HELP = """\
 Shows a metric of test cases, session by session.
@@ -108,7 +108,7 @@ class Row(NamedTuple):
     def table_heading(self) -> str:
         """The heading of a table."""
         way = '' if self.better == 'none' else f', {self.better} is better'
-        unit = display_unit(self.unit) or 'dimensionless'
+        unit = unit_text(self.unit) or 'dimensionless'
         return (f'{self.check} {self.params} @{self.system}:{self.partition}+'
                 f'{self.environ}\n{self.metric} ({unit}){way}')
 
@@ -149,10 +149,11 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     faults: list[str] = []
 
-    def report(file: Path, line: int, reason: str) -> None:
+    def collect_fault(file: Path, line: int, reason: str) -> None:
         faults.append(f'{file}:{line}: {reason}')
 
-    with cache.open_records_database([args.perflogs], report, missing=False) as con:
+    with cache.open_records_database([args.perflogs], collect_fault,
+                                     include_missing_records=False) as con:
         try:
             cache.restrict_view_to_site(con, args.site)
         except ValueError as err:
@@ -251,7 +252,7 @@ def print_newest_changes(cells: Iterable[tuple]) -> None:
     """Prints one row per test case, from the rows of `_CHANGES`."""
     console.print_table(
         [(result, '' if change is None else f'{change:+.1%}', points,
-          display_unit(unit), better, name)
+          unit_text(unit), better, name)
          for result, change, points, unit, better, name in cells],
         ('', 'change', 'points', 'unit', 'better', 'test case'), right=(1, 2))
     print('\nTo see the values of a test case, give its name as CASE.')

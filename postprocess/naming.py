@@ -56,7 +56,8 @@ def first_record_per_group(frame: pd.DataFrame, columns: Sequence[str]) -> pd.Da
     ]
 
 
-def counting_records_mask(frame: pd.DataFrame, metric: np.ndarray | None = None
+def mask_preferring_median_to_repetitions(frame: pd.DataFrame,
+                                          metric: np.ndarray | None = None
            ) -> np.ndarray:
     """Whether each record counts for its run: all but single repetitions whose
     median (repetition 0) is there.
@@ -78,19 +79,19 @@ def parameter_columns(frame: pd.DataFrame) -> pd.DataFrame:
 
     Same index as `frame`; read from `params` ("name=value name=value").
     """
-    def split(text: str) -> dict[str, str]:
+    def parse_parameters(text: str) -> dict[str, str]:
         parts = re.split(r'(?:^| )([^\s=]+)=', text)
         return dict(zip(parts[1::2], parts[2::2], strict=True))
 
     texts = frame['params'].astype(str)
-    known = {text: split(text) for text in texts.unique()}
+    known = {text: parse_parameters(text) for text in texts.unique()}
     names = list(dict.fromkeys(n for p in known.values() for n in p))
     return pd.DataFrame(
         {n: texts.map({t: p.get(n, '') for t, p in known.items()})
          for n in names}, index=frame.index)
 
 
-def number_series_kinds(frame: pd.DataFrame, valid: np.ndarray
+def assign_series_kinds(frame: pd.DataFrame, valid: np.ndarray
           ) -> tuple[np.ndarray, pd.DataFrame]:
     """The kind of each record: a number per record, and a table of the kinds.
 
@@ -113,11 +114,11 @@ def number_series_kinds(frame: pd.DataFrame, valid: np.ndarray
                        ).reset_index(drop=True)
 
 
-def series_labels(table: pd.DataFrame, by: Names = (), panel: Names = (),
-                  maximum: int = 0) -> pd.DataFrame:
+def series_labels_and_panels(table: pd.DataFrame, by: Names = (), panel: Names = (),
+                             maximum: int = 0) -> pd.DataFrame:
     """`label`, `panel` (what splits a metric) and `row` of each kind.
 
-    :param table: some rows of what `number_series_kinds` returns, to be told apart
+    :param table: some rows of what `assign_series_kinds` returns, to be told apart
     :param by: fields that series differ by, if they differ at all
     :param panel: fields that split a metric
     :param maximum: series in a plot, whatever they differ by; 0: as many as
@@ -175,10 +176,11 @@ def _distinguishing_fields(
 def _max_series_per_panel(cases: list[tuple], fields: list[str], telling: list[str],
                           split: list[str]) -> int:
     """The largest number of series in a metric when `split` splits them."""
-    def part(case: tuple, names: list[str]) -> tuple:
+    def values_of_fields(case: tuple, names: list[str]) -> tuple:
         return tuple(case[fields.index(name)] for name in names)
 
-    distinct = {part(case, telling): part(case, split) for case in cases}
+    distinct = {values_of_fields(case, telling): values_of_fields(case, split)
+                for case in cases}
     return max(Counter(distinct.values()).values(), default=0)
 
 

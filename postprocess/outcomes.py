@@ -120,7 +120,7 @@ def _missing_tolerance_text(metric: str, case: Progress | None) -> str:
     """The text on what a metric without a tolerance needs."""
     of = case.needs_of if case else {}
     # What is judged instead stands in its place.
-    other = judged.substitute_metric(case.family, metric) if case else None
+    other = judged.derived_replacement_metric(case.family, metric) if case else None
     runs = of[metric] if metric in of else of.get(
         other or '', case.needs if case else 0)
     return ('propose references again' if runs == 0
@@ -139,7 +139,8 @@ def _metrics_without_tolerance(
     there = {judged.metric_key(*point) for point, tolerance in zip(
         points, has_tolerance, strict=True) if tolerance}
     return sorted(metric for metric in judged.judged_metric_keys(family, points)
-                  if not {metric, judged.substitute_metric(family, metric)} & there)
+                  if not {metric,
+                          judged.derived_replacement_metric(family, metric)} & there)
 
 
 def missing_reference_text(runs: int | None, lacks: str = '') -> str:
@@ -205,8 +206,9 @@ def stale_test_cases(frame: pd.DataFrame, partial: Partial = {}) -> pd.DataFrame
                 {numbers[key] for key in left_out if key in numbers}
                 for run, left_out in partial.items()}
         names = sorted(sessions)
-        stale_cases = {*_omitted_test_cases([sessions[name] for name in names],
-                                            [left.get(name, set()) for name in names]),
+        stale_cases = {*_test_cases_not_run_recently([sessions[name] for name in names],
+                                                     [left.get(name, set())
+                                                      for name in names]),
                        *_overdue_test_cases(
                      {number: runs[at] for number, at in last.items()},
                      numbers, partial)}
@@ -239,7 +241,7 @@ def postponed_test_cases(frame: pd.DataFrame, plans: Iterable[Plan]) -> list[Lef
     waiting = []
     for plan in plans:
         later = frame[(frame['system'] == plan.head['system'])
-                      & (frame['run'].astype(str) > plan.run)]
+                      & (frame['run'].astype(str) > plan.session_name)]
         since = {tuple(map(str, key)) for key in later[
             ['partition', 'environ', 'case']].drop_duplicates().itertuples(
                 index=False)}
@@ -249,7 +251,7 @@ def postponed_test_cases(frame: pd.DataFrame, plans: Iterable[Plan]) -> list[Lef
     return sorted(waiting, key=lambda one: one.last)
 
 
-def _omitted_test_cases(sessions: list[set[int]], left: list[set[int] | None]
+def _test_cases_not_run_recently(sessions: list[set[int]], left: list[set[int] | None]
               ) -> Iterable[int]:
     """Test cases that the last sessions left out, by the rule of `stale_test_cases`.
 

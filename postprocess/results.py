@@ -130,18 +130,18 @@ def newest_records(frame: pd.DataFrame) -> pd.DataFrame:
 
     :param frame: as perflogs.read gives it
     """
-    _, session = group_nightly_sessions(frame)
+    _, session = group_into_nightly_sessions(frame)
     case = naming.group_number_of_records(frame, CASE)
     last = np.full(case.max(initial=-1) + 1, -1)
     np.maximum.at(last, case, session)
     frame = frame[session == last[case]]
-    frame = frame[naming.counting_records_mask(frame)]
-    ranks = _result_ranks(frame, naming.group_number_of_records(frame, CASE),
-                          np.ones(len(frame), bool))
+    frame = frame[naming.mask_preferring_median_to_repetitions(frame)]
+    ranks = _result_order_numbers(frame, naming.group_number_of_records(frame, CASE),
+                                  np.ones(len(frame), bool))
     return frame.assign(result=np.array(ORDER, object)[ranks])
 
 
-def results_of_records(frame: pd.DataFrame) -> list[Result]:
+def newest_results_of_test_cases(frame: pd.DataFrame) -> list[Result]:
     """The result of each test case in its newest session.
 
     :param frame: as perflogs.read gives it
@@ -179,7 +179,8 @@ def results_of_newest_records(records: pd.DataFrame) -> list[Result]:
 
 def results_of_session(frame: pd.DataFrame, run: str) -> dict[Key, Result]:
     """The results of the test cases of one session."""
-    return _results_by_plan_key(results_of_records(frame[frame['run'] == run]))
+    return _worst_result_by_plan_key(
+        newest_results_of_test_cases(frame[frame['run'] == run]))
 
 
 def results_of_nightly_session(frame: pd.DataFrame, run: str) -> dict[Key, Result]:
@@ -187,17 +188,18 @@ def results_of_nightly_session(frame: pd.DataFrame, run: str) -> dict[Key, Resul
 
     :param run: its first session
     """
-    first = run_id.first_session_ids(map(str, frame['run'].cat.categories))
+    first = run_id.first_session_id_by_session(map(str, frame['run'].cat.categories))
     records = frame[frame['run'].isin(
         [name for name, began in first.items() if began == run])]
     by_session = [results_of_session(records, name)
                   for name in sorted(map(str, records['run'].unique()))]
     return {key: replace(one, sessions=tuple(
         session[key] for session in by_session if key in session))
-        for key, one in _results_by_plan_key(results_of_records(records)).items()}
+        for key, one in _worst_result_by_plan_key(
+                newest_results_of_test_cases(records)).items()}
 
 
-def _results_by_plan_key(results: list[Result]) -> dict[Key, Result]:
+def _worst_result_by_plan_key(results: list[Result]) -> dict[Key, Result]:
     """By what a plan knows; the worst one, if several have one key."""
     return {one.plan_key: one for one in sorted(
         results, key=lambda one: ORDER.index(one.result), reverse=True)}
@@ -250,22 +252,23 @@ class History:
     ended: np.ndarray
 
 
-def result_history(frame: pd.DataFrame, judged: np.ndarray, case: np.ndarray,
+def result_history(frame: pd.DataFrame, counted: np.ndarray, case: np.ndarray,
                    partial: Partial = {}) -> History:
     """The result of each test case in each nightly session.
 
     :param frame: as perflogs.read gives it, sorted by time
-    :param judged: whether a record counts (naming.counting_records_mask)
+    :param counted: whether a record counts
+        (naming.mask_preferring_median_to_repetitions)
     :param test case: the number of each record's test case, from 0
     :param partial: sessions that left test cases out on purpose
         (`plans.partial_sessions`)
     """
-    names, column = group_nightly_sessions(frame)
-    rank = _result_ranks(frame, case, judged)
+    names, column = group_into_nightly_sessions(frame)
+    rank = _result_order_numbers(frame, case, counted)
     many = case.max() + 1 if len(case) else 0
     ended = np.full((many, len(names)), NOT_EXPECTED)
     flat = case * len(names) + column
-    np.minimum.at(ended.reshape(-1), flat[judged], rank[judged])
+    np.minimum.at(ended.reshape(-1), flat[counted], rank[counted])
     last = np.zeros(many, int)
     np.maximum.at(last, case, np.arange(len(case)))
     rows = frame.iloc[last]
@@ -278,12 +281,13 @@ def result_history(frame: pd.DataFrame, judged: np.ndarray, case: np.ndarray,
     return History(names, case, rows, ended)
 
 
-def _result_ranks(frame: pd.DataFrame, case: np.ndarray, judged: np.ndarray
+def _result_order_numbers(frame: pd.DataFrame, case: np.ndarray, counted: np.ndarray
            ) -> np.ndarray:
     """The result of each record, as its number in ORDER.
 
     :param test case: the number of each record's test case
-    :param judged: whether a record counts (naming.counting_records_mask)
+    :param counted: whether a record counts
+        (naming.mask_preferring_median_to_repetitions)
     """
     results, guards = frame['result'].cat, frame['guard'].cat
     rank = np.array([ORDER.index(name) if name in ORDER else _FAIL
@@ -292,17 +296,17 @@ def _result_ranks(frame: pd.DataFrame, case: np.ndarray, judged: np.ndarray
         -1 if not name else _NOT_RUN if name in reasons.NOT_RUN else _FAIL
         for name in guards.categories], int)[guards.codes]
     rank = np.where(of_guard >= 0, of_guard, rank)
-    rank[_flaky_record_positions(frame, case, rank, judged)] = _FLAKY
+    rank[_flaky_record_positions(frame, case, rank, counted)] = _FLAKY
     return rank
 
 
 def _flaky_record_positions(frame: pd.DataFrame, case: np.ndarray, rank: np.ndarray,
-                            judged: np.ndarray) -> np.ndarray:
+                            counted: np.ndarray) -> np.ndarray:
     """Positions of the failed records of test cases that are flaky."""
-    first = run_id.first_session_ids(map(str, frame['run'].cat.categories))
+    first = run_id.first_session_id_by_session(map(str, frame['run'].cat.categories))
     sessions = Counter(first.values())
     again = frame['run'].isin([run for run, began in first.items()
-                               if sessions[began] > 1]).to_numpy() & judged
+                               if sessions[began] > 1]).to_numpy() & counted
     failed = rank <= _NOT_RUN
     again &= np.isin(case, np.unique(case[again & failed]))
     at: list[int] = np.flatnonzero(again).tolist()
@@ -327,14 +331,15 @@ def _flaky_record_positions(frame: pd.DataFrame, case: np.ndarray, rank: np.ndar
     return np.array(flaky, int)
 
 
-def group_nightly_sessions(frame: pd.DataFrame) -> tuple[list[list[str]], np.ndarray]:
+def group_into_nightly_sessions(frame: pd.DataFrame) -> tuple[list[list[str]],
+                                                              np.ndarray]:
     """The sessions of each nightly session, and its number for each record.
     """
     first = frame.drop_duplicates('run')
     number: dict[tuple, int] = {}
     names: dict[tuple, list[str]] = {}
     of_run: dict[str, tuple] = {}
-    began = run_id.first_session_ids(map(str, first['run']))
+    began = run_id.first_session_id_by_session(map(str, first['run']))
     for row in first.itertuples():
         if (key := of_run.get(began[str(row.run)])):
             names[key].append(str(row.run))

@@ -5,10 +5,10 @@ from __future__ import annotations
 _TEXTS = {'1': '', 'us': 'µs'}
 
 
-def display_unit(unit: str) -> str:
+def unit_text(unit: str) -> str:
     """The text of a unit for people.
 
-    >>> display_unit('us'), display_unit('MB/s'), display_unit('1')
+    >>> unit_text('us'), unit_text('MB/s'), unit_text('1')
     ('µs', 'MB/s', '')
     """
     return _TEXTS.get(unit, unit)

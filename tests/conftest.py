@@ -49,7 +49,7 @@ from cluster import CannotRunHere, Cluster, lost, missing  # noqa: E402
 from compiler import cached_compiler  # noqa: E402
 from packages import package_of  # noqa: E402
 
-from checks.stores.found import identify_store  # noqa: E402
+from checks.stores.found import identify_store_server  # noqa: E402
 from cli.setup.venv import ensure_mpi_wheel  # noqa: E402
 from config.sessions import clock  # noqa: E402
 from tests import forks  # noqa: E402
@@ -293,7 +293,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None
 def any_date(monkeypatch: pytest.MonkeyPatch) -> None:
     """Made-up records may be of any date, also one that is to come."""
     time = datetime.datetime(2200, 1, 1, tzinfo=datetime.timezone.utc)
-    monkeypatch.setattr(clock, 'latest_record_time', lambda path: time)
+    monkeypatch.setattr(clock, 'max_possible_record_time', lambda path: time)
 
 
 @pytest.fixture(scope='session')
@@ -665,7 +665,7 @@ def stores() -> list[Store]:
         path = shutil.which(f'{name}-server')
         if path:
             result[f'{name}-system'] = (name, Path(path))
-    known = [(binary, identify_store(name, binary, ''), environ)
+    known = [(binary, identify_store_server(name, binary, ''), environ)
              for environ, (name, binary) in result.items()
              if binary.exists() and name in ('redis', 'valkey')]
     return [Store(one['store'], binary, one['version'], one['tls'], environ)

@@ -121,6 +121,13 @@ def test_unknown_feature_suggests_the_nearest(wrong, right):
         features.check_feature_names([f'+gpu_nvidia +{wrong}'], [], 'Check')
 
 
+def test_settings_of_nccl_that_are_no_settings_are_refused():
+    site = {'environments': [{'name': 'nccl', 'extras': {'nccl_settings': [
+        {'env': {'NCCL_MIN_NCHANNELS': '32'}}]}}]}
+    with pytest.raises(features.GlossaryError, match='environment nccl: nccl_settings'):
+        features.check_site_features(site, 'system.py')
+
+
 def test_unknown_extra_is_refused():
     site = {'systems': [{'name': 's', 'partitions': [
         {'name': 'p', 'extras': {'speed_bands_ns': {'fats': [1, 2]}}}]}]}

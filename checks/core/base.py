@@ -109,7 +109,7 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
     max_pending_time = '1h'
 
     @run_after('init')
-    def build_stacks_locally(self) -> None:
+    def set_build_locally_for_stacks(self) -> None:
         # What a stack has was built where people log in, with compilers that
         # compute nodes may lack. All else is built where it runs. Where
         # there is no scheduler they are here anyway, and ReFrame counts apart
@@ -149,9 +149,8 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         record = self.stack_record
         if record:
             mpi = record['mpi']
-            has = stack.package_origin(record, mpi) if mpi else {'spec': ''}
-            origin |= {'mpi': has['spec'].partition('/')[0],
-                       'spec': has['spec']}
+            spec = stack.installed_package_origin(record, mpi)['spec'] if mpi else ''
+            origin |= {'mpi': spec.partition('/')[0], 'spec': spec}
             if origin['source'] == 'spack':
                 origin |= stack.program_origin(record, families.family_of_program(
                     program, self.family), program)
@@ -190,9 +189,8 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
             return
         try:
             record = stack.installed_stack_record(
-                name, places.current_site_folder() or Path()
-            )
-            stack.write_stack_files(record, Path(self.stagedir))
+                name, places.current_site_folder() or Path())
+            stack.write_installed_stack_files(record, Path(self.stagedir))
         except stack.StackError as err:
             raise BuildSystemError(str(err)) from None
 
@@ -215,10 +213,9 @@ class Glossary(Plugin):
     """Refuse requirements that are not in the glossary of features."""
 
     @run_after('init', always_last=True)
-    def check_required_features(self) -> None:
+    def refuse_unknown_features(self) -> None:
         features.check_feature_names(
-            self.valid_systems, self.valid_prog_environs, type(self).__name__
-        )
+            self.valid_systems, self.valid_prog_environs, type(self).__name__)
 
 
 class Launch(Plugin):
@@ -242,12 +239,12 @@ class Launch(Plugin):
     def lay_out_ranks(self) -> None:
         """Set ranks, nodes and threads, in a hook after the setup."""
 
-    def launcher_extra(self) -> str:
+    def partition_launcher_extra_name(self) -> str:
         """The extra of the partition that defines how ranks are placed."""
         if placement.describe_core_shortage(self):
             return 'launcher_oversubscribe'
-        return placement.pinning_launcher_extra(self.current_partition,
-                                                self.has_gpu_ranks())
+        return placement.pinning_launcher_extra_name(self.current_partition,
+                                                     self.has_gpu_ranks())
 
     def has_gpu_ranks(self) -> bool:
         """Whether each rank has a GPU of its own."""
@@ -255,10 +252,10 @@ class Launch(Plugin):
 
     # Last: hooks of families after the setup set the ranks.
     @run_after('setup', always_last=True)
-    def check_core_shortage(self) -> None:
+    def check_placement_and_mark_shortage(self) -> None:
         placement.cores_per_node(self.current_partition)
         placement.launcher_options(self)
-        if self.launcher_extra() == 'launcher_oversubscribe':
+        if self.partition_launcher_extra_name() == 'launcher_oversubscribe':
             self.inconclusive = placement.describe_core_shortage(self)
 
     @run_after('setup', always_last=True)
@@ -272,7 +269,8 @@ class Launch(Plugin):
     @run_before('run')
     def pin_or_oversubscribe(self) -> None:
         self.job.launcher.options += placement.launcher_options(self)
-        extras, extra = self.current_partition.extras, self.launcher_extra()
+        extras = self.current_partition.extras
+        extra = self.partition_launcher_extra_name()
         if extra == 'launcher_pin':
             for name, value in (('NUM_THREADS', self.threads), ('PLACES', 'cores'),
                                 ('PROC_BIND', 'close')):
@@ -396,9 +394,8 @@ class Referenced(Plugin):
         because the reference will be made from them.
         """
         try:
-            known, self.no_reference = references.checked_references_and_note(
-                self, values
-            )
+            known, self.no_reference = references.references_to_compare_and_note(
+                self, values)
         except references.ReferenceError_ as err:
             self.guard, self.reference_fault, known = 'reference', str(err), {}
         self.reference = {'*': {
@@ -497,18 +494,18 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         return max(self.num_nodes, self.required_nodes)
 
     def require_nodes(self, count: int, *wanted: str,
-                      listed: bool = False) -> None:
+                      only_collective_counts: bool = False) -> None:
         """Run only in partitions whose jobs may have so many nodes.
 
         :param wanted: features of the partition, as in `valid_systems`
-        :param listed: only where collectives run on this number of nodes
+        :param only_collective_counts: only if collectives run on this number
         """
-        families.note_needed_nodes(self.family, count)
+        families.record_needed_node_count(self.family, count)
         self.required_nodes = count
         self.valid_systems = [
             ' '.join([part.fullname, *wanted])
             for part in rt.runtime().system.partitions
-            if (count in features.node_counts(part) if listed
+            if (count in features.node_counts(part) if only_collective_counts
                 else features.max_nodes(part) >= count)]
 
     @property
@@ -531,7 +528,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         """
         raise NotImplementedError
 
-    def minimum_run_seconds(self, values: dict[str, float]) -> float:
+    def min_repetition_seconds(self, values: dict[str, float]) -> float:
         """The minimum duration of a repetition that its values imply.
 
         Unit: seconds.
@@ -593,12 +590,11 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             seen = []
             for run in runs:
                 guards.check_rank_count(run, self.num_tasks, self.num_nodes)
-                self.check_cpu_binding(run)
+                self.record_and_check_cpu_binding(run)
                 guards.check_transport(
-                    run, self.required_transport(), self.read_transport_log(run)
-                )
+                    run, self.required_transport(), self.read_transport_log(run))
                 values = self.parse_values(run)
-                guards.check_minimum_wall_time(run, self.minimum_run_seconds(values))
+                guards.check_minimum_wall_time(run, self.min_repetition_seconds(values))
                 sample = {**values, **compute_derived_metrics(self.family, values),
                           'wall_time': run.wall,
                           'user_time': run.user, 'system_time': run.system}
@@ -635,9 +631,10 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         self.inconclusive = '; '.join(filter(None, dict.fromkeys(
             [*self.inconclusive.split('; '), why])))
 
-    def check_cpu_binding(self, run: guards.Run) -> None:
+    def record_and_check_cpu_binding(self, run: guards.Run) -> None:
         """Record the CPUs of the ranks and check their binding."""
-        there, kind = placement.parse_rank_lines(run.err), self.launcher_extra()
+        there = placement.parse_rank_lines(run.err)
+        kind = self.partition_launcher_extra_name()
         self.binding = placement.format_binding(there)
         self.gpus = placement.format_gpus(placement.parse_gpu_lines(run.err))
         gpus = placement.gpus_per_node(self.current_partition)
@@ -673,11 +670,11 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         bands = {'fast': (0, boundary), 'slow': (boundary, math.inf),
                  **extras.get('speed_bands_ns', {})}
 
-        def class_of(x: float) -> str:
+        def speed_class_of_reading(x: float) -> str:
             name = 'fast' if x < boundary else 'slow'
             return name if bands[name][0] <= x <= bands[name][1] else 'other'
 
-        odd = [x for x in readings if class_of(x) == 'other']
+        odd = [x for x in readings if speed_class_of_reading(x) == 'other']
         if odd:
             known = ' nor '.join(f'{name} ({low:g} to {high:g} ns)'
                                  for name, (low, high) in bands.items())
@@ -685,7 +682,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 'the node was in no known CPU speed class: the speed probe '
                 f'measured {max(odd):g} ns, neither {known}; check for '
                 'throttling or shared CPUs, or adapt speed_bands_ns')
-        classes = set(map(class_of, readings))
+        classes = set(map(speed_class_of_reading, readings))
         if len(classes) > 1:
             return 'mixed', 'the CPU speed class changed during the job'
         return classes.pop(), ''
@@ -696,13 +693,13 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             self.values = dict.fromkeys(self.required_metrics(), 0.0)
         self.add_worst_ratio_metric()
         self.set_references(self.values)
-        self.note_low_values()
+        self.add_low_values_note()
         for metric, value in self.values.items():
             self.perf_variables[metric] = sn.make_performance_function(
                 sn.defer(value),
                 metrics.metric(metrics.split_metric_key(metric)[0]).unit)
 
-    def note_low_values(self) -> None:
+    def add_low_values_note(self) -> None:
         """Add values far below the hardware to the summary's note.
 
         This fails nothing.

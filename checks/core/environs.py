@@ -7,7 +7,7 @@ A site calls these functions and adds its own keys::
                           transport=_UCX),
         environs.stack_environment('stores', 'keyvalue'),
         environs.mpi_environment('cray', 'cray-mpich 8.1.29', cc='cc'),
-        environs.embedded_environment('tao', 'taobench')],
+        environs.embedded_program_environment('tao', 'taobench')],
 
 The features of an environment with a stack are in the stack's stack.yaml. The
 programs that a family has from a source are in the family's own folder
@@ -37,14 +37,15 @@ def program_features_of_family(family: str, source: str) -> tuple[str, ...]:
 
 
 def stack_environment(name: str, stack: str, *, mpi: str = '',
-                      transport: dict[str, Any] | None = None, **more: Any
-             ) -> dict[str, Any]:
+                      transport: dict[str, Any] | None = None,
+                      nccl_settings: Iterable[Any] = (), **more: Any) -> dict[str, Any]:
     """The environment of a stack that Spack installs.
 
     :arg name: name of the environment in records and references.
     :arg stack: folder under spack-envs/.
     :arg mpi: name and version of the MPI, for the records.
     :arg transport: see `transport` in site-configs/README.md.
+    :arg nccl_settings: see `nccl_settings` there.
     :arg more: keys of ReFrame's environment: cc, modules, env_vars, ...
     :raises NoStack: the stack does not exist.
     """
@@ -52,13 +53,15 @@ def stack_environment(name: str, stack: str, *, mpi: str = '',
     features = list(stacks.read_stack_yaml(stack)['features'])
     for family, origin in families.items():
         features += program_features_of_family(family, origin['source'])
-    if 'mpi' in features:
-        more = {'cc': 'mpicc', **more}
+    if stacks.has_mpi(stack):
+        more = {'cc': 'mpicc', 'cxx': 'mpicxx', **more}
     extras: dict[str, Any] = {'stack': stack, 'programs': families}
     if mpi:
         extras['mpi_library'] = mpi
     if transport:
         extras['transport'] = transport
+    if nccl_settings:
+        extras['nccl_settings'] = list(nccl_settings)
     return {'name': name, **more, 'features': features, 'extras': extras}
 
 
@@ -103,8 +106,9 @@ def mpi_environment(name: str, library: str, *, cc: str = 'mpicc', **more: Any
     }
 
 
-def embedded_environment(name: str, family: str, cc: str = 'gcc',
-                         features: Iterable[str] = (), **more: Any) -> dict[str, Any]:
+def embedded_program_environment(name: str, family: str, cc: str = 'gcc',
+                                 features: Iterable[str] = (),
+                                 **more: Any) -> dict[str, Any]:
     """The environment of programs that the suite builds where they run.
 
     :arg name: name of the environment in records and references.

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from config.families import SOURCES, families
+from config.sites.fabrics import NcclSetting
 
 #: Features of a partition: name -> meaning.
 PARTITION_FEATURES: dict[str, str] = {
@@ -93,6 +94,8 @@ ENVIRON_EXTRAS: dict[str, str] = {
     'transport': '{name, env, evidence}: the transport that must be used, '
                  'the variables that make the library report it, and the '
                  'regular expression that its output must match',
+    'nccl_settings': 'variables of NCCL or RCCL for some test cases, with their '
+                     'sources (list of NcclSetting of config/sites/fabrics.py)',
 }
 
 #: Keys of an environment for the programs of a family.
@@ -166,12 +169,8 @@ def check_site_features(configuration: Mapping[str, Any], where: str) -> None:
                 raise GlossaryError(f'{label} {NO_PROCESSOR}')
     for env in configuration.get('environments', ()):
         label = f"{where}: environment {env['name']}"
-        _refuse_unknown_names(
-            env.get('features', ()),
-            environ_feature_meanings(),
-            label,
-            program_feature_patterns(),
-        )
+        _refuse_unknown_names(env.get('features', ()), environ_feature_meanings(),
+                              label, program_feature_patterns())
         _refuse_unknown_names(env.get('extras', ()), ENVIRON_EXTRAS, label)
         _check_environment_extras(env, label)
 
@@ -224,6 +223,8 @@ def _check_environment_extras(env: Mapping[str, Any], where: str) -> None:
         if missing:
             raise GlossaryError(f'{where}: transport: {sorted(missing)[0]} '
                                 'is missing')
+    if not all(isinstance(one, NcclSetting) for one in extras.get('nccl_settings', ())):
+        raise GlossaryError(f'{where}: nccl_settings: expected a list of NcclSetting')
 
 
 def check_feature_names(systems: Iterable[str], environs: Iterable[str],
@@ -234,17 +235,13 @@ def check_feature_names(systems: Iterable[str], environs: Iterable[str],
     :arg environs: ``valid_prog_environs`` of the check.
     :raises GlossaryError: with the wrong name and the nearest right one.
     """
-    def required(specs: Iterable[str]) -> list[str]:
+    def feature_names_in_specs(specs: Iterable[str]) -> list[str]:
         return [word[1:] for spec in specs for word in spec.split()
                 if word[0] in '+-']
 
-    _refuse_unknown_names(required(systems), PARTITION_FEATURES, where)
-    _refuse_unknown_names(
-        required(environs),
-        environ_feature_meanings(),
-        where,
-        program_feature_patterns(),
-    )
+    _refuse_unknown_names(feature_names_in_specs(systems), PARTITION_FEATURES, where)
+    _refuse_unknown_names(feature_names_in_specs(environs), environ_feature_meanings(),
+                          where, program_feature_patterns())
 
 
 def max_nodes(partition: Any) -> int:

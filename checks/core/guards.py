@@ -151,7 +151,8 @@ def check_service_failures(stage: Path, job: Any) -> None:
                                + line.removeprefix('service: '))
 
 
-def read_repetitions(stage: Path, repetitions: int, accept: Iterable[int] = (0,)
+def read_repetitions(stage: Path, repetitions: int,
+                     accepted_exit_codes: Iterable[int] = (0,)
               ) -> list[Run]:
     """The repetitions of a job, each with an accepted exit code.
 
@@ -178,7 +179,7 @@ def read_repetitions(stage: Path, repetitions: int, accept: Iterable[int] = (0,)
                         _read_text_or_empty(stage / f'{name}.out'),
                         _read_text_or_empty(stage / f'{name}.err'), name))
     for run in runs:
-        if run.rc not in accept:
+        if run.rc not in accepted_exit_codes:
             how = (f'was killed by signal {run.rc - 128}' if run.rc > 128
                    else f'ended with exit code {run.rc}')
             lines = [ln for ln in run.err.splitlines()

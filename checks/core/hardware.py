@@ -123,9 +123,7 @@ def reframe_devices(*models: tuple[str, int],
 def bandwidth_extras(devices_of_node: Iterable[Mapping[str, Any]],
                      site: str | os.PathLike[str] | None = None) -> dict[str, float]:
     """The extras of a partition that follow from its devices, in MB/s."""
-    rows = [
-        (find_model(d['model'], site), d['num_devices']) for d in devices_of_node
-    ]
+    rows = [(find_model(d['model'], site), d['num_devices']) for d in devices_of_node]
     nics = [(row['rate'] * 125, number, row) for row, number in rows
             if row['type'] == 'nic']        # 1 Gb/s is 125 MB/s
     gpus = [(row['link'] * 1000, number - 1 if row.get('mesh') else 1)

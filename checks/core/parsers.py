@@ -59,7 +59,7 @@ class Remark:
         return f'{lines}: {self.reason}'
 
 
-def load_parser_module(word: str) -> Any:
+def load_parser_module(parser_name: str) -> Any:
     """The module of a family's parser, by its name in family.yaml.
 
     It is imported relative to this package: ReFrame loads checks/ under
@@ -67,5 +67,5 @@ def load_parser_module(word: str) -> Any:
     caught.
     """
     return importlib.import_module(
-        families.parser_modules()[word].removeprefix('checks'),
+        families.parser_modules()[parser_name].removeprefix('checks'),
         (__package__ or '').rpartition('.')[0])

@@ -30,7 +30,8 @@ def cores_per_node(part: Any) -> int:
     """
     # ReFrame has no value if one of the two numbers is missing.
     if not part.processor.num_cores:
-        raise PlacementError(f'{_partition_location(part)} {features.NO_PROCESSOR}')
+        raise PlacementError(
+            f'{_partition_config_location(part)} {features.NO_PROCESSOR}')
     return int(part.processor.num_cores)
 
 
@@ -42,7 +43,7 @@ def gpus_per_node(part: Any) -> int:
                for device in part.select_devices('gpu'))
 
 
-def _partition_location(part: Any) -> str:
+def _partition_config_location(part: Any) -> str:
     path = (places.current_site_folder() or Path()) / places.SYSTEM
     return f'{path}: partition {part.fullname}'
 
@@ -62,7 +63,7 @@ def _core_shortage_message(threads: int, have: int) -> str:
     return f'{threads} threads shared {have} core{"" if have == 1 else "s"}'
 
 
-def pinning_launcher_extra(part: Any, gpus: bool = False) -> str:
+def pinning_launcher_extra_name(part: Any, gpus: bool = False) -> str:
     """The launcher extra for ranks with a core each.
 
     It is `launcher_free` if the site binds no ranks.
@@ -81,7 +82,7 @@ def launcher_options(check: Any) -> list[str]:
     :raises PlacementError: the partition does not define them, or they cannot
         give a rank more than one core; with the line to add.
     """
-    part, extra = check.current_partition, check.launcher_extra()
+    part, extra = check.current_partition, check.partition_launcher_extra_name()
     if not extra:
         return []
     words = part.extras.get(extra)
@@ -99,7 +100,8 @@ def launcher_options(check: Any) -> list[str]:
     if fault:
         mpi = next((env.extras['mpi_library'] for env in part.environs
                     if 'mpi_library' in env.extras), '')
-        raise PlacementError(f'{_partition_location(part)} has {fault}; add to its '
+        raise PlacementError(
+            f'{_partition_config_location(part)} has {fault}; add to its '
                              f'extras: {launch.system_py_line(extra, launcher, mpi)}')
     return [word.replace('{cpus}', str(check.threads)).replace(
         '{ranks}', str(check.num_tasks_per_node or 1)) for word in words]
@@ -151,9 +153,7 @@ def format_binding(ranks_by_host: Mapping[str, list[Rank]]) -> str:
     CPUs 0 and 1 and one with 4 and 6; ranks in even steps are a range:
     `n1:0..191`. Empty: the CPUs of some rank are unknown.
     """
-    if not all(
-        rank.cpus for group in ranks_by_host.values() for rank in group
-    ):
+    if not all(rank.cpus for group in ranks_by_host.values() for rank in group):
         return ''
     return ' '.join(f'{host}:{format_cpu_sets([rank.cpus for rank in group])}'
                     for host, group in ranks_by_host.items())
@@ -174,9 +174,7 @@ def format_cpu_sets(rest: list[tuple[int, ...]]) -> str:
             run = 1
             words.append(format_cpus(rest[0]))
         else:
-            words.append(
-                f'{format_cpus(rest[0])}..{format_cpus(rest[run - 1])}'
-            )
+            words.append(f'{format_cpus(rest[0])}..{format_cpus(rest[run - 1])}')
         rest = rest[run:]
     return ','.join(words)
 

@@ -70,28 +70,28 @@ def load_references(family: str) -> File:
     return read(reference_file(family))
 
 
-def _missing_tolerance_note(needs: Mapping[str, int | None]) -> str:
+def _missing_tolerance_note(sessions_needed: Mapping[str, int | None]) -> str:
     """The summary's note on metrics without a tolerance."""
-    runs = {f: number for f, number in needs.items() if number is not None}
+    runs = {f: number for f, number in sessions_needed.items() if number is not None}
     if not runs:
         return ''
     return (f'no_reference: {more_sessions_text(max(runs.values()))} '
             f'({", ".join(runs)})')
 
 
-def check_references(table: Mapping[str, Any], values: Iterable[str],
-                     where: str) -> dict[str, Reference]:
+def parse_reference_table(table: Mapping[str, Any], metrics: Iterable[str],
+                          where: str) -> dict[str, Reference]:
     """Check the references of one test case and return them.
 
     A reference without tolerances may belong to a metric that is sometimes
     missing, such as the speed probe's reading on a busy machine.
 
     :arg table: metric -> [value, lower, upper, unit].
-    :arg values: every metric of this test case.
+    :arg metrics: every metric of this test case.
     :raises ReferenceError_: a reference is malformed, or the test case has no
         such metric.
     """
-    known = set(values)
+    known = set(metrics)
     for metric, entry in table.items():
         fault = fault_of_reference(metric, entry) or (
             'this test case has no such metric'
@@ -185,7 +185,7 @@ def _entry_at_any_version(check: Any, speed: str) -> strict.Mapping | None:
     return table_entry
 
 
-def checked_references_and_note(check: Any, values: Mapping[str, float]
+def references_to_compare_and_note(check: Any, values: Mapping[str, float]
           ) -> tuple[dict[str, Any], str]:
     """The checked references of a test case, and a note for the summary.
 
@@ -214,7 +214,7 @@ def checked_references_and_note(check: Any, values: Mapping[str, float]
                 f' but the file has `complete: true`; {CALIBRATE}')
     sound = {f: strip_xfail_mark(e) for f, e in site_entry.values.items()}
     # A dry run has only the planned metrics.
-    reference_table: dict[str, Any] = dict(check_references(sound, {
+    reference_table: dict[str, Any] = dict(parse_reference_table(sound, {
         *values, *(sound if check.is_dry_run() else ())}, where))
     better = [] if check.is_dry_run() else [
         metric for metric, (value, lower, upper, _) in reference_table.items()
@@ -233,7 +233,5 @@ def checked_references_and_note(check: Any, values: Mapping[str, float]
     ]
     for metric, reference in site_entry.values.items():
         if sound[metric] is not reference and metric in reference_table:
-            reference_table[metric] = xfail(
-                reference[1], reference_table[metric]
-            )
+            reference_table[metric] = xfail(reference[1], reference_table[metric])
     return reference_table, '; '.join(filter(None, notes))

@@ -86,14 +86,14 @@ def load_profile_rows(path: Path, places: Mapping[str, set[str]]) -> tuple[Row, 
     rows = []
     for number, entry in enumerate(data, 1):
         try:
-            rows.append(_check_row(entry, places))
+            rows.append(_parse_and_check_row(entry, places))
         except (KeyError, ValueError) as err:
             raise VendorError(f'{path}: row {number}: '
                               f'{err.args[0]}') from None
     return tuple(rows)
 
 
-def _check_row(entry: Any, places: Mapping[str, set[str]]) -> Row:
+def _parse_and_check_row(entry: Any, places: Mapping[str, set[str]]) -> Row:
     """One checked row.
 
     :raises ValueError: with the fault; so does a KeyError.

@@ -18,10 +18,14 @@ from ..loadgen import BUILD
 from ..loadgen.plumbload import read_run
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
-from ..services.service import ServiceBenchmark, cpus_of_largest_node, has_nodes
+from ..services.service import (
+    ServiceBenchmark,
+    cpus_of_largest_node,
+    has_partition_with_nodes,
+)
 from ..stores.servers import REDIS_LIKE, RESP, STORES, Needs, make_server_role
 from .parser import parse
-from .scenarios import GENERATORS, Scenario, modes_of, scenarios_of_store
+from .scenarios import GENERATORS, Scenario, modes_of, store_scenarios_with_first_mode
 
 #: Operations that make the store grow: they run for a number of requests, not
 #: for a time.
@@ -59,14 +63,14 @@ def runnable_scenarios(*generators: str) -> list[Scenario]:
         scenario
         for store in STORES
         if store in features
-        for scenario, _ in scenarios_of_store(store)
+        for scenario, _ in store_scenarios_with_first_mode(store)
         if scenario.generator in generators
         and GENERATORS.get(scenario.generator, store) in features
         and not WITHOUT.get(store, lambda scenario: False)(scenario)
         and (not scenario.tls or 'store_tls' in features)
         and scenario.threads < max(2, cores)
         and (scenario.generator != 'benchmark' or store in REDIS_LIKE)
-        and has_nodes('keyvalue', scenario.node_count)
+        and has_partition_with_nodes('keyvalue', scenario.node_count)
     ]
 
 
@@ -171,7 +175,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
         """Whether the load ends after `requests`, not after `duration`."""
         return self.scenario.operation in GROWING
 
-    def minimum_run_seconds(self, values: dict[str, float]) -> float:
+    def min_repetition_seconds(self, values: dict[str, float]) -> float:
         if not self.ends_after_request_count:
             return self.duration
         return self.requests / values[metrics.metric_key('operations',

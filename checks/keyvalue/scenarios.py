@@ -89,7 +89,7 @@ COMPARED: dict[str, tuple[dict[str, Any], ...]] = {
 GENERATORS = {'benchmark': 'store_bench', 'memtier': 'memtier'}
 
 
-def scenarios_of_store(store: str) -> Iterator[tuple[Scenario, str]]:
+def store_scenarios_with_first_mode(store: str) -> Iterator[tuple[Scenario, str]]:
     """Every scenario of a store, and its first mode."""
     yield Scenario(store), 'quick'
     for axis, modes in AXES.items():
@@ -108,5 +108,5 @@ def scenarios_of_store(store: str) -> Iterator[tuple[Scenario, str]]:
 def modes_of(scenario: Scenario) -> set[str]:
     """The modes of a scenario; an unknown one belongs only to full."""
     return modes_starting_at(
-        dict(scenarios_of_store(scenario.store)).get(scenario, 'full')
+        dict(store_scenarios_with_first_mode(scenario.store)).get(scenario, 'full')
     )

@@ -328,7 +328,7 @@ class _TextReader:
 def _read_json_tables(text: str, refuse: Callable[[str, int], NoReturn]
                ) -> tuple[int | None, list[Table]]:
     """Size of a value and the tables of a --json-out-file."""
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def dict_without_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for name, value in pairs:
             if name in result:
@@ -336,12 +336,12 @@ def _read_json_tables(text: str, refuse: Callable[[str, int], NoReturn]
             result[name] = value
         return result
 
-    def constant(name: str) -> NoReturn:
+    def refuse_nan_or_infinity(name: str) -> NoReturn:
         raise ValueError(f'{name} is not a number')
 
     try:
-        document = json.loads(text, object_pairs_hook=once,
-                              parse_constant=constant)
+        document = json.loads(text, object_pairs_hook=dict_without_duplicate_keys,
+                              parse_constant=refuse_nan_or_infinity)
         size = document['configuration'].get('data_size') or None
     except json.JSONDecodeError as err:
         refuse(f'the JSON document is incomplete: {err.msg}', err.lineno)
@@ -374,18 +374,18 @@ def _parse_json_table(text: str, ends: list[int], place: int, title: str,
                       block: dict[str, Any],
                       refuse: Callable[[str, int], NoReturn]) -> Table:
     """One run; `ends` are the ends of the lines, `place` is its title's."""
-    def line_of(name: str) -> int:
+    def line_number_of_key(name: str) -> int:
         at = text.find(json.dumps(name) + ':', place)
         return bisect.bisect_left(ends, at if at >= 0 else place) + 1
 
-    def wrong(reason: str, name: str = title) -> NoReturn:
-        refuse(f'{title}: {reason}', line_of(name))
+    def raise_table_error(reason: str, name: str = title) -> NoReturn:
+        refuse(f'{title}: {reason}', line_number_of_key(name))
 
     try:
-        return Table(title, line_of(title), tuple(
-            _parse_json_rows(block, title, line_of, wrong)))
+        return Table(title, line_number_of_key(title), tuple(
+            _parse_json_rows(block, title, line_number_of_key, raise_table_error)))
     except (KeyError, TypeError, AttributeError) as err:
-        wrong(f'{err} is missing or no number')
+        raise_table_error(f'{err} is missing or no number')
 
 
 def _parse_json_rows(block: dict[str, Any], title: str,

@@ -64,7 +64,7 @@ def read_run(text: str) -> Run:
         raise ParseError(1, '', 'the output is empty: plumbload did not '
                          'finish')
     first = clients[0]
-    _check_clients_of_one_run(clients, text.splitlines())
+    _check_one_document_per_client(clients, text.splitlines())
     size = first['parameters']['value_size']
     kinds = {kind: _request_records([c for c in clients if kind in c['kinds']],
                                     (kind,), first, size)
@@ -101,85 +101,87 @@ def _bucket_width(lower: int) -> int:
 
 def _parse_client_document(number: int, line: str) -> dict[str, Any]:
     """Check one document and return it."""
-    def wrong(reason: str) -> ParseError:
+    def document_parse_error(reason: str) -> ParseError:
         return ParseError(number, line, reason)
 
     try:
         client = json.loads(line)
     except ValueError as error:
-        raise wrong(f'the JSON document is incomplete: {error}') from None
+        raise document_parse_error(
+            f'the JSON document is incomplete: {error}') from None
     except RecursionError:
-        raise wrong('the JSON is nested too deep: it is not a document of '
+        raise document_parse_error(
+            'the JSON is nested too deep: it is not a document of '
                     'plumbload') from None
     if not isinstance(client, dict) \
             or client.get('program') != 'plumbload':
-        raise wrong('it is not a document of plumbload')
+        raise document_parse_error('it is not a document of plumbload')
     if client.get('schema') != SCHEMA:
-        raise wrong(f'schema {client.get("schema")!r}; this suite reads '
-                    f'{SCHEMA}')
+        raise document_parse_error(f'schema {client.get("schema")!r}; this suite reads '
+                                   f'{SCHEMA}')
     try:
         _check_client_document(client, number, line)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise wrong(f'{client.get("name")}: not as plumbload writes it: '
-                    f'{type(error).__name__} {error}') from None
+        raise document_parse_error(f'{client.get("name")}: not as plumbload writes it: '
+                                   f'{type(error).__name__} {error}') from None
     return client
 
 
 def _check_client_document(client: dict[str, Any], number: int, line: str) -> None:
-    def check(good: bool, reason: str) -> None:
+    def require(good: bool, reason: str) -> None:
         if not good:
             raise ParseError(number, line, f'{client["name"]}: {reason}')
 
-    check(client['limited'] in ('client', 'rate', 'server'),
-          f'limited by {client["limited"]!r}')
+    require(client['limited'] in ('client', 'rate', 'server'),
+            f'limited by {client["limited"]!r}')
     index, shares = client['share']
-    check(0 <= index < shares, f'share {index} of {shares}')
-    check(0 < client['measured_s'] <= client['wall_s'],
-          f'measured {client["measured_s"]} s of {client["wall_s"]} s')
+    require(0 <= index < shares, f'share {index} of {shares}')
+    require(0 < client['measured_s'] <= client['wall_s'],
+            f'measured {client["measured_s"]} s of {client["wall_s"]} s')
     threads = client['threads']
-    check(client['connections'] > 0 and client['connections']
-          == sum(t['connections'] for t in threads),
-          f'{client["connections"]} connections are not those of its threads')
-    check(client['cpu_user_s'] >= 0 and client['cpu_system_s'] >= 0
-          and client['cpu_user_s'] + client['cpu_system_s']
-          <= 1.1 * client['wall_s'] * len(threads)
-          and all(0 <= t['cpu_share'] <= 1.1 and t['wait_share'] >= 0
-                  for t in threads), 'its CPU time is not possible')
-    check('operation' in client['parameters']
-          and 'value_size' in client['parameters'], 'parameters are missing')
-    check(set(client['kinds']) <= set(KINDS) and client['kinds'] != {},
-          f'kinds of requests {", ".join(client["kinds"]) or "none"}')
+    require(client['connections'] > 0 and client['connections']
+            == sum(t['connections'] for t in threads),
+            f'{client["connections"]} connections are not those of its threads')
+    require(client['cpu_user_s'] >= 0 and client['cpu_system_s'] >= 0
+            and client['cpu_user_s'] + client['cpu_system_s']
+            <= 1.1 * client['wall_s'] * len(threads)
+            and all(0 <= t['cpu_share'] <= 1.1 and t['wait_share'] >= 0
+                    for t in threads), 'its CPU time is not possible')
+    require('operation' in client['parameters']
+            and 'value_size' in client['parameters'], 'parameters are missing')
+    require(set(client['kinds']) <= set(KINDS) and client['kinds'] != {},
+            f'kinds of requests {", ".join(client["kinds"]) or "none"}')
     counted = 0
     for name, kind in client['kinds'].items():
-        check(kind['errors'] == 0, f'{kind["errors"]} errors of {name}')
-        check(0 <= kind['misses'] <= kind['count'] and kind['bytes'] >= 0,
-              f'{kind["misses"]} misses of {kind["count"]} {name}')
+        require(kind['errors'] == 0, f'{kind["errors"]} errors of {name}')
+        require(0 <= kind['misses'] <= kind['count'] and kind['bytes'] >= 0,
+                f'{kind["misses"]} misses of {kind["count"]} {name}')
         lowers = [lower for lower, _ in kind['histogram']]
-        check(lowers == sorted(set(lowers))
-              and all(lower >= 0 and lower % _bucket_width(lower) == 0
-                      for lower in lowers)
-              and all(type(n) is int and n > 0 for _, n in kind['histogram']),
-              f'the histogram of {name} is damaged')
+        require(lowers == sorted(set(lowers))
+                and all(lower >= 0 and lower % _bucket_width(lower) == 0
+                        for lower in lowers)
+                and all(type(n) is int and n > 0 for _, n in kind['histogram']),
+                f'the histogram of {name} is damaged')
         total = sum(count for _, count in kind['histogram'])
-        check(total == kind['count'] > 0,
-              f'the histogram of {name} holds {total} of {kind["count"]}')
-        check(lowers[0] <= kind['min_ns'] < lowers[0] + _bucket_width(lowers[0])
-              and lowers[-1] <= kind['max_ns']
-              < lowers[-1] + _bucket_width(lowers[-1])
-              and sum(lower * n for lower, n in kind['histogram'])
-              <= kind['sum_ns']
-              < sum((lower + _bucket_width(lower)) * n
-                    for lower, n in kind['histogram']),
-              f'the latencies of {name} contradict their histogram')
+        require(total == kind['count'] > 0,
+                f'the histogram of {name} holds {total} of {kind["count"]}')
+        require(lowers[0] <= kind['min_ns'] < lowers[0] + _bucket_width(lowers[0])
+                and lowers[-1] <= kind['max_ns']
+                < lowers[-1] + _bucket_width(lowers[-1])
+                and sum(lower * n for lower, n in kind['histogram'])
+                <= kind['sum_ns']
+                < sum((lower + _bucket_width(lower)) * n
+                      for lower, n in kind['histogram']),
+                f'the latencies of {name} contradict their histogram')
         counted += total
     rate = client['rate']['achieved']
-    check(abs(rate * client['measured_s'] - counted) <= 0.001 * counted,
-          f'{counted} requests in {client["measured_s"]} s are not {rate} '
-          'a second')
+    require(abs(rate * client['measured_s'] - counted) <= 0.001 * counted,
+            f'{counted} requests in {client["measured_s"]} s are not {rate} '
+            'a second')
 
 
-def _check_clients_of_one_run(clients: Sequence[dict[str, Any]],
-                              lines: Sequence[str]) -> None:
+def _check_one_document_per_client(clients: Sequence[dict[str, Any]],
+                                   lines: Sequence[str]) -> None:
     """Check that each client of one run has exactly one document."""
     first = clients[0]
     total = first['share'][1]
@@ -239,7 +241,7 @@ def _request_records(clients: Sequence[dict[str, Any]], kinds: Sequence[str],
                 gets += kind['count']
                 misses += kind['misses']
 
-    def values() -> Iterator[tuple[str, float, str]]:
+    def metric_values() -> Iterator[tuple[str, float, str]]:
         operation = first['parameters']['operation']
         connect = operation == 'connect'
         yield ('connection_rate' if connect else 'operations'), rate, '1/s'
@@ -252,7 +254,7 @@ def _request_records(clients: Sequence[dict[str, Any]], kinds: Sequence[str],
         if gets:
             yield 'hit_ratio', 1 - misses / gets, '1'
 
-    return _records_of_values(values(), first, size)
+    return _records_of_values(metric_values(), first, size)
 
 
 def _client_records(clients: Sequence[dict[str, Any]], first: dict[str, Any],

@@ -54,7 +54,7 @@ class Step(NamedTuple):
     maximum: int = 1
 
 
-def _make_step(pattern: str, *times: int) -> Step:
+def _make_report_step(pattern: str, *times: int) -> Step:
     return Step(re.compile(pattern), *times)
 
 
@@ -64,31 +64,32 @@ _TABLE = re.compile(rf'({_N}\.\d{{3}})% <= ({_N}\.\d{{3}}) milliseconds '
 _HEAD = ' {4}' + ' '.join(f' {{{9 - len(n)}}}{n}' for n in _SUMMARY)
 #: A report between its title and the next one; blank lines do not count.
 REPORT = (
-    _make_step(rf'  (?P<requests>{_N}) requests completed in '
-               rf'(?P<seconds>{_N}\.\d\d) seconds'),
-    _make_step(rf'  {_N} parallel clients'),
-    _make_step(rf'  (?P<size>{_N}) bytes payload'),
-    _make_step(r'  keep alive: \d+'),
-    _make_step(r'  cluster mode: yes \(\d+ \w+\)|  node \[\d+\] configuration:'
-               r'|    (?:save|appendonly): .*|  host configuration "\w+": .*',
-               0, _MANY),
-    _make_step('  multi-thread: (?:yes|no)'),
-    _make_step(r'  threads: \d+', 0),
+    _make_report_step(rf'  (?P<requests>{_N}) requests completed in '
+                      rf'(?P<seconds>{_N}\.\d\d) seconds'),
+    _make_report_step(rf'  {_N} parallel clients'),
+    _make_report_step(rf'  (?P<size>{_N}) bytes payload'),
+    _make_report_step(r'  keep alive: \d+'),
+    _make_report_step(r'  cluster mode: yes \(\d+ \w+\)|  node \[\d+\] configuration:'
+                      r'|    (?:save|appendonly): .*|  host configuration "\w+": .*',
+                      0, _MANY),
+    _make_report_step('  multi-thread: (?:yes|no)'),
+    _make_report_step(r'  threads: \d+', 0),
     # Valkey 9, if a rate was requested: the distribution of the rate.
-    _make_step('RPS Summary:', 0),
-    _make_step(r'  target RPS: [\d.]+', 0),
-    _make_step(r'  RPS distribution \(reqs/sec\):', 0),
-    _make_step(_HEAD, 0),
-    _make_step(r'   (?: +[\d.]+){6}', 0),
-    _make_step('Latency by percentile distribution:'),
-    _make_step(f'(?P<quantiles>{_TABLE.pattern})', 1, _MANY),
-    _make_step('Cumulative distribution of latencies:'),
-    _make_step(f'(?P<steps>{_TABLE.pattern})', 1, _MANY),
-    _make_step('Summary:'),
-    _make_step(rf'  throughput summary: (?P<rps>{_N}\.\d\d) requests per second'),
-    _make_step(r'  latency summary \(msec\):'),
-    _make_step(_HEAD),
-    _make_step(r'    (?P<row>(?: ?(?= *\S)[ \d.]{9}){6})'),
+    _make_report_step('RPS Summary:', 0),
+    _make_report_step(r'  target RPS: [\d.]+', 0),
+    _make_report_step(r'  RPS distribution \(reqs/sec\):', 0),
+    _make_report_step(_HEAD, 0),
+    _make_report_step(r'   (?: +[\d.]+){6}', 0),
+    _make_report_step('Latency by percentile distribution:'),
+    _make_report_step(f'(?P<quantiles>{_TABLE.pattern})', 1, _MANY),
+    _make_report_step('Cumulative distribution of latencies:'),
+    _make_report_step(f'(?P<steps>{_TABLE.pattern})', 1, _MANY),
+    _make_report_step('Summary:'),
+    _make_report_step(
+        rf'  throughput summary: (?P<rps>{_N}\.\d\d) requests per second'),
+    _make_report_step(r'  latency summary \(msec\):'),
+    _make_report_step(_HEAD),
+    _make_report_step(r'    (?P<row>(?: ?(?= *\S)[ \d.]{9}){6})'),
 )
 
 
@@ -248,9 +249,9 @@ class _Reader:
         for name, value in match.groupdict().items():
             self.values_by_name.setdefault(name, []).append(value)
         if self.step == len(REPORT) - 1:
-            self.check_complete_report()
+            self.check_and_add_report()
 
-    def check_complete_report(self) -> None:
+    def check_and_add_report(self) -> None:
         """Check that the values of a complete report agree."""
         result = self.values_by_name
         cells = result['row'][0].split()

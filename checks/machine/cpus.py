@@ -44,7 +44,7 @@ def available_cpus(sysfs: str = '/sys/devices/system',
             for node in Path(sysfs, 'node').glob('node[0-9]*')
             for number in parse_cpu_list(_read_text_or_default(node / 'cpulist', ''))}
 
-    def of(number: int) -> Cpu:
+    def make_cpu(number: int) -> Cpu:
         topology = Path(sysfs, 'cpu', f'cpu{number}', 'topology')
         return Cpu(
             numa.get(number, 0),
@@ -53,7 +53,7 @@ def available_cpus(sysfs: str = '/sys/devices/system',
             number,
         )
 
-    return sorted(map(of, numbers))
+    return sorted(map(make_cpu, numbers))
 
 
 def parse_cpu_list(text: str) -> list[int]:
@@ -74,7 +74,7 @@ def assign_cpus(cpus: Sequence[Cpu], requests: Sequence[CpuRequest]) -> Placemen
     """
     for by, unit in (('core', lambda cpu: cpu[:3]),
                      ('thread', lambda cpu: cpu)):
-        sets = _assign_units(cpus, requests, unit)
+        sets = _assign_cpus_by_unit(cpus, requests, unit)
         if sets is not None:
             return Placement(by, sets)
     everything = [cpu.number for cpu in cpus]
@@ -106,15 +106,16 @@ def divide_cpus(cpus: Sequence[Cpu], parts: int) -> list[list[int]]:
     return sets
 
 
-def _assign_units(cpus: Sequence[Cpu], requests: Sequence[CpuRequest],
-                  unit: Callable[[Cpu], tuple]) -> dict[str, list[list[int]]] | None:
+def _assign_cpus_by_unit(cpus: Sequence[Cpu], requests: Sequence[CpuRequest],
+                         unit: Callable[[Cpu], tuple]
+                         ) -> dict[str, list[list[int]]] | None:
     """CPU sets of whole units; None if there are not enough units."""
     free: dict[int, dict[tuple, list[int]]] = {}
     for cpu in cpus:
         free.setdefault(cpu.numa, {}).setdefault(
             unit(cpu), []).append(cpu.number)
 
-    def take(count: int) -> list[int] | None:
+    def take_cpus(count: int) -> list[int] | None:
         # One NUMA node with enough room, or as many nodes as necessary.
         room = {numa: sum(map(len, units.values()))
                 for numa, units in free.items()}
@@ -129,7 +130,7 @@ def _assign_units(cpus: Sequence[Cpu], requests: Sequence[CpuRequest],
     sets: dict[str, list[list[int]]] = {}
     for request in requests:
         for _ in range(request.instances):
-            taken = take(request.cpus)
+            taken = take_cpus(request.cpus)
             if taken is None:
                 return None
             sets.setdefault(request.role, []).append(taken)

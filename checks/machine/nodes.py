@@ -49,7 +49,7 @@ class Node:
     busiest: tuple[tuple[str, str, int, float], ...]
 
     @property
-    def other_cpu_seconds(self) -> float:
+    def cpu_seconds_of_other_programs(self) -> float:
         """A lower limit of the CPU time that other programs used.
 
         It is the node's busy time without interrupts (the job's own messages
@@ -72,14 +72,14 @@ class Node:
 
     def describe_interference(self, share: float) -> str:
         """The CPU time of other programs on this node, in one line."""
-        unseen = self.other_cpu_seconds - self.seen
+        unseen = self.cpu_seconds_of_other_programs - self.seen
         programs = [f'{name} ({user}, process {pid}) {seconds:.2f} s'
                     for name, user, pid, seconds in self.busiest]
-        if unseen > SAMPLE and unseen > 0.1 * self.other_cpu_seconds:
+        if unseen > SAMPLE and unseen > 0.1 * self.cpu_seconds_of_other_programs:
             programs.append('processes that have ended or are not visible '
                             f'{unseen:.2f} s')
-        return (f'other programs used {self.other_cpu_seconds:.2f} s of CPU time on '
-                f'{self.host} during the job, {share:.0%} of the CPUs of '
+        return (f'other programs used {self.cpu_seconds_of_other_programs:.2f} s of '
+                f'CPU time on {self.host} during the job, {share:.0%} of the CPUs of '
                 f'this test case: {", ".join(programs)}')
 
 
@@ -150,11 +150,11 @@ def check_clocks(run: Run, spans: Mapping[str, tuple[float, float]],
     if submitted is not None:
         span_of[HERE] = (submitted, time.time() if now is None else now)
 
-    def apart(one: str, other: str) -> bool:
+    def are_clocks_apart(one: str, other: str) -> bool:
         (a, b), (c, d) = span_of[one], span_of[other]
         return max(a - d, c - b) > MAX_CLOCK
 
-    against = {one: [other for other in span_of if apart(one, other)]
+    against = {one: [other for other in span_of if are_clocks_apart(one, other)]
                for one in span_of}
     maximum = max(map(len, against.values()), default=0)
     if not maximum:
@@ -164,12 +164,13 @@ def check_clocks(run: Run, spans: Mapping[str, tuple[float, float]],
     odd = [one for one in odd if one != HERE] or odd
     one, other = odd[0], against[odd[0]][0]
 
-    def ahead(host: str) -> float:
+    def clock_lead_seconds(host: str) -> float:
         """Seconds by which a clock is ahead of this node's, at least."""
         (begin, end), (before, after) = span_of[host], span_of[HERE]
         return end - after if end > after else begin - before
 
-    off = (ahead(one) if other == HERE else -ahead(other) if one == HERE
+    off = (clock_lead_seconds(one) if other == HERE else -clock_lead_seconds(other)
+           if one == HERE
            else span_of[one][0] - span_of[other][0])
     whose = (f'the clock of {one}' if len(odd) == 1 else
              f'one of the clocks of {", ".join(odd)}')
@@ -179,13 +180,13 @@ def check_clocks(run: Run, spans: Mapping[str, tuple[float, float]],
                    'tickets are wrong as well')
 
 
-def _find_observer_lines(what: str, text: str) -> list[tuple[str, str]]:
+def _find_observer_lines(kind: str, text: str) -> list[tuple[str, str]]:
     """Host and JSON of the observers' lines of one kind.
 
     A launcher may prefix such a line, and a program's unfinished line may
     precede it.
     """
-    return re.findall(rf'plumbline-{what} (\S+) (\{{[^{{}}]*\}})', text)
+    return re.findall(rf'plumbline-{kind} (\S+) (\{{[^{{}}]*\}})', text)
 
 
 def _make_node(host: str, ranks: list[dict[str, Any]]) -> Node:
@@ -198,14 +199,14 @@ def _make_node(host: str, ranks: list[dict[str, Any]]) -> Node:
         scans, key=lambda scan: scan['seen'], default={'busiest': []}
     )['busiest']
 
-    def maximum(name: str) -> float:
+    def maximum_over_scans(name: str) -> float:
         return max((scan[name] for scan in scans), default=0.0)
 
     # Programs that ranks start within the job add CPU time, but no CPUs.
     return Node(host, sum('within' not in rank for rank in ranks),
                 max(rank['cpus'] for rank in ranks), wall, busy, steal,
-                sum(rank['own'] for rank in ranks) + maximum('launcher'),
-                maximum('kernel'), maximum('seen'),
+                sum(rank['own'] for rank in ranks) + maximum_over_scans('launcher'),
+                maximum_over_scans('kernel'), maximum_over_scans('seen'),
                 tuple((name, user_name(uid), pid, seconds)
                       for name, uid, pid, seconds in busiest))
 
@@ -227,7 +228,7 @@ def interference_metrics(nodes: Iterable[Node], cpus_per_rank: int) -> dict[str,
             for node in nodes
         )
         for name, of in (
-            ('others_cpu', 'other_cpu_seconds'),
+            ('others_cpu', 'cpu_seconds_of_other_programs'),
             ('steal_cpu', 'steal'),
         )
         if nodes
@@ -242,7 +243,8 @@ def describe_worst_interference(runs: Iterable[list[Node]], cpus_per_rank: int,
     """
     limit = extras.get('others_cpu_limit', MAX_OTHERS)
     share, node = max(
-        ((node.share_of_cpu_time(node.other_cpu_seconds, cpus_per_rank), node)
+        ((node.share_of_cpu_time(node.cpu_seconds_of_other_programs, cpus_per_rank),
+          node)
          for nodes in runs for node in nodes),
         key=lambda pair: pair[0], default=(0.0, None))
     return node.describe_interference(share) if node and share > limit else ''

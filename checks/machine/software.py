@@ -16,7 +16,7 @@ from typing import Any
 
 from config.sites.programs import command_output
 
-from ..stores.found import find_stores
+from ..stores.found import find_store_servers
 
 #: In the work folder.
 FILE = 'local.json'
@@ -44,13 +44,13 @@ def identify_mpi(banner: str) -> tuple[str, str]:
     return 'unknown', ''
 
 
-def detect_mpi(search: str | None = None) -> dict[str, str] | None:
+def detect_mpi(search_path: str | None = None) -> dict[str, str] | None:
     """The MPI of PATH (or of a loaded module, which is on PATH), or None.
 
     Keys: flavour, version, mpicc, mpirun, compiler, origin.
     """
-    mpicc = shutil.which('mpicc', path=search)
-    mpirun = shutil.which('mpirun', path=search)
+    mpicc = shutil.which('mpicc', path=search_path)
+    mpirun = shutil.which('mpirun', path=search_path)
     if not mpicc or not mpirun:
         return None
     flavour, version = identify_mpi(command_output(mpirun, '--version'))
@@ -80,7 +80,7 @@ def save_detected_software(work: Path, mpi: dict[str, str], result: list[dict[st
     new.replace(path)
 
 
-def detect_mpi_and_stores(work: Path
+def detect_mpi_and_store_servers(work: Path
                     ) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """The MPI and the stores of this machine.
 
@@ -103,4 +103,4 @@ def detect_mpi_and_stores(work: Path
         raise NoMpi('no MPI: mpicc and mpirun are not on PATH. Load a module '
                     'of Open MPI, MPICH or Intel MPI, or install one with '
                     './plumb env')
-    return mpi, find_stores(work / 'stores')
+    return mpi, find_store_servers(work / 'stores')

@@ -19,7 +19,7 @@ from reframe.core.builtins import (
     variable,
 )
 
-from config.families import note_needed_nodes
+from config.families import record_needed_node_count
 
 from ..core import features, guards, metrics, placement
 from ..core.base import Benchmark, Programs
@@ -72,7 +72,7 @@ def runnable_layouts(nodes: Collection[int] = (), full: bool = False
     :arg full: all GPUs also on one node.
     """
     result = set()
-    note_needed_nodes('nccl', 2)
+    record_needed_node_count('nccl', 2)
     for part in partitions_with_gpus():
         maximum = placement.gpus_per_node(part)
         some = [maximum] if full else [
@@ -272,7 +272,7 @@ class NcclBenchmark(Benchmark, special=True):
         self.num_cpus_per_task = self.threads
 
     @run_after('setup')
-    def mark_emulated(self) -> None:
+    def set_emulated_flag(self) -> None:
         self.emulated = self.source == 'embedded'
 
     @run_before('run')
@@ -281,14 +281,15 @@ class NcclBenchmark(Benchmark, special=True):
         self.executable_opts = self.arguments()
         self.env_vars.update({
             'NCCL_DEBUG': 'INFO', 'NCCL_DEBUG_SUBSYS': log.SUBSYSTEMS,
-            'NCCL_DEBUG_FILE': self.LOG, **self.environment_variables()})
+            'NCCL_DEBUG_FILE': self.LOG, **self.site_variables(),
+            **self.environment_variables()})
 
     @run_before('sanity')
-    def remove_environment_from_json(self) -> None:
+    def remove_user_variables_from_json(self) -> None:
         """Remove the user's environment variables from the JSON of -J."""
         for path in Path(self.stagedir).glob('*.json*'):
             try:
-                path.write_text(parser.remove_environment(path.read_text()))
+                path.write_text(parser.strip_environment_from_json(path.read_text()))
             except ValueError:
                 path.unlink()
 
@@ -309,12 +310,20 @@ class NcclBenchmark(Benchmark, special=True):
         """Environment variables that the test case sets."""
         return {'NCCL_IB_HCA': self.nics} if self.nics else {}
 
-    def choice_and_channel_pattern(self) -> tuple[str, str] | None:
+    def nccl_choice_and_channel_pattern(self) -> tuple[str, str] | None:
         """Name of the choice made for NCCL, and a pattern of the channels
         that show it; None without a choice."""
         return None
 
     # Common to all checks ------------------------------------------------
+
+    def site_variables(self) -> dict[str, str]:
+        """Environment variables of the site for this program and layout."""
+        return {name: value
+                for setting in self.current_environ.extras.get('nccl_settings', ())
+                if setting.applies_to(self.program, self.layout.nodes,
+                                      self.layout.gpus)
+                for name, value in setting.env.items()}
 
     def gpus_per_rank(self) -> int:
         """GPUs of one process."""
@@ -357,7 +366,7 @@ class NcclBenchmark(Benchmark, special=True):
                  if getattr(self, name)}
         return more
 
-    def message_sizes(self) -> list[int]:
+    def always_printed_message_sizes(self) -> list[int]:
         """Sizes whose rows every version prints: divisible by the ranks."""
         kind, ranks = programs.PROGRAMS[self.program], self.layout.rank_count
         if self.program == 'alltoallv_perf' or kind.split and (
@@ -374,7 +383,7 @@ class NcclBenchmark(Benchmark, special=True):
             'wrong',
             *(
                 metrics.metric_key(name, size)
-                for size in self.message_sizes()
+                for size in self.always_printed_message_sizes()
                 for name in expected
             ),
         ]
@@ -401,7 +410,7 @@ class NcclBenchmark(Benchmark, special=True):
                     )
         return values
 
-    def minimum_run_seconds(self, values: dict[str, float]) -> float:
+    def min_repetition_seconds(self, values: dict[str, float]) -> float:
         """Seconds of the timed iterations, each with all calls of its
         group."""
         calls = self.iterations * self.aggregated
@@ -453,7 +462,7 @@ class NcclBenchmark(Benchmark, special=True):
                                   'left a log of NCCL (NCCL_DEBUG_FILE): does '
                                   '/etc/nccl.conf set NCCL_DEBUG?')
         nccl = log.summarise_logs(logs)
-        choice = self.choice_and_channel_pattern()
+        choice = self.nccl_choice_and_channel_pattern()
         if choice and not any(re.search(choice[1], channel)
                               for channel in nccl.channels):
             guards.fail_test_case(
@@ -486,7 +495,7 @@ class NcclBenchmark(Benchmark, special=True):
             return []
         arrangement = self.program, self.layout.nodes, self.layout.gpus
         ring = physics.expected_ring_busbw(*arrangement, self.current_partition.extras)
-        published = physics.find_published_busbw(
+        published = physics.find_published_busbw_row(
             *arrangement, {device.model for device in
                            self.current_partition.devices})
         return [*([(ring, 'that the links and NICs carry')] if ring else []),
@@ -499,10 +508,10 @@ class NcclBenchmark(Benchmark, special=True):
         """Summary of NCCL's logs."""
         return {'nccl.txt': log.summarise_logs(self.read_nccl_logs()).format_summary()}
 
-    def note_low_values(self) -> None:
+    def add_low_values_note(self) -> None:
         """Note a busbw far below the hardware's, variables that NCCL did not
         report, and programs that family.yaml lacks."""
-        super().note_low_values()
+        super().add_low_values_note()
         if self.is_dry_run():
             return
         notes = [self.no_reference]
@@ -516,7 +525,7 @@ class NcclBenchmark(Benchmark, special=True):
                       if self.values[metric] < expected / 2]
         requested = {
             **(self.current_environ.extras.get('transport') or {}).get(
-                'env', {}), **self.environment_variables()}
+                'env', {}), **self.site_variables(), **self.environment_variables()}
         unreported = [
             name
             for name in requested
@@ -582,7 +591,7 @@ class NcclLarge(NcclBenchmark):
         return {'sizes': 'large', **super().extra_params()}
 
 
-def option_settings() -> list[str]:
+def tested_option_settings() -> list[str]:
     """Options and values that NcclOptions tests, as OPTION=VALUE."""
     wide = {'threads_per_rank': ['0'], 'gpus_per_thread': ['0'],
             'parallel_init': ['1']}
@@ -608,7 +617,7 @@ class NcclOptions(NcclBenchmark):
     layout = parameter(runnable_layouts((1, 2), full=True), fmt=format_layout)
 
     #: Name of a variable of the checks, and its value.
-    setting = parameter(option_settings() if partitions_with_gpus() else [])
+    setting = parameter(tested_option_settings() if partitions_with_gpus() else [])
 
     @run_after('init')
     def set_tested_option(self) -> None:
@@ -660,10 +669,10 @@ CHOICES: dict[str, tuple[dict[str, str], str, str]] = {
 }
 
 
-def available_choices() -> list[str]:
+def supported_nccl_choices() -> list[str]:
     """Choices that the hardware of some partition of this system supports."""
     result = set()
-    note_needed_nodes('nccl', 2)
+    record_needed_node_count('nccl', 2)
     for part in partitions_with_gpus():
         archs = {device.arch for device in part.devices}
         links = part.extras.get('gpu_bandwidth')
@@ -691,7 +700,7 @@ class NcclChoice(NcclBenchmark):
                         if layout.nodes == 1], fmt=format_layout)
 
     #: Name of a choice in CHOICES.
-    choice = parameter([name for name in available_choices()
+    choice = parameter([name for name in supported_nccl_choices()
                         if 'nodes' not in CHOICES[name][2].split()]
                        if partitions_with_gpus() else [])
 
@@ -703,7 +712,7 @@ class NcclChoice(NcclBenchmark):
     def environment_variables(self) -> dict[str, str]:
         return {**super().environment_variables(), **CHOICES[self.choice][0]}
 
-    def choice_and_channel_pattern(self) -> tuple[str, str] | None:
+    def nccl_choice_and_channel_pattern(self) -> tuple[str, str] | None:
         _, pattern, _ = CHOICES[self.choice]
         return (self.choice, pattern) if pattern else None
 
@@ -715,6 +724,6 @@ class NcclNetwork(NcclChoice):
 
     layout = parameter([layout for layout in full_node_layouts()
                         if layout.nodes == 2], fmt=format_layout)
-    choice = parameter([name for name in available_choices()
+    choice = parameter([name for name in supported_nccl_choices()
                         if 'one_node' not in CHOICES[name][2].split()]
                        if partitions_with_gpus() else [])

@@ -58,7 +58,7 @@ class Row:
     iterations: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
-    def results_with_suffix(self) -> Iterator[tuple[str, Half]]:
+    def halves_with_metric_suffix(self) -> Iterator[tuple[str, Half]]:
         """The suffix of the metrics of each half, and the half."""
         for suffix, half in (('', self.out_of_place),
                              ('_in_place', self.in_place)):
@@ -122,7 +122,7 @@ class Output:
         return {row.type for row in self.rows}
 
 
-def parse_six_decimals(value: Any) -> Printed:
+def parse_six_decimal_number(value: Any) -> Printed:
     """A number that was printed with six decimals.
 
     :raises ValueError: the value is not a finite number of at least 0.
@@ -148,14 +148,14 @@ class Judge:
         for row in out.rows:
             if row.type not in TYPES:
                 self.refuse(f'the data type {row.type!r} is unknown', row.line)
-            if not any(half.checked for _, half in row.results_with_suffix):
+            if not any(half.checked for _, half in row.halves_with_metric_suffix):
                 self.refuse('the data of this row was not checked (N/A)',
                             row.line)
         self.check_row_sizes()
         self.check_row_order()
         kinds = ([PROGRAMS[out.program]] if out.program
-                 else self.candidate_programs())
-        faults = [self.find_row_fault(kind) for kind in kinds]
+                 else self.candidate_byte_counting_rules())
+        faults = [self.find_first_inconsistent_row(kind) for kind in kinds]
         if all(faults):
             # Without a program's name, report what fits most rows.
             line, reason = max(fault for fault in faults if fault)
@@ -163,7 +163,7 @@ class Judge:
         self.kind = kinds[[bool(fault) for fault in faults].index(False)]
         self.check_average()
 
-    def candidate_programs(self) -> list[Program]:
+    def candidate_byte_counting_rules(self) -> list[Program]:
         """Ways to count bytes that an output before 2.17 may use."""
         kinds = [Program(bus, split=split) for split in (False, True)
                  for bus in ('2(n-1)/n', '(n-1)/n', '1')]
@@ -250,11 +250,12 @@ class Judge:
         counts = [len({key[place] for key in keys}) for place in range(3)]
         if len(distinct) != math.prod(
             counts
-        ) and not self.has_first_reductions(distinct):
+        ) and not self.each_type_has_first_reductions(distinct):
             self.refuse('some combinations of type, reduction and root are '
                         'missing: lines were lost', rows[-1].line)
 
-    def has_first_reductions(self, keys: list[tuple[str, str, int | None]]) -> bool:
+    def each_type_has_first_reductions(
+            self, keys: list[tuple[str, str, int | None]]) -> bool:
         """Whether each type has the first reductions of OPERATIONS; integers
         lack some, such as the average."""
         for _, group in itertools.groupby(keys, lambda key: key[0]):
@@ -263,7 +264,7 @@ class Judge:
                 return False
         return True
 
-    def find_row_fault(self, kind: Program) -> tuple[int, str] | None:
+    def find_first_inconsistent_row(self, kind: Program) -> tuple[int, str] | None:
         """Line and reason of the first row that contradicts a way to count
         bytes."""
         ranks = self.out.ranks
@@ -274,14 +275,15 @@ class Judge:
                                 if kind.split else whole):
                 return row.line, (f'{row.count} elements of {row.type} are '
                                   f'not {row.size} B')
-            for suffix, half in row.results_with_suffix:
-                reason = self.describe_contradiction(kind, row.size, half)
+            for suffix, half in row.halves_with_metric_suffix:
+                reason = self.describe_time_bandwidth_mismatch(kind, row.size, half)
                 if reason:
                     where = 'in place' if suffix else 'out of place'
                     return row.line, f'{reason} ({where})'
         return None
 
-    def describe_contradiction(self, kind: Program, size: int, half: Half) -> str:
+    def describe_time_bandwidth_mismatch(self, kind: Program, size: int,
+                                         half: Half) -> str:
         """Why time, algbw and busbw contradict each other; '': they agree."""
         if half.algbw.value < 0:
             return 'algbw is negative'
@@ -293,7 +295,7 @@ class Judge:
             if half.time.value <= 0:
                 return f'time is {half.time.value:g}'
             # 1 B in 1 us is 1e-3 GB/s.
-            moved = size * kind.algbw_byte_ratio(self.out.ranks) / 1e3
+            moved = size * kind.algbw_to_size_byte_ratio(self.out.ranks) / 1e3
             low = moved / half.time.maximum_before_rounding
             high = (
                 moved / half.time.minimum_before_rounding
@@ -319,7 +321,8 @@ class Judge:
         """Refuse an average that is not the mean of all rows."""
         assert self.out.average
         busbws = [
-            half.busbw for row in self.out.rows for _, half in row.results_with_suffix
+            half.busbw for row in self.out.rows for _,
+            half in row.halves_with_metric_suffix
         ]
         minimum = sum(busbw.minimum_before_rounding for busbw in busbws) / len(busbws)
         maximum = sum(busbw.maximum_before_rounding for busbw in busbws) / len(busbws)

@@ -22,8 +22,16 @@ from typing import Any, NoReturn
 
 from ..core.parsers import ParseError, Record, Remark
 from . import rccl
-from .output import MAX_ROWS, Half, Judge, Output, Printed, Row, parse_six_decimals
-from .programs import OPERATIONS, PROGRAMS, TYPES, strip_name_suffix
+from .output import (
+    MAX_ROWS,
+    Half,
+    Judge,
+    Output,
+    Printed,
+    Row,
+    parse_six_decimal_number,
+)
+from .programs import OPERATIONS, PROGRAMS, TYPES, strip_build_suffix
 
 #: No line of these programs, of NCCL or of a launcher is as long.
 LONGEST = 4096
@@ -290,19 +298,19 @@ class _Reader:
             )
         self.out.version = match[1]
 
-    def read_collective_starting(self, match: re.Match[str]) -> None:
+    def read_collective_start_line(self, match: re.Match[str]) -> None:
         if self.out.program:
             self.raise_parse_error(SEVERAL_TABLES)
         self.out.program = self.check_program_name(match[1])
 
     def check_program_name(self, name: str) -> str:
-        name = strip_name_suffix(name)
+        name = strip_build_suffix(name)
         if name not in PROGRAMS:
             self.raise_parse_error(f'{name} is not a known program of nccl-tests; '
                                    f'known programs: {", ".join(PROGRAMS)}')
         return name
 
-    def read_collective_concluded(self, match: re.Match[str]) -> None:
+    def read_collective_end_line(self, match: re.Match[str]) -> None:
         if self.concluded:
             self.raise_parse_error(
                 'the text has two last lines, so it is the output of '
@@ -384,8 +392,8 @@ class _Reader:
         (_PARAMETERS, read_parameters),
         (_VERSION, read_version_line),
         (_RCCL_VERSION, read_rccl_version),
-        (_START, read_collective_starting),
-        (_END, read_collective_concluded),
+        (_START, read_collective_start_line),
+        (_END, read_collective_end_line),
         (re.compile('# Using devices'), read_devices_title),
         (_RANK, read_rank_line),
         (_HALVES, read_in_place_titles),
@@ -486,7 +494,7 @@ class _Reader:
         each = len(rest) // len(self.halves)
         columns = self.out.columns[len(names):]
         halves = {
-            half: self.parse_half(dict(zip(
+            half: self.parse_row_half(dict(zip(
                 columns, rest[number * each:(number + 1) * each],
                 strict=False)))
             for number, half in enumerate(self.halves)}
@@ -504,7 +512,7 @@ class _Reader:
             int(root) if root else None,
             halves.get('out_of_place'), halves.get('in_place')))
 
-    def parse_half(self, words: dict[str, str]) -> Half:
+    def parse_row_half(self, words: dict[str, str]) -> Half:
         numbers = {name: self.parse_printed_number(name, word)
                    for name, word in words.items()
                    if name not in ('#wrong', 'error')}
@@ -513,9 +521,9 @@ class _Reader:
                 <= numbers['i_max'].value):
             self.raise_parse_error('i_min, i_p99 and i_max are not in ascending order')
         return Half(numbers.get('time'), numbers['algbw'], numbers['busbw'],
-                    self.is_data_checked(words))
+                    self.parse_data_check(words))
 
-    def is_data_checked(self, words: dict[str, str]) -> bool:
+    def parse_data_check(self, words: dict[str, str]) -> bool:
         """Whether the program checked the data; refuse wrong data."""
         if 'error' in words:            # the largest error, to 2.11
             word = words['error']
@@ -612,36 +620,37 @@ def _read_json(text: str) -> Output:
     """The output of one run, from the JSON file that -J writes."""
     lines = text.split('\n')
 
-    def refuse(reason: str, line: int = 1) -> NoReturn:
+    def raise_json_error(reason: str, line: int = 1) -> NoReturn:
         raise ParseError(line, lines[line - 1].removesuffix('\r')[:200],
                          reason)
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len({key for key, _ in pairs}) != len(pairs):
-            refuse('the JSON is damaged: a key occurs twice')
+            raise_json_error('the JSON is damaged: a key occurs twice')
         return dict(pairs)
 
     try:
-        data = json.loads(text, object_pairs_hook=once,
-                          parse_constant=lambda word: refuse(
+        data = json.loads(text, object_pairs_hook=reject_duplicate_keys,
+                          parse_constant=lambda word: raise_json_error(
                               f'{word} is not a number'))
     except (ValueError, RecursionError) as error:
-        refuse(f'the JSON of -J is incomplete: {str(error)[:80]}')
+        raise_json_error(f'the JSON of -J is incomplete: {str(error)[:80]}')
     if not isinstance(data, dict) or 'config' not in data:
-        refuse('this JSON is not from nccl-tests (-J): it has no "config"')
+        raise_json_error('this JSON is not from nccl-tests (-J): it has no "config"')
     if data.get('version') not in (1, 2, 3):
-        refuse(f'the JSON has version {data.get("version")!r}; known versions '
+        raise_json_error(
+            f'the JSON has version {data.get("version")!r}; known versions '
                'are 1 to 3')
     for key in ('results', 'out_of_bounds', 'average_bus_bandwidth',
                 'end_time'):
         if not data.get(key):
-            refuse(f'the JSON has no {key}: the run was aborted before its '
-                   'end')
+            raise_json_error(f'the JSON has no {key}: the run was aborted before its '
+                             'end')
     try:
-        out = _parse_json_output(data, refuse)
+        out = _parse_json_output(data, raise_json_error)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        refuse(f'a field is missing or has the wrong type: {error!r}')
-    Judge(out, refuse).check_all_rows()
+        raise_json_error(f'a field is missing or has the wrong type: {error!r}')
+    Judge(out, raise_json_error).check_all_rows()
     return out
 
 
@@ -649,7 +658,8 @@ def _parse_json_output(data: dict[str, Any], refuse: Any) -> Output:
     config, bounds = data['config'], data['out_of_bounds']
     average = data['average_bus_bandwidth']
     devices = config['devices']
-    name = strip_name_suffix(str(data['args'][0]).replace('\\', '/').rpartition('/')[2])
+    name = strip_build_suffix(
+        str(data['args'][0]).replace('\\', '/').rpartition('/')[2])
     if name not in PROGRAMS:
         refuse(f'{name} is not a known program of nccl-tests')
     if bounds['okay'] != 'true' or bounds['count'] != 0:
@@ -670,7 +680,7 @@ def _parse_json_output(data: dict[str, Any], refuse: Any) -> Output:
         by_factor='step_factor' in config, checks=config['validation'],
         ranks=len(group) * each,
         hosts=tuple(dict.fromkeys(device['hostname'] for device in devices)),
-        average=parse_six_decimals(average['bandwidth']))
+        average=parse_six_decimal_number(average['bandwidth']))
     for row in data['results']:
         out.rows.append(_parse_json_row(row, refuse))
     out.warnings = [(1, str(line)) for line in data.get('errors', ())
@@ -691,8 +701,9 @@ def _parse_json_row(row: dict[str, Any], refuse: Any) -> Row:
                 'element(s)'
             )
         halves[half] = Half(
-            parse_six_decimals(body['time']) if 'time' in body else None,
-            parse_six_decimals(body['alg_bw']), parse_six_decimals(body['bus_bw']),
+            parse_six_decimal_number(body['time']) if 'time' in body else None,
+            parse_six_decimal_number(body['alg_bw']),
+            parse_six_decimal_number(body['bus_bw']),
             wrong is not None)
         if f'{half}_per_iter' in row:
             iterations[half] = _iteration_statistics(row[f'{half}_per_iter'], refuse)
@@ -742,7 +753,7 @@ def records_of_output(out: Output) -> tuple[Record, ...]:
     seen: dict[Any, int] = {}
     program = out.program or 'nccl-tests'
 
-    def add(row: Row, metric: str, value: float, unit: str) -> None:
+    def add_record(row: Row, metric: str, value: float, unit: str) -> None:
         results.append(Record(program, out.version, row.size, metric, value,
                               unit, row.line))
 
@@ -754,17 +765,17 @@ def records_of_output(out: Output) -> tuple[Record, ...]:
         if seen[key] > 1:
             marks.append(f'cycle={seen[key]}')
         mark = f'[{",".join(marks)}]' if marks else ''
-        for suffix, half in row.results_with_suffix:
+        for suffix, half in row.halves_with_metric_suffix:
             if not half.checked:
                 continue
             if half.time is not None:
-                add(row, f'time{suffix}{mark}', half.time.value, 'us')
-            add(row, f'algbw{suffix}{mark}', half.algbw.value, 'GB/s')
+                add_record(row, f'time{suffix}{mark}', half.time.value, 'us')
+            add_record(row, f'algbw{suffix}{mark}', half.algbw.value, 'GB/s')
             if out.ranks > 1:
-                add(row, f'busbw{suffix}{mark}', half.busbw.value, 'GB/s')
+                add_record(row, f'busbw{suffix}{mark}', half.busbw.value, 'GB/s')
             statistics = row.iterations.get(suffix[1:] or 'out_of_place', {})
             for name, value in statistics.items():
-                add(row, f'time_{name}{suffix}{mark}', value, 'us')
+                add_record(row, f'time_{name}{suffix}{mark}', value, 'us')
     if out.ranks > 1 and out.average:
         results.append(Record(program, out.version, None, 'busbw_average',
                               out.average.value, 'GB/s', out.end))
@@ -805,7 +816,7 @@ def remarks(text: str) -> list[Remark]:
             )
         )
     unchecked = [row.line for row in out.rows
-                 for _, half in row.results_with_suffix if not half.checked]
+                 for _, half in row.halves_with_metric_suffix if not half.checked]
     if unchecked:
         messages.append(
             Remark(
@@ -829,7 +840,7 @@ def remarks(text: str) -> list[Remark]:
     return messages
 
 
-def remove_environment(text: str) -> str:
+def strip_environment_from_json(text: str) -> str:
     """The JSON of -J without the environment variables of the user, which may
     contain passwords.
 

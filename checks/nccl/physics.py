@@ -22,7 +22,7 @@ from .programs import PROGRAMS
 NODES = Path(__file__).with_name('nodes.yaml')
 
 
-def crossing_byte_ratio(program: str, parts: int) -> float | None:
+def crossing_to_algbw_byte_ratio(program: str, parts: int) -> float | None:
     """Ratio of the bytes that must enter or leave one of `parts` equal parts
     of the ranks to the bytes that algbw counts; None: not known.
 
@@ -57,13 +57,13 @@ def busbw_limit(program: str, nodes: int, gpus: int, site: Mapping[str, Any]
                         'the NICs of a node'))
     best = None
     for bandwidth, parts, ranks_of_part, what in results:
-        share = crossing_byte_ratio(program, parts)
+        share = crossing_to_algbw_byte_ratio(program, parts)
         if share is None:
             continue
         if program == 'alltoall_perf':  # each rank of the part sends as much
             share *= ranks_of_part
         if kind.received:               # algbw counts (n-1)/n of the size
-            share /= kind.algbw_byte_ratio(ranks)
+            share /= kind.algbw_to_size_byte_ratio(ranks)
         maximum = bandwidth / 1e3 / share * kind.busbw_factor(ranks)
         if best is None or maximum < best[0]:
             best = maximum, (f'{what} carry {bandwidth / 1e3:g} GB/s in one '
@@ -98,8 +98,8 @@ def published_busbw_rows() -> tuple[dict[str, Any], ...]:
     return tuple(yaml.safe_load(NODES.read_text()))
 
 
-def find_published_busbw(program: str, nodes: int, gpus: int,
-                         models: Collection[str]) -> dict[str, Any] | None:
+def find_published_busbw_row(program: str, nodes: int, gpus: int,
+                             models: Collection[str]) -> dict[str, Any] | None:
     """The row of nodes.yaml for nodes with these GPUs and NICs, or None.
 
     :arg models: names of devices in config/hardware.yaml.

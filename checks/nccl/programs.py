@@ -33,7 +33,7 @@ class Program:
         return {'1': 1.0, '(n-1)/n': (ranks - 1) / ranks,
                 '2(n-1)/n': 2 * (ranks - 1) / ranks}[self.bus]
 
-    def algbw_byte_ratio(self, ranks: int) -> float:
+    def algbw_to_size_byte_ratio(self, ranks: int) -> float:
         """Bytes that algbw counts, over the size."""
         return (ranks - 1) / ranks if self.received else 1.0
 
@@ -65,7 +65,7 @@ TYPES = {'int8': 1, 'uint8': 1, 'char': 1, 'int32': 4, 'uint32': 4, 'int': 4,
 OPERATIONS = ('sum', 'prod', 'max', 'min', 'avg', 'mulsum')
 
 
-def strip_name_suffix(name: str) -> str:
+def strip_build_suffix(name: str) -> str:
     """Name of a program without the suffix of the build (NAME_SUFFIX)."""
     match = re.match(r'[a-z]+(?:_[a-z]+)*?_perf', name)
     return match[0] if match else name
@@ -81,7 +81,7 @@ def find_installed_programs(prefix: str | os.PathLike[str]) -> dict[str, str]:
         for path in sorted(folder.glob('*_perf*')):
             if (path.is_file() and os.access(path, os.X_OK)
                     and re.fullmatch(r'[a-z_]+_perf(_[a-z]+)?', path.name)):
-                result.setdefault(strip_name_suffix(path.name), str(path))
+                result.setdefault(strip_build_suffix(path.name), str(path))
     return result
 
 

@@ -30,7 +30,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from ..core.parsers import ParseError
-from .output import Half, Judge, Output, Row, parse_six_decimals
+from .output import Half, Judge, Output, Row, parse_six_decimal_number
 from .programs import PROGRAMS, TYPES
 
 #: Names of the CSV -> those of the JSON.
@@ -81,13 +81,14 @@ class _File:
                 for number, line in enumerate(self.lines, 1) if line.strip()]
 
     def parse_json(self, text: str, line: int) -> Any:
-        def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             if len({key for key, _ in pairs}) != len(pairs):
                 self.raise_parse_error('the entry is damaged: a key occurs twice', line)
             return dict(pairs)
 
         try:
-            return json.loads(text, object_pairs_hook=once, parse_float=str,
+            return json.loads(text, object_pairs_hook=reject_duplicate_keys,
+                              parse_float=str,
                               parse_constant=lambda word: self.raise_parse_error(
                                   f'{word} is not a number', line))
         except (ValueError, RecursionError) as error:
@@ -151,13 +152,13 @@ class _File:
                      rows=[row for block in blocks for row in block])
         judge, kind = Judge(out, self.raise_parse_error), PROGRAMS[program]
         for row in out.rows:
-            if not any(half.checked for _, half in row.results_with_suffix):
+            if not any(half.checked for _, half in row.halves_with_metric_suffix):
                 self.raise_parse_error(
                     'the data of this row was not checked (N/A, -c 0)',
                     row.line,
                 )
-            for suffix, half in row.results_with_suffix:
-                reason = judge.describe_contradiction(kind, row.size, half)
+            for suffix, half in row.halves_with_metric_suffix:
+                reason = judge.describe_time_bandwidth_mismatch(kind, row.size, half)
                 if reason:
                     self.raise_parse_error(reason + (' (in place)' if suffix else
                                                      ' (out of place)'), row.line)
@@ -208,7 +209,7 @@ class _File:
             self.raise_parse_error(f'inPlace {entry["inPlace"]} or type '
                                    f'{entry["type"]!r} is not a valid value', line)
 
-    def parse_half(self, entry: dict[str, Any], line: int) -> Half:
+    def parse_row_half(self, entry: dict[str, Any], line: int) -> Half:
         for name in _DECIMALS:
             if not re.fullmatch(r'(?:0|[1-9]\d*)\.\d{6}', entry[name]):
                 self.raise_parse_error(f'{name} is {entry[name]!r}: expected a number '
@@ -217,7 +218,7 @@ class _File:
             self.raise_parse_error('the data arrived wrong at '
                                    f'{entry["size"]} B: {entry["wrong"]} wrong '
                                    'element(s)', line)
-        time, algbw, busbw = (parse_six_decimals(float(entry[name])) for name in (
+        time, algbw, busbw = (parse_six_decimal_number(float(entry[name])) for name in (
             'time', 'algBw', 'busBw'))
         return Half(time, algbw, busbw, entry['wrong'] == '0')
 
@@ -229,7 +230,7 @@ class _File:
         last_key: tuple[Any, ...] = ()
         for line, entry in entries:
             key = entry.get('numCycle', 0), entry['type'], entry['redop']
-            half = self.parse_half(entry, line)
+            half = self.parse_row_half(entry, line)
             if entry['inPlace'] and results and key == last_key:
                 last = results[-1][-1]
                 if last.in_place is None and last.size == entry['size']:

@@ -86,17 +86,17 @@ class Evaluation:
                 '-n', str(of.iterations), '-w', str(of.warmup),
                 '--timeout', str(self.timeout))
 
-        def step(name: str, *more: str) -> Step:
+        def make_step(name: str, *more: str) -> Step:
             return Step(name, (Program(commands=tuple(
                 (*call, *more, *(('--trace', '{output}.trace') if rank == 0
                                  else ())) for rank in range(of.clients))),),
                 self.step_time_limit, gate=True)
 
-        ring = step('ring', '--ring')
+        ring = make_step('ring', '--ring')
         clients = Clients(self.client_nodes, of.clients // self.client_nodes,
                           unbound=True)
         return Plan(self.server_role(), (clients,), (ring,) if of.type == 'ring'
-                    else (ring, step('optcast', '--nsplit', str(of.nsplit))),
+                    else (ring, make_step('optcast', '--nsplit', str(of.nsplit))),
                     sample=0.25)
 
     # Analysis ---------------------------------------------------------------
@@ -119,7 +119,7 @@ class Evaluation:
                 *(f'{side}_{name}_{one}' for side, names in classes.items()
                   for name in names for one in parser.STATISTICS)]
 
-    def collect_log_folder(self, stage: Path, run: str, services: Services) -> Path:
+    def collect_run_logs(self, stage: Path, run: str, services: Services) -> Path:
         """Collect a folder like that of the original's run script: settings,
         config, logs of the first client and server, and ring.txt, the output
         of the ring of the same clients."""
@@ -151,7 +151,7 @@ class Evaluation:
         :raises ParseError: a part is missing, or cannot be trusted
         """
         of, result = self.setup, parser.analyse_log_folder(folder)
-        sizes = [row.size for row in result.table.rows] if result.table else []
+        sizes = list(result.table.busbw_by_size) if result.table else []
         if not result.table or result.table.ranks != of.clients \
                 or sizes != list(of.sizes):
             raise ParseError(1, '', f'the table has the sizes {sizes} and '
@@ -190,5 +190,5 @@ class Evaluation:
             values[metrics.metric_key('ring_busbw', size)], 'ring')
             for size in of.sizes),
             'on equal links the ratio to a ring is at most '
-            f'{words.expected_busbw_ratio(of.clients, of.servers):.3g} with '
+            f'{words.expected_optcast_to_ring_ratio(of.clients, of.servers):.3g} with '
             f'{of.clients} clients and {of.servers} servers']

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import platform
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from reframe.core.builtins import fixture, parameter, run_after, variable
 
 from config.records import samples
 
-from ..core import guards, metrics
+from ..core import guards, metrics, placement
 from ..core.base import Programs
 from ..core.parsers import ParseError
 from ..services.parser import Services
@@ -22,8 +23,8 @@ from ..services.plan import Plan
 from ..services.service import ServiceBenchmark
 from . import programs, settings, timeline
 from .evaluation import Evaluation
-from .original import Original
-from .scenarios import ORIGINAL, SCALES, SCENARIOS, Scenario
+from .original import NcclClients, Original
+from .scenarios import ON_NCCL, ORIGINAL, SCALES, SCENARIOS, Scenario
 from .settings import Config
 
 #: build.sh OUT compiles the program.
@@ -58,6 +59,9 @@ class OptcastAllReduce(ServiceBenchmark):
     #: Type, data type, numbers of clients and servers, and their nodes.
     scenario = parameter(list(SCENARIOS), fmt=lambda scenario: str(scenario))
 
+    #: Features that the partition must have, as in `valid_systems`.
+    partition_features: tuple[str, ...] = ()
+
     #: Options of the original's run script under their own names (with _ for
     #: -): -S OptcastAllReduce.settings=chunksize:2M,num_jobs:4
     settings = variable(typ.Dict[str, str], value={})
@@ -73,7 +77,7 @@ class OptcastAllReduce(ServiceBenchmark):
     def set_requirements(self) -> None:
         self.descr = f'Optcast {self.scenario}'
         nodes = max(1, self.effective_scenario.client_nodes + self.server_node_count)
-        self.require_nodes(nodes)
+        self.require_nodes(nodes, *self.partition_features)
         self.tags = {'full', 'nccl', 'optcast', *self.SCENARIOS[self.scenario]}
         self.spans: list[samples.Sample] = []
 
@@ -83,7 +87,7 @@ class OptcastAllReduce(ServiceBenchmark):
         self.keep_files = [*self.keep_files, 'run.*.log', 'run.*.logs']
 
     def required_job_seconds(self) -> float:
-        return self.repetitions * (2 * self.evaluation.step_time_limit + 60)
+        return self.repetitions * (2 * self.evaluation_to_run.step_time_limit + 60)
 
     @property
     def config_file_contents(self) -> Config | None:
@@ -115,7 +119,7 @@ class OptcastAllReduce(ServiceBenchmark):
                      rt.runtime().system.partitions]))
 
     @property
-    def evaluation(self) -> Evaluation:
+    def evaluation_to_run(self) -> Evaluation:
         """The evaluation that the job runs.
 
         :raises ValueError: the settings are inconsistent
@@ -133,7 +137,7 @@ class OptcastAllReduce(ServiceBenchmark):
                              'test case, or set config')
         return self.evaluation_of(
             replace(result, port=config.port if config else 0),
-            self.installation_path(),
+            self.program_or_installation_path(),
             max(1, layout.client_nodes),
             self.server_node_count,
             self.current_partition.processor.num_cpus or 1,
@@ -152,12 +156,12 @@ class OptcastAllReduce(ServiceBenchmark):
         """Settings that the programs support, for settings.parse_settings."""
         return {}
 
-    def installation_path(self) -> str:
+    def program_or_installation_path(self) -> str:
         """Path of the program."""
         return f'{self.programs.stagedir}/optcast'
 
     def service_plan(self) -> Plan:
-        return self.evaluation.service_plan()
+        return self.evaluation_to_run.service_plan()
 
     def extra_params(self) -> dict[str, Any]:
         each = self.servers_each
@@ -165,18 +169,18 @@ class OptcastAllReduce(ServiceBenchmark):
                 **({'servers_each': str(each)} if each != 1 else {})}
 
     def required_metrics(self) -> list[str]:
-        return ['ready_time', *self.evaluation.expected_metrics()]
+        return ['ready_time', *self.evaluation_to_run.expected_metrics()]
 
-    def minimum_run_seconds(self, values: dict[str, float]) -> float:
+    def min_repetition_seconds(self, values: dict[str, float]) -> float:
         return sum(
             count * size / values[metrics.metric_key('algbw', size)] * 1e-9
-            for size, count in self.evaluation.timed_iterations_by_size().items()
+            for size, count in self.evaluation_to_run.timed_iterations_by_size().items()
         )
 
     def extract_service_values(self, services: Services, output: str,
                                run: guards.Run) -> dict[str, float]:
-        evaluation, stage = self.evaluation, Path(self.stagedir)
-        folder = evaluation.collect_log_folder(stage, run.name, services)
+        evaluation, stage = self.evaluation_to_run, Path(self.stagedir)
+        folder = evaluation.collect_run_logs(stage, run.name, services)
         try:
             result = evaluation.analyse_logs(folder)
             values = guards.values_by_metric(result.records, folder.name)
@@ -211,24 +215,74 @@ class OptcastOriginal(OptcastAllReduce):
     valid_prog_environs = ['+optcast_server']
     scenario = parameter(list(ORIGINAL), fmt=lambda scenario: str(scenario))
     SCENARIOS = ORIGINAL
-    evaluation_of = Original
+    evaluation_of: type[Evaluation] = Original
 
     def supported_settings(self) -> dict[str, bool]:
         return {'bf16': False,
                 'x86_original': platform.machine() == 'x86_64'}
 
-    def installation_path(self) -> str:
+    def program_or_installation_path(self) -> str:
         """The prefix of the installation.
 
         :raises Refused: it lacks the server or the plugin
         """
-        prefix = str(self.programs.program_origin(self.program).get('prefix', ''))
+        return self.prefix_with_files(self.program, programs.SERVER, programs.LIBRARY)
+
+    def prefix_with_files(self, program: str, *files: str) -> str:
+        """The prefix of a program's installation, which has these files.
+
+        :raises Refused: the environment has no prefix, or a file is missing
+        """
+        prefix = str(self.programs.program_origin(program).get('prefix', ''))
         if not prefix:
             guards.fail_test_case('programs', 'the environment '
                                   f'{self.current_environ.name} has no prefix for '
-                                  f'{self.program}')
-        for name in (programs.SERVER, programs.LIBRARY):
+                                  f'{program}')
+        for name in files:
             if not programs.find_installed_file(prefix, name):
                 guards.fail_test_case('programs', f'{name} does not exist below '
                                       f'{prefix}')
         return prefix
+
+    def required_transport(self) -> Mapping[str, Any] | None:
+        """The transport of the plugin that the site requires."""
+        return self.current_environ.extras.get('transport')
+
+    def read_transport_log(self, run: guards.Run) -> str:
+        """The logs of all servers, in which the plugin names its transport."""
+        return '\n'.join(path.read_text(errors='replace') for path in sorted(
+            Path(self.stagedir).glob(f'{run.name}.server*.log')))
+
+
+@rfm.simple_test
+class OptcastNccl(OptcastOriginal):
+    """The original's servers with NCCL as their client: all_reduce_perf on the
+    GPUs of the client nodes, which checks every result.
+
+    The same ranks first run NCCL alone over the same NICs. So `ring_ratio`
+    compares both in the same minute.
+    """
+
+    valid_prog_environs = ['+optcast_server +optcast_nccl']
+    partition_features = ('+gpu_nvidia',)
+    scenario = parameter(list(ON_NCCL), fmt=lambda scenario: str(scenario))
+    SCENARIOS = ON_NCCL
+    evaluation_of = NcclClients
+
+    @run_after('init')
+    def require_gpus(self) -> None:
+        """Leave partitions out whose nodes have fewer GPUs than ranks."""
+        layout = self.effective_scenario
+        enough = {part.fullname for part in rt.runtime().system.partitions
+                  if placement.gpus_per_node(part) * max(1, layout.client_nodes)
+                  >= layout.clients}
+        self.valid_systems = [words for words in self.valid_systems
+                              if words.split()[0] in enough]
+
+    @property
+    def evaluation(self) -> Evaluation:
+        evaluation = super().evaluation
+        assert isinstance(evaluation, NcclClients)
+        return replace(evaluation, all_reduce=programs.find_installed_file(
+            self.prefix_with_files(programs.ALL_REDUCE, programs.ALL_REDUCE),
+            programs.ALL_REDUCE))

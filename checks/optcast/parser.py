@@ -51,7 +51,7 @@ def parse(text: str) -> tuple[Record, ...]:
 
     :raises ParseError: a part of the text cannot be trusted
     """
-    printed, rest = _parse_printed_statistics(text)
+    printed, rest = _split_off_printed_statistics(text)
     if printed:
         panic = logs.find_first_panic(text)
         if panic:
@@ -91,7 +91,8 @@ def parse(text: str) -> tuple[Record, ...]:
     )
 
 
-def _parse_printed_statistics(text: str) -> tuple[list[tuple[str, Stats, int]], str]:
+def _split_off_printed_statistics(text: str) -> tuple[list[tuple[str, Stats, int]],
+                                                      str]:
     """The statistics of run.py, with side and line, and the text without them
     (its lines keep their numbers)."""
     results: list[tuple[str, Stats, int]] = []
@@ -188,7 +189,7 @@ class Analysis:
     ring: Table | None = None
 
     @property
-    def allreduce_type(self) -> str:
+    def allreduce_implementation(self) -> str:
         return str(self.settings.get('type', 'optcast'))
 
     @property
@@ -201,7 +202,7 @@ class Analysis:
     @property
     def records(self) -> tuple[Record, ...]:
         return (
-            *_records_of_table(self.table, self.allreduce_type),
+            *_records_of_table(self.table, self.allreduce_implementation),
             *_records_of_client_log(self.client),
             *(
                 record
@@ -229,7 +230,7 @@ class Analysis:
         results = []
         if self.server and self.server.sample_statistics:
             results.append(self.find_bottleneck()[1])
-        share = words.client_time_shares(self.client.sample_statistics)
+        share = words.describe_client_time_shares(self.client.sample_statistics)
         return [*results, *([share] if share else [])]
 
     def find_bottleneck(self) -> tuple[str, str]:
@@ -239,7 +240,7 @@ class Analysis:
         ends = sorted(span.end for span in self.server.spans)
         # Half of the samples were dropped.
         half = ends[-1] - ends[len(ends) // 2]
-        return words.find_bottleneck(
+        return words.find_and_describe_bottleneck(
             self.server.sample_statistics, self.thread_counts, half
         )
 
@@ -259,10 +260,11 @@ class Analysis:
         made = [path for log in (self.client, self.server)
                 if log and log.spans
                 for path in timeline.draw(
-                    log.spans, f'{log.side} ({self.allreduce_type})', folder, log.side,
+                    log.spans, f'{log.side} ({self.allreduce_implementation})', folder,
+                    log.side,
                     xlim)]
         curves = {name: of.busbw_by_size for name, of in (
-            (self.allreduce_type, self.table), ('ring', self.ring)) if of}
+            (self.allreduce_implementation, self.table), ('ring', self.ring)) if of}
         if any(len(curve) > 1 for curve in curves.values()):
             made += sweep.draw(curves, 'busbw by size', folder, 'sweep')
         return made
@@ -280,12 +282,12 @@ def analyse_log_folder(folder: Path) -> Analysis:
     for side in ('client', 'server'):
         errors = folder / f'{side}_err.log'
         if errors.exists():
-            _name_file_in_parse_error(errors.name, _refuse_log_with_panic, Log(
+            _call_with_file_name_in_error(errors.name, _refuse_log_with_panic, Log(
                 side, panic=logs.find_first_panic(
                     errors.read_text(errors='replace'))))
-    result = _name_file_in_parse_error('client.log', table.read_table, client.rest)
-    _name_file_in_parse_error('client.log', _require_result_in_log, client, result,
-                              len(client.rest) + len(client.spans))
+    result = _call_with_file_name_in_error('client.log', table.read_table, client.rest)
+    _call_with_file_name_in_error('client.log', _require_result_in_log, client, result,
+                                  len(client.rest) + len(client.spans))
     server = None
     if settings.get('type', 'optcast') == 'optcast':
         server = _read_log_file(folder / 'server.log', logs.parse_server_log)
@@ -293,7 +295,7 @@ def analyse_log_folder(folder: Path) -> Analysis:
             raise ParseError(1, '', 'the log has no span: start the first '
                              'server with RUST_LOG=TRACE', 'server.log')
     ring = folder / 'ring.txt'
-    return Analysis(settings, client, server, result, _name_file_in_parse_error(
+    return Analysis(settings, client, server, result, _call_with_file_name_in_error(
         ring.name, table.read_table, enumerate(
             ring.read_text(errors='replace').split('\n'), 1))
         if ring.exists() else None)
@@ -319,7 +321,7 @@ def _read_run_settings(folder: Path) -> dict[str, Any]:
     return result
 
 
-def _name_file_in_parse_error(name: str, call: Any, *arguments: Any) -> Any:
+def _call_with_file_name_in_error(name: str, call: Any, *arguments: Any) -> Any:
     """Result of a call; its ParseError names the file of the folder."""
     try:
         return call(*arguments)
@@ -329,8 +331,8 @@ def _name_file_in_parse_error(name: str, call: Any, *arguments: Any) -> Any:
 
 def _read_log_file(path: Path, read: Any) -> Log:
     text = path.read_bytes().decode(errors='replace')
-    log = _name_file_in_parse_error(path.name, read, text)
-    _name_file_in_parse_error(path.name, _refuse_log_with_panic, log)
+    log = _call_with_file_name_in_error(path.name, read, text)
+    _call_with_file_name_in_error(path.name, _refuse_log_with_panic, log)
     return log
 
 
@@ -342,10 +344,10 @@ _OPTION = re.compile(r'--([\w-]+)[ =]+([^\s-]\S*)')
 _SAME = {'size', 'config', 'nrank', 'xlim', 'nccl-test-options'}
 
 
-def curve_name(text: str) -> str:
+def curve_name_of_output(output: str) -> str:
     """Name of the curve of a printed output, from the command above it:
     `nccl`, or `optcast, chunksize 2M, nsplit 2`; '' without a command."""
-    call = _CALL.search(text)
+    call = _CALL.search(output)
     if not call:
         return ''
     options = dict(_OPTION.findall(call[1]))
@@ -367,7 +369,7 @@ def busbw_curves(runs: dict[Path, tuple[Record, ...]]
         for record in records:
             if record.size is not None and record.metric.startswith('busbw'):
                 busbw.setdefault(record.size, []).append(record.value)
-        name = curve_name(path.read_text()) or path.stem
+        name = curve_name_of_output(path.read_text()) or path.stem
         if not busbw.keys().isdisjoint(result.get(name, {})):
             name = f'{name} ({path.stem})'
         result.setdefault(name, {}).update(
@@ -375,7 +377,7 @@ def busbw_curves(runs: dict[Path, tuple[Record, ...]]
     return result
 
 
-def compare_curves(curves: dict[str, dict[int, float]]) -> list[str]:
+def curve_comparison_sentences(curves: dict[str, dict[int, float]]) -> list[str]:
     """Sentences that compare Optcast with NCCL or a ring at each size."""
     return [f'{size} B, {name}: ' + words.compare_bandwidths(curve[size], other[size],
                                                              against)
@@ -385,19 +387,19 @@ def compare_curves(curves: dict[str, dict[int, float]]) -> list[str]:
             for size in sorted(curve.keys() & other.keys())]
 
 
-def _parse_printed_runs(paths: list[Path], plots: Path | None
+def _parse_outputs_and_draw_sweep(paths: list[Path], plot_folder: Path | None
                   ) -> tuple[list[tuple[Path, tuple[Record, ...]]], str]:
     from . import sweep
 
     runs = {
-        path: _name_file_in_parse_error(path.name, parse, path.read_text())
+        path: _call_with_file_name_in_error(path.name, parse, path.read_text())
         for path in paths
     }
     curves = busbw_curves(runs)
-    lines = compare_curves(curves)
-    if plots and any(curves.values()):
+    lines = curve_comparison_sentences(curves)
+    if plot_folder and any(curves.values()):
         lines += [f'drawn: {path}' for path in sweep.draw(
-            curves, 'busbw by size, mean of in and out of place', plots,
+            curves, 'busbw by size, mean of in and out of place', plot_folder,
             'sweep')]
     return list(runs.items()), '\n'.join(lines)
 
@@ -434,7 +436,7 @@ def parse_folder(folder: Path, options: argparse.Namespace | None
     given = vars(options) if options else {}
     texts = sorted(folder.glob('*.txt'))
     if texts and not any((folder / name).exists() for name in SETTINGS):
-        return _parse_printed_runs(texts, given.get('plots'))
+        return _parse_outputs_and_draw_sweep(texts, given.get('plots'))
     xlim = timeline.parse_time_window(given['xlim']) if given.get('xlim') else None
     result = analyse_log_folder(folder)
     drawn = result.draw_plots(given['plots'], xlim) if given.get('plots') else []

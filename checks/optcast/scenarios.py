@@ -61,6 +61,14 @@ ORIGINAL: dict[Scenario, tuple[str, ...]] = {
            (2, 1, 0), (2, 2, 2), (4, 2, 4), (4, 4, 4))},
     Scenario('optcast', 'f16', 2, 1, 0, 'requests'): ()}
 
+#: Scenarios of the original's servers with NCCL -> modes besides full. The
+#: published values are of four GPUs and four servers, two per node.
+ON_NCCL: dict[Scenario, tuple[str, ...]] = {
+    Scenario('optcast', 'f32', 2, 2, 2, 'original'): ('nightly',),
+    **{Scenario('optcast', 'f32', 4, servers, 2, 'original'): ()
+       for servers in (2, 4)},
+    Scenario('optcast', 'f16', 2, 2, 2, 'original'): ()}
+
 #: Settings of a scale.
 SCALES: dict[str, dict[str, str | int]] = {
     'small': {'size': '1M,4M,16M', 'chunksize': '128K',

@@ -138,7 +138,7 @@ def parse_settings(given: Mapping[str, str | int], clients: int, servers: int,
     options = _parse_nccl_test_options(str(value['nccl_test_options']))
     sizes = tuple(map(parse_size, re.split('[,+]', str(value['size']))))
     if options.get('b') or options.get('e'):
-        sizes = tuple(_sweep_sizes(options, sizes[-1]))
+        sizes = tuple(_sizes_of_sweep(options, sizes[-1]))
     if min(sizes) < each or len(set(sizes)) != len(sizes):
         raise ValueError(f'size {value["size"]!r}: each size must occur once '
                          f'and have at least {each} B, one element')
@@ -187,7 +187,7 @@ def _parse_nccl_test_options(text: str) -> dict[str, str]:
     return result
 
 
-def _sweep_sizes(options: Mapping[str, str], largest: int) -> list[int]:
+def _sizes_of_sweep(options: Mapping[str, str], largest: int) -> list[int]:
     """Sizes from -b to -e, each -f times the previous size."""
     first = parse_size(options.get('b', str(largest)))
     last, factor = parse_size(options.get('e', str(largest))), int(

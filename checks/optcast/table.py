@@ -66,7 +66,7 @@ def read_table(lines: Iterable[tuple[int, str]]) -> Table | None:
     columns, bounds, average = None, None, None
     number, line = 1, ''
     for number, line in lines:
-        def wrong(reason: str, number: int = number, line: str = line
+        def make_parse_error(reason: str, number: int = number, line: str = line
                   ) -> ParseError:
             return ParseError(number, line, reason)
 
@@ -74,32 +74,32 @@ def read_table(lines: Iterable[tuple[int, str]]) -> Table | None:
         checked, mean = _BOUNDS.fullmatch(line), _AVERAGE.fullmatch(line)
         if rank:
             if int(rank[1]) in ranks:
-                raise wrong(f'rank {rank[1]} is listed twice')
+                raise make_parse_error(f'rank {rank[1]} is listed twice')
             ranks.add(int(rank[1]))
         elif _COLUMNS.fullmatch(line):
             if columns:
-                raise wrong('the text has a second table: were the ranks '
-                            'started without MPI?')
+                raise make_parse_error('the text has a second table: were the ranks '
+                                       'started without MPI?')
             columns = _COLUMNS.fullmatch(line)
         elif row and columns:
             if average:
-                raise wrong('the row is after the end of the table')
+                raise make_parse_error('the row is after the end of the table')
             try:
                 rows += _parse_row(row, columns, ranks, number)
             except ValueError as err:
-                raise wrong(str(err)) from None
+                raise make_parse_error(str(err)) from None
         elif checked:
             bounds = checked
             if (checked[1], checked[2]) != ('0', 'OK'):
-                raise wrong(f'the data arrived wrong: {checked[1]} wrong '
-                            'value(s)')
+                raise make_parse_error(f'the data arrived wrong: {checked[1]} wrong '
+                                       'value(s)')
         elif mean:
             if average:
-                raise wrong('the average is printed twice')
+                raise make_parse_error('the average is printed twice')
             average = mean[1], number, line
         elif columns and not average and re.match(r'\s*#?\s*\d+\s+\d+\s',
                                                   line):
-            raise wrong('the row is damaged')
+            raise make_parse_error('the row is damaged')
     if not columns and not average and not bounds and not ranks:
         return None
     if not (columns and rows and bounds and average and ranks):

@@ -21,7 +21,7 @@ WHY = {
 IDLE = 0.25
 
 
-def expected_busbw_ratio(clients: int, servers: int) -> float:
+def expected_optcast_to_ring_ratio(clients: int, servers: int) -> float:
     """Expected ratio of busbw with reduction servers to busbw of a ring.
 
     All links are equal. A client sends its data once, a ring 2(n-1)/n times,
@@ -30,8 +30,8 @@ def expected_busbw_ratio(clients: int, servers: int) -> float:
     return min(1, servers / clients) * 2 * (clients - 1) / clients
 
 
-def find_bottleneck(server: Sequence[Stats], threads: Mapping[str, int],
-                    elapsed: float = 0.0) -> tuple[str, str]:
+def find_and_describe_bottleneck(server: Sequence[Stats], threads: Mapping[str, int],
+                                 elapsed: float = 0.0) -> tuple[str, str]:
     """The class of a server's threads that limits the run, and a sentence;
     the class is '' if no class of threads was busy enough.
 
@@ -54,7 +54,7 @@ def find_bottleneck(server: Sequence[Stats], threads: Mapping[str, int],
                   f'{WHY.get(name, "")}')
 
 
-def client_time_shares(client: Sequence[Stats]) -> str:
+def describe_client_time_shares(client: Sequence[Stats]) -> str:
     """Shares of the parts of a request in its time on the client; '': unknown.
     """
     mean = {stats.name: stats.avg for stats in client}

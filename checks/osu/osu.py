@@ -16,7 +16,7 @@ from reframe.core.builtins import (
     variable,
 )
 
-from config.families import note_needed_nodes
+from config.families import record_needed_node_count
 
 from ..core import features, guards, metrics, placement
 from ..core.base import Benchmark, Programs
@@ -42,13 +42,13 @@ def runnable_programs(expected: Iterable[str] | None = None) -> list[str]:
 
 def available_placements() -> list[str]:
     """Placements: on one node, and on two nodes if the system has them."""
-    note_needed_nodes('osu', 2)
+    record_needed_node_count('osu', 2)
     two = any(features.max_nodes(part) >= 2
               for part in rt.runtime().system.partitions)
     return ['intra_node', *['inter_node'] * two]
 
 
-def available_buffers() -> list[str]:
+def available_buffer_memory_kinds() -> list[str]:
     """Kinds of memory for messages on this system."""
     here = {f for part in rt.runtime().system.partitions
             for f in part.features}
@@ -136,25 +136,25 @@ class OsuBenchmark(Benchmark, special=True):
     def set_requirements(self) -> None:
         needs = []
         environ = [f'+{self.program}']
-        if self.buffer_memory() != 'host':
+        if self.buffer_memory_kind() != 'host':
             needs.append({'cuda': '+gpu_nvidia',
                           'rocm': '+gpu_amd'}[self.buffers])
             environ.append(f'+mpi_{self.buffers}')
         self.require_nodes(self.nodes_needed(), *needs,
-                           listed=hasattr(self, 'layout'))
+                           only_collective_counts=hasattr(self, 'layout'))
         self.valid_prog_environs = [' '.join(environ)]
         self.tags = {'full', self.family}
         if self.is_in_default_modes():
             self.tags |= {'nightly'}
-            if self.nodes_needed() <= 2 and self.buffer_memory() == 'host':
+            if self.nodes_needed() <= 2 and self.buffer_memory_kind() == 'host':
                 self.tags |= {'quick'}
         self.descr = f'{self.program} of the OSU micro-benchmarks'
 
     @run_after('setup')
     def lay_out_ranks(self) -> None:
         self.num_nodes = self.nodes_needed()
-        self.num_tasks, self.num_tasks_per_node = self.rank_counts()
-        if self.buffer_memory() != 'host':
+        self.num_tasks, self.num_tasks_per_node = self.total_and_per_node_rank_counts()
+        if self.buffer_memory_kind() != 'host':
             self.num_gpus_per_node = self.num_tasks_per_node
             self.env_vars['PLUMBLINE_GPUS'] = self.buffers
         # With more threads than cores osu_latency_mt measures the kernel's
@@ -173,7 +173,7 @@ class OsuBenchmark(Benchmark, special=True):
             # OMB 7.2 and 7.4 leave out MPI_Finalize here: the launcher ends
             # with 1 after a complete table. The parser checks the table.
             self.accept = [0, 1]
-        if self.validates and self.has_validation():
+        if self.validates and self.supports_validation():
             kind = ' -T mpi_int' if self.source != 'embedded' and \
                 'reduce' in self.program else ''
             self.validation = f'-c -i 10 -x 2 -m 1:{self.VALIDATED}{kind}'
@@ -184,7 +184,7 @@ class OsuBenchmark(Benchmark, special=True):
         """Nodes of the test case."""
         raise NotImplementedError
 
-    def rank_counts(self) -> tuple[int, int]:
+    def total_and_per_node_rank_counts(self) -> tuple[int, int]:
         """Ranks in total, and per node."""
         raise NotImplementedError
 
@@ -203,19 +203,19 @@ class OsuBenchmark(Benchmark, special=True):
         if largest and largest > 8:
             first = f'{self.min_size}:' if self.min_size else ''
             args += ['-m', f'{first}{largest}']
-        if self.buffer_memory() != 'host':
+        if self.buffer_memory_kind() != 'host':
             args += ['-d', self.buffers]
         return args
 
     def ranks_per_full_node(self) -> int:
         """Ranks of a full node: its cores, or its GPUs."""
-        if self.buffer_memory() == 'host':
+        if self.buffer_memory_kind() == 'host':
             return self.cores_per_node()
         return placement.gpus_per_node(self.current_partition) or 1
 
-    def has_validation(self) -> bool:
+    def supports_validation(self) -> bool:
         """Whether some version of the program has the option -c."""
-        return self.buffer_memory() == 'host'
+        return self.buffer_memory_kind() == 'host'
 
     def required_metrics(self) -> list[str]:
         size = self.largest_message_size()
@@ -229,11 +229,11 @@ class OsuBenchmark(Benchmark, special=True):
 
     # Common to all checks ------------------------------------------------
 
-    def buffer_memory(self) -> str:
+    def buffer_memory_kind(self) -> str:
         return getattr(self, 'buffers', 'host')
 
     def has_gpu_ranks(self) -> bool:
-        return self.buffer_memory() != 'host'
+        return self.buffer_memory_kind() != 'host'
 
     def cores_per_node(self) -> int:
         return placement.cores_per_node(self.current_partition)
@@ -253,7 +253,7 @@ class OsuBenchmark(Benchmark, special=True):
         self.version = records[0].version
         return guards.values_by_metric(records, f'{run.name}.out')
 
-    def minimum_run_seconds(self, values: dict[str, float]) -> float:
+    def min_repetition_seconds(self, values: dict[str, float]) -> float:
         return claims.minimum_seconds(self.program, self.version, values,
                                       self.arguments(), self.num_tasks, self.threads)
 
@@ -275,7 +275,7 @@ class OsuBenchmark(Benchmark, special=True):
                                   'was the run cut short, or is there a memory limit '
                                   '(-M)?')
         if self.validation:
-            self.check_validation()
+            self.refuse_failed_validation()
         for record in records:
             if record.metric == 'ranks' and record.value != self.num_tasks:
                 guards.fail_test_case('ranks', f'{run.name}.out:{record.line}: '
@@ -283,7 +283,7 @@ class OsuBenchmark(Benchmark, special=True):
                                       'answered: is the launcher of the same MPI as '
                                       'the program?')
 
-    def check_validation(self) -> None:
+    def refuse_failed_validation(self) -> None:
         """Refuse a failed validation; some versions cannot validate."""
         texts = {}
         for end in ('rc', 'out', 'err'):
@@ -313,7 +313,7 @@ class OsuPt2pt(OsuBenchmark):
     placement = parameter(available_placements())
 
     #: Memory of the messages.
-    buffers = parameter(available_buffers())
+    buffers = parameter(available_buffer_memory_kinds())
 
     def nodes_needed(self) -> int:
         return 1 if self.placement == 'intra_node' else 2
@@ -322,12 +322,12 @@ class OsuPt2pt(OsuBenchmark):
     def link_metric(self) -> str:
         """Metric that describes the link between the two nodes, for `plumb
         locate`; '' if no single metric does."""
-        if self.placement == 'intra_node' or self.buffer_memory() != 'host':
+        if self.placement == 'intra_node' or self.buffer_memory_kind() != 'host':
             return ''
         return {'osu_bw': 'bandwidth', 'osu_latency': 'latency'}.get(
             self.program, '')
 
-    def rank_counts(self) -> tuple[int, int]:
+    def total_and_per_node_rank_counts(self) -> tuple[int, int]:
         return 2, 2 // self.nodes_needed()
 
     def arguments(self) -> list[str]:
@@ -342,8 +342,8 @@ class OsuPt2pt(OsuBenchmark):
             args += ['D', 'D']
         return args
 
-    def has_validation(self) -> bool:
-        return self.program in programs.PT2PT and super().has_validation()
+    def supports_validation(self) -> bool:
+        return self.program in programs.PT2PT and super().supports_validation()
 
 
 @register_if_available
@@ -366,7 +366,7 @@ class OsuMulti(OsuBenchmark):
     def nodes_needed(self) -> int:
         return 1 if self.placement == 'intra_node' else 2
 
-    def rank_counts(self) -> tuple[int, int]:
+    def total_and_per_node_rank_counts(self) -> tuple[int, int]:
         nodes = self.nodes_needed()
         if self.ranks_per_node == 'one':
             return 2, 2 // nodes
@@ -388,7 +388,7 @@ class OsuOneSided(OsuBenchmark, special=True):
     def nodes_needed(self) -> int:
         return 1 if self.placement == 'intra_node' else 2
 
-    def rank_counts(self) -> tuple[int, int]:
+    def total_and_per_node_rank_counts(self) -> tuple[int, int]:
         return 2, 2 // self.nodes_needed()
 
     def largest_message_size(self) -> int | None:
@@ -401,7 +401,7 @@ class OsuOneSided(OsuBenchmark, special=True):
         return ['-w', self.window, '-s', self.synchronisation,
                 *super().arguments()]
 
-    def has_validation(self) -> bool:
+    def supports_validation(self) -> bool:
         return False
 
 
@@ -439,12 +439,12 @@ class OsuCollective(OsuBenchmark):
     #: Nodes, and ranks per node.
     layout = parameter(runnable_layouts(), fmt=format_layout)
 
-    buffers = parameter(available_buffers())
+    buffers = parameter(available_buffer_memory_kinds())
 
     def nodes_needed(self) -> int:
         return self.layout[0]
 
-    def rank_counts(self) -> tuple[int, int]:
+    def total_and_per_node_rank_counts(self) -> tuple[int, int]:
         nodes, kind = self.layout
         each = 1 if kind == 'one' else max(2 // nodes, self.ranks_per_full_node())
         if 'neighbor' in self.program:
@@ -459,7 +459,7 @@ class OsuCollective(OsuBenchmark):
         if re.search('gather|alltoall|(?<!reduce_)scatter', self.program):
             # Each rank's buffer holds a message for every rank: OMB ends the
             # table before that exceeds 512 MiB (-M), at 16 nodes of 128.
-            fits = 2**29 // self.rank_counts()[0]
+            fits = 2**29 // self.total_and_per_node_rank_counts()[0]
             size = min(size, 1 << fits.bit_length() - 1)
         return size
 
@@ -473,8 +473,8 @@ class OsuCollective(OsuBenchmark):
             return ['latency']
         return super().required_metrics()
 
-    def has_validation(self) -> bool:
-        return 'barrier' not in self.program and super().has_validation()
+    def supports_validation(self) -> bool:
+        return 'barrier' not in self.program and super().supports_validation()
 
 
 @register_if_available
@@ -485,7 +485,7 @@ class OsuStartup(OsuBenchmark):
     layout = parameter(runnable_layouts(), fmt=format_layout)
 
     nodes_needed = OsuCollective.nodes_needed
-    rank_counts = OsuCollective.rank_counts
+    total_and_per_node_rank_counts = OsuCollective.total_and_per_node_rank_counts
 
     def largest_message_size(self) -> int | None:
         return None
@@ -499,5 +499,5 @@ class OsuStartup(OsuBenchmark):
         own = {'job_time': run.wall} if self.program == 'osu_hello' else {}
         return super().parse_values(run) | own
 
-    def has_validation(self) -> bool:
+    def supports_validation(self) -> bool:
         return False

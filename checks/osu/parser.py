@@ -308,11 +308,11 @@ class _Reader:
         elif _TOPOLOGY.fullmatch(line) and not self.tables:
             self.topology = True
         elif not self.what:
-            self.check_line_before_title(line)
+            self.read_line_before_title(line)
         elif line in _HEADINGS:
-            self.read_window_heading(_HEADINGS[line])
+            self.read_window_table_heading(_HEADINGS[line])
         elif self.heading and _WINDOWS.fullmatch(line):
-            self.read_window_header(line)
+            self.read_window_size_columns(line)
         elif match := _TYPE.fullmatch(line):
             self.read_data_type(match[1])
         elif (_HEADER.match(line)
@@ -332,7 +332,7 @@ class _Reader:
 
     # Kinds of lines -----------------------------------------------------
 
-    def check_line_before_title(self, line: str) -> None:
+    def read_line_before_title(self, line: str) -> None:
         """Read a line before the title: a launcher's, or a comment of OMB."""
         if _INIT_5_3.fullmatch(line):
             self.what, self.version = 'MPI Init', '5.3'
@@ -380,7 +380,7 @@ class _Reader:
         columns, ends = self.parse_header_columns(line)
         first = self.tables[0] if self.tables else None
         if first is None:
-            columns = self.check_first_header(columns)
+            columns = self.match_first_header_with_title(columns)
         else:
             last = self.tables[-1]
             if not self.marked or last.windows:
@@ -427,7 +427,8 @@ class _Reader:
             self.raise_parse_error('the header has a column twice')
         return tuple(columns), tuple(ends)
 
-    def check_first_header(self, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    def match_first_header_with_title(self, columns: tuple[Column, ...]) -> tuple[
+            Column, ...]:
         """Columns of the first header, if they match the title."""
         if (SIZE in columns[1:] or (columns[0] == SIZE) == (
                 'barrier' in self.program)):
@@ -451,7 +452,7 @@ class _Reader:
                                    f'requires {expected}')
         return columns
 
-    def read_window_heading(self, heading: Column) -> None:
+    def read_window_table_heading(self, heading: Column) -> None:
         """Read the heading of a table over window sizes (osu_mbw_mr -V)."""
         expected = RATE if self.tables else BANDWIDTH
         if (self.program != 'osu_mbw_mr' or heading != expected
@@ -460,7 +461,7 @@ class _Reader:
             self.raise_parse_error('a heading of window sizes must not be here')
         self.heading = heading
 
-    def read_window_header(self, line: str) -> None:
+    def read_window_size_columns(self, line: str) -> None:
         windows = [int(word) for word in line[1:].split()]
         assert self.heading
         columns = (SIZE, *(self.heading.copy_with_name_of(self.heading, f'[window={n}]')

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 from ..machine import cpus
 from . import ask, outside, private
 from .plan import PlanError, Server, fill_template
-from .processes import descendant_pids
+from .processes import reap_and_list_descendants
 from .usage import Usage
 from .wire import (
     AGENT,
@@ -121,7 +121,7 @@ def address_of_interface(interface: str) -> str:
     return result[interface]
 
 
-def find_port_owner(port: int) -> str:
+def find_listening_program(port: int) -> str:
     """The program that listens on a TCP port, if this user may see it."""
     inodes = {cells[9] for table in ('/proc/net/tcp', '/proc/net/tcp6')
               for cells in map(str.split, _read_lines(table))
@@ -313,7 +313,7 @@ class Process:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 
-    def stop(self, deadline: float) -> None:
+    def wait_or_kill_at_deadline(self, deadline: float) -> None:
         """Wait for its end; kill it at the deadline (monotonic seconds)."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(max(0.0, deadline - time.monotonic()))
@@ -385,7 +385,7 @@ class Instance:
         if self.server.socket:
             self.address = f'{self.data}/socket'
         self.where = ask.Server(self.address, self.port, self.password,
-                                self.spec['values']['ca'])
+                                self.spec['values']['ca'], self.server.user)
 
     def pick_port(self) -> int:
         """The port of the plan, or a free one; 0: it listens on a socket.
@@ -405,8 +405,8 @@ class Instance:
         port = self.server.port + self.spec['slot']
         if not can_bind(self.address, port):
             raise Failed(f'port {port} on {self.agent.host} is in use by '
-                         f'{find_port_owner(port)}: stop that program, or request '
-                         'another port (0: any free port)')
+                         f'{find_listening_program(port)}: stop that program, or '
+                         'request another port (0: any free port)')
         return port
 
     def is_ready(self) -> bool:
@@ -426,7 +426,7 @@ class Instance:
                          f'{self.process.log_tail()}')
         dialect = ask.DIALECTS[self.server.dialect]
         try:
-            self.check_port_owner()
+            self.check_listening_user()
             dialect.ping(self.where)
             self.seconds = time.monotonic() - self.began
             counters = dialect.counters(self.where)
@@ -452,7 +452,7 @@ class Instance:
         self.counters = counters
         return True
 
-    def check_port_owner(self) -> None:
+    def check_listening_user(self) -> None:
         """Check the owner of the port, before the password is sent.
 
         :raises OSError: no process listens.
@@ -466,31 +466,32 @@ class Instance:
                 raise Failed(f'{self.name}: another user listens on this '
                              'port: another server has the port')
 
-    def check_persistence(self, kept: Set[str] | None) -> None:
+    def check_persistence(self, persistence_kinds: Set[str] | None) -> None:
         """Check that the persistence is that of the plan: it costs time.
 
         :raises Failed: the server has more persistence, or less.
         """
         request = {self.server.persistence} - {'off'}
-        if kept is None or kept == request:
+        if persistence_kinds is None or persistence_kinds == request:
             return
         has, expected = (' and '.join(PERSISTENCE_NAMES[kind]
                                       for kind in sorted(kinds))
-                         or 'nothing on disk' for kinds in (kept, request))
+                         or 'nothing on disk' for kinds in (persistence_kinds, request))
         raise Failed(
             f'{self.name} writes {has}, but the plan requires {expected}: '
             'find what changes its configuration (a wrapper at '
             f'{self.program}, a default of its build)'
         )
 
-    def check_thread_count(self, has: int | None) -> None:
+    def check_thread_count(self, thread_count: int | None) -> None:
         """Check that it serves with as many threads as the plan requires.
 
         :raises Failed: it has more threads, or fewer.
         """
-        if has is None or self.server.threads in (0, has):
+        if thread_count is None or self.server.threads in (0, thread_count):
             return
-        raise Failed(f'{self.name} serves with {has} thread{"s" * (has > 1)}, '
+        raise Failed(
+            f'{self.name} serves with {thread_count} thread{"s" * (thread_count > 1)}, '
                      f'but the plan requires {self.server.threads}: find what '
                      'changes its configuration (a wrapper at '
                      f'{self.program}, a default of its build)')
@@ -660,17 +661,17 @@ class Agent:
             ended = one.process.exit_reason()
             if ended and one.counters:
                 raise Failed(f'{one.name} {ended} while it served'
-                             + self.log_tail_with_hint(one.process))
+                             + self.log_tail_with_full_disk_hint(one.process))
         for index, client in list(self.clients.items()):
             self.report_ready_client(index, client)
             ended = client.exit_reason()
             if ended:
-                self.close_start_gate(client)
+                self.close_gate_socket(client)
                 del self.clients[index]
                 code = client.process.returncode
                 self.channel.send(
                     type='ended', client=index, code=code, how=ended,
-                    words=self.log_tail_with_hint(client, 1) if code else '')
+                    words=self.log_tail_with_full_disk_hint(client, 1) if code else '')
 
     def report_ready_client(self, index: int, client: Process) -> None:
         """Report a client that waits at its gate."""
@@ -679,15 +680,15 @@ class Agent:
             if waits:
                 self.channel.send(type='at gate', client=index)
             elif waits is None:
-                self.close_start_gate(client)
+                self.close_gate_socket(client)
 
-    def close_start_gate(self, client: Process) -> None:
+    def close_gate_socket(self, client: Process) -> None:
         if client.gate:
             self.selector.unregister(client.gate)
             client.gate.close()
             client.gate = None
 
-    def send_unsaved_servers(self) -> None:
+    def send_servers_with_unsaved_data(self) -> None:
         """Send the servers with data that is not on disk yet.
 
         :raises Failed: a server failed to write.
@@ -700,12 +701,12 @@ class Agent:
                     missing.append(one.name)
             except ask.SaveError as err:
                 raise Failed(f'{one.name} did not save its data ({err})'
-                             + self.log_tail_with_hint(one.process)) from None
+                             + self.log_tail_with_full_disk_hint(one.process)) from None
             except (OSError, ask.Refusal, ValueError) as err:
                 missing.append(f'{one.name} ({err})')
         self.channel.send(type='saved', missing=missing)
 
-    def log_tail_with_hint(self, process: Process, lines: int = 3) -> str:
+    def log_tail_with_full_disk_hint(self, process: Process, lines: int = 3) -> str:
         """The end of a log, and a hint if a full disk explains it."""
         words = process.log_tail(lines)
         return words + self.full_disk_hint(words)
@@ -767,12 +768,12 @@ class Agent:
             elif message['type'] == 'who':
                 self.send_connected_peers()
             elif message['type'] == 'save':
-                self.send_unsaved_servers()
+                self.send_servers_with_unsaved_data()
 
     def run_until_stopped(self, heartbeat_timeout: float) -> None:
         """Run until the conductor sends `stop`, or until a failure."""
         self.heartbeat_timeout = heartbeat_timeout
-        with self.handle_signals():
+        with self.install_signal_handlers():
             try:
                 self.channel.send(type='hello', name=self.host, cpus=self.cpus)
                 while not self.stopping:
@@ -790,19 +791,19 @@ class Agent:
                 self.stop()
 
     @contextlib.contextmanager
-    def handle_signals(self) -> Iterator[None]:
+    def install_signal_handlers(self) -> Iterator[None]:
         """Let signals interrupt a wait, and termination signals end it."""
         self.wakeup, write = os.pipe()
         for pipe in (self.wakeup, write):
             os.set_blocking(pipe, False)
         signal.set_wakeup_fd(write)
 
-        def end(number: int, frame: object) -> None:
+        def record_signal(number: int, frame: object) -> None:
             self.signal = number
 
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in TERMINATION_SIGNALS:
-            signal.signal(number, end)
+            signal.signal(number, record_signal)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, TERMINATION_SIGNALS)
         with selectors.DefaultSelector() as self.selector:
             self.selector.register(self.wakeup, selectors.EVENT_READ)
@@ -817,17 +818,17 @@ class Agent:
             process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + TERMINATE_TIMEOUT
         for process in everything:
-            process.stop(deadline)
+            process.wait_or_kill_at_deadline(deadline)
         if not self.stopping:
             # After a good run our parent, observe.c, reports leftovers.
-            kill_orphans()
+            kill_orphaned_descendants()
         shutil.rmtree(self.folder, ignore_errors=True)
         self.channel.send(type='stopped')
 
 
-def kill_orphans() -> None:
+def kill_orphaned_descendants() -> None:
     """Kill processes that servers forked and left to us as subreaper."""
-    while subset := descendant_pids():
+    while subset := reap_and_list_descendants():
         for pid in subset:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -948,7 +949,7 @@ def main(path: str) -> int:
     channel = None
     parent = os.getppid()
 
-    def check_parent() -> None:
+    def check_launcher_alive() -> None:
         # A dead parent is replaced by init; but in some containers init is
         # the launcher, and then only the missing folder shows the end.
         if os.getppid() != parent or (parent == 1 and not folder.exists()):
@@ -958,8 +959,8 @@ def main(path: str) -> int:
     for number in TERMINATION_SIGNALS:
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
-        to = read_rendezvous_file(folder, check_parent)
-        channel = connect_to_conductor(to, check_parent)
+        to = read_rendezvous_file(folder, check_launcher_alive)
+        channel = connect_to_conductor(to, check_launcher_alive)
         Heartbeat().add_channel(channel)
         # From now on the main loop handles signals.
         signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION_SIGNALS)

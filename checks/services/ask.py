@@ -33,7 +33,7 @@ class PasswordRefused(Exception):
 
 
 class Server(NamedTuple):
-    """The address of a server, its password and its CA.
+    """The address of a server, its password and user, and its CA.
 
     If the port is 0, `host` is the path of a Unix socket.
     """
@@ -41,6 +41,7 @@ class Server(NamedTuple):
     port: int
     password: str = ''
     ca: str = ''
+    user: str = ''
 
     def __str__(self) -> str:
         return f'{self.host}:{self.port}'
@@ -108,30 +109,32 @@ class Resp:
     """RESP2, the protocol of Redis, Valkey, KeyDB and Dragonfly."""
 
     @contextlib.contextmanager
-    def open_session(self, server: Server) -> Iterator[RespSession]:
+    def open_authenticated_connection(self, server: Server) -> Iterator[RespSession]:
         """An authenticated connection."""
         with server.connect() as sock, sock.makefile('rb') as stream:
             session = RespSession(sock, stream)
             if server.password:
                 try:
-                    session.send_command('AUTH', server.password)
+                    session.send_command(
+                        'AUTH', *([server.user] if server.user else []),
+                        server.password)
                 except Refusal as err:
                     raise PasswordRefused(err) from None
             yield session
 
     def ping(self, server: Server) -> None:
-        with self.open_session(server) as session:
+        with self.open_authenticated_connection(server) as session:
             if session.send_command('PING') != 'PONG':
                 raise Refusal('does not answer PING with PONG')
 
     def counters(self, server: Server) -> Counters:
-        with self.open_session(server) as session:
+        with self.open_authenticated_connection(server) as session:
             info = _parse_info_fields(session.send_command('INFO'))
         name = ('valkey' if 'valkey_version' in info else
                 'dragonfly' if 'dragonfly_version' in info else
                 info.get('server_name', 'redis'))
 
-        def number(key: str) -> float:
+        def numeric_field(key: str) -> float:
             return float(info.get(key, 0))
 
         keys = sum(int(cell.removeprefix('keys='))
@@ -139,15 +142,15 @@ class Resp:
                    for cell in value.split(',') if cell.startswith('keys='))
         return Counters(
             name, info.get(f'{name}_version', info.get('redis_version', '')),
-            int(number('process_id')),
-            number('used_cpu_user') + number('used_cpu_sys'),
-            int(number('used_memory')),
-            int(number('total_commands_processed')), keys,
-            int(number('keyspace_misses')), int(number('evicted_keys')),
-            int(number('total_connections_received')))
+            int(numeric_field('process_id')),
+            numeric_field('used_cpu_user') + numeric_field('used_cpu_sys'),
+            int(numeric_field('used_memory')),
+            int(numeric_field('total_commands_processed')), keys,
+            int(numeric_field('keyspace_misses')), int(numeric_field('evicted_keys')),
+            int(numeric_field('total_connections_received')))
 
     def persistence_kinds(self, server: Server) -> Set[str] | None:
-        with self.open_session(server) as session:
+        with self.open_authenticated_connection(server) as session:
             info = _parse_info_fields(session.send_command('INFO', 'persistence'))
             try:
                 save = session.send_command('CONFIG', 'GET', 'save')
@@ -168,7 +171,7 @@ class Resp:
     UNWRITTEN = {'rdb': ('rdb_changes_since_last_save',)}
 
     def thread_count(self, server: Server) -> int | None:
-        with self.open_session(server) as session:
+        with self.open_authenticated_connection(server) as session:
             try:
                 answer = session.send_command('CONFIG', 'GET', '*-threads')
             except Refusal:                     # as above
@@ -179,7 +182,7 @@ class Resp:
         return int(number) if number else None
 
     def is_data_on_disk(self, server: Server, persistence: str) -> bool:
-        with self.open_session(server) as session:
+        with self.open_authenticated_connection(server) as session:
             info = _parse_info_fields(session.send_command('INFO', 'persistence'))
         for key in self.WRITTEN:
             if info.get(key, 'ok') != 'ok':
@@ -278,16 +281,17 @@ class Memcached:
 
 def _memcached_counters(stats: Mapping[str, str]) -> Counters:
     """Counters from `stats`, of either protocol."""
-    def number(key: str) -> float:
+    def numeric_field(key: str) -> float:
         return float(stats.get(key, 0))
 
     return Counters(
-        'memcached', stats.get('version', ''), int(number('pid')),
-        number('rusage_user') + number('rusage_system'),
-        int(number('bytes')),
-        int(number('cmd_get') + number('cmd_set') + number('cmd_touch')),
-        int(number('curr_items')), int(number('get_misses')),
-        int(number('evictions')), int(number('total_connections')))
+        'memcached', stats.get('version', ''), int(numeric_field('pid')),
+        numeric_field('rusage_user') + numeric_field('rusage_system'),
+        int(numeric_field('bytes')),
+        int(numeric_field('cmd_get') + numeric_field('cmd_set')
+            + numeric_field('cmd_touch')),
+        int(numeric_field('curr_items')), int(numeric_field('get_misses')),
+        int(numeric_field('evictions')), int(numeric_field('total_connections')))
 
 
 class MemcachedBinary:
@@ -368,7 +372,7 @@ def form_cluster(servers: Sequence[Server]) -> None:
     first = 0
     for index, server in enumerate(servers):
         last = first + share + (index < rest)
-        with Resp().open_session(server) as session:
+        with Resp().open_authenticated_connection(server) as session:
             session.send_command('CLUSTER', 'ADDSLOTS', *range(first, last))
             # Servers need seconds to resolve equal epochs, none for different
             # ones.
@@ -378,14 +382,14 @@ def form_cluster(servers: Sequence[Server]) -> None:
         first = last
 
 
-def find_cluster_fault(servers: Sequence[Server]) -> str:
+def reason_cluster_is_incomplete(servers: Sequence[Server]) -> str:
     """The reason why the cluster is not complete.
 
     Empty if every server has state ok and the same complete map of slots.
     """
     maps = set()
     for server in servers:
-        with Resp().open_session(server) as session:
+        with Resp().open_authenticated_connection(server) as session:
             info = _parse_info_fields(session.send_command('CLUSTER', 'INFO'))
             slots = session.send_command('CLUSTER', 'SLOTS')
         if info.get('cluster_state') != 'ok':

@@ -166,7 +166,7 @@ class Conductor:
     def accept_agents(self) -> None:
         """Accept agents until all are connected."""
         if self.listener:
-            for channel in self.listener.accept_authenticated():
+            for channel in self.listener.accept_authenticated_channels():
                 self.selector.register(channel.sock, selectors.EVENT_READ)
                 self.heartbeat.add_channel(channel)
                 self.unregistered.append(channel)
@@ -323,10 +323,11 @@ class Conductor:
             except OSError as err:
                 raise Failed('cannot start the launcher '
                              f'{self.command[0]}: {err.strerror}') from None
-        self.process_events_until(lambda: len(self.nodes) == self.plan.nodes and all(
+        self.process_events_until(lambda: len(self.nodes) == self.plan.node_count
+                                  and all(
             node.cpus for node in self.nodes.values()),
             self.plan.start_limit,
-            lambda: f'only {len(self.nodes)} of {self.plan.nodes} agents '
+            lambda: f'only {len(self.nodes)} of {self.plan.node_count} agents '
             f'connected in {self.plan.start_limit:g} s (from nodes: '
             f'{", ".join(sorted(self.nodes)) or "none"}); read '
             f'{self.run_name}.launcher.err')
@@ -338,7 +339,7 @@ class Conductor:
         """The address at which other nodes reach this one."""
         if self.plan.interface:
             return address_of_interface(self.plan.interface)
-        if self.plan.nodes == 1 and not self.plan.outside:
+        if self.plan.node_count == 1 and not self.plan.outside:
             return '127.0.0.1'
         with contextlib.suppress(OSError), socket.socket(
                 socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -428,7 +429,8 @@ class Conductor:
         self.servers.sort(key=lambda one: one['index'])
         self.where = [
             ask.Server(one['address'], one['port'], self.password,
-                       self.certificate['ca']) for one in self.servers]
+                       self.certificate['ca'], self.plan.server.user)
+            for one in self.servers]
         if self.plan.server.cluster:
             self.form_cluster()
         self.dialect = ask.DIALECTS[self.plan.server.dialect]
@@ -440,14 +442,14 @@ class Conductor:
         """Assign the slots and wait until every server agrees."""
         missing = 'no server was queried'
 
-        def agreed() -> bool:
+        def is_cluster_complete() -> bool:
             nonlocal missing
-            missing = ask.find_cluster_fault(self.where)
+            missing = ask.reason_cluster_is_incomplete(self.where)
             return not missing
 
         try:
             ask.form_cluster(self.where)
-            self.process_events_until(agreed, self.plan.server.ready_limit,
+            self.process_events_until(is_cluster_complete, self.plan.server.ready_limit,
                                       lambda: 'the servers did not form a cluster in '
                                       f'{self.plan.server.ready_limit:g} s: {missing}')
         except (OSError, ask.Refusal) as err:
@@ -475,6 +477,7 @@ class Conductor:
         return self.write_secret_file(name, '\n'.join([
             *(f'server {one.host} {one.port}' if one.port else
               f'server unix:{one.host}' for one in servers),
+            *([f'user {servers[0].user}'] if servers[0].user else []),
             *([f'password {self.password}'] if self.password else []),
             *(['tls', f'ca {ca}'] if ca else []),
             *(['cluster'] if self.plan.server.cluster else []),
@@ -485,7 +488,7 @@ class Conductor:
 
         :raises Failed: a client failed, or the step's limit passed.
         """
-        self.pause(step.rest)
+        self.process_events_for(step.rest)
         before, began = self.read_server_counters(), time.monotonic()
         at = time.time()
         self.ready.clear()
@@ -539,7 +542,7 @@ class Conductor:
                        if number not in self.ended)
                    + f' did not end in {step.limit:g} s')
         took, after = time.monotonic() - began, self.read_server_counters()
-        self.find_unsaved_servers()
+        self.find_servers_with_unsaved_data()
         return {'seconds': round(took, 3), 'at': at, 'before': before,
                 'after': after}
 
@@ -614,16 +617,16 @@ class Conductor:
             del self.launched[number]
             code, output = one.process.process.returncode, one.first_error_lines()
             self.observed.append(one.process.log)
-            missing = '' if code else one.rank_placement_fault()
+            missing = '' if code else one.describe_wrong_rank_placement()
             if missing:
                 # The cause may be a node that was cut off: it is only silent.
-                if self.plan.nodes > 1:
+                if self.plan.node_count > 1:
                     self.wait_for_failure_cause(self.plan.heartbeat_timeout + 1)
                 raise Failed(f'{self.running[number]}: {missing}')
             self.ended[number] = {'code': code, 'how': how,
                                   'words': f': {output}' if output else ''}
 
-    def find_unsaved_servers(self) -> list[str]:
+    def find_servers_with_unsaved_data(self) -> list[str]:
         """Servers with data that is not on disk yet.
 
         :raises Failed: a server failed to write.
@@ -652,13 +655,13 @@ class Conductor:
         :raises Failed: a server has not written it after SAVE_TIMEOUT.
         """
         deadline = time.monotonic() + SAVE_TIMEOUT
-        while late := self.find_unsaved_servers():
+        while late := self.find_servers_with_unsaved_data():
             if time.monotonic() > deadline:
                 raise Failed(f'{", ".join(late)} did not write the data to '
                              f'disk in {SAVE_TIMEOUT:g} s after the workload')
-            self.pause(0.25)
+            self.process_events_for(0.25)
 
-    def measure_outside_clients(self, clients: Outside) -> dict[str, Any]:
+    def measure_with_outside_clients(self, clients: Outside) -> dict[str, Any]:
         """Run phases with clients that people start on other machines.
 
         It writes instructions, waits until all clients are connected, and
@@ -676,25 +679,25 @@ class Conductor:
               flush=True)
         names = [str(one) for one in self.where]
 
-        def all_connected() -> bool:
+        def have_all_clients_connected() -> bool:
             self.late = outside.describe_missing_connections(
                 clients, names, self.query_connected_peers()
             )
             return not self.late
 
-        self.process_events_until(all_connected, clients.limit, lambda:
+        self.process_events_until(have_all_clients_connected, clients.limit, lambda:
                                   f'not all clients connected in {clients.limit:g} s: '
                                   f'{self.late}; start them as described in {path}')
         steps = {}
         for name, seconds in clients.phases:
             at, before = time.time(), self.read_server_counters()
-            self.pause(seconds)
+            self.process_events_for(seconds)
             steps[name] = {'seconds': seconds, 'at': at, 'before': before,
                            'after': self.read_server_counters()}
         # Clients that began a little late can finish, too.
         until = time.monotonic() + clients.linger
         while time.monotonic() < until and any(self.query_connected_peers().values()):
-            self.pause(0.5)
+            self.process_events_for(0.5)
         return steps
 
     def query_connected_peers(self) -> outside.Peers:
@@ -710,7 +713,7 @@ class Conductor:
         )
         return self.peers
 
-    def pause(self, seconds: float) -> None:
+    def process_events_for(self, seconds: float) -> None:
         """Wait, and process events meanwhile."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -770,7 +773,8 @@ class Conductor:
         """
         self.start_agents()
         self.start_servers()
-        steps = (self.measure_outside_clients(self.plan.outside) if self.plan.outside
+        steps = (self.measure_with_outside_clients(self.plan.outside)
+                 if self.plan.outside
                  else {step.name: self.run_step(step)
                        for step in self.plan.steps})
         self.wait_until_data_saved()
@@ -818,7 +822,7 @@ class Conductor:
                 with contextlib.suppress(Failed):
                     self.receive_agent_messages(node)
         for one in self.launched.values():
-            one.process.stop(deadline)
+            one.process.wait_or_kill_at_deadline(deadline)
         if self.launcher:
             self.stop_launcher()
 
@@ -835,7 +839,7 @@ class Conductor:
         self.launcher.wait()
 
     @contextlib.contextmanager
-    def handle_signals(self) -> Iterator[None]:
+    def install_signal_handlers(self) -> Iterator[None]:
         """Let signals interrupt a wait.
 
         SIGTERM and the like end the run in order, at the next event.
@@ -845,12 +849,12 @@ class Conductor:
             os.set_blocking(end, False)
         signal.set_wakeup_fd(write)
 
-        def end_soon(number: int, frame: object) -> None:
+        def record_signal(number: int, frame: object) -> None:
             self.signal = number
 
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, end_soon)
+            signal.signal(number, record_signal)
         with selectors.DefaultSelector() as self.selector:
             self.selector.register(self.wakeup, selectors.EVENT_READ)
             yield
@@ -867,7 +871,7 @@ def main(path: str, launcher: list[str]) -> int:
     except PlanError as err:
         print(f'service: {err}', file=sys.stderr)
         return 1
-    with conductor.handle_signals():
+    with conductor.install_signal_handlers():
         try:
             conductor.run_plan()
         except (Failed, PlanError, NoCertificates,

@@ -91,7 +91,7 @@ class Listener:
             else:
                 self.selector.unregister(self.sock)
 
-    def accept_authenticated(self) -> list[Channel]:
+    def accept_authenticated_channels(self) -> list[Channel]:
         """Continue all handshakes; return channels of completed ones."""
         now = time.monotonic()
         if now >= self.paused_until:
@@ -123,7 +123,7 @@ class Listener:
         except OSError as err:
             if err.errno not in EXHAUSTED:
                 return True             # the peer has closed it already
-            self.free_descriptor()
+            self.free_descriptor_and_pause_accept()
             return False
         if len(self.peers) >= MAX_UNAUTHENTICATED:
             self.drop_peer(self.select_peer_to_drop())
@@ -139,7 +139,7 @@ class Listener:
         return next(peer for peer in self.peers
                     if by_address[peer.address] == maximum)
 
-    def free_descriptor(self) -> None:
+    def free_descriptor_and_pause_accept(self) -> None:
         """Free a descriptor and pause accept() for a moment."""
         if self.peers:
             self.drop_peer(self.select_peer_to_drop())

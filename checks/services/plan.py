@@ -54,7 +54,7 @@ class Server:
     threads: int = 0
     #: Memory of an instance. Unit: MiB.
     memory: int = 256
-    #: Instances divide all CPUs of the node, core by core; `max_cpus_per_node`
+    #: Instances divide all CPUs of the node, core by core; `required_cpus_per_node`
     #: is the size of the largest part.
     divided: bool = False
     #: Bind an instance's memory to the NUMA nodes of its CPUs: never, may (if
@@ -69,6 +69,8 @@ class Server:
     socket: bool = False
     #: Clients need a password.
     password: bool = True
+    #: User of the password; empty: the store's default user.
+    user: str = ''
     #: Encrypts its connections; certificates are made for the run.
     tls: bool = False
     #: The instances form a Redis cluster.
@@ -207,18 +209,18 @@ class Plan:
         return result
 
     @property
-    def nodes(self) -> int:
+    def node_count(self) -> int:
         """Nodes of the job."""
         return max(where.stop for where in self.node_numbers_by_role().values())
 
-    def max_cpus_per_node(self) -> int:
+    def required_cpus_per_node(self) -> int:
         """CPUs needed on the node with the most servers and clients."""
         layout, maximum = self.node_numbers_by_role(), 1
         # Role, whether its processes are unbound, and their CPUs.
         wants = [('server', False, self.server.instances * self.server.cpus),
                  *((role.name, role.unbound, role.instances * role.cpus)
                    for role in self.clients)]
-        for node in range(self.nodes):
+        for node in range(self.node_count):
             for free in (False, True):
                 maximum = max(maximum, sum(
                     count for role, unbound, count in wants
@@ -282,21 +284,21 @@ class Plan:
     @classmethod
     def from_json_data(cls, data: Mapping[str, Any]) -> Plan:
         """The plan of a JSON document."""
-        def listed(kind: type, entry: Mapping[str, Any]) -> Any:
+        def dataclass_from_json(kind: type, entry: Mapping[str, Any]) -> Any:
             return kind(**{key: _convert_lists_to_tuples(value)
                            for key, value in entry.items()})
 
         return cls(**{**data,
-                      'server': listed(Server, data['server']),
-                      'clients': tuple(listed(Clients, role)
+                      'server': dataclass_from_json(Server, data['server']),
+                      'clients': tuple(dataclass_from_json(Clients, role)
                                        for role in data['clients']),
                       'launcher': tuple(data.get('launcher', ())),
-                      'steps': tuple(listed(Step, {
+                      'steps': tuple(dataclass_from_json(Step, {
                           **step, 'programs': tuple(
-                              listed(Program, program)
+                              dataclass_from_json(Program, program)
                               for program in step['programs'])})
                           for step in data['steps']),
-                      'outside': data.get('outside') and listed(
+                      'outside': data.get('outside') and dataclass_from_json(
                           Outside, data['outside'])})
 
 

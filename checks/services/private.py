@@ -62,7 +62,7 @@ def read_boot_id() -> str:
         return ''
 
 
-def _describe_owner() -> str:
+def _describe_this_process() -> str:
     return json.dumps({
         'host': socket.gethostname(), 'boot': read_boot_id(), 'pid': os.getpid(),
         'job': os.environ.get('SLURM_JOB_ID', ''),
@@ -83,7 +83,7 @@ def check_parent_permissions(folder: Path) -> None:
                              f'would not be safe: chmod o-w {above}')
 
 
-def check_folder_owner(folder: Path) -> None:
+def check_folder_is_private(folder: Path) -> None:
     """Check that it is a real folder of this user with mode 700.
 
     :raises NotPrivate: it is not.
@@ -110,7 +110,7 @@ class OwnedFolder:
                              | os.O_RDWR | os.O_NOFOLLOW, 0o600)
         with contextlib.suppress(OSError):
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(self._lock, _describe_owner().encode())
+        os.write(self._lock, _describe_this_process().encode())
         self._next = time.monotonic() + TOUCH_INTERVAL
 
     def touch_lock_file(self) -> None:
@@ -140,7 +140,7 @@ class Secrets(OwnedFolder):
             try:
                 os.mkdir(folder, 0o700)
             except FileExistsError:
-                check_folder_owner(folder)
+                check_folder_is_private(folder)
                 if not remove_if_owner_dead(folder):
                     raise NotPrivate(
                         f'{folder} exists, so another run may be active in '
@@ -149,7 +149,7 @@ class Secrets(OwnedFolder):
                 os.mkdir(folder, 0o700)
             try:
                 # Some file systems do not keep the requested mode.
-                check_folder_owner(folder)
+                check_folder_is_private(folder)
                 super().__init__(folder)
             except (OSError, NotPrivate):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -180,7 +180,7 @@ def read_secret_file(folder: Path, name: str = RENDEZVOUS) -> str:
     :raises NotPrivate: another user created it, or can write it.
     :raises OSError: it does not exist.
     """
-    check_folder_owner(folder)
+    check_folder_is_private(folder)
     with open(folder / name, opener=lambda file, flags: os.open(
             file, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as stream:
         status = os.fstat(stream.fileno())
@@ -195,7 +195,7 @@ def read_secret_file(folder: Path, name: str = RENDEZVOUS) -> str:
 def remove_secret_folder(folder: Path) -> None:
     """Remove a folder of secrets, if it belongs to this user."""
     with contextlib.suppress(NotPrivate, OSError):
-        check_folder_owner(folder)
+        check_folder_is_private(folder)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -278,7 +278,7 @@ def remove_if_owner_dead(folder: Path) -> bool:
     :returns: whether it was removed.
     """
     try:
-        check_folder_owner(folder)
+        check_folder_is_private(folder)
         if is_owner_dead(folder):
             shutil.rmtree(folder)
             return True

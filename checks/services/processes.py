@@ -26,7 +26,7 @@ def is_alive(pid: int) -> bool:
     return read_proc_stat(pid)[:1] not in ([], ['Z'], ['X'])
 
 
-def descendant_pids() -> set[int]:
+def reap_and_list_descendants() -> set[int]:
     """All running descendants of this process; reaps its ended children."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:

@@ -99,7 +99,7 @@ class Launched:
             line.strip() for line in self.read_log().splitlines()
             if line.strip(' -=*') and not line.startswith(OURS)][:lines])
 
-    def rank_placement_fault(self) -> str:
+    def describe_wrong_rank_placement(self) -> str:
         """The difference between the ranks and the plan; empty: none."""
         reported = Counter(re.findall(r'plumbline-client (\S+) (\S+)',
                                       self.read_log()))

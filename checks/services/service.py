@@ -10,8 +10,9 @@ import contextlib
 import functools
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import reframe.core.runtime as rt
 from reframe.core.builtins import run_after, run_before
@@ -35,7 +36,7 @@ PLAN = 'service.json'
 
 
 @functools.cache
-def stage_registry_folder() -> Path:
+def stage_directory_registry() -> Path:
     """Folder in which runs register their stage directories.
 
     Secrets of dead runs are removed first.
@@ -51,9 +52,9 @@ def cpus_of_largest_node() -> int:
                 for part in rt.runtime().system.partitions), default=0)
 
 
-def has_nodes(family: str, count: int) -> bool:
+def has_partition_with_nodes(family: str, count: int) -> bool:
     """Whether some partition of this system allows jobs of so many nodes."""
-    families.note_needed_nodes(family, count)
+    families.record_needed_node_count(family, count)
     return any(features.max_nodes(part) >= count
                for part in rt.runtime().system.partitions)
 
@@ -70,15 +71,15 @@ class ServiceBenchmark(Benchmark, special=True):
     #: mode full. 0: it has all of its modes.
     unavailable_cpus = 0
 
-    def set_mode_tags(self, modes: Iterable[str], cpus: int = 1) -> None:
+    def set_mode_tags(self, modes: Iterable[str], required_cpus: int = 1) -> None:
         """Tag the test case with its modes.
 
-        :param cpus: CPUs that servers and clients need on one node. On a
+        :param required_cpus: CPUs that servers and clients need on one node. On a
             system without such a node the test case is only in mode full,
             because its values could not be compared.
         """
-        if cpus > cpus_of_largest_node():
-            modes, self.unavailable_cpus = ['full'], cpus
+        if required_cpus > cpus_of_largest_node():
+            modes, self.unavailable_cpus = ['full'], required_cpus
         self.tags = {*modes, self.family}
 
     def service_plan(self) -> Plan:
@@ -94,19 +95,21 @@ class ServiceBenchmark(Benchmark, special=True):
         """
         raise NotImplementedError
 
-    def required_transport(self) -> None:
+    def required_transport(self) -> Mapping[str, Any] | None:
         """None: clients and servers communicate without MPI."""
+        return None
 
     @run_after('setup')
     def set_nodes_and_cpus(self) -> None:
         plan = self.service_plan()
-        self.num_nodes = self.num_tasks = plan.nodes
+        self.num_nodes = self.num_tasks = plan.node_count
         self.num_tasks_per_node = 1
-        have = self.current_partition.processor.num_cpus or plan.max_cpus_per_node()
-        self.num_cpus_per_task = min(plan.max_cpus_per_node(), have)
+        needed = plan.required_cpus_per_node()
+        have = self.current_partition.processor.num_cpus or needed
+        self.num_cpus_per_task = min(needed, have)
 
     @run_before('run')
-    def run_under_conductor(self) -> None:
+    def write_plan_and_set_executable(self) -> None:
         extras = self.current_partition.extras
         plan, launcher = self.service_plan(), self.mpi_launcher_command()
         if not launcher and any(program.mpi for step in plan.steps
@@ -126,7 +129,7 @@ class ServiceBenchmark(Benchmark, special=True):
         # leftover secrets.
         with contextlib.suppress(OSError):
             private.register_stage_directory(
-                stage_registry_folder(), Path(self.stagedir)
+                stage_directory_registry(), Path(self.stagedir)
             )
         if self.num_nodes == 1:
             # The batch script is on the node already: no launcher needed.
@@ -141,7 +144,7 @@ class ServiceBenchmark(Benchmark, special=True):
             self.current_environ.extras.get('mpi_library', ''),
             self.num_nodes)
 
-    def launcher_extra(self) -> str:
+    def partition_launcher_extra_name(self) -> str:
         # One unbound agent per node; on one node the script starts it.
         return '' if self.node_count_before_setup == 1 else 'launcher_spread'
 

@@ -123,24 +123,24 @@ class Handshake:
         self.wants = 0
 
 
-def authenticate(sock: socket.socket, handshake: Handshake, limit: float,
+def authenticate(sock: socket.socket, handshake: Handshake, timeout_seconds: float,
                  on_wait: Callable[[], None] = lambda: None) -> Channel:
     """Do a whole handshake; this call blocks.
 
-    :arg limit: for the whole handshake, however slowly bytes arrive. Unit:
+    :arg timeout_seconds: for the whole handshake, however slowly bytes arrive. Unit:
         seconds.
     :arg on_wait: called at least every half second; may raise.
     :raises AuthenticationError: as :meth:`Handshake.answer_to_peer`.
     :raises OSError: the peer closed the connection, or took too long.
     """
-    deadline = time.monotonic() + limit
+    deadline = time.monotonic() + timeout_seconds
     sock.settimeout(0.5)
     sock.sendall(handshake.opening_message())
     got = b''
     while handshake.wants:
         on_wait()
         if time.monotonic() > deadline:
-            raise TimeoutError(f'the handshake did not end in {limit:g} s')
+            raise TimeoutError(f'the handshake did not end in {timeout_seconds:g} s')
         try:
             data = sock.recv(handshake.wants - len(got))
         except TimeoutError:

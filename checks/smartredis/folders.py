@@ -71,12 +71,12 @@ def read_session_records(session: Path) -> tuple[Record, ...]:
     size = int(text) if text.isdigit() else None
     version = attributes.get('smartredis_version', '').strip('"')
 
-    def record(metric: str, value: float, unit: str) -> Record:
+    def make_record(metric: str, value: float, unit: str) -> Record:
         return Record('smartsim-scaling', version, size, metric, value, unit,
                       1)
 
     results = [
-        record(
+        make_record(
             metric,
             _mean_or_percentile(sorted(times[function]), column) * factor,
             UNITS[factor],
@@ -88,8 +88,8 @@ def read_session_records(session: Path) -> tuple[Record, ...]:
     if kind == 'throughput' and size and loops and all(loops.values()):
         one_way = sum(size * calls[rank] / loop
                       for rank, loop in loops.items()) / 1e6
-        results += [record('bandwidth', 2 * one_way, 'MB/s'),
-                    record('one_way_bandwidth', one_way, 'MB/s')]
+        results += [make_record('bandwidth', 2 * one_way, 'MB/s'),
+                    make_record('one_way_bandwidth', one_way, 'MB/s')]
     return tuple(results)
 
 

@@ -87,7 +87,8 @@ class _Lines:
         text = self.lines[self.at] if self.at < len(self.lines) else ''
         return ParseError(self.at + 1, text, reason)
 
-    def match_next_line(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
+    def match_line_and_advance(self, pattern: re.Pattern[str],
+                               what: str) -> re.Match[str]:
         """Match the current line and go to the next one.
 
         :raises ParseError: the line does not match.
@@ -118,11 +119,13 @@ def parse_runs(text: str) -> tuple[Run, ...]:
 
 
 def _parse_run(lines: _Lines) -> Run:
-    version, mode = lines.match_next_line(_FIRST, 'a line "# tensorload ..."').groups()
-    client, commands = lines.match_next_line(_CLIENT, 'a line "# client ..."').groups()
-    ranks, iterations, size = map(int, lines.match_next_line(
+    version, mode = lines.match_line_and_advance(_FIRST,
+                                                 'a line "# tensorload ..."').groups()
+    client, commands = lines.match_line_and_advance(_CLIENT,
+                                                    'a line "# client ..."').groups()
+    ranks, iterations, size = map(int, lines.match_line_and_advance(
         _SHAPE, 'a line "# ranks ..."').groups())
-    lines.match_next_line(_HEAD, 'the heads of the columns')
+    lines.match_line_and_advance(_HEAD, 'the heads of the columns')
     functions: dict[str, Times] = {}
     while row := (_ROW.match(lines.lines[lines.at])
                   if lines.at < len(lines.lines) else None):
@@ -145,33 +148,34 @@ def _parse_run(lines: _Lines) -> Run:
     if missing := sorted(expected - set(functions)):
         raise lines.make_parse_error(f'the times of {", ".join(missing)} are missing')
     line = lines.at + 1
-    moved = float(lines.match_next_line(_MOVED, 'a line "# moved ..."')[1])
-    loops = float(lines.match_next_line(_LOOPS, 'a line "# loops ..."')[1])
-    verified = int(lines.match_next_line(_VERIFIED, 'a line "# verified ..."')[1])
-    lines.match_next_line(re.compile('# end$'), 'a line "# end"')
+    moved = float(lines.match_line_and_advance(_MOVED, 'a line "# moved ..."')[1])
+    loops = float(lines.match_line_and_advance(_LOOPS, 'a line "# loops ..."')[1])
+    verified = int(
+        lines.match_line_and_advance(_VERIFIED, 'a line "# verified ..."')[1])
+    lines.match_line_and_advance(re.compile('# end$'), 'a line "# end"')
     return Run(version, mode, client, commands, ranks, iterations, size,
                functions, moved, loops, verified, line)
 
 
 def records_of_run(run: Run) -> tuple[Record, ...]:
     """The records of a run."""
-    def record(metric: str, value: float, unit: str, line: int) -> Record:
+    def make_record(metric: str, value: float, unit: str, line: int) -> Record:
         return Record('tensorload', run.version, run.bytes, metric, value,
                       unit, line)
 
-    results = [record(metric, getattr(times, column) * factor, UNITS[factor],
-                      times.line)
+    results = [make_record(metric, getattr(times, column) * factor, UNITS[factor],
+                           times.line)
                for function, metrics in METRICS[run.mode].items()
                for times in (run.functions[function],)
                for metric, column, factor in metrics]
     if run.mode == 'inference':
-        results.append(record('inference_rate', run.loops, '1/s',
-                              run.line + 1))
+        results.append(make_record('inference_rate', run.loops, '1/s',
+                                   run.line + 1))
     if run.mode in ('throughput', 'consumer'):
-        results.append(record('bandwidth', run.moved, 'MB/s', run.line))
+        results.append(make_record('bandwidth', run.moved, 'MB/s', run.line))
     if run.mode == 'throughput':
-        results.append(record('one_way_bandwidth', run.moved / 2, 'MB/s',
-                              run.line))
+        results.append(make_record('one_way_bandwidth', run.moved / 2, 'MB/s',
+                                   run.line))
     return tuple(results)
 
 

@@ -24,11 +24,18 @@ from config.records import samples
 from ..core import base, guards, metrics
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
-from ..services.service import ServiceBenchmark, has_nodes
+from ..services.service import ServiceBenchmark, has_partition_with_nodes
 from ..stores import aimodule, torchscript
 from ..stores.servers import Needs, make_server_role
 from . import parser, settings
-from .scenarios import FEW, SIZES, Scenario, modes_of, scenarios
+from .scenarios import (
+    FEW,
+    LIBRARY,
+    SIZES,
+    Scenario,
+    modes_of_scenario,
+    scenarios_with_first_mode,
+)
 
 SRC = Path(__file__).resolve().parent / 'src'
 
@@ -39,23 +46,44 @@ TCP_BACKLOG = 511
 def runnable_scenarios(kind: str, consumers: int = 0) -> list[Scenario]:
     """The arrangements of a kind that some environment and partition of this
     system can run."""
-    parts = rt.runtime().system.partitions
-    features = {f for part in parts for env in part.environs
-                for f in env.features}
-    return [scenario for scenario, _ in scenarios(kind)
-            if features.issuperset(scenario.required_features)
-            and has_nodes('smartredis', scenario.node_count(consumers))]
+    environments = [env.features for part in rt.runtime().system.partitions
+                    for env in part.environs]
+    return [scenario for scenario, _ in scenarios_with_first_mode(kind)
+            if any(set(scenario.required_features) <= set(features)
+                   and not set(scenario.excluded_features) & set(features)
+                   for features in environments)
+            and has_partition_with_nodes('smartredis', scenario.node_count(consumers))]
 
 
 class TensorPrograms(base.Programs):
-    """tensorload, built with the environment's MPI."""
+    """tensorload and the AI module, built with the environment's MPI.
+
+    The client of tensorload is SmartRedis' library if the environment has it.
+    """
 
     family = 'smartredis'
 
     def build_commands(self) -> list[str]:
+        return []
+
+    def library_prefix(self) -> str:
+        """The prefix of SmartRedis' library; empty: there is none."""
+        if LIBRARY not in self.current_environ.features:
+            return ''
+        # The library and its own libraries are together in a stack's view.
+        if record := self.stack_record:
+            return record['view']
+        return self.program_origin().get('prefix', '/usr')
+
+    def tool_build_commands(self) -> list[str]:
         cc = self.current_environ.cc or 'mpicc'
         with_torch = 'libtorch' in self.current_environ.features
-        return [f'CC={cc} {shlex.quote(str(SRC / "build.sh"))} tensorload',
+        library = self.library_prefix()
+        with_library = (f'CXX={self.current_environ.cxx or "c++"} '
+                        f'SMARTREDIS_PREFIX={shlex.quote(library)} '
+                        if library else '')
+        return [f'CC={cc} {with_library}{shlex.quote(str(SRC / "build.sh"))} '
+                'tensorload',
                 aimodule.module_build_command('ai.so', cc),
                 *(['TORCH_PREFIX="$LIBTORCH" '
                    + aimodule.module_build_command('ai_torch.so', cc)]
@@ -92,22 +120,35 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         self.calls: list[samples.Sample] = []
         self.options = settings.read_options(self.kind, self.settings)
         self.scenario = replace(self.scenario, **self.options.scenario)
+        if self.is_colocated and self.scenario.client_nodes and self.consumers:
+            raise settings.SettingError(
+                'client_nodes: the consumer cannot reach the colocated databases '
+                'of several nodes; remove client_nodes')
         self.descr = f'SmartRedis {self.kind}: {self.scenario}'
         self.require_nodes(self.scenario.node_count(self.consumers))
-        self.valid_prog_environs = [' '.join(
-            f'+{need}' for need in self.scenario.required_features)]
+        self.valid_prog_environs = [' '.join((
+            *(f'+{name}' for name in self.scenario.required_features),
+            *(f'-{name}' for name in self.scenario.excluded_features)))]
         # With one client the check runs on any machine, although its result
         # may be inconclusive.
         single_client = self.scenario.clients_per_node == 1
-        self.set_mode_tags(modes_of(self.kind, self.scenario),
+        self.set_mode_tags(modes_of_scenario(self.kind, self.scenario),
                            1 if single_client else self.cpus_needed_per_node())
         self.time_limit = self.options.wall_time or self.time_limit
 
     @run_after('setup')
     def let_waiting_ranks_yield(self) -> None:
         part = self.current_partition
-        if self.service_plan().max_cpus_per_node() > (part.processor.num_cpus or 1):
+        if self.service_plan().required_cpus_per_node() > (part.processor.num_cpus
+                                                           or 1):
             self.env_vars.update(part.extras.get('oversubscribe_env', {}))
+
+    @run_after('setup')
+    def skip_keydb_with_option_of_others(self) -> None:
+        self.skip_if(self.scenario.db == 'keydb'
+                     and bool(self.scenario.io_threads_do_reads),
+                     'KeyDB has no option io-threads-do-reads: its threads always '
+                     'read')
 
     def extra_params(self) -> dict[str, Any]:
         return dict(self.settings)
@@ -116,7 +157,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         """CPUs that all programs on the node with the most ranks need."""
         scenario = self.scenario
         if self.is_colocated:
-            return scenario.clients_per_node + scenario.db_cpus
+            return (scenario.clients_per_node + scenario.db_cpus
+                    + self.consumers * scenario.client_threads)
         if scenario.client_nodes:
             return max(scenario.clients_per_node, scenario.db_cpus)
         return (
@@ -132,6 +174,12 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         """Sizes of a tensor. Unit: bytes."""
         return self.options.tensor_bytes or (
             SIZES if self.scenario.sizes == 'all' else FEW)
+
+    @property
+    def client_name(self) -> str:
+        """The client of the database that tensorload is built with."""
+        return (LIBRARY if LIBRARY in self.current_environ.features
+                else 'embedded')
 
     @property
     def is_colocated(self) -> bool:
@@ -161,15 +209,20 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         return make_server_role(
             scenario.db, prefix,
             # A model of TorchScript has up to 102 MB, sent and kept.
-            Needs(scenario.db_cpus, (320 if scenario.uses_torchscript else 96)
+            Needs(scenario.io_threads or scenario.db_cpus,
+                  cpus=scenario.db_cpus,
+                  threads_read=scenario.io_threads_do_reads,
+                  memory=(320 if scenario.uses_torchscript else 96)
                   + (3 * data >> 20),
-                  2 * self.connections_per_server() + 16,
+                  connections=2 * self.connections_per_server() + 16,
                   cluster=scenario.db_nodes > 1, socket=self.uses_unix_socket,
-                  modules=self.module_load_lines()),
+                  # SmartRedis cannot send a password.
+                  open=self.client_name == LIBRARY and not self.uses_unix_socket,
+                  modules=self.database_module_load_lines()),
             nodes=nodes, beside=not apart, port=self.options.db_port,
             instances=1 if apart or self.is_colocated else scenario.db_nodes)
 
-    def module_load_lines(self) -> tuple[str, ...]:
+    def database_module_load_lines(self) -> tuple[str, ...]:
         """Lines of the servers' configuration that load the module."""
         if self.scenario.commands == 'plain':
             return ()
@@ -227,23 +280,29 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     def check_output_counts(self, out: parser.Run, where: str) -> None:
         """Refuse other numbers of ranks, iterations or values than planned."""
-        expected = (self.rank_count_of_mode(out.mode), self.scenario.iterations)
+        client = ('files' if self.scenario.has_datasets_in_files
+                  else self.client_name)
+        if out.client != client:
+            guards.fail_test_case('client', f'{where}: tensorload used the client '
+                                  f'{out.client} instead of {client}')
+        expected = (self.rank_count_of_tensorload_mode(out.mode),
+                    self.scenario.iterations)
         if (out.ranks, out.iterations) != expected:
             guards.fail_test_case('ranks', f'{where}: {out.mode} ran {out.ranks} '
                                   f'ranks and {out.iterations} iterations; requested: '
                                   f'{expected[0]} and {expected[1]}')
-        if out.verified != self.compared_value_count(out.mode):
+        if out.verified != self.verified_value_count(out.mode):
             guards.fail_test_case(
                 'verify',
                 f'{where}: {out.mode} compared '
-                f'{out.verified} of {self.compared_value_count(out.mode)} '
+                f'{out.verified} of {self.verified_value_count(out.mode)} '
                 'values',
             )
 
-    def rank_count_of_mode(self, mode: str) -> int:
+    def rank_count_of_tensorload_mode(self, mode: str) -> int:
         return self.scenario.rank_count
 
-    def compared_value_count(self, mode: str) -> int:
+    def verified_value_count(self, mode: str) -> int:
         """Number of values that ranks read and compare."""
         raise NotImplementedError
 
@@ -287,26 +346,26 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         """Times of each call of each rank, unless the run ended before any."""
         return {samples.FILE: samples.samples_as_csv(self.calls)} if self.calls else {}
 
-    def metrics_per_size(self) -> tuple[str, ...]:
+    def metric_names_per_size(self) -> tuple[str, ...]:
         """Metrics of each size."""
         raise NotImplementedError
 
     def required_metrics(self) -> list[str]:
         return [*(metrics.metric_key(name, size) for size in self.tensor_sizes
-                  for name in self.metrics_per_size()),
+                  for name in self.metric_names_per_size()),
                 *([] if self.scenario.has_datasets_in_files else ['server_cpu']),
                 'ready_time']
 
-    def minimum_run_seconds(self, values: dict[str, float]) -> float:
+    def min_repetition_seconds(self, values: dict[str, float]) -> float:
         return sum(values[metrics.metric_key('loop_time', size)]
                    for size in self.tensor_sizes)
 
-    def note_low_values(self) -> None:
-        super().note_low_values()
+    def add_low_values_note(self) -> None:
+        super().add_low_values_note()
         self.no_reference = '; '.join(filter(None, (
-            self.no_reference, *self.backlog_notes())))
+            self.no_reference, *self.listen_backlog_notes())))
 
-    def backlog_notes(self) -> list[str]:
+    def listen_backlog_notes(self) -> list[str]:
         """Notes on limits for pending connections that are below the number
         of clients."""
         nodes = [json.loads(text) for text in self.facts_files.values()]
@@ -325,10 +384,11 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         ]
 
 
-def read_call_samples(folder: Path, size: int, first: int = 0) -> list[samples.Sample]:
+def read_call_samples(folder: Path, size: int,
+                      first_rank: int = 0) -> list[samples.Sample]:
     """Samples from the rows of rank_N_timing.csv of all ranks of a program.
 
-    :arg first: number of its rank 0 in the samples.
+    :arg first_rank: number of its rank 0 in the samples.
     """
     results = []
     for path in folder.glob('rank_*_timing.csv'):
@@ -337,7 +397,7 @@ def read_call_samples(folder: Path, size: int, first: int = 0) -> list[samples.S
             for rank, function, seconds in csv.reader(file):
                 name = f'{function.removesuffix("()")}/{size}B'
                 results.append(samples.Sample(
-                    first + int(rank), name, counts.get(name, 0),
+                    first_rank + int(rank), name, counts.get(name, 0),
                     float(seconds)))
                 counts[name] = counts.get(name, 0) + 1
     return results
@@ -354,13 +414,13 @@ class SmartRedisThroughput(TensorBenchmark):
     def programs_for_size(self, size: int) -> tuple[Program, ...]:
         return (Program(self.tensorload_command('throughput', size), mpi=True),)
 
-    def compared_value_count(self, mode: str) -> int:
+    def verified_value_count(self, mode: str) -> int:
         return self.scenario.rank_count * self.scenario.iterations
 
     def min_command_count(self) -> int:
-        return 2 * self.compared_value_count('throughput')
+        return 2 * self.verified_value_count('throughput')
 
-    def metrics_per_size(self) -> tuple[str, ...]:
+    def metric_names_per_size(self) -> tuple[str, ...]:
         return ('bandwidth', 'one_way_bandwidth', 'put_tensor',
                 'put_tensor_p99', 'unpack_tensor', 'unpack_tensor_p99',
                 'client_time', 'loop_time')
@@ -434,13 +494,13 @@ class SmartRedisInference(TensorBenchmark):
             ),
         )
 
-    def compared_value_count(self, mode: str) -> int:
+    def verified_value_count(self, mode: str) -> int:
         return self.scenario.rank_count * (self.scenario.iterations + 1)
 
     def min_command_count(self) -> int:
-        return 4 * self.compared_value_count('inference')
+        return 4 * self.verified_value_count('inference')
 
-    def metrics_per_size(self) -> tuple[str, ...]:
+    def metric_names_per_size(self) -> tuple[str, ...]:
         return ('inference_rate', 'put_tensor', 'run_script', 'run_model',
                 'run_model_p99', 'unpack_tensor', 'warmup_time',
                 'client_time', 'loop_time')
@@ -494,19 +554,19 @@ class SmartRedisAggregation(TensorBenchmark):
         return (Program(producer, role='producer', mpi=True),
                 Program(consumer, role='consumer', mpi=True))
 
-    def rank_count_of_mode(self, mode: str) -> int:
+    def rank_count_of_tensorload_mode(self, mode: str) -> int:
         return 1 if mode == 'consumer' else self.scenario.rank_count
 
-    def compared_value_count(self, mode: str) -> int:
+    def verified_value_count(self, mode: str) -> int:
         return (self.scenario.rank_count * self.scenario.iterations
                 if mode == 'consumer' else 0)
 
     def min_command_count(self) -> int:
         # Per dataset: append to the list, read its hash, read its tensors.
         return 0 if self.scenario.has_datasets_in_files else (
-            self.compared_value_count('consumer') * (2 + self.tensors_per_rank()))
+            self.verified_value_count('consumer') * (2 + self.tensors_per_rank()))
 
-    def metrics_per_size(self) -> tuple[str, ...]:
+    def metric_names_per_size(self) -> tuple[str, ...]:
         return ('put_dataset', 'append_to_list', 'append_to_list_p99',
                 'poll_list', 'get_list', 'get_list_p99', 'bandwidth',
                 'client_time', 'loop_time')

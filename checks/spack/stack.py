@@ -40,7 +40,7 @@ import yaml
 from config import regular, strict
 from config.commandline import suggest_nearest_word
 from config.families import families as all_families
-from config.places import ROOT, SITES, is_local_site, work_folder
+from config.places import ROOT, SITES, is_site_named_local, work_folder
 from config.sessions import lock as locks
 
 ENVS = ROOT / 'spack-envs'
@@ -95,7 +95,7 @@ def spack_command() -> str:
     return f'{root}/bin/spack' if root else shutil.which('spack') or ''
 
 
-def find_spack() -> Spack:
+def find_and_check_spack() -> Spack:
     """Run the Spack of :func:`spack_command` and check its version.
 
     :raises NoStack: it does not exist, does not run, or is too old.
@@ -137,7 +137,7 @@ def spack_environment_variables(site: Path) -> dict[str, str]:
     }
 
 
-def builtin_repo() -> dict[str, Any]:
+def builtin_repo_settings() -> dict[str, Any]:
     """The source of Spack's own recipes, from spack-envs/common.
 
     A checkout in $PLUMBLINE_SPACK_PACKAGES overrides it.
@@ -185,7 +185,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 _PROMISE = re.compile(r'[+~]?[\w.:-]+(=[\w.,:-]+)?')
 
 
-def broken_promises(lock: dict[str, Any], promises: list[str]) -> list[str]:
+def unsatisfied_spec_promises(lock: dict[str, Any], promises: list[str]) -> list[str]:
     """Promises of a stack that its solution breaks, one line each.
 
     :arg lock: contents of a spack.lock.
@@ -206,18 +206,19 @@ def broken_promises(lock: dict[str, Any], promises: list[str]) -> list[str]:
         there = [n for n in nodes if n['name'] == name]
         if not there:
             broken.append(f'{promise}: {name} is not in the solution')
-        elif not any(_meets_promise(n, version, words[1:]) for n in there):
+        elif not any(_satisfies_spec_promise(n, version, words[1:]) for n in there):
             got = ', '.join(format_spec(n, words[1:]) for n in there)
             broken.append(f'{promise}: the solution has {got}')
     return broken
 
 
-def _meets_promise(node: dict[str, Any], version: str, words: list[str]) -> bool:
+def _satisfies_spec_promise(node: dict[str, Any], version: str,
+                            variants: list[str]) -> bool:
     have = str(node.get('version', ''))
     if version and have != version and not have.startswith(f'{version}.'):
         return False
     parameters = node.get('parameters', {})
-    for word in words:
+    for word in variants:
         key, _, value = word.lstrip('+~').partition('=')
         got = parameters.get(key)
         expected: Any = (True if word[0] == '+' else False if word[0] == '~'
@@ -227,10 +228,10 @@ def _meets_promise(node: dict[str, Any], version: str, words: list[str]) -> bool
     return True
 
 
-def format_spec(node: dict[str, Any], words: list[str] = []) -> str:
-    """name@version of a node of a lock, and the variants in `words`."""
+def format_spec(node: dict[str, Any], variants: list[str] = []) -> str:
+    """name@version of a node of a lock, and the variants in `variants`."""
     text = f"{node['name']}@{node.get('version', '?')}"
-    for word in words:
+    for word in variants:
         key = word.lstrip('+~').partition('=')[0]
         value = node.get('parameters', {}).get(key)
         if isinstance(value, bool):
@@ -252,7 +253,7 @@ def write_file_atomically(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def _end_after_time_limit(process: subprocess.Popen[str], limit: float
+def _enforce_process_time_limit(process: subprocess.Popen[str], limit: float
            ) -> Iterator[threading.Event]:
     """End a process after its time limit, or when this block ends early.
 
@@ -260,24 +261,24 @@ def _end_after_time_limit(process: subprocess.Popen[str], limit: float
     """
     late = threading.Event()
 
-    def end() -> None:
+    def end_process() -> None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(30)
-        _kill_processes(_processes_of_sessions({process.pid}))
+        _kill_processes(_pids_in_process_sessions({process.pid}))
 
-    def time_is_up() -> None:
+    def end_process_at_time_limit() -> None:
         late.set()
-        end()
+        end_process()
 
-    timer = threading.Timer(limit, time_is_up)
+    timer = threading.Timer(limit, end_process_at_time_limit)
     timer.start()
     try:
         yield late
     finally:
         timer.cancel()
         if process.poll() is None:
-            end()
+            end_process()
 
 
 def _list_processes() -> Iterator[tuple[int, int, str]]:
@@ -290,7 +291,7 @@ def _list_processes() -> Iterator[tuple[int, int, str]]:
                    (folder / 'cmdline').read_text(errors='replace'))
 
 
-def _processes_of_sessions(leaders: set[int]) -> set[int]:
+def _pids_in_process_sessions(leaders: set[int]) -> set[int]:
     """The processes of some process sessions.
 
     Spack's builds have their own process groups. They would outlive Spack,
@@ -355,7 +356,7 @@ def read_stack_yaml(name: str) -> dict[str, Any]:
     """Contents of a stack's stack.yaml.
 
     Keys: descr; features of an environment with the stack; provides (family
-    -> package, or program -> package); promises (see `broken_promises`).
+    -> package, or program -> package); promises (see `unsatisfied_spec_promises`).
 
     :raises NoStack: the stack does not exist, a key is unknown, or a value
         has another type.
@@ -373,10 +374,16 @@ def read_stack_yaml(name: str) -> dict[str, Any]:
         if not isinstance(result.get(key), _ABOUT[key]):
             raise NoStack(f'{path}: {key}: expected a {_ABOUT[key].__name__}')
     try:
-        broken_promises({}, result['promises'])
+        unsatisfied_spec_promises({}, result['promises'])
     except StackError as err:
         raise NoStack(f'{path}: {err}') from None
     return result
+
+
+def has_mpi(name: str) -> bool:
+    """Whether a stack has an MPI with which the suite builds programs."""
+    specs = _read_yaml(ENVS / name / 'spack.yaml')['spack']['specs']
+    return 'mpi' in [*read_stack_yaml(name)['features'], *specs]
 
 
 def families_of_stack(name: str) -> dict[str, dict[str, str]]:
@@ -401,7 +408,7 @@ def stacks_of_site(configuration: dict[str, Any]) -> list[str]:
                    if 'stack' in env.get('extras', {})})
 
 
-def site_settings(site: Path) -> dict[str, Any]:
+def site_stack_settings(site: Path) -> dict[str, Any]:
     """A site's stacks.yaml over the defaults.
 
     :raises NoStack: an unknown key, or a value of another type.
@@ -420,7 +427,7 @@ def _site_stacks_folder(site: Path) -> Path:
     return work_folder() / 'spack' / 'envs' / site.name
 
 
-def read_lock_file(path: Path) -> dict[str, Any] | None:
+def read_spack_lock_file(path: Path) -> dict[str, Any] | None:
     """Contents of a spack.lock; None: missing or damaged."""
     try:
         lock = json.loads(path.read_text())
@@ -450,11 +457,11 @@ class Stack:
     # Paths --------------------------------------------------------------
 
     @property
-    def manifest(self) -> Path:
+    def manifest_file(self) -> Path:
         return ENVS / self.name / 'spack.yaml'
 
     @property
-    def site_lock_file(self) -> Path:
+    def site_spack_lock_file(self) -> Path:
         """A solution that the site keeps, so that no session solves again."""
         return (self.own or self.site) / 'locks' / f'{self.name}.lock'
 
@@ -464,28 +471,28 @@ class Stack:
         return _site_stacks_folder(self.site) / f'{self.name}-{self.content_hash}'
 
     @cached_property
-    def stack_yaml(self) -> dict[str, Any]:
+    def stack_yaml_contents(self) -> dict[str, Any]:
         """stack.yaml; see the function `read_stack_yaml`."""
         return read_stack_yaml(self.name)
 
     @cached_property
-    def settings(self) -> dict[str, Any]:
+    def settings_of_site(self) -> dict[str, Any]:
         """The site's stacks.yaml over the defaults."""
-        return site_settings(self.site)
+        return site_stack_settings(self.site)
 
     @cached_property
     def content_hash(self) -> str:
         """Twelve digits of a hash over everything that affects the result."""
-        _ = self.stack_yaml
+        _ = self.stack_yaml_contents
         if not (self.site / 'spack').is_dir():
             raise StackError(f'{self.site}/spack is missing: add the Spack '
                              'settings of the site (site-configs/README.md)')
         digest = hashlib.sha256(self.spack.version.encode())
         digest.update(self.spack.recipes.encode())
         # Not the whole folder of the manifest: plain Spack writes there.
-        for base in (self.manifest, self.manifest.with_name('stack.yaml'),
+        for base in (self.manifest_file, self.manifest_file.with_name('stack.yaml'),
                      ENVS / 'common', ENVS / 'repo',
-                     self.site / 'spack', self.site_lock_file,
+                     self.site / 'spack', self.site_spack_lock_file,
                      *([self.own / 'packages.yaml'] if self.own else [])):
             files = [base] if base.is_file() else sorted(base.rglob('*'))
             for path in files:
@@ -504,7 +511,7 @@ class Stack:
         with self._hold_lock():
             return self._solve_and_check()
 
-    def solve_and_save_lock(self) -> Path:
+    def solve_and_save_spack_lock(self) -> Path:
         """Solve again, and keep the solution as the site's.
 
         :raises StackError: as `concretize`; then an older kept lock stays.
@@ -513,9 +520,9 @@ class Stack:
             lock_file = self.environment_folder / 'spack.lock'
             lock_file.unlink(missing_ok=True)
             self._solve_and_check(anew=True)
-            self.site_lock_file.parent.mkdir(exist_ok=True)
-            write_file_atomically(self.site_lock_file, lock_file.read_text())
-        return self.site_lock_file
+            self.site_spack_lock_file.parent.mkdir(exist_ok=True)
+            write_file_atomically(self.site_spack_lock_file, lock_file.read_text())
+        return self.site_spack_lock_file
 
     def install(self) -> dict[str, Any]:
         """Solve and install missing packages; return the record.
@@ -525,12 +532,12 @@ class Stack:
 
         :raises StackError: with the package, the reason and its log.
         """
-        done = self.read_record()
+        done = self.read_installation_record()
         if done:
             return done
         with self._hold_lock():
             # Another process may have installed it while we waited.
-            done = self.read_record()
+            done = self.read_installation_record()
             if done:
                 return done
             lock = self._solve_and_check()
@@ -538,27 +545,27 @@ class Stack:
                      f' packages into {self.environment_folder}')
             start = time.monotonic()
             code, text = self._run_spack('install', '--fail-fast',
-                                         limit=self.settings['install_limit'],
+                                         limit=self.settings_of_site['install_limit'],
                                          log='install.log', progress=True)
             if code:
                 raise StackError(self._installation_failure_message(text))
             self.say(f'{self.name}: installed in '
                      f'{time.monotonic() - start:.0f} s')
-            return self._write_record(lock)
+            return self._write_installation_record(lock)
 
     def push_to_build_cache(self, mirror: str) -> None:
         """Copy the installed stack into a build cache, a folder or a name.
 
         :raises StackError: it is not installed, or Spack cannot write there.
         """
-        if not self.read_record():
+        if not self.read_installation_record():
             raise StackError(f'{self.name} is not installed for '
                              f'{self.site.name}: run plumb spack install '
                              'first')
         with self._hold_lock():
             code, text = self._run_spack(
                 'buildcache', 'push', '--unsigned', '--update-index', mirror,
-                limit=self.settings['install_limit'], log='buildcache.log',
+                limit=self.settings_of_site['install_limit'], log='buildcache.log',
                 progress=True)
         if code:
             raise StackError(f'{self.name}: cannot write to the build cache '
@@ -570,21 +577,21 @@ class Stack:
         lock_file = self.environment_folder / 'spack.lock'
         self.environment_folder.mkdir(parents=True, exist_ok=True)
         ours = self.environment_folder / 'spack.yaml'
-        text = self.manifest.read_text()
+        text = self.manifest_file.read_text()
         if not ours.exists() or ours.read_text() != text:
             write_file_atomically(ours, text)
             lock_file.unlink(missing_ok=True)
-        old = self._read_lock_or_remove(lock_file)
-        if old is None and self.site_lock_file.exists() and not anew:
-            old = self._read_lock_or_remove(self.site_lock_file)
+        old = self._read_spack_lock_or_remove(lock_file)
+        if old is None and self.site_spack_lock_file.exists() and not anew:
+            old = self._read_spack_lock_or_remove(self.site_spack_lock_file)
             if old is None:
-                raise StackError(f'{self.site_lock_file} is not a lock file of '
+                raise StackError(f'{self.site_spack_lock_file} is not a lock file of '
                                  'Spack: create it with plumb spack lock')
-            shutil.copy(self.site_lock_file, lock_file)
+            shutil.copy(self.site_spack_lock_file, lock_file)
         self._refuse_foreign_settings()
         start = time.monotonic()
         code, output = self._run_spack('concretize',
-                                       limit=self.settings['solve_limit'],
+                                       limit=self.settings_of_site['solve_limit'],
                                        log='concretize.log')
         if ours.read_text() != text or self.spack.default_packages_file.exists():
             lock_file.unlink(missing_ok=True)
@@ -604,20 +611,20 @@ class Stack:
         if lost:
             raise StackError(f'{self.name}: Spack ignored a recipe '
                              f'repository: {lost.group()}')
-        lock = self._read_lock_or_remove(lock_file)
+        lock = self._read_spack_lock_or_remove(lock_file)
         if lock is None:
             raise StackError(f'{self.name}: Spack did not write {lock_file}; '
                              f'read {self.environment_folder}/concretize.log')
         if old is not None and old['roots'] != lock['roots'] \
-                and self.site_lock_file.exists() and not anew:
+                and self.site_spack_lock_file.exists() and not anew:
             lock_file.unlink()
-            raise StackError(f'{self.site_lock_file} is older than the stack: '
+            raise StackError(f'{self.site_spack_lock_file} is older than the stack: '
                              'create it again with plumb spack lock')
-        broken = broken_promises(lock, self.stack_yaml['promises'])
+        broken = unsatisfied_spec_promises(lock, self.stack_yaml_contents['promises'])
         if broken:
             lock_file.unlink()
             raise StackError(f'the solution of {self.name} breaks promises of '
-                             f'{self.manifest.with_name("stack.yaml")}: '
+                             f'{self.manifest_file.with_name("stack.yaml")}: '
                              f'{"; ".join(broken)}')
         self.say(f'{self.name}: {len(lock["concrete_specs"])} packages '
                  f'solved in {time.monotonic() - start:.0f} s')
@@ -647,15 +654,15 @@ class Stack:
                 f'but the stacks were tested with {commit[:10]}'
             )
 
-    def _read_lock_or_remove(self, path: Path) -> dict[str, Any] | None:
+    def _read_spack_lock_or_remove(self, path: Path) -> dict[str, Any] | None:
         """A lock file's contents; a damaged one of ours is removed.
 
         With a damaged lock every command of Spack fails without a reason.
         """
-        lock = read_lock_file(path)
+        lock = read_spack_lock_file(path)
         if lock is None and path.exists():
             self.say(f'{path} is damaged')
-            if path != self.site_lock_file:
+            if path != self.site_spack_lock_file:
                 path.unlink()
         return lock
 
@@ -669,7 +676,7 @@ class Stack:
         return (f'{self.name}: {name} failed to install: {failure_reason(text)} '
                 f'(whole log: {log})')
 
-    def read_record(self) -> dict[str, Any] | None:
+    def read_installation_record(self) -> dict[str, Any] | None:
         """The record of a complete installation that still exists."""
         try:
             record, _, _ = (json.loads((self.environment_folder / name).read_text())
@@ -680,7 +687,7 @@ class Stack:
             return None
         return record if there else None
 
-    def _write_record(self, lock: dict[str, Any]) -> dict[str, Any]:
+    def _write_installation_record(self, lock: dict[str, Any]) -> dict[str, Any]:
         _, text = self._run_spack('find', '--json', '--deps', limit=600,
                                   log='find.log')
         try:
@@ -706,7 +713,7 @@ class Stack:
             'key': self.content_hash,
             'spack': self.spack.version,
             'recipes': self.spack.recipes,
-            **_make_record(
+            **_make_installation_record(
                 self.name, self.site, self.environment_folder, lock, packages
             ),
         }
@@ -723,8 +730,8 @@ class Stack:
             try:
                 stack.enter_context(locks.hold_file_lock(
                     self.environment_folder.with_suffix('.guard'),
-                    self.settings['solve_limit']
-                    + self.settings['install_limit'],
+                    self.settings_of_site['solve_limit']
+                    + self.settings_of_site['install_limit'],
                     busy=f'{self.name} is installed by'))
             except locks.LockError as err:
                 raise StackError(str(err)) from None
@@ -745,13 +752,13 @@ class Stack:
                 and ours in commands.get(session, ours)}
         if left:
             self.say(f'{self.name}: ending processes of a killed run')
-            _kill_processes(_processes_of_sessions(left))
+            _kill_processes(_pids_in_process_sessions(left))
 
     def _run_spack(self, *words: str, limit: float, log: str,
                    progress: bool = False) -> tuple[int, str]:
         """Run Spack in the environment; return its exit code and output."""
         env = spack_environment_variables(self.site)
-        if self.settings['offline']:
+        if self.settings_of_site['offline']:
             # Spack has no such switch, and would try every upstream for
             # minutes: so every request goes to a proxy that refuses at once.
             env |= dict.fromkeys(
@@ -767,7 +774,7 @@ class Stack:
                 errors='replace', stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, bufsize=1, start_new_session=True)
             assert process.stdout
-            with _end_after_time_limit(process, limit) as late:
+            with _enforce_process_time_limit(process, limit) as late:
                 for line in process.stdout:
                     messages.append(line)
                     handle.write(line)
@@ -791,8 +798,8 @@ def _parse_packages(text: str) -> dict[str, dict[str, str]]:
                 r'^ *plumb:(.*?):(.*?):(.*?):(.*\S)', text, re.M)}
 
 
-def _make_record(name: str, site: Path, folder: Path, lock: dict[str, Any],
-                 packages: dict[str, dict[str, str]]) -> dict[str, Any]:
+def _make_installation_record(name: str, site: Path, folder: Path, lock: dict[str, Any],
+                              packages: dict[str, dict[str, str]]) -> dict[str, Any]:
     """What a record says of any installation."""
     return {'stack': name, 'site': site.name, 'folder': str(folder),
             'view': str(folder / VIEW), 'provides': read_stack_yaml(name)['provides'],
@@ -802,7 +809,7 @@ def _make_record(name: str, site: Path, folder: Path, lock: dict[str, Any],
 def detected_settings_folder(site: Path) -> Path | None:
     """Folder of Spack's settings that were detected here; None: the site has
     its own."""
-    return work_folder() / 'local-spack' if is_local_site(site) else None
+    return work_folder() / 'local-spack' if is_site_named_local(site) else None
 
 
 def installed_stack_record(name: str, site: Path) -> dict[str, Any]:
@@ -819,7 +826,8 @@ def installed_stack_record(name: str, site: Path) -> dict[str, Any]:
         except (OSError, ValueError, KeyError, TypeError):
             continue
         stack = Stack(name, site, spack, own=detected_settings_folder(site))
-        if stack.environment_folder == path.parent and (record := stack.read_record()):
+        if stack.environment_folder == path.parent and (
+                record := stack.read_installation_record()):
             result.append((path.stat().st_mtime, record))
     if result:
         return max(result, key=lambda one: one[0])[1]
@@ -837,7 +845,7 @@ def _record_of_manual_installation(name: str, site: Path) -> dict[str, Any] | No
     """The record of a stack that a person installed without plumb; None: it
     is not complete, or of another manifest."""
     folder = _site_stacks_folder(site) / name
-    lock = read_lock_file(folder / 'spack.lock')
+    lock = read_spack_lock_file(folder / 'spack.lock')
     try:
         packages = _parse_packages((folder / PREFIXES).read_text())
         same = (folder / 'spack.yaml').read_text() == (
@@ -850,12 +858,12 @@ def _record_of_manual_installation(name: str, site: Path) -> dict[str, Any] | No
         or not _is_installation_complete(folder / VIEW, packages)
     ):
         return None
-    if broken := broken_promises(lock, read_stack_yaml(name)['promises']):
+    if broken := unsatisfied_spec_promises(lock, read_stack_yaml(name)['promises']):
         raise StackError(f'{folder}: {"; ".join(broken)}')
     if {root['hash'] for root in lock['roots']} - {
             package['hash'] for package in packages.values()}:
         return None
-    return _make_record(name, site, folder, lock, packages)
+    return _make_installation_record(name, site, folder, lock, packages)
 
 
 def _is_installation_complete(
@@ -868,7 +876,7 @@ def _is_installation_complete(
         for package in packages.values() if package['prefix'])
 
 
-def write_stack_files(record: Mapping[str, Any], folder: Path) -> None:
+def write_installed_stack_files(record: Mapping[str, Any], folder: Path) -> None:
     """Leave a record in a folder, with the lock and a file to source.
 
     What `spack env activate` prints holds the whole PATH of the shell that
@@ -896,10 +904,11 @@ def program_origin(record: Mapping[str, Any], family: str, program: str = ''
     if package not in record['packages']:
         raise StackError(f"stack {record['stack']} provides no "
                          f'{program or family}: see its stack.yaml')
-    return package_origin(record, package)
+    return installed_package_origin(record, package)
 
 
-def package_origin(record: Mapping[str, Any], package: str) -> dict[str, str]:
+def installed_package_origin(record: Mapping[str, Any],
+                                   package: str) -> dict[str, str]:
     """prefix, version and spec of one package of an installed stack."""
     entry = record['packages'][package]
     return {'prefix': entry['prefix'], 'version': entry['version'],

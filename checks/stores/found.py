@@ -24,21 +24,22 @@ BANNERS = {
 }
 
 
-def find_stores(wheels: Path) -> list[dict[str, Any]]:
+def find_store_servers(wheels: Path) -> list[dict[str, Any]]:
     """The stores of PATH, and those of wheels.
 
     :param wheels: prefix in which set-up installs the wheels
     """
-    result = [identify_store(store, Path(on_path), 'system')
+    result = [identify_store_server(store, Path(on_path), 'system')
               for store, server in SERVERS.items()
               if (on_path := shutil.which(server))]
-    result += [identify_store(store, path, 'wheel')
+    result += [identify_store_server(store, path, 'wheel')
                for store, server in SERVERS.items()
                if (path := wheels / 'bin' / server).is_file()]
     return [store for store in result if store]
 
 
-def identify_store(store: str, server: Path, source: str) -> dict[str, Any] | None:
+def identify_store_server(store: str, server: Path, source: str) -> dict[str,
+                                                                         Any] | None:
     """Identify a store's server.
 
     :returns: store, version, prefix (its bin/ has the server), source, tls
@@ -50,7 +51,8 @@ def identify_store(store: str, server: Path, source: str) -> dict[str, Any] | No
     # leads to a program that behaves according to the name of the link.
     beside = server.resolve().with_name(server.name)
     server = beside if beside.exists() else server
-    match = BANNERS[store].match(command_output(str(server), '--version', limit=10))
+    match = BANNERS[store].match(
+        command_output(str(server), '--version', timeout_seconds=10))
     if not match or server.parent.name != 'bin':
         return None
     return {'store': store, 'version': match[1],
@@ -66,11 +68,11 @@ def _has_tls(store: str, server: Path) -> bool:
     It is started with options with which it ends at once.
     """
     if store == 'memcached':
-        return '--enable-ssl' in command_output(str(server), '-h', limit=10)
+        return '--enable-ssl' in command_output(str(server), '-h', timeout_seconds=10)
     if store == 'dragonfly':
-        return '--tls' in command_output(str(server), '--helpfull', limit=10)
+        return '--tls' in command_output(str(server), '--helpfull', timeout_seconds=10)
     # A server with TLS ends because it has no certificate, before it listens;
     # one without TLS does not know the option --tls-port.
     return 'tls-cert-file' in command_output(
         str(server), '--port', '0', '--tls-port', '1', '--bind', '127.0.0.1',
-        '--save', '', limit=10)
+        '--save', '', timeout_seconds=10)

@@ -118,7 +118,7 @@ class _Network:
         return (z.astype(np.float32) / np.float32(1 << 23) - np.float32(1)
                 ) * np.float32(scale)
 
-    def add_line(self, value: str, channels: int) -> str:
+    def add_assignment(self, value: str, channels: int) -> str:
         name = f'v{len(self.lines)}'
         self.lines.append(f'{name} = {value}')
         self.channels[name] = channels
@@ -137,7 +137,7 @@ class _Network:
                  f'[{stride}, {stride}], [{size // 2}, {size // 2}])')
         if around:
             value = f'torch.add({value}, {around})'
-        return self.add_line(f'torch.relu({value})' if relu else value, outputs)
+        return self.add_assignment(f'torch.relu({value})' if relu else value, outputs)
 
     def add_bottleneck(self, image: str, middle: int, stride: int, project: bool
                    ) -> str:
@@ -148,14 +148,14 @@ class _Network:
         return self.add_convolution(image, 4 * middle, gain=0.5, around=around)
 
     def add_max_pooling(self, image: str) -> str:
-        return self.add_line(f'torch.max_pool2d({image}, [3, 3], [2, 2], '
-                             '[1, 1])', self.channels[image])
+        return self.add_assignment(f'torch.max_pool2d({image}, [3, 3], [2, 2], '
+                                   '[1, 1])', self.channels[image])
 
     def add_classifier(self, image: str, classes: int) -> str:
-        mean = self.add_line(f'torch.mean({image}, [2, 3], True)',
-                             self.channels[image])
+        mean = self.add_assignment(f'torch.mean({image}, [2, 3], True)',
+                                   self.channels[image])
         scores = self.add_convolution(mean, classes, relu=False, gain=0.75)
-        return self.add_line(f'torch.flatten({scores}, 1)', classes)
+        return self.add_assignment(f'torch.flatten({scores}, 1)', classes)
 
     def tiny(self) -> str:
         image = self.add_max_pooling(self.add_convolution('x', 6, 3))

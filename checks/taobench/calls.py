@@ -15,7 +15,7 @@ from .sizing import (
     client_command,
     server_command,
 )
-from .sizing import original_client_instructions as original
+from .sizing import original_client_start_instructions as original
 
 #: Constant prefix of every key, with arbitrary bytes.
 PREFIX = ('the_associations_of_an_object_' * 8)[:KEY_BYTES - 1]
@@ -111,16 +111,16 @@ def client_command_template(
     return tuple(words)
 
 
-def _plumbload_options(one: Client, seconds: int, seed: int) -> list[str]:
+def _plumbload_options(client: Client, seconds: int, seed: int) -> list[str]:
     """Options of plumbload for the load of a client."""
     return ['--protocol', 'binary', '--operation', 'get', '--threads',
-            str(one.threads), '--connections',
-            str(one.threads * one.connections), '--key-prefix', PREFIX,
-            '--keys', str(one.keys), '--duration', str(seconds), '--seed',
+            str(client.threads), '--connections',
+            str(client.threads * client.connections), '--key-prefix', PREFIX,
+            '--keys', str(client.keys), '--duration', str(seconds), '--seed',
             str(seed)]
 
 
-def client_instructions(program: str, of: Plan) -> str:
+def client_start_instructions(program: str, plan: Plan) -> str:
     """Instructions for people who start clients outside the job.
 
     The caller replaces `{host}` and `{pem}`, the servers' certificate.
@@ -128,24 +128,24 @@ def client_instructions(program: str, of: Plan) -> str:
     :raises ValueError: the program prints no statistics
     """
     if program == 'tao_bench_server':
-        return original(of)
+        return original(plan)
     if program == 'memcached':
         raise ValueError('outside: not possible with memcached, because only '
                          'clients inside the job record values over time')
     lines = ['Run these commands on the client machines at the same time '
              '(plumbload: checks/loadgen/src).', '']
-    if not of.clients[0].arguments['disable_tls']:
+    if not plan.clients[0].arguments['disable_tls']:
         lines += ["On each machine, first save the servers' certificate:", '',
                   f"cat >{CERTIFICATE} <<'EOF'", '{pem}', 'EOF', '']
-    for number, one in enumerate(of.clients):
+    for number, one in enumerate(plan.clients):
         where = ['plumbload', '--server', f'{{host}}:{one.port}', '--share',
-                 f'{number}/{len(of.clients)}',
+                 f'{number}/{len(plan.clients)}',
                  *([] if one.arguments['disable_tls']
                    else ['--tls', '--ca', CERTIFICATE])]
         warm, test = (' '.join([*where, *_plumbload_options(one, seconds, seed),
                                 *_BY_SERVER])
-                      for seconds, seed in ((of.warmup_time, 1),
-                                            (of.test_time, 2)))
+                      for seconds, seed in ((plan.warmup_time, 1),
+                                            (plan.test_time, 2)))
         lines += [f'Client {one.machine + 1}:', f'{warm} && sleep '
                   f'{one.arguments["wait_after_warmup"]} && {test}', '']
     return '\n'.join(lines)

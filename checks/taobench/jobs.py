@@ -72,7 +72,7 @@ class Job:
     hooks: tuple[str, ...] = ()
 
 
-def _copymove_hook(*files: str) -> str:
+def _copymove_hook_text(*files: str) -> str:
     return f"copymove: {{'is_move': True, 'after': {list(files)}}}"
 
 
@@ -89,7 +89,7 @@ JOBS: dict[str, Job] = {job.name: job for job in (
                        frozenset({'interface_name'})),
         'client': Role(CLIENT, frozenset({'server_hostname'}))},
         deprecated='tao_bench_autoscale',
-        hooks=(_copymove_hook('benchmarks/tao_bench/server.csv', 'perf.data'),)),
+        hooks=(_copymove_hook_text('benchmarks/tao_bench/server.csv', 'perf.data'),)),
     Job('tao_bench_custom', 'Tao benchmark using custom amount of memory and '
         f'ports. {_START}', {
             'server': Role(
@@ -100,14 +100,14 @@ JOBS: dict[str, Job] = {job.name: job for job in (
                            'smart_nanosleep'})),
             'client': Role(CLIENT, frozenset(CLIENT) - {
                 'num_threads', 'target_hit_ratio', 'tunning_factor'})},
-        hooks=(_copymove_hook('benchmarks/tao_bench/server.csv', 'perf.data'),)),
+        hooks=(_copymove_hook_text('benchmarks/tao_bench/server.csv', 'perf.data'),)),
     Job('tao_bench_autoscale', f'{_SPAWNS}{_TAIL}{_START}', {
         '': Role({**SERVER, **AUTOSCALE, 'client_wait_after_warmup': 5},
                  frozenset({*_AUTOSCALE, 'port_number_start', 'bind_cpu',
                             'bind_mem', 'sanity', 'timeout_buffer',
                             'client_wait_after_warmup',
                             'smart_nanosleep'}))},
-        hooks=('tao_instruction: None', _copymove_hook(*_LOGS, 'perf.data'))),
+        hooks=('tao_instruction: None', _copymove_hook_text(*_LOGS, 'perf.data'))),
     Job('tao_bench_standalone', f'{_SPAWNS}{_TAIL}'
         f'Clients start on the same instance. {_START}', {
             '': Role({**SERVER, **AUTOSCALE, 'interface_name': 'lo',
@@ -116,7 +116,7 @@ JOBS: dict[str, Job] = {job.name: job for job in (
                                 'port_number_start'}))},
         # The rest is for the clients.
         memory_share=0.75,
-        hooks=(_copymove_hook(*_LOGS, 'client_*.log', 'perf.data'),)),
+        hooks=(_copymove_hook_text(*_LOGS, 'client_*.log', 'perf.data'),)),
     Job('tao_bench_autoscale_v2_beta', f'{_SPAWNS}This is an experimental '
         'version that aims to improve scalability on CPUs with large core '
         'counts and reduce IRQ overhead.', {
@@ -126,7 +126,7 @@ JOBS: dict[str, Job] = {job.name: job for job in (
                      frozenset({*_AUTOSCALE, 'slow_threads_use_semaphore',
                                 'pin_threads', 'client_cores',
                                 'conns_per_server_core'}))},
-        hooks=('tao_instruction: None', _copymove_hook(*_LOGS, 'perf.data'))),
+        hooks=('tao_instruction: None', _copymove_hook_text(*_LOGS, 'perf.data'))),
 )}
 
 #: Smallest and largest value; arguments not listed must be 0 or more.
@@ -157,7 +157,7 @@ def find_role(of: Job, name: str) -> Role:
     return of.roles[name]
 
 
-def settings_with_defaults(
+def role_arguments_with_defaults(
     of: Job, name: str = '', given: Mapping[str, Value] | None = None
 ) -> dict[str, Value]:
     """All arguments of a role: the given ones, and defaults of the others.

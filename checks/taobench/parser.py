@@ -211,10 +211,10 @@ def remarks(text: str) -> Iterator[Remark]:
 
 # A server's log ------------------------------------------------------------
 
-def parse_server_logs(text: str, several: bool = True) -> list[Log]:
+def parse_server_logs(text: str, split_at_restarts: bool = True) -> list[Log]:
     """The logs in a file, one per start of a server.
 
-    :param several: False: the file is known to be of one server
+    :param split_at_restarts: False: the file is known to be of one server
     :raises ParseError: there are no statistics that can be trusted
     """
     lines = _LINE_END.split(text)
@@ -243,7 +243,8 @@ def parse_server_logs(text: str, several: bool = True) -> list[Log]:
     if not any(point.has_rates and not point.fault or point.is_from_older_build
                for point in points):
         _raise_no_usable_line(points, lines)
-    starts = sorted({1, *banners, *_find_restart_lines(points)}) if several else [1]
+    starts = sorted(
+        {1, *banners, *_find_restart_lines(points)}) if split_at_restarts else [1]
     results = []
     places = [point.line for point in points]
     pieces_at = [piece.first for piece in pieces]
@@ -332,7 +333,7 @@ def _parse_point(number: int, line: str) -> Point:
     if (
         (not fault or point.is_from_older_build)
         and point.is_under_load
-        and _hit_rate_excess(values) > 0
+        and _hit_rate_excess_over_fast_share(values) > 0
     ):
         raise ParseError(
             number, line, f'slow_qps = {values["slow_qps"]:.1f} exceeds the '
@@ -377,7 +378,8 @@ def _parse_fields(number: int, line: str) -> tuple[dict[str, float], str]:
     return values, fault
 
 
-def _hit_rate_excess(values: Mapping[str, float], sign: int = 1) -> float:
+def _hit_rate_excess_over_fast_share(values: Mapping[str, float],
+                                     sign: int = 1) -> float:
     """Excess of the hit rate over the share of fast answers (with sign -1:
     of the share over the hit rate), in excess of the possible error."""
     total = values['fast_qps'] + values['slow_qps']
@@ -461,7 +463,7 @@ def _remarks_on_counted_points(log: Log, counted: Sequence[Point], expected: int
     if short:
         yield Remark(short[0].line, short[-1].line, f'{len(short)} points '
                      'are counted, although items had no room (slow_qps_oom)')
-    lost = [p for p in counted if _hit_rate_excess(p.values, -1) > 0]
+    lost = [p for p in counted if _hit_rate_excess_over_fast_share(p.values, -1) > 0]
     if lost:
         yield Remark(lost[0].line, lost[-1].line, f'{len(lost)} points '
                      'are counted, although slow_qps is below the misses of '

@@ -90,7 +90,7 @@ def log_from_client_rows(texts: Sequence[str], interval: float) -> Log:
     return _log_from_counts(results, interval)
 
 
-def log_without_requests(count: int) -> Log:
+def make_zero_request_log(count: int) -> Log:
     """Points without any request."""
     return _log_from_counts([(0.0, 0.0)] * count, 1.0)
 
@@ -104,7 +104,7 @@ def _log_from_counts(items: Sequence[tuple[float, float]], interval: float) -> L
         for number, (fast, slow) in enumerate(items, 1)))
 
 
-def join_logs(logs: Sequence[Log]) -> Log:
+def concatenate_logs(logs: Sequence[Log]) -> Log:
     """Consecutive logs joined into one."""
     points = [point for log in logs for point in log.points]
     return Log(tuple(Point(number, point.values, point.fault)
@@ -129,7 +129,7 @@ def format_points_over_time(
     table = csv.writer(out, lineterminator='\n')
     table.writerow(COLUMNS)
 
-    def phase(at: float) -> str:
+    def phase_at_time(at: float) -> str:
         for name, (begin, end) in phases.items():
             # A point belongs to the interval that ends at its time.
             if begin < at <= end + interval / 2:
@@ -137,11 +137,11 @@ def format_points_over_time(
         return 'after' if at > phases['test'][1] else (
             'rest' if at > phases['warmup'][1] else 'warmup')
 
-    def rows(at: float, name: str, values: Mapping[str, tuple[float, str]],
-             counts: str, why: str) -> None:
+    def write_rows(at: float, name: str, values: Mapping[str, tuple[float, str]],
+                   counts: str, why: str) -> None:
         for metric, (value, unit) in values.items():
             table.writerow([f'{at - first:.3f}', name, metric, repr(value),
-                            unit, phase(at), counts, why])
+                            unit, phase_at_time(at), counts, why])
 
     for index, (one, start) in enumerate(zip(summary, starts, strict=True)):
         if not one:
@@ -157,14 +157,14 @@ def format_points_over_time(
                       for name in ('fast_qps', 'slow_qps')}
             values['total_qps'] = (sum(v for v, _ in values.values()), '1/s')
             values['hit_rate'] = (point.values['hit_rate'], '1')
-            rows(start + number * interval, f'server {index}', values,
-                 '01'[not why], why)
+            write_rows(start + number * interval, f'server {index}', values,
+                       '01'[not why], why)
     for node, notes in busy.items():
         for at, share in notes.cpu_use_over_time():
             if at >= first:
-                rows(at, f'cpu {node}', {'cpu_total': (share.total, '%'),
-                                         'cpu_user': (share.user, '%')},
-                     '', '')
+                write_rows(at, f'cpu {node}', {'cpu_total': (share.total, '%'),
+                                               'cpu_user': (share.user, '%')},
+                           '', '')
     return out.getvalue()
 
 

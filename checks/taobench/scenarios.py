@@ -92,7 +92,7 @@ class Scenario:
         return f'{self.job} {self.program} {self.scale}{apart}'
 
 
-def scenarios() -> Iterator[tuple[Scenario, str]]:
+def scenarios_with_first_mode() -> Iterator[tuple[Scenario, str]]:
     """Every scenario, and its first mode."""
     yield Scenario('standalone'), 'quick'
     jobs = ('autoscale', 'autoscale_v2_beta', 'custom', '64g')
@@ -110,6 +110,6 @@ def scenarios() -> Iterator[tuple[Scenario, str]]:
                 yield Scenario(job, program, 'original', 2), 'full'
 
 
-def modes_of(scenario: Scenario) -> set[str]:
+def modes_of_scenario(scenario: Scenario) -> set[str]:
     """The modes of a scenario."""
-    return modes_starting_at(dict(scenarios())[scenario])
+    return modes_starting_at(dict(scenarios_with_first_mode())[scenario])

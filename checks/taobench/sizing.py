@@ -209,7 +209,7 @@ def _plan_single_server(of: Job, machine: Machine, given: Mapping[str, Value] | 
                         client_given: Mapping[str, Value] | None,
                         client_cpus: Sequence[int], hostname: str) -> Plan:
     """Plan with one server on the whole machine, for jobs with roles."""
-    values = jobs.settings_with_defaults(of, 'server', given)
+    values = jobs.role_arguments_with_defaults(of, 'server', given)
     memsize = _numeric_value(values, 'memsize')
     port = int(_numeric_value(values, 'port_number')) or PORT
     # Both sides must agree: arguments not given to a client are the server's.
@@ -217,7 +217,7 @@ def _plan_single_server(of: Job, machine: Machine, given: Mapping[str, Value] | 
                'warmup_time': values['warmup_time'],
                'test_time': values['test_time'], 'server_port_number': port,
                'disable_tls': values['disable_tls'], **(client_given or {})}
-    client_values = jobs.settings_with_defaults(of, 'client', options)
+    client_values = jobs.role_arguments_with_defaults(of, 'client', options)
     cpus = cpus_of_servers(machine.cpus, 1)[0]
     server = _make_instance(0, cpus, machine, values, memsize, port, ())
     count = len(machine.cpus)
@@ -238,20 +238,20 @@ def _plan_autoscaled_servers(
 ) -> Plan:
     """Plan with as many servers as suit the machine, for jobs without roles.
     """
-    values = jobs.settings_with_defaults(of, '', given)
+    values = jobs.role_arguments_with_defaults(of, '', given)
 
-    def whole(name: str) -> int:
+    def integer_value(name: str) -> int:
         return int(_numeric_value(values, name))
 
     memsize = _numeric_value(values, 'memsize') or machine.memory * of.memory_share
-    count = whole('num_servers') or server_count(len(machine.cpus))
+    count = integer_value('num_servers') or server_count(len(machine.cpus))
     values |= {'memsize': memsize, 'num_servers': count,
-               'warmup_time': whole('warmup_time') or warmup_seconds(memsize),
-               'port_number_start': whole('port_number_start') or PORT,
+               'warmup_time': integer_value('warmup_time') or warmup_seconds(memsize),
+               'port_number_start': integer_value('port_number_start') or PORT,
                'server_hostname': values['server_hostname'] or hostname}
     if client_cpus and 'num_clients' not in (given or {}):
         values['num_clients'] = len(client_cpus)
-    first = whole('port_number_start')
+    first = integer_value('port_number_start')
     if first + count - 1 > 65535:
         raise ValueError(f'port_number_start = {first}: {count} servers need '
                          'ports above 65535')
@@ -262,13 +262,13 @@ def _plan_autoscaled_servers(
             nodes = ','.join(map(str, numa_nodes_of_cpus(machine.cpus, cpus)))
             expected = [word for name, option in (
                 ('bind_cpu', '--cpunodebind'), ('bind_mem', '--membind'))
-                if whole(name) for word in (option, nodes)]
+                if integer_value(name) for word in (option, nodes)]
             bind = (['numactl', *expected] if expected else []) + bind
         instances.append(_make_instance(index, cpus, machine, values,
                                         memsize / count, first + index,
                                         tuple(bind)))
-    machines = whole('num_clients')
-    own = list(client_cpus) or [whole('client_cores')
+    machines = integer_value('num_clients')
+    own = list(client_cpus) or [integer_value('client_cores')
                                 or len(machine.cpus)] * machines
     if len(own) != machines:
         raise ValueError(f'num_clients = {machines} does not match the number '
@@ -285,18 +285,18 @@ def _plan_autoscaled_servers(
                    'warmup_time': values['warmup_time'],
                    'test_time': values['test_time'],
                    'server_port_number': first + server, **connections}
-        if whole('sanity') and index == 0:
+        if integer_value('sanity') and index == 0:
             options['sanity'] = values['sanity']
-        if whole('client_wait_after_warmup') >= 0:
+        if integer_value('client_wait_after_warmup') >= 0:
             options['wait_after_warmup'] = values['client_wait_after_warmup']
-        if whole('disable_tls'):
+        if integer_value('disable_tls'):
             options['disable_tls'] = 1
         options |= client_given or {}
         clients.append(_make_client(
             place, server, own[place],
-            jobs.settings_with_defaults(client_job, 'client', options), options))
+            jobs.role_arguments_with_defaults(client_job, 'client', options), options))
     return _make_plan(of, values, tuple(instances), tuple(clients), memsize,
-                      whole('warmup_time'), SERVER_MARGIN,
+                      integer_value('warmup_time'), SERVER_MARGIN,
                       str(values['server_hostname']))
 
 
@@ -316,7 +316,7 @@ def _connections_per_thread_option(values: Mapping[str, Value], cpus: int
 def _make_instance(index: int, cpus: Sequence[int], machine: Machine,
                    values: Mapping[str, Value], memsize: float, port: int,
                    bind: tuple[str, ...]) -> Instance:
-    def share(of: float, name: str) -> int:
+    def count_by_ratio(of: float, name: str) -> int:
         return int(of * _numeric_value(values, name))
 
     memory = cache_size_mb(memsize)
@@ -325,9 +325,9 @@ def _make_instance(index: int, cpus: Sequence[int], machine: Machine,
             f'memsize: {memsize:g} GB per server are too few: the '
             'cache would have less than 1 MB'
         )
-    fast = max(share(len(cpus), 'fast_threads_ratio'), 1)
-    dispatchers = max(share(fast, 'dispatcher_to_fast_ratio'), 1)
-    slow = max(share(fast, 'slow_to_fast_ratio'), 1)
+    fast = max(count_by_ratio(len(cpus), 'fast_threads_ratio'), 1)
+    dispatchers = max(count_by_ratio(fast, 'dispatcher_to_fast_ratio'), 1)
+    slow = max(count_by_ratio(fast, 'slow_to_fast_ratio'), 1)
     options: dict[str, Value | None] = {
         'c': 180000, 'u': 'nobody', 'm': memory, 't': fast, 'B': 'binary',
         'p': port, 'I': '16m'}
@@ -347,7 +347,7 @@ def _make_instance(index: int, cpus: Sequence[int], machine: Machine,
     return Instance(index, port, tuple(cpus),
                     tuple(numa_nodes_of_cpus(machine.cpus, cpus)), bind, memsize,
                     memory, fast, dispatchers, slow,
-                    share(len(cpus), 'nic_channel_ratio'), options)
+                    count_by_ratio(len(cpus), 'nic_channel_ratio'), options)
 
 
 def _make_client(machine: int, server: int, cpus: int,
@@ -458,7 +458,8 @@ def nic_setup_commands(server: Instance, values: Mapping[str, Value],
              *where]]
 
 
-def original_client_instructions(of: Plan, program: str = './benchpress_cli.py') -> str:
+def original_client_start_instructions(of: Plan,
+                                       program: str = './benchpress_cli.py') -> str:
     """The original's instructions for the client machines.
 
     :param program: DCPerf's command on these machines

@@ -25,10 +25,10 @@ from ..loadgen import BUILD, memtier, plumbload
 from ..machine.cpus import Cpu
 from ..services.parser import Services
 from ..services.plan import Clients, Outside, Plan, Program, Server, Step
-from ..services.service import ServiceBenchmark, has_nodes
+from ..services.service import ServiceBenchmark, has_partition_with_nodes
 from . import calls, jobs, report, results, sizing, validity
 from . import parser as tao
-from .scenarios import PROGRAMS, Scenario, modes_of, scenarios
+from .scenarios import PROGRAMS, Scenario, modes_of_scenario, scenarios_with_first_mode
 
 HERE = Path(__file__).resolve().parent
 #: Minimum bandwidth of the guide, which has 10 to 50 Gb/s. Unit: Mb/s.
@@ -43,10 +43,10 @@ def runnable_scenarios(*names: str) -> list[Scenario]:
                 for f in env.features}
     return [
         scenario
-        for scenario, _ in scenarios()
+        for scenario, _ in scenarios_with_first_mode()
         if scenario.program in names
         and PROGRAMS[scenario.program] in features
-        and has_nodes('taobench', scenario.node_count)
+        and has_partition_with_nodes('taobench', scenario.node_count)
     ]
 
 
@@ -95,7 +95,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         self.descr = f'TaoBench {self.scenario}'
         self.require_nodes(self.scenario.node_count)
         self.valid_prog_environs = [f'+{PROGRAMS[self.program]}']
-        self.set_mode_tags(modes_of(self.scenario))
+        self.set_mode_tags(modes_of_scenario(self.scenario))
         instead = jobs.find_job(self.scenario.job).deprecated
         if instead:
             self.descr += f' (deprecated: use {instead})'
@@ -124,7 +124,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         return self.repetitions * once
 
     @run_before('run')
-    def describe_the_machine(self) -> None:
+    def add_machine_description_command(self) -> None:
         self.prerun_cmds = [
             *self.prerun_cmds, f'{shlex.quote(sys.executable)} '
             f'{shlex.quote(str(HERE / "machine.py"))} >machine.json']
@@ -258,8 +258,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             else self.scenario.warmup_requests_per_key
         )
 
-        def step(name: str, seconds: int, seed: int, rest: float,
-                 passes: int = 0) -> Step:
+        def make_step(name: str, seconds: int, seed: int, rest: float,
+                      passes: int = 0) -> Step:
             limit = seconds + sizing.PHASE_MARGIN
             return Step(
                 name,
@@ -269,7 +269,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                             calls.client_command_template(
                                 self.program,
                                 one,
-                                self.client_prefix,
+                                self.client_install_prefix,
                                 seconds,
                                 interval,
                                 seed,
@@ -287,8 +287,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
         plan = Plan(
             server, (clients,),
-            (step('warmup', sized.warmup_time, 1, 0.0, passes),
-             step('test', sized.test_time, 2, self.pause_before_test)),
+            (make_step('warmup', sized.warmup_time, 1, 0.0, passes),
+             make_step('test', sized.test_time, 2, self.pause_before_test_seconds)),
             hostname=str({**given, **clients_given}.get(
                 'server_hostname', '')),
             interface=str(given.get('interface_name', '')),
@@ -300,15 +300,16 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         return replace(
             plan, clients=(),
             server=replace(server, beside=True), steps=(), outside=Outside(
-                calls.client_instructions(self.program, sized),
+                calls.client_start_instructions(self.program, sized),
                 tuple(one.threads * one.connections for one in sized.clients),
                 tuple(one.machine for one in sized.clients),
-                (('warmup', float(sized.warmup_time)), ('rest', self.pause_before_test),
+                (('warmup', float(sized.warmup_time)),
+                 ('rest', self.pause_before_test_seconds),
                  ('test', float(sized.test_time))), self.come_limit,
                 linger=float(sized.settings['timeout_buffer'])))
 
     @property
-    def client_prefix(self) -> str:
+    def client_install_prefix(self) -> str:
         """Folder of the clients' program."""
         return self.prefix
 
@@ -325,7 +326,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         return float(self.process_plan.settings['stats_interval']) / 1e3
 
     @property
-    def pause_before_test(self) -> float:
+    def pause_before_test_seconds(self) -> float:
         """Time between warm-up and test. Unit: s."""
         return float(self.process_plan.clients[0].arguments['wait_after_warmup'])
 
@@ -349,7 +350,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             path = Path(self.stagedir, f'{run.name}.server{server.index}.log')
             try:
                 rows += tao.parse_server_logs(path.read_text(errors='replace'),
-                                              several=False)
+                                              split_at_restarts=False)
             except (OSError, ParseError) as err:
                 self.logger.warning(f'{path}: {err}')
                 rows.append(None)
@@ -409,7 +410,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             sized.warmup_time,
             sized.test_time,
             self.statistics_interval,
-            self.pause_before_test,
+            self.pause_before_test_seconds,
             'v2' in sized.job.name,
             self.rule,
             connections=[
@@ -479,7 +480,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             f'{tao.counted_window_seconds(sized.test_time):g} s, one every '
             f'{expected.interval:g} s, by the {expected.rule} of the '
             "original\nparameters that the original's job does not accept: "
-            f'{", ".join(unexposed) or "none"}\n{self.format_nic_commands(sized)}',
+            f'{", ".join(unexposed) or "none"}\n{self.nic_setup_commands_text(sized)}',
             **(
                 {
                     f'iter_{run.repetition}/{name}': text
@@ -505,7 +506,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             return []
         return [seen]
 
-    def format_nic_commands(self, sized: sizing.Plan) -> str:
+    def nic_setup_commands_text(self, sized: sizing.Plan) -> str:
         """The original's commands (for root) for the network card."""
         commands = [shlex.join(command) for one in sized.instances
                     for command in sizing.nic_setup_commands(
@@ -562,7 +563,7 @@ class TaoLookAside(TaoBenchmark):
         return self.programs.program_origin(self.program).get('prefix', '/usr')
 
     @property
-    def client_prefix(self) -> str:
+    def client_install_prefix(self) -> str:
         return self.programs.stagedir
 
     @run_before('run')
@@ -583,8 +584,8 @@ class TaoLookAside(TaoBenchmark):
             rest = round((steps['test'].at - steps['warmup'].at)
                          / self.statistics_interval) - len(warmup.points)
             rows.append(
-                results.join_logs(
-                    [warmup, results.log_without_requests(rest), test]
+                results.concatenate_logs(
+                    [warmup, results.make_zero_request_log(rest), test]
                 )
             )
         return rows

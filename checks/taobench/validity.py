@@ -106,21 +106,21 @@ def find_invalidity_reasons(summary: Sequence[Summary | None], expected: Expecte
     :param cpu: None: not known and not checked
     :param limited: names of clients that were the limit themselves
     """
-    reasons = [*_check_server_count(summary, expected)]
+    reasons = [*_find_server_count_violations(summary, expected)]
     for index, one in enumerate(summary, 1):
         if one:
-            reasons += _check_server_points(index, one, expected)
+            reasons += _find_server_point_violations(index, one, expected)
     if limited:
         reasons.append(Reason('clients', f'{", ".join(limited)} could not '
                               'send requests faster', 'starved'))
-    reasons += _check_balance(summary)
-    reasons += _check_hit_ratio(summary)
+    reasons += _find_load_balance_violations(summary)
+    reasons += _find_hit_ratio_violations(summary)
     if cpu:
-        reasons += _check_cpu_use(cpu, expected)
+        reasons += _find_cpu_use_violations(cpu, expected)
     return reasons
 
 
-def _check_server_count(summary: Sequence[Summary | None], expected: Expected
+def _find_server_count_violations(summary: Sequence[Summary | None], expected: Expected
                ) -> list[Reason]:
     good = sum(one is not None for one in summary)
     if good == expected.instances:
@@ -129,7 +129,8 @@ def _check_server_count(summary: Sequence[Summary | None], expected: Expected
                    'have statistics', 'killed')]
 
 
-def _check_server_points(index: int, one: Summary, expected: Expected) -> list[Reason]:
+def _find_server_point_violations(index: int, one: Summary,
+                                  expected: Expected) -> list[Reason]:
     """Broken rules in the points of one server."""
     reasons = []
     lines = [point for point in one.log.points if not point.out_of_memory]
@@ -148,7 +149,8 @@ def _check_server_points(index: int, one: Summary, expected: Expected) -> list[R
                 'points',
                 f'server {index} has {one.num_data_points} of {required} '
                 f'data points (by the {expected.rule} of the original)',
-                'killed' if reasons else _likely_cause(one, window, expected),
+                'killed' if reasons
+                else _likely_cause_of_invalid_points(one, window, expected),
             )
         )
     dip = _invalid_points_between_valid(one)
@@ -157,12 +159,13 @@ def _check_server_points(index: int, one: Summary, expected: Expected) -> list[R
         # The original continues into the warm-up until it has enough points.
         reasons.append(Reason(
             'points', f'server {index} has {good} valid points of '
-            f'{len(window)} in the test', _likely_cause(one, window, expected)))
+            f'{len(window)} in the test',
+            _likely_cause_of_invalid_points(one, window, expected)))
     if dip and not reasons:
         reasons.append(Reason(
             'points', f'server {index} has {len(dip)} invalid points in the '
             f'window (from line {dip[0].line})',
-            _likely_cause(one, window, expected)))
+            _likely_cause_of_invalid_points(one, window, expected)))
     if expected.connections:
         opened = [point.values['crnt_conn'] for point in window
                   if point.is_under_load and 'crnt_conn' in point.values]
@@ -197,7 +200,8 @@ def _invalid_points_between_valid(one: Summary) -> list[Point]:
     return dip if len(dip) > max(one.max_points / 20, 1) else []
 
 
-def _likely_cause(one: Summary, points: Sequence[Point], expected: Expected
+def _likely_cause_of_invalid_points(one: Summary, points: Sequence[Point],
+                                    expected: Expected
              ) -> str:
     """The likely cause of invalid points in the window."""
     if sum(point.is_from_older_build for point in points) > len(points) / 2:
@@ -231,7 +235,7 @@ def _hit_rate_and_variance(points: Sequence[Point], interval: float
     return rate, rate * (1 - rate) / (hits + misses)
 
 
-def _check_balance(summary: Sequence[Summary | None]) -> list[Reason]:
+def _find_load_balance_violations(summary: Sequence[Summary | None]) -> list[Reason]:
     """Broken rules of servers with far fewer requests than the others."""
     rates = [one.total_qps for one in summary if one and one.num_data_points]
     if len(rates) < 2:
@@ -244,7 +248,7 @@ def _check_balance(summary: Sequence[Summary | None]) -> list[Reason]:
             and one.total_qps < MIN_RATE_SHARE * usual]
 
 
-def _check_hit_ratio(summary: Sequence[Summary | None]) -> list[Reason]:
+def _find_hit_ratio_violations(summary: Sequence[Summary | None]) -> list[Reason]:
     good = [one for one in summary if one and one.num_data_points]
     if not good:
         return []
@@ -258,7 +262,7 @@ def _check_hit_ratio(summary: Sequence[Summary | None]) -> list[Reason]:
                    f'to {high}', cause)]
 
 
-def _check_cpu_use(cpu: Cpu, expected: Expected) -> list[Reason]:
+def _find_cpu_use_violations(cpu: Cpu, expected: Expected) -> list[Reason]:
     reasons = []
     total, user = (CPU_V2, USER_V2) if expected.v2 else (CPU, USER)
     for rule, share, (low, high), causes in (

@@ -60,7 +60,7 @@ class Target(NamedTuple):
     expected: float | None
 
 
-def locate_arguments(site: str, **given: Any) -> argparse.Namespace:
+def make_locate_command_args(site: str, **given: Any) -> argparse.Namespace:
     """Arguments of `locate` for a caller in Python."""
     known: dict[str, Any] = {
         'site': site, 'partition': None, 'nodes': None, 'hash': None,
@@ -99,7 +99,7 @@ def search_slow_nodes(args: argparse.Namespace) -> SearchResult:
     known = argparse.Namespace(**{
         **vars(args), 'mode': 'full', 'bringup': True, 'wait': True})
     with commands.prepare_session(known) as work:
-        target = select_target(args, folder, work)
+        target = select_partition_and_test_case(args, folder, work)
         there = usable_nodes(target.partition, args.nodes)
         try:
             search = Search(
@@ -125,7 +125,8 @@ def search_slow_nodes(args: argparse.Namespace) -> SearchResult:
 
 # ------------------------------------------------- what to measure, where
 
-def select_target(args: argparse.Namespace, folder: Path, work: commands.Work
+def select_partition_and_test_case(args: argparse.Namespace, folder: Path,
+                                   work: commands.Work
          ) -> Target:
     """Partition and test case: from the options, else from the regressions,
     else the only ones that exist.
@@ -169,7 +170,7 @@ def _current_verdict(work: commands.Work) -> Verdict | None:
 
 
 def select_partition(system: Mapping[str, Any], name: str | None,
-                     worse: Iterable[str]) -> Mapping[str, Any]:
+                     worse_partitions: Iterable[str]) -> Mapping[str, Any]:
     """The partition of that name, or the one with most that is worse.
 
     :raises SetupError: none of that name, none named, or none of Slurm's
@@ -181,7 +182,7 @@ def select_partition(system: Mapping[str, Any], name: str | None,
         raise SetupError(f'{system["name"]} has no partition {name!r}; it has '
                          f'{", ".join(known)}')
     if name is None:
-        regressed = [one for one in worse
+        regressed = [one for one in worse_partitions
                      if known.get(one) in able and one in known]
         if regressed:
             name = max(dict.fromkeys(regressed), key=regressed.count)
@@ -245,7 +246,7 @@ def usable_nodes(partition: Mapping[str, Any], host_list: str | None) -> list[st
     :raises SetupError: Slurm cannot be asked, or it cannot be told which
     """
     name = partition['name']
-    there, place = nodes.nodes_in_access(
+    there, place = nodes.query_nodes_of_access_options(
         map(str, partition.get('access', ())), name)
     if host_list is None:
         if place.chooses:
@@ -320,7 +321,7 @@ def _measure_pairs(search: Search, work: commands.Work, target: Target,
                 work, f'--system={work.system["name"]}:{where}', '-r', '-q',
                 only=only, variables={pinned.VARIABLE: pins.name})
         if ended.plan is None:
-            return None, '', commands.explain_zero_test_cases(ended)
+            return None, '', commands.print_zero_test_cases_reason(ended)
         results_of_round = results_of_pairs(
             ended.plan, work.perflog_folder, target.metric
         )
@@ -363,7 +364,7 @@ def results_of_pairs(plan: Plan, folder: str, metric: str) -> Results:
     frame, faults = perflogs.read(folder, on_error='collect')
     for fault in faults:
         print_progress(str(fault))
-    frame = frame[frame['run'] == plan.run]
+    frame = frame[frame['run'] == plan.session_name]
     pair_values: list[tuple[Pair, float | None]] = []
     better = unit = ''
     idle: list[str] = []

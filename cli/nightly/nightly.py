@@ -64,7 +64,7 @@ def nightly(args: argparse.Namespace) -> int:
                    for part in work.system['partitions']) \
                     and shutil.which('squeue'):
                 overlap.cancel_orphaned_jobs(folder.name, summary.add_note)
-            session.remove_nightly_sessions(
+            session.remove_old_nightly_sessions(
                 folder.name, args.keep_sessions - 1
             )
             summary.nightly_session = run_id.new_session_id()
@@ -78,10 +78,10 @@ def nightly(args: argparse.Namespace) -> int:
         summary.broken = str(err) if summary.usage else \
             f'{type(err).__name__}: {err}'
         with contextlib.suppress(OSError):
-            summary.write(args.mail, args.webhook, args.to)
+            summary.write_mail_and_webhook_files(args.mail, args.webhook, args.to)
         raise
     print('', *summary.summary_lines(), sep='\n', flush=True)
-    summary.write(args.mail, args.webhook, args.to)
+    summary.write_mail_and_webhook_files(args.mail, args.webhook, args.to)
     return summary.exit_code
 
 
@@ -107,10 +107,10 @@ def _check_options(args: argparse.Namespace) -> None:
 @contextlib.contextmanager
 def end_session_after_hours(hours: float, summary: Summary) -> Iterator[None]:
     """End the session with SIGTERM when its time is over."""
-    def over(number: int, frame: Any) -> None:
+    def end_session_on_alarm(number: int, frame: Any) -> None:
         summary.ended_by = f'its limit of {hours:g} h was reached (--hours)'
         os.kill(os.getpid(), signal.SIGTERM)
-    before = signal.signal(signal.SIGALRM, over)
+    before = signal.signal(signal.SIGALRM, end_session_on_alarm)
     signal.setitimer(signal.ITIMER_REAL, 3600 * hours)
     try:
         yield
@@ -152,7 +152,7 @@ class NightlySession:
             first = self.run_reframe_session('all test cases that are due')
             if first is None or first.plan is None:
                 if first is not None and not self.summary.ended_by:
-                    commands.explain_zero_test_cases(first)
+                    commands.print_zero_test_cases_reason(first)
                     self.summary.broken = (
                         'nothing was measured; its log says why'
                     )
@@ -161,7 +161,7 @@ class NightlySession:
             self.plan = first.plan
             assert self.frame is not None
             rows = account.rows_by_test_case(first.plan, self.frame, first.cases)
-            self.first = results.results_of_session(self.frame, first.plan.run)
+            self.first = results.results_of_session(self.frame, first.plan.session_name)
             self.summary.names = account.display_names(first.plan)
             self.summary.cases = len(rows)
             self.summary.waiting = sum(one.waits for one in rows.values())
@@ -173,13 +173,13 @@ class NightlySession:
                 self.summary.broken = ('ReFrame failed, but no test case did; '
                                        'its log gives the reason')
             self.measure_due_nodes()
-            self.rerun_failures_and_suspects()
+            self.rerun_failures_and_suspected_regressions()
         except KeyboardInterrupt:
             self.summary.ended_by = (
                 self.summary.ended_by or 'ended by a signal'
             )
         if self.plan is not None:
-            self.write_page_and_verdict()
+            self.write_page_and_update_summary()
 
     # Sessions --------------------------------------------------------------
 
@@ -193,7 +193,8 @@ class NightlySession:
             return None
         print_progress(title)
         if cases is None:
-            with ordering.known_test_cases_file(ordering.known_from_records(
+            with ordering.hold_ordering_data_file(
+                    ordering.ordering_data_from_records(
                     self.frame, self.mode)) as known:
                 ended = commands.run_reframe_session(self.work, '-r', *options,
                                                      variables=known)
@@ -227,7 +228,7 @@ class NightlySession:
         self.pools, why = nodes.find_node_pools(self.work.system)
         if why:
             self.summary.add_note(why)
-        seen = {} if self.frame is None else nodes.last_measured_by_node(
+        seen = {} if self.frame is None else nodes.last_measurement_time_by_node(
             self.frame, self.system)
         for pool in self.distinct_pools():
             if self.max_node_age:
@@ -248,7 +249,7 @@ class NightlySession:
             for group, cases in self.node_groups_with_test_cases(pool):
                 self.run_reframe_session(
                     f'nodes that are due: {" ".join(sorted(group))}', cases,
-                    nodes.options_for_nodes(group, [pool]))
+                    nodes.reframe_options_selecting_nodes(group, [pool]))
 
     def node_groups_with_test_cases(self, pool: nodes.Pool
                ) -> list[tuple[frozenset[str], list[Key]]]:
@@ -265,19 +266,19 @@ class NightlySession:
         cases, width = shortest_test_cases_per_family(
             [one for one in self.first.values() if one.partition in names],
             ordering.wall_time_by_test_case(
-                self.frame[self.frame['run'] == self.plan.run], max
+                self.frame[self.frame['run'] == self.plan.session_name], max
             ),
             len(free.idle_nodes),
         )
         if not due or not cases:
             return []
         return [(group, cases)
-                for group in nodes.fill_node_groups(due, free, width)]
+                for group in nodes.node_groups_of_width(due, free, width)]
 
     def nodes_measured_this_session(self) -> set[str]:
         if self.frame is None:
             return set()
-        seen = nodes.last_measured_by_node(self.frame, self.system)
+        seen = nodes.last_measurement_time_by_node(self.frame, self.system)
         # Records have whole seconds.
         return {n for n, when in seen.items()
                 if when >= int(self.summary.began)}
@@ -287,7 +288,7 @@ class NightlySession:
         if not self.pools or self.frame is None:
             return
         this_session = self.nodes_measured_this_session()
-        seen = nodes.last_measured_by_node(self.frame, self.system)
+        seen = nodes.last_measurement_time_by_node(self.frame, self.system)
         since = self.summary.began - 86400 * (self.max_node_age + 0.5)
         for pool in self.distinct_pools():
             self.summary.nodes.append(
@@ -305,11 +306,11 @@ class NightlySession:
 
     # Failures --------------------------------------------------------------
 
-    def rerun_failures_and_suspects(self) -> None:
+    def rerun_failures_and_suspected_regressions(self) -> None:
         """Measure failures and possible regressions again."""
         failed = [one for one in self.summary.results
                   if one.result in ('fail', 'not_run')]
-        if reruns.too_many_failures(len(failed), self.summary.cases):
+        if reruns.has_too_many_failures(len(failed), self.summary.cases):
             self.summary.add_note(
                 f'{len(failed)} of {self.summary.cases} test cases failed: '
                 'too many for chance, none was measured again'
@@ -319,15 +320,15 @@ class NightlySession:
         sessions = reruns.plan_reruns([
             session for one in failed for session in one.sessions
             if session.result in ('fail', 'not_run')], pools)
-        sessions += reruns.plan_suspect_reruns(
+        sessions += reruns.plan_suspected_regression_reruns(
             self.suspected_regressions(failed), pools
         )
         for number, one in enumerate(sessions[:reruns.MAX_SESSIONS], 1):
             some = [self.pools[name] for name in
                     {of.partition for of in one.of} & set(self.pools)]
-            options = (nodes.options_for_nodes(one.nodes, some)
+            options = (nodes.reframe_options_selecting_nodes(one.nodes, some)
                        if one.where == reruns.SAME else
-                       nodes.options_without_nodes(one.nodes, some)
+                       nodes.reframe_options_excluding_nodes(one.nodes, some)
                        if one.where == reruns.OTHER else [])
             keys = {of.plan_key for of in one.of}
             ended = self.run_reframe_session(
@@ -357,7 +358,7 @@ class NightlySession:
         some = [(self.first[case.plan_key], case.needs)
                 for case in verdict.rerun if case.system == self.system
                 and case.plan_key in self.first and case.plan_key not in bad]
-        if reruns.too_many_failures(len(some), self.summary.cases):
+        if reruns.has_too_many_failures(len(some), self.summary.cases):
             self.summary.add_note(
                 f'{len(some)} test cases were worse: none was measured '
                               'again, because so many are not chance'
@@ -367,20 +368,20 @@ class NightlySession:
 
     # The end ---------------------------------------------------------------
 
-    def write_page_and_verdict(self) -> None:
+    def write_page_and_update_summary(self) -> None:
         """Write the page, and add verdict and regressions to the summary."""
         self.add_nodes_to_summary()
         page, made = commands.write_report_page(self.work.perflog_folder)
         self.summary.page = page or ''
         if made.verdict is not None:
             self.summary.verdict = telling.verdict_headline(made.verdict)
-            lines = commands.regressions_of(made.verdict, self.plan)
+            lines = commands.regressions_in_session(made.verdict, self.plan)
             self.summary.regressions = [telling.regression_lines(line)
                                         for line in lines]
             if self.locates and not self.summary.ended_by:
-                self.locate_slow_node(lines)
+                self.locate_slow_node_of_regressions(lines)
 
-    def locate_slow_node(self, lines: Sequence[Regression]) -> None:
+    def locate_slow_node_of_regressions(self, lines: Sequence[Regression]) -> None:
         """Find the slow node if test cases of several nodes regressed."""
         wide = {key for key, one in self.first.items() if one.width > 1}
         if not any(one.plan_key in wide
@@ -389,7 +390,7 @@ class NightlySession:
         print_progress('looking for the slow node: measuring pairs of nodes')
         try:
             search = locate.search_slow_nodes(
-                locate.locate_arguments(self.summary.site)
+                locate.make_locate_command_args(self.summary.site)
             )
         except SetupError as err:
             self.summary.add_note(f'the slow node was not looked for: {err}')
@@ -402,17 +403,17 @@ class NightlySession:
 
 
 def shortest_test_cases_per_family(some: Sequence[Result], times: dict[Key, float],
-                                   maximum: int) -> tuple[list[Key], int]:
+                                   max_nodes: int) -> tuple[list[Key], int]:
     """Test cases that measure nodes which no other test case used.
 
     Per family, the shortest of those that use the most nodes and passed in
     this session: each node of a group takes part, in little time.
 
-    :param maximum: number of free nodes
+    :param max_nodes: number of free nodes
     :returns: test cases, and how many nodes they use
     """
     good = [one for one in some
-            if not one.is_failed and one.nodes and one.width <= maximum]
+            if not one.is_failed and one.nodes and one.width <= max_nodes]
     width = max((one.width for one in good), default=0)
     best: dict[str, Result] = {}
     for one in good:

@@ -110,7 +110,7 @@ class Partition:
         return Counter(node.hardware_kind for node in self.nodes).most_common()
 
     @property
-    def most_common_node(self) -> Node:
+    def node_of_most_common_kind(self) -> Node:
         """A node of the most common kind."""
         return next(n for n in self.nodes if n.hardware_kind == self.node_kinds[0][0])
 
@@ -120,7 +120,7 @@ class Partition:
         usable = (
             sum(
                 n.is_usable
-                and n.hardware_kind == self.most_common_node.hardware_kind
+                and n.hardware_kind == self.node_of_most_common_kind.hardware_kind
                 for n in self.nodes
             )
             or 1
@@ -276,7 +276,7 @@ def _missing_partition_message(
             + f'; it has {", ".join(filter(None, there))}')
 
 
-def nodes_in_access(access: Iterable[str], name: str
+def query_nodes_of_access_options(access: Iterable[str], name: str
               ) -> tuple[dict[str, Node], Access]:
     """The nodes of the partitions of Slurm that options of sbatch name, less
     those that they exclude.
@@ -316,7 +316,7 @@ def pools_by_partition(places: Mapping[str, Access],
     return pool_of
 
 
-def last_measured_by_node(frame: pd.DataFrame, system: str) -> dict[str, float]:
+def last_measurement_time_by_node(frame: pd.DataFrame, system: str) -> dict[str, float]:
     """Node -> time of its last test case that no guard refused.
 
     The perflogs are the only record of it: nothing else can be lost or be
@@ -343,7 +343,7 @@ def due_nodes(
     So a node that is always free waits at most `nightly_sessions` sessions. A
     busy node is measured in the first session in which it is free.
 
-    :param seen: `last_measured_by_node`
+    :param seen: `last_measurement_time_by_node`
     """
     number = math.ceil(len(pool.usable_nodes) / nightly_sessions)
     return sorted(pool.idle_nodes, key=lambda n: (seen.get(n, 0.0), n))[:number]
@@ -356,7 +356,7 @@ def nodes_unmeasured_since(
     return sorted(n for n in pool.usable_nodes if seen.get(n, 0.0) < since)
 
 
-def fill_node_groups(lacking: Collection[str], pool: Pool, width: int
+def node_groups_of_width(lacking: Collection[str], pool: Pool, width: int
            ) -> list[frozenset[str]]:
     """Sets of `width` free nodes that have all of `lacking` among them; the
     last one is filled up. Empty: too few are free."""
@@ -370,19 +370,19 @@ def fill_node_groups(lacking: Collection[str], pool: Pool, width: int
             for at in range(0, len(rest), width)]
 
 
-def options_for_nodes(
-    names: Collection[str], some: Iterable[Pool]
+def reframe_options_selecting_nodes(
+    names: Collection[str], pools: Iterable[Pool]
 ) -> list[str]:
     """Options of ReFrame that restrict jobs to some nodes of pools."""
-    return _exclude_option({n for pool in some for n in (*pool.nodes, *pool.excluded)
+    return _exclude_option({n for pool in pools for n in (*pool.nodes, *pool.excluded)
                      } - set(names))
 
 
-def options_without_nodes(
-    unwanted: Collection[str], some: Iterable[Pool]
+def reframe_options_excluding_nodes(
+    unwanted: Collection[str], pools: Iterable[Pool]
 ) -> list[str]:
     """Options of ReFrame that keep jobs from some nodes of pools."""
-    return _exclude_option({n for pool in some for n in pool.excluded}
+    return _exclude_option({n for pool in pools for n in pool.excluded}
                            | set(unwanted))
 
 

@@ -76,7 +76,7 @@ def _end_hanging_session(path: Path, holder: dict[str, Any], hours: float,
     :raises SetupError: it does not hang, or cannot be ended from here
     """
     if not holder:
-        if _holder_changes(path, holder):
+        if _wait_for_holder_change(path, holder):
             return
         raise SetupError(f'{path} is locked by an unknown process; '
                          f'`fuser {path}` prints its pid')
@@ -97,13 +97,13 @@ def _end_hanging_session(path: Path, holder: dict[str, Any], hours: float,
             raise SetupError(f'the previous nightly session does not end, '
                              f'even '
                              f'with kill -9: {who}; a file system may hang')
-    elif not _holder_changes(path, holder):
+    elif not _wait_for_holder_change(path, holder):
         # The process that wrote its name is dead; a child inherited the lock.
         raise SetupError(f'{path} is locked by another process than it names '
                          f'({who}); find it with `fuser {path}`, and end it')
 
 
-def _holder_changes(path: Path, holder: dict[str, Any]) -> bool:
+def _wait_for_holder_change(path: Path, holder: dict[str, Any]) -> bool:
     """Whether another holder's name appears: a process writes its name after
     it has taken the lock."""
     for _ in range(20):
@@ -117,15 +117,15 @@ def _holder_changes(path: Path, holder: dict[str, Any]) -> bool:
     return False
 
 
-def end_processes(pids: Iterable[int], asks: Sequence[tuple[int, float]]
+def end_processes(pids: Iterable[int], signals_and_waits: Sequence[tuple[int, float]]
         ) -> list[int]:
     """End processes by several signals, one after the other.
 
-    :param asks: (signal, seconds to wait then); signal 0: wait only
+    :param signals_and_waits: (signal, seconds to wait then); signal 0: wait only
     :returns: the processes that still run
     """
     left = {pid: process_start_ticks(pid) for pid in pids}
-    for number, seconds in asks:
+    for number, seconds in signals_and_waits:
         deadline = time.monotonic() + seconds
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):

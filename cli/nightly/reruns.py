@@ -33,7 +33,7 @@ class Again(NamedTuple):
     of: list[Result]
 
 
-def same_or_other_nodes(one: Result, other: Result) -> str:
+def compare_nodes_of_results(one: Result, other: Result) -> str:
     """On which nodes a session measured a test case, compared with another.
     """
     if not one.nodes or not other.nodes:
@@ -41,7 +41,7 @@ def same_or_other_nodes(one: Result, other: Result) -> str:
     return SAME if one.nodes & other.nodes else OTHER
 
 
-def too_many_failures(failed: int, cases: int) -> bool:
+def has_too_many_failures(failed: int, cases: int) -> bool:
     """Whether too many failed for chance to be the cause."""
     return failed > MAXIMUM and failed > PART * cases
 
@@ -72,20 +72,21 @@ def plan_reruns(failed: Sequence[Result], pools: Mapping[str, Collection[str]]
             *([Again(ANY, frozenset(), anywhere)] if anywhere else [])]
 
 
-def _reruns_on_other_nodes(other: Mapping[frozenset[str], list[Result]],
+def _reruns_on_other_nodes(results_by_nodes: Mapping[frozenset[str], list[Result]],
                            pools: Mapping[str, Collection[str]]) -> list[Again]:
     """One session away from all their nodes, where enough are left; else one
     away from the nodes of each."""
-    every = [one for of in other.values() for one in of]
-    union = frozenset(n for nodes in other for n in nodes)
+    every = [one for of in results_by_nodes.values() for one in of]
+    union = frozenset(n for nodes in results_by_nodes for n in nodes)
     if every and all(len(set(pools[one.partition]) - union) >= one.width
                      for one in every):
         return [Again(OTHER, union, every)]
-    return [Again(OTHER, nodes, of) for nodes, of in other.items()]
+    return [Again(OTHER, nodes, of) for nodes, of in results_by_nodes.items()]
 
 
-def plan_suspect_reruns(suspects: Sequence[tuple[Result, int]],
-                        pools: Mapping[str, Collection[str]]) -> list[Again]:
+def plan_suspected_regression_reruns(suspects: Sequence[tuple[Result, int]],
+                                     pools: Mapping[str, Collection[str]]
+                                     ) -> list[Again]:
     """Sessions that show whether test cases that were worse once stay so.
 
     On the same nodes, on others, then on any, until they are enough.

@@ -140,7 +140,7 @@ class Summary:
                          'it):')
             lines += [f'  {text}' for one in self.regressions[:MAXIMUM]
                       for text in one]
-            lines += _more_line(len(self.regressions))
+            lines += _omitted_count_lines(len(self.regressions))
         for one in self.nodes:
             lines += _node_lines(one, self.max_node_age)
         if self.waiting:
@@ -211,7 +211,7 @@ class Summary:
             if one.suspect_nodes:
                 lines.append(f'    check {" ".join(sorted(one.suspect_nodes))}: '
                              'the test case failed only there')
-        return lines + _more_line(len(some))
+        return lines + _omitted_count_lines(len(some))
 
     def _test_case_name(self, one: Result) -> str:
         return self.names.get(one.plan_key, f'{one.check} {one.params}')
@@ -235,11 +235,12 @@ class Summary:
                     'nodes': sorted(other.nodes),
                     'failed': other.is_failed,
                 }
-                for where, other in reruns_and_their_nodes(one)
+                for where, other in reruns_with_node_comparison(one)
             ],
         }
 
-    def write(self, mail: Path | None, webhook: Path | None, to: str = ''
+    def write_mail_and_webhook_files(self, mail: Path | None, webhook: Path | None,
+                                     to: str = ''
               ) -> None:
         """Write the files, each as a whole or not at all.
 
@@ -253,11 +254,11 @@ class Summary:
                 write_files_atomically(path.parent, {path.name: made()})
 
 
-def reruns_and_their_nodes(one: Result) -> list[tuple[str, Result]]:
+def reruns_with_node_comparison(one: Result) -> list[tuple[str, Result]]:
     """The sessions besides the first one that failed, each with the nodes
     that it was on compared with those."""
     first = next(s for s in one.sessions if s.is_failed)
-    return [(reruns.same_or_other_nodes(s, first), s) for s in one.sessions
+    return [(reruns.compare_nodes_of_results(s, first), s) for s in one.sessions
             if s is not first]
 
 
@@ -265,7 +266,7 @@ def describe_reruns(one: Result) -> str:
     """The results of the reruns of a test case, in words."""
     endings = [f'{"failed again" if other.is_failed else "passed"} on {where}'
                + (f' ({" ".join(sorted(other.nodes))})' if other.nodes else '')
-               for where, other in reruns_and_their_nodes(one)]
+               for where, other in reruns_with_node_comparison(one)]
     if one.sessions[0].measurements > 1:
         endings.insert(
             0, f'failed in each of {one.sessions[0].measurements} measurements'
@@ -279,23 +280,23 @@ def _node_lines(one: Nodes, cover: int) -> list[str]:
         f'Nodes: {one.measured} of {one.usable} that take jobs', where,
         'were measured']))]
     if one.out:
-        lines.append(f'  left out: {_shortened_list(one.out)}')
+        lines.append(f'  left out: {_shortened_list_text(one.out)}')
     if one.busy:
-        lines.append(f'  due, but not free: {_shortened_list(one.busy)}')
+        lines.append(f'  due, but not free: {_shortened_list_text(one.busy)}')
     if one.late:
         lines.append(f'  not measured in the last {cover} sessions: '
-                     f'{_shortened_list(one.late)}')
+                     f'{_shortened_list_text(one.late)}')
     return lines
 
 
-def _shortened_list(texts: Sequence[str]) -> str:
+def _shortened_list_text(texts: Sequence[str]) -> str:
     rest = len(texts) - MAXIMUM
     return ', '.join(texts[:MAXIMUM]) + (
         f' and {rest} more' if rest > 0 else ''
     )
 
 
-def _more_line(number: int) -> list[str]:
+def _omitted_count_lines(number: int) -> list[str]:
     return [f'  and {number - MAXIMUM} more'] if number > MAXIMUM else []
 
 

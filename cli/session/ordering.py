@@ -1,8 +1,8 @@
-"""What the perflogs know of the cases, for their order and the budgets.
+"""What the perflogs know of the test cases, for their order and the budgets.
 
-`config/sessions/ordering.py` has the rules. `known_test_cases_file` writes a file with
-what a session of ReFrame needs of the perflogs. The session's plan lists the
-test cases that it leaves to other sessions, and
+`config/sessions/ordering.py` has the rules. `hold_ordering_data_file`
+writes a file with what a session of ReFrame needs of the perflogs. The session's
+plan lists the test cases that it leaves to other sessions, and
 `describe_postponed_test_cases` prints them.
 """
 from __future__ import annotations
@@ -49,9 +49,10 @@ def read_records(perflogs: Path, system: str) -> pd.DataFrame | None:
     return frame[frame['system'] == system].reset_index(drop=True)
 
 
-def wall_time_by_test_case(frame: pd.DataFrame, of: Callable[[list[float]], float]
+def wall_time_by_test_case(frame: pd.DataFrame,
+                           aggregate: Callable[[list[float]], float]
                            = statistics.median) -> dict[Key, float]:
-    """Case -> the median wall time of one run of its program, or what `of`
+    """Case -> the median wall time of one run of its program, or what `aggregate`
     makes of the times of all runs. Unit: s."""
     frame = frame[frame['metric'] == 'wall_time']
     seconds_of: dict[Key, list[float]] = {}
@@ -59,7 +60,7 @@ def wall_time_by_test_case(frame: pd.DataFrame, of: Callable[[list[float]], floa
                              ].itertuples(index=False):
         partition, environ, case = map(str, key)
         seconds_of.setdefault((partition, environ, case), []).append(value)
-    return {key: of(values) for key, values in seconds_of.items()}
+    return {key: aggregate(values) for key, values in seconds_of.items()}
 
 
 def read_wall_times(perflogs: Path, system: str) -> dict[Key, float]:
@@ -67,7 +68,8 @@ def read_wall_times(perflogs: Path, system: str) -> dict[Key, float]:
     from postprocess.perflogs import cache
     if not (perflogs / system).is_dir():
         return {}
-    with cache.open_records_database([perflogs], lambda *_: None, missing=False) as con:
+    with cache.open_records_database([perflogs], lambda *_: None,
+                                     include_missing_records=False) as con:
         return {tuple(key): value for *key, value in con.execute(
             'SELECT partition, environ, "case", median(value) FROM records '
             "WHERE metric = 'wall_time' AND system = ? GROUP BY ALL",
@@ -85,7 +87,7 @@ def last_session_by_test_case(frame: pd.DataFrame) -> dict[Key, str]:
             str(row.run) for row in ran.itertuples()}
 
 
-def known_from_records(frame: pd.DataFrame | None, mode: str) -> Known:
+def ordering_data_from_records(frame: pd.DataFrame | None, mode: str) -> Known:
     """What the records of a system tell a session; in mode nightly it keeps
     the site's budgets."""
     return (
@@ -100,7 +102,7 @@ def known_from_records(frame: pd.DataFrame | None, mode: str) -> Known:
 
 
 @contextlib.contextmanager
-def known_test_cases_file(known: Known) -> Iterator[dict[str, str]]:
+def hold_ordering_data_file(known: Known) -> Iterator[dict[str, str]]:
     """Variables of a session that orders its cases by what is known of them.
     """
     with tempfile.NamedTemporaryFile('w', suffix='.json') as file:
@@ -137,6 +139,6 @@ def describe_budget_excess(one: Left) -> str:
            'this is its time limit, because it has not run yet; run it once '
            '(./plumb run --mode full -n /'
            f'{one.case["case"]}), or raise nightly_budget in system.py')
-    return (f'error: {one.name} needs {one.hours:.3g} node-hours, but '
+    return (f'error: {one.test_case_and_place} needs {one.hours:.3g} node-hours, but '
             f'{one.case["partition"]} has {one.budget:g} per session: it '
             f'never runs in mode {NIGHTLY}; {how}')

@@ -74,15 +74,15 @@ class Session:
 
 
 @contextlib.contextmanager
-def open_session(
+def create_session_folders(
     system: Mapping[str, Any], nightly_session: NightlySession | None = None,
-    measures: bool = True
+    runs_jobs: bool = True
 ) -> Iterator[Session]:
     """A session's folders; those of old ones are removed.
 
     :param system: of the site's configuration: stagedir and outputdir
     :param night: that it belongs to; None: it stands alone
-    :param measures: whether jobs run; False: a dry run or a listing, which
+    :param runs_jobs: whether jobs run; False: a dry run or a listing, which
         never removes the folders of a session that measured
     """
     bases = [Path(os.environ.get(variable) or system.get(key)
@@ -90,13 +90,13 @@ def open_session(
              for variable, key, name in (
                  ('RFM_STAGE_DIR', 'stagedir', 'stage'),
                  ('RFM_OUTPUT_DIR', 'outputdir', 'output'))]
-    _remove_old_sessions(bases, measures)
+    _remove_old_sessions(bases, runs_jobs)
     name = run_id.new_session_id() if nightly_session is None else nightly_session.first
     if (WORK / 'sessions' / name).exists():
         name = run_id.new_session_id(name)
     folder = WORK / 'sessions' / name
     folder.mkdir(parents=True)
-    if not measures:
+    if not runs_jobs:
         (folder / IDLE).touch()
     if nightly_session is not None:
         # Before anything can be in the folders that it names.
@@ -126,12 +126,12 @@ def open_session(
         os.close(lock)
 
 
-def _remove_old_sessions(bases: Sequence[Path], measures: bool) -> None:
+def _remove_old_sessions(bases: Sequence[Path], runs_jobs: bool) -> None:
     """All of one kind but the newest KEPT - 1, and those that still live."""
     folders = sorted(path.parent for path in
                      (WORK / 'sessions').glob('[0-9]*/lock')
                      if not (path.parent / NIGHTLY_SESSION).exists()
-                     and (path.parent / IDLE).exists() is not measures)
+                     and (path.parent / IDLE).exists() is not runs_jobs)
     for folder in folders[:max(len(folders) - KEPT + 1, 0)]:
         with contextlib.suppress(OSError), open(folder / 'lock') as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -173,7 +173,7 @@ def _is_session_running(path: Path) -> bool:
     return False
 
 
-def remove_nightly_sessions(site: str, keep: int) -> list[str]:
+def remove_old_nightly_sessions(site: str, keep: int) -> list[str]:
     """Removes the folders of all but a site's newest nights.
 
     Only those that a session's file NIGHT names, and that are called as the
@@ -207,7 +207,7 @@ def run_reframe(command: Sequence[str], variables: Mapping[str, str],
     # What loses its parent becomes a child of this process and is found.
     library.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
-    def of_its_own() -> None:
+    def start_own_process_group() -> None:
         # Else ^C would reach it twice; and nobody else can end it when this
         # process is killed.
         os.setpgid(0, 0)
@@ -215,14 +215,14 @@ def run_reframe(command: Sequence[str], variables: Mapping[str, str],
 
     got: list[int] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def record_signal(number: int, frame: FrameType | None) -> None:
         got.append(number)
 
-    before = {number: signal.signal(number, note) for number in _SIGNALS}
+    before = {number: signal.signal(number, record_signal) for number in _SIGNALS}
     try:
         process = subprocess.Popen(
             command, env={**os.environ, **variables}, pass_fds=locks,
-            preexec_fn=of_its_own)
+            preexec_fn=start_own_process_group)
         code = _wait_for_process(process, got)
         if got:
             _end_descendants_of_reframe(got)
@@ -232,13 +232,14 @@ def run_reframe(command: Sequence[str], variables: Mapping[str, str],
     return code, signal.Signals(got[0]).name if got else ''
 
 
-def _wait_for_process(process: subprocess.Popen[bytes], got: list[int]) -> int:
+def _wait_for_process(process: subprocess.Popen[bytes],
+                      received_signals: list[int]) -> int:
     content, deadline = 0, float('inf')
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(0.2)
-        if got and not content:
-            content = got[0]
+        if received_signals and not content:
+            content = received_signals[0]
             deadline = time.monotonic() + CANCEL_TIMEOUT
             print_progress(
                 f'{signal.Signals(content).name}: cancelling the jobs; a '
@@ -247,19 +248,19 @@ def _wait_for_process(process: subprocess.Popen[bytes], got: list[int]) -> int:
             # ReFrame cancels its jobs at each of these signals; at SIGTERM
             # it does so without a traceback.
             process.terminate()
-        if len(got) > 1 or time.monotonic() > deadline:
+        if len(received_signals) > 1 or time.monotonic() > deadline:
             print_progress('ReFrame is killed: jobs of a scheduler that it has not '
                            'cancelled go on; see squeue')
             process.kill()
             return process.wait()
 
 
-def _end_descendants_of_reframe(got: list[int]) -> None:
+def _end_descendants_of_reframe(received_signals: list[int]) -> None:
     """Ends what ReFrame left of its jobs: SIGTERM, later SIGKILL."""
     deadline = time.monotonic() + END_TIMEOUT
     terminated: set[int] = set()
-    while left := processes.descendant_pids():
-        kill = time.monotonic() > deadline or len(got) > 1
+    while left := processes.reap_and_list_descendants():
+        kill = time.monotonic() > deadline or len(received_signals) > 1
         for pid in left if kill else left - terminated:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL if kill else signal.SIGTERM)

@@ -52,7 +52,7 @@ ROWS = {
 SERVICE = ',\nservers and clients (checks/services/plan.py)'
 
 
-def two_column_text(name: str, more: str) -> str:
+def file_descriptions_text(name: str, more: str) -> str:
     """ROWS as two columns."""
     files = {path.format(name=name): text.format(more=more)
              for path, text in ROWS.items()}
@@ -126,6 +126,6 @@ def new(args: argparse.Namespace) -> int:
             raise
     print(PROGRAM.format(count=len(made), name=args.name,
                          check=class_name(args.name),
-                         rows=two_column_text(args.name, SERVICE if args.service
-                                              else '')), end='')
+                         rows=file_descriptions_text(args.name, SERVICE if args.service
+                                                     else '')), end='')
     return 0

@@ -16,7 +16,7 @@ from cli.setup.venv import (
     SetupError,
     ensure_venv,
     print_progress,
-    progress_step,
+    print_step_start_and_end,
     run_setup_command,
 )
 from config.version import VERSION
@@ -91,7 +91,7 @@ def write_bundle(file: Path, python: str, platform: Platform
         # Required locks first: without an index the command ends at once.
         for lock in sorted(LOCKS.glob('*.lock'),
                            key=lambda path: (path.stem in OPTIONAL, path)):
-            with progress_step(f'fetching wheels ({lock.stem})'):
+            with print_step_start_and_end(f'fetching wheels ({lock.stem})'):
                 folder = Path(place, lock.stem)
                 folder.mkdir()
                 result = download_wheels(lock, python, platform, folder)

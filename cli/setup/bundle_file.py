@@ -108,7 +108,7 @@ def write(file: Path, contents: Mapping[str, Any],
     """
     import tarfile
 
-    def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    def reset_metadata(member: tarfile.TarInfo) -> tarfile.TarInfo:
         member.mtime = member.uid = member.gid = 0
         member.uname = member.gname = ''
         member.mode = 0o644
@@ -120,16 +120,16 @@ def write(file: Path, contents: Mapping[str, Any],
             text = json.dumps({'bundle': FORMAT, **contents}, indent=1)
             head = tarfile.TarInfo(CONTENTS)
             head.size = len(text.encode())
-            tar.addfile(plain(head), io.BytesIO(text.encode()))
+            tar.addfile(reset_metadata(head), io.BytesIO(text.encode()))
             for name in sorted(wheels):
-                tar.add(wheels[name], name, filter=plain)
+                tar.add(wheels[name], name, filter=reset_metadata)
         draft.replace(file)
     finally:
         draft.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def unpacked_wheels(file: Path, lock: Path, work: Path) -> Iterator[Path]:
+def unpack_wheels(file: Path, lock: Path, work: Path) -> Iterator[Path]:
     """A temporary folder with the wheels of a lock file.
 
     The hash of each wheel is compared with the lock file.

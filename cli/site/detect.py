@@ -125,7 +125,7 @@ def parse_scontrol_pairs(text: str, key: str) -> dict[str, dict[str, str]]:
     return {row[key]: row for row in rows if key in row}
 
 
-def parse_switches(text: str) -> dict[str, dict[str, str]]:
+def parse_network_switches(text: str) -> dict[str, dict[str, str]]:
     """Switch -> {nodes: LIST} or {switches: LIST}, from `scontrol show
     topology`; empty if Slurm has no tree.
 
@@ -232,7 +232,7 @@ def parse_slingshot_nics(text: str) -> list[Nic]:
             for rate in rates]
 
 
-def fabric_ports(ports: Iterable[Nic]) -> list[Nic]:
+def nic_ports_used_by_mpi(ports: Iterable[Nic]) -> list[Nic]:
     """The ports that MPI would use: Ethernet only if there are no others."""
     ports = list(ports)
     return [p for p in ports if p.layer != 'Ethernet'] or ports
@@ -268,13 +268,13 @@ def parse_module_list(text: str) -> list[tuple[str, bool]]:
     return names
 
 
-def newest_module(available: list[tuple[str, bool]], name: str) -> str:
+def default_or_newest_module(available: list[tuple[str, bool]], name: str) -> str:
     """The default of a module's versions, or the highest; empty: none."""
-    def rank(item: tuple[str, bool]) -> tuple:
+    def sort_key(item: tuple[str, bool]) -> tuple:
         return item[1], [int(n) for n in re.findall(r'\d+', item[0])]
 
     there = [m for m in available if m[0].split('/')[0] == name]
-    return max(there, key=rank)[0] if there else ''
+    return max(there, key=sort_key)[0] if there else ''
 
 
 @dataclass(frozen=True)
@@ -312,8 +312,9 @@ def find_mpi_in_modules(names: Sequence[str], source: str) -> Mpi | None:
 def best_mpi_module(available: list[tuple[str, bool]]) -> Mpi | None:
     """The best MPI among the modules."""
     for name in MPI_MODULES:
-        if module := newest_module(available, name):
-            first = [newest_module(available, 'PrgEnv-gnu')] * (name == 'cray-mpich')
+        if module := default_or_newest_module(available, name):
+            first = [default_or_newest_module(available, 'PrgEnv-gnu')] * (
+                name == 'cray-mpich')
             return find_mpi_in_modules([*filter(None, first), module], 'modules')
     return None
 

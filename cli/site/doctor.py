@@ -1,8 +1,8 @@
 """`plumb doctor`: print which test cases can run here, and why others cannot.
 
 Three functions answer three questions: Would the test cases of a partition and
-environment start (`start_faults`)? Why does a family have no test case
-(`reason_without_test_cases`)? What does a mode cost (`total_cost`)?
+environment start (`reasons_test_cases_cannot_start`)? Why does a family have no
+test case (`reason_family_has_no_test_cases`)? What does a mode cost (`total_cost`)?
 """
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from checks.spack import stack
 from cli.session.commands import (
     MODES,
     load_site_configuration,
-    reframe_environment,
+    reframe_environment_variables,
     site_folder,
 )
 from cli.session.ordering import NIGHTLY, Key, read_wall_times
@@ -30,7 +30,7 @@ from cli.setup.venv import WORK
 from cli.site import check as sites
 from config import console
 from config.families import families
-from config.places import is_local_site
+from config.places import is_site_named_local
 from config.sessions import ordering
 
 #: Scheduler of ReFrame -> the command that submits its jobs.
@@ -49,39 +49,39 @@ def doctor(args: argparse.Namespace) -> int:
 
     :returns: 1 if the default mode has none, or the checks cannot be listed
     """
-    variables = reframe_environment(args.site)
+    variables = reframe_environment_variables(args.site)
     folder = site_folder(args.site)
     configuration = load_site_configuration(folder / 'system.py')
     path = variables['PATH']
     answer = sites.list_test_cases_with_reframe(folder)
     print_site_and_tools(folder, path)
     print_environments(configuration)
-    if is_local_site(folder):
-        print_stores()
+    if is_site_named_local(folder):
+        print_store_servers()
     print_partition_features(configuration)
     if 'error' in answer:
         print(*answer['output'], answer['error'], sep='\n', file=sys.stderr)
         return 1
-    blocked = start_faults(configuration, path, folder)
+    blocked = reasons_test_cases_cannot_start(configuration, path, folder)
     seen = read_wall_times(Path(variables['PLUMBLINE_PERFLOGS']),
                            configuration['systems'][0]['name'])
     prefix = Path(variables['RFM_REFERENCE_PREFIX'])
     calibrate = './plumb references calibrate' + (
-        '' if is_local_site(folder) else f' --site {args.site}')
+        '' if is_site_named_local(folder) else f' --site {args.site}')
     for family in families():
         rows = [c for c in answer['cases'] if c['family'] == family]
         print(f'\nfamily {family}')
-        too_large = [*node_count_rows(
+        too_large = [*excessive_node_count_rows(
             answer.get('needed_nodes', {}).get(family, ()), configuration)]
         if not rows:
-            reason = reason_without_test_cases(family, configuration)
+            reason = reason_family_has_no_test_cases(family, configuration)
             console.print_table([('not here', reason), *too_large], indent=2)
             continue
         file = prefix / f'{family}.yaml'
         hint = '' if file.is_file() else (
             f': no references yet; add them: {calibrate}')
         console.print_table([
-            *runnable_rows_of_family(rows, blocked), *too_large,
+            *runnable_test_case_rows(rows, blocked), *too_large,
             *optional_part_rows(family, configuration),
             ('references', f'{file}{hint}')], indent=2)
     print('\nCost per mode: test cases (as in `plumb site check`), checks (as '
@@ -136,7 +136,7 @@ def print_environments(configuration: Mapping[str, Any]) -> None:
     console.print_table(rows, ('environment', 'programs'))
 
 
-def print_stores() -> None:
+def print_store_servers() -> None:
     """Print the stores of this machine."""
     print()
     rows = json.loads((WORK / 'local.json').read_text())['stores']
@@ -162,7 +162,7 @@ def print_partition_features(configuration: Mapping[str, Any]) -> None:
     if any(part.get('extras', {}).get('max_nodes', 1) > 1 for part in partitions):
         offers.add('several nodes')
     console.print_table([availability_row(what, feature in offers, without)
-                  for what, feature, without in (
+                         for what, feature, without in (
         ('several nodes', 'several nodes',
          'max_nodes of all partitions is 1: use a site with several (--site)'),
         ('NVIDIA GPUs', 'gpu_nvidia',
@@ -175,7 +175,8 @@ def print_partition_features(configuration: Mapping[str, Any]) -> None:
 
 # ------------------------------------------------- what would start
 
-def start_faults(configuration: Mapping[str, Any], path: str, folder: Path
+def reasons_test_cases_cannot_start(configuration: Mapping[str, Any], path: str,
+                                    folder: Path
               ) -> dict[str, str]:
     """`partition+environment` -> why its test cases cannot start here; those
     that can start are left out.
@@ -184,11 +185,11 @@ def start_faults(configuration: Mapping[str, Any], path: str, folder: Path
     :arg folder: the site's folder
     """
     system, = configuration['systems']
-    faults = {env['name']: start_fault_of_environment(env, path, folder)
+    faults = {env['name']: reason_environment_cannot_start(env, path, folder)
               for env in configuration['environments']}
     reasons = {}
     for part in system['partitions']:
-        fault = submit_fault_of_partition(part, path)
+        fault = reason_partition_cannot_start_jobs(part, path)
         for name in part['environs']:
             why = fault or faults.get(name, '')
             if why:
@@ -196,7 +197,7 @@ def start_faults(configuration: Mapping[str, Any], path: str, folder: Path
     return reasons
 
 
-def submit_fault_of_partition(part: Mapping[str, Any], path: str) -> str:
+def reason_partition_cannot_start_jobs(part: Mapping[str, Any], path: str) -> str:
     """Why the jobs of a partition cannot start here; empty: they can."""
     command = SUBMIT.get(part['scheduler'], '')
     if command and not shutil.which(command, path=path):
@@ -209,7 +210,8 @@ def submit_fault_of_partition(part: Mapping[str, Any], path: str) -> str:
     return ''
 
 
-def start_fault_of_environment(env: Mapping[str, Any], path: str, folder: Path) -> str:
+def reason_environment_cannot_start(env: Mapping[str, Any], path: str,
+                                    folder: Path) -> str:
     """Why programs of an environment cannot start; empty: they can."""
     extras = env.get('extras', {})
     label = f'environment {env["name"]}'
@@ -236,7 +238,7 @@ def start_fault_of_environment(env: Mapping[str, Any], path: str, folder: Path) 
     return ''
 
 
-def runnable_rows_of_family(cases: Iterable[Case], blocked: Mapping[str, str]
+def runnable_test_case_rows(cases: Iterable[Case], blocked: Mapping[str, str]
                 ) -> Iterator[tuple[str, str]]:
     """For each mode the test cases that can start, then why others cannot."""
     cases = list(cases)
@@ -258,7 +260,7 @@ def runnable_rows_of_family(cases: Iterable[Case], blocked: Mapping[str, str]
             'and no node has them')
 
 
-def node_count_rows(needed: Iterable[int], configuration: Mapping[str, Any]
+def excessive_node_count_rows(needed: Iterable[int], configuration: Mapping[str, Any]
                     ) -> Iterator[tuple[str, str]]:
     """For each partition the numbers of nodes that its jobs may not have.
 
@@ -275,7 +277,8 @@ def node_count_rows(needed: Iterable[int], configuration: Mapping[str, Any]
 
 # ------------------------------------ why a family has no test case
 
-def reason_without_test_cases(family: str, configuration: Mapping[str, Any]) -> str:
+def reason_family_has_no_test_cases(family: str,
+                                    configuration: Mapping[str, Any]) -> str:
     """Why a site has no test case of a family, and what to add for one."""
     features = set(families()[family].features)
     if not features:
@@ -289,7 +292,7 @@ def reason_without_test_cases(family: str, configuration: Mapping[str, Any]) -> 
         alone = features & set(environs.program_features_of_family(family, 'embedded'))
         lines = [
             *(
-                [f'environs.embedded_environment(NAME, {family!r})']
+                [f'environs.embedded_program_environment(NAME, {family!r})']
                 if alone
                 else []
             ),
@@ -329,9 +332,9 @@ def optional_part_rows(family: str, configuration: Mapping[str, Any]
             if named else ''))
 
 
-def availability_row(what: str, there: bool, without: str) -> tuple[str, str]:
+def availability_row(what: str, is_available: bool, advice: str) -> tuple[str, str]:
     """A row of the table: offered, or what to do."""
-    return ('offered', what) if there else ('not here', f'{what}: {without}')
+    return ('offered', what) if is_available else ('not here', f'{what}: {advice}')
 
 
 # ------------------------------------------------------------- the cost

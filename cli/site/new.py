@@ -115,7 +115,7 @@ def detect_machine(recorded: Path | None, modules: list[str]) -> Facts:
         parts = pbs.parse_partitions(output('pbsnodes'), output('qstat'))
         scheduler = 'PBS' if parts else ''
 
-    def scontrol(what: str, *more: str) -> str:
+    def scontrol_output(what: str, *more: str) -> str:
         return output(f'scontrol-{what}', *more) if scheduler == 'Slurm' else ''
 
     host = output('hostname').strip().split('.')[0]
@@ -126,19 +126,20 @@ def detect_machine(recorded: Path | None, modules: list[str]) -> Facts:
     mpis = ([parse_modules_option(text, mpi) for text in modules]
             or ([mpi] if mpi else []))
     # One node of each partition is enough: it describes its kind.
-    names = ','.join(dict.fromkeys(p.most_common_node.name for p in parts))
+    names = ','.join(dict.fromkeys(p.node_of_most_common_kind.name for p in parts))
     return Facts(
         machine=machine, host=host, scheduler=scheduler,
         partitions=parts or [partition_without_scheduler(host, processor)],
-        config=detect.parse_slurm_config(scontrol('config')),
-        nodes=detect.parse_scontrol_pairs(scontrol('node', names), 'NodeName'),
-        rules=detect.parse_scontrol_pairs(scontrol('partition'), 'PartitionName'),
-        switches=detect.parse_switches(scontrol('topology')),
+        config=detect.parse_slurm_config(scontrol_output('config')),
+        nodes=detect.parse_scontrol_pairs(scontrol_output('node', names), 'NodeName'),
+        rules=detect.parse_scontrol_pairs(scontrol_output('partition'),
+                                          'PartitionName'),
+        switches=detect.parse_network_switches(scontrol_output('topology')),
         processor=processor,
         gpus=next(filter(None, (detect.parse_smi_gpus(name, output(name))
                                 for name in detect.SMI)), None),
-        nics=detect.fabric_ports([*detect.parse_sysfs_nics(rdma),
-                                  *detect.parse_slingshot_nics(rdma)]),
+        nics=detect.nic_ports_used_by_mpi([*detect.parse_sysfs_nics(rdma),
+                                           *detect.parse_slingshot_nics(rdma)]),
         modules_system=detect.parse_modules_system(avail), mpis=mpis,
         externals=spack_packages(machine, mpis, paths),
         upstreams=detect.parse_spack_section(output('upstreams'), 'upstreams',
@@ -178,14 +179,14 @@ def environment_names(mpis: list[Mpi]) -> list[str]:
 
     :raises SetupError: two MPIs have the same modules
     """
-    def name(mpi: Mpi) -> str:
+    def environment_name(mpi: Mpi) -> str:
         versions = [m.version for m in mpis if m.flavour == mpi.flavour]
         words = ([] if len(versions) == 1 else [mpi.version]
                  if len(set(versions)) == len(versions) else mpi.modules)
         return re.sub('[^A-Za-z0-9_-]+', '-',
                       '-'.join([mpi.flavour, *words])).strip('-')
 
-    names = [name(mpi) for mpi in mpis]
+    names = [environment_name(mpi) for mpi in mpis]
     if len(set(names)) < len(names):
         raise SetupError('--modules: two of the options have the same '
                          'modules; remove one of them')
@@ -305,7 +306,7 @@ def make_partition(name: str, part: Partition, facts: Facts, choices: Choices,
     :param own_nics: network cards that the catalogue does not have are added
     """
     # Nodes of one kind have the same devices as this node.
-    node = part.most_common_node
+    node = part.node_of_most_common_kind
     here = not facts.scheduler or any(
         n.name == facts.host and n.hardware_kind == node.hardware_kind
         for p in facts.partitions for n in p.nodes)
@@ -333,7 +334,7 @@ def make_partition(name: str, part: Partition, facts: Facts, choices: Choices,
         cpus=detect.leading_number(effective) or node.cpus, gpus=gpus,
         gpu_feature=f'gpu_{gpus.vendor}' if gpus and gpus.vendor
         and every_node_has_gpus else '', nics=facts.nics if here else [])
-    add_devices(made, facts.host, own_nics)
+    add_devices_to_partition(made, facts.host, own_nics)
     return made
 
 
@@ -352,16 +353,17 @@ def missing_access_options(rules: dict[str, str], access: list[str]
             and not given & {f'{option}={one}' for one in allowed.split(',')}}
 
 
-def add_devices(made: Place, host: str, own_nics: dict[str, dict]) -> None:
+def add_devices_to_partition(partition: Place, host: str,
+                             own_nics: dict[str, dict]) -> None:
     """Add the models of GPUs and NICs, named as in the catalogue.
 
     A NIC that the catalogue does not have gets a row in the site's own file,
     if its rate is known.
     """
-    gpus = made.gpus
+    gpus = partition.gpus
     devices = [('gpu', gpus.model, gpus.number, hardware.recognise_model(
         'gpu', gpus.model))] if gpus else []
-    for nic, number in Counter(made.nics).items():
+    for nic, number in Counter(partition.nics).items():
         model = hardware.recognise_model('nic', f'{nic.model} {nic.layer}',
                                          nic.rate)
         if not model and nic.rate:
@@ -374,10 +376,10 @@ def add_devices(made: Place, host: str, own_nics: dict[str, dict]) -> None:
         devices.append(('nic', nic.model, number, model))
     for kind, words, number, model in devices:
         if model:
-            made.listed.append((model, number))
+            partition.listed.append((model, number))
         else:
-            made.unlisted.append({'type': kind, 'model': words,
-                                  'num_devices': number})
+            partition.unlisted.append({'type': kind, 'model': words,
+                                       'num_devices': number})
 
 
 def environment_facts(facts: Facts, choices: Choices) -> list[dict[str, Any]]:
@@ -476,7 +478,7 @@ def write_files(folder: Path, made: dict[str, str]) -> None:
         target.write_text(text)
 
 
-def create_folder(folder: Path, made: dict[str, str]) -> None:
+def create_site_folder(folder: Path, made: dict[str, str]) -> None:
     """Create the folder completely or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix='.new-', dir=folder.parent))
@@ -511,7 +513,7 @@ def new(args: argparse.Namespace) -> int:
                 'y', 'yes'):
             print_progress('nothing was written; to print the files, add --show')
             return 0
-    create_folder(folder, made)
+    create_site_folder(folder, made)
     left = sites.unfinished_lines(folder)
     if left:
         print('To complete by hand:', *left, sep='\n  ')

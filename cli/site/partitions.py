@@ -44,7 +44,7 @@ def partition_faults(path: str, system: Mapping[str, Any]) -> Iterator[str]:
                 yield f'{where}: access: {fault}'
         for fault in processor_contradictions(part.get('processor', {})):
             yield f'{where}: processor: {fault}'
-        for fault in shared_node_faults(part):
+        for fault in node_sharing_faults(part):
             yield f'{where}: {fault}'
     here = [part['name'] for part in system['partitions']
             if part['scheduler'] == 'local']
@@ -54,7 +54,7 @@ def partition_faults(path: str, system: Mapping[str, Any]) -> Iterator[str]:
                'would disturb each other; make them one partition')
 
 
-def shared_node_faults(part: Mapping[str, Any]) -> Iterator[str]:
+def node_sharing_faults(part: Mapping[str, Any]) -> Iterator[str]:
     """Faults by which two test cases could run on one node at the same time.
 
     ReFrame runs up to `max_jobs` (default: 8) jobs of a partition at once. For

@@ -46,20 +46,20 @@ COMPILERS = ('aocc', 'acfl', 'cce', 'gcc', 'intel-oneapi-compilers', 'llvm',
 def load_spack_yaml(path: Path) -> Any:
     """The data of a file, with keys like `repos::` and `require+:` shortened
     to `repos` and `require`: the marks only say how Spack merges sections."""
-    def plain(data: Any) -> Any:
+    def strip_key_suffixes(data: Any) -> Any:
         if isinstance(data, list):
-            return [plain(one) for one in data]
+            return [strip_key_suffixes(one) for one in data]
         if not isinstance(data, strict.Mapping):
             return data
-        made = strict.Mapping({str(key).rstrip(':+-'): plain(value)
+        made = strict.Mapping({str(key).rstrip(':+-'): strip_key_suffixes(value)
                                for key, value in data.items()})
         made.lines = {str(key).rstrip(':+-'): line
                       for key, line in data.lines.items()}
         return made
-    return plain(strict.load_yaml(path))
+    return strip_key_suffixes(strict.load_yaml(path))
 
 
-def nested_mapping(data: Any, *keys: str) -> dict[str, Any]:
+def mapping_at_key_path(data: Any, *keys: str) -> dict[str, Any]:
     """The mapping that a path of keys leads to; empty if there is none."""
     for key in keys:
         data = data.get(key) if isinstance(data, dict) else None
@@ -74,7 +74,7 @@ def spack_root() -> Path | None:
     return Path(command).resolve().parents[1] if command else None
 
 
-def query_spack_schema(root: Path | None, paths: Sequence[Path]) -> dict | str:
+def validate_with_spack_schema(root: Path | None, paths: Sequence[Path]) -> dict | str:
     """Check files with Spack's schema; returns a string with the reason if it
     cannot be used.
     """
@@ -146,32 +146,33 @@ def known_package_names() -> set[str]:
 
 # --------------------------------------------------------------- the files
 
-def faults_of_file(path: Path, data: Any, answer: dict | str, names: set[str]
+def faults_of_file(path: Path, data: Any, schema_result: dict | str,
+                   package_names: set[str]
             ) -> Iterator[Fault]:
     """Faults of one file.
 
-    :param answer: the result of `query_spack_schema`
-    :param names: packages that exist; empty: names are not compared
+    :param schema_result: the result of `validate_with_spack_schema`
+    :param package_names: packages that exist; empty: names are not compared
     """
     top = ['spack'] if path.name == 'spack.yaml' else []
-    if path.name == 'compilers.yaml' or 'compilers' in nested_mapping(data, *top):
+    if path.name == 'compilers.yaml' or 'compilers' in mapping_at_key_path(data, *top):
         yield schema.fault_at_path(str(path), data, [*top, 'compilers'], (
             'Spack ignores this section if packages.yaml has gcc; put the '
             'compilers under packages:, with extra_attributes'))
-    known = names | VIRTUALS | {'all'}
-    for name in nested_mapping(data, *top, 'packages'):
-        if names and name.replace('_', '-') not in known:
+    known = package_names | VIRTUALS | {'all'}
+    for name in mapping_at_key_path(data, *top, 'packages'):
+        if package_names and name.replace('_', '-') not in known:
             yield schema.fault_at_path(str(path), data, [*top, 'packages', name], (
                 f'Spack has no package of this name, and ignores the entry; '
                 f'{schema.suggest_name(name, known)}'))
-    if isinstance(answer, str):
+    if isinstance(schema_result, str):
         return
     for section in OPEN_SECTIONS:
-        keys = answer['keys'].get(section, [])
-        for key in set(nested_mapping(data, *top, section)) - set(keys):
+        keys = schema_result['keys'].get(section, [])
+        for key in set(mapping_at_key_path(data, *top, section)) - set(keys):
             yield schema.fault_at_path(str(path), data, [*top, section, key], (
                 f'Spack ignores this key; {schema.suggest_name(key, keys)}'))
-    for steps, message in answer['errors'][str(path)]:
+    for steps, message in schema_result['errors'][str(path)]:
         # The schema reports an unknown key as an error of its mapping.
         quoted = re.findall(r"'([^']+)' (?:was|were) unexpected", message)
         yield schema.fault_at_path(str(path), data, [*steps, *quoted], (
@@ -182,10 +183,10 @@ def faults_of_file(path: Path, data: Any, answer: dict | str, names: set[str]
 def has_compiler(data: Any) -> bool:
     """Whether a file describes a compiler that Spack can call, or includes
     other files, which may describe one."""
-    externals = [one for name in COMPILERS for one in nested_mapping(
+    externals = [one for name in COMPILERS for one in mapping_at_key_path(
         data, 'packages', name).get('externals') or ()]
-    return 'include' in nested_mapping(data) or any(
-        nested_mapping(one, 'extra_attributes', 'compilers') for one in externals)
+    return 'include' in mapping_at_key_path(data) or any(
+        mapping_at_key_path(one, 'extra_attributes', 'compilers') for one in externals)
 
 
 def faults_of_scope(scope: Path | None, files: Sequence[Path] = ()
@@ -203,7 +204,8 @@ def faults_of_scope(scope: Path | None, files: Sequence[Path] = ()
             data[path] = load_spack_yaml(path)
         except strict.Fault as err:
             faults.append(err)
-    answer, names = query_spack_schema(spack_root(), list(data)), known_package_names()
+    answer, names = validate_with_spack_schema(spack_root(),
+                                               list(data)), known_package_names()
     for path in data:
         faults += faults_of_file(path, data[path], answer, names)
     if own and not any(has_compiler(data.get(path)) for path in own):

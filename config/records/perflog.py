@@ -190,7 +190,7 @@ def current_session_id() -> str:
     return os.environ.pop(run_id.VARIABLE, '') or run_id.new_session_id()
 
 
-def save_missing_files(folder: Path, files: dict[str, str]) -> None:
+def save_files_if_absent(folder: Path, files: dict[str, str]) -> None:
     """Save content-addressed files: each once, and atomically.
 
     :arg files: name -> text
@@ -252,8 +252,8 @@ class PerflogHandler(logging.Handler):
             save_attached_files(folder / common['family'] / '-'.join(
                 common[name] for name in ('run', 'environ', 'case')),
                 check.attached_files)
-            save_missing_files(self.basedir / common['system'] / 'machines',
-                               check.facts_files)
+            save_files_if_absent(self.basedir / common['system'] / 'machines',
+                                 check.facts_files)
             append_records(path, list(names), rows)
         except (OSError, lock.LockError) as err:
             why = getattr(err, 'strerror', None) or err
@@ -309,7 +309,7 @@ def value_records(check: Any) -> Iterator[dict[str, Any]]:
               and (check.invalid or check.disturbed
                    or check.speed != 'mixed') else 'no_reference')
 
-    def record(metric: str, value: float, repetition: int, **judged: Any
+    def metric_record(metric: str, value: float, repetition: int, **judged: Any
                ) -> dict[str, Any]:
         name, size = metrics.split_metric_key(metric)
         known = metrics.metric(name)
@@ -329,15 +329,15 @@ def value_records(check: Any) -> Iterator[dict[str, Any]]:
             *(n for v in values.values() for n in v[:4] if n is not None))
         ) else 'not_finite'
     if not values or guard:
-        yield record('completed', 0.0, 0, reference=1.0, lower=0.0,
-                     result='fail', guard=guard)
+        yield metric_record('completed', 0.0, 0, reference=1.0, lower=0.0,
+                            result='fail', guard=guard)
         if guard not in KEEP_VALUES:
             return
     several = len(samples) > 1
     if several:
         for repetition, sample in enumerate(samples, 1):
             for metric, value in sample.items():
-                yield record(metric, value, repetition)
+                yield metric_record(metric, value, repetition)
     for metric, (value, ref, lower, upper, _, verdict) in values.items():
         judged = {}
         if lower is not None or upper is not None:
@@ -349,7 +349,7 @@ def value_records(check: Any) -> Iterator[dict[str, Any]]:
         if judged or ref:
             judged |= {'reference': float(ref), 'lower': lower,
                        'upper': upper}
-        yield record(metric, value, 0 if several else 1, **judged)
+        yield metric_record(metric, value, 0 if several else 1, **judged)
 
 
 #: The handler of this session, after ReFrame has created it.

@@ -13,7 +13,7 @@ VARIABLES = (
     'GIT_ALTERNATE_OBJECT_DIRECTORIES', 'GIT_NAMESPACE')
 
 
-def unset_caller_variables() -> None:
+def unset_caller_environment_variables() -> None:
     """Remove the variables from this process and its child processes."""
     for name in VARIABLES:
         os.environ.pop(name, None)

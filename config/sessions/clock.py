@@ -28,7 +28,7 @@ def modification_time(path: Path) -> datetime.datetime:
                                            datetime.timezone.utc)
 
 
-def latest_record_time(path: Path) -> datetime.datetime:
+def max_possible_record_time(path: Path) -> datetime.datetime:
     """The latest time that records of a file can have."""
     return (
         min(current_utc_time(), modification_time(path))

@@ -50,7 +50,7 @@ def max_tolerance(family: str, metric: str) -> float:
     )
 
 
-def substitute_metric(family: str, metric: str) -> str | None:
+def derived_replacement_metric(family: str, metric: str) -> str | None:
     """The derived metric that replaces a metric of `judged` if the
     tolerance of the latter would be too wide; None: there is none."""
     base, _ = split_metric_key(metric)

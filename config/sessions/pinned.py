@@ -42,7 +42,7 @@ def pinned_nodes_of_test_case(name: str) -> tuple[str, ...]:
     return tuple(match[1].split('+')) if match else ()
 
 
-def pin_test_cases(cases: list[Any], measures: Callable[[Any], bool]) -> list[Any]:
+def pin_test_cases(cases: list[Any], is_benchmark: Callable[[Any], bool]) -> list[Any]:
     """The test cases of a session, with one copy for each job of a benchmark.
 
     Without the variable, they are returned as they are. All copies use the
@@ -54,7 +54,7 @@ def pin_test_cases(cases: list[Any], measures: Callable[[Any], bool]) -> list[An
     request = json.loads(Path(path).read_text())
     placed_cases = []
     for case in cases:
-        if not measures(case.check):
+        if not is_benchmark(case.check):
             placed_cases.append(case)
             continue
         case.partition._max_jobs = request['parallel']

@@ -38,12 +38,13 @@ def new_session_id(first: str = '') -> str:
     return f'{now}-{first.rpartition("-")[2]}{_begun[now]:02x}'
 
 
-def first_session_ids(runs: Iterable[str]) -> dict[str, str]:
+def first_session_id_by_session(runs: Iterable[str]) -> dict[str, str]:
     """Session -> the first of the sessions that it belongs to; itself if it is
     the first, or if the first is not among `runs`.
 
-    >>> first_session_ids(['20261122T013000Z-abcdef', '20261123T003000Z-abcdef07'])[
-    ...     '20261123T003000Z-abcdef07']
+    >>> first_session_id_by_session([
+    ...     '20261122T013000Z-abcdef', '20261123T003000Z-abcdef07'
+    ... ])['20261123T003000Z-abcdef07']
     '20261122T013000Z-abcdef'
     """
     newest: dict[str, str] = {}

@@ -157,7 +157,7 @@ def exit_with_error(reason: str) -> NoReturn:
     sys.exit(1)
 
 
-def seconds_between_retries() -> float | None:
+def first_retry_delay_seconds() -> float | None:
     """Seconds before the first retry of a test case.
 
     $PLUMBLINE_AGAIN_AFTER, or 30, because interference lasts for some seconds.
@@ -196,8 +196,8 @@ def plan_row(case: Any) -> dict[str, Any]:
         **check.find_program_origin(case.environ), 'name': check.display_name}
 
 
-def write_plan(folder: Path, run: str, head: dict[str, Any],
-               cases: list[dict[str, Any]]) -> int:
+def write_and_lock_plan(folder: Path, run: str, head: dict[str, Any],
+                        cases: list[dict[str, Any]]) -> int:
     """Write a plan atomically; returns its file descriptor, locked.
 
     :raises OSError: it cannot be written
@@ -267,7 +267,7 @@ class Retries:
         #: Expected time of all retries so far. Unit: s.
         self.seconds = 0.0
 
-    def count_measurement(self, task: RegressionTask) -> bool:
+    def count_and_queue_retry(self, task: RegressionTask) -> bool:
         """Count a measurement; returns whether a retry follows it."""
         self.made[task.testcase] += 1
         more = self.made[task.testcase] < MEASUREMENTS
@@ -287,7 +287,7 @@ def total_job_seconds(tasks: Iterable[RegressionTask]) -> float:
 
 
 @contextlib.contextmanager
-def temporary_partition_and_environ(
+def set_partition_and_environ_temporarily(
     check: Any, partition: Any, environ: Any
 ) -> Iterator[None]:
     """Give a check, which its test cases share, a place before its setup.
@@ -310,7 +310,7 @@ class Accounts(Listener):
         #: Test case -> its latest task.
         self.tasks: dict[Any, RegressionTask] = {}
         #: Seconds until the first retry; None: there is none.
-        self.pause = seconds_between_retries()
+        self.pause = first_retry_delay_seconds()
         self.reset_retries()
 
     def reset_retries(self) -> None:
@@ -344,9 +344,9 @@ class Accounts(Listener):
             # Out of tolerance, and nothing else: one measurement is no proof.
             check.retried = (
                 self.pause is not None
-                and self.out_of_tolerance.count_measurement(self.tasks[case])
+                and self.out_of_tolerance.count_and_queue_retry(self.tasks[case])
             )
-        with temporary_partition_and_environ(check, case.partition, case.environ):
+        with set_partition_and_environ_temporarily(check, case.partition, case.environ):
             try:
                 self.handler.record_failed_test_case(
                     check, stage not in ('startup', 'setup')
@@ -378,7 +378,7 @@ class Accounts(Listener):
         if self.out_of_tolerance.made[task.testcase]:
             self.failed.pop(task.testcase, None)
         if (self.pause is not None and getattr(task.check, 'transient', False)
-                and self.interference.count_measurement(task)):
+                and self.interference.count_and_queue_retry(task)):
             # Another user of each build, which ReFrame removes after its
             # last one.
             for case in task.testcase.deps:
@@ -482,7 +482,8 @@ def add_dependencies(testcases: list, selected: list) -> list:
 
 def time_limit_of_test_case(case: Any) -> float:
     """The maximum time of a test case before its setup. Unit: s."""
-    with temporary_partition_and_environ(case.check, case.partition, case.environ):
+    with set_partition_and_environ_temporarily(case.check, case.partition,
+                                               case.environ):
         return ordering.max_job_seconds(case.check)
 
 
@@ -562,7 +563,7 @@ class AccountedRunner(Runner):
             exit_with_error(ZERO)
         if any(is_benchmark(case.check) and not case.check.bringup
                for case in testcases):
-            self.report_missing_references()
+            self.print_if_no_reference_files()
         if self.policy.dry_run_mode:
             return self.dry_run(testcases, restored_cases)
         try:
@@ -572,7 +573,7 @@ class AccountedRunner(Runner):
         with hold_machine_lock():
             self.run_with_records(testcases, restored_cases)
 
-    def report_missing_references(self) -> None:
+    def print_if_no_reference_files(self) -> None:
         """Print once that no file has references, with their folder."""
         try:
             folder = places.reference_folder()
@@ -598,7 +599,7 @@ class AccountedRunner(Runner):
             testcases = add_dependencies(testcases, cases)
         self.accounts = accounts = Accounts(handler)
         self.policy.task_listeners[:0] = [accounts, Pins()]
-        with self.locked_plan_file(handler, cases, left):
+        with self.write_plan_and_hold_lock(handler, cases, left):
             try:
                 self.run_until_timeout(testcases, restored_cases)
             finally:
@@ -633,9 +634,9 @@ class AccountedRunner(Runner):
         while self.accounts and (due := [
                 retries for retries in (
                     self.accounts.out_of_tolerance,
-                    self.drop_slow_retries(self.accounts.interference, limit))
+                    self.drop_all_retries_if_slow(self.accounts.interference, limit))
                 if retries.due]):
-            pause = max(map(self.print_next_retry, due))
+            pause = max(map(self.print_retry_and_return_delay, due))
             tasks = [task for retries in due for task in retries.pop_due_tasks()]
             for task in tasks:
                 done.remove(task)
@@ -644,19 +645,19 @@ class AccountedRunner(Runner):
             graph, _ = dependencies.build_deps(cases, testcases)
             super()._runall(dependencies.toposort(graph, is_subgraph=True))
 
-    def drop_slow_retries(self, retries: Retries, limit: float) -> Retries:
+    def drop_all_retries_if_slow(self, retries: Retries, max_seconds: float) -> Retries:
         """The retries if they take at most so many seconds, else none."""
         retries.seconds += total_job_seconds(retries.due)
-        if retries.due and retries.seconds > limit:
+        if retries.due and retries.seconds > max_seconds:
             count = len(retries.pop_due_tasks())
             self.policy.printer.info(
                 f'{retries.why}: {test_case_count_text(count)}, not measured again: '
                 f'that would take {retries.seconds / 60:.0f} min, more than '
-                f'{limit / 60:.0f} min'
+                f'{max_seconds / 60:.0f} min'
             )
         return retries
 
-    def print_next_retry(self, retries: Retries) -> float:
+    def print_retry_and_return_delay(self, retries: Retries) -> float:
         """Print the next retry; returns the seconds until it begins.
 
         They double with each retry: interference may last for minutes.
@@ -703,8 +704,8 @@ class AccountedRunner(Runner):
         )
 
     @contextlib.contextmanager
-    def locked_plan_file(self, handler: perflog.PerflogHandler, cases: list,
-                         left: list[dict[str, Any]]) -> Iterator[None]:
+    def write_plan_and_hold_lock(self, handler: perflog.PerflogHandler, cases: list,
+                                 left: list[dict[str, Any]]) -> Iterator[None]:
         """Write the plan, which stays locked until the session ends.
 
         :param left: test cases left to later sessions
@@ -723,8 +724,8 @@ class AccountedRunner(Runner):
         if self.known.budgets:
             head['left'] = left
         try:
-            fd = write_plan(folder, handler.run, head,
-                            [plan_row(case) for case in cases])
+            fd = write_and_lock_plan(folder, handler.run, head,
+                                     [plan_row(case) for case in cases])
         except OSError as err:
             exit_with_error(
                 f'cannot write to {folder} ({err.strerror}), so nothing was '

@@ -112,7 +112,7 @@ def _read_switch(data: Any, path: Path, name: str) -> Switch:
 def _refuse_non_tree(data: Any, path: Path, switches: dict[str, Switch]) -> None:
     """Check that each node and each switch is connected to one switch at most,
     and that the switches have no loop."""
-    def fault(name: str, reason: str) -> strict.Fault:
+    def switch_fault(name: str, reason: str) -> strict.Fault:
         return schema.fault_at_path(str(path), data, ['switches', name], reason)
 
     above: dict[tuple[str, str], str] = {}
@@ -120,19 +120,19 @@ def _refuse_non_tree(data: Any, path: Path, switches: dict[str, Switch]) -> None
         for kind, one in [*(('node', n) for n in switch.nodes),
                           *(('switch', s) for s in switch.switches)]:
             if kind == 'switch' and one not in switches:
-                raise fault(name, f'the file has no switch {one!r}; '
-                            + schema.suggest_name(one, switches))
+                raise switch_fault(name, f'the file has no switch {one!r}; '
+                                   + schema.suggest_name(one, switches))
             if (kind, one) in above:
-                raise fault(name, f'{kind} {one} is also plugged into '
-                            f'{above[kind, one]}; remove one of them')
+                raise switch_fault(name, f'{kind} {one} is also plugged into '
+                                   f'{above[kind, one]}; remove one of them')
             above[kind, one] = name
     for name in switches:
         seen = [name]
         while ('switch', seen[-1]) in above:
             seen.append(above['switch', seen[-1]])
             if len(seen) > len(switches):
-                raise fault(name, 'this switch is above itself; remove '
-                            'this loop')
+                raise switch_fault(name, 'this switch is above itself; remove '
+                                   'this loop')
 
 
 def switches_above_nodes(switches: dict[str, Switch]) -> dict[str, list[str]]:
@@ -154,11 +154,11 @@ def switches_above_nodes(switches: dict[str, Switch]) -> dict[str, list[str]]:
 
 def switch_summary_text(switches: dict[str, Switch]) -> str:
     """The numbers of nodes and switches, as text."""
-    def number(count: int, what: str) -> str:
+    def count_text(count: int, what: str) -> str:
         return f'{count} {what}{"" if count == 1 else "es"}'
 
     nodes = sum(len(switch.nodes) for switch in switches.values())
     leaves = sum(bool(switch.nodes) for switch in switches.values())
     return (f'{nodes} node{"" if nodes == 1 else "s"} on '
-            f'{number(leaves, "leaf switch")}, '
-            f'{number(len(switches), "switch")} in all')
+            f'{count_text(leaves, "leaf switch")}, '
+            f'{count_text(len(switches), "switch")} in all')

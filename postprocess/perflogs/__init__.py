@@ -92,7 +92,7 @@ def read(paths, on_error='raise'):
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
     with connect([*paths], report) as con:
-        table = clock.drop_wrong_clock_values(records_table(con), report)
+        table = clock.drop_wrong_clock_values(records_as_dataframe(con), report)
     return table if on_error == 'raise' else (table, errors)
 
 
@@ -155,7 +155,7 @@ def _drop_retried_inconclusive(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.drop(drop).reset_index(drop=True)
 
 
-def records_table(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
+def records_as_dataframe(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
     """The records of a connection as the table that `read` gives."""
     types = formats.column_types()
     del types['fault']

@@ -29,8 +29,8 @@ def attached_file_path(record: Any, name: str) -> Path | None:
     return file if perflogs.ATTACHED.fullmatch(run) and _file_exists(file) else None
 
 
-def read(file: Path, columns: Sequence[str], kind: str,
-         parse: Callable[..., tuple], key: int, faults: Faults
+def read_attached_file(file: Path, columns: Sequence[str], kind: str,
+                       parse: Callable[..., tuple], key: int, faults: Faults
          ) -> pd.DataFrame:
     """The good rows of a file; its faults are added to a list.
 
@@ -39,7 +39,7 @@ def read(file: Path, columns: Sequence[str], kind: str,
         ValueError says what is wrong with it
     :param key: no two rows are alike in so many of their first columns
     """
-    def layout(_: Path, header: bytes, report: reading.Fault
+    def layout_of_header(_: Path, header: bytes, report: reading.Fault
                ) -> Layout | None:
         if reading.is_header_of_columns(header, columns):
             return Layout('', tuple(columns))
@@ -50,7 +50,7 @@ def read(file: Path, columns: Sequence[str], kind: str,
     source = reading.Source([])
     rows: dict[tuple, tuple] = {}
     refused: dict[str, list[int]] = {}
-    for form, block in reading.read_new_line_blocks(file, source, layout):
+    for form, block in reading.read_blocks_of_new_lines(file, source, layout_of_header):
         for line, cells in reading.split_into_rows(block, source.line, form.split_line,
                                                    source.add_fault):
             if not cells:
@@ -87,7 +87,7 @@ def parse_nonnegative_number(name: str, text: str) -> float:
     return value
 
 
-def parse_whole_number(name: str, text: str) -> int:
+def parse_nonnegative_integer(name: str, text: str) -> int:
     """A whole number that is not negative.
 
     :raises ValueError: it is none

@@ -47,26 +47,27 @@ BLOCK = 4096
 
 
 @contextlib.contextmanager
-def open_records_database(paths: Sequence[os.PathLike | str], report: Any,
-                          missing: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
+def open_records_database(paths: Sequence[os.PathLike | str], report_fault: Any,
+                          include_missing_records: bool = True) -> Iterator[
+                              duckdb.DuckDBPyConnection]:
     """A connection with the view `records`: all good records of perflogs.
 
-    :param report: called with file, line and reason of each fault
-    :param missing: also test cases that an ended session has no record of
+    :param report_fault: called with file, line and reason of each fault
+    :param include_missing_records: also test cases of ended sessions without a record
     """
     given = [*map(Path, paths)]
     with contextlib.ExitStack() as stack:
         # Before the records: a session may end between the two.
         ended = [file for file in reading.find_perflog_files(given, lambda *_: None)
-                 if plans.is_plan(file) and not plans.is_running(file)
-                 ] if missing else []
+                 if plans.is_plan(file) and not plans.is_session_running(file)
+                 ] if include_missing_records else []
         con = stack.enter_context(open_memory_database())
         cache = _open_updated_cache(stack, given, con)
         cache.create_views()
         if ended:
-            reading.add_missing_records(con, ended, report)
-        for file, line, reason in cache.faults():
-            report(file, line, reason)
+            reading.add_missing_records(con, ended, report_fault)
+        for file, line, reason in cache.perflog_faults():
+            report_fault(file, line, reason)
         yield con
 
 
@@ -111,7 +112,7 @@ def _open_updated_cache(stack: contextlib.ExitStack, given: Sequence[Path], con:
     if len(given) == 1 and given[0].is_dir():
         with contextlib.suppress(OSError, locks.LockError,
                                  duckdb.IOException):
-            return _open_shared_cache(stack, given[0], con)
+            return _open_cache_with_shared_lock(stack, given[0], con)
     place = stack.enter_context(
         tempfile.TemporaryDirectory(prefix='plumbline-'))
     cache = Cache(given, Path(place), con)
@@ -119,7 +120,8 @@ def _open_updated_cache(stack: contextlib.ExitStack, given: Sequence[Path], con:
     return cache
 
 
-def _open_shared_cache(stack: contextlib.ExitStack, folder: Path, con: Any) -> Cache:
+def _open_cache_with_shared_lock(stack: contextlib.ExitStack, folder: Path,
+                                 con: Any) -> Cache:
     """The cache of a folder, up to date; readers share it."""
     place = folder / FOLDER
     place.mkdir(exist_ok=True)
@@ -291,7 +293,7 @@ class Cache:
         self.con.execute('CREATE VIEW records AS SELECT * EXCLUDE fault '
                          'FROM parts WHERE fault IS NULL')
 
-    def faults(self) -> Iterator[tuple[Path, int, str]]:
+    def perflog_faults(self) -> Iterator[tuple[Path, int, str]]:
         """File, line and reason of all that is wrong with the perflogs."""
         yield from self._broken
         faults_ = [(self._root + name, line, reason)

@@ -63,8 +63,9 @@ def drop_wrong_clock_values(
     times = {run: _time_by_write_order(sessions[sessions['run'] == run], sound)
              for run in wrong}
     of_wrong = frame['run'].isin(wrong)
-    return pd.concat([frame[~of_wrong].pipe(_add_refusal_categories),
-                      _failed_clock_records(frame[of_wrong], times)]).sort_values(
+    return pd.concat([frame[~of_wrong].pipe(_add_refusal_pandas_categories),
+                      _make_wrong_clock_failure_records(frame[of_wrong],
+                                                        times)]).sort_values(
                           'time', kind='stable').reset_index(drop=True)
 
 
@@ -76,7 +77,7 @@ def _time_span_of_sessions(frame: pd.DataFrame) -> pd.DataFrame:
         ).reset_index().astype({'file': str, 'run': str}).sort_values(
             ['file', 'line'])
     began = {run: clock.session_start_time(run) for run in table['run'].unique()}
-    latest = {file: clock.latest_record_time(Path(file))
+    latest = {file: clock.max_possible_record_time(Path(file))
               for file in table['file'].unique()}
     return table.assign(
         began=pd.to_datetime(table['run'].map(began), utc=True
@@ -153,17 +154,18 @@ def _time_by_write_order(session: pd.DataFrame, sound: pd.DataFrame) -> pd.Times
     return pd.concat([session['latest'], near['first_other']]).min() - second
 
 
-def _failed_clock_records(rows: pd.DataFrame, times: Mapping[str, pd.Timestamp]
+def _make_wrong_clock_failure_records(rows: pd.DataFrame,
+                                      times: Mapping[str, pd.Timestamp]
              ) -> pd.DataFrame:
     """One record for each test case of a session: it failed."""
-    rows = _add_refusal_categories(rows.drop_duplicates([*CASE, 'run', 'case']))
+    rows = _add_refusal_pandas_categories(rows.drop_duplicates([*CASE, 'run', 'case']))
     return rows.assign(
         time=pd.to_datetime(rows['run'].astype(str).map(times)), **{
             name: pd.array([value] * len(rows), rows[name].dtype)
             for name, value in _REFUSED.items()})
 
 
-def _add_refusal_categories(frame: pd.DataFrame) -> pd.DataFrame:
+def _add_refusal_pandas_categories(frame: pd.DataFrame) -> pd.DataFrame:
     """With the texts of `_REFUSED` among the categories."""
     for name, value in _REFUSED.items():
         column = frame[name]

@@ -78,7 +78,7 @@ class Layout:
     quote: str = '"'
 
     @property
-    def torn_row_condition(self) -> str:
+    def malformed_row_condition(self) -> str:
         """SQL that is true of a row that has not as many cells as a line, or
         is of no line."""
         maximum = len(self.columns)
@@ -97,7 +97,7 @@ class Layout:
             raise ValueError('not text')
         return _check_cell_count(text.split(self.delimiter), len(self.columns))
 
-    def join_rows(self, rows: Iterable[Sequence[str]]) -> bytes:
+    def encode_rows_as_lines(self, rows: Iterable[Sequence[str]]) -> bytes:
         """Lines of cells, as `split_line` takes them apart."""
         mark = self.quote
         return ''.join(self.delimiter.join(
@@ -333,31 +333,32 @@ def _plumbline_rows_query(layout: Layout, read: str) -> str:
     columns = ', '.join(f'c{at} AS "{name}"'
                         for at, name in enumerate(layout.columns))
     return (f'SELECT {columns}, file, line, '
-            f'{layout.torn_row_condition} AS torn FROM {read}')
+            f'{layout.malformed_row_condition} AS torn FROM {read}')
 
 
 def _reframe_rows_query(layout: Layout, read: str) -> str:
     """SQL of ReFrame's lines as texts: one row per line and metric."""
-    def cell(*names: str) -> str:
+    def cell_expression(*names: str) -> str:
         at = next((layout.columns.index(name) for name in names
                    if name in layout.columns), None)
         return "''" if at is None else f'cleaned(c{at})'
 
-    head = ', '.join(f'{cell(*names)} AS "{name}"'
+    head = ', '.join(f'{cell_expression(*names)} AS "{name}"'
                      for name, names in _SOURCES.items())
     metrics = []
     for name in layout.columns:
         metric = name.removesuffix('_value')
         if metric in ('', name):
             continue
-        called = cell('perf_var') if metric == 'perf' else sql_string_literal(metric)
+        called = cell_expression(
+            'perf_var') if metric == 'perf' else sql_string_literal(metric)
         metrics.append('{' + ', '.join(
             f"'{key}': {sql}" for key, sql in {
-                **{key: cell(f'{metric}_{end}')
+                **{key: cell_expression(f'{metric}_{end}')
                    for key, end in _ENDS.items()},
-                'result': f"lower({cell(f'{metric}_result', 'result')})",
+                'result': f"lower({cell_expression(f'{metric}_result', 'result')})",
                 'metric': called}.items()) + '}')
-    given = (f'SELECT {head}, file, line, {layout.torn_row_condition} AS torn, '
+    given = (f'SELECT {head}, file, line, {layout.malformed_row_condition} AS torn, '
              f'unnest([{", ".join(metrics)}]) AS f FROM {read}')
     texts = {
         **{name: "''" for name in schema_number_and_columns()[1]},
@@ -374,7 +375,7 @@ def _reframe_rows_query(layout: Layout, read: str) -> str:
         'unit': 'f.unit', 'result': _RESULT}
     # Where nothing was measured, the record is what the suite writes then.
     texts |= {name: f"CASE WHEN f.value = '' THEN {sql_string_literal(text)} "
-                    f'ELSE {texts[name]} END' for name, text in {
+              f'ELSE {texts[name]} END' for name, text in {
                         'value': '0', 'repetition': '0', 'metric': 'completed',
                         'unit': '1', 'result': 'fail'}.items()}
     texts['guard'] = "CASE WHEN f.value = '' THEN 'no_value' ELSE '' END"

@@ -48,7 +48,7 @@ class Left(NamedTuple):
     last: str
 
     @property
-    def name(self) -> str:
+    def test_case_and_place(self) -> str:
         """The test case and its place, for people."""
         return (f'{self.case["name"]} @{self.case["partition"]}+'
                 f'{self.case["environ"]}')
@@ -58,7 +58,7 @@ class Left(NamedTuple):
         when = (f'last ran {self.last[:4]}-{self.last[4:6]}-{self.last[6:8]} '
                 f'{self.last[9:11]}:{self.last[11:13]}' if self.last
                 else 'never ran')
-        return f'{self.name}: {when}, needs {self.hours:.3g} node-hours'
+        return f'{self.test_case_and_place}: {when}, needs {self.hours:.3g} node-hours'
 
 
 class Plan(NamedTuple):
@@ -71,14 +71,14 @@ class Plan(NamedTuple):
     left: list[Left] = []
 
     @property
-    def run(self) -> str:
+    def session_name(self) -> str:
         return self.head['run']
 
     def session_and_test_case_key(
         self, case: dict[str, str]
     ) -> tuple[str, str, str, str]:
         """The identity of a test case of a session."""
-        return self.run, case['partition'], case['environ'], case['case']
+        return self.session_name, case['partition'], case['environ'], case['case']
 
     def missing_record_row(self, case: dict[str, str]) -> dict[str, str]:
         """The record that a test case without any counts as."""
@@ -94,7 +94,7 @@ def is_plan(path: Path) -> bool:
     return path.parent.name == FOLDER and bool(NAME.fullmatch(path.name))
 
 
-def is_running(path: Path) -> bool:
+def is_session_running(path: Path) -> bool:
     """Whether the session of a plan still runs: it holds a lock on it."""
     try:
         with regular.open_regular_file(path) as handle:

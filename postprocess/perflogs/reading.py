@@ -76,7 +76,7 @@ def find_perflog_files(paths: Iterable, report: Report) -> Iterator[Path]:
     """
     perflogs: set[Path] = set()
 
-    def unreadable(err: OSError) -> None:
+    def report_unreadable_folder(err: OSError) -> None:
         report(err.filename, 1, f'cannot be read ({err.strerror}); '
                'check the path and its permissions')
 
@@ -87,7 +87,7 @@ def find_perflog_files(paths: Iterable, report: Report) -> Iterator[Path]:
         elif not path.is_dir():
             perflogs.add(path)
         else:
-            for folder, below, names in os.walk(path, onerror=unreadable):
+            for folder, below, names in os.walk(path, onerror=report_unreadable_folder):
                 below[:] = [n for n in below if not n.startswith('.')
                             and not ATTACHED.fullmatch(n)]
                 present = set(names)
@@ -148,21 +148,23 @@ class Lines(NamedTuple):
 _names = itertools.count()
 
 
-def copy_new_lines(file: Path, name: str, source: Source, place: Path, checked: bool
+def copy_new_lines(file: Path, name: str, source: Source, temporary_folder: Path,
+                   checked: bool
            ) -> list[Lines]:
     """The whole lines of a perflog beyond the place where reading stopped.
 
-    :param place: folder of the temporary files
+    :param temporary_folder: folder of the temporary files
     :param checked: whether each line is looked at. One that is not well-formed
         is reported then, and a torn row is in its place.
     :raises Malformed: not `checked`, and there is such a line
     """
-    text, parts = place / f'{next(_names)}.csv', []
+    text, parts = temporary_folder / f'{next(_names)}.csv', []
     with open(text, 'wb') as out:
-        for layout, lines in read_new_line_blocks(file, source, _layout_of_header):
+        for layout, lines in read_blocks_of_new_lines(file, source, _layout_of_header):
             parts.append((layout, source.line, lines.count(b'\n')))
             if checked:
-                out.write(layout.join_rows(row or ['-'] for _, row in split_into_rows(
+                out.write(layout.encode_rows_as_lines(row or ['-'] for _,
+                                                      row in split_into_rows(
                     lines, source.line, layout.split_line, source.add_fault)))
             # DuckDB accepts NUL and a carriage return in a cell.
             elif b'\0' in lines or b'\r' in lines:
@@ -173,7 +175,7 @@ def copy_new_lines(file: Path, name: str, source: Source, place: Path, checked: 
             for layout, first, _ in parts[:1]]
 
 
-def read_new_line_blocks(file: Path, source: Source, layout_of: Callable[
+def read_blocks_of_new_lines(file: Path, source: Source, layout_of: Callable[
         [Path, bytes, Fault], Layout | None]
            ) -> Iterator[tuple[Layout, bytes]]:
     """The whole lines of a file beyond the place where reading stopped.
@@ -264,7 +266,7 @@ def add_missing_records(con: duckdb.DuckDBPyConnection, files: Iterable[Path],
                 continue
             text = Path(place, f'{len(lines)}.csv')
             text.write_bytes(
-                layout.join_rows(
+                layout.encode_rows_as_lines(
                     [row.get(name, '') for name in layout.columns]
                     for row in (
                         schema | plan.missing_record_row(case)

@@ -23,16 +23,16 @@ def read_samples_of_record(record: Any, faults: attached.Faults) -> pd.DataFrame
     :param record: a row of the table of perflogs (itertuples)
     """
     file = attached.attached_file_path(record, FILE)
-    return None if file is None else read(file, faults)
+    return None if file is None else read_samples_file(file, faults)
 
 
-def read(file: Path, faults: attached.Faults) -> pd.DataFrame:
+def read_samples_file(file: Path, faults: attached.Faults) -> pd.DataFrame:
     """The good rows of a file; its faults are added to a list.
 
     :returns: columns COLUMNS: rank, iteration and every as whole numbers,
         start (NaN: not known) and seconds in seconds
     """
-    frame = attached.read(
+    frame = attached.read_attached_file(
         file, COLUMNS, 'a file of raw samples (config/records/samples.py)',
         _parse_sample_row, 3, faults)
     if len(frame) > MAXIMUM:
@@ -56,10 +56,10 @@ def _parse_sample_row(rank: str, call: str, iteration: str, start: str, seconds:
     """
     if not CALL.fullmatch(call):
         raise ValueError(f'call {call[:40]!r} is not the name of a call')
-    step = attached.parse_whole_number('every', every)
+    step = attached.parse_nonnegative_integer('every', every)
     if not step:
         raise ValueError("every '0' is less than 1")
-    return (attached.parse_whole_number('rank', rank), call,
-            attached.parse_whole_number('iteration', iteration),
+    return (attached.parse_nonnegative_integer('rank', rank), call,
+            attached.parse_nonnegative_integer('iteration', iteration),
             attached.parse_nonnegative_number('start', start) if start else math.nan,
             attached.parse_nonnegative_number('seconds', seconds), step)

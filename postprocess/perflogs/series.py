@@ -59,7 +59,7 @@ class Newest(NamedTuple):
     more: int = 0
 
 
-def read_newest_series(frame: pd.DataFrame) -> Newest:
+def read_series_of_newest_runs(frame: pd.DataFrame) -> Newest:
     """The series of the newest run of each test case, of at most MAX_RUNS.
 
     :param frame: as perflogs.read gives it
@@ -78,26 +78,27 @@ def read_newest_series(frame: pd.DataFrame) -> Newest:
             files.setdefault(file, (row.Index, units))
     faults: attached.Faults = []
     series_of_runs = [
-        Series(index, read(file, units, faults), _read_invalid_reasons(file.parent))
+        Series(index, read_series_file(file, units, faults),
+               _read_invalidity_reasons(file.parent))
         for file, (index, units) in list(files.items())[:MAX_RUNS]
     ]
     return Newest([one for one in series_of_runs if len(one.points)], faults,
                   max(len(files) - MAX_RUNS, 0))
 
 
-def read(file: Path, units: Units, faults: attached.Faults
+def read_series_file(file: Path, units: Units, faults: attached.Faults
          ) -> pd.DataFrame:
     """The good points of a file; its faults are added to a list.
 
     :param units: of the family
     """
-    return attached.read(
+    return attached.read_attached_file(
         file, COLUMNS, 'a file of series (postprocess/perflogs/series.py)',
         functools.partial(_parse_series_row, units), 3, faults).sort_values(
             'second', kind='stable', ignore_index=True)
 
 
-def _read_invalid_reasons(folder: Path) -> tuple[str, ...]:
+def _read_invalidity_reasons(folder: Path) -> tuple[str, ...]:
     """Why a run is not valid, in the words of who judged it."""
     try:
         return tuple((folder / REASONS).read_text('utf-8').splitlines())

@@ -54,11 +54,11 @@ def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
     faults: list[str] = []
 
-    def report(file: object, line: int, reason: str) -> None:
+    def collect_fault(file: object, line: int, reason: str) -> None:
         faults.append(f'{file}:{line}: {reason}')
 
     try:
-        with cache.open_records_database([args.perflogs], report) as con:
+        with cache.open_records_database([args.perflogs], collect_fault) as con:
             for fault in faults:
                 print(f'plumb sql: {fault}', file=sys.stderr)
             cache.restrict_view_to_site(con, args.site)

@@ -42,7 +42,8 @@ def dump_yaml(data: CommentedMap) -> bytes:
     return out.getvalue().encode()
 
 
-def reference_line(metric: str, value: float, tolerance: float | None) -> CommentedSeq:
+def reference_yaml_entry(metric: str, value: float,
+                         tolerance: float | None) -> CommentedSeq:
     """`[value, lower, upper, unit]`, bounded on the worse side.
 
     :param tolerance: `limit_tolerance_for_reframe`; None: open
@@ -52,7 +53,8 @@ def reference_line(metric: str, value: float, tolerance: float | None) -> Commen
         higher = grammar.better_direction(metric) == 'higher'
         limits[not higher] = -tolerance if higher else tolerance
     unit = metrics.metric(metrics.split_metric_key(metric)[0]).unit
-    return inline_list([round_to_six_digits(value), *limits, quote_yaml_string(unit)])
+    return flow_style_list(
+        [round_to_six_digits(value), *limits, quote_yaml_string(unit)])
 
 
 def limit_tolerance_for_reframe(metric: str, tolerance: float) -> float:
@@ -66,14 +68,14 @@ def round_to_six_digits(value: float) -> float:
     return float(f'{value:.6g}')
 
 
-def inline_list(values: list[Any]) -> CommentedSeq:
+def flow_style_list(values: list[Any]) -> CommentedSeq:
     """A list that is written in one line."""
     sequence = CommentedSeq(values)
     sequence.fa.set_flow_style()
     return sequence
 
 
-def inline_mapping(values: Mapping[str, Any]) -> CommentedMap:
+def flow_style_mapping(values: Mapping[str, Any]) -> CommentedMap:
     """A mapping that is written in one line."""
     mapping = CommentedMap(
         {quote_yaml_string(key): value for key, value in values.items()}

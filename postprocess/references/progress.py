@@ -107,7 +107,8 @@ def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
         cases[tuple(map(str, names))][0].add(run)
     metrics = {name for family, rules in judged.judged_rules_by_family().items()
                for rule in rules for name in (
-                  rule['metric'], judged.substitute_metric(family, rule['metric']))}
+                  rule['metric'],
+                  judged.derived_replacement_metric(family, rule['metric']))}
     good = good[good['metric'].isin(list(metrics - {'worst_ratio', None}))]
     table = median_per_session(good, KEYS)
     group = table.groupby([*KEYS, 'metric', 'point'], observed=True,
@@ -123,7 +124,8 @@ def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
         cases[tuple(map(str, names))][1][
             str(metric), judged.point_in_bytes(point)] = dict(zip(
                 runs_of[begin:end], numbers[begin:end], strict=True))
-    return [_make_progress(key, len(runs), judge_tolerances(key[0], curves, floors),
+    return [_make_progress(key, len(runs),
+                           tolerances_and_sessions_needed(key[0], curves, floors),
                            key in mixed)
             for key, (runs, curves) in sorted(
                 cases.items(), key=lambda case: case[0])]
@@ -149,8 +151,8 @@ def _make_progress(key: tuple, runs: int, of_metrics: list[Judgement], mixed: bo
     )
 
 
-def judge_tolerances(family: str, curves: Metrics,
-                     floors: Mapping[str, float] = {}) -> list[Judgement]:
+def tolerances_and_sessions_needed(family: str, curves: Metrics,
+                                   floors: Mapping[str, float] = {}) -> list[Judgement]:
     """The tolerance of each judged metric, from the sessions of a test case.
 
     :param metrics: all that may be judged, and their curves
@@ -166,13 +168,13 @@ def judge_tolerances(family: str, curves: Metrics,
         name = judged.metric_key(metric, size)
         if name not in names or rows[metric]['better'] == 'none':
             continue
-        judgement = _judge_metric_tolerance(
+        judgement = _metric_tolerance_and_sessions_needed(
             family, name, metric, list(runs.values()), floors
         )
-        other = judged.substitute_metric(family, name)
+        other = judged.derived_replacement_metric(family, name)
         numbers = enough.get((other, None)) if other else None
         if judgement.tolerance > judgement.max_tolerance and other and numbers:
-            derived = _judge_metric_tolerance(
+            derived = _metric_tolerance_and_sessions_needed(
                 family, other, other, list(numbers.values()), floors
             )
             if derived.needs == 0:
@@ -209,8 +211,9 @@ def judge_tolerances(family: str, curves: Metrics,
     return judgements_
 
 
-def _judge_metric_tolerance(family: str, name: str, metric: str, values: list[float],
-                            floors: Mapping[str, float]) -> Judgement:
+def _metric_tolerance_and_sessions_needed(family: str, name: str, metric: str,
+                                          values: list[float],
+                                          floors: Mapping[str, float]) -> Judgement:
     floor = floors.get(metric, floors[''])
     # A floor above the max tolerance is somebody's choice.
     max_tolerance = max(judged.max_tolerance(family, metric), floor)
@@ -238,19 +241,19 @@ def worst_ratio_per_session(family: str, curves: Metrics) -> list[float]:
     return list(worst.values())
 
 
-def usable_records(frame: pd.DataFrame, new_level: bool = False
+def usable_records(frame: pd.DataFrame, include_reference_failures: bool = False
            ) -> tuple[pd.DataFrame, list[str]]:
     """The records that may become references, and what was left out.
 
     One bad record keeps all records of its test case and run out.
 
-    :param new_level: keeps runs that nothing but their reference failed
+    :param include_reference_failures: keep runs that only their reference failed
     """
     notes = []
     # A test case without a reference failed, but its metrics are sound: they
     # are what the reference is made from.
     frame = frame[frame['guard'] != 'reference']
-    failed = frame['result'].isin(['xfail'] if new_level
+    failed = frame['result'].isin(['xfail'] if include_reference_failures
                                   else ['fail', 'xfail'])
     case = naming.group_number_of_records(frame, [*perflogs.CASE, 'speed', 'run'])
     good = np.ones(len(frame), bool)
@@ -272,7 +275,7 @@ def usable_records(frame: pd.DataFrame, new_level: bool = False
                          f'left out: {why}')
             good &= ~out
     frame = frame[good]
-    return frame[naming.counting_records_mask(frame)], notes
+    return frame[naming.mask_preferring_median_to_repetitions(frame)], notes
 
 
 def families_with_separate_versions() -> set[str]:

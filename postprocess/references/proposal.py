@@ -49,8 +49,8 @@ from .progress import (
     KEYS,
     add_edition_column,
     families_with_separate_versions,
-    judge_tolerances,
     median_per_session,
+    tolerances_and_sessions_needed,
     usable_records,
 )
 from .spread import FEWEST_RUNS, FLOORS
@@ -166,9 +166,9 @@ def main(argv: list[str] | None = None) -> int:
                   f'number is {FEWEST_RUNS}')
     return run_and_print_errors(
         lambda: (
-            _propose_command(args, folder)
+            _run_propose_command(args, folder)
             if args.command == 'propose'
-            else _accept_command(args, folder)
+            else _run_accept_command(args, folder)
         )
     )
 
@@ -185,7 +185,7 @@ def run_and_print_errors(command: Callable[[], int]) -> int:
         return 2
 
 
-def _accept_command(args: argparse.Namespace, folder: Path) -> int:
+def _run_accept_command(args: argparse.Namespace, folder: Path) -> int:
     """Accepts the proposals that the options name."""
     def is_chosen(keys: tuple) -> bool:
         text = ' '.join(map(str, keys))
@@ -227,7 +227,7 @@ def accept_and_print(folder: Path, proposed: dict[str, CommentedMap],
     return 1 if refused else 0
 
 
-def _propose_command(args: argparse.Namespace, folder: Path) -> int:
+def _run_propose_command(args: argparse.Namespace, folder: Path) -> int:
     """Writes or prints the proposals, then how they differ."""
     frame, faults = _read_records(args.perflogs)
     frame = select_records(frame, args.site, args.family, args.sessions,
@@ -260,7 +260,7 @@ def _read_records(perflogs_: str) -> tuple[pd.DataFrame, list[str]]:
     return frame, [f'left out: {fault}' for fault in faults]
 
 
-def propose_system_references(perflogs_: str, system: str, folder: Path, site: str
+def make_and_write_system_proposals(perflogs_: str, system: str, folder: Path, site: str
               ) -> dict[str, CommentedMap]:
     """Proposes references from all records of a system, writes the files and
     prints how they differ; the proposals.
@@ -333,18 +333,18 @@ def select_records(frame: pd.DataFrame, system: str,
 
 def propose_references(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
                        floors: dict[str, float] | None = None,
-                       new_level: bool = False
+                       include_reference_failures: bool = False
             ) -> tuple[dict[str, CommentedMap], list[str]]:
     """References from records.
 
     :param frame: as perflogs.read gives it
     :param floors: metric -> least threshold, a fraction; '': any other
-    :param new_level: also runs that nothing but their reference failed
+    :param include_reference_failures: also runs that nothing but their reference failed
     :returns: {family: file}, and lines on what was left out
     :raises Refused: no entry has enough runs
     """
     floors = FLOORS | (floors or {})
-    good, notes = usable_records(frame, new_level)
+    good, notes = usable_records(frame, include_reference_failures)
     entries: list[dict] = []
     missing: Counter[tuple] = Counter()
     clashes: list[str] = []
@@ -388,8 +388,9 @@ def propose_references(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
     notes += clashes
     if not entries:
         raise Refused('; '.join(notes) or 'no records')
-    return {family: _reference_file(family, [e for e in entries if e['family'] ==
-                                             family], min_runs, floors)
+    return {
+        family: _reference_file_content(family, [e for e in entries if e['family'] ==
+                                                 family], min_runs, floors)
             for family in sorted({e['family'] for e in entries})}, notes
 
 
@@ -453,8 +454,8 @@ def _escape_reframe_key(text: str) -> str:
     return re.sub(r'[][*+?(){}|^$\\]', r'\\\g<0>', text)
 
 
-def _reference_file(family: str, entries: list[dict], min_runs: int,
-                    floors: dict[str, float]) -> CommentedMap:
+def _reference_file_content(family: str, entries: list[dict], min_runs: int,
+                            floors: dict[str, float]) -> CommentedMap:
     """The reference file of a family."""
     used = pd.concat([e['records'] for e in entries])
     document = CommentedMap()
@@ -469,7 +470,7 @@ def _reference_file(family: str, entries: list[dict], min_runs: int,
     for entry in sorted(entries, key=lambda e: (e['check'], *e['keys'])):
         place = document.setdefault(
             editing.quote_yaml_string(entry['check']),
-            CommentedMap({'$index': editing.inline_list(index)}),
+            CommentedMap({'$index': editing.flow_style_list(index)}),
         )
         *levels, last = (
             editing.quote_yaml_string(_escape_reframe_key(one)) for one in entry['keys']
@@ -514,32 +515,34 @@ def _reference_entry(family: str, records: pd.DataFrame, min_runs: int,
         metrics.setdefault((metric, point), {})[run] = value
     metrics = {point: runs for point, runs in metrics.items()
                if len(runs) >= min_runs}
-    judgement_of = {j.metric: j for j in judge_tolerances(family, metrics, floors)}
+    judgement_of = {j.metric: j
+                    for j in tolerances_and_sessions_needed(family, metrics, floors)}
     tolerances = {
         name: (j.centre, editing.limit_tolerance_for_reframe(name, j.tolerance))
         for name, j in judgement_of.items()
         if j.needs == 0
     }
-    entry = CommentedMap({'$from': editing.inline_mapping({
+    entry = CommentedMap({'$from': editing.flow_style_mapping({
         'runs': int(records['run'].nunique()),
         'first': records['time'].min().date(),
         'last': records['time'].max().date(),
         'suite': editing.quote_yaml_string(_distinct_texts(records, 'commit')),
-        'tolerances': editing.inline_mapping({
-            name: editing.inline_list([editing.round_to_six_digits(centre), tolerance])
+        'tolerances': editing.flow_style_mapping({
+            name: editing.flow_style_list(
+                [editing.round_to_six_digits(centre), tolerance])
             for name, (centre, tolerance) in tolerances.items()})})})
     open_ = {name: j.needs or 0 for name, j in judgement_of.items()
              if name not in tolerances}
     if open_:
-        entry['$no_reference'] = editing.inline_mapping(open_)
+        entry['$no_reference'] = editing.flow_style_mapping(open_)
     for (metric, size), runs in metrics.items():
         name = metric_key(metric, size)
-        entry[name] = editing.reference_line(
+        entry[name] = editing.reference_yaml_entry(
             name, float(np.median(list(runs.values()))),
             tolerances[name][1] if name in tolerances else None)
     if 'worst_ratio' in tolerances:
-        entry['worst_ratio'] = editing.reference_line('worst_ratio', 1.0,
-                                                      tolerances['worst_ratio'][1])
+        entry['worst_ratio'] = editing.reference_yaml_entry('worst_ratio', 1.0,
+                                                            tolerances['worst_ratio'][1])
     return entry
 
 

@@ -42,7 +42,7 @@ def environment_differences(before: pd.DataFrame, after: pd.DataFrame,
         if column == 'binding':
             # Not every record, and no older one, has it.
             old, new = (each[each != ''] for each in (
-                old.map(cpus_per_rank), new.map(cpus_per_rank)))
+                old.map(cpus_per_rank_text), new.map(cpus_per_rank_text)))
         if old.empty or new.empty or set(old) & set(new):
             continue
         if column == 'nodes' and old.nunique() > 1:
@@ -105,7 +105,7 @@ def _has_new_node_kind(before: pd.DataFrame, after: pd.DataFrame) -> bool:
     return bool(old and new - old - {'-'})
 
 
-def cpus_per_rank(binding: str) -> str:
+def cpus_per_rank_text(binding: str) -> str:
     """The number of CPUs of a rank, by the column `binding`; which ones
     they are, and on which node, may differ from session to session.
 

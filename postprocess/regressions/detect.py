@@ -280,17 +280,17 @@ def _baseline_stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
     high = ordered[rows, np.maximum(n - 1 - ends, 0)]
     low, high = np.where(n > 0, low, 0.0), np.where(n > 0, high, 0.0)
 
-    def moments(low, high):
+    def clipped_mean_and_variance(low, high):
         inner = np.where(held, np.clip(kept, low[:, None], high[:, None]), 0)
         mean = inner.sum(1) / number
         off = np.where(held, inner - mean[:, None], 0.0)
         return mean, off, (off ** 2).sum(1) / (number - 1)
 
-    centre, off, var = moments(low, high)
+    centre, off, var = clipped_mean_and_variance(low, high)
     spread = np.sqrt(var) / (1 - 2 * ends / number)
     for _ in range(3):
-        centre, off, var = moments(centre - HUBER * spread,
-                                   centre + HUBER * spread)
+        centre, off, var = clipped_mean_and_variance(centre - HUBER * spread,
+                                                     centre + HUBER * spread)
         spread = np.sqrt(var / HUBER_LEFT)
     off, left = _remove_drift(off, held, n)
     spread = spread * left
@@ -347,27 +347,27 @@ def _pool_with_similar_series(phi: np.ndarray, spread: np.ndarray, n: np.ndarray
     number = np.maximum(count, 1)
     enough = count >= FEWEST_SERIES
 
-    def mean(values):
+    def mean_per_pool(values):
         return np.bincount(pool, np.where(good, values, 0.0), size) / number
 
-    def excess(values, centres, expected):
+    def excess_variance(values, centres, expected):
         """Variance between series beyond that of their estimates."""
-        return (mean((values - centres[pool]) ** 2) * number
+        return (mean_per_pool((values - centres[pool]) ** 2) * number
                 / np.maximum(number - 1, 1) - expected)
 
-    common = mean(phi)
+    common = mean_per_pool(phi)
     left = 1 - np.minimum(common, 0.9) ** 2
-    apart = np.maximum(excess(phi, common, left * mean(1 / n)), 0.004)
+    apart = np.maximum(excess_variance(phi, common, left * mean_per_pool(1 / n)), 0.004)
     weight = np.where(enough, np.minimum(left / apart, MAX_SESSIONS),
                       PHI_SESSIONS)[pool]
     # Half of what the mean itself is sure to: too little alarms too often.
     common = np.where(enough, common + 0.5 / np.sqrt(
-        number * np.maximum(mean(n), FEWEST)), PHI)[pool]
+        number * np.maximum(mean_per_pool(n), FEWEST)), PHI)[pool]
     phi = np.clip((n * phi + weight * common) / (n + weight), 0, PHI_MAX)
     df = _degrees_of_freedom(n, phi)
     logs = 2 * np.log(np.where(spread > 0, spread, 1.0)) + 1 / df
-    common = mean(logs)
-    apart = excess(logs, common, mean(2 / df + 2 / df ** 2))
+    common = mean_per_pool(logs)
+    apart = excess_variance(logs, common, mean_per_pool(2 / df + 2 / df ** 2))
     more = np.where(enough, np.minimum(2 / np.maximum(apart, 1e-9), MAX_DF),
                     0.0)[pool]
     more = np.where(good, more, 0.0)

@@ -105,10 +105,11 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
         'failed' if failures else 'good', regressions=regressions,
         failures=failures, improved=judging.find_improvements(), muted=muted,
         changed=changes.environment_changes(judging.hist, this_session),
-        stale=[_case_with_reason(row, f'last ran {row.time:%Y-%m-%d}',
-                                 last=f'{row.time:%Y-%m-%d}')
+        stale=[_test_case_with_reason(row, f'last ran {row.time:%Y-%m-%d}',
+                                      last=f'{row.time:%Y-%m-%d}')
                for row in stale.itertuples()],
-        not_enough=judging.cases_with_few_sessions(), rerun=judging.cases_to_rerun(),
+        not_enough=judging.test_cases_with_few_sessions(),
+        rerun=judging.test_cases_to_rerun(),
         judged=int(judging.enough.sum()), cases=len(cases),
         results=_results_with_regressions(newest, regressions))
 
@@ -207,7 +208,7 @@ def _failure_of_record(row: Any) -> Failure:
         reason=reasons.reason_of_result(row) if row.guard else '', nodes=str(row.nodes))
 
 
-def _case_with_reason(row: Any, why: str, **more: Any) -> Case:
+def _test_case_with_reason(row: Any, why: str, **more: Any) -> Case:
     return Case(**results.place_fields(row), why=why, **more)
 
 
@@ -261,8 +262,8 @@ class _Judging:
         self.muted: dict[int, Decision] = {}
         self.walk = detect.detect_level_changes(
             hist.x,
-            first=self._baseline_start_positions(),
-            pool=_comparison_group_of_metrics(metrics),
+            first=self._find_baseline_starts_and_mutes(),
+            pool=_pool_number_of_each_metric(metrics),
             floor=hist.floor,
             minimum=hist.minimum,
             runs=hist.runs,
@@ -275,7 +276,7 @@ class _Judging:
             hist.last_session_positions >= detect.FEWEST)
         self._compute_deviation_tables()
 
-    def _baseline_start_positions(self) -> np.ndarray:
+    def _find_baseline_starts_and_mutes(self) -> np.ndarray:
         """Position at which each baseline begins; notes muted metrics."""
         first = np.zeros(len(self.rows), int)
         every: dict[str, list[int]] = {}
@@ -442,14 +443,14 @@ class _Judging:
                 if alarmed is None:
                     continue
                 start = alarmed
-            candidate = self._worse_cases_of_group(group, there, start, last)
+            candidate = self._worse_test_cases_of_group(group, there, start, last)
             if candidate is not None:
                 candidate.alarmed = state == detect.WORSE
                 candidates.append(candidate)
         return candidates
 
     @functools.cached_property
-    def _first_alarm_per_case(self) -> np.ndarray:
+    def _first_alarm_per_test_case(self) -> np.ndarray:
         """First session of the alarms of each case's metrics; -1: none."""
         first_alarm = np.full(self.cases, -1)
         for row in np.flatnonzero(
@@ -466,13 +467,13 @@ class _Judging:
         if group.kind == 'case' or not group.named:
             return None
         members = group.there[:, -RECENT:].any(1) & free
-        starts = self._first_alarm_per_case[members]
+        starts = self._first_alarm_per_test_case[members]
         starts = starts[starts >= 0]
         if len(starts) < FEWEST_CASES or len(starts) < SHARE * members.sum():
             return None
         return int(np.median(starts))
 
-    def _worse_cases_of_group(
+    def _worse_test_cases_of_group(
         self, group: Group, there: np.ndarray, start: int, last: int
     ) -> Candidate | None:
         """Which test cases of a group are worse since a session, and how much
@@ -488,7 +489,7 @@ class _Judging:
         level = float(mean[members].mean())
         if level <= 0:
             return None
-        alarmed = members[self._first_alarm_per_case[members] >= 0]
+        alarmed = members[self._first_alarm_per_test_case[members] >= 0]
         if (mean[alarmed] ** 2).sum() * EXPLAINS > len(members) * level ** 2:
             return None                     # a few of them explain more
         # Unless its sessions speak more for the old level than for the new.
@@ -516,16 +517,16 @@ class _Judging:
             candidates = self._find_worse_groups(free)
             candidates = [candidate_ for candidate_ in candidates
                           if candidate_.group.kind != 'case' or not (
-                         self._first_alarm_per_case[candidate_.cases] >= 0).any()]
+                         self._first_alarm_per_test_case[candidate_.cases] >= 0).any()]
             if not candidates:
                 break
             best = max(candidates, key=lambda candidate_: candidate_.gain)
             left = np.flatnonzero(alarms & free[self.of]).tolist()
-            alone = max(map(self._explained_deviation, left), default=0.0)
+            alone = max(map(self._deviation_explained_by_metric, left), default=0.0)
             if alone > best.gain:
                 # A single one explains more: it is told by itself, and the
                 # group judged again without it.
-                row = max(left, key=self._explained_deviation)
+                row = max(left, key=self._deviation_explained_by_metric)
                 groups.append(Candidate(
                     Group('metric', '', '', np.empty((0, 0), bool)),
                     np.array([self.of[row]]), 0, 0, 0.0))
@@ -573,7 +574,7 @@ class _Judging:
             rows_of_metric.setdefault((case, metric), []).append(int(row))
         return list(rows_of_metric.values())
 
-    def _explained_deviation(self, row: int) -> float:
+    def _deviation_explained_by_metric(self, row: int) -> float:
         """The part of the deviations that a single metric explains."""
         at = self.hist.at[row]
         z = self.z[
@@ -682,22 +683,22 @@ class _Judging:
                          improved: bool = False) -> Regression:
         series = self.hist.metrics.iloc[rows]
 
-        def common(column: str) -> str:
+        def common_value(column: str) -> str:
             known = series[column].unique()
             return str(known[0]) if len(known) == 1 else ''
 
         single = kind in ('metric', 'case')
         since = self.hist.sessions[start]
-        place = {c: common(c) for c in ('system', 'partition', 'environ',
-                                        'family', 'check', 'params', 'speed')}
-        case = common('case') if series['of'].nunique() == 1 else ''
+        place = {c: common_value(c) for c in ('system', 'partition', 'environ',
+                                              'family', 'check', 'params', 'speed')}
+        case = common_value('case') if series['of'].nunique() == 1 else ''
         metrics = list(dict.fromkeys(series['metric']))
         metric = metrics[0] if single or len(metrics) == 1 else ''
         point = str(series['point'].iloc[0]) if single \
-            else common('point')
+            else common_value('point')
         cases = list(dict.fromkeys(series['case']))
         key = [kind, name, *place.values(), case, metric, point] + [
-            common(c) for c in ('program', 'source', 'edition')] * single
+            common_value(c) for c in ('program', 'source', 'edition')] * single
         ident = _short_hash('|'.join(key))
         # What is left of a group may be worse since another session.
         while ident in self.ids:
@@ -715,7 +716,7 @@ class _Judging:
         return Regression(
             id=ident, kind=kind, group=name, **place, case=case, cases=cases,
             metric=metric, metrics=metrics, point=point,
-            unit=common('unit') or str(series['unit'].iloc[0]) * single,
+            unit=common_value('unit') or str(series['unit'].iloc[0]) * single,
             better=better, since=str(since), since_run=str(
                 first.iloc[0]) if len(first) else '', sessions=count,
             before=before, now=now, ratio=ratio, low=low, high=high,
@@ -750,7 +751,7 @@ class _Judging:
             ran[ran['session'] < start].groupby('of').tail(changes.BEFORE),
             ran[ran['session'] >= start].groupby('of').head(2)))
 
-    def cases_with_few_sessions(self) -> list[Case]:
+    def test_cases_with_few_sessions(self) -> list[Case]:
         """Test cases of the newest session whose judged metrics have too few
         sessions."""
         sessions = self.hist.last_session_positions + 1
@@ -760,14 +761,14 @@ class _Judging:
         row_of_case: dict[int, int] = {}
         for row in np.flatnonzero(too_few).tolist():
             row_of_case.setdefault(int(self.of[row]), row)
-        return [_case_with_reason(self.hist.metrics.iloc[row],
-                                  f'{sessions[row]} sessions, needs '
-                                  f'{enough + 1 - sessions[row]} more',
-                                  sessions=int(sessions[row]),
-                                  needs=int(enough + 1 - sessions[row]))
+        return [_test_case_with_reason(self.hist.metrics.iloc[row],
+                                       f'{sessions[row]} sessions, needs '
+                                       f'{enough + 1 - sessions[row]} more',
+                                       sessions=int(sessions[row]),
+                                       needs=int(enough + 1 - sessions[row]))
                 for row in row_of_case.values()]
 
-    def cases_to_rerun(self) -> list[Case]:
+    def test_cases_to_rerun(self) -> list[Case]:
         """Test cases of the newest session of which one session says too
         little: a judged metric was worse, and no alarm has said so."""
         rows = np.flatnonzero(
@@ -781,7 +782,7 @@ class _Judging:
         )
         row_of_case = {int(self.of[row]): row for row in rows}
         return [
-            _case_with_reason(
+            _test_case_with_reason(
                 self.hist.metrics.iloc[row],
                 f'{self.hist.metrics["metric"].iat[row]} was worse in '
                 'the newest session; run it again',
@@ -805,7 +806,7 @@ def _session_date(label: str, hist: History) -> datetime.date:
     return datetime.date.fromisoformat(label if day is None else str(day))
 
 
-def _comparison_group_of_metrics(metrics: pd.DataFrame) -> np.ndarray:
+def _pool_number_of_each_metric(metrics: pd.DataFrame) -> np.ndarray:
     """Number of the metrics that each is judged together with: those of a
     metric on a system; where these are few, all others of the system."""
     size = metrics.groupby(['system', 'metric'])['of'].transform('size')

@@ -65,7 +65,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..units import display_unit
+from ..units import unit_text
 
 #: Largest evidence of one pair, for or against.
 CLIP = 4.0
@@ -272,14 +272,14 @@ class Search:
     def _ordered_pair(self, a: str, b: str) -> Pair:
         return (a, b) if self._rank[a] < self._rank[b] else (b, a)
 
-    def climbed_switch_count(self, a: str, b: str) -> int:
+    def lowest_common_switch_level(self, a: str, b: str) -> int:
         """Switches from a node up to the first that both are under, less
         one: 0 inside a leaf switch; -1 where that is not known."""
         shared = [max(self.above[a].index(s), self.above[b].index(s))
                   for s in self.above[a] if s in self.above[b]]
         return min(shared, default=-1)
 
-    def parts_of_pair(self, a: str, b: str) -> Iterator[Part]:
+    def hardware_parts_of_pair(self, a: str, b: str) -> Iterator[Part]:
         """The parts that can slow a pair. A switch above all nodes, and an
         uplink of one node, or of all but one, say no more than others do."""
         yield 'node', a
@@ -308,9 +308,9 @@ class Search:
         sign = -1 if self.better == 'higher' else 1
         self._x.append(sign * math.log(value) if good and value
                        else math.nan)
-        self._climbs.append(climbs := self.climbed_switch_count(a, b))
+        self._climbs.append(climbs := self.lowest_common_switch_level(a, b))
         self._of.append(self._first_of.setdefault(self._ordered_pair(a, b), at))
-        for part in self.parts_of_pair(a, b):
+        for part in self.hardware_parts_of_pair(a, b):
             number = self._number.setdefault(part, len(self._number))
             self._rows.append((number, at))
         self._times.update([self._ordered_pair(a, b), a, b, (a, climbs, ''),
@@ -342,7 +342,7 @@ class Search:
         if len(self.nodes) == 2:
             return turns * FEW
         number = min(math.ceil(BEGIN / len(turns[0])), FEW * len(turns))
-        if len({self.climbed_switch_count(*pair) for turn in turns[:8]
+        if len({self.lowest_common_switch_level(*pair) for turn in turns[:8]
                 for pair in turn}) > 1:
             number = max(number, 2)
         if self.every:
@@ -361,23 +361,23 @@ class Search:
         busy: set[str] = set()
         pairs: list[Pair] = []
 
-        def evidence(part: Part) -> float:
+        def evidence_of_part(part: Part) -> float:
             number = self._number.get(part)
             return 0.0 if number is None else float(fit.evidence[number])
 
-        def take(a: str, b: str) -> None:
+        def add_pair(a: str, b: str) -> None:
             pairs.append(self._ordered_pair(a, b))
             busy.update((a, b))
 
         def is_informative(a: str, b: str, of: Iterable[Part]) -> bool:
             """Whether another job on the pair gives information."""
             numbers = {self._number.get(part) for part in of}
-            return self.climbed_switch_count(a, b) in fit.levels and not any(
+            return self.lowest_common_switch_level(a, b) in fit.levels and not any(
                 number in fit.chosen and number not in numbers
-                for part in self.parts_of_pair(a, b)
+                for part in self.hardware_parts_of_pair(a, b)
                 if (number := self._number.get(part)) is not None)
 
-        def partner(node: str, among: Sequence[str]) -> str | None:
+        def best_partner(node: str, among: Sequence[str]) -> str | None:
             """The one that says most of a node."""
             candidates = [
                 one
@@ -388,33 +388,33 @@ class Search:
             ]
             return min(candidates, default=None, key=lambda one: (
                 self._times[self._ordered_pair(node, one)],
-                self._times[node, self.climbed_switch_count(node, one), ''],
-                self._times[one], evidence(('node', one)),
+                self._times[node, self.lowest_common_switch_level(node, one), ''],
+                self._times[one], evidence_of_part(('node', one)),
                 abs(self._rank[one] - self._rank[node])))
 
         good = [n for n in self.nodes if self._is_proven_good(fit, ('node', n))]
         open_ = sorted(
             (n for n in self.nodes if n not in set(good)
-             and not self._is_named_slow(fit, ('node', n))),
-            key=lambda n: -evidence(('node', n)))
+             and not self._is_reported_slow(fit, ('node', n))),
+            key=lambda n: -evidence_of_part(('node', n)))
         weak = [n for n in open_ if _probability_slow(
-            evidence(('node', n)), math.log(len(self.nodes))) < ALONE]
+            evidence_of_part(('node', n)), math.log(len(self.nodes))) < ALONE]
         for node in [n for n in open_ if n not in set(weak)]:
-            other = partner(node, good) or partner(node, weak[::-1])
+            other = best_partner(node, good) or best_partner(node, weak[::-1])
             if node not in busy and other:
-                take(node, other)
+                add_pair(node, other)
         for at, node in enumerate(weak):
             if node in busy:
                 continue
             other = next((one for one in weak[:at:-1] if one not in busy
                           and not self._times[self._ordered_pair(node, one)]
                           and is_informative(node, one, [])), None)
-            other = other or partner(node, good) or partner(node, self.nodes)
+            other = other or best_partner(node, good) or best_partner(node, self.nodes)
             if other:
-                take(node, other)
+                add_pair(node, other)
         for part, number in self._number.items():
             if part[0] == 'node' or fit.evidence[number] <= 0 \
-                    or self._is_named_slow(fit, part):
+                    or self._is_reported_slow(fit, part):
                 continue
             if part[0] == 'link':
                 through = [part[1:]] if set(part[1:]) <= set(good) else []
@@ -426,7 +426,7 @@ class Search:
             for a, b in sorted(through, key=lambda pair: self._times[
                     self._ordered_pair(*pair)])[:FEW]:
                 if not busy & {a, b}:
-                    take(a, b)
+                    add_pair(a, b)
         return pairs
 
     def _pairs_through_switch(self, part: Part) -> Iterator[Pair]:
@@ -442,7 +442,7 @@ class Search:
 
     # What the pairs say -------------------------------------------------
 
-    def _is_named_slow(self, fit: _Fit, part: Part) -> bool:
+    def _is_reported_slow(self, fit: _Fit, part: Part) -> bool:
         number = self._number.get(part)
         return number in fit.chosen and bool(
             fit.evidence[number] >= fit.prior[number] - math.log(ACCUSE))
@@ -470,12 +470,13 @@ class Search:
                       for part in self._number]))
         x, climbs = np.array(self._x), np.array(self._climbs)
         score, levels, sigma, chosen, covers, weight = max(
-            (self._fit_from_window_share(known, x, climbs, share) for share in WINDOWS),
+            (self._fit_from_initial_levels(known, x, climbs, share)
+             for share in WINDOWS),
             key=lambda one: one[0])
         return _Fit(levels, sigma, chosen, covers, _evidence_per_part(
             known, weight, chosen, covers), known.prior)
 
-    def _fit_from_window_share(
+    def _fit_from_initial_levels(
         self,
         known: _Incidence,
         x: np.ndarray,
@@ -493,7 +494,7 @@ class Search:
         for _ in range(8):
             weight = self._slowness_evidence(x, climbs, levels, sigma)
             new = _best_explanation(known, weight)[0]
-            covers = _chosen_parts_per_pair(known, new, len(x))
+            covers = _count_chosen_parts_per_pair(known, new, len(x))
             if new == chosen:
                 break
             chosen = new
@@ -592,7 +593,7 @@ class Search:
             return Located(**head, noise=None, levels={},
                            notes=['no pair was measured'])
         fit = self._cached_fit()
-        levels = {kind: self._metric_from_log(level)
+        levels = {kind: self._metric_from_logarithm(level)
                   for kind, level in sorted(fit.levels.items())}
         if len(self.nodes) == 2:
             return Located(
@@ -601,7 +602,7 @@ class Search:
                                           'one pair; it cannot be compared')
                     for part in (('node', n) for n in self.nodes)],
                 notes=self._all_slow_note(fit, expected))
-        named = [part for part in self._number if self._is_named_slow(fit, part)]
+        named = [part for part in self._number if self._is_reported_slow(fit, part)]
         good = [n for n in self.nodes if self._is_proven_good(fit, ('node', n))]
         blurred = fit.sigma > self.d / DISTINCT and not named
         if blurred and len(self.nodes) < 2 * BEGIN:
@@ -637,14 +638,14 @@ class Search:
             named=[self._finding_of_part(fit, part) for part in named],
             unclear=[
                 self._finding_of_part(
-                    fit, part, 'unclear', self._reason_unclear(fit, part)
+                    fit, part, 'unclear', self._reason_for_unclear_part(fit, part)
                 )
                 for part in unclear
             ],
             good=good,
         )
 
-    def _metric_from_log(self, x: float) -> float:
+    def _metric_from_logarithm(self, x: float) -> float:
         return math.exp(-x if self.better == 'higher' else x)
 
     def _faster_pairs_note(self, fit: _Fit) -> str:
@@ -667,7 +668,7 @@ class Search:
         if not expected or not fit.levels:
             return []
         kinds = Counter(kind for kind in self._climbs if kind in fit.levels)
-        level = self._metric_from_log(fit.levels[kinds.most_common(1)[0][0]])
+        level = self._metric_from_logarithm(fit.levels[kinds.most_common(1)[0][0]])
         ratio = (expected / level if self.better == 'higher'
                  else level / expected)
         if ratio < 1 / (1 - self.slowdown / 2):
@@ -693,8 +694,8 @@ class Search:
             off = float(np.median(rest))
             kind = Counter(k for k in kinds if k in fit.levels
                            ).most_common(1)[0][0]
-            level = self._metric_from_log(fit.levels[kind])
-            ratio = self._metric_from_log(off)
+            level = self._metric_from_logarithm(fit.levels[kind])
+            ratio = self._metric_from_logarithm(off)
             value = level * ratio
             z = off * math.sqrt(len(rest)) / (1.2533 * fit.sigma)
         return Finding(
@@ -704,7 +705,7 @@ class Search:
             int((fit.covers == 0).sum()), z,
             float(fit.evidence[number]) / math.log(10), why)
 
-    def _reason_unclear(self, fit: _Fit, part: Part) -> str:
+    def _reason_for_unclear_part(self, fit: _Fit, part: Part) -> str:
         number = self._number[part]
         rows = [at for one, at in self._rows if one == number]
         if self._is_proven_good(fit, part):
@@ -743,7 +744,7 @@ def _probability_slow(evidence: float, prior: float) -> float:
     return 1 / (1 + math.exp(min(prior - evidence, 700.0)))
 
 
-def _chosen_parts_per_pair(known: _Incidence, chosen: Iterable[int], size: int
+def _count_chosen_parts_per_pair(known: _Incidence, chosen: Iterable[int], size: int
             ) -> np.ndarray:
     covers = np.zeros(size, np.int64)
     for number in chosen:
@@ -760,7 +761,7 @@ def _best_explanation(known: _Incidence, weight: np.ndarray,
     Adds what gains most; takes out what others have made needless.
     """
     chosen = set(forced)
-    covers = _chosen_parts_per_pair(known, chosen, len(weight))
+    covers = _count_chosen_parts_per_pair(known, chosen, len(weight))
     out = [*forced, *forbidden]
     while True:
         open_ = np.where(covers == 0, weight, 0.0)
@@ -772,7 +773,7 @@ def _best_explanation(known: _Incidence, weight: np.ndarray,
             chosen.add(at)
             covers[known.members[at]] += 1
             continue
-        loss, at = min(((_score_loss_without(known, weight, covers, one), one)
+        loss, at = min(((_score_loss_without_part(known, weight, covers, one), one)
                         for one in chosen - forced), default=(0.0, -1))
         if loss >= -1e-9:
             break
@@ -788,8 +789,8 @@ def _explanation_score(known: _Incidence, weight: np.ndarray, chosen: Iterable[i
         known.prior[sorted(chosen)].sum())
 
 
-def _score_loss_without(known: _Incidence, weight: np.ndarray, covers: np.ndarray,
-                        number: int) -> float:
+def _score_loss_without_part(known: _Incidence, weight: np.ndarray, covers: np.ndarray,
+                             number: int) -> float:
     """The loss of score without a chosen part."""
     pairs = known.members[number]
     return float(weight[pairs][covers[pairs] == 1].sum()
@@ -824,7 +825,7 @@ MAXIMUM = 20
 
 def result_lines(located: Located) -> Iterator[str]:
     """The text for people: slow parts, unclear parts, and the evidence."""
-    unit = display_unit(located.unit)
+    unit = unit_text(located.unit)
     noise = ('' if located.noise is None
              else f', noise of a pair {100 * located.noise:.1f} %')
     yield (f'{located.nodes} nodes, {located.jobs} jobs in {located.rounds} '

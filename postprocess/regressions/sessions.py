@@ -72,7 +72,7 @@ class History(NamedTuple):
 def session_dates(frame: pd.DataFrame) -> dict[str, np.datetime64]:
     """Session -> the date (UTC) on which it, or its session, began."""
     first = frame.groupby('run', observed=True)['time'].min()
-    began = run_id.first_session_ids(map(str, first.index))
+    began = run_id.first_session_id_by_session(map(str, first.index))
     date_of_session: dict[str, np.datetime64] = {}
     for run, time in first.items():
         start = clock.session_start_time(began[str(run)])
@@ -90,10 +90,11 @@ def metric_histories(frame: pd.DataFrame) -> History:
     session_of = session_dates(frame)
     frame = frame[frame['better'].isin(['lower', 'higher'])
                   & ~frame['emulated'] & ~frame['speed'].isin(['mixed', ''])]
-    frame, _ = usable_records(frame, new_level=True)
+    frame, _ = usable_records(frame, include_reference_failures=True)
     # Against its reference, which people change: no history of its own.
     frame = frame[~frame['metric'].isin(['completed', 'worst_ratio'])]
-    frame = add_edition_column(_add_twin_column(frame)).reset_index(drop=True)
+    frame = add_edition_column(_add_duplicate_test_case_column(frame)).reset_index(
+        drop=True)
     days = np.array(sorted(set(session_of.values())), 'datetime64[D]')
     number = {run: int(np.searchsorted(days, day))
               for run, day in session_of.items()}
@@ -129,7 +130,7 @@ def metric_histories(frame: pd.DataFrame) -> History:
                    session_of, ran)
 
 
-def _add_twin_column(frame: pd.DataFrame) -> pd.DataFrame:
+def _add_duplicate_test_case_column(frame: pd.DataFrame) -> pd.DataFrame:
     """With the column `twin`."""
     cases = naming.first_record_per_group(frame, [*perflogs.CASE, 'run', 'case'])
     twice = cases[cases.duplicated([*perflogs.CASE, 'run'], keep=False)]
@@ -158,7 +159,7 @@ def _series_descriptions(frame: pd.DataFrame, code: np.ndarray) -> pd.DataFrame:
             (metric, judged.point_in_bytes(point)) for metric, point
             in zip(rows['metric'], rows['point'], strict=True)])
         names |= {other for name in names
-                  if (other := judged.substitute_metric(family, name))}
+                  if (other := judged.derived_replacement_metric(family, name))}
         if names:
             named[rows.index] = [
                 judged.metric_key(metric, point) in names for metric, point in

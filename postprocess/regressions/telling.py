@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from config.sites import topology
 
 from ..results import Result
-from ..units import display_unit
+from ..units import unit_text
 from .finding import Case, Changed, Failure, Regression, Verdict
 
 #: Lines of a kind; the rest is counted.
@@ -80,7 +80,7 @@ def _yield_verdict_lines(verdict: Verdict) -> Iterator[str]:
         if cases:
             yield title
         for case in cases[:MAXIMUM]:
-            yield f'  {place_text(case)}: {case.why}'
+            yield f'  {test_case_and_partition_text(case)}: {case.why}'
         yield from _omitted_count_line(len(cases))
 
 
@@ -95,7 +95,7 @@ def regression_detail_lines(change: Regression) -> list[str]:
     what = change.metric or ', '.join(change.metrics)
     if change.point:
         what += f' at {change.point}'
-    where = place_text(change) if change.kind in ('metric', 'case') \
+    where = test_case_and_partition_text(change) if change.kind in ('metric', 'case') \
         else change.group
     if len(change.cases) > 1:
         where += f' ({len(change.cases)} test cases)'
@@ -116,7 +116,7 @@ def regression_detail_lines(change: Regression) -> list[str]:
 
 def _change_size_text(change: Regression) -> str:
     """The size of a change: `+5.0 % (+4.1 to +5.9 %)`."""
-    unit = display_unit(change.unit)
+    unit = unit_text(change.unit)
     ratio, low, high = change.ratio, change.low, change.high
     if ratio is None or low is None or high is None:
         return f'{change.before:g} -> {change.now:g} {unit}'.strip()
@@ -132,7 +132,7 @@ def _change_size_text(change: Regression) -> str:
 
 def failure_line(failure: Failure) -> str:
     """The line of a test case that failed: place, reason and nodes."""
-    text = f'{place_text(failure)}: '
+    text = f'{test_case_and_partition_text(failure)}: '
     if failure.result == 'xpass':
         return text + 'the known fault is fixed'
     if failure.guard:
@@ -140,7 +140,7 @@ def failure_line(failure: Failure) -> str:
     if failure.value is None:
         return text + 'the test case did not complete' + _nodes_text(failure)
     at = f' at {failure.point}' if failure.point else ''
-    unit = f' {display_unit(failure.unit)}'.rstrip()
+    unit = f' {unit_text(failure.unit)}'.rstrip()
     return text + (f'{failure.metric}{at}: {failure.value:.4g}{unit}, '
                    + (f'reference {failure.reference:.4g}'
                       if failure.reference is not None
@@ -182,7 +182,7 @@ def environment_change_line(change: Changed) -> str:
         f'{change.system} ({where})'
 
 
-def place_text(item: Regression | Failure | Case | Result) -> str:
+def test_case_and_partition_text(item: Regression | Failure | Case | Result) -> str:
     """A test case, its partition and its environment."""
     return ' '.join(filter(None, [
         item.check, item.params, f'on {item.system}:{item.partition}',
@@ -200,7 +200,7 @@ def junit_xml(verdict: Verdict) -> str:
     bad = sum(not result.is_good for result in verdict.results)
     few = {case.test_case_key for case in verdict.not_enough}
 
-    def skipped(result: Result) -> str:
+    def skip_message(result: Result) -> str:
         if result.is_good and result.result == 'inconclusive':
             return ('inconclusive: '
                     + (result.reason or 'the values cannot be compared'))
@@ -214,7 +214,7 @@ def junit_xml(verdict: Verdict) -> str:
     suite = ET.SubElement(
         root, 'testsuite', name=f'session {verdict.session}',
         tests=str(len(verdict.results)), failures=str(bad), errors='0',
-        skipped=str(sum(bool(skipped(one)) for one in verdict.results)))
+        skipped=str(sum(bool(skip_message(one)) for one in verdict.results)))
     for result in verdict.results:
         classname, name = _junit_class_and_name(result)
         if names[classname, name] > 1:
@@ -222,7 +222,7 @@ def junit_xml(verdict: Verdict) -> str:
         test = ET.SubElement(suite, 'testcase', classname=classname,
                              name=name)
         if result.is_good:
-            if why := skipped(result):
+            if why := skip_message(result):
                 ET.SubElement(test, 'skipped', message=why)
             elif result.result in ('no_reference', 'xfail'):
                 ET.SubElement(test, 'system-out').text = result.result

@@ -97,15 +97,15 @@ def write_page(folder: str, output: Path, references: str | None = None,
         judged = verdict_of_records(frame, [folder], None, references) \
             if len(frame) else None
     except ValueError as err:
-        return _result_without_page(frame, str(err))
+        return _print_error_and_return_failure(frame, str(err))
     if last:
         runs = list(dict.fromkeys(frame.sort_values('time')['run']))
         frame = frame[frame['run'].isin(runs[-last:])]
     if frame.empty:
-        return _result_without_page(frame, f'no records in {folder}: run '
-                                    '`./plumb run` first, or name another folder with '
-                                    '--perflogs')
-    over_time = series.read_newest_series(frame)
+        return _print_error_and_return_failure(
+            frame, f'no records in {folder}: run `./plumb run` first, or name another '
+            'folder with --perflogs')
+    over_time = series.read_series_of_newest_runs(frame)
     _print_faults(over_time.faults)
     faults += over_time.faults
     known = len(faults)
@@ -118,16 +118,16 @@ def write_page(folder: str, output: Path, references: str | None = None,
                           plans.partial_sessions([folder]), ahead, output,
                           png, judged, left)
     except plots.PlotError as err:
-        return _result_without_page(frame, str(err))
+        return _print_error_and_return_failure(frame, str(err))
     _print_faults(faults[known:])
     counts = made.counts
     try:
         write_files_atomically(output, made.files)
         _remove_old_plots(output, made.plots)
     except OSError as err:
-        return _result_without_page(frame, f'{err.filename or output}: cannot be '
-                                    f'written ({err.strerror}); the earlier page is '
-                                    'unchanged')
+        return _print_error_and_return_failure(
+            frame, f'{err.filename or output}: cannot be written ({err.strerror}); the '
+            'earlier page is unchanged')
     print(f"{output / 'index.html'}: {counts['fail']} failed, "
           + f"{counts['not_run']} not run, " * bool(counts['not_run'])
           + f"{counts['flaky']} flaky, " * bool(counts['flaky'])
@@ -167,7 +167,7 @@ def _remove_old_plots(output: Path, named: list[str]) -> None:
                 path.with_suffix('.png').unlink(missing_ok=True)
 
 
-def _result_without_page(frame: pd.DataFrame, reason: str) -> Written:
+def _print_error_and_return_failure(frame: pd.DataFrame, reason: str) -> Written:
     print(f'plumb report: {reason}', file=sys.stderr)
     return Written(2, frame)
 

@@ -3,7 +3,7 @@
 A series has a label and a CPU speed class; classes never share a median. A
 plot is as wide as the screen of a phone; a desktop shows several side by side.
 The colours suit colour-blind people. In a page they follow its light or dark
-scheme (`inline_svg`), in a file they are those of one scheme (`use_theme`).
+scheme (`inline_svg`), in a file they are those of one scheme (`use_theme_temporarily`).
 """
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def series_with_styles(frame: pd.DataFrame) -> Iterator[tuple]:
 
 
 @contextlib.contextmanager
-def use_theme(dark: bool) -> Iterator[None]:
+def use_theme_temporarily(dark: bool) -> Iterator[None]:
     """Plots that are made and rendered within have the colours of dark, or
     of light paper."""
     global INK, GRID, PAPER
     before = [INK, GRID, PAPER, *COLOURS]
     INK, GRID, PAPER, *COLOURS[:] = DARK if dark else LIGHT
     try:
-        with _configured_matplotlib().rc_context(_theme_parameters()):
+        with _import_configured_matplotlib().rc_context(_theme_parameters()):
             yield
     finally:
         INK, GRID, PAPER, *COLOURS[:] = before
@@ -129,7 +129,7 @@ def inline_svg(svg: bytes, about: str) -> str:
 
 
 @functools.cache
-def _configured_matplotlib():
+def _import_configured_matplotlib():
     """Imports matplotlib, sets what all plots share."""
     import matplotlib
     from matplotlib.artist import Artist
@@ -171,7 +171,7 @@ def create_figure(title: str, names: list[tuple], columns: int = 1,
     :param names_beside: letters of the longest name left of the axes
     :param beside: inches on their right
     """
-    _configured_matplotlib()
+    _import_configured_matplotlib()
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 

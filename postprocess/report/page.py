@@ -28,7 +28,7 @@ from ..perflogs.plans import Left, Partial
 from ..references.progress import Progress
 from ..regressions import telling
 from ..regressions.finding import Regression, Verdict
-from ..units import display_unit
+from ..units import unit_text
 from . import charts, plots
 from .plots import ratio
 from .tidy import build_tidy_records
@@ -94,7 +94,7 @@ class _Case(NamedTuple):
         )
 
     @property
-    def sessions_with_newest_result(self) -> int:
+    def newest_result_session_count(self) -> int:
         """The number of newest sessions with this result, or no record."""
         tail = self.cells[len(self.cells.rstrip(self.newest_result_letter + '-.')):]
         return tail.count(self.newest_result_letter) + tail.count('-')
@@ -126,7 +126,7 @@ class Page:
         letters = np.array(list(LETTERS))[self.past.ended]
         last = self.data.frame.loc[self.past.last.index]
         self.cases = [
-            _Case(number, row, self.case_name(row), ''.join(cells), '')
+            _Case(number, row, self.test_case_name(row), ''.join(cells), '')
             for number, (row, cells) in enumerate(zip(
                 last.itertuples(), letters, strict=True))]
         self.cases = [case._replace(reason=reasons.reason_of_result(case.row))
@@ -136,10 +136,10 @@ class Page:
         self.regressions = verdict.regressions if verdict else []
         self.improved = verdict.improved if verdict else []
         for one in self.regressions:
-            self._mark_regression(one)
+            self._mark_test_cases_as_worse(one)
         self.places = len({_place_text(case.row) for case in self.cases})
 
-    def _mark_regression(self, regression: Regression) -> None:
+    def _mark_test_cases_as_worse(self, regression: Regression) -> None:
         """Marks the sessions in which test cases are worse than they were."""
         since = next((n for n, runs in enumerate(self.past.sessions)
                       if regression.since_run in runs), 0)
@@ -155,18 +155,18 @@ class Page:
 
     # Names ------------------------------------------------------------
 
-    def case_name(self, row: Any) -> str:
+    def test_case_name(self, row: Any) -> str:
         """The name of the test case of a record: program and label."""
         return str(self.names['name'][row.kind])
 
-    def name_and_place(self, row: Any) -> str:
+    def test_case_name_and_place(self, row: Any) -> str:
         """The name of a test case and its place."""
         return ' · '.join(filter(None, [
-            self.case_name(row), row.speed.strip('-'), _place_text(row)]))
+            self.test_case_name(row), row.speed.strip('-'), _place_text(row)]))
 
-    def session_name(self, number: int) -> str:
+    def session_name(self, session_number: int) -> str:
         """The name of a session: its date and time."""
-        runs = self.past.sessions[number]
+        runs = self.past.sessions[session_number]
         when = datetime.datetime.strptime(runs[0][:15], '%Y%m%dT%H%M%S') \
             if re.match(r'\d{8}T\d{6}', runs[0]) else None
         return f'{when:%Y-%m-%d %H:%M}' if when else runs[0]
@@ -216,7 +216,7 @@ class Page:
             groups.setdefault(why, []).append({
                 'name': case.name, 'place': _place_text(case.row), 'text': text
                 or (guard and row.get('guard', '')), 'number': case.number,
-                'sessions': case.sessions_with_newest_result})
+                'sessions': case.newest_result_session_count})
         lost = [case for case in self.cases if case.cells[-1:] == '-']
         if lost:
             groups['no record in the newest session'] = [{
@@ -254,7 +254,8 @@ class Page:
             elif before in FAILED and now not in FAILED:
                 changed.setdefault('no longer failing', []).append(
                     (case.name, case.number))
-            for name, past in self.environment_history(case.number).items():
+            for name, past in self.environment_changes_of_test_case(
+                    case.number).items():
                 # What a test case that never ran had is not known.
                 if (
                     name in NEWS
@@ -324,7 +325,7 @@ class Page:
         """The first record of each test case and session of the grid."""
         data, past = self.data, self.past
         frame = data.frame
-        _, column = results.group_nightly_sessions(frame)
+        _, column = results.group_into_nightly_sessions(frame)
         first = max(len(past.sessions) - SESSIONS, 0)
         key = data.case * len(past.sessions) + column
         shown = column >= first
@@ -343,10 +344,11 @@ class Page:
         return dict(list(runs.groupby('number', sort=False)))
 
     @functools.cache                         # noqa: B019  (one page)
-    def environment_history(self, number: int) -> dict[str, list[tuple[int, str]]]:
+    def environment_changes_of_test_case(self, test_case_number: int) -> dict[
+            str, list[tuple[int, str]]]:
         """The environment of a test case: field -> [(first session,
         value)]."""
-        runs = self._sessions_by_test_case.get(number)
+        runs = self._sessions_by_test_case.get(test_case_number)
         changes: dict[str, list[tuple[int, str]]] = {}
         if runs is None:
             return changes
@@ -360,7 +362,7 @@ class Page:
                     before = value
         return changes
 
-    def case_details(self) -> list[dict]:
+    def test_case_details(self) -> list[dict]:
         """The details of each test case that the page opens, by number."""
         first = max(len(self.past.sessions) - SESSIONS, 0)
         entries = []
@@ -381,7 +383,8 @@ class Page:
                         ['session', 'job']].itertuples(index=False) if job},
                 'h': {name: [(max(session - first, 0), value)
                              for session, value in past]
-                      for name, past in self.environment_history(case.number).items()
+                      for name,
+                      past in self.environment_changes_of_test_case(case.number).items()
                       if past != [(past[0][0], '')]}})
         return entries
 
@@ -402,13 +405,13 @@ class Page:
         judged = judged.assign(rank=judged['result'].map(order.index)
                                ).sort_values(['rank', 'family', 'program',
                                               'params', 'metric', 'point'])
-        shown = self._main_metric_records(frame[~result.isin(order)], judged)
+        shown = self._main_records_without_reference(frame[~result.isin(order)], judged)
         past = self._values_of_past_sessions(pd.concat([judged, shown]))
         rows = [self._value_table_row(row, past) for part in (judged, shown)
                 for row in part.itertuples()]
         return rows, counts
 
-    def _main_metric_records(self, frame: pd.DataFrame, judged: pd.DataFrame
+    def _main_records_without_reference(self, frame: pd.DataFrame, judged: pd.DataFrame
                ) -> pd.DataFrame:
         """The main records of metrics without a reference."""
         parts = []
@@ -479,7 +482,7 @@ class Page:
             'size': '' if pd.isna(row.point) else charts.size_text(row.point),
             'bytes': '' if pd.isna(row.point) else int(row.point),
             'value': '' if pd.isna(row.value)
-            else charts.number_text(row.value), 'unit': display_unit(row.unit),
+            else charts.number_text(row.value), 'unit': unit_text(row.unit),
             'raw': '' if pd.isna(row.value) else float(row.value),
             'reference': '' if pd.isna(row.reference)
             else charts.number_text(row.reference),
@@ -492,12 +495,13 @@ class Page:
 
     # Families ---------------------------------------------------------
 
-    def plot_records(self, name: str, over_time: list[plots.OverTime]
+    def records_for_plots(self, name: str, over_time: list[plots.OverTime]
                 ) -> plots.Records:
         """The records of a family for its plots."""
         table = self.data.table
         table = table[table['family'] == name]
-        drawn, points = self.data.metric_records, self.data.counted_point_statistics
+        drawn = self.data.metric_records
+        points = self.data.point_statistics_without_repetitions
         if len(table) < len(self.data.table):
             drawn = drawn[drawn['kind'].isin(table.index)]
             points = points[points['kind'].isin(table.index)]
@@ -524,8 +528,8 @@ class Page:
                        rows: list[dict]) -> dict:
         """The section of a family."""
         known = families().get(name)
-        drawings, reading = plots.drawings(
-            self.plot_records(name, over_time), known)
+        drawings, reading = plots.drawings_of_family(
+            self.records_for_plots(name, over_time), known)
         plain = [self.draw_plot(name, one) for one in drawings if not one.section]
         sections: dict[str, list[dict]] = {}
         for one in drawings:
@@ -536,7 +540,7 @@ class Page:
             self.data.table['family'] == name, 'program']})
         return {'name': name, 'title': known.title if known else '',
                 'plots': plain, 'sections': sections, 'reading': reading,
-                'about': _program_descriptions(known, programs),
+                'about': _plot_descriptions_of_programs(known, programs),
                 'over_time': bool(over_time),
                 'rows': [row for row in rows if row['family'] == name
                          and row['result'] in ('pass', 'no_reference',
@@ -548,9 +552,10 @@ class Page:
             return None
         drawn, rows = [], []
         for name in sorted(self.data.table['family'].unique()):
-            records = self.plot_records(name, [])
-            for one in ratio.drawings(records, of='system', base='', metric=(),
-                                      where=(), title=''):
+            records = self.records_for_plots(name, [])
+            for one in ratio.drawings_from_records(records, of='system', base='',
+                                                   metric=(),
+                                                   where=(), title=''):
                 drawn.append(self.draw_plot(name, one))
             for other, base, pairs in ratio.ratio_points_by_value(
                 records, records.table, 'system'
@@ -572,9 +577,9 @@ class Page:
                                 axis=None))})
         return {'plots': drawn, 'rows': rows} if rows else None
 
-    def all_points_table(self) -> dict:
+    def numbers_table_data(self) -> dict:
         """All points, for the page's table of numbers."""
-        points = self.data.counted_point_statistics
+        points = self.data.point_statistics_without_repetitions
         left = 0
         if len(points) > MAX_NUMBERS:
             keep = points['reference'].notna() | points['point'].isna()
@@ -593,7 +598,7 @@ class Page:
             'left': left,
             'kinds': [[*row] for row in zip(
                 table['family'], self.names['name'], places, strict=True)],
-            'metrics': [[name, display_unit(known[name]['unit']),
+            'metrics': [[name, unit_text(known[name]['unit']),
                          known[name]['means']] for name in metrics],
             'rows': [[row.kind, row.speed.strip('-'), where[row.metric],
                       point_in_bytes(row.point),
@@ -653,7 +658,8 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
     faults = [] if faults is None else faults
     rows, counts = page.value_table_rows()
     frame = page.data.frame
-    stale = [f'{page.name_and_place(row)} · last ran {row.time:%Y-%m-%d %H:%M}'
+    stale = [
+        f'{page.test_case_name_and_place(row)} · last ran {row.time:%Y-%m-%d %H:%M}'
              for row in outcomes.stale_test_cases(frame, partial).itertuples()]
     standing = outcomes.summarize_reference_status(frame, ahead)
     postponed = [str(case) for case in left if case.nightly_sessions]
@@ -697,21 +703,21 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
             families=sections,
             sites=sites,
             waiting=[
-                f'{page.name_and_place(row)} · {reason}'
+                f'{page.test_case_name_and_place(row)} · {reason}'
                 for row, reason in standing.waiting
             ],
             no_tolerance=[
-                f'{page.name_and_place(row)} · {metric} · {reason}'
+                f'{page.test_case_name_and_place(row)} · {metric} · {reason}'
                 for row, metric, reason in standing.no_tolerance
             ],
             faults=[str(fault) for fault in faults],
             emulated=sorted(frame.loc[frame['emulated'], 'program'].unique()),
             data=_script_safe_json(
                 {
-                    'cases': page.case_details(),
+                    'cases': page.test_case_details(),
                     'sessions': sessions,
                     'fields': ENVIRONMENT,
-                    'numbers': page.all_points_table(),
+                    'numbers': page.numbers_table_data(),
                 }
             ),
             not_shown=runs.more if runs else 0,
@@ -771,7 +777,7 @@ def count_with_noun(number: int, what: str) -> str:
 
 def version_and_session_facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
     """Versions, time and number of sessions: (name, text)."""
-    def values(*columns: str) -> str:
+    def distinct_texts(*columns: str) -> str:
         rows = frame[list(columns)].drop_duplicates().astype(str)
         return ', '.join(sorted({' '.join(filter(None, r)) for r in
                                  rows.itertuples(index=False)} - {''}))
@@ -786,17 +792,17 @@ def version_and_session_facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
         ('System', ', '.join(sorted({
             f'{s}:{p}' for s, p in frame[['system', 'partition']]
             .drop_duplicates().itertuples(index=False)}))),
-        ('Environment', values('environ')),
-        ('Stack', values('stack')),
+        ('Environment', distinct_texts('environ')),
+        ('Stack', distinct_texts('stack')),
         ('Programs', '; '.join(
             f"{_shortened_list(list(names))} {version} ({source})"
             for (version, source), names in programs.items())),
-        ('Suite', values('suite', 'commit')),
-        ('ReFrame', values('reframe')),
+        ('Suite', distinct_texts('suite', 'commit')),
+        ('ReFrame', distinct_texts('reframe')),
         ('Time (UTC)', f'{first:%Y-%m-%d %H:%M}' + (
             f' to {last:%Y-%m-%d %H:%M}' if last > first else '')),
         ('Sessions', f"{runs} session{'s' * (runs > 1)} of {len(cases)} "
-                     f"test case{'s' * (len(cases) > 1)}"
+         f"test case{'s' * (len(cases) > 1)}"
          f', {charts.number_text(len(frame))} records'),
         ('CPU speed class', ', '.join(
             f"{'no speed probe' if s == '-' else s} ({n} "
@@ -815,18 +821,18 @@ def sparkline(values: np.ndarray, reference: float) -> str:
     scale = 16 / (high - low) if high > low else 0.0
     step = 96 / (len(values) - 1)
 
-    def y(value: float) -> str:
+    def y_coordinate(value: float) -> str:
         return f'{18 - (value - low) * scale:.0f}' if scale else '10'
 
-    line = ' '.join(f'{2 + n * step:.0f},{y(v)}'
+    line = ' '.join(f'{2 + n * step:.0f},{y_coordinate(v)}'
                     for n, v in enumerate(values))
-    level = (f'<path d="M0 {y(reference)}H100" class="level"/>'
+    level = (f'<path d="M0 {y_coordinate(reference)}H100" class="level"/>'
              if reference == reference else '')
     return (
         f'<svg class="spark" viewBox="0 0 100 20" role="img" '
         f'aria-label="{len(values)} sessions, {charts.number_text(low)} to '
         f'{charts.number_text(high)}">{level}<polyline points="{line}"/>'
-        f'<circle cx="98" cy="{y(values[-1])}" r="2"/></svg>'
+        f'<circle cx="98" cy="{y_coordinate(values[-1])}" r="2"/></svg>'
     )
 
 
@@ -842,7 +848,7 @@ def _script_safe_json(data: Any) -> str:
 def _test_case_names(table: pd.DataFrame) -> pd.DataFrame:
     """`program`, `label` and `name` of each kind."""
     # One program may serve several checks, and they say what it did.
-    parts = [naming.series_labels(group, panel=('check',)) for _, group in
+    parts = [naming.series_labels_and_panels(group, panel=('check',)) for _, group in
              table.groupby(['family', 'program'], sort=False)]
     names = pd.concat(parts).reindex(table.index)
     program = table['program'].where(table['program'] != '', table['check'])
@@ -871,7 +877,7 @@ def _shortened_list(names: list[str], maximum: int = 6) -> str:
     return f"{', '.join(names[:maximum - 1])} and {rest} more"
 
 
-def _program_descriptions(known: Family | None, programs: Iterable[str]
+def _plot_descriptions_of_programs(known: Family | None, programs: Iterable[str]
            ) -> list[tuple[str, str]]:
     """The descriptions of the plots of programs: (programs, text)."""
     texts: dict[str, list[str]] = {}

@@ -76,10 +76,10 @@ def main(argv: list[str] | None = None) -> int:
             return 2
         records = build_plot_records(frame)
         files: dict[str, bytes] = {}
-        with charts.use_theme(args.dark):
+        with charts.use_theme_temporarily(args.dark):
             for entry, kind, options in entries:
-                drawn = drawings(records, entry, kind, options, args.file,
-                                 title)
+                drawn = drawings_of_entry(records, entry, kind, options, args.file,
+                                          title)
                 if not drawn:
                     print(
                         f'plumb plot: {args.file}:{_line_number_of_entry(entry)}: '
@@ -140,7 +140,7 @@ def load_plot_entries(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, A
         )
         own_options.lines = entry.lines
         plots_.append(
-            (entry, *plots.check_plot_entry(own_options, None, str(file)))
+            (entry, *plots.parse_plot_entry(own_options, None, str(file)))
         )
     return title, plots_
 
@@ -153,17 +153,18 @@ def build_plot_records(frame: pd.DataFrame) -> plots.Records:
     """Records of all families, and what their newest runs left over time."""
     page = Page(frame)
     runs_of_family = time_series_by_family(
-        page, series.read_newest_series(frame).series
+        page, series.read_series_of_newest_runs(frame).series
     )
     table = page.data.table
     return plots.Records(
-        '', page.data.metric_records, table, page.data.counted_point_statistics,
+        '', page.data.metric_records, table,
+        page.data.point_statistics_without_repetitions,
         [one for runs in runs_of_family.values() for one in runs],
         lambda: page.raw_samples(table))
 
 
-def drawings(records: plots.Records, entry: Any, kind: Any,
-             options: Mapping[str, Any], file: Path, title: str
+def drawings_of_entry(records: plots.Records, entry: Any, kind: Any,
+                      options: Mapping[str, Any], file: Path, title: str
              ) -> list[plots.Drawing]:
     """The plots of an entry.
 
@@ -188,7 +189,7 @@ def drawings(records: plots.Records, entry: Any, kind: Any,
     families_ = _families_in_plot(records, options)
     if len(families_) == 1:
         records = dataclasses.replace(records, family=families_[0])
-    drawings_ = list(kind.drawings(records, **options))
+    drawings_ = list(kind.drawings_from_records(records, **options))
     if title:
         drawings_ = [
             dataclasses.replace(

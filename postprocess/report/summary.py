@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-#: What a row is of: a metric of a kind (naming.number_series_kinds) at a speed
+#: What a row is of: a metric of a kind (naming.assign_series_kinds) at a speed
 #: and point.
 KEYS = ['kind', 'speed', 'metric', 'point']
 

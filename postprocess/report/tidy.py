@@ -24,7 +24,7 @@ class Tidy:
     case: np.ndarray
     #: The number of each record's kind: its row in `table`.
     kind: np.ndarray
-    #: naming.number_series_kinds, and `valid`: whether no guard refused the
+    #: naming.assign_series_kinds, and `valid`: whether no guard refused the
     #: run; those of refused runs are kinds apart.
     table: pd.DataFrame
     #: Whether a record counts for its run, or is of one of its repetitions;
@@ -44,7 +44,7 @@ class Tidy:
             sample=self.sample[has_value])
 
     @functools.cached_property
-    def counted_point_statistics(self) -> pd.DataFrame:
+    def point_statistics_without_repetitions(self) -> pd.DataFrame:
         """summary.point_statistics of what counts."""
         return summary.point_statistics(
             self.metric_records[self.metric_records['judged']]
@@ -64,12 +64,12 @@ def build_tidy_records(frame: pd.DataFrame) -> Tidy:
         code for code, guard in enumerate(guards.categories)
         if guard in ('', 'reference')])
     valid = sound if sound.all() else ~np.isin(run, run[~sound])
-    kind, table = naming.number_series_kinds(frame, valid)
+    kind, table = naming.assign_series_kinds(frame, valid)
     metric = naming.group_number_of_records(
         frame[['metric', 'point']].assign(run=run), ['run', 'metric', 'point']
     )
     repetition = frame['repetition'].to_numpy(np.int64)
     alone = np.bincount(metric)[metric] == 1
     return Tidy(frame, case, kind, table,
-                judged=naming.counting_records_mask(frame, metric),
+                judged=naming.mask_preferring_median_to_repetitions(frame, metric),
                 sample=(repetition > 0) | alone)

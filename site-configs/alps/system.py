@@ -2,6 +2,7 @@
 import os
 
 from checks.core import environs, hardware
+from checks.nccl import recommended
 from config.sites import fabrics
 from config.sites.launch import LAUNCH, SPREAD
 
@@ -19,6 +20,10 @@ _CXI = {'name': 'Slingshot',
                 'OMPI_MCA_mtl_ofi_verbose': '1',
                 'OMPI_MCA_mtl_base_verbose': '1'},
         'evidence': r'mtl:ofi:provider: cxi\b'}
+
+#: NCCL loads the plugin aws-ofi-nccl of the uenv.
+_PLUGIN = ['LD_LIBRARY_PATH', '/user-environment/env/default/lib'
+           '${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}']
 
 _NCCL = fabrics.slingshot_transport('aws-ofi-nccl', nics=4)
 
@@ -39,7 +44,8 @@ site_configuration = {
             'access': ['--partition=normal', '--exclusive'],
             'resources': [{'name': '_rfm_gpu', 'options': [
                 '--gpus-per-node={num_gpus_per_node}']}],
-            'environs': ['openmpi', 'openmpi-cuda', 'nccl', 'stores', 'tao'],
+            'environs': ['openmpi', 'openmpi-cuda', 'nccl', 'stores', 'tao', 'dcperf',
+                         'smartredis'],
             'features': ['gpu_nvidia'],
             # Four Grace of 72 cores, one thread each.
             'processor': {'arch': 'neoverse_v2', 'num_cpus': 288,
@@ -59,8 +65,13 @@ site_configuration = {
         environs.stack_environment('openmpi-cuda', 'mpi-cuda',
                                    mpi='openmpi 5.0.x with CUDA', env_vars=_PMIX,
                                    transport=_CXI),
-        environs.stack_environment('nccl', 'nccl', env_vars=_PMIX, transport=_NCCL),
+        environs.stack_environment('nccl', 'nccl', env_vars=[*_PMIX, _PLUGIN],
+                                   transport=_NCCL,
+                                   nccl_settings=[recommended.CHANNELS_PER_PEER]),
         environs.stack_environment('stores', 'keyvalue'),
-        environs.embedded_environment('tao', 'taobench'),
+        environs.stack_environment('smartredis', 'smartredis', mpi='openmpi 5.0.x',
+                                   env_vars=_PMIX),
+        environs.embedded_program_environment('tao', 'taobench'),
+        environs.stack_environment('dcperf', 'taobench'),
     ],
 }

@@ -25,6 +25,10 @@ _EFA = {'name': 'EFA',
                 'OMPI_MCA_mtl_base_verbose': '1'},
         'evidence': r'mtl:ofi:provider: efa\b'}
 
+#: NCCL loads the plugin aws-ofi-nccl of the EFA installer. SITE: its folder.
+_PLUGIN = ['LD_LIBRARY_PATH', '/opt/amazon/ofi-nccl/lib'
+           '${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}']
+
 #: NCCL must take EFA by the plugin aws-ofi-nccl, and it says which network it
 #: took (words of NCCL).
 _NCCL = {'name': 'EFA, by aws-ofi-nccl',
@@ -68,7 +72,7 @@ site_configuration = {
             'sched_options': {'slurm_envvar_whitelist': ['SBATCH_ACCOUNT']},
             'launcher': 'srun',
             'access': ['--partition=hpc7a', '--exclusive'],     # SITE: queue
-            'environs': ['openmpi', 'stores', 'tao'],
+            'environs': ['openmpi', 'stores', 'tao', 'dcperf', 'smartredis'],
             # One thread a core, whatever the cluster's settings say.
             'processor': {'arch': 'zen4', 'num_cpus': 192,
                           'num_cpus_per_core': 1, 'num_sockets': 2,
@@ -87,8 +91,12 @@ site_configuration = {
         environs.stack_environment('openmpi-cuda', 'mpi-cuda',
                                    mpi='openmpi 5.0.x with CUDA', env_vars=_PMIX,
                                    transport=_EFA),
-        environs.stack_environment('nccl', 'nccl', env_vars=_PMIX, transport=_NCCL),
+        environs.stack_environment('nccl', 'nccl', env_vars=[*_PMIX, _PLUGIN],
+                                   transport=_NCCL),
         environs.stack_environment('stores', 'keyvalue'),
-        environs.embedded_environment('tao', 'taobench'),
+        environs.stack_environment('smartredis', 'smartredis', mpi='openmpi 5.0.x',
+                                   env_vars=_PMIX),
+        environs.embedded_program_environment('tao', 'taobench'),
+        environs.stack_environment('dcperf', 'taobench'),
     ],
 }

@@ -14,7 +14,7 @@ from config.sites.launch import LAUNCH
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 try:
-    _mpi, _stores = software.detect_mpi_and_stores(Path(_WORK))
+    _mpi, _stores = software.detect_mpi_and_store_servers(Path(_WORK))
 except software.NoMpi as err:
     # Of other errors ReFrame prints a traceback.
     raise ConfigError(str(err)) from None
@@ -100,13 +100,15 @@ _environments += map(_store, _stores)
 def _tensors(result: dict) -> dict:
     """The environment of ranks that put tensors into a store."""
     origin = {key: result[key] for key in ('source', 'prefix', 'version')}
+    client = ({'source': 'system', 'prefix': _smartredis} if _smartredis
+              else {'source': 'embedded'})
     return {'name': f"tensors-{result['store']}-{result['source']}",
             'cc': 'mpicc', 'cxx': '', 'ftn': '',
             'features': [f"tensor_{result['store']}",
-                         *(['libtorch'] if _libtorch else [])],
+                         *(['libtorch'] if _libtorch else []),
+                         *(['smartredis'] if _smartredis else [])],
             'extras': {'mpi_library': f"{_mpi['flavour']} {_mpi['version']}",
-                       'programs': {'keyvalue': origin, 'smartredis': {
-                           'source': 'embedded'}}},
+                       'programs': {'keyvalue': origin, 'smartredis': client}},
             **({'env_vars': [['LIBTORCH', _libtorch]]} if _libtorch else {})}
 
 
@@ -114,6 +116,12 @@ def _tensors(result: dict) -> dict:
 _libtorch = os.environ.get('LIBTORCH', '')
 if _libtorch and not Path(_libtorch, 'include', 'torch').is_dir():
     raise ConfigError(f'LIBTORCH={_libtorch}: no include/torch in it')
+
+#: Prefix of SmartRedis' library and of its own libraries.
+_smartredis = os.environ.get('SMARTREDIS_PREFIX', '')
+if _smartredis and not Path(_smartredis, 'include', 'client.h').is_file():
+    raise ConfigError(f'SMARTREDIS_PREFIX={_smartredis}: no include/client.h in '
+                      'it')
 
 
 _environments += [_tensors(result) for result in _stores
@@ -151,8 +159,9 @@ def _memory() -> float:
 #: and certificates are made with this command.
 _tls = (['tao_tls'] if Path('/usr/include/openssl/ssl.h').exists()
         and shutil.which('openssl') else [])
-_environments.append(environs.embedded_environment('tao', 'taobench', _mpi['compiler'],
-                                                   _tls))
+_environments.append(
+    environs.embedded_program_environment('tao', 'taobench', _mpi['compiler'],
+                                          _tls))
 
 
 def _of_prefix(variable: str, family: str, name: str, feature: str,

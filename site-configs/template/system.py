@@ -69,6 +69,6 @@ site_configuration = {
     'environments': [
         environs.stack_environment('openmpi', 'mpi-host', mpi='openmpi 5.0.x'),
         # environs.stack_environment('stores', 'keyvalue'),
-        # environs.embedded_environment('tao', 'taobench'),
+        # environs.embedded_program_environment('tao', 'taobench'),
     ],
 }

@@ -32,7 +32,7 @@ def test_programs_alternate_and_ratios_are_of_the_rounds():
     ('common.run(["sleep", "60"], "y", limit=0.1)', 2,
      'x: y: killed after 0.1 s\n'),
     ('common.run(["false"], "building y", codes=(0, 1))', 1, ''),
-    ('common.running_server(["false"], 1, 0).__enter__()', 2,
+    ('common.keep_server_running(["false"], 1, 0).__enter__()', 2,
      "x: ['false']: ended with exit code 1\n")])
 def test_exit_codes(tmp_path, body, code, text):
     (tmp_path / 'x.py').write_text(
@@ -52,8 +52,8 @@ def test_the_cpu_time_of_a_program_is_measured():
 
 def test_the_goals_of_osu(capsys):
     a = {1: 1.0, 2: 1.0, 4: 2.0}
-    assert osu.compare_and_print('latency', a, {**a, 4: 2.1}, a)
-    assert not osu.compare_and_print('latency', a, {**a, 2: 3.0, 4: 4.0}, a)
+    assert osu.print_comparison_row('latency', a, {**a, 4: 2.1}, a)
+    assert not osu.print_comparison_row('latency', a, {**a, 2: 3.0, 4: 4.0}, a)
     assert 'FAIL' in capsys.readouterr().out
 
 
@@ -62,7 +62,7 @@ def test_a_run_of_osu_that_lacks_a_size_is_no_success():
     assert whole == {1: 0.5, 2: 0.6}
     cut = osu.best_values('latency', [whole, osu.parse_osu_output('1 0.4\n')])
     with pytest.raises(common.Missing, match='printed other sizes'):
-        osu.compare_and_print('latency', whole, cut, whole)
+        osu.print_comparison_row('latency', whole, cut, whole)
 
 
 @pytest.mark.parametrize('words, text', [

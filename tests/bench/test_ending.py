@@ -30,7 +30,7 @@ path = sys.argv[1]
 args = SimpleNamespace(redis_server=path, memcached=path, tao_server=path,
                        server_cpu=int(sys.argv[2]))
 common.exit_cleanly_on_signals()
-with store_load.running_store(args, sys.argv[3], None) as server:
+with store_load.keep_store_server_running(args, sys.argv[3], None) as server:
     print(server.pid, flush=True)
     time.sleep(600)
 '''

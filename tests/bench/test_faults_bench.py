@@ -87,7 +87,7 @@ def test_each_node_is_in_as_many_pairs_and_none_like_another(faults):
 
 def test_the_site_is_sound(faults, tmp_path):
     box = faults.Box(tmp_path, None)
-    box.site = faults.site_without_fault(box)
+    box.site = faults.site_configuration_without_fault(box)
     features.check_site_features(box.site, 'faults.py')
     box.write_site()
     reported = {}
@@ -118,9 +118,9 @@ def test_what_stands_before_the_program(faults, tmp_path):
 
 
 def test_a_session_has_six_cases(faults):
-    assert faults.test_kinds_of_session(()) == ['pairs', 'store', 'bandwidth']
+    assert faults.session_test_case_names(()) == ['pairs', 'store', 'bandwidth']
     # The seventh would be one too many.
-    assert faults.test_kinds_of_session(('threads',)) == ['pairs', 'store', 'threads']
+    assert faults.session_test_case_names(('threads',)) == ['pairs', 'store', 'threads']
     assert set(faults.CASES) == {'pairs', 'store', 'bandwidth', 'threads'}
 
 
@@ -128,7 +128,7 @@ def test_the_fault_is_on_the_node_of_the_server(faults, tmp_path):
     """All clients feel it there; and so does the pair of the bandwidth."""
     box = faults.Box(tmp_path, None)
     parts = {one['name']: one for one in
-             faults.site_without_fault(box)['systems'][0]['partitions']}
+             faults.site_configuration_without_fault(box)['systems'][0]['partitions']}
     assert parts['all']['access'][-1] == f'--nodelist={faults.NODE},n2,n3,n4'
     measured, = (one for one in parts.values() if 'put_bw' in one['environs'])
     assert faults.NODE in measured['access'][-1]
@@ -200,8 +200,8 @@ def campaign(faults, tmp_path, monkeypatch):
         *[{'failures': [], 'regressions': [], 'changed': [], 'common': []}
           ] * 2,))
     diary = faults.Diary(tmp_path / 'sessions.jsonl')
-    diary.append_session({'clean': 2, 'sessions': 2, 'after': 1,
-                          'faults': ['version', 'spec'], 'first': '2026-01-01'})
+    diary.append_entry({'clean': 2, 'sessions': 2, 'after': 1,
+                        'faults': ['version', 'spec'], 'first': '2026-01-01'})
     return Campaign(tmp_path, faults), diary
 
 
@@ -225,7 +225,7 @@ def test_a_cluster_that_breaks_down_costs_no_session(faults, campaign):
 def test_a_resumed_campaign_tries_again_what_it_skipped(faults, campaign):
     box, diary = campaign
     faults.run_campaign(box, diary)
-    diary.append_session({'resumed': 'now'})
+    diary.append_entry({'resumed': 'now'})
     assert diary.skipped_faults == {}
     box.seen.clear()
     faults.run_campaign(box, diary)
@@ -271,7 +271,7 @@ def test_a_session_without_records_tells_by_its_exit_code(faults):
     (['anything'], '', '')])
 def test_the_node_that_is_named(faults, words, node, answer):
     lines = [faults.Report('failure', 'x', text) for text in words]
-    assert faults.how_node_is_named(lines, node) == answer
+    assert faults.node_mention_in_reports(lines, node) == answer
 
 
 def test_the_row_of_a_fault(faults):
@@ -288,7 +288,7 @@ def test_the_row_of_a_fault(faults):
 # The report ---------------------------------------------------------------
 
 def test_the_report_of_a_good_campaign(faults):
-    lines, good = faults.report_tables(
+    lines, good = faults.campaign_tables(
         [*(session(n, 'clean') for n in range(1, 6)),
          session(6, 'clock', refused('clock', 'the clock of n1 is wrong')),
          session(7, 'after')], {'version': 'no redis-server'})
@@ -301,14 +301,14 @@ def test_the_report_of_a_good_campaign(faults):
 
 
 def test_what_was_not_found_and_a_false_alarm_are_no_success(faults):
-    assert not faults.report_tables([session(1, 'spec')], {})[1]
-    lines, good = faults.report_tables(
+    assert not faults.campaign_tables([session(1, 'spec')], {})[1]
+    lines, good = faults.campaign_tables(
         [session(1, 'clean'), session(2, 'clean', worse('2026-01-03'))], {})
     assert not good
     assert 'Clean sessions before: 2, false alarms: 1' in lines
     # What a fault left behind, and the way back from it, are none.
     back = {'changed': [{'what': 'spec hash b -> a', 'words': 'x'}]}
-    lines, good = faults.report_tables(
+    lines, good = faults.campaign_tables(
         [session(8, 'after', {**worse('2026-01-07'), **back}),
          session(9, 'after', worse('2026-01-07'))], {})
     assert good, lines
@@ -335,14 +335,14 @@ def test_dry_run_starts_nothing(tmp_path):
 def test_a_diary_is_read_again_and_never_overwritten(faults, tmp_path):
     path = tmp_path / 'sessions.jsonl'
     diary = faults.Diary(path)
-    diary.append_session({'clean': 1, 'sessions': 1, 'after': 0, 'faults': ['spec'],
-                          'first': '2026-01-01'})
-    diary.append_session(session(1, 'clean'))
-    diary.append_session({'skipped': 'spec', 'why': 'x'})
+    diary.append_entry({'clean': 1, 'sessions': 1, 'after': 0, 'faults': ['spec'],
+                        'first': '2026-01-01'})
+    diary.append_entry(session(1, 'clean'))
+    diary.append_entry({'skipped': 'spec', 'why': 'x'})
     with open(path, 'a') as out:
         out.write('{"half')                 # killed
     again = faults.Diary(path).read()
-    again.append_session({'began': 'r'})
+    again.append_entry({'began': 'r'})
     assert [one['number'] for one in again.sessions] == [1]
     assert again.skipped_faults == {'spec': 'x'}
     assert len(faults.Diary(path).read().lines) == 4

@@ -252,12 +252,12 @@ VALUES = ['latency@8B', 'bandwidth@8B']
 ])
 def test_references(entry, words):
     with pytest.raises(references.ReferenceError_, match=words):
-        references.check_references(entry, VALUES, 'osu.yaml')
+        references.parse_reference_table(entry, VALUES, 'osu.yaml')
 
 
 def test_an_open_reference_asks_for_no_metric():
     """The speed probe has no reading on a busy machine."""
-    assert references.check_references(
+    assert references.parse_reference_table(
         {'latency@8B': [1, None, 0.1, 'us'],
          'cacheline_roundtrip': [90.0, None, None, 'ns']},
         VALUES, 'osu.yaml') == {'latency@8B': (1, None, 0.1, 'us')}
@@ -436,7 +436,8 @@ def test_references_of_before_a_metric_was_judged_stay_valid(loaded):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(references.vendor, 'vendor_rows_of_test_case', lambda case: {})
         patch.setattr(references, '_entry_at_speed_class', lambda case, speed: entry)
-        known, note = references.checked_references_and_note(case, {'latency@8B': 1.0,
+        known, note = references.references_to_compare_and_note(case,
+                                                                {'latency@8B': 1.0,
                                                                     'latency@1B': 1.0})
     assert 'latency@1B' in known
     assert note == 'no_reference: needs about 1 more session (latency@8B)'
@@ -531,9 +532,9 @@ def test_what_lacks_a_reference_fails_only_where_it_is_complete(
     if complete and lacks:
         with pytest.raises(references.ReferenceError_, match=lacks + '.*but '
                            'the file has `complete: true`'):
-            references.checked_references_and_note(check, values)
+            references.references_to_compare_and_note(check, values)
         return
-    result, note = references.checked_references_and_note(check, values)
+    result, note = references.references_to_compare_and_note(check, values)
     # A dry run looks at all speeds only where the family is complete.
     lacks = lacks if not case.get('dry_run') or 'yet' in lacks else ''
     assert note == (f'{lacks}: {references.CALIBRATE}' if lacks else '')
@@ -547,7 +548,7 @@ def test_a_judged_metric_that_an_entry_lacks_is_told_with_its_line(
     with pytest.raises(references.ReferenceError_,
                        match='osu.yaml:5: OsuPt2pt: x=1: no reference for '
                        'the metrics latency@8B'):
-        references.checked_references_and_note(OsuPt2pt(), dict.fromkeys(
+        references.references_to_compare_and_note(OsuPt2pt(), dict.fromkeys(
             ['latency@8B', 'latency@16B', 'latency@32B'], 1.0))
 
 

@@ -28,8 +28,8 @@ site_configuration = {{'systems': [{{
          'features': ['mpi', 'osu', 'osu_latency', 'osu_allreduce'],
          'extras': {{'mpi_library': 'openmpi 5',
                     'programs': {{'osu': {{'source': 'embedded'}}}}}}}},
-        environs.embedded_environment('tao', 'taobench'),
-        environs.embedded_environment('nccl', 'nccl'),
+        environs.embedded_program_environment('tao', 'taobench'),
+        environs.embedded_program_environment('nccl', 'nccl'),
         {{'name': 'tensors', 'cc': 'mpicc', 'features': ['tensor_redis'],
          'extras': {{'mpi_library': 'openmpi 5', 'programs': {{
              'keyvalue': {{'source': 'system', 'prefix': '/usr'}},

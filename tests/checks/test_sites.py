@@ -64,6 +64,23 @@ def test_vendor_profile_of_the_site_is_sound(site):
     vendor.load_profile_rows(path, vendor.families_by_partition(configuration))
 
 
+@pytest.mark.parametrize('site', sorted(set(SITES) - {'template'}))
+def test_every_cluster_offers_the_checks_of_smartredis(site):
+    cases = (folder(site) / 'cases.txt').read_text().splitlines()
+    for kind in ('Throughput', 'Inference', 'Aggregation'):
+        lines = [line for line in cases if line.startswith(f'SmartRedis{kind} ')]
+        for words in ('deployment=colocated', 'db_nodes=1 ', '16 db_tpq',
+                      'db=redis,valkey,keydb'):
+            assert any(words in line for line in lines), words
+    # Each with the library of SmartRedis.
+    for environment in load_site_configuration(folder(site) / 'system.py')[
+            'environments']:
+        if 'tensor_redis' in environment['features']:
+            assert 'smartredis' in environment['features']
+            assert environment['extras']['programs']['smartredis'] == {
+                'source': 'spack'}
+
+
 def dry_runs(suite, site_options):
     """One for each name, two at a time: (site, options) -> what it said."""
     def one(name):
@@ -207,7 +224,7 @@ def test_far_below_is_noted_in_the_summary():
         current_partition=SimpleNamespace(
             extras={'one_nic_bandwidth': 25000}),
         no_reference='bring-up', is_dry_run=lambda: False)
-    Benchmark.note_low_values(case)
+    Benchmark.add_low_values_note(case)
     assert case.no_reference.startswith('bring-up; bandwidth@4194304B = 12000')
 
 

@@ -234,7 +234,7 @@ def agrees(seed: int, folder: Path, capsys) -> set[str]:
 
     # The table of `plumb run` and the summary of a nightly session, which
     # know a test case by what its plan has of it.
-    first = run_id.first_session_ids(frame['run'].astype(str))
+    first = run_id.first_session_id_by_session(frame['run'].astype(str))
     many = Counter(first.values())
     same = Counter(one.plan_key for one in result.results)
     for one in result.results:
@@ -300,8 +300,8 @@ def agrees(seed: int, folder: Path, capsys) -> set[str]:
 
 def test_all_say_the_same_of_every_case(tmp_path, capsys, monkeypatch):
     # What is drawn is not looked at here.
-    monkeypatch.setattr(plots, 'drawings', lambda *_: ([], []))
-    monkeypatch.setattr(page.ratio, 'drawings', lambda *_, **__: [])
+    monkeypatch.setattr(plots, 'drawings_of_family', lambda *_: ([], []))
+    monkeypatch.setattr(page.ratio, 'drawings_from_records', lambda *_, **__: [])
     seen: set[str] = set()
     # Few that have between them all that can happen.
     for seed in (2, 4, 5, 10, 11, 12, 47):

@@ -196,8 +196,8 @@ def test_an_unfit_bundle_is_one_line_and_changes_nothing(tmp_path, what):
     file, (make, words) = tmp_path / 'wheels.tar', UNFIT[what]
     make(file)
     with pytest.raises(bundle_file.BundleError) as message, \
-            bundle_file.unpacked_wheels(file, LOCKS / 'requirements.lock',
-                                        tmp_path):
+            bundle_file.unpack_wheels(file, LOCKS / 'requirements.lock',
+                                      tmp_path):
         pytest.fail('taken')
     assert words in str(message.value) and str(file) in str(message.value)
     assert '\n' not in str(message.value) and '; ' in str(message.value)
@@ -229,8 +229,8 @@ def test_no_wheel_leaves_the_folder_of_a_bundle(tmp_path):
         'sha256': bundle_file.sha256_of_file(LOCKS / 'requirements.lock'),
         'wheels': ['../a.whl']}})
     with pytest.raises(bundle_file.BundleError, match='../a.whl is missing'), \
-            bundle_file.unpacked_wheels(tmp_path / 'b.tar',
-                                        LOCKS / 'requirements.lock', tmp_path):
+            bundle_file.unpack_wheels(tmp_path / 'b.tar',
+                                      LOCKS / 'requirements.lock', tmp_path):
         pytest.fail('taken')
 
 

@@ -304,7 +304,7 @@ def test_a_signal_during_a_query_of_duckdb_is_an_interrupt():
 
     pid, signal_number = os.getpid(), int(signal.SIGTERM)
     sender = subprocess.Popen(['sh', '-c', f'sleep 0.5; kill -{signal_number} '
-                                           f'{pid}'])
+                               f'{pid}'])
     with pytest.raises(KeyboardInterrupt), calibrate.raise_interrupt_on_signals():
         duckdb.sql('select count(*) from range(1000000000) a, range(1000) b'
                    ).fetchall()
@@ -333,14 +333,14 @@ def test_only_accept_accepts_and_only_what_is_new(tmp_path, monkeypatch,
     proposal.write_text((PROPOSED % 'program=osu_init'
                          ).replace('1.0', '2.0'))
     monkeypatch.setattr(
-        calibrate.references, 'propose_system_references',
+        calibrate.references, 'make_and_write_system_proposals',
         lambda *_: calibrate.references.acceptance.read_proposals(tmp_path))
     work = commands.Work(
         {'name': 'alpha'}, {'PLUMBLINE_PERFLOGS': '',
                             'RFM_REFERENCE_PREFIX': str(tmp_path)},
         [], True, [])
     args = argparse.Namespace(site='template', accept=accept)
-    assert calibrate._propose_references(args, work, {'osu'}) == 0
+    assert calibrate._propose_and_accept_references(args, work, {'osu'}) == 0
     if accept and not known:
         assert 'init_time: [2.0, ' in path.read_text()
     else:

@@ -117,7 +117,7 @@ def test_references_are_those_of_the_site(monkeypatch, given, folder):
     monkeypatch.delenv('RFM_REFERENCE_PREFIX', raising=False)
     monkeypatch.delenv('PLUMBLINE_SITE', raising=False)
     seen = []
-    monkeypatch.setattr(proposal, '_accept_command', lambda args, place: (
+    monkeypatch.setattr(proposal, '_run_accept_command', lambda args, place: (
         seen.append((args.site, place)) or 0))
     assert references(argparse.Namespace(rest=['accept', *given])) == 0
     assert seen == [('lumi' if given else 'local', folder)]

@@ -51,7 +51,7 @@ def path(tmp_path, monkeypatch):
 # ------------------------------------------------------ what would start
 
 def test_an_environment_whose_stack_is_not_installed_does_not_start(path):
-    result = doctor.start_faults(SITE, path('sbatch', 'gcc'), FOLDER)
+    result = doctor.reasons_test_cases_cannot_start(SITE, path('sbatch', 'gcc'), FOLDER)
     assert set(result) == {'a+stores'}
     assert result['a+stores'].startswith(
         'environment stores: the stack keyvalue is not installed for the '
@@ -59,7 +59,7 @@ def test_an_environment_whose_stack_is_not_installed_does_not_start(path):
 
 
 def test_without_the_schedulers_command_nothing_starts(path):
-    result = doctor.start_faults(SITE, path('gcc'), FOLDER)
+    result = doctor.reasons_test_cases_cannot_start(SITE, path('gcc'), FOLDER)
     assert set(result) == {'a+gnu', 'a+stores'}
     assert 'sbatch not found: partition a has the scheduler slurm; use a ' \
         'login node' in result['a+gnu']
@@ -73,13 +73,14 @@ def test_without_the_schedulers_command_nothing_starts(path):
      'osu: folder /no/such does not exist'),
     ({'cc': 'gcc'}, None)])
 def test_what_an_environment_needs(path, change, words):
-    result = doctor.start_faults(site(**change), path('sbatch', 'gcc'), FOLDER)
+    result = doctor.reasons_test_cases_cannot_start(site(**change),
+                                                    path('sbatch', 'gcc'), FOLDER)
     assert (words in result['a+gnu']) if words else 'a+gnu' not in result
 
 
 def test_modules_bring_the_compiler(path, monkeypatch):
     monkeypatch.setenv('LMOD_CMD', '/lmod')
-    assert 'a+gnu' not in doctor.start_faults(
+    assert 'a+gnu' not in doctor.reasons_test_cases_cannot_start(
         site(cc='mpicc', modules=['openmpi/5']), path('sbatch'), FOLDER)
 
 
@@ -87,16 +88,17 @@ def test_this_machine_needs_its_launcher(path):
     here = copy.deepcopy(SITE)
     here['systems'][0]['partitions'][0].update(scheduler='local',
                                                launcher='mpirun')
-    result = doctor.start_faults(here, path('gcc'), FOLDER)
+    result = doctor.reasons_test_cases_cannot_start(here, path('gcc'), FOLDER)
     assert 'mpirun not found' in result['a+gnu']
-    assert 'a+gnu' not in doctor.start_faults(here, path('gcc', 'mpirun'), FOLDER)
+    assert 'a+gnu' not in doctor.reasons_test_cases_cannot_start(
+        here, path('gcc', 'mpirun'), FOLDER)
 
 
 def test_only_what_would_start_is_said_to_run():
     cases = [{'where': where, 'modes': modes} for where, modes in (
         ('a+gnu', ['quick', 'full']), ('a+stores', ['full']),
         ('b+stores', ['nightly']))]
-    assert list(doctor.runnable_rows_of_family(
+    assert list(doctor.runnable_test_case_rows(
         cases, {'a+stores': 'no Spack', 'b+stores': 'no Spack'})) == [
         ('runs here', '--mode quick: 1 test cases'),
         ('not here', '--mode nightly: 0 of 1 test cases'),
@@ -112,7 +114,7 @@ def test_it_fails_if_the_default_mode_cannot_run(monkeypatch, capsys, blocked,
              {'where': 'b+gnu', 'modes': ['full'], 'family': 'osu'}]
     for name, answer in (
         (
-            'reframe_environment',
+            'reframe_environment_variables',
             {
                 'PATH': '',
                 'PLUMBLINE_PERFLOGS': '/none',
@@ -127,8 +129,8 @@ def test_it_fails_if_the_default_mode_cannot_run(monkeypatch, capsys, blocked,
         ('print_partition_features', None),
         ('nightly_budget_lines', []),
         ('optional_part_rows', []),
-        ('reason_without_test_cases', ''),
-        ('start_faults', blocked),
+        ('reason_family_has_no_test_cases', ''),
+        ('reasons_test_cases_cannot_start', blocked),
     ):
         monkeypatch.setattr(doctor, name, lambda *_, result=answer: result)
     monkeypatch.setattr(doctor.sites, 'list_test_cases_with_reframe',
@@ -139,7 +141,7 @@ def test_it_fails_if_the_default_mode_cannot_run(monkeypatch, capsys, blocked,
 
 
 def test_cases_that_fit_on_no_node_are_counted():
-    *_, (label, text) = doctor.runnable_rows_of_family([
+    *_, (label, text) = doctor.runnable_test_case_rows([
         {'where': 'a', 'modes': ['full'], 'unavailable_cpus': cpus}
         for cpus in (5, 11, 0)], {})
     assert label == 'only full' and text.startswith(
@@ -152,32 +154,33 @@ def test_cases_that_fit_on_no_node_are_counted():
 @pytest.mark.parametrize('family', ['osu', 'keyvalue', 'taobench'])
 def test_every_family_without_a_case_has_a_reason(family):
     bare = {'systems': SITE['systems'], 'environments': []}
-    assert re.match('no environment offers [a-z_ ]+', doctor.reason_without_test_cases(
+    assert re.match('no environment offers [a-z_ ]+',
+                    doctor.reason_family_has_no_test_cases(
         family, bare))
 
 
 def test_the_reasons_why_a_family_has_no_case():
     assert (
-        "add environs.embedded_environment(NAME, 'taobench') or "
+        "add environs.embedded_program_environment(NAME, 'taobench') or "
         "environs.stack_environment(NAME, 'taobench') or an environment with the prefix"
-        in doctor.reason_without_test_cases('taobench', SITE)
+        in doctor.reason_family_has_no_test_cases('taobench', SITE)
     )
     bare = {**SITE, 'environments': []}
     assert (
         'add environs.mpi_environment(NAME, LIBRARY) or environs.stack_environment('
-        in (doctor.reason_without_test_cases('osu', bare))
+        in (doctor.reason_family_has_no_test_cases('osu', bare))
     )
     assert (
-        doctor.reason_without_test_cases('nccl', bare).count(
-            'environs.embedded_environment'
+        doctor.reason_family_has_no_test_cases('nccl', bare).count(
+            'environs.embedded_program_environment'
         )
         == 1
     )
     idle = site(name='other')
-    assert doctor.reason_without_test_cases('osu', idle).startswith(
+    assert doctor.reason_family_has_no_test_cases('osu', idle).startswith(
         'no partition has the environment other: ')
     assert 'environment gnu offers its programs, but on no partition' in (
-        doctor.reason_without_test_cases('osu', SITE))
+        doctor.reason_family_has_no_test_cases('osu', SITE))
 
 
 def test_the_parts_of_a_family_are_told_with_what_to_do():
@@ -261,7 +264,7 @@ def test_a_site_of_stacks_does_not_run_where_they_are_not_installed(suite):
 def test_numbers_of_nodes_that_a_partition_lacks_are_listed():
     changed = site()
     changed['systems'][0]['partitions'][0]['extras'] = {'max_nodes': 4}
-    assert [*doctor.node_count_rows([1, 3, 20, 144], changed)] == [
+    assert [*doctor.excessive_node_count_rows([1, 3, 20, 144], changed)] == [
         ('not here', 'test cases of 20, 144 nodes on partition a: its '
                      'max_nodes is 4')]
-    assert not [*doctor.node_count_rows([1, 3, 4], changed)]
+    assert not [*doctor.excessive_node_count_rows([1, 3, 4], changed)]

@@ -102,8 +102,8 @@ def test_without_options_it_looks_where_something_regressed(
         regressions=[line('beta', 'batch', 'bandwidth', 'bandwidth2', 9.0),
                      line('alpha', 'other', 'latency', 'latency2', 2.5)]))
     work = commands.Work(TWO, {}, [], True, [])
-    result = locate.select_target(
-        locate.locate_arguments('alpha', **given), Path(), work
+    result = locate.select_partition_and_test_case(
+        locate.make_locate_command_args('alpha', **given), Path(), work
     )
     assert (result.partition['name'], result.metric, result.expected) == (
         where, metric, expected)
@@ -253,7 +253,7 @@ def test_a_metric_that_the_case_has_not(site):
 def test_the_verdict_is_written_and_makes_the_exit_code(
         site, tmp_path, capsys, located, code):
     (result, why, ended), _ = site(Cluster(8, 4, slow={'n1': located}))
-    args = locate.locate_arguments('alpha', json=str(tmp_path / 'x.json'))
+    args = locate.make_locate_command_args('alpha', json=str(tmp_path / 'x.json'))
     assert locate._print_and_write_result(args, result, why, ended, tmp_path) == code
     message = capsys.readouterr().out
     assert ('SLOW    node n1: ' in message) == bool(code)

@@ -67,12 +67,13 @@ def test_a_further_session_names_the_nightly_session_that_it_belongs_to():
     # In their order, however soon they follow on each other.
     many = [first, further, *(run_id.new_session_id(first) for _ in range(50))]
     assert many == sorted(set(many))
-    assert run_id.first_session_ids([further, other, first]) == {
+    assert run_id.first_session_id_by_session([further, other, first]) == {
         first: first, further: first, other: other}
     # Alone it is a night of its own.
-    assert run_id.first_session_ids([further]) == {further: further}
+    assert run_id.first_session_id_by_session([further]) == {further: further}
     # Not one that began later, by chance with the same digits.
-    assert run_id.first_session_ids([NIGHTLY_SESSION.replace('2026', '2027'), AGAIN])[
+    assert run_id.first_session_id_by_session(
+        [NIGHTLY_SESSION.replace('2026', '2027'), AGAIN])[
         AGAIN] == AGAIN
 
 
@@ -97,7 +98,7 @@ def test_a_failure_that_was_gone_in_a_rerun_is_no_pass(tmp_path):
     write(tmp_path, [bad(NIGHTLY_SESSION), good(AGAIN)])
     frame = perflogs.read(tmp_path)
     assert set(results.newest_records(frame)['result']) == {'flaky', 'pass'}
-    [one] = results.results_of_records(frame)
+    [one] = results.newest_results_of_test_cases(frame)
     assert one.result == 'flaky' and one.is_failed
     # A session by itself is what it was.
     assert (
@@ -116,7 +117,7 @@ def test_a_nightly_session_is_one_column_and_one_date(tmp_path):
     after = '20261123T003000Z-abcdef07'
     write(tmp_path, [bad(late), good(after)])
     frame = perflogs.read(tmp_path)
-    names, column = results.group_nightly_sessions(frame)
+    names, column = results.group_into_nightly_sessions(frame)
     assert names == [[late, after]] and set(column) == {0}
     assert (
         len(
@@ -211,7 +212,7 @@ def test_what_is_no_answer_of_sinfo(monkeypatch, tmp_path, text, code, err,
     assert nodes.find_node_pools(SYSTEM) == (
         {}, f'the nodes that are due cannot be listed: {words}')
     with pytest.raises(SetupError, match=f'^{re.escape(words)}$'):
-        nodes.nodes_in_access([], 'cpu')
+        nodes.query_nodes_of_access_options([], 'cpu')
     assert nodes.find_node_pools({'partitions': SYSTEM['partitions'][4:]}) == (
         {},
         '',
@@ -266,26 +267,26 @@ def test_a_busy_node_has_its_turn_when_it_is_free():
 
 def test_groups_have_all_nodes_that_are_due():
     pool = pool_of(10, {'n4'})
-    result = nodes.fill_node_groups(['n1', 'n2', 'n3'], pool, 2)
+    result = nodes.node_groups_of_width(['n1', 'n2', 'n3'], pool, 2)
     assert [len(one) for one in result] == [2, 2]
     assert {'n1', 'n2', 'n3'} < {n for one in result for n in one}
     assert 'n4' not in {n for one in result for n in one}
-    assert nodes.fill_node_groups([], pool, 2) == []
-    assert nodes.fill_node_groups(['n1'], pool_of(3, {'n0', 'n2'}), 2) == []
+    assert nodes.node_groups_of_width([], pool, 2) == []
+    assert nodes.node_groups_of_width(['n1'], pool_of(3, {'n0', 'n2'}), 2) == []
 
 
 def test_jobs_are_kept_to_nodes_by_what_they_must_not_have():
     pool = Pool('batch', pool_of(4).nodes, frozenset({'bad'}))
-    assert nodes.options_for_nodes({'n1', 'n2'}, [pool]) == [
+    assert nodes.reframe_options_selecting_nodes({'n1', 'n2'}, [pool]) == [
         '-J',
         'exclude=bad,n[0,3]',
     ]
     # The site's own --exclude would be replaced by another.
-    assert nodes.options_without_nodes({'n1'}, [pool]) == [
+    assert nodes.reframe_options_excluding_nodes({'n1'}, [pool]) == [
         '-J',
         'exclude=bad,n1',
     ]
-    assert nodes.options_without_nodes((), [pool_of(4)]) == []
+    assert nodes.reframe_options_excluding_nodes((), [pool_of(4)]) == []
 
 
 def test_when_a_node_was_last_measured(tmp_path):
@@ -299,7 +300,7 @@ def test_when_a_node_was_last_measured(tmp_path):
             bad(NIGHTLY_SESSION, day=5, nodes='n9'),
         ],
     )
-    seen = nodes.last_measured_by_node(perflogs.read(tmp_path), 'alpha')
+    seen = nodes.last_measurement_time_by_node(perflogs.read(tmp_path), 'alpha')
     assert set(seen) == {'n1', 'n2', 'n5', 'n6'}
     assert seen['n2'] - seen['n1'] == 2 * 86400
 
@@ -394,7 +395,7 @@ def test_which_failures_are_believed(tmp_path, again, result, suspects):
     assert ' '.join(sorted(one.suspect_nodes)) == suspects
     assert len(one.sessions) == 1 + len(again)
     # The page and the verdict agree.
-    [page] = results.results_of_records(perflogs.read(tmp_path))
+    [page] = results.newest_results_of_test_cases(perflogs.read(tmp_path))
     assert page.result == result
 
 
@@ -404,22 +405,24 @@ def test_a_failure_after_a_good_session_can_be_flaky(tmp_path):
         good(NIGHTLY_SESSION, nodes='n1'),
         bad('20261122T023000Z-abcdef01', nodes='n2'),
         good('20261122T033000Z-abcdef02', nodes='n2')])
-    [one] = results.results_of_records(perflogs.read(tmp_path))
+    [one] = results.newest_results_of_test_cases(perflogs.read(tmp_path))
     assert one.result == 'flaky'
 
 
 @pytest.mark.parametrize('failed, cases, many', [
     (10, 10, False), (11, 40, True), (11, 44, False), (300, 4000, False)])
 def test_so_many_failures_are_no_chance(failed, cases, many):
-    assert reruns.too_many_failures(failed, cases) == many
+    assert reruns.has_too_many_failures(failed, cases) == many
 
 
 def test_what_was_worse_for_one_nightly_session_gets_the_runs_that_tell():
     one = trial(result='pass')
     pool = {'cpu': {'n1', 'n2'}}
-    assert [s.where for s in reruns.plan_suspect_reruns([(one, 3)], pool)] == [
+    assert [s.where
+            for s in reruns.plan_suspected_regression_reruns([(one, 3)], pool)] == [
         SAME, OTHER, ANY]
-    assert [s.where for s in reruns.plan_suspect_reruns([(one, 3)], {})] == [
+    assert [s.where
+            for s in reruns.plan_suspected_regression_reruns([(one, 3)], {})] == [
         ANY, ANY, ANY]
 
 
@@ -541,7 +544,7 @@ def test_a_regression_on_several_nodes_is_located(
     monkeypatch.setattr(nightly.locating, 'result_lines', lambda x: [
         'SLOW node n2'])
     if one.locates:
-        one.locate_slow_node([SimpleNamespace(members=[member])])
+        one.locate_slow_node_of_regressions([SimpleNamespace(members=[member])])
     assert result.notes == lines
 
 
@@ -565,7 +568,7 @@ def test_a_failure_that_is_gone_is_flaky_and_no_pass(nightly_session):
         {'where': SAME, 'nodes': ['n1'], 'failed': False},
         {'where': OTHER, 'nodes': ['n2'], 'failed': False}]
     # The page and the verdict agree.
-    assert {one.case: one.result for one in results.results_of_records(
+    assert {one.case: one.result for one in results.newest_results_of_test_cases(
         perflogs.read(nightly_session.folder))} == {'a': 'flaky', 'b': 'pass'}
 
 
@@ -794,8 +797,8 @@ def work(tmp_path, monkeypatch):
     @contextlib.contextmanager
     def opened(number: int, site: str = 'alpha'):
         first = NIGHTLY_SESSION.replace('22T', f'{number:02}T')
-        with session.open_session({'stagedir': str(tmp_path / 'scratch')},
-                                  session.NightlySession(site, first)) as one:
+        with session.create_session_folders({'stagedir': str(tmp_path / 'scratch')},
+                                            session.NightlySession(site, first)) as one:
             one.stage.mkdir(parents=True)
             one.output.mkdir(parents=True)
             yield one
@@ -814,8 +817,8 @@ def test_jobs_of_dead_nightly_sessions_are_cancelled_and_no_others(
         f'9|{dead.stage}x\n10|{tmp_path}\n')
     tools = {'squeue': f'cat {tmp_path}/jobs',
              'scancel': f'echo "$*" >>{tmp_path}/cancelled; '
-                        f'grep -v "^[78]|" {tmp_path}/jobs >{tmp_path}/left; '
-                        f'mv {tmp_path}/left {tmp_path}/jobs'}
+             f'grep -v "^[78]|" {tmp_path}/jobs >{tmp_path}/left; '
+             f'mv {tmp_path}/left {tmp_path}/jobs'}
     (tmp_path / 'bin').mkdir()
     for name, line in tools.items():
         (tmp_path / 'bin' / name).write_text(f'#!/bin/sh\n{line}\n')
@@ -861,7 +864,7 @@ def test_only_folders_of_old_nightly_sessions_are_removed(
     mark.write_text(json.dumps(json.loads(mark.read_text())
                                | {'stage': str(precious)}))
     (opened[2, 1].folder / session.NIGHTLY_SESSION).write_text('{"site": "al')
-    assert session.remove_nightly_sessions('alpha', 2) == [
+    assert session.remove_old_nightly_sessions('alpha', 2) == [
         NIGHTLY_SESSION.replace('22T', f'{n:02}T') for n in (1, 2)]
     there = {key for key, one in opened.items() if one.folder.exists()}
     assert there == {(2, 1), (3, 0), (3, 1), (4, 0), (4, 1)}
@@ -873,9 +876,9 @@ def test_only_folders_of_old_nightly_sessions_are_removed(
 
 def test_a_nightly_session_that_runs_keeps_its_folders(work):
     with work(1) as alive:
-        assert session.remove_nightly_sessions('alpha', 0) == []
+        assert session.remove_old_nightly_sessions('alpha', 0) == []
         assert alive.stage.exists()
-    assert session.remove_nightly_sessions('alpha', 0) == [alive.folder.name]
+    assert session.remove_old_nightly_sessions('alpha', 0) == [alive.folder.name]
     assert not alive.folder.exists()
 
 
@@ -883,7 +886,7 @@ def test_runs_by_day_remove_no_nightly_session(work, tmp_path, monkeypatch):
     with work(1) as kept:
         pass
     for _ in range(session.KEPT + 2):
-        with session.open_session({}) as one:
+        with session.create_session_folders({}) as one:
             pass
     assert kept.folder.exists() and kept.stage.exists() and one.folder
 
@@ -942,7 +945,8 @@ def test_a_case_beyond_every_budget_makes_the_session_incomplete():
 def test_the_mail_is_a_message_that_a_parser_reads(tmp_path):
     result = output(results=[whole(trial(reason='zwölf\nLinien: µs' * 40))])
     result.add_note('a line\nand another')
-    result.write(tmp_path / 'mail', tmp_path / 'hook', to='ops@example.org')
+    result.write_mail_and_webhook_files(tmp_path / 'mail', tmp_path / 'hook',
+                                        to='ops@example.org')
     mail = email.message_from_bytes((tmp_path / 'mail').read_bytes(),
                                     policy=email.policy.default)
     assert not mail.defects
@@ -968,7 +972,7 @@ def test_long_lists_are_counted():
 def test_no_half_file_where_it_cannot_be_written(tmp_path):
     (tmp_path / 'mail').mkdir()
     with pytest.raises(OSError):
-        output().write(tmp_path / 'mail', None)
+        output().write_mail_and_webhook_files(tmp_path / 'mail', None)
     assert [path.name for path in tmp_path.iterdir()] == ['mail']
 
 

@@ -169,8 +169,9 @@ def test_the_ranks_of_a_node_are_added_up():
                       scanned=False))
     assert (node.ranks, node.wall, node.busy) == (2, 10, 25)
     # 10 s are not theirs, of which 0.5 s could be chance.
-    assert node.other_cpu_seconds == pytest.approx(9.5)
-    assert node.share_of_cpu_time(node.other_cpu_seconds, 1) == pytest.approx(0.475)
+    assert node.cpu_seconds_of_other_programs == pytest.approx(9.5)
+    assert node.share_of_cpu_time(node.cpu_seconds_of_other_programs,
+                                  1) == pytest.approx(0.475)
     assert nodes.interference_metrics([node], 1) == {
         'others_cpu': pytest.approx(0.475), 'steal_cpu': 0}
     assert (
@@ -192,7 +193,7 @@ def test_lines_among_others():
 
 def test_a_job_that_has_the_node_alone_disturbs_nobody():
     node, = seen(line(end=(10, 20, 3, 0), own=19.6, launcher=0.3))
-    assert node.other_cpu_seconds == 0
+    assert node.cpu_seconds_of_other_programs == 0
     # More ranks than CPUs have no more than those.
     assert node.share_of_cpu_time(1.0, 64) == pytest.approx(1 / 40)
 
@@ -200,10 +201,10 @@ def test_a_job_that_has_the_node_alone_disturbs_nobody():
 def test_stolen_time_is_nobody_s():
     """The job's own clock has it, that of the machine has not."""
     node, = seen(line(end=(10, 10, 0, 10), own=20.0))
-    assert node.other_cpu_seconds == 0
+    assert node.cpu_seconds_of_other_programs == 0
     assert nodes.interference_metrics([node], 2)['steal_cpu'] == pytest.approx(0.5)
     node, = seen(line(end=(10, 10, 0, 10), own=10.0))
-    assert node.other_cpu_seconds == pytest.approx(5 - 0.316, abs=0.01)
+    assert node.cpu_seconds_of_other_programs == pytest.approx(5 - 0.316, abs=0.01)
 
 
 def test_the_worst_node_is_named():
@@ -237,7 +238,7 @@ def test_busy_neighbours_are_seen(observe, tmp_path):
                    before=['sh', '-c', '"$@"; exit', 'sh'])
     node, = seen(done.stderr)
     assert 1 < node.wall < 20 and node.own > 0.02
-    assert node.other_cpu_seconds > 0.3
+    assert node.cpu_seconds_of_other_programs > 0.3
     assert 'busyneighbour' in {name for name, *_ in node.busiest}
     assert int(done.stdout) not in {pid for _, _, pid, _ in node.busiest}
 

@@ -427,11 +427,11 @@ def test_gpus_of_the_vendors_tools():
 
 def test_cards_of_sysfs():
     ports = detect.parse_sysfs_nics(message(H100, 'rdma'))
-    assert len(ports) == 9 and len(detect.fabric_ports(ports)) == 8
-    assert detect.fabric_ports(ports)[0] == detect.Nic(
+    assert len(ports) == 9 and len(detect.nic_ports_used_by_mpi(ports)) == 8
+    assert detect.nic_ports_used_by_mpi(ports)[0] == detect.Nic(
         'ConnectX-7', 'InfiniBand', 400, 'rdma')
     ethernet = [n for n in ports if n.layer == 'Ethernet']
-    assert detect.fabric_ports(ethernet) == ethernet
+    assert detect.nic_ports_used_by_mpi(ethernet) == ethernet
 
 
 @pytest.mark.parametrize('card, layer, rate, model', [
@@ -489,8 +489,8 @@ def test_modules_systems(text, system):
 def test_modules_the_default_before_the_newest():
     there = detect.parse_module_list('/opt/m:\nopenmpi/4.1.10\nopenmpi/4.1.9\n'
                                      'openmpi/\nmpich/4.0(default)\nmpich/4.2\n')
-    assert detect.newest_module(there, 'openmpi') == 'openmpi/4.1.10'
-    assert detect.newest_module(there, 'mpich') == 'mpich/4.0'
+    assert detect.default_or_newest_module(there, 'openmpi') == 'openmpi/4.1.10'
+    assert detect.default_or_newest_module(there, 'mpich') == 'mpich/4.0'
     assert detect.best_mpi_module(there).modules == ('openmpi/4.1.10',)
     assert detect.best_mpi_module([]) is None
 
@@ -654,14 +654,14 @@ def test_the_tree_of_switches(site_of, recorded):
 
 def test_switches_of_slurm_22_05():
     """As the cluster of tests/cluster told them (--switch 2)."""
-    assert detect.parse_switches(
+    assert detect.parse_network_switches(
         'SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1-2]\n'
         'SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n[3-4]\n'
         'SwitchName=top Level=1 LinkSpeed=1 Nodes=n[1-4] '
         'Switches=leaf[1-2]\n') == {
             'leaf1': {'nodes': 'n[1-2]'}, 'leaf2': {'nodes': 'n[3-4]'},
             'top': {'switches': 'leaf[1-2]'}}
-    assert detect.parse_switches('BlockName=b1 BlockIndex=0 Nodes=n[1-4]') == {}
+    assert detect.parse_network_switches('BlockName=b1 BlockIndex=0 Nodes=n[1-4]') == {}
 
 
 @pytest.mark.parametrize('text, names', [

@@ -25,7 +25,7 @@ from rounds import (
 )
 
 from checks.services.plan import Program, Step
-from cli.setup.venv import ensure_mpi_wheel, ensure_stores
+from cli.setup.venv import ensure_mpi_wheel, ensure_store_servers
 from config.sites import launch
 
 #: How a node asks a server: without and with a password of its own.
@@ -41,7 +41,7 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), 3) as sock:
 @pytest.fixture(scope='module')
 def tools(cluster, tmp_path_factory):
     """A folder with the load generator, and stores where a plan has them."""
-    if not any(one['store'] == rounds.STORE for one in ensure_stores()):
+    if not any(one['store'] == rounds.STORE for one in ensure_store_servers()):
         pytest.skip(f'no {rounds.STORE}: no wheel for this Python')
     folder = tmp_path_factory.mktemp('load')
     build(folder)

@@ -21,13 +21,13 @@ from postprocess.regressions import verdict
 from postprocess.report import build as report
 
 DAY = datetime.timedelta(days=1)
-LATEST = clock.latest_record_time
+LATEST = clock.max_possible_record_time
 
 
 @pytest.fixture(autouse=True)
 def times_matter(any_date, monkeypatch) -> None:
     """Times that are to come are wrong, other than in other tests."""
-    monkeypatch.setattr(clock, 'latest_record_time', LATEST)
+    monkeypatch.setattr(clock, 'max_possible_record_time', LATEST)
 
 
 def session(days: float, result: str = 'pass', name: str = 'aaaaaa',

@@ -40,7 +40,8 @@ def test_each_derived_metric_is_that_of_its_curve():
     for family, rules in judged.judged_rules_by_family().items():
         for rule in rules:
             name = rule.get('instead')
-            assert judged.substitute_metric(family, rule['metric'] + '@8B') == name
+            assert judged.derived_replacement_metric(family,
+                                                     rule['metric'] + '@8B') == name
             if name:
                 what = families.all_derived_metrics()[name]
                 assert what['of'] == rule['metric']

@@ -91,21 +91,21 @@ def test_a_reader_of_the_work_folder_does_not_stop_a_set_up(
         tmp_path, monkeypatch):
     monkeypatch.setattr(setup, 'WORK', tmp_path / 'work')
     monkeypatch.setattr(setup, 'LOCK_LIMIT', 0)
-    with setup._setup_lock():
+    with setup._hold_setup_lock():
         pass
     with locked_by_a_reader(tmp_path / 'work' / 'setup.lock') as kept:
         assert not kept
-        with setup._setup_lock():
+        with setup._hold_setup_lock():
             pass
 
 
 @as_root
 def test_a_reader_of_a_plan_neither_stops_nor_fakes_a_session(tmp_path):
     run = make.record()['run']
-    made = hooks.write_plan(tmp_path / plans.FOLDER, run, {}, [])
+    made = hooks.write_and_lock_plan(tmp_path / plans.FOLDER, run, {}, [])
     path = tmp_path / plans.FOLDER / f'{run}.json'
     alive = ('import sys; from pathlib import Path; from postprocess.perflogs '
-             'import plans; print(plans.is_running(Path(sys.argv[1])))')
+             'import plans; print(plans.is_session_running(Path(sys.argv[1])))')
 
     def is_alive() -> str:
         return subprocess.run([sys.executable, '-c', alive, path], cwd=ROOT,
@@ -122,7 +122,7 @@ def test_a_reader_of_a_plan_neither_stops_nor_fakes_a_session(tmp_path):
 def test_a_reader_of_the_session_and_the_cache_holds_no_lock(
         tmp_path, monkeypatch):
     monkeypatch.setattr(session, 'WORK', tmp_path)
-    with session.open_session({}) as subset:
+    with session.create_session_folders({}) as subset:
         path = subset.folder / 'lock'
     logs = tmp_path / 'perflogs'
     make.write(logs, [make.record()])
@@ -217,8 +217,8 @@ def test_a_wait_has_a_limit_and_names_the_holder(tmp_path):
 def test_a_set_up_that_never_ends_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(setup, 'WORK', tmp_path)
     monkeypatch.setattr(setup, 'LOCK_LIMIT', 0.05)
-    with setup._setup_lock(), pytest.raises(setup.SetupError, match=(
-            f'{tmp_path} is being set up by {WHO}')), setup._setup_lock():
+    with setup._hold_setup_lock(), pytest.raises(setup.SetupError, match=(
+            f'{tmp_path} is being set up by {WHO}')), setup._hold_setup_lock():
         pass
 
 

@@ -273,8 +273,8 @@ def test_a_case_that_never_began_has_not_run(tmp_path):
 @pytest.mark.parametrize('mode, budgets', [('nightly', True),
                                            ('quick', False)])
 def test_budgets_hold_in_mode_nightly(tmp_path, monkeypatch, mode, budgets):
-    known = ordering.known_from_records(None, mode)
-    with ordering.known_test_cases_file(known) as variables:
+    known = ordering.ordering_data_from_records(None, mode)
+    with ordering.hold_ordering_data_file(known) as variables:
         monkeypatch.setenv(*variables.popitem())
         assert rules.Known.read_from_environment() == rules.Known(budgets=budgets)
 
@@ -504,5 +504,5 @@ def test_no_stack_is_built_beside_a_timed_case(monkeypatch, here):
         environs=[space(name='stores', extras={'stack': 'keyvalue'})])])
     monkeypatch.setattr(base.rt, 'runtime', lambda: space(system=system))
     check = space(valid_prog_environs=['stores'], build_locally=None)
-    base.Programs.build_stacks_locally(check)
+    base.Programs.set_build_locally_for_stacks(check)
     assert check.build_locally is not here

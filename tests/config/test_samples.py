@@ -23,7 +23,7 @@ def read(tmp_path: Path, text: str) -> tuple[list[tuple], list[str]]:
     file = tmp_path / samples.FILE
     file.write_text(text)
     faults: list = []
-    frame = reader.read(file, faults)
+    frame = reader.read_samples_file(file, faults)
     return list(frame.itertuples(index=False, name=None)), [
         str(fault).removeprefix(f'{file}:') for fault in faults]
 

@@ -177,7 +177,7 @@ def test_old_sessions_are_removed_and_live_ones_are_not(tmp_path,
     monkeypatch.setattr(session.run_id, 'new_session_id', lambda: next(names))
     (tmp_path / 'scratch' / 'local').mkdir(parents=True)    # plain reframe's
     for number in range(8):
-        one = session.open_session(system)
+        one = session.create_session_folders(system)
         opened = stack.enter_context(one) if number == 1 else one.__enter__()
         assert opened.stage.parent == tmp_path / 'scratch'
         assert opened.output.parent == tmp_path / 'output'
@@ -198,7 +198,7 @@ def test_dry_runs_remove_no_session_that_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(session.run_id, 'new_session_id', lambda: next(names))
     made = {True: [], False: []}
     for measures in [True] + [False] * (session.KEPT + 2) + [True] * 2:
-        with session.open_session({}, measures=measures) as one:
+        with session.create_session_folders({}, runs_jobs=measures) as one:
             one.stage.mkdir(parents=True)
         made[measures].append(one.stage)
     assert all(stage.exists() for stage in made[True])
@@ -286,9 +286,9 @@ def test_a_restless_machine_is_not_measured_for_ever(capsys):
     for seconds in (50.0, 60.0):
         retries.due.append(SimpleNamespace(
             duration=lambda _, s=seconds: s))
-    assert runner.drop_slow_retries(retries, 110).due
-    assert not runner.drop_slow_retries(retries, 110).due
-    assert not runner.drop_slow_retries(retries, 110).due
+    assert runner.drop_all_retries_if_slow(retries, 110).due
+    assert not runner.drop_all_retries_if_slow(retries, 110).due
+    assert not runner.drop_all_retries_if_slow(retries, 110).due
     assert capsys.readouterr().out == (
         'Interference: 2 test cases, not measured again: that would take '
         '4 min, more than 2 min\n')

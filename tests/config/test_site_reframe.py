@@ -202,7 +202,7 @@ def test_an_mpi_that_was_loaded_since_set_up_is_asked(tmp_path, monkeypatch):
     monkeypatch.setenv('PATH', f'{tools}:/usr/bin:/bin')
     software.save_detected_software(tmp_path, {'mpicc': '/opt/bin/mpicc',
                                                'mpirun': '/opt/bin/mpirun'}, [])
-    mpi, _ = software.detect_mpi_and_stores(tmp_path)
+    mpi, _ = software.detect_mpi_and_store_servers(tmp_path)
     assert (mpi['flavour'], mpi['version']) == ('mpich', '4.2')
     software.save_detected_software(tmp_path, {**mpi, 'version': 'kept'}, [])
-    assert software.detect_mpi_and_stores(tmp_path)[0]['version'] == 'kept'
+    assert software.detect_mpi_and_store_servers(tmp_path)[0]['version'] == 'kept'

@@ -13,7 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from checks.keyvalue.scenarios import AXES, Scenario, modes_of, scenarios_of_store
+from checks.keyvalue.scenarios import (
+    AXES,
+    Scenario,
+    modes_of,
+    store_scenarios_with_first_mode,
+)
 from checks.services.plan import fill_template
 from checks.stores.servers import STORES, Needs, make_server_role
 from config.records.scenarios import MODES
@@ -337,8 +342,9 @@ for _env in site_configuration['environments']:
 # Its parts -----------------------------------------------------------------
 
 def test_every_axis_begins_at_the_base_point_and_modes_grow():
-    known = dict(scenarios_of_store('valkey'))
-    assert len(known) == len(list(scenarios_of_store('valkey'))), 'a load stands twice'
+    known = dict(store_scenarios_with_first_mode('valkey'))
+    assert len(known) == len(
+        list(store_scenarios_with_first_mode('valkey'))), 'a load stands twice'
     for axis, modes in AXES.items():
         assert set(modes) <= set(MODES) and axis in Scenario.__annotations__
     assert modes_of(Scenario('valkey')) == set(MODES)
@@ -364,6 +370,18 @@ def test_no_secret_on_a_command_line_and_no_open_door(store, tls, tmp_path):
     assert re.search(r'(^|\s)(-l |bind |--bind=)X', bind)
     assert '0.0.0.0' not in bind
     assert ('X' in bind) and ('tls' in bind or '-Z' in bind) == tls
+
+
+@pytest.mark.parametrize('store', ['redis', 'valkey', 'keydb'])
+def test_threads_that_read_and_clients_without_a_password(store):
+    role = make_server_role(store, '/opt', Needs(
+        4, cpus=2, threads_read='yes', open=True))
+    assert (role.cpus, role.threads, role.password) == (2, 4, True)
+    lines = role.config.splitlines()
+    assert ('io-threads-do-reads yes' in lines) == (store != 'keydb')
+    assert ('server-threads 4' if store == 'keydb' else 'io-threads 4') in lines
+    assert f'user {role.user} on >{{password}} ~* &* +@all' in lines
+    assert 'protected-mode no' in lines and 'requirepass' not in role.config
 
 
 def test_plumbload_is_built_with_any_compiler_of_the_site(tmp_path):

@@ -23,7 +23,7 @@ for check, partition, environ in generate_testcases(loader.load_all()):
         continue
     check._current_partition, check._current_environ = partition, environ
     check.lay_out_ranks()
-    check.check_core_shortage()
+    check.check_placement_and_mark_shortage()
     result.append({
         'check': type(check).variant_name(), 'params': check.params,
         'program': check.program, 'arguments': check.arguments(),

@@ -32,7 +32,7 @@ def _fit(value, width):
 
 def _half(size, usec, ranks, program, style, checked=True):
     kind = PROGRAMS[program]
-    algbw = size * kind.algbw_byte_ratio(ranks) / usec / 1e3
+    algbw = size * kind.algbw_to_size_byte_ratio(ranks) / usec / 1e3
     busbw = algbw * kind.busbw_factor(ranks)
     if style == '2.0' and program in ('all_gather_perf',
                                       'reduce_scatter_perf'):
@@ -156,7 +156,7 @@ def written(style='json', program='all_reduce_perf', ranks=8, minimum=64,
             for half in halves:
                 usec = (latency + 0.37 * half + 0.21 * cycle
                         + len(entries) % 5 / 7 + size / rate / 1e3)
-                algbw = size * kind.algbw_byte_ratio(ranks) / usec / 1e3
+                algbw = size * kind.algbw_to_size_byte_ratio(ranks) / usec / 1e3
                 checked = not half or kind.checks_in_place
                 entries.append({
                     'numCycle': cycle, 'name': f'"{NAMES[program]}"',

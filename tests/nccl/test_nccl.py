@@ -33,7 +33,7 @@ site_configuration = {'systems': [{
         'devices': NODE, 'extras': {
             'max_nodes': 64, **hardware.bandwidth_extras(NODE),
             'launcher_pin': ['--pin={cpus}']}}]}],
-    'environments': [environs.embedded_environment('nccl', 'nccl')]}
+    'environments': [environs.embedded_program_environment('nccl', 'nccl')]}
 '''
 
 
@@ -219,7 +219,7 @@ def test_no_published_metric_is_beyond_the_limits(row):
     assert ring is None or row['busbw'] > ring / 2.2
     assert set(row) - {'nic'} == {'gpu', 'gpus', 'nodes', 'program', 'busbw',
                                   'source', 'date'}
-    assert physics.find_published_busbw(*case, dict(results)) == row
+    assert physics.find_published_busbw_row(*case, dict(results)) == row
 
 
 def test_measured_values_are_within_the_limits():

@@ -348,7 +348,7 @@ def test_json_with_wrong_or_unchecked_data():
 
 def test_the_environment_is_not_kept():
     text = text_of('formats/all_reduce.json')
-    kept = nccl.remove_environment(text)
+    kept = nccl.strip_environment_from_json(text)
     assert 'LD_LIBRARY_PATH' in text and 'LD_LIBRARY_PATH' not in kept
     assert rows(kept) == rows(text)
 

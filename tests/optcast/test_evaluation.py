@@ -119,7 +119,7 @@ def test_several_servers_a_node_with_a_nic_each():
                             nodes(4, 0, [two]), 4,
                             environments=settings.server_nic_environments(two, 2))
     plan = evaluation.service_plan()
-    assert (plan.nodes, plan.server.nodes, plan.server.instances) == (6, 2, 2)
+    assert (plan.node_count, plan.server.nodes, plan.server.instances) == (6, 2, 2)
     assert [command[1] for command in plan.server.commands] == [
         f'NCCL_IB_HCA==mlx5_{nic}:1' for nic in (0, 1, 0, 1)]
 
@@ -150,7 +150,7 @@ def test_every_case_has_a_plan(scenario):
     evaluation = Evaluation(of, 'optcast', max(1, scenario.client_nodes),
                             scenario.server_node_count, 4)
     plan = evaluation.service_plan()
-    assert plan.nodes == scenario.node_count
+    assert plan.node_count == scenario.node_count
     assert len(plan.server.commands) == (
         scenario.servers if scenario.type == 'optcast' else 1)
     assert [step.name for step in plan.steps] == (
@@ -201,7 +201,7 @@ def done(job):
 def test_a_run_on_the_services(started, type, more):
     evaluation, job = started(type, more)
     services = done(job)
-    folder = evaluation.collect_log_folder(job.folder, 'run', services)
+    folder = evaluation.collect_run_logs(job.folder, 'run', services)
     result = evaluation.analyse_logs(folder)
     values = {record.metric if record.size is None
               else f'{record.metric}@{record.size}B': record.value

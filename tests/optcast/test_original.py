@@ -128,7 +128,7 @@ def started(tmp_path):
 def values(evaluation, job, limit=60):
     assert job.process.wait(limit) == 0, job.messages()
     services, _ = split_conductor_output((job.folder / 'out').read_text())
-    folder = evaluation.collect_log_folder(job.folder, 'run', services)
+    folder = evaluation.collect_run_logs(job.folder, 'run', services)
     result = evaluation.analyse_logs(folder)
     assert evaluation.summary_sentences(result, {})
     return {record.metric if record.size is None
@@ -221,7 +221,7 @@ def test_values_that_contradict_each_other(started):
     evaluation, job = started()
     assert job.process.wait(60) == 0, job.messages()
     services, _ = split_conductor_output((job.folder / 'out').read_text())
-    folder = evaluation.collect_log_folder(job.folder, 'run', services)
+    folder = evaluation.collect_run_logs(job.folder, 'run', services)
     log = folder / 'client.log'
     text = log.read_text()
     log.write_text(text.replace('bandwidth: 0', 'bandwidth: 3'))
@@ -247,7 +247,7 @@ def test_every_case_of_the_original_has_a_plan(scenario, tmp_path):
     evaluation = Original(of, str(tmp_path), max(1, scenario.client_nodes),
                           scenario.server_node_count, 4)
     plan = evaluation.service_plan()
-    assert plan.nodes == scenario.node_count
+    assert plan.node_count == scenario.node_count
     assert len(plan.server.commands) == scenario.servers
     assert evaluation.request_count * evaluation.request_size == 64 << 20
     # One server and one client trace.

@@ -335,13 +335,14 @@ def test_options_of_a_family_are_those_of_its_parser():
 
 
 def test_words():
-    assert [words.expected_busbw_ratio(4, m) for m in (1, 2, 4, 8)] == [
+    assert [words.expected_optcast_to_ring_ratio(4, m) for m in (1, 2, 4, 8)] == [
         0.375, 0.75, 1.5, 1.5]
     assert '30% faster' in words.compare_bandwidths(13.21, 10.16, 'NCCL')
     assert '28% slower' in words.compare_bandwidths(7.27, 10.16, 'NCCL')
     slow = [logs.Stats(name, 100, ms, 0, ms, ms, ms) for name, ms in (
         ('recv', 1.0), ('reduce', 9.0), ('send', 1.0))]
-    name, output = words.find_bottleneck(slow, {'recv': 4, 'reduce': 2, 'send': 4})
+    name, output = words.find_and_describe_bottleneck(
+        slow, {'recv': 4, 'reduce': 2, 'send': 4})
     assert name == 'reduce' and '--num-threads' in output
 
 

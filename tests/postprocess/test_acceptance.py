@@ -282,11 +282,11 @@ def test_text_that_yaml_would_change_is_quoted(word):
 
 @pytest.mark.parametrize('value', [1e-05, 2.5e-07, 1.0, 123457.0, 1e22])
 def test_numbers_are_numbers_for_every_reader(tmp_path, value):
-    line = editing.reference_line('init_time', value, 0.05)
+    line = editing.reference_yaml_entry('init_time', value, 0.05)
     entry = CommentedMap({'init_time': line})
     path = tmp_path / 'osu.yaml'
     path.write_bytes(editing.dump_yaml(CommentedMap({'OsuStartup': CommentedMap({
-        '$index': editing.inline_list(['params']), 'x': entry})})))
+        '$index': editing.flow_style_list(['params']), 'x': entry})})))
     for _ in range(2):                      # also when it is edited
         read = yaml.safe_load(path.read_text())['OsuStartup']['x']
         assert read == {'init_time': [value, None, 0.05, 'ms']}
@@ -377,8 +377,8 @@ def test_a_full_disk_leaves_both_files(site, monkeypatch):
 def test_nobody_takes_a_proposal_for_references(site, monkeypatch):
     site.propose(latencies(CALM))
     site.proposal.write_text('no: [yaml')
-    commands.check_references(site.folder)
-    assert sites.faults_of_suite_files(site.folder.parent, [
+    commands.refuse_unreadable_reference_files(site.folder)
+    assert sites.faults_of_site_files(site.folder.parent, [
         {'family': 'osu', 'check': 'OsuPt2pt'}]) == []
 
 

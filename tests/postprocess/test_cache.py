@@ -44,7 +44,7 @@ def text(root: Path):
     # Several paths have no cache beside them.
     with cache.open_records_database([root, root],
                                      lambda *fault: faults.append(fault)) as con:
-        return perflogs.records_table(con), sorted(map(str, faults))
+        return perflogs.records_as_dataframe(con), sorted(map(str, faults))
 
 
 def agree(root: Path) -> pd.DataFrame:
@@ -60,13 +60,13 @@ def agree(root: Path) -> pd.DataFrame:
 def reads(monkeypatch) -> list[tuple[str, int]]:
     """(name, offset) of each file that is read from now on."""
     seen = []
-    real = reading.read_new_line_blocks
+    real = reading.read_blocks_of_new_lines
 
     def blocks(file, source, layout):
         seen.append((file.name, source.offset))
         return real(file, source, layout)
 
-    monkeypatch.setattr(reading, 'read_new_line_blocks', blocks)
+    monkeypatch.setattr(reading, 'read_blocks_of_new_lines', blocks)
     return seen
 
 

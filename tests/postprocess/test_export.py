@@ -72,7 +72,9 @@ def test_history_as_data_is_the_table(tree, capsys):
                          str(tree)]) == 0
     rows = json.loads(capsys.readouterr().out)
     frame = perflogs.read(tree)
-    frame = frame[naming.counting_records_mask(frame) & (frame['metric'] == 'latency')]
+    frame = frame[
+        naming.mask_preferring_median_to_repetitions(frame) & (frame['metric']
+                                                               == 'latency')]
     assert sorted((r['run'], r['params'], r['point'], r['value'])
                   for r in rows) == sorted(zip(
                       frame['run'], frame['params'], map(
@@ -148,7 +150,8 @@ def test_history_of_a_cache_that_grows(tmp_path, capsys, seed):
         if rng.random() < 0.3 and (file := next(tmp_path.rglob('A.*'), None)):
             file.unlink()
         for case, last in (('', 99), ('size=1 ', 2), ('A ', 3)):
-            with cache.open_records_database([tmp_path], print, missing=False) as con:
+            with cache.open_records_database([tmp_path], print,
+                                             include_missing_records=False) as con:
                 history.fill_answer_table(con, 'latency', case, last)
                 rows = history.read_answer_rows(con)
             assert sorted(

@@ -113,7 +113,7 @@ def test_what_is_new_is_told(tmp_path):
     assert news['changed environment'] == [
         ('version: 7.5 \u2192 7.6 (3 test cases)', None)]
     # And can be looked up: from which session on it was so.
-    [one] = [one for one in built.case_details() if one['n'].startswith('c ')]
+    [one] = [one for one in built.test_case_details() if one['n'].startswith('c ')]
     assert one['h']['version'] == [(0, '7.5'), (2, '7.6')]
     assert one['c'] == 'ppp' and set(one['j']) == {0, 1, 2}
 

@@ -126,7 +126,9 @@ def test_judged_records_are_the_median_where_there_is_one(tmp_path):
         make.record(repetition=1), make.record(repetition=2),
         make.record(repetition=0, value=7.0), make.record(day=2, value=9.0)])
     frame = perflogs.read(tmp_path)
-    assert frame['value'][naming.counting_records_mask(frame)].tolist() == [7.0, 9.0]
+    assert frame['value'][
+        naming.mask_preferring_median_to_repetitions(frame)].tolist() == [
+        7.0, 9.0]
 
 
 @pytest.mark.parametrize(('old', 'new', 'reason'), [

@@ -31,7 +31,7 @@ def drawn(tmp_path: Path, text: str, records: list[dict], *options: str
 
 def records(tmp_path: Path, rows: list[dict]) -> plots.Records:
     make.write(tmp_path, rows)
-    return Page(perflogs.read(tmp_path)).plot_records('osu', [])
+    return Page(perflogs.read(tmp_path)).records_for_plots('osu', [])
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_what_departs_from_the_expectation_is_marked(tmp_path):
                         num_nodes=2 ** n, num_tasks=2 ** n, tasks_per_node=1,
                         params=f'layout={2 ** n}xone program=osu_barrier')
             for n in range(6) for day in range(3)]
-    [figure] = scaling.drawings(records(tmp_path, rows), over='num_nodes',
-                                fit='log2', at=(), metric=('latency',))
+    [figure] = scaling.drawings_from_records(records(tmp_path, rows), over='num_nodes',
+                                             fit='log2', at=(), metric=('latency',))
     frame = figure.args[0]
     assert set(frame['label']) == {''} and len(frame) == 6
     line, off = scaling.fit_and_deviations(frame, 'log2')
@@ -145,8 +145,9 @@ def test_cases_are_compared_with_the_same_case_elsewhere(tmp_path):
     assert (other, base) == ('beta', 'alpha')
     assert sorted(set(pairs['label'])) == ['osu_bcast', 'osu_latency']
     assert pairs['ratio'].tolist() == [2.0] * 4
-    [figure] = ratio.drawings(own_rows, of='system', base='alpha', metric=(),
-                              where=(), title='')
+    [figure] = ratio.drawings_from_records(own_rows, of='system', base='alpha',
+                                           metric=(),
+                                           where=(), title='')
     assert figure.args[1] == 'latency: beta / alpha'
     figure.chart(*figure.args)
 
@@ -169,7 +170,7 @@ def test_nodes_that_follow_from_what_is_on_the_axis_split_no_line(tmp_path):
                         num_tasks=clients + servers, tasks_per_node=1,
                         params=f'db_nodes={servers} client_nodes={clients}')
             for servers in (1, 3) for clients in (1, 2, 3)]
-    [figure] = scaling.drawings(
+    [figure] = scaling.drawings_from_records(
         records(tmp_path, rows), over='client_nodes', fit='linear', at=(),
         metric=('latency',), by=('db_nodes',))
     assert figure.args[0].groupby('label')['x'].agg(list).to_dict() == {
@@ -185,18 +186,18 @@ def test_calls_of_a_run_are_drawn_from_its_samples(tmp_path):
         Sample(rank, call, n, 0.001 * (n + 1), 0.01 * n)
         for rank in range(3) for call in ('put', 'get') for n in range(5)))
     result = plot.build_plot_records(perflogs.read(tmp_path / 'perflogs'))
-    violins = list(violin.drawings(result, call=('g*',), by=(), panel=(),
-                                   title=''))
+    violins = list(violin.drawings_from_records(result, call=('g*',), by=(), panel=(),
+                                                title=''))
     [axes] = violins[0].chart(*violins[0].args).axes
     assert len(violins) == 1 and len(axes.collections) == 1
     assert 'osu_latency: get' in axes.figure.texts[0].get_text()
-    [one] = plots.module_of_kind('timeline').drawings(
+    [one] = plots.module_of_kind('timeline').drawings_from_records(
         result, call=('*',), by=(), panel=(), title='')
     [axes] = one.chart(*one.args).axes
     assert sum(len(c.get_paths()) for c in axes.collections) == 30
     assert [t.get_text() for t in axes.get_yticklabels()] == ['0', '1', '2']
     assert axes.get_ylabel() == 'rank'
-    [one] = plots.module_of_kind('timeline').drawings(
+    [one] = plots.module_of_kind('timeline').drawings_from_records(
         result, call=('*',), by=(), panel=(), title='', rows='request')
     [axes] = one.chart(*one.args).axes
     assert axes.get_ylabel() == 'request'
@@ -211,7 +212,7 @@ def test_many_calls_look_as_they_are_distributed():
 
 def test_newest_run_stands_out_of_a_heat_map(tmp_path):
     rows = records(tmp_path, make.latencies([1.0, 1.0, 1.0, 2.0]))
-    [figure] = plots.module_of_kind('heatmap').drawings(rows, metric=())
+    [figure] = plots.module_of_kind('heatmap').drawings_from_records(rows, metric=())
     assert (figure.args[0]['value'] / figure.args[0]['median']
             ).tolist() == [2, 2, 2]
     axes, bar = figure.chart(*figure.args).axes
@@ -223,7 +224,8 @@ def test_bars_start_at_zero_and_show_the_reference(tmp_path):
         'init_time', 300.0 * n, program='osu_init', num_nodes=n,
         params=f'num_nodes={n}', reference='290.0', upper='0.2')
         for n in (1, 2)])
-    [figure] = plots.module_of_kind('bars').drawings(rows, metric=('init_time',))
+    [figure] = plots.module_of_kind('bars').drawings_from_records(
+        rows, metric=('init_time',))
     [axes] = figure.chart(*figure.args).axes
     assert [bar.get_width() for bar in axes.patches[:2]] == [300, 600]
     assert axes.get_xlim()[0] == 0

@@ -41,14 +41,14 @@ def page(tmp_path: Path, records: list[dict]) -> tuple[int, str]:
 
 @pytest.mark.parametrize('name', sorted(FAMILIES))
 def test_plots_of_every_family_are_known(name):
-    assert plots.check_family_entries(FAMILIES[name])
+    assert plots.parse_family_plot_entries(FAMILIES[name])
 
 
 def test_every_kind_is_documented():
     text = (ROOT / 'postprocess/report/plots/README.md').read_text('utf-8')
     assert plots.plot_kinds() == sorted(re.findall(r'^\| `(\w+)`', text, re.M))
     for kind in map(plots.module_of_kind, plots.plot_kinds()):
-        assert kind.READING and callable(kind.drawings)
+        assert kind.READING and callable(kind.drawings_from_records)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_wrong_entry_says_file_line_and_key(tmp_path, text, line, reason):
     wrong = family(tmp_path, f'plots:\n{text}\n',
                    series={'server': {'hit': '1'}})
     with pytest.raises(plots.PlotError) as err:
-        plots.check_family_entries(wrong)
+        plots.parse_family_plot_entries(wrong)
     assert str(err.value).startswith(
         f'checks/new/family.yaml:{line}: plots: '), err.value
     assert reason in str(err.value)
@@ -165,7 +165,7 @@ from postprocess.report import charts
 from postprocess.report.plots import metric_panels, parse_metric_option
 OPTIONS = {'metric': parse_metric_option}
 READING = 'Dots: a value each.'
-def drawings(records, metric):
+def drawings_from_records(records, metric):
     for panel in metric_panels(records, metric):
         yield panel.make_drawing('dots', dots, panel.points_of_panel, panel.title)
 def dots(frame, title):
@@ -291,7 +291,7 @@ def test_a_page_asks_once_how_far_its_cases_are(tmp_path, monkeypatch):
     make.write(tmp_path / 'perflogs', make.latencies(make.CALM))
     made = report.write_page(str(tmp_path / 'perflogs'), tmp_path / 'out')
     run = make.record(day=4)['run']
-    plan = type('Plan', (), {'run': run, 'cases': []})
+    plan = type('Plan', (), {'session_name': run, 'cases': []})
     account.rows_by_test_case(plan, made.records, [], made.ahead)
     assert len(requests) == 1
     assert outcomes.sessions_needed_by_test_case(
@@ -320,6 +320,6 @@ def test_more_runs_than_a_line_has_points():
         'run': pd.Categorical(names, ['other', *names]),
         'time': pd.date_range('2026-01-01', periods=len(names), tz='UTC'),
         'reference': 1.0, 'lower': float('nan'), 'upper': 0.2})
-    line = runs.draw_over_sessions(frame, 'many', 'us').axes[0].lines[0]
+    line = runs.draw_values_over_sessions(frame, 'many', 'us').axes[0].lines[0]
     assert 2 < len(line.get_xdata()) <= runs.MAXIMUM
     assert max(line.get_xdata()) > 2.9 * runs.MAXIMUM

@@ -11,7 +11,10 @@ from perflogs_factory import CALM, WILD, latencies  # noqa: E402
 
 from config.sessions import judged  # noqa: E402
 from postprocess import perflogs  # noqa: E402
-from postprocess.references.progress import judge_tolerances, progress_of_test_cases  # noqa: E402
+from postprocess.references.progress import (  # noqa: E402
+    progress_of_test_cases,
+    tolerances_and_sessions_needed,
+)
 
 
 def ask(tmp_path, records):
@@ -71,14 +74,15 @@ def test_a_derived_metric_stands_in(monkeypatch):
         return dict(zip('abcdefghij', values, strict=False))
 
     def result(small):
-        [one] = judge_tolerances('osu', {('latency', 8): runs(WILD),
-                                         ('latency_p50', None): runs(small)})
+        [one] = tolerances_and_sessions_needed('osu', {('latency', 8): runs(WILD),
+                                                       ('latency_p50',
+                                                        None): runs(small)})
         return one.metric, one.needs
 
     assert result(CALM * 2) == ('latency_p50', 0)
     assert result(CALM[:4]) == ('latency@8B', None)   # too few to count
     assert result(WILD) == ('latency@8B', None)
     assert result([1.0, 1.17, 0.83, 1.16, 0.84, 1.0]) == ('latency@8B', 6)
-    [one] = judge_tolerances('osu', {('latency', 8): runs(CALM),
-                                     ('latency_p50', None): runs(CALM)})
+    [one] = tolerances_and_sessions_needed('osu', {('latency', 8): runs(CALM),
+                                                   ('latency_p50', None): runs(CALM)})
     assert one.metric == 'latency@8B'

@@ -47,7 +47,7 @@ def panels(tmp_path, records) -> list[plots.Panel]:
     """What stands in a metric each, of the latencies of these records."""
     make.write(tmp_path / 'perflogs', records)
     made = Page(perflogs.read(tmp_path / 'perflogs'))
-    return list(plots.metric_panels(made.plot_records('osu', []), ('latency',)))
+    return list(plots.metric_panels(made.records_for_plots('osu', []), ('latency',)))
 
 
 def data(text: str) -> dict:
@@ -59,8 +59,8 @@ def data(text: str) -> dict:
 def boxes(tmp_path, records) -> list:
     """The axes of the box metric of these records."""
     [panel] = panels(tmp_path, records)
-    return [axes for drawing in box.drawings(panel.records,
-                                             metric=('latency',))
+    return [axes for drawing in box.drawings_from_records(panel.records,
+                                                          metric=('latency',))
             for axes in drawing.chart(*drawing.args).axes]
 
 

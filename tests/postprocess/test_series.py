@@ -96,14 +96,14 @@ def shown(tmp_path: Path) -> str:
 
 def read(tmp_path: Path, points: list[list]) -> series.Series:
     faults: list = []
-    result = series.read(attach(tmp_path, tao_record(), points), TAO.series,
-                         faults)
+    result = series.read_series_file(attach(tmp_path, tao_record(), points), TAO.series,
+                                     faults)
     assert not faults
     return series.Series(0, result)
 
 
 def drawn(one: series.Series):
-    [options] = [options for kind, options in plots.check_family_entries(TAO)
+    [options] = [options for kind, options in plots.parse_family_plot_entries(TAO)
                  if kind is timeline]
     return timeline.draw_series_panels(one.points, one.server_names, 'title', TAO.bands,
                                        **options)
@@ -166,7 +166,7 @@ def test_only_the_newest_run_of_a_case(tmp_path):
         old := tao_record(day=1), new := tao_record(day=2)])
     attach(tmp_path / 'perflogs', old, rows()).write_text('damaged')
     attach(tmp_path / 'perflogs', new, rows())
-    result = series.read_newest_series(perflogs.read(tmp_path / 'perflogs'))
+    result = series.read_series_of_newest_runs(perflogs.read(tmp_path / 'perflogs'))
     assert len(result.series) == 1 and not result.faults
 
 
@@ -175,7 +175,7 @@ def test_cases_are_bounded(tmp_path, monkeypatch):
     for day in range(5):
         record = tao_record(day=day, params=f'job={day}', case=f'c{day}')
         site(tmp_path, record, rows()[:6])
-    result = series.read_newest_series(perflogs.read(tmp_path / 'perflogs'))
+    result = series.read_series_of_newest_runs(perflogs.read(tmp_path / 'perflogs'))
     assert len(result.series) == 2 and result.more == 3
     code, words = page(tmp_path)
     assert code == 0 and '3 older sessions are not drawn' in words
@@ -283,7 +283,7 @@ def test_a_fault_of_many_lines_is_told_once(tmp_path):
         [n, 'server 0', 'total_qps', 5, 'x', 'test', 1, '']
         for n in range(50)])
     faults: list = []
-    assert series.read(file, TAO.series, faults).empty
+    assert series.read_series_file(file, TAO.series, faults).empty
     assert len(faults) == 1 and '(and 49 more)' in str(faults[0])
 
 
@@ -291,7 +291,8 @@ def test_an_unreadable_file_is_a_fault(tmp_path):
     file = site(tmp_path, tao_record(), rows())
     file.unlink()
     file.mkdir()
-    [fault] = series.read_newest_series(perflogs.read(tmp_path / 'perflogs')).faults
+    [fault] = series.read_series_of_newest_runs(
+        perflogs.read(tmp_path / 'perflogs')).faults
     assert f'{file}:1: cannot be read' in str(fault)
 
 
@@ -299,7 +300,7 @@ def test_a_case_cannot_lead_elsewhere(tmp_path):
     file = site(tmp_path, tao_record(), rows())
     make.write(tmp_path / 'perflogs', [
         tao_record(day=9, case=f'../{file.parent.name}')])
-    result = series.read_newest_series(perflogs.read(tmp_path / 'perflogs'))
+    result = series.read_series_of_newest_runs(perflogs.read(tmp_path / 'perflogs'))
     assert result == series.Newest([], [], 0)
 
 
@@ -396,7 +397,7 @@ def test_kept_metrics_of_a_refused_run_are_a_series_apart(tmp_path):
         tao_record('completed', 0.0, day=3, repetition=0, reference='1.0',
                    lower='0.0', result='fail', guard='validity'),
         tao_record(value=99.0, day=3)])
-    records = Page(perflogs.read(tmp_path / 'perflogs')).plot_records(
+    records = Page(perflogs.read(tmp_path / 'perflogs')).records_for_plots(
         'taobench', [])
     [panel] = plots.metric_panels(records, ('total_qps',))
     assert dict(panel.points_of_panel[['value', 'label']].itertuples(index=False)) == {

@@ -326,7 +326,7 @@ class Door(threading.Thread):
     def run(self):
         while not self.over:
             self.selector.select(0.1)
-            self.come += self.listener.accept_authenticated()
+            self.come += self.listener.accept_authenticated_channels()
             self.maximum = max(self.maximum, len(self.listener.peers))
 
     def close(self):
@@ -390,13 +390,13 @@ def test_too_many_of_one_address_do_not_displace_others():
     with socket.socket() as other:
         other.bind(('127.0.0.2', 0))
         other.connect(door.told.address)
-        until(lambda: door.listener.accept_authenticated()
+        until(lambda: door.listener.accept_authenticated_channels()
               or len(door.listener.peers) == 2)
         crowd = silent(door.told.address, 100)
-        until(lambda: door.listener.accept_authenticated()
+        until(lambda: door.listener.accept_authenticated_channels()
               or len(door.listener.peers) == listener.MAX_UNAUTHENTICATED)
         time.sleep(0.1)
-        door.listener.accept_authenticated()
+        door.listener.accept_authenticated_channels()
         assert '127.0.0.2' in {p.address for p in door.listener.peers}
     for one in first + crowd:
         one.close()

@@ -497,7 +497,7 @@ def talk(keys, then):
         'lines = dict(l.split(" ", 1) for l in open(sys.argv[1]))\n'
         'host, port = lines["server"].split()\n'
         'where = ask.Server(host, int(port), lines["password"].strip())\n'
-        'with ask.Resp().open_session(where) as session:\n'
+        'with ask.Resp().open_authenticated_connection(where) as session:\n'
         f'    for key in range({keys}):\n'
         '        session.send_command("SET", key, secrets.token_hex(50000))\n'
         f'    {then}\n'
@@ -886,7 +886,7 @@ def test_producer_and_consumer_run_at_once(job, store):
     services, output = split_conductor_output((one.folder / 'out').read_text())
     assert sorted(output.splitlines()) == ['a 0/2', 'a 0/2', 'b 0/1']
     assert services.clients == 3
-    assert both.max_cpus_per_node() == 4 and both.nodes == 1
+    assert both.required_cpus_per_node() == 4 and both.node_count == 1
 
 
 def test_a_rank_that_fails_is_told_in_its_own_words(job, store):
@@ -952,12 +952,12 @@ def test_where_the_roles_of_a_plan_are():
         name: list(where)
         for name, where in plan.node_numbers_by_role().items()
     } == {'server': [0, 1], 'a': [2, 3, 4], 'b': [2], 'c': [5, 6]}
-    assert plan.nodes == 7 and plan.max_cpus_per_node() == 9
+    assert plan.node_count == 7 and plan.required_cpus_per_node() == 9
     beside = replace(plan, server=replace(server, beside=True),
                      clients=roles[:2])
-    assert beside.nodes == 3 and beside.max_cpus_per_node() == 7
+    assert beside.node_count == 3 and beside.required_cpus_per_node() == 7
     assert replace(beside, clients=(replace(roles[0], unbound=True),)
-                   ).max_cpus_per_node() == 4
+                   ).required_cpus_per_node() == 4
 
 
 def test_the_launcher_of_a_step():

@@ -59,7 +59,7 @@ def place(tmp_path, monkeypatch):
 
 def tiny(place):
     messages = []
-    stack = stacks.Stack('tiny', place / 'site', stacks.find_spack(),
+    stack = stacks.Stack('tiny', place / 'site', stacks.find_and_check_spack(),
                          messages.append)
     object.__setattr__(stack, 'messages', messages)
     return stack
@@ -80,7 +80,7 @@ LOCK = {'concrete_specs': {'h': {
 @pytest.mark.parametrize('promise', [
     'osu', 'osu@7.5', 'osu@7.5.2 +cuda', 'osu ~xccl', 'osu cuda_arch=90'])
 def test_a_promise_that_is_kept(promise):
-    assert stacks.broken_promises(LOCK, [promise]) == []
+    assert stacks.unsatisfied_spec_promises(LOCK, [promise]) == []
 
 
 @pytest.mark.parametrize('promise, has', [
@@ -88,13 +88,13 @@ def test_a_promise_that_is_kept(promise):
     ('osu cuda_arch=70', 'cuda_arch=80,90'), ('osu@7.5.20', '7.5.2'),
     ('osu +rocm', 'rocm=nothing'), ('nccl', 'not in the solution')])
 def test_a_promise_that_is_broken(promise, has):
-    broken, = stacks.broken_promises(LOCK, [promise])
+    broken, = stacks.unsatisfied_spec_promises(LOCK, [promise])
     assert promise in broken and has in broken
 
 
 def test_a_promise_that_nobody_can_read():
     with pytest.raises(stacks.StackError, match='expected name'):
-        stacks.broken_promises(LOCK, ['osu == 7'])
+        stacks.unsatisfied_spec_promises(LOCK, ['osu == 7'])
 
 
 # ----------------------------------------------------- solve and install
@@ -119,12 +119,12 @@ def test_checks_find_it_without_spack(place, monkeypatch):
     (place / 'recipes' / 'repos').mkdir(parents=True)
     monkeypatch.setenv('PLUMBLINE_SPACK_PACKAGES', str(place / 'recipes'))
     record = stacks.Stack('tiny', place / 'site',
-                          stacks.find_spack()).install()
+                          stacks.find_and_check_spack()).install()
     assert record['recipes'] == f'{place}/recipes@'
     monkeypatch.setenv('PATH', '/no/such')
     monkeypatch.delenv('PLUMBLINE_SPACK_PACKAGES')
     assert stacks.installed_stack_record('tiny', place / 'site') == record
-    stacks.write_stack_files(record, place)
+    stacks.write_installed_stack_files(record, place)
     assert json.loads((place / 'stack.record.json').read_text()) == record
     assert f"{record['view']}/bin" in (place / 'stack.sh').read_text()
 
@@ -272,27 +272,27 @@ def test_a_person_who_calls_spack_by_hand_is_left_alone(place):
 
 def test_a_new_lock_replaces_the_old_one_only_when_it_is_there(
         place, monkeypatch):
-    path = tiny(place).solve_and_save_lock()
+    path = tiny(place).solve_and_save_spack_lock()
     old = path.read_text()
     monkeypatch.setenv('FAKE_SPACK', 'unsolvable')
     with pytest.raises(stacks.StackError):
-        tiny(place).solve_and_save_lock()
+        tiny(place).solve_and_save_spack_lock()
     assert path.read_text() == old
     monkeypatch.setenv('FAKE_SPACK', '')
     path.write_text('{')
-    assert tiny(place).solve_and_save_lock().read_text() == old
+    assert tiny(place).solve_and_save_spack_lock().read_text() == old
 
 
 def test_a_kept_lock_is_used_and_a_damaged_one_refused(place):
     stack = tiny(place)
     stack.concretize()
-    stack.site_lock_file.parent.mkdir()
-    stack.site_lock_file.write_text(
+    stack.site_spack_lock_file.parent.mkdir()
+    stack.site_spack_lock_file.write_text(
         (stack.environment_folder / 'spack.lock').read_text())
     fresh = tiny(place)
     assert fresh.environment_folder != stack.environment_folder
     fresh.concretize()
-    stack.site_lock_file.write_text('{')
+    stack.site_spack_lock_file.write_text('{')
     with pytest.raises(stacks.StackError, match='plumb spack lock'):
         tiny(place).concretize()
 
@@ -315,16 +315,17 @@ def test_typos_in_our_own_files(place, file, text, words):
 
 def test_what_is_not_there(place, monkeypatch):
     with pytest.raises(stacks.StackError, match='stacks: tiny'):
-        _ = stacks.Stack('tini', place / 'site', stacks.find_spack()).content_hash
+        _ = stacks.Stack('tini', place / 'site',
+                         stacks.find_and_check_spack()).content_hash
     monkeypatch.setenv('FAKE_SPACK', 'old')
     with pytest.raises(stacks.StackError, match='need 1.0 or newer'):
-        stacks.find_spack()
+        stacks.find_and_check_spack()
     monkeypatch.setenv('PATH', str(place))
     with pytest.raises(stacks.StackError, match='set SPACK_ROOT'):
-        stacks.find_spack()
+        stacks.find_and_check_spack()
     monkeypatch.setenv('SPACK_ROOT', str(place))
     with pytest.raises(stacks.StackError, match='cannot run'):
-        stacks.find_spack()
+        stacks.find_and_check_spack()
 
 
 def test_a_site_without_spack_settings(place):
@@ -351,7 +352,7 @@ import sys
 from pathlib import Path
 from checks.spack import stack as stacks
 stacks.ENVS = Path(sys.argv[1]) / 'spack-envs'
-print(stacks.Stack('tiny', Path(sys.argv[1]) / 'site', stacks.find_spack(),
+print(stacks.Stack('tiny', Path(sys.argv[1]) / 'site', stacks.find_and_check_spack(),
                    print).install()['key'])
 '''
 
@@ -510,7 +511,7 @@ def real(tmp_path, monkeypatch, tmp_path_factory):
         'build_stage': ['$PLUMBLINE_WORK/spack/stage']}}))
     (settings / 'repos.yaml').write_text(yaml.safe_dump({'repos:': {
         'tiny': str(ROOT / 'tests/data/stacks/spack_repo/tiny'),
-        **stacks.builtin_repo()}}).replace("'repos:':", 'repos::'))
+        **stacks.builtin_repo_settings()}}).replace("'repos:':", 'repos::'))
     shutil.copytree(ROOT / 'spack-envs' / 'common',
                     tmp_path / 'spack-envs' / 'common')
     (settings / 'mirrors.yaml').write_text('mirrors:: {}\n')
@@ -526,7 +527,7 @@ def real(tmp_path, monkeypatch, tmp_path_factory):
             'descr': name, 'features': [],
             'provides': {'keyvalue': 'tiny-ok'},
             'promises': list(promises)}))
-        return stacks.Stack(name, tmp_path / 'site', stacks.find_spack(),
+        return stacks.Stack(name, tmp_path / 'site', stacks.find_and_check_spack(),
                             print)
     make.place = tmp_path
     return make
@@ -546,7 +547,7 @@ def shell(lines, real, name, **variables):
     """Run lines of spack-envs/README.md in the folder of the stacks."""
     env = {**stacks.spack_environment_variables(real.place / 'site'), **variables,
            'PATH': f'{Path(stacks.spack_command()).parent}:'
-                   f'{os.environ["PATH"]}'}
+           f'{os.environ["PATH"]}'}
     # The one variable that must be set; the lines set what else they need.
     for given in ('PLUMBLINE_ROOT', 'PLUMBLINE_WORK'):
         del env[given]
@@ -614,7 +615,7 @@ def test_real_spack_without_a_compiler(real):
         'packages: {}\n')
     with pytest.raises(stacks.StackError, match='has no compiler'):
         real('tiny-ok').install()
-    assert not stacks.find_spack().default_packages_file.exists()
+    assert not stacks.find_and_check_spack().default_packages_file.exists()
 
 
 def test_real_kill_and_real_concurrency(real):

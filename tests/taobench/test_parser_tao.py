@@ -381,7 +381,7 @@ def test_an_embedded_server_says_what_it_is():
     assert both['fast_qps[server=1]'] == 1000
     assert both['fast_qps[server=2]'] == 3000
     assert len(tao.parse_server_logs(
-        embedded(1000, 0.03) + embedded(1000, 0.03, 9), several=False)) == 1
+        embedded(1000, 0.03) + embedded(1000, 0.03, 9), split_at_restarts=False)) == 1
 
 
 def test_a_cache_that_lost_items_is_told():

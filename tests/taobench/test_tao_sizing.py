@@ -204,7 +204,8 @@ def test_the_clients_of_a_single_server_are_told_what_it_was_given():
     assert (message['server_memsize'], message['test_time']) == (1, 8)
     assert result.clients[0].keys == sizing.key_count(1)
     assert {c.port for c in result.clients} == {12000}
-    assert '"server_port_number": 12000' in sizing.original_client_instructions(result)
+    assert '"server_port_number": 12000' in sizing.original_client_start_instructions(
+        result)
 
 
 def test_clients_can_be_told_more():
@@ -239,7 +240,7 @@ def test_plans_are_those_of_the_original(want):
         free = sizing.server_command(one, '/p')
         same(free[len(one.bind):], command)
         assert sizing.nic_setup_commands(one, result.settings, '/p') == nic
-    assert sizing.original_client_instructions(result) == want['instructions']
+    assert sizing.original_client_start_instructions(result) == want['instructions']
     by_machine = sorted(result.clients, key=lambda client: client.machine)
     assert [sizing.client_command(client, '/p', 7)
             for client in by_machine] == want['client']
@@ -295,7 +296,7 @@ def test_jobs_have_the_original_names_and_say_what_is_deprecated():
         'conns_per_server_core': 85, 'client_wait_after_warmup': -1}),
 ])
 def test_defaults(job, role, defaults):
-    result = jobs.settings_with_defaults(jobs.find_job(job), role)
+    result = jobs.role_arguments_with_defaults(jobs.find_job(job), role)
     assert {name: result[name] for name in defaults} == defaults
 
 
@@ -315,7 +316,7 @@ def test_defaults(job, role, defaults):
 ])
 def test_bad_parameters_are_named(job, role, given, words):
     with pytest.raises(ValueError, match=words):
-        jobs.settings_with_defaults(jobs.find_job(job), role, given)
+        jobs.role_arguments_with_defaults(jobs.find_job(job), role, given)
 
 
 @pytest.mark.parametrize('given, words', [
@@ -344,5 +345,6 @@ def test_what_the_original_would_not_take_is_told():
     custom = jobs.find_job('custom')
     assert jobs.find_unexposed_arguments(custom, 'client', {
         'test_time': 5, 'target_hit_ratio': 0.5}) == ['target_hit_ratio']
-    assert jobs.settings_with_defaults(custom, 'client', {'target_hit_ratio': '0.5'})[
+    assert jobs.role_arguments_with_defaults(custom, 'client',
+                                             {'target_hit_ratio': '0.5'})[
         'target_hit_ratio'] == 0.5

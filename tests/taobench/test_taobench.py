@@ -77,7 +77,7 @@ def test_points_of_a_server_that_prints_none():
     assert log.points[0].values['hit_rate'] == pytest.approx(200 / 220)
     with pytest.raises(ParseError, match='not a row of plumbload --series'):
         results.log_from_client_rows(['time_s,operations\n0.5,1\n'], 0.5)
-    log = results.join_logs([log, results.log_without_requests(2), log])
+    log = results.concatenate_logs([log, results.make_zero_request_log(2), log])
     assert [p.values['fast_qps'] for p in log.points] == [
         400, 400, 0, 0, 400, 400]
 

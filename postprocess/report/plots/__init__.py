@@ -36,7 +36,7 @@ from config.families import Family, families, shared_limits
 from config.sessions import judged
 
 from ... import naming, perflogs
-from ...units import display_unit
+from ...units import unit_text
 from .. import charts, summary
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Records:
     #: Columns: `drawn`. A record is the `judged` one of its run, or a
     #: `sample` of one repetition, or both; `kind` is its row in `table`.
     frame: pd.DataFrame
-    #: What the records are of (naming.number_series_kinds), and whether they
+    #: What the records are of (naming.assign_series_kinds), and whether they
     #: are `valid`.
     table: pd.DataFrame
     #: What all runs say of each metric and size (summary.point_statistics).
@@ -152,7 +152,7 @@ class Panel:
     @property
     def unit(self) -> str:
         """The unit for people; '': dimensionless."""
-        return display_unit(perflogs.all_metrics()[self.metric]['unit'])
+        return unit_text(perflogs.all_metrics()[self.metric]['unit'])
 
     @property
     def plot_description(self) -> str:
@@ -208,7 +208,7 @@ def module_of_kind(kind: str) -> ModuleType:
     return importlib.import_module(f'{__name__}.{kind}')
 
 
-def check_family_entries(family: Family | None
+def parse_family_plot_entries(family: Family | None
             ) -> list[tuple[ModuleType, dict[str, Any]]]:
     """Kinds and options of a family's plots, all of them known and well.
 
@@ -217,10 +217,10 @@ def check_family_entries(family: Family | None
     """
     entries = family.plots if family and family.plots else DEFAULT
     file = f'checks/{family.name}/family.yaml' if family else 'DEFAULT'
-    return [check_plot_entry(entry, family, file) for entry in entries]
+    return [parse_plot_entry(entry, family, file) for entry in entries]
 
 
-def check_plot_entry(entry: Mapping[str, Any], family: Family | None, file: str
+def parse_plot_entry(entry: Mapping[str, Any], family: Family | None, file: str
           ) -> tuple[ModuleType, dict[str, Any]]:
     """Kind and options of an entry of a file.
 
@@ -228,13 +228,13 @@ def check_plot_entry(entry: Mapping[str, Any], family: Family | None, file: str
     """
     lines: Mapping[str, int] = getattr(entry, 'lines', {})
 
-    def fault(key: str, reason: str) -> PlotError:
+    def make_plot_error(key: str, reason: str) -> PlotError:
         line = lines.get(key) or min(lines.values(), default=1)
         return PlotError(file, line, f'plots: {reason}')
 
     kind = entry.get('kind')
     if kind not in plot_kinds():
-        raise fault(
+        raise make_plot_error(
             'kind',
             f'kind {kind!r} is not one of '
             f'{", ".join(plot_kinds())} (a kind is a module of '
@@ -244,14 +244,14 @@ def check_plot_entry(entry: Mapping[str, Any], family: Family | None, file: str
     for key in entry:
         if key != 'kind' and key not in options:
             allowed = ', '.join(options) or 'none'
-            raise fault(key, f'{kind} has no option {key!r} (allowed: '
-                        f'{allowed}){did_you_mean_text(key, options)}')
+            raise make_plot_error(key, f'{kind} has no option {key!r} (allowed: '
+                                  f'{allowed}){did_you_mean_text(key, options)}')
     parsed = {}
     for key, parse in options.items():
         try:
             parsed[key] = parse(entry.get(key), family)
         except ValueError as err:
-            raise fault(key, f'{kind}: {key}: {err}') from None
+            raise make_plot_error(key, f'{kind}: {key}: {err}') from None
     return module_of_kind(kind), parsed
 
 
@@ -458,7 +458,7 @@ def metric_panels(records: Records, metric: tuple[str, ...] = (),
             with_metric = kinds_of_program[
                 kinds_of_program.index.isin(have[name])
             ]
-            labels = naming.series_labels(
+            labels = naming.series_labels_and_panels(
                 with_metric.drop(
                     columns=[
                         field
@@ -504,7 +504,7 @@ def physical_limits_of_panel(panel: Panel) -> list[Mapping[str, Any]]:
 
 
 
-def drawings(records: Records, family: Family | None
+def drawings_of_family(records: Records, family: Family | None
              ) -> tuple[list[Drawing], list[str]]:
     """The plots of a family, in their order, and how to read them.
 
@@ -512,8 +512,8 @@ def drawings(records: Records, family: Family | None
     """
     all_drawings: list[Drawing] = []
     reading: dict[str, None] = {}
-    for kind, options in check_family_entries(family):
-        of_kind = list(kind.drawings(records, **options))
+    for kind, options in parse_family_plot_entries(family):
+        of_kind = list(kind.drawings_from_records(records, **options))
         all_drawings += of_kind
         if of_kind:
             reading[kind.READING] = None

@@ -33,8 +33,8 @@ COLUMNS = ['label', 'speed', 'group', 'runs', 'minimum', 'maximum', 'value',
 MAX_ROWS = 24
 
 
-def drawings(records: Records, by: naming.Names = (),
-             at: tuple[Any, ...] = (), **choice: Any) -> Iterator[Drawing]:
+def drawings_from_records(records: Records, by: naming.Names = (),
+                          at: tuple[Any, ...] = (), **choice: Any) -> Iterator[Drawing]:
     """A plot for each metric and panel; without `by`, of what has no size
     and of all programs together."""
     first = (by or ('program',))[0]
@@ -59,7 +59,7 @@ def draw_bars(frame: pd.DataFrame, title: str, unit: str) -> Figure:
 
     :param frame: COLUMNS, a row a series; bars of a `group` have a colour
     """
-    charts._configured_matplotlib()
+    charts._import_configured_matplotlib()
     names = [charts.series_name(label, speed) for label, speed in zip(
         frame['label'], frame['speed'], strict=True)]
     groups = list(dict.fromkeys(frame['group']))

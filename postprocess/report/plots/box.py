@@ -25,7 +25,7 @@ COLUMNS = ['label', 'speed', 'point', 'count', 'q1', 'q2', 'q3', 'low',
            'high', 'minimum', 'maximum']
 
 
-def drawings(records: Records, **choice: Any) -> Iterator[Drawing]:
+def drawings_from_records(records: Records, **choice: Any) -> Iterator[Drawing]:
     """A plot for each metric and panel with several samples of a point."""
     table, beyond = records.sample_box_statistics
     ends = beyond.groupby('row')['value'].agg(['min', 'max'])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def parse_limit_option(value: Any, family: Family | None = None) -> str:
+def parse_limit_metric_option(value: Any, family: Family | None = None) -> str:
     """Option `limit`: a metric that is the most, or the least, that the one
     drawn can be at each size; '': none.
 
@@ -36,7 +36,7 @@ def parse_limit_option(value: Any, family: Family | None = None) -> str:
     return names[0] if names else ''
 
 
-OPTIONS = CHOICE | {'limit': parse_limit_option}
+OPTIONS = CHOICE | {'limit': parse_limit_metric_option}
 READING = ('Curves: the thick line is the newest session, the thin line the '
            'median of all sessions, with eight of ten sessions in the shaded '
            'band. The reference is dotted, and a thick bar shows its '
@@ -48,7 +48,7 @@ COLUMNS = ['label', 'speed', 'point', 'runs', 'low', 'median', 'high', 'value',
 FAR = 4
 
 
-def drawings(records: Records, limit: str = '', **choice: Any
+def drawings_from_records(records: Records, limit: str = '', **choice: Any
              ) -> Iterator[Drawing]:
     """A plot for each metric and panel that has sizes."""
     limit_values = records.points[records.points['metric'] == limit]

@@ -23,7 +23,7 @@ COLUMNS = ['label', 'speed', 'point', 'value', 'median']
 MAX_ROWS, FEWEST_RUNS, FAR = 32, 3, 1.3
 
 
-def drawings(records: Records, by: naming.Names = (), **choice: Any
+def drawings_from_records(records: Records, by: naming.Names = (), **choice: Any
              ) -> Iterator[Drawing]:
     """A plot for each metric and panel with sizes and several runs."""
     for panel in metric_panels(records, by=by or ('program',), maximum=MAX_ROWS,
@@ -45,7 +45,7 @@ def draw_heatmap(frame: pd.DataFrame, title: str, better: str) -> Figure:
     :param frame: COLUMNS
     :param better: which side of the median is: higher, lower or none
     """
-    charts._configured_matplotlib()
+    charts._import_configured_matplotlib()
     from matplotlib.colors import LinearSegmentedColormap
     every = charts.distinct_sizes(frame)
     names = [charts.series_name(label, speed) for label, speed, *_ in

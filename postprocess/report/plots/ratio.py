@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def parse_of_option(value: Any, family: Family | None = None) -> str:
+def parse_compared_field_option(value: Any, family: Family | None = None) -> str:
     """Option `of`: the field whose values are compared; left out: system.
 
     :raises ValueError: what is wrong with it
@@ -36,7 +36,8 @@ def parse_of_option(value: Any, family: Family | None = None) -> str:
 
 
 OPTIONS = {name: check for name, check in CHOICE.items() if name not in (
-    'by', 'panel', 'merge')} | {'of': parse_of_option, 'base': parse_text_option}
+    'by', 'panel', 'merge')} | {'of': parse_compared_field_option,
+                                'base': parse_text_option}
 READING = ('Ratios: the median of all sessions of the first, divided by the '
            'median of the second, for each test case. The shaded side is '
            'better.')
@@ -49,8 +50,8 @@ ALIKE = ('environ', 'partition', 'source', 'system', 'num_nodes',
 MAXIMUM = 6
 
 
-def drawings(records: Records, of: str, base: str, metric: tuple[str, ...],
-             where: tuple, title: str) -> Iterator[Drawing]:
+def drawings_from_records(records: Records, of: str, base: str, metric: tuple[str, ...],
+                          where: tuple, title: str) -> Iterator[Drawing]:
     """A plot for each metric with sizes and each value but the base."""
     table = rows_matching_fields(records.table, where)
     if of not in table:
@@ -105,7 +106,7 @@ def ratio_points_by_value(records: Records, table: pd.DataFrame, of: str, base: 
             suffixes=('', '_base'))
         both = both[(both['median_base'] > 0)]
         # All that tells them apart: they are split into plots above.
-        labels = naming.series_labels(
+        labels = naming.series_labels_and_panels(
             one.loc[pairs['kind'].unique()], ('program',), maximum=len(pairs)
         )['label']
         yield other, first, both.assign(

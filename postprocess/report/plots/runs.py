@@ -32,7 +32,7 @@ COLUMNS = ['label', 'speed', 'run', 'time', 'value', 'reference', 'lower',
 POINTS, MAXIMUM = 40, 240
 
 
-def drawings(records: Records, at: tuple[Any, ...] = (), **choice: Any
+def drawings_from_records(records: Records, at: tuple[Any, ...] = (), **choice: Any
              ) -> Iterator[Drawing]:
     """A plot for each metric and panel with several runs."""
     if not at:
@@ -47,11 +47,11 @@ def drawings(records: Records, at: tuple[Any, ...] = (), **choice: Any
         rows = panel.rows_of_panel(judged)
         rows = rows[rows['kind'].isin(points['kind'])
                     & rows['point'].isin(points['point'].unique())][COLUMNS]
-        yield panel.make_drawing('runs', draw_over_sessions, rows,
+        yield panel.make_drawing('runs', draw_values_over_sessions, rows,
                                  panel.title + title_size_suffix(points), panel.unit)
 
 
-def draw_over_sessions(frame: pd.DataFrame, title: str, unit: str) -> Figure:
+def draw_values_over_sessions(frame: pd.DataFrame, title: str, unit: str) -> Figure:
     """A line a series, over runs.
 
     :param frame: COLUMNS, a row a run of a series

@@ -71,10 +71,10 @@ LABELS = {'num_nodes': 'number of nodes', 'num_tasks': 'number of ranks'}
 COLUMNS = ['label', 'speed', 'x', 'runs', 'low', 'median', 'high', 'value']
 
 
-def drawings(records: Records, over: str, fit: str, at: tuple[Any, ...],
-             by: naming.Names = (), **choice: Any) -> Iterator[Drawing]:
+def drawings_from_records(records: Records, over: str, fit: str, at: tuple[Any, ...],
+                          by: naming.Names = (), **choice: Any) -> Iterator[Drawing]:
     """A plot for each metric and panel with several numbers of nodes."""
-    def drop(table: pd.DataFrame) -> list[str]:
+    def fields_to_drop(table: pd.DataFrame) -> list[str]:
         # What has each of its values at one x only (of a series) says the
         # same as x.
         known = [name for name in by if name in table and name != over]
@@ -88,7 +88,7 @@ def drawings(records: Records, over: str, fit: str, at: tuple[Any, ...],
         return
     x = pd.to_numeric(records.table[over], errors='coerce')
     for panel in metric_panels(records, by=by and (*by, 'tasks_per_node'),
-                               drop=drop, **choice):
+                               drop=fields_to_drop, **choice):
         points = points_at_size(panel.points_of_panel, records.family, panel.metric, at)
         points = points.assign(x=x.reindex(points['kind']).to_numpy())
         points = points[points['x'] > 0]

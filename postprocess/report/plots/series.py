@@ -26,7 +26,7 @@ import pandas as pd
 
 from config.families import Family
 
-from ...units import display_unit
+from ...units import unit_text
 from .. import charts
 from . import Drawing, Records, did_you_mean_text
 
@@ -91,7 +91,7 @@ def _check_panel(row: Any, known: dict[str, dict[str, str]]) -> None:
 OPTIONS = {'panels': parse_panels_option}
 
 
-def drawings(records: Records, panels: list[Panel]) -> Iterator[Drawing]:
+def drawings_from_records(records: Records, panels: list[Panel]) -> Iterator[Drawing]:
     """A plot for each run that left series which a panel shows."""
     for run in records.over_time:
         if not set(run.series.series_kinds) & {panel['of'] for panel in panels}:
@@ -136,12 +136,12 @@ def draw_series_panels(points: pd.DataFrame, servers: list[str], title: str,
                 name for name in others
                 if name.partition(' ')[0] == panel['of']], step, panel)
         _set_axis_and_title(axes, points, panel, bands)
-    _shade_phases_of_test(rows, points)
+    _shade_phases_outside_test(rows, points)
     return figure
 
 
-def _thin_points(points: pd.DataFrame, name: str, metric: str, step: float,
-                 share_of: str = '') -> pd.DataFrame:
+def _merge_close_points(points: pd.DataFrame, name: str, metric: str, step: float,
+                        share_of: str = '') -> pd.DataFrame:
     """Points of one series; neighbours closer than `step` as their mean, if
     they are alike.
 
@@ -166,11 +166,11 @@ def _draw_server_lines(axes: Axes, points: pd.DataFrame,
     """A line for each server; points that do not count are hollow."""
     for name, (colour, line) in looks.items():
         if 'beside' in panel:
-            other = _thin_points(points, name, panel['beside'], step)
+            other = _merge_close_points(points, name, panel['beside'], step)
             axes.plot(other['second'], other['value'], line, color=colour,
                       lw=0.6)
-        rows = _thin_points(points, name, panel['metric'], step,
-                            panel.get('share_of', ''))
+        rows = _merge_close_points(points, name, panel['metric'], step,
+                                   panel.get('share_of', ''))
         axes.plot(rows['second'], rows['value'], line, color=colour, lw=0.9)
         for counts, fill in (('1', 'full'), ('0', 'none')):
             marked = rows[rows['counts'] == counts]
@@ -187,7 +187,7 @@ def _draw_node_lines(axes: Axes, points: pd.DataFrame, nodes: list[str],
         for key, line in (('metric', '-'), ('beside', '--')):
             if key not in panel:
                 continue
-            rows = _thin_points(points, node, panel[key], step)
+            rows = _merge_close_points(points, node, panel[key], step)
             axes.plot(rows['second'], rows['value'], line, color=colour,
                       lw=1.1)
             if len(nodes) > 1 and key == 'metric' and len(rows):
@@ -221,18 +221,18 @@ def _set_axis_and_title(axes: Axes, points: pd.DataFrame, panel: Panel, bands: B
     else:
         # Room for the names of the phases.
         axes.set_ylim(0, 1.2 * max([*rows['value'], 1]))
-        axes.set_ylabel(display_unit(unit), labelpad=2)
+        axes.set_ylabel(unit_text(unit), labelpad=2)
 
-    def band(match: re.Match) -> str:
+    def band_text(match: re.Match) -> str:
         if match[1] not in bands:
             return '-'
         low, high = bands[match[1]]
         return (f'{low:.0f} to {high:.0f} %' if unit == '%'
                 else f'{low:.2f} to {high:.2f}')
-    charts.set_row_title(axes, re.sub(r'\{(\w+)\}', band, panel['says']))
+    charts.set_row_title(axes, re.sub(r'\{(\w+)\}', band_text, panel['says']))
 
 
-def _shade_phases_of_test(rows: np.ndarray, points: pd.DataFrame) -> None:
+def _shade_phases_outside_test(rows: np.ndarray, points: pd.DataFrame) -> None:
     """The time axis of all rows; what is not the test is shaded."""
     from matplotlib import ticker
     ends = points.groupby('phase')['second'].max()

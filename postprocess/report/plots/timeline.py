@@ -24,9 +24,9 @@ READING = ('Timelines of the newest session: one row per rank (or as the axis '
 MAX_RANKS, MAX_SPANS = 32, 4000
 
 
-def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
-             panel: naming.Names, title: str, where: tuple = (),
-             rows: str = '') -> Iterator[Drawing]:
+def drawings_from_records(records: Records, call: tuple[str, ...], by: naming.Names,
+                          panel: naming.Names, title: str, where: tuple = (),
+                          rows: str = '') -> Iterator[Drawing]:
     """A plot for each run whose samples say when they began.
 
     :param rows: what a row is, where it is no rank
@@ -63,7 +63,7 @@ def draw_call_timeline(spans: pd.DataFrame, title: str, rows: str = 'rank') -> F
     :param spans: columns rank, call, start and seconds, both in seconds
     :param rows: what a row is
     """
-    charts._configured_matplotlib()
+    charts._import_configured_matplotlib()
     from matplotlib.collections import PolyCollection
     ranks = sorted(spans['rank'].unique())
     names = list(spans.groupby('call')['start'].min().sort_values().index)

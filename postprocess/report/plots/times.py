@@ -26,13 +26,13 @@ COLUMNS = ['row', 'label', 'speed', 'metric', 'runs', 'median', 'minimum',
            'maximum']
 
 
-def drawings(records: Records) -> Iterator[Drawing]:
+def drawings_from_records(records: Records) -> Iterator[Drawing]:
     """A plot for each partition and environment, and MAX_ROWS programs."""
     spent = records.points[records.points['metric'].isin(TIMES)]
     table = records.table[records.table.index.isin(spent['kind'])]
     for place, kinds in table.groupby(['system', 'partition', 'environ']):
         where = '{}:{} {}'.format(*place)
-        rows = pd.concat([naming.series_labels(part)['row'] for _, part in
+        rows = pd.concat([naming.series_labels_and_panels(part)['row'] for _, part in
                           kinds.groupby('program')])
         rows = (kinds['program'] + ' ' + rows).str.strip()
         nodes = pd.to_numeric(kinds['num_nodes'], errors='coerce').fillna(

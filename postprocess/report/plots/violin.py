@@ -52,8 +52,8 @@ READING = ('Violins: the distribution of all calls of the newest session. A '
 MAX_CALLS = 600
 
 
-def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
-             panel: naming.Names, title: str, where: tuple = ()
+def drawings_from_records(records: Records, call: tuple[str, ...], by: naming.Names,
+                          panel: naming.Names, title: str, where: tuple = ()
              ) -> Iterator[Drawing]:
     """A plot for each call and panel."""
     for split, head, runs in samples_grouped_by_plot(records, by, panel, title, where):
@@ -89,7 +89,7 @@ def samples_grouped_by_plot(records: Records, by: naming.Names, panel: naming.Na
                            else list(table.groupby('program'))):
         if kinds.empty:
             continue
-        labels = naming.series_labels(kinds, by, panel, 12)
+        labels = naming.series_labels_and_panels(kinds, by, panel, 12)
         labels = labels.sort_values('label', key=lambda texts: texts.map(
             natural_sort_key))
         for split, part in labels.groupby('panel', sort=False):

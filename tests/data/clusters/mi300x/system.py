@@ -1,6 +1,7 @@
 """A Slurm cluster with eight MI300X per node and InfiniBand HDR. Its site is
 made up; no job has run there."""
 from checks.core import hardware
+from checks.nccl import recommended
 from checks.osu import programs
 from config.sites.launch import LAUNCH, SPREAD
 
@@ -37,6 +38,8 @@ site_configuration = {
                     'programs': {'taobench': {'source': 'embedded'}}}},
         {'name': 'rccl', 'cc': 'cc', 'features': ['rccl_tests'],
          'extras': {'mpi_library': 'openmpi 5.0',
+                    'nccl_settings': [recommended.CHANNELS_PER_PEER,
+                                      recommended.CHANNELS_OF_PARTIAL_MI300_NODE],
                     'programs': {'nccl': {'source': 'embedded'}}}},
         {'name': 'tensors', 'cc': 'mpicc', 'features': ['tensor_redis'],
          'extras': {'mpi_library': 'openmpi 5.0', 'programs': {

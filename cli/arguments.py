@@ -368,9 +368,9 @@ def _add_nightly_options(parser: Parser) -> None:
                               'its key `text`')
     parser.add_argument_group('schedule').add_argument(
         '--print', choices=('service', 'timer', 'cron', 'gitlab'),
-        help='print a systemd service, a systemd timer, a line for crontab '
-             'or a GitLab job that starts this session each night; measure '
-             'nothing')
+        help='print a systemd service, a systemd timer, lines for crontab '
+             'or a GitLab pipeline that starts this session each night, with '
+             'the variables of this shell; measure nothing')
     parser.set_defaults(wait=True)
 
 
@@ -505,12 +505,13 @@ def _add_site_actions(actions: Any) -> None:
                      help='the name of site and folder: a-z, 0-9 and -')
     detect = new.add_argument_group('what to detect')
     detect.add_argument('--partition', action='append', metavar='P',
-                        help='only this Slurm partition; may be repeated')
+                        help='only this partition of Slurm, or queue of PBS; '
+                             'may be repeated')
     detect.add_argument('--recorded', type=Path, metavar='DIR',
                         help='read the output of the commands from files in '
                              'DIR (tests/data/sites/README.md)')
     use = new.add_argument_group('what jobs use')
-    use.add_argument('--launcher', choices=('srun', 'mpirun'),
+    use.add_argument('--launcher', choices=('srun', 'mpirun', 'mpiexec'),
                      help='the launcher of MPI programs (default: the one of '
                           'the MPI that is found)')
     use.add_argument('--access', action='append', default=[],

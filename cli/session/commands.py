@@ -288,6 +288,11 @@ def run(args: argparse.Namespace) -> int:
             else f' --site {shlex.quote(args.site)}'
         raise SetupError('--mode nightly: a nightly session is started with '
                          f'./plumb nightly{site}')
+    if action == '--ci-generate':
+        raise SetupError('--ci-generate: ReFrame would make a job for each test case, '
+                         'without the builds that it needs; for a pipeline with a job '
+                         f'for each family, run ./plumb nightly --site {args.site} '
+                         '--print gitlab')
     with prepare_session(args) as work:
         if action:
             # A dry run has no jobs to wait for, one after the other.

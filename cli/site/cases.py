@@ -172,10 +172,16 @@ def variables_by_mode() -> dict[str, dict[str, str]]:
         if option.startswith('-S')) for mode in modes}
 
 
+def used_environments(configuration: dict[str, Any]) -> list[str]:
+    """Environments that a partition names."""
+    return list(dict.fromkeys(
+        name for part in configuration['systems'][0]['partitions']
+        for name in part['environs']))
+
+
 def unused_environments(configuration: dict[str, Any]) -> list[str]:
     """Environments that no partition names."""
-    used = {name for part in configuration['systems'][0]['partitions']
-            for name in part['environs']}
+    used = used_environments(configuration)
     return [env['name'] for env in configuration['environments']
             if env['name'] not in used]
 
@@ -209,6 +215,7 @@ def main() -> int:
                 family: sorted(counts) for family, counts in NEEDED_NODES.items()
             },
             'stacks': stack_by_environment(configuration),
+            'environments': used_environments(configuration),
             'unused': unused_environments(configuration),
             'partitions': [
                 *partitions.partition_faults(

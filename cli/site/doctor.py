@@ -35,7 +35,7 @@ from config.sessions import cost, ordering
 from config.sessions.cost import Cost
 
 #: Scheduler of ReFrame -> the command that submits its jobs.
-SUBMIT = {'slurm': 'sbatch', 'squeue': 'sbatch', 'pbs': 'qsub',
+SUBMIT = {'slurm': 'sbatch', 'squeue': 'sbatch', 'pbs': 'qsub', 'pbspro': 'qsub',
           'torque': 'qsub', 'sge': 'qsub', 'lsf': 'bsub', 'oar': 'oarsub',
           'flux': 'flux'}
 

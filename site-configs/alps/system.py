@@ -44,7 +44,8 @@ site_configuration = {
             'access': ['--partition=normal', '--exclusive'],
             'resources': [{'name': '_rfm_gpu', 'options': [
                 '--gpus-per-node={num_gpus_per_node}']}],
-            'environs': ['openmpi', 'openmpi-cuda', 'nccl', 'stores', 'tao', 'dcperf'],
+            'environs': ['openmpi', 'openmpi-cuda', 'nccl', 'stores', 'tao', 'dcperf',
+                         'smartredis'],
             'features': ['gpu_nvidia'],
             # Four Grace of 72 cores, one thread each.
             'processor': {'arch': 'neoverse_v2', 'num_cpus': 288,
@@ -69,6 +70,8 @@ site_configuration = {
                                    transport=_NCCL,
                                    nccl_settings=[recommended.CHANNELS_PER_PEER]),
         environs.stack_environment('stores', 'keyvalue'),
+        environs.stack_environment('smartredis', 'smartredis', mpi='openmpi 5.0.x',
+                                   env_vars=_PMIX),
         environs.embedded_program_environment('tao', 'taobench'),
         environs.stack_environment('dcperf', 'taobench'),
     ],

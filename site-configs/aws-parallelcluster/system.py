@@ -73,7 +73,7 @@ site_configuration = {
             'sched_options': {'slurm_envvar_whitelist': ['SBATCH_ACCOUNT']},
             'launcher': 'srun',
             'access': ['--partition=hpc7a', '--exclusive'],     # SITE: queue
-            'environs': ['openmpi', 'stores', 'tao', 'dcperf'],
+            'environs': ['openmpi', 'stores', 'tao', 'dcperf', 'smartredis'],
             # One thread a core, whatever the cluster's settings say.
             'processor': {'arch': 'zen4', 'num_cpus': 192,
                           'num_cpus_per_core': 1, 'num_sockets': 2,
@@ -96,6 +96,8 @@ site_configuration = {
         environs.stack_environment('nccl', 'nccl', env_vars=[*_PMIX, _PLUGIN],
                                    transport=_NCCL),
         environs.stack_environment('stores', 'keyvalue'),
+        environs.stack_environment('smartredis', 'smartredis', mpi='openmpi 5.0.x',
+                                   env_vars=_PMIX),
         environs.embedded_program_environment('tao', 'taobench'),
         environs.stack_environment('dcperf', 'taobench'),
     ],

@@ -73,7 +73,7 @@ site_configuration = {
                                    mpi='openmpi 5.0.x with CUDA', transport=_UCX),
         environs.stack_environment('nccl', 'nccl', transport=_NCCL),
         environs.stack_environment('stores', 'keyvalue'),
-        environs.stack_environment('smartredis', 'smartredis'),
+        environs.stack_environment('smartredis', 'smartredis', mpi='openmpi 5.0.x'),
         environs.embedded_program_environment('tao', 'taobench'),
         environs.stack_environment('dcperf', 'taobench'),
         environs.stack_environment('optcast', 'optcast', mpi='openmpi 5.0.x',

@@ -74,7 +74,7 @@ site_configuration = {
                                    env_vars=[['MPICH_GPU_SUPPORT_ENABLED', '1']]),
         environs.stack_environment('rccl', 'rccl', transport=_RCCL),
         environs.stack_environment('stores', 'keyvalue'),
-        environs.stack_environment('smartredis', 'smartredis'),
+        environs.stack_environment('smartredis', 'smartredis', mpi='cray-mpich 9.0.x'),
         environs.embedded_program_environment('tao', 'taobench'),
         environs.stack_environment('dcperf', 'taobench'),
     ],

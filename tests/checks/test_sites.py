@@ -64,6 +64,23 @@ def test_vendor_profile_of_the_site_is_sound(site):
     vendor.load_profile_rows(path, vendor.families_by_partition(configuration))
 
 
+@pytest.mark.parametrize('site', sorted(set(SITES) - {'template'}))
+def test_every_cluster_offers_the_checks_of_smartredis(site):
+    cases = (folder(site) / 'cases.txt').read_text().splitlines()
+    for kind in ('Throughput', 'Inference', 'Aggregation'):
+        lines = [line for line in cases if line.startswith(f'SmartRedis{kind} ')]
+        for words in ('deployment=colocated', 'db_nodes=1 ', '16 db_tpq',
+                      'db=redis,valkey,keydb'):
+            assert any(words in line for line in lines), words
+    # Each with the library of SmartRedis.
+    for environment in load_site_configuration(folder(site) / 'system.py')[
+            'environments']:
+        if 'tensor_redis' in environment['features']:
+            assert 'smartredis' in environment['features']
+            assert environment['extras']['programs']['smartredis'] == {
+                'source': 'spack'}
+
+
 def dry_runs(suite, site_options):
     """One for each name, two at a time: (site, options) -> what it said."""
     def one(name):
@@ -135,16 +152,16 @@ def test_a_site_adds_models_of_its_own(tmp_path):
     row = {'arch': 'infiniband', 'rate': 200, 'source': 'ibstat',
            'date': '2026-11'}
     (tmp_path / 'hardware.yaml').write_text(yaml.safe_dump(
-        {'nic': {'ConnectX-6-HDR200': row}}))
+        {'nic': {'BlueField-3-NDR200': row}}))
     system = tmp_path / 'system.py'
-    node = hardware.reframe_devices(('ConnectX-6-HDR200', 2), ('H200-SXM5-141GB', 4),
+    node = hardware.reframe_devices(('BlueField-3-NDR200', 2), ('H200-SXM5-141GB', 4),
                                     site=system)
     assert [d['arch'] for d in node] == ['infiniband', 'sm_90']
     assert hardware.bandwidth_extras(node, site=system) == {
         'nic_bandwidth': 50000, 'one_nic_bandwidth': 25000,
         'gpu_link_bandwidth': 450000, 'gpu_bandwidth': 450000}
-    with pytest.raises(hardware.HardwareError, match='ConnectX-6-HDR200'):
-        hardware.reframe_devices(('ConnectX-6-HDR20', 2), site=system)
+    with pytest.raises(hardware.HardwareError, match='BlueField-3-NDR200'):
+        hardware.reframe_devices(('BlueField-3-NDR20', 2), site=system)
     # Of two rows of one name nobody knows which one holds.
     other = tmp_path / 'other'
     other.mkdir()

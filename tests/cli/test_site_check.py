@@ -142,6 +142,24 @@ def test_this_machine_has_no_snapshot(suite):
     assert 'snapshot    not used' in done.stdout
 
 
+@pytest.mark.parametrize('kept, now, words', [
+    ('[p | quick | -]\nA x=1\nB y=1\n', '[p | quick | -]\nA x=2\nB y=1\n',
+     'A: 1 new and 1 gone'),
+    ('[p | quick | -]\nA x=1\n', '[p | quick | -]\nA x=1\n\n[q | quick | -]\nA x=1\n'
+     'B y=1\n', 'A: 1 new; B: 1 new'),
+    # A test case has references now.
+    ('[p | quick | none]\nA x=1\n', '[p | quick | own]\nA x=1\n',
+     'A: 1 new and 1 gone'),
+    ('[p | full | -]\n' + ''.join(f'{check} x=1\n' for check in 'ABCDEFG'), '',
+     'A: 1 gone; B: 1 gone; C: 1 gone; D: 1 gone; E: 1 gone; ...'),
+    ('[p | full | -]\nA x=1\n', '# comment\n\n[p | full | -]\nA x=1\n',
+     'only the layout'),
+])
+def test_the_difference_of_snapshots_is_short(kept, now, words):
+    assert sites.snapshot_difference(kept and f'{sites.HEADER}\n{kept}',
+                                     now and f'{sites.HEADER}\n{now}') == words
+
+
 def test_cases_that_agree_share_a_line():
     case = {'check': 'C', 'params': 'program=p x=1', 'modes': ['full'],
             'reference': 'own', 'where': 'a+gnu'}
@@ -272,6 +290,17 @@ def test_an_environment_that_no_partition_names(site):
     assert (f'{site}/system.py:{line}: no partition uses '
             "environment mt; add it to a partition's environs, or remove it"
             ) in findings(site)
+
+
+def test_an_environment_without_test_cases(site):
+    """It has the software for GPUs, and its partition has none."""
+    change(site, '# more', """{'name': 'rccl', 'features': ['rccl_tests'],
+         'extras': {'programs': {'nccl': {'source': 'module'}}}},""")
+    change(site, "'environs': ['gnu']", "'environs': ['gnu', 'rccl']")
+    line = next(n for n, text in enumerate(
+        (site / 'system.py').read_text().splitlines(), 1) if "'rccl'" in text)
+    assert f'{site}/system.py:{line}: environment rccl: no test case exists' in (
+        findings(site))
 
 
 def test_two_systems_are_two_sites(site):

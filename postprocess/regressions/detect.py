@@ -27,9 +27,9 @@ sessions may be well, at more); for each window of the last w sessions
 
 is the mean over what a mean of w sessions of an AR(1) process varies by, and
 that of the n of the baseline. It alarms beyond Student's quantile at the
-degrees of freedom that n, p and the neighbours give (WINDOWS has the normal
-quantile of each w), if besides all of the window but a few sessions are worse
-by themselves: two outliers in three sessions are no step. A session alarms alone
+degrees of freedom that n, p and the neighbours give (QUANTILE is the
+normal one), if besides all of the window but a quarter of its sessions are worse by
+themselves: two outliers in three sessions are no step. A session alarms alone
 only if its test cases were measured several times in it. A single measurement far
 outside is an incident, which further measurements decide.
 
@@ -51,17 +51,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-#: Sessions (w), how many of the w may be no worse than the last but one
-#: number, normal quantile of the alarm, and what a session counts at most, in
-#: spreads: more where none of them may be well, so that no outlier alarms
-#: alone.
-WINDOWS = ((3, 0, 3.4, 2.2, 7.0), (4, 0, 3.9, 1.3, 5.0), (6, 1, 3.4, 1.0, 5.0),
-           (10, 3, 3.6, 0.8, 5.0), (18, 6, 3.8, 0.6, 5.0),
-           (30, 10, 3.8, 0.5, 5.0))
-LONGEST = 30
-#: Sessions of baseline, and what is added to the quantile: few tell little of
-#: their spread, many can afford it.
-AGES, ADDED = (5, 10, 15, 25, 40), (1.0, 0.6, 0.1, 0.1, 0.6)
+#: Sessions of the windows (w), and the normal quantile at which they alarm.
+WINDOWS, QUANTILE = (3, 6, 15, 30), 3.9
+#: All sessions of a window but a quarter are worse than this, in spreads; all of the
+#: shortest window are worse than the second number.
+WORSE_SESSION, WORSE_IN_SHORTEST = 1.0, 2.0
+#: What a session counts at most there, in spreads: more than elsewhere, because no
+#: outlier alarms alone.
+SHORTEST_CLIP = 7.0
 #: Sessions of a baseline: most, newest that wait, fewest to judge by.
 ANCHOR, GAP, FEWEST = 60, 6, 5
 #: What a single session counts at most, in spreads.
@@ -194,7 +191,7 @@ def detect_level_changes(
         live = t <= last
         _grow_baselines(x, held, begin, live & (mode == NORMAL), t, now, pool)
         spread = np.maximum(now.spread, floor)
-        w0 = min(t + 1, LONGEST)
+        w0 = min(t + 1, WINDOWS[-1])
         recent = x[:, t + 1 - w0:t + 1]
         far = (recent - now.centre[:, None]) / spread[:, None]
         far = np.where(np.isfinite(far), far, 0.0)
@@ -405,7 +402,8 @@ def _newest_windows(z: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
     :param z: the newest sessions, in spreads
     """
     windows = [np.clip(z[:, -sessions:], -maximum, maximum)
-               for sessions, *_, maximum in WINDOWS if sessions <= z.shape[1]]
+               for sessions in WINDOWS if sessions <= z.shape[1]
+               for maximum in [SHORTEST_CLIP if sessions == WINDOWS[0] else CLIP]]
     return [(window, window.mean(1)) for window in windows]
 
 
@@ -422,18 +420,16 @@ def _is_window_alarming(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
     hit = np.zeros(len(age), bool)
     own = variance_of_mean(np.maximum(now.sessions, 1), now.phi)
     step = np.maximum(MIN_STEP, minimum)
-    for (window, mean), (sessions, few, quantile, worse, _) in zip(
-            windows, WINDOWS, strict=False):
+    for (window, mean), sessions in zip(windows, WINDOWS, strict=False):
         rows = np.flatnonzero((side * mean > step) & (age >= sessions))
         if not len(rows):
             continue
         t = side * mean[rows] / np.sqrt(variance_of_mean(
             sessions, now.phi[rows]) + own[rows])
-        higher = quantile + caution[rows] + np.interp(
-            now.sessions[rows], AGES, ADDED)
-        rows = rows[t > student_t_quantile(now.df[rows], higher)]
-        hit[rows] |= np.partition(side * window[rows], few, 1)[
-            :, few] > worse
+        rows = rows[t > student_t_quantile(now.df[rows], QUANTILE + caution[rows])]
+        few = sessions // 4
+        hit[rows] |= np.partition(side * window[rows], few, 1)[:, few] > (
+            WORSE_SESSION if few else WORSE_IN_SHORTEST)
     return hit
 
 

@@ -57,7 +57,7 @@ def parser() -> Parser:
     """The command line."""
     cmd = Parser(prog='plumb export', text=HELP, example='./plumb export '
                  '--site mycluster --csv all.csv --junit junit.xml')
-    options.add_record_options(cmd)
+    options.add_parsed_csv_option(options.add_record_options(cmd))
     output = cmd.add_argument_group('output')
     for name, text in (
             ('parquet', 'all records as Parquet (zstd)'),

@@ -453,15 +453,8 @@ class OsuCollective(OsuBenchmark):
         return nodes * each, each
 
     def largest_message_size(self) -> int | None:
-        if 'barrier' in self.program:
-            return None
-        size = self.max_size or 1048576
-        if re.search('gather|alltoall|(?<!reduce_)scatter', self.program):
-            # Each rank's buffer holds a message for every rank: OMB ends the
-            # table before that exceeds 512 MiB (-M), at 16 nodes of 128.
-            fits = 2**29 // self.total_and_per_node_rank_counts()[0]
-            size = min(size, 1 << fits.bit_length() - 1)
-        return size
+        return programs.last_message_size(
+            self.program, self.total_and_per_node_rank_counts()[0], self.max_size)
 
     def required_metrics(self) -> list[str]:
         if self.program.startswith(('osu_ibarrier', 'osu_i')) and \

@@ -24,11 +24,18 @@ from typing import NoReturn
 
 from ..core.parsers import Output, ParseError, Record
 from . import programs
-from .parser import FAILURE, TITLE_START, TOPOLOGY, parse
+from .parser import (
+    FAILURE,
+    LONGEST,
+    TITLE_START,
+    TOPOLOGY,
+    parse,
+    parse_thread_counts,
+)
 
 #: Prefixes of lines: Open MPI 4 and 5, srun --label, MPICH's -prepend-rank.
-_PREFIX = re.compile(r'\[[^\[\]\s]*\d+(?:,\d+)?\](?:<std(?:out|err|diag)>)?'
-                     r'(?:\[[^\[\]]*\])?: ?|\[\d+\] |[ 0]*\d+: ')
+_PREFIX = re.compile(r'^(?:\[[^\[\]\s]*\d+(?:,\d+)?\](?:<std(?:out|err|diag)>)?'
+                     r'(?:\[[^\[\]]*\])?: ?|\[\d+\] |[ 0]*\d+: )')
 _LAUNCHER = (r'mpirun|mpiexec(?:\.\w+)?|orterun|prterun|prun|srun|jsrun|lrun|aprun'
              r'|ibrun|flux(?: mini)? run')
 _COMMAND = re.compile(
@@ -137,10 +144,11 @@ def _parse_lines(lines: list[str]) -> list[Output]:
     if not segments:
         _raise(1, lines[0], 'the text has no title of an OSU program')
     named = [one for one in segments if one.command]
-    if named and len(named) < len(segments):
+    # The metrics operator prints each command.
+    if len(named) < len(segments) and (named or _BEGIN in map(str.strip, lines)):
         one = next(one for one in segments if not one.command)
         _raise(one.first, one.lines[0] if one.lines else '',
-               'the output has no command line, but other outputs of the log have one')
+               'the output has no command line above it')
     return [_parse_segment(one, allocated) for one in segments]
 
 
@@ -150,7 +158,9 @@ def _split_into_segments(lines: list[str]) -> tuple[list[_Segment], str]:
     before: dict[str, tuple[int, float]] = {}
     allocated, begun, last = '', 0, ''
     for number, raw in enumerate(lines, 1):
-        line = _PREFIX.sub('', raw, count=1) if _PREFIX.match(raw) else raw
+        if len(raw) > LONGEST and not raw.startswith('METADATA '):
+            _raise(number, raw, f'the line has {len(raw)} characters')
+        line = _PREFIX.sub('', raw, count=1)
         stripped = line.strip()
         here = segments[-1] if segments else None
         if match := _ALLOCATED.fullmatch(stripped):
@@ -219,25 +229,29 @@ def _refuse_incomplete_times(times: dict[str, tuple[int, float]]) -> None:
 
 
 def _parse_segment(segment: _Segment, allocated: str) -> Output:
-    lines = segment.lines
-    while lines and not _is_line_of_omb(lines[-1]):
-        offset = segment.first + len(lines) - 1
-        line = lines.pop()
-        if FAILURE.search(line):
-            _raise(offset, line, f'the run failed: {line.strip()[:60]!r}')
-        if _DAMAGED_ROW.fullmatch(line.strip()) and not _NO_ROW.match(line.strip()):
-            _raise(offset, line, f'this is not a line of OMB: {line[:60]!r}')
-    if not any(map(str.strip, lines)):
+    end = max((number for number, line in enumerate(segment.lines, 1)
+               if _is_line_of_omb(line)), default=0)
+    if not end:
         _raise(segment.first, '', 'the command printed no table')
     shift = segment.first - 1
+    text = '\n'.join([*segment.lines[:end], ''])
     try:
-        records = parse('\n'.join([*lines, '']))
+        records = parse(text)
     except ParseError as err:
         raise ParseError(err.line + shift, err.text, err.reason) from None
+    for number, line in enumerate(segment.lines[end:], segment.first + end):
+        if FAILURE.search(line):
+            _raise(number, line, f'the run failed: {line.strip()[:60]!r}')
+        if _DAMAGED_ROW.fullmatch(line.strip()) and not _NO_ROW.match(line.strip()):
+            _raise(number, line, f'this is not a line of OMB: {line[:60]!r}')
     _refuse_incomplete_times(segment.times)
     records = tuple(one._replace(line=one.line + shift) for one in records)
     first = records[0]
     about: dict[str, str] = {'allocated_nodes': allocated} if allocated else {}
+    threads = parse_thread_counts(text)
+    if len(threads) == 1:
+        _raise(segment.first, '', 'a number of threads is missing')
+    about |= {name: str(count) for name, count in threads.items()}
     nodes = ranks = None
     if segment.command:
         nodes, ranks, mapping = _read_command(segment.command)
@@ -294,7 +308,8 @@ def _iterate_options(text: str) -> Iterator[tuple[str, str]]:
         words = shlex.split(text)
     except ValueError:
         words = text.split()
-    for word, after in zip(words, [*words[1:], ''], strict=True):
+    for number, word in enumerate(words, 1):
+        after = ''.join(words[number:number + 1])
         if match := re.fullmatch(r'-{1,2}([A-Za-z][\w-]*?)(?:=(.*)|(\d+))?', word):
             has_value = match[2] or match[3]
             yield match[1], has_value or ('1' if after.startswith('-') else after)
@@ -309,7 +324,7 @@ def _check_command(segment: _Segment, command: re.Match[str],
         _raise(first.line, line, f'the output is of {first.program}, but the command '
                                  f'line is of {command["program"]}')
     if command['timed'] and not segment.times:
-        _raise(segment.first + len(segment.lines), line,
+        _raise(records[-1].line, line,
                'the output is cut off: the lines of `time` are missing')
     for record in records:
         if record.metric == 'ranks' and ranks not in (None, int(record.value)):

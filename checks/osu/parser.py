@@ -122,6 +122,9 @@ _OWNED = {
     '# Overall = ': 'osu_i|_put_overlap$',
     '# Datatype: ': 'osu_(?!init|hello)',
 }
+#: Threads of osu_latency_mt, before its title or after it.
+_THREADS = re.compile(r'^# Number of (Sender|Receiver) threads: ([1-9][0-9]{0,5}) *\r?$',
+                      re.MULTILINE)
 _INIT = re.compile(r'nprocs: ([0-9]{1,9}), min: ([0-9]{1,15}) ms, '
                    r'max: ([0-9]{1,15}) ms, avg: ([0-9]{1,15}) ms')
 #: osu_init of 5.3: no title before it, and no unit.
@@ -657,6 +660,13 @@ def parse(text: str) -> tuple[Record, ...]:
     :raises ParseError: a part of the text cannot be trusted.
     """
     return _Reader(text).read()
+
+
+def parse_thread_counts(text: str) -> dict[str, int]:
+    """Threads of osu_latency_mt: `sender_threads`, `receiver_threads`; empty if
+    the output has no lines with them."""
+    return {f'{end.lower()}_threads': int(count)
+            for end, count in _THREADS.findall(text)}
 
 
 def add_options(command: argparse.ArgumentParser) -> None:

@@ -67,7 +67,8 @@ def _read_parsed_rows(file: str, lines: TextIO, report: Callable[[str], Any]
     :raises ValueError: file, line and reason
     """
     reader = csv.DictReader(lines, strict=True)
-    known, rows, unknown = all_metrics(), [], {}
+    known, rows = all_metrics(), []
+    unknown: dict[str, int] = {}
     try:
         if tuple(reader.fieldnames or ()) != COLUMNS:
             raise ValueError('not the CSV of `plumb parse`; its columns are '
@@ -84,7 +85,7 @@ def _read_parsed_rows(file: str, lines: TextIO, report: Callable[[str], Any]
                 raise ValueError(f'unit {row["unit"]!r} of {row["metric"]} is not '
                                  f'{metric["unit"]!r}')
             if row['size'] and not (row['size'].isdecimal() and metric['point']):
-                raise ValueError(f'size {row["size"]!r} of {row["metric"]} is not valid')
+                raise ValueError(f'{row["metric"]} cannot have the size {row["size"]!r}')
             for name in ('num_nodes', 'num_tasks'):
                 if row[name] and not row[name].isdecimal():
                     raise ValueError(f'{name} {row[name]!r} is not a number')

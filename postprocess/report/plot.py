@@ -89,7 +89,7 @@ def main(argv: list[str] | None = None) -> int:
             return 2
         files: dict[str, bytes] = {}
         with charts.use_theme_temporarily(args.dark):
-            for drawing in (drawings_of_file(frame, entries, args.file, title)
+            for drawing in (drawings_of_file(frame, args.file, title, entries)
                             if args.file else drawings_of_families(frame)):
                 draw_plot(files, drawing, args.png)
         write_files_atomically(args.output, files)
@@ -148,8 +148,9 @@ def load_plot_entries(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, A
     return title, plots_
 
 
-def drawings_of_file(frame: pd.DataFrame, entries: list[tuple[Any, Any, dict[str, Any]]],
-                     file: Path, title: str) -> Iterator[plots.Drawing]:
+def drawings_of_file(frame: pd.DataFrame, file: Path, title: str,
+                     entries: list[tuple[Any, Any, dict[str, Any]]]
+                     ) -> Iterator[plots.Drawing]:
     """The plots that a file lists; one line on stderr for each that is empty.
 
     :param entries: see load_plot_entries

@@ -40,7 +40,7 @@ COLUMNS = ['label', 'speed', 'point', 'count', 'q1', 'q2', 'q3', 'low',
 NUMBERS = COLUMNS[4:]
 
 
-def drawings_from_records(records: Records, over: str, at: tuple[Any, ...],
+def drawings_from_records(records: Records, over: str = '', at: tuple[Any, ...] = (),
                           by: naming.Names = (), **choice: Any) -> Iterator[Drawing]:
     """A plot for each metric and panel with several values of a point: of
     sessions, and of the repetitions inside jobs; with `over` of sessions."""
@@ -51,7 +51,8 @@ def drawings_from_records(records: Records, over: str, at: tuple[Any, ...],
     for name, statistics in (('sessions', records.job_box_statistics),
                              ('repetitions', records.repetition_box_statistics)):
         table = _boxes_of_enough_values(*statistics)
-        table = table[table['point'].notna()]
+        # Boxes over size are relative to their median.
+        table = table[table['point'].notna() & (table['q2'] > 0)]
         for panel in metric_panels(records, by=by, **choice):
             rows = panel.rows_of_panel(table)[COLUMNS]
             if len(rows):
@@ -65,7 +66,7 @@ def _boxes_of_enough_values(table: pd.DataFrame, beyond: pd.DataFrame) -> pd.Dat
     """The boxes of at least three values, with the farthest values beyond."""
     ends = beyond.groupby('row')['value'].agg(['min', 'max'])
     table = table.assign(minimum=ends['min'], maximum=ends['max'])
-    return table[(table['count'] >= charts.FEWEST_FOR_BOX) & (table['q2'] > 0)]
+    return table[table['count'] >= charts.FEWEST_FOR_BOX]
 
 
 def _drawings_over_field(records: Records, over: str, at: tuple[Any, ...],

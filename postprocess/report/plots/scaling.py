@@ -75,8 +75,9 @@ def drawings_from_records(records: Records, over: str, fit: str, at: tuple[Any, 
         points = points[points['x'] > 0]
         # Whatever else differs (a stack of before): the newest counts.
         points = points.sort_values('time').drop_duplicates(
-            ['label', 'speed', 'x'], keep='last').sort_values(
-                ['place', 'x'], kind='stable')
+            ['label', 'speed', 'x'], keep='last')
+        points = points.assign(place=points.groupby('label')['place'].transform(
+            'min')).sort_values(['place', 'x'], kind='stable')
         points = points[points.groupby(['label', 'speed'])[
             'x'].transform('nunique') > 1]
         if len(points):
@@ -113,7 +114,8 @@ def fit_and_deviations(frame: pd.DataFrame, fit: str
     if line is None:
         return None, np.full(len(frame), np.nan)
     off = frame['value'].to_numpy() / np.where(line > 0, line, np.nan) - 1
-    spread = NORMAL * (frame['high'] - frame['low']) / frame['median']
+    spread = NORMAL * (frame['high'] - frame['low']) / frame['median'].where(
+        frame['median'] > 0)
     far = np.maximum(FAR, 3 * np.nan_to_num(spread.to_numpy()))
     return line, np.where(abs(off) > far, off, np.nan)
 

@@ -123,7 +123,7 @@ _OWNED = {
     '# Datatype: ': 'osu_(?!init|hello)',
 }
 #: Threads of osu_latency_mt, before its title or after it.
-_THREADS = re.compile(r'^# Number of (Sender|Receiver) threads: ([1-9][0-9]{0,5}) *\r?$',
+_THREADS = re.compile(r'^# Number of (Sender|Receiver) threads: ([1-9][0-9]{0,5})\s*$',
                       re.MULTILINE)
 _INIT = re.compile(r'nprocs: ([0-9]{1,9}), min: ([0-9]{1,15}) ms, '
                    r'max: ([0-9]{1,15}) ms, avg: ([0-9]{1,15}) ms')

@@ -85,7 +85,7 @@ def _read_parsed_rows(file: str, lines: TextIO, report: Callable[[str], Any]
                 raise ValueError(f'unit {row["unit"]!r} of {row["metric"]} is not '
                                  f'{metric["unit"]!r}')
             if row['size'] and not (row['size'].isdecimal() and metric['point']):
-                raise ValueError(f'{row["metric"]} cannot have the size {row["size"]!r}')
+                raise ValueError(f'{row["metric"]} has no size {row["size"]!r}')
             for name in ('num_nodes', 'num_tasks'):
                 if row[name] and not row[name].isdecimal():
                     raise ValueError(f'{name} {row[name]!r} is not a number')

@@ -82,7 +82,7 @@ def _drawings_over_field(records: Records, over: str, at: tuple[Any, ...],
         rows = rows[rows['x'] > 0].drop_duplicates(['label', 'speed', 'x'], keep='last')
         if rows['x'].nunique() > 1:
             yield panel.make_drawing(
-                f'boxes {over}', draw_boxes_over_field,
+                f'boxes {over}{title_size_suffix(rows)}', draw_boxes_over_field,
                 rows[['label', 'speed', 'x', 'count', *NUMBERS]],
                 panel.title + title_size_suffix(rows), panel.unit, field_title(over))
 

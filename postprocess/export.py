@@ -19,7 +19,7 @@ from config.families import all_metrics
 from config.sessions.judged import point_with_unit
 
 from . import options
-from .perflogs import cache
+from .perflogs import cache, plans
 from .perflogs.formats import sql_string_literal
 
 if TYPE_CHECKING:
@@ -239,12 +239,18 @@ def group_statistics(frame: pd.DataFrame, over: str) -> pd.DataFrame:
     :returns: columns of the test case, `metric`, `point` (bytes), `unit`,
         `count`, `mean`, `median`, `minimum`, `maximum`
     """
+    import numpy as np
+
     from . import naming
     from .references.progress import usable_records
     good = usable_records(frame, new_level=True)[0]
+    if over == 'repetitions':
+        # Those of the same runs that are not the median.
+        runs = naming.group_number_of_records(
+            frame, [*plans.CASE, 'speed', 'run'])
+        good = frame[np.isin(runs, runs[frame.index.get_indexer(good.index)])
+                     & ~naming.mask_preferring_median_to_repetitions(frame)]
     good = good[good['metric'] != 'completed']
-    judged = naming.mask_preferring_median_to_repetitions(good)
-    good = good[judged if over == 'sessions' else ~judged]
     columns = [*_GROUP, *['run'] * (over == 'repetitions'), 'metric', 'point', 'unit']
     table = good.groupby(columns, observed=True, dropna=False)['value'].agg(
         ['count', 'mean', 'median', 'min', 'max']).reset_index()

@@ -20,7 +20,6 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NoReturn
 
 from ..core.parsers import Output, ParseError, Record
 from . import programs
@@ -90,10 +89,6 @@ class _Segment:
     title: str = ''
 
 
-def _raise(number: int, line: str, reason: str) -> NoReturn:
-    raise ParseError(number, line, reason)
-
-
 def parse_text_log(text: str) -> list[Output]:
     """The outputs in a saved log, in order.
 
@@ -102,8 +97,8 @@ def parse_text_log(text: str) -> list[Output]:
     """
     lines = [line.removesuffix('\r') for line in text.split('\n')]
     if lines[-1].strip():
-        _raise(len(lines), lines[-1],
-               'the output is cut off: its last line has no end')
+        raise ParseError(len(lines), lines[-1],
+                         'the output is cut off: its last line has no end')
     return _parse_lines(lines)
 
 
@@ -119,7 +114,7 @@ def parse_json_logs(text: str) -> list[Output]:
         data = json.loads(text)
     except (ValueError, RecursionError) as err:
         line = getattr(err, 'lineno', 1)
-        _raise(line, '', f'not JSON: {getattr(err, "msg", err)}')
+        raise ParseError(line, '', f'not JSON: {getattr(err, "msg", err)}') from None
     several = isinstance(data, list)
     outputs: list[Output] = []
     for number, entry in enumerate(data if several else [data], 1):
@@ -142,13 +137,13 @@ def parse_json_logs(text: str) -> list[Output]:
 def _parse_lines(lines: list[str]) -> list[Output]:
     segments, allocated = _split_into_segments(lines)
     if not segments:
-        _raise(1, lines[0], 'the text has no title of an OSU program')
+        raise ParseError(1, lines[0], 'the text has no title of an OSU program')
     named = [one for one in segments if one.command]
     # The metrics operator prints each command.
     if len(named) < len(segments) and (named or _BEGIN in map(str.strip, lines)):
         one = next(one for one in segments if not one.command)
-        _raise(one.first, one.lines[0] if one.lines else '',
-               'the output has no command line above it')
+        raise ParseError(one.first, one.lines[0] if one.lines else '',
+                         'the output has no command line above it')
     return [_parse_segment(one, allocated) for one in segments]
 
 
@@ -159,7 +154,7 @@ def _split_into_segments(lines: list[str]) -> tuple[list[_Segment], str]:
     allocated, begun, last = '', 0, ''
     for number, raw in enumerate(lines, 1):
         if len(raw) > LONGEST and not raw.startswith('METADATA '):
-            _raise(number, raw, f'the line has {len(raw)} characters')
+            raise ParseError(number, raw, f'the line has {len(raw)} characters')
         line = _PREFIX.sub('', raw, count=1)
         stripped = line.strip()
         here = segments[-1] if segments else None
@@ -167,8 +162,9 @@ def _split_into_segments(lines: list[str]) -> tuple[list[_Segment], str]:
             allocated = match[1] or match[2]
         if stripped in (_BEGIN, _END):
             if (stripped == _END) != bool(begun):
-                _raise(number, raw, 'the log has a beginning or an end of the '
-                                    'collection without the other')
+                raise ParseError(number, raw,
+                                 'the log has a beginning or an end of the '
+                                 'collection without the other')
             begun = number if stripped == _BEGIN else 0
         if match := _COMMAND.fullmatch(stripped):
             segments.append(_Segment(number, match, ['']))
@@ -196,11 +192,13 @@ def _split_into_segments(lines: list[str]) -> tuple[list[_Segment], str]:
         if stripped:
             last = stripped
     if begun:
-        _raise(len(lines), lines[-1], 'the log is cut off: the collection that begins '
-                                      f'in line {begun} has no end')
+        raise ParseError(len(lines), lines[-1],
+                         'the log is cut off: the collection that begins '
+                         f'in line {begun} has no end')
     if before:
         number = min(number for number, _ in before.values())
-        _raise(number, lines[number - 1], 'the lines of `time` belong to no output')
+        raise ParseError(number, lines[number - 1],
+                         'the lines of `time` belong to no output')
     return segments, allocated
 
 
@@ -216,23 +214,24 @@ def _add_time(times: dict[str, tuple[int, float]], number: int, line: str,
               match: re.Match[str]) -> None:
     if list(times) != list(_TIMES)[:len(times)] or match[1] != [
             *_TIMES, ''][len(times)]:
-        _raise(number, line, 'the lines of `time` are not real, user and sys, once '
-                             'for each output')
+        raise ParseError(number, line,
+                         'the lines of `time` are not real, user and sys, once '
+                         'for each output')
     seconds = 60 * int(match[2] or 0) + float(f'{match[3]}.{match[4]}')
     times[match[1]] = number, seconds
 
 
 def _refuse_incomplete_times(times: dict[str, tuple[int, float]]) -> None:
     if times and len(times) < 3:
-        _raise(max(number for number, _ in times.values()), '',
-               'the lines of `time` are incomplete')
+        raise ParseError(max(number for number, _ in times.values()), '',
+                         'the lines of `time` are incomplete')
 
 
 def _parse_segment(segment: _Segment, allocated: str) -> Output:
     end = max((number for number, line in enumerate(segment.lines, 1)
                if _is_line_of_omb(line)), default=0)
     if not end:
-        _raise(segment.first, '', 'the command printed no table')
+        raise ParseError(segment.first, '', 'the command printed no table')
     shift = segment.first - 1
     text = '\n'.join([*segment.lines[:end], ''])
     try:
@@ -241,16 +240,16 @@ def _parse_segment(segment: _Segment, allocated: str) -> Output:
         raise ParseError(err.line + shift, err.text, err.reason) from None
     for number, line in enumerate(segment.lines[end:], segment.first + end):
         if FAILURE.search(line):
-            _raise(number, line, f'the run failed: {line.strip()[:60]!r}')
+            raise ParseError(number, line, f'the run failed: {line.strip()[:60]!r}')
         if _DAMAGED_ROW.fullmatch(line.strip()) and not _NO_ROW.match(line.strip()):
-            _raise(number, line, f'this is not a line of OMB: {line[:60]!r}')
+            raise ParseError(number, line, f'this is not a line of OMB: {line[:60]!r}')
     _refuse_incomplete_times(segment.times)
     records = tuple(one._replace(line=one.line + shift) for one in records)
     first = records[0]
     about: dict[str, str] = {'allocated_nodes': allocated} if allocated else {}
     threads = parse_thread_counts(text)
     if len(threads) == 1:
-        _raise(segment.first, '', 'a number of threads is missing')
+        raise ParseError(segment.first, '', 'a number of threads is missing')
     about |= {name: str(count) for name, count in threads.items()}
     nodes = ranks = None
     if segment.command:
@@ -321,14 +320,16 @@ def _check_command(segment: _Segment, command: re.Match[str],
     first, line = records[0], command.string
     if first.program != command['program'] and not first.program.startswith(
             'osu_bw_fan'):
-        _raise(first.line, line, f'the output is of {first.program}, but the command '
-                                 f'line is of {command["program"]}')
+        raise ParseError(first.line, line,
+                         f'the output is of {first.program}, but the command '
+                         f'line is of {command["program"]}')
     if command['timed'] and not segment.times:
-        _raise(records[-1].line, line,
-               'the output is cut off: the lines of `time` are missing')
+        raise ParseError(records[-1].line, line,
+                         'the output is cut off: the lines of `time` are missing')
     for record in records:
         if record.metric == 'ranks' and ranks not in (None, int(record.value)):
-            _raise(record.line, line, f'{record.value:g} of {ranks} ranks answered')
+            raise ParseError(record.line, line,
+                             f'{record.value:g} of {ranks} ranks answered')
     sizes = _SIZES.search(command['after'] or '')
     if sizes and not sizes['last']:
         return
@@ -336,5 +337,6 @@ def _check_command(segment: _Segment, command: re.Match[str],
                                           int(sizes['last']) if sizes else 0)
     last = records[-1]
     if expected and last.size and last.size != expected:
-        _raise(last.line, line, f'the table is cut off: it ends at {last.size} B '
-                                f'instead of {expected} B')
+        raise ParseError(last.line, line,
+                         f'the table is cut off: it ends at {last.size} B '
+                         f'instead of {expected} B')

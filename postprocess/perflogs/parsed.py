@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import datetime
+import math
 import statistics
 import sys
 import tempfile
@@ -89,7 +90,10 @@ def _read_parsed_rows(file: str, lines: TextIO, report: Callable[[str], Any]
             for name in ('num_nodes', 'num_tasks'):
                 if row[name] and not row[name].isdecimal():
                     raise ValueError(f'{name} {row[name]!r} is not a number')
-            rows.append({**row, 'value': float(row['value'])})
+            value = float(row['value'])
+            if not math.isfinite(value):
+                raise ValueError(f'{row["value"]!r} is not a finite number')
+            rows.append({**row, 'value': value})
     except (ValueError, csv.Error) as err:
         raise ValueError(f'{file}:{max(reader.line_num, 1)}: {err}') from None
     if not rows:

@@ -118,8 +118,10 @@ class Records:
         """summary.box_statistics of the repetitions inside jobs, each divided
         by the median of its job."""
         frame = self.frame[self.frame['sample'] & ~self.frame['judged']]
-        middle = frame.groupby(['kind', 'speed', 'run', 'time', 'metric', 'point'],
-                               observed=True, dropna=False)['value'].transform('median')
+        # Copies of --repeat differ in `case`, retries in `time`.
+        middle = frame.groupby(
+            ['kind', 'speed', 'run', 'case', 'time', 'metric', 'point'],
+            observed=True, dropna=False)['value'].transform('median')
         return summary.box_statistics(frame.assign(
             value=(frame['value'] / middle).where(middle > 0)))
 

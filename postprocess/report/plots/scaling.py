@@ -83,7 +83,8 @@ def drawings_from_records(records: Records, over: str, fit: str, at: tuple[Any, 
         if len(points):
             yield panel.make_drawing(
                 f'scaling {over}{title_size_suffix(points)}', draw_scaling,
-                points[COLUMNS], panel.title + title_size_suffix(points), panel.unit, field_title(over), fit)
+                points[COLUMNS], panel.title + title_size_suffix(points),
+                panel.unit, field_title(over), fit)
 
 
 def fitted_values(x: np.ndarray, y: np.ndarray, fit: str) -> np.ndarray | None:

@@ -103,6 +103,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         with options.folder_of_records(args, 'export') as folder:
             code = _export_folder(args, folder, faults, print_and_collect_fault)
+    except BrokenPipeError:             # `| head`
+        raise
     except (OSError, ValueError) as err:
         print(f'plumb export: {err}', file=sys.stderr)
         return 2

@@ -312,7 +312,7 @@ def test_the_command_line_reads_folders(folder, capsys):
     import io
     out, err = io.StringIO(), io.StringIO()
     assert convert_output_to_csv('optcast', [str(folder)], out, err) == 0
-    assert f'{folder},optcast,,,server_reduce_median,' in out.getvalue()
+    assert f'{folder},1,optcast,optcast,,,,,,server_reduce_median,' in out.getvalue()
     (folder / 'client.log').write_text(CLIENT[:-700])
     err = io.StringIO()
     assert convert_output_to_csv('optcast', [str(folder)], out, err) == 1

@@ -113,10 +113,10 @@ def test_other_csv_is_refused(saved, tmp_path, capsys, change, reason):
 def test_metrics_that_no_family_defines_are_reported(saved, tmp_path):
     file = tmp_path / 'more.csv'
     file.write_text(saved.read_text().replace(',wall_time,', ',wall_tme,'))
-    told = []
-    with parsed.perflogs_of_parsed_csv([str(file)], told.append):
+    messages = []
+    with parsed.perflogs_of_parsed_csv([str(file)], messages.append):
         pass
-    assert len(told) == 1 and 'wall_tme is not a metric' in told[0]
+    assert len(messages) == 1 and 'wall_tme is not a metric' in messages[0]
 
 
 def test_two_files_of_one_name_are_refused(saved):

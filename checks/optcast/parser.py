@@ -28,8 +28,8 @@ from . import logs, table, words
 from .logs import Log, Stats
 from .table import Table
 
-#: Files with the settings of a run: of this suite, and of run.py.
-SETTINGS = ('settings.yaml', 'setting.yaml')
+#: File with the settings of a run.
+SETTINGS = 'setting.yaml'
 STATISTICS = ('len', 'avg', 'sd', 'median', 'min', 'max')
 #: Side -> possible classes of statistics; of the client: NCCL's plugin, the
 #: server's own client, its ring.
@@ -302,8 +302,7 @@ def analyse_log_folder(folder: Path) -> Analysis:
 
 
 def _read_run_settings(folder: Path) -> dict[str, Any]:
-    path = next((folder / name for name in SETTINGS
-                 if (folder / name).exists()), folder / SETTINGS[-1])
+    path = folder / SETTINGS
     try:
         result = yaml.safe_load(path.read_text())
     except yaml.YAMLError as err:
@@ -435,7 +434,7 @@ def parse_folder(folder: Path, options: argparse.Namespace | None
 
     given = vars(options) if options else {}
     texts = sorted(folder.glob('*.txt'))
-    if texts and not any((folder / name).exists() for name in SETTINGS):
+    if texts and not (folder / SETTINGS).exists():
         return _parse_outputs_and_draw_sweep(texts, given.get('plots'))
     xlim = timeline.parse_time_window(given['xlim']) if given.get('xlim') else None
     result = analyse_log_folder(folder)

@@ -72,32 +72,32 @@ def parse_nccl_test_options(text: str, letters: str) -> NcclTestOptions:
     :param letters: letters that the client has: EMBEDDED, OWN or NCCL
     :raises ValueError: one is unknown or refused, or its value is invalid
     """
-    found = dict(_split_options(text))
-    for letter in found:
+    given = dict(_split_options(text))
+    for letter in given:
         if letter in REFUSED:
             raise _refusal(letter, REFUSED[letter])
         if letter not in letters:
             raise _refusal(letter, _LACKS[letters])
-    if found.get('o', 'sum') != 'sum':
+    if given.get('o', 'sum') != 'sum':
         raise _refusal('o', 'the servers only add, so it must be sum')
 
     def whole_number(letter: str, default: int, minimum: int) -> int:
-        value = found.get(letter, str(default))
+        value = given.get(letter, str(default))
         if not re.fullmatch(r'\d{1,6}', value) or int(value) < minimum:
             raise ValueError(f'nccl_test_options: -{letter} {value} is not a whole '
                              f'number of at least {minimum}')
         return int(value)
 
-    if found.get('c') == '0':
+    if given.get('c') == '0':
         raise _refusal('c', '0 switches the check of the results off')
     more = {letter: whole_number(letter, 0, 0) for letter in 'mpzyTGa'
-            if letter in found}
+            if letter in given}
     # Without a value: the defaults of nccl-tests.
     return NcclTestOptions(
         whole_number('n', 20, 1), whole_number('w', 5, 0), whole_number('c', 1, 1),
         max(1, more.get('m', 1)) * max(1, more.get('G', 1)),
-        found.get('b', ''), found.get('e', ''), found.get('i', ''),
-        whole_number('f', 2, 2) if 'f' in found else 1,
+        given.get('b', ''), given.get('e', ''), given.get('i', ''),
+        whole_number('f', 2, 2) if 'f' in given else 1,
         tuple(word for letter, value in more.items()
               for word in (f'-{letter}', str(value))))
 

@@ -49,7 +49,7 @@ class Scenario:
 
 #: Scenario -> modes besides full.
 SCENARIOS: dict[Scenario, tuple[str, ...]] = {
-    Scenario('optcast', 'f32', 2, 1, 0, 'small'): ('quick', 'nightly'),
+    Scenario('optcast', 'f32', 2, 1, 0, 'small'): ('smoke', 'quick', 'nightly'),
     Scenario('ring', 'f32', 2, 1, 0, 'small'): ('quick', 'nightly'),
     **{Scenario('optcast', kind, 2, 2, 0, 'small'): ('nightly',)
        for kind in ('f16', 'bf16')},
@@ -59,8 +59,8 @@ SCENARIOS: dict[Scenario, tuple[str, ...]] = {
     **{Scenario('optcast', 'f32', clients, servers, clients, 'small'):
        ('nightly',) if clients == servers else ()
        for clients, servers in ((2, 1), (2, 2), (4, 1), (4, 2), (4, 4))},
-    **{Scenario('ring', 'f32', clients, 1, clients, 'small'): ('nightly',)
-       for clients in (2, 4)},
+    Scenario('ring', 'f32', 2, 1, 2, 'small'): ('smoke', 'quick', 'nightly'),
+    Scenario('ring', 'f32', 4, 1, 4, 'small'): ('nightly',),
     **{Scenario('optcast', kind, 4, 4, 4, 'original'): () for kind in (
         'f32', 'f16')},
     Scenario('ring', 'f32', 4, 1, 4, 'original'): (),

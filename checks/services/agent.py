@@ -391,7 +391,7 @@ class Instance:
         if self.server.socket:
             self.address = f'{self.data}/socket'
         self.where = ask.Server(self.address, self.port, self.password,
-                                self.spec['values']['ca'])
+                                self.spec['values']['ca'], self.server.user)
 
     def pick_port(self) -> int:
         """The port of the plan, or a free one; 0: it listens on a socket.

@@ -13,7 +13,7 @@ the share that begins within a session of the truth.
 
 `alone` judges each series by itself. `together` judges 25 of a system, whose
 noise differs by a factor of four, as `plumb verdict` does.
-`exceeds_fixed_threshold` is a threshold of 5 % around the median of the
+`sessions_above_fixed_threshold` is a threshold of 5 % around the median of the
 warm-up, as in a reference of ReFrame. otava and ruptures are used with their
 defaults if they are installed, on fewer histories and on the last session
 alone: an alarm is a change point to the worse in the last seven sessions.
@@ -52,7 +52,7 @@ def drop_random_sessions(rng, x):
     return x[:, np.sort(keep)]
 
 
-def add_speed_classes(rng, x):
+def add_unreported_second_speed(rng, x):
     """Two speeds, 40 % apart, that no speed probe reports."""
     return x + 40 * (rng.random(x.shape) < 0.3)
 
@@ -70,7 +70,7 @@ KINDS = {
         rng, autoregressive_noise(rng, (s[0], s[1] * 3 // 2), 0.0)
     ),
     'heavy tails (t, 3)': lambda rng, s: rng.standard_t(3, s),
-    'two speeds, no speed class': lambda rng, s: add_speed_classes(
+    'two speeds, no speed class': lambda rng, s: add_unreported_second_speed(
         rng, autoregressive_noise(rng, s, 0)
     ),
 }
@@ -103,7 +103,7 @@ def detect_regressions(x, pooled):
     return detect.detect_level_changes(x, pool=pool_id_of_each_series(len(x), pooled))
 
 
-def exceeds_fixed_threshold(x):
+def sessions_above_fixed_threshold(x):
     """Worse than the median of the warm-up by more than a tolerance."""
     return x > np.median(x[:, :WARM], 1)[:, None] + np.log1p(REFERENCE)
 
@@ -263,7 +263,7 @@ def print_rates_return_missed_goals(rng, count):
             row['together' if together else 'alone'] = false_alarm_rates(
                 rng, kind, together, series)
         x = simulated_histories(rng, kind, (2000, WARM + AFTER), 1.0)
-        row['fixed'] = 1e4 * float(exceeds_fixed_threshold(x)[:, WARM:].mean())
+        row['fixed'] = 1e4 * float(sessions_above_fixed_threshold(x)[:, WARM:].mean())
         print(f"  {kind:28} together {row['together']['begins']:6.2f} "
               f"{row['together']['alarms']:7.2f}   alone "
               f"{row['alone']['begins']:6.2f} {row['alone']['alarms']:7.2f}   "

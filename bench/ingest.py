@@ -70,7 +70,7 @@ _TAIL = '1,{metric},{point} B,{value!r},{unit},{better},{ref!r},-0.1,0.1,' \
         'pass,\n'
 
 
-def csv_records_of_check(session_number: int, check: int) -> Iterator[str]:
+def generate_csv_records(session_number: int, check: int) -> Iterator[str]:
     """The records of one check in one nightly session, as CSV."""
     rng = random.Random(session_number * CHECKS + check)
     metric, unit, better = METRICS[check % 2]
@@ -110,16 +110,16 @@ def write_perflogs(folder: Path, records: int, first: int = 0) -> int:
             with open(path, 'a', encoding='utf-8') as handle:
                 if not handle.tell():
                     handle.write(','.join(columns) + '\n')
-                handle.writelines(csv_records_of_check(number, check))
+                handle.writelines(generate_csv_records(number, check))
             ended = (month + datetime.timedelta(hours=1)).timestamp()
             os.utime(path, (ended, ended))
     return sessions * checks * CASES * POINTS
 
 
-def python_command(text: str, folder: Path, **given: object) -> list[str]:
-    """A command that runs Python."""
-    return [sys.executable, '-c', text.format(**{
-        'root': str(ROOT), 'folder': str(folder),
+def python_command(template: str, perflogs: Path, **given: object) -> list[str]:
+    """A command that runs Python code, a template that names the perflogs."""
+    return [sys.executable, '-c', template.format(**{
+        'root': str(ROOT), 'folder': str(perflogs),
         'what': '(FROM records LIMIT 1)', **given})]
 
 

@@ -122,7 +122,7 @@ def run_service_kill_benchmark(args: argparse.Namespace) -> bool:
 
 
 def run_service_kill_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
-    chance = random.Random(args.seed)
+    rng = random.Random(args.seed)
     launchers = args.launcher or list(services.LAUNCHERS)
     plans = {launcher: services.PLANS[args.family](args.load, args.dir,
                                                    launcher)
@@ -151,7 +151,7 @@ def run_service_kill_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
         victim = victims[number // len(launchers) % len(victims)]
         entry = services.play(cluster, launcher, victim, plans[launcher],
                               args.dir / f'round{number}',
-                              chance.uniform(0, lasts[launcher]), chance)
+                              rng.uniform(0, lasts[launcher]), rng)
         if not entry.killed and not entry.faults:
             continue                    # too late: the victim had ended
         rounds.append(entry)
@@ -180,13 +180,13 @@ def run_service_kill_rounds(args: argparse.Namespace, cluster: Cluster) -> bool:
 
 def run_optcast_kill_benchmark(args: argparse.Namespace) -> bool:
     from tests.optcast.test_programs import SOURCES
-    chance, bad = random.Random(args.seed), 0
+    rng, bad = random.Random(args.seed), 0
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, 'optcast')
         run(['cc', '-O2', '-std=gnu11', '-pthread', '-o', program,
              *SOURCES], 'building optcast')
         for number in range(args.rounds):
-            fault = run_optcast_kill_round(program, chance)
+            fault = run_optcast_kill_round(program, rng)
             if fault:
                 bad += 1
                 print(f'round {number}: {fault}', flush=True)
@@ -194,19 +194,19 @@ def run_optcast_kill_benchmark(args: argparse.Namespace) -> bool:
     return not bad
 
 
-def run_optcast_kill_round(program: Path, chance: random.Random) -> str:
+def run_optcast_kill_round(program: Path, rng: random.Random) -> str:
     """What went wrong in one round; empty: nothing."""
     from tests.optcast.test_programs import Run
-    ring = chance.random() < 0.3
+    ring = rng.random() < 0.3
     with tempfile.TemporaryDirectory() as folder:
         job = Run(program, folder, 3, 1 if ring else 2, ring=ring,
                   more=('-n', '1000000'), timeout=3)
         try:
             job.serve().ask('1M')
-            time.sleep(chance.uniform(0, 0.6))
+            time.sleep(rng.uniform(0, 0.6))
             victims = [*job.clients, *job.servers]
-            victim = chance.randrange(len(victims))
-            victims[victim].send_signal(chance.choice(
+            victim = rng.randrange(len(victims))
+            victims[victim].send_signal(rng.choice(
                 [signal.SIGKILL, signal.SIGTERM]))
             for number, one in enumerate(job.clients):
                 code = one.wait(30)
@@ -226,13 +226,13 @@ def run_optcast_kill_round(program: Path, chance: random.Random) -> str:
 def run_impostor_attacks(args: argparse.Namespace) -> bool:
     if os.geteuid():
         raise Missing('only root can switch to another user')
-    chance = random.Random(args.seed)
+    rng = random.Random(args.seed)
     attacks = args.attack or list(impostor.ATTACKS)
     rounds: list[impostor.Round] = []
     for number in range(args.rounds):
         with tempfile.TemporaryDirectory(prefix='plumbimpostor') as folder:
             entry = impostor.play(
-                Path(folder), attacks[number % len(attacks)], chance
+                Path(folder), attacks[number % len(attacks)], rng
             )
         rounds.append(entry)
         print(

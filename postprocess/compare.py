@@ -162,7 +162,7 @@ def compare_metrics(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
     for text, side in zip((a, b), sides, strict=True):
         if side.empty:
             raise ValueError(f'{text}: no records')
-    sides = [usable_records(side, new_level=True)[0] for side in sides]
+    sides = [usable_records(side, include_reference_failures=True)[0] for side in sides]
     sides = [side[side['metric'] != 'completed'] for side in sides]
     keys, alike = _matching_columns_and_compared_words(*sides)
     values = [_values_per_session(side, keys, alike) for side in sides]
@@ -264,7 +264,7 @@ def _params_without_compared_words(
 def _spread_per_metric(frame: pd.DataFrame, keys: list[str], alike: dict[str, str]
              ) -> dict[Any, tuple[float, float]]:
     """Metric -> spread and degrees of freedom of all its runs."""
-    good = usable_records(frame, new_level=True)[0]
+    good = usable_records(frame, include_reference_failures=True)[0]
     good = good[good['metric'] != 'completed']
     # A test case is one only with all that names it.
     table = median_per_session(good.assign(params=good['params']), KEYS)

@@ -245,7 +245,7 @@ def group_statistics(frame: pd.DataFrame, over: str) -> pd.DataFrame:
 
     from . import naming
     from .references.progress import usable_records
-    good = usable_records(frame, new_level=True)[0]
+    good = usable_records(frame, include_reference_failures=True)[0]
     if over == 'repetitions':
         # Those of the same runs that are not the median.
         runs = naming.group_number_of_records(

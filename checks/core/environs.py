@@ -37,14 +37,15 @@ def program_features_of_family(family: str, source: str) -> tuple[str, ...]:
 
 
 def stack_environment(name: str, stack: str, *, mpi: str = '',
-                      transport: dict[str, Any] | None = None, **more: Any
-             ) -> dict[str, Any]:
+                      transport: dict[str, Any] | None = None,
+                      nccl_settings: Iterable[Any] = (), **more: Any) -> dict[str, Any]:
     """The environment of a stack that Spack installs.
 
     :arg name: name of the environment in records and references.
     :arg stack: folder under spack-envs/.
     :arg mpi: name and version of the MPI, for the records.
     :arg transport: see `transport` in site-configs/README.md.
+    :arg nccl_settings: see `nccl_settings` there.
     :arg more: keys of ReFrame's environment: cc, modules, env_vars, ...
     :raises NoStack: the stack does not exist.
     """
@@ -52,13 +53,15 @@ def stack_environment(name: str, stack: str, *, mpi: str = '',
     features = list(stacks.read_stack_yaml(stack)['features'])
     for family, origin in families.items():
         features += program_features_of_family(family, origin['source'])
-    if 'mpi' in features:
-        more = {'cc': 'mpicc', **more}
+    if stacks.has_mpi(stack):
+        more = {'cc': 'mpicc', 'cxx': 'mpicxx', **more}
     extras: dict[str, Any] = {'stack': stack, 'programs': families}
     if mpi:
         extras['mpi_library'] = mpi
     if transport:
         extras['transport'] = transport
+    if nccl_settings:
+        extras['nccl_settings'] = list(nccl_settings)
     return {'name': name, **more, 'features': features, 'extras': extras}
 
 

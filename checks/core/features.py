@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from config.families import SOURCES, families
+from config.sites.fabrics import NcclSetting
 
 #: Features of a partition: name -> meaning.
 PARTITION_FEATURES: dict[str, str] = {
@@ -43,8 +44,12 @@ PARTITION_EXTRAS: dict[str, str] = {
     '(list; config/sites/launch.py has those of each launcher; empty if the '
     'launcher binds by default)',
     'launcher_gpu_pin': 'instead of launcher_pin for ranks with a GPU each: launcher '
-    'options that bind each rank to cores of the NUMA node of its GPU (list); '
+    'options that bind each rank to cores of its own near its GPU (list); '
     'default: launcher_pin',
+    'launcher_socket_pin': 'instead of launcher_pin for a pair of ranks on two '
+    'sockets of a node: launcher options that bind neighbouring ranks to cores of '
+    'different sockets (list; SOCKETS in config/sites/launch.py); needed if '
+    '`processor` has two or more sockets',
     'launcher_free': 'instead of launcher_pin: launcher options that bind '
     'no rank, for CPUs that are shared anyway (list)',
     'launcher_oversubscribe': 'options for more ranks than cores (list)',
@@ -93,6 +98,8 @@ ENVIRON_EXTRAS: dict[str, str] = {
     'transport': '{name, env, evidence}: the transport that must be used, '
                  'the variables that make the library report it, and the '
                  'regular expression that its output must match',
+    'nccl_settings': 'variables of NCCL or RCCL for some test cases, with their '
+                     'sources (list of NcclSetting of config/sites/fabrics.py)',
 }
 
 #: Keys of an environment for the programs of a family.
@@ -166,12 +173,8 @@ def check_site_features(configuration: Mapping[str, Any], where: str) -> None:
                 raise GlossaryError(f'{label} {NO_PROCESSOR}')
     for env in configuration.get('environments', ()):
         label = f"{where}: environment {env['name']}"
-        _refuse_unknown_names(
-            env.get('features', ()),
-            environ_feature_meanings(),
-            label,
-            program_feature_patterns(),
-        )
+        _refuse_unknown_names(env.get('features', ()), environ_feature_meanings(),
+                              label, program_feature_patterns())
         _refuse_unknown_names(env.get('extras', ()), ENVIRON_EXTRAS, label)
         _check_environment_extras(env, label)
 
@@ -224,6 +227,8 @@ def _check_environment_extras(env: Mapping[str, Any], where: str) -> None:
         if missing:
             raise GlossaryError(f'{where}: transport: {sorted(missing)[0]} '
                                 'is missing')
+    if not all(isinstance(one, NcclSetting) for one in extras.get('nccl_settings', ())):
+        raise GlossaryError(f'{where}: nccl_settings: expected a list of NcclSetting')
 
 
 def check_feature_names(systems: Iterable[str], environs: Iterable[str],
@@ -239,12 +244,8 @@ def check_feature_names(systems: Iterable[str], environs: Iterable[str],
                 if word[0] in '+-']
 
     _refuse_unknown_names(feature_names_in_specs(systems), PARTITION_FEATURES, where)
-    _refuse_unknown_names(
-        feature_names_in_specs(environs),
-        environ_feature_meanings(),
-        where,
-        program_feature_patterns(),
-    )
+    _refuse_unknown_names(feature_names_in_specs(environs), environ_feature_meanings(),
+                          where, program_feature_patterns())
 
 
 def max_nodes(partition: Any) -> int:
@@ -252,11 +253,15 @@ def max_nodes(partition: Any) -> int:
     return int(partition.extras.get('max_nodes', 1))
 
 
-def node_counts(partition: Any) -> list[int]:
-    """Numbers of nodes on which collectives run in a partition."""
+def node_counts(partition: Any, only: Collection[int] = ()) -> list[int]:
+    """Numbers of nodes on which collectives run in a partition.
+
+    :arg only: select among them; empty: all.
+    """
     most = max_nodes(partition)
     powers = [2 ** n for n in range(most.bit_length())]
-    return sorted({*powers[:2], *partition.extras.get('node_counts', [*powers, most])})
+    counts = {*powers[:2], *partition.extras.get('node_counts', [*powers, most])}
+    return sorted(counts & {*only} if only else counts)
 
 
 def format_glossary_table() -> str:

@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import platform
 import shlex
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,16 @@ from reframe.core.builtins import fixture, parameter, run_after, variable
 
 from config.records import samples
 
-from ..core import guards, metrics
+from ..core import guards, metrics, placement
 from ..core.base import Programs
 from ..core.parsers import ParseError
 from ..services.parser import Services
 from ..services.plan import Plan
 from ..services.service import ServiceBenchmark
-from . import programs, settings, timeline
+from . import nccl_options, programs, settings, timeline
 from .evaluation import Evaluation
-from .original import Original
-from .scenarios import ORIGINAL, SCALES, SCENARIOS, Scenario
+from .original import NcclClients, Original
+from .scenarios import ON_NCCL, ORIGINAL, SCALES, SCENARIOS, Scenario
 from .settings import Config
 
 #: build.sh OUT compiles the program.
@@ -58,12 +59,16 @@ class OptcastAllReduce(ServiceBenchmark):
     #: Type, data type, numbers of clients and servers, and their nodes.
     scenario = parameter(list(SCENARIOS), fmt=lambda scenario: str(scenario))
 
+    #: Features that the partition must have, as in `valid_systems`.
+    partition_features: tuple[str, ...] = ()
+
     #: Options of the original's run script under their own names (with _ for
     #: -): -S OptcastAllReduce.settings=chunksize:2M,num_jobs:4
     settings = variable(typ.Dict[str, str], value={})
 
     #: Servers per node, each with its own InfiniBand NIC if the partition has
-    #: them; 0: one per NIC. A config overrides it.
+    #: them; 0: one per NIC. If this does not divide the servers, a node has the
+    #: largest smaller number that does. A config overrides it.
     servers_each = variable(int, value=1)
 
     #: Timeout for a silent peer. Unit: s.
@@ -71,9 +76,9 @@ class OptcastAllReduce(ServiceBenchmark):
 
     @run_after('init')
     def set_requirements(self) -> None:
-        self.descr = f'Optcast {self.scenario}'
+        self.descr = f'Optcast {self.effective_scenario}'
         nodes = max(1, self.effective_scenario.client_nodes + self.server_node_count)
-        self.require_nodes(nodes)
+        self.require_nodes(nodes, *self.partition_features)
         self.tags = {'full', 'nccl', 'optcast', *self.SCENARIOS[self.scenario]}
         self.spans: list[samples.Sample] = []
 
@@ -89,14 +94,23 @@ class OptcastAllReduce(ServiceBenchmark):
     def config_file_contents(self) -> Config | None:
         """Contents of the config.yaml that the settings name, or None."""
         path = self.settings.get('config')
-        return settings.read_config(Path(path)) if path else None
+        return settings.read_config(Path(path), *self.requested_counts
+                                    ) if path else None
+
+    @property
+    def requested_counts(self) -> tuple[int, int]:
+        """`nrank` and `nservers` of the settings; 0: not set."""
+        nrank, nservers = (settings.parse_number(name, self.settings.get(name, 0))
+                           for name in ('nrank', 'nservers'))
+        return nrank, nservers
 
     @property
     def effective_scenario(self) -> Scenario:
-        """The scenario, with the numbers of the config if there is one."""
+        """The scenario, with the numbers of the config, or of `nrank` and
+        `nservers`."""
         config = self.config_file_contents
         if not config:
-            return self.scenario
+            return self.scenario.with_counts(*self.requested_counts)
         one = config.server_nodes == config.client_nodes == 1
         return replace(
             self.scenario, clients=config.client_nodes * config.clients_each,
@@ -125,12 +139,9 @@ class OptcastAllReduce(ServiceBenchmark):
             {**SCALES[layout.scale], 'type': layout.type,
              'data_type': layout.data_type, **self.settings},
             layout.clients, layout.servers, **self.supported_settings())
-        if (result.clients, result.servers, result.type, result.data_type) != (
-                layout.clients, layout.servers, layout.type,
-                layout.data_type):
-            raise ValueError('settings: nrank, nservers, type and data_type '
-                             'are parameters of the test case: select another '
-                             'test case, or set config')
+        if (result.type, result.data_type) != (layout.type, layout.data_type):
+            raise ValueError('settings: type and data_type are parameters of the '
+                             'test case: select another test case')
         return self.evaluation_of(
             replace(result, port=config.port if config else 0),
             self.program_or_installation_path(),
@@ -148,7 +159,7 @@ class OptcastAllReduce(ServiceBenchmark):
 
     evaluation_of: type[Evaluation] = Evaluation
 
-    def supported_settings(self) -> dict[str, bool]:
+    def supported_settings(self) -> dict[str, Any]:
         """Settings that the programs support, for settings.parse_settings."""
         return {}
 
@@ -162,6 +173,9 @@ class OptcastAllReduce(ServiceBenchmark):
     def extra_params(self) -> dict[str, Any]:
         each = self.servers_each
         return {**self.settings,
+                **{name: value for name, value in asdict(self.effective_scenario
+                                                         ).items()
+                   if value != getattr(self.scenario, name)},
                 **({'servers_each': str(each)} if each != 1 else {})}
 
     def required_metrics(self) -> list[str]:
@@ -211,10 +225,13 @@ class OptcastOriginal(OptcastAllReduce):
     valid_prog_environs = ['+optcast_server']
     scenario = parameter(list(ORIGINAL), fmt=lambda scenario: str(scenario))
     SCENARIOS = ORIGINAL
-    evaluation_of = Original
+    evaluation_of: type[Evaluation] = Original
 
-    def supported_settings(self) -> dict[str, bool]:
-        return {'bf16': False,
+    #: Options of nccl-tests that the client has.
+    client_options = nccl_options.OWN
+
+    def supported_settings(self) -> dict[str, Any]:
+        return {'bf16': False, 'client_options': self.client_options,
                 'x86_original': platform.machine() == 'x86_64'}
 
     def program_or_installation_path(self) -> str:
@@ -222,13 +239,64 @@ class OptcastOriginal(OptcastAllReduce):
 
         :raises Refused: it lacks the server or the plugin
         """
-        prefix = str(self.programs.program_origin(self.program).get('prefix', ''))
+        return self.prefix_with_files(self.program, programs.SERVER, programs.LIBRARY)
+
+    def prefix_with_files(self, program: str, *files: str) -> str:
+        """The prefix of a program's installation, which has these files.
+
+        :raises Refused: the environment has no prefix, or a file is missing
+        """
+        prefix = str(self.programs.program_origin(program).get('prefix', ''))
         if not prefix:
             guards.fail_test_case('programs', 'the environment '
                                   f'{self.current_environ.name} has no prefix for '
-                                  f'{self.program}')
-        for name in (programs.SERVER, programs.LIBRARY):
+                                  f'{program}')
+        for name in files:
             if not programs.find_installed_file(prefix, name):
                 guards.fail_test_case('programs', f'{name} does not exist below '
                                       f'{prefix}')
         return prefix
+
+    def required_transport(self) -> Mapping[str, Any] | None:
+        """The transport of the plugin that the site requires."""
+        return self.current_environ.extras.get('transport')
+
+    def read_transport_log(self, run: guards.Run) -> str:
+        """The logs of all servers, in which the plugin names its transport."""
+        return '\n'.join(path.read_text(errors='replace') for path in sorted(
+            Path(self.stagedir).glob(f'{run.name}.server*.log')))
+
+
+@rfm.simple_test
+class OptcastNccl(OptcastOriginal):
+    """The original's servers with NCCL as their client: all_reduce_perf on the
+    GPUs of the client nodes, which checks every result.
+
+    The same ranks first run NCCL alone over the same NICs. So `ring_ratio`
+    compares both in the same minute.
+    """
+
+    valid_prog_environs = ['+optcast_server +optcast_nccl']
+    partition_features = ('+gpu_nvidia',)
+    scenario = parameter(list(ON_NCCL), fmt=lambda scenario: str(scenario))
+    SCENARIOS = ON_NCCL
+    evaluation_of = NcclClients
+    client_options = nccl_options.NCCL
+
+    @run_after('init')
+    def require_gpus(self) -> None:
+        """Leave partitions out whose nodes have fewer GPUs than ranks."""
+        layout = self.effective_scenario
+        enough = {part.fullname for part in rt.runtime().system.partitions
+                  if placement.gpus_per_node(part) * max(1, layout.client_nodes)
+                  >= layout.clients}
+        self.valid_systems = [words for words in self.valid_systems
+                              if words.split()[0] in enough]
+
+    @property
+    def evaluation_to_run(self) -> Evaluation:
+        evaluation = super().evaluation_to_run
+        assert isinstance(evaluation, NcclClients)
+        return replace(evaluation, all_reduce=programs.find_installed_file(
+            self.prefix_with_files(programs.ALL_REDUCE, programs.ALL_REDUCE),
+            programs.ALL_REDUCE))

@@ -1,9 +1,12 @@
-"""The original's server with its own client, on the services.
+"""The original's server on the services, with its own client or with NCCL.
 
-Its client sends a chunk to each server and receives the sum, one request after
-the other, because its socket transport allows no more. It needs neither a GPU
-nor NCCL, and does not check the sums. Servers and clients spin while they
-wait.
+Its own client sends a chunk to each server and receives the sum, one request
+after the other, because its socket transport allows no more. It needs neither
+a GPU nor NCCL, and does not check the sums. Servers and clients spin while
+they wait.
+
+NCCL as the client loads the plugin: all_reduce_perf of nccl-tests sends each
+chunk to `nsplit` of the servers, and checks every result.
 """
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from ..services.plan import (
     Step,
     command_with_environment,
 )
-from . import parser, programs
+from . import nccl_options, parser, programs
 from .evaluation import Evaluation
 from .parser import Analysis
 
@@ -35,13 +38,49 @@ TOLERANCE = 0.1
 
 
 @dataclass(frozen=True)
-class Original(Evaluation):
+class OriginalServers(Evaluation):
     """A run of the original; `program` is the prefix of its installation."""
+
+    def shim_command(self, number: int, variables: Mapping[str, str], action: str,
+                     *words: str) -> tuple[str, ...]:
+        """The command of the script; only the first of a kind traces."""
+        level = 'INFO' if number else 'TRACE'
+        return command_with_environment(
+            {**variables, 'RUST_LOG': level}, sys.executable, str(SHIM),
+            action, self.plugin_folder(), *words,
+            programs.find_installed_file(self.program, programs.SERVER),
+            '--data-type', self.setup.data_type,
+            '--count', str(self.setup.elements_per_message))
+
+    def plugin_folder(self) -> str:
+        """The folder of the plugin."""
+        return str(Path(programs.find_installed_file(
+            self.program, programs.LIBRARY)).parent)
+
+    def server_role(self) -> Server:
+        of, embedded = self.setup, super().server_role()
+        return replace(
+            embedded, program=programs.SERVER, config='', password=False,
+            memory=2 * embedded.memory, commands=tuple(
+                (*self.shim_command(number, self.server_environment(number), 'serve',
+                                    '{address}', '{port}'),
+                 '--nrank', str(of.clients), '--reduce-jobs', str(of.jobs),
+                 '--reduce-threads', str(of.threads),
+                 '--recv-threads', str(of.recvs),
+                 '--send-threads', str(of.sends))
+                for number in range(of.servers)))
+
+
+@dataclass(frozen=True)
+class Original(OriginalServers):
+    """The servers with their own clients."""
 
     def __post_init__(self) -> None:
         if self.setup.nsplit != 1:
             raise ValueError("settings: remove nsplit: the server's own "
                              'client sends one chunk to each server')
+        if len(self.setup.sizes) > 1:
+            raise ValueError("settings: size: the server's own client has one size")
 
     @property
     def request_size(self) -> int:
@@ -52,34 +91,7 @@ class Original(Evaluation):
     def request_count(self) -> int:
         """Number of requests for the largest size, in all iterations."""
         return max(1, self.setup.sizes[-1] // self.request_size
-                   ) * self.setup.iterations
-
-    def wrapper_script_command(self, number: int, variables: Mapping[str, str],
-                               action: str,
-                               *words: str) -> tuple[str, ...]:
-        """The command of the script; only the first of a kind traces."""
-        library = programs.find_installed_file(self.program, programs.LIBRARY)
-        level = 'INFO' if number else 'TRACE'
-        return command_with_environment(
-            {**variables, 'RUST_LOG': level}, sys.executable, str(SHIM),
-            action, str(Path(library).parent), *words,
-            programs.find_installed_file(self.program, programs.SERVER),
-            '--data-type', self.setup.data_type,
-            '--count', str(self.setup.elements_per_message))
-
-    def server_role(self) -> Server:
-        of, embedded = self.setup, super().server_role()
-        return replace(
-            embedded, program=programs.SERVER, config='', password=False,
-            memory=2 * embedded.memory, commands=tuple(
-                (*self.wrapper_script_command(number, self.server_environment(number),
-                                              'serve',
-                                              '{address}', '{port}'),
-                 '--nrank', str(of.clients), '--reduce-jobs', str(of.jobs),
-                 '--reduce-threads', str(of.threads),
-                 '--recv-threads', str(of.recvs),
-                 '--send-threads', str(of.sends))
-                for number in range(of.servers)))
+                   ) * self.setup.options.iterations
 
     def service_plan(self) -> Plan:
         of = self.setup
@@ -87,7 +99,7 @@ class Original(Evaluation):
                           unbound=True)
         return Plan(self.server_role(), (clients,), (Step('optcast', (Program(
             commands=tuple(
-                (*self.wrapper_script_command(rank, {}, 'ask', '{service}'),
+                (*self.shim_command(rank, {}, 'ask', '{service}'),
                  '--try-count', str(self.request_count), '--nreq', '1')
                 for rank in range(of.clients))),), self.step_time_limit, gate=True),),
             sample=0.25)
@@ -147,3 +159,48 @@ class Original(Evaluation):
     def summary_sentences(self, analysis: Analysis, values: dict[str, float]
                   ) -> list[str]:
         return analysis.summary_sentences()
+
+
+@dataclass(frozen=True)
+class NcclClients(OriginalServers):
+    """The servers with NCCL as their client, as run.py evaluates them: first
+    NCCL alone over the same NICs, then NCCL with the servers."""
+    #: Path of all_reduce_perf.
+    all_reduce: str = ''
+
+    def __post_init__(self) -> None:
+        nccl_options.words_of_sizes(self.setup.sizes)
+
+    def service_plan(self) -> Plan:
+        of = self.setup
+        program = (self.all_reduce, '-d', {'f32': 'float', 'f16': 'half'}[of.data_type],
+                   *nccl_options.words_of_sizes(of.sizes),
+                   '-c', str(of.options.checks), '-n', str(of.options.iterations),
+                   '-w', str(of.options.warmup), *of.options.words)
+        # All data pass the NIC, also those between GPUs of one node.
+        alone = {'NCCL_P2P_DISABLE': '1', 'NCCL_SHM_DISABLE': '1'}
+        served = {**alone, 'NCCL_COLLNET_ENABLE': '1', 'NCCL_BUFFSIZE': str(64 << 20),
+                  # run.py sets half of its option.
+                  'NCCL_COLLNET_CHUNKSIZE': str(of.chunksize // 2),
+                  'OPTCAST_SPLIT': str(of.nsplit)}
+
+        def step(name: str, variables: Mapping[str, str], *words: str) -> Step:
+            return Step(name, (Program(command_with_environment(
+                variables, *words, *program), mpi=True),), self.step_time_limit)
+
+        clients = Clients(self.client_nodes, of.clients // self.client_nodes,
+                          unbound=True)
+        return Plan(self.server_role(), (clients,), (
+            step('ring', alone),
+            step('optcast', served, sys.executable, str(SHIM), 'nccl',
+                 self.plugin_folder(), '{service}', '{output}.trace')),
+            sample=0.25)
+
+    # What it left -----------------------------------------------------------
+
+    def collect_run_logs(self, stage: Path, run: str, services: Services) -> Path:
+        folder = super().collect_run_logs(stage, run, services)
+        # Requests are in NCCL's log, and the table is what the program printed.
+        with (folder / 'client.log').open('ab') as client:
+            client.write((stage / f'{run}.optcast.0.out').read_bytes())
+        return folder

@@ -2,6 +2,7 @@
 
     shim.py serve LIBRARY ADDRESS PORT PROGRAM OPTION...
     shim.py ask LIBRARY SERVICE PROGRAM OPTION...
+    shim.py nccl LIBRARY SERVICE LOG PROGRAM OPTION...
 
 The original's server regards every connection as a client, so its port must
 not be tested by a connection. The server gets a port of its own. When that
@@ -36,6 +37,9 @@ from pathlib import Path
 #: Time limit for a server to open its port, and for the other clients to end
 #: after the first one. Unit: s.
 LIMIT = 20.0
+#: Variables in which launchers pass the number of a rank. Slurm's is last,
+#: because mpirun in a batch job passes on the variable of the script.
+RANK = ('OMPI_COMM_WORLD_RANK', 'PMI_RANK', 'PALS_RANKID', 'SLURM_PROCID')
 SIOCGIFADDR = 0x8915
 PR_SET_PDEATHSIG = 1
 
@@ -150,14 +154,14 @@ def run_server(library: str, address: str, port: str, program: str,
     raise SystemExit(f'{program} ended with status {server.poll()}')
 
 
-def run_client(library: str, service: str, program: str, *options: str) -> None:
-    """Become a client of all servers.
+def find_client_ports(service: str) -> tuple[list[str], str]:
+    """Addresses of all servers with their ports for clients, and the address
+    of this node.
 
-    :raises SystemExit: a server does not send its port, or the job ends
+    :raises SystemExit: a server does not send its port
     """
-    lines = Path(service).read_text().splitlines()
     where, own = [], ''
-    for words in map(str.split, lines):
+    for words in map(str.split, Path(service).read_text().splitlines()):
         if words[0] != 'server':
             continue
         try:
@@ -172,6 +176,36 @@ def run_client(library: str, service: str, program: str, *options: str) -> None:
             raise SystemExit(f'server {words[1]}:{words[2]} did not send its '
                              'port for clients: it has ended')
         where.append(f'{words[1]}:{server_port}')
+    return where, own
+
+
+def run_nccl(library: str, service: str, log: str, program: str, *options: str
+             ) -> None:
+    """Become a rank of nccl-tests whose NCCL uses all servers of the job.
+
+    The first rank writes the requests of the plugin into the log.
+
+    :raises SystemExit: a server does not send its port, or the launcher does
+        not pass the number of the rank
+    """
+    where, own = find_client_ports(service)
+    rank = next((os.environ[name] for name in RANK if name in os.environ), '')
+    if not rank:
+        raise SystemExit('the launcher does not pass the number of the rank: '
+                         f'none of {", ".join(RANK)} is set')
+    trace = {'NCCL_DEBUG': 'TRACE', 'NCCL_DEBUG_FILE': log} if rank == '0' else {}
+    os.execve(program, [program, *options], {
+        **plugin_environment(library, own), **trace,
+        'OPTCAST_REDUCTION_SERVERS': ','.join(where)})
+
+
+def run_client(library: str, service: str, program: str, *options: str) -> None:
+    """Become a client of all servers.
+
+    :raises SystemExit: a server does not send its port, or the job ends
+    """
+    where, own = find_client_ports(service)
+    lines = Path(service).read_text().splitlines()
     if 'gate' in lines:
         os.write(0, b'ready\n')
         signal_line = b''
@@ -186,4 +220,7 @@ def run_client(library: str, service: str, program: str, *options: str) -> None:
 
 
 if __name__ == '__main__':
-    (run_server if sys.argv[1] == 'serve' else run_client)(*sys.argv[2:])
+    action = sys.argv[1]
+    if action == 'nccl':
+        run_nccl(*sys.argv[2:])
+    (run_server if action == 'serve' else run_client)(*sys.argv[2:])

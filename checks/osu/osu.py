@@ -21,7 +21,7 @@ from config.families import record_needed_node_count
 from ..core import features, guards, metrics, placement
 from ..core.base import Benchmark, Programs
 from ..core.parsers import Record
-from . import claims, programs
+from . import claims, programs, sockets
 from .parser import parse, parse_thread_counts
 
 
@@ -46,6 +46,12 @@ def available_placements() -> list[str]:
     two = any(features.max_nodes(part) >= 2
               for part in rt.runtime().system.partitions)
     return ['intra_node', *['inter_node'] * two]
+
+
+def available_pairs() -> list[str]:
+    """The same for a pair of ranks: also on two sockets of a node."""
+    two = any(map(sockets.has_pairs_of_sockets, rt.runtime().system.partitions))
+    return [*available_placements(), *['inter_socket'] * two]
 
 
 def available_buffer_memory_kinds() -> list[str]:
@@ -158,6 +164,8 @@ class OsuBenchmark(Benchmark, special=True):
             self.tags |= {'nightly'}
             if self.nodes_needed() <= 2 and self.buffer_memory_kind() == 'host':
                 self.tags |= {'quick'}
+                if self.is_short_pair():
+                    self.tags |= {'smoke'}
         self.descr = f'{self.program} of the OSU micro-benchmarks'
 
     @run_after('setup')
@@ -201,6 +209,10 @@ class OsuBenchmark(Benchmark, special=True):
     def is_in_default_modes(self) -> bool:
         """Whether the test case belongs to the modes nightly and quick."""
         return True
+
+    def is_short_pair(self) -> bool:
+        """Whether mode smoke may take the test case."""
+        return False
 
     def largest_message_size(self) -> int | None:
         """Size of the last row in bytes; None: the table has no sizes."""
@@ -319,26 +331,50 @@ class OsuPt2pt(OsuBenchmark):
     #: Name of the program in OMB.
     program = parameter(runnable_programs(programs.PT2PT + programs.THREADED))
 
-    #: Both ranks on one node, or on two.
-    placement = parameter(available_placements())
+    #: intra_node: both ranks on one node, and if it has several sockets, on one
+    #: of them; inter_socket: on two sockets of a node; inter_node: on two nodes.
+    placement = parameter(available_pairs())
 
     #: Memory of the messages.
     buffers = parameter(available_buffer_memory_kinds())
 
+    @run_after('init')
+    def require_sockets(self) -> None:
+        if self.placement == 'inter_socket':
+            # Where ranks have GPUs, the GPUs decide on the socket.
+            names = [part.fullname for part in rt.runtime().system.partitions
+                     if sockets.has_pairs_of_sockets(part) and self.buffers == 'host']
+            self.valid_systems = [name for name in self.valid_systems if name in names]
+
+    def partition_launcher_extra_name(self) -> str:
+        extra = super().partition_launcher_extra_name()
+        return ('launcher_socket_pin' if self.placement == 'inter_socket'
+                and extra == 'launcher_pin' else extra)
+
+    def record_and_check_cpu_binding(self, run: guards.Run) -> None:
+        super().record_and_check_cpu_binding(run)
+        if (self.placement != 'inter_node' and self.buffers == 'host'
+                and sockets.has_pairs_of_sockets(self.current_partition)
+                and self.partition_launcher_extra_name() in placement.PINNING):
+            sockets.check_sockets_of_pair(run, 1 + (self.placement == 'inter_socket'))
+
     def nodes_needed(self) -> int:
-        return 1 if self.placement == 'intra_node' else 2
+        return 2 if self.placement == 'inter_node' else 1
 
     @property
     def link_metric(self) -> str:
         """Metric that describes the link between the two nodes, for `plumb
         locate`; '' if no single metric does."""
-        if self.placement == 'intra_node' or self.buffer_memory_kind() != 'host':
+        if self.placement != 'inter_node' or self.buffer_memory_kind() != 'host':
             return ''
         return {'osu_bw': 'bandwidth', 'osu_latency': 'latency'}.get(
             self.program, '')
 
     def total_and_per_node_rank_counts(self) -> tuple[int, int]:
         return 2, 2 // self.nodes_needed()
+
+    def is_short_pair(self) -> bool:
+        return self.program == 'osu_latency' and self.placement != 'inter_socket'
 
     def arguments(self) -> list[str]:
         args = super().arguments()

@@ -1,10 +1,39 @@
-"""Settings of GPU collectives libraries for networks that several sites have.
+"""Settings of GPU collectives libraries that several sites have.
 
-A site uses them in its environments (`transport`).
+A site uses them in its environments (`transport`, `nccl_settings`).
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
+
+
+@dataclass(frozen=True)
+class NcclSetting:
+    """Variables of NCCL or RCCL that a vendor or an operator recommends for
+    some test cases, with the source of the recommendation."""
+    env: Mapping[str, str]
+    source: str
+    #: Year and month in which the source was read.
+    date: str
+    #: Names of programs; empty: all.
+    programs: tuple[str, ...] = ()
+    #: Minimum number of nodes.
+    min_nodes: int = 1
+    #: Maximum number of GPUs of a node that the test case uses; 0: any.
+    max_gpus: int = 0
+
+    def applies_to(self, program: str, nodes: int, gpus: int) -> bool:
+        """Whether the setting is for this test case.
+
+        :arg program: name of the program
+        :arg nodes: number of nodes
+        :arg gpus: number of GPUs of each node
+        """
+        return (program in (self.programs or (program,))
+                and nodes >= self.min_nodes
+                and gpus <= (self.max_gpus or gpus))
 
 
 def slingshot_transport(plugin: str, nics: int, **more: str) -> dict[str, Any]:

@@ -241,19 +241,19 @@ def worst_ratio_per_session(family: str, curves: Metrics) -> list[float]:
     return list(worst.values())
 
 
-def usable_records(frame: pd.DataFrame, new_level: bool = False
+def usable_records(frame: pd.DataFrame, include_reference_failures: bool = False
            ) -> tuple[pd.DataFrame, list[str]]:
     """The records that may become references, and what was left out.
 
     One bad record keeps all records of its test case and run out.
 
-    :param new_level: keeps runs that nothing but their reference failed
+    :param include_reference_failures: keep runs that only their reference failed
     """
     notes = []
     # A test case without a reference failed, but its metrics are sound: they
     # are what the reference is made from.
     frame = frame[frame['guard'] != 'reference']
-    failed = frame['result'].isin(['xfail'] if new_level
+    failed = frame['result'].isin(['xfail'] if include_reference_failures
                                   else ['fail', 'xfail'])
     case = naming.group_number_of_records(frame, [*perflogs.CASE, 'speed', 'run'])
     good = np.ones(len(frame), bool)

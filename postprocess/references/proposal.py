@@ -333,18 +333,18 @@ def select_records(frame: pd.DataFrame, system: str,
 
 def propose_references(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
                        floors: dict[str, float] | None = None,
-                       new_level: bool = False
+                       include_reference_failures: bool = False
             ) -> tuple[dict[str, CommentedMap], list[str]]:
     """References from records.
 
     :param frame: as perflogs.read gives it
     :param floors: metric -> least threshold, a fraction; '': any other
-    :param new_level: also runs that nothing but their reference failed
+    :param include_reference_failures: also runs that nothing but their reference failed
     :returns: {family: file}, and lines on what was left out
     :raises Refused: no entry has enough runs
     """
     floors = FLOORS | (floors or {})
-    good, notes = usable_records(frame, new_level)
+    good, notes = usable_records(frame, include_reference_failures)
     entries: list[dict] = []
     missing: Counter[tuple] = Counter()
     clashes: list[str] = []

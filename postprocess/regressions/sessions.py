@@ -90,7 +90,7 @@ def metric_histories(frame: pd.DataFrame) -> History:
     session_of = session_dates(frame)
     frame = frame[frame['better'].isin(['lower', 'higher'])
                   & ~frame['emulated'] & ~frame['speed'].isin(['mixed', ''])]
-    frame, _ = usable_records(frame, new_level=True)
+    frame, _ = usable_records(frame, include_reference_failures=True)
     # Against its reference, which people change: no history of its own.
     frame = frame[~frame['metric'].isin(['completed', 'worst_ratio'])]
     frame = add_edition_column(_add_duplicate_test_case_column(frame)).reset_index(

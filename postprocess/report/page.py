@@ -136,10 +136,10 @@ class Page:
         self.regressions = verdict.regressions if verdict else []
         self.improved = verdict.improved if verdict else []
         for one in self.regressions:
-            self._mark_regression(one)
+            self._mark_test_cases_as_worse(one)
         self.places = len({_place_text(case.row) for case in self.cases})
 
-    def _mark_regression(self, regression: Regression) -> None:
+    def _mark_test_cases_as_worse(self, regression: Regression) -> None:
         """Marks the sessions in which test cases are worse than they were."""
         since = next((n for n, runs in enumerate(self.past.sessions)
                       if regression.since_run in runs), 0)
@@ -577,7 +577,7 @@ class Page:
                                 axis=None))})
         return {'plots': drawn, 'rows': rows} if rows else None
 
-    def all_points_table(self) -> dict:
+    def numbers_table_data(self) -> dict:
         """All points, for the page's table of numbers."""
         points = self.data.point_statistics_without_repetitions
         left = 0
@@ -717,7 +717,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
                     'cases': page.test_case_details(),
                     'sessions': sessions,
                     'fields': ENVIRONMENT,
-                    'numbers': page.all_points_table(),
+                    'numbers': page.numbers_table_data(),
                 }
             ),
             not_shown=runs.more if runs else 0,

@@ -2,8 +2,9 @@
 import os
 
 from checks.core import environs, hardware
+from checks.nccl import recommended
 from config.sites import fabrics
-from config.sites.launch import LAUNCH, SPREAD
+from config.sites.launch import LAUNCH, SOCKETS, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _NODE = hardware.reframe_devices(('GH200-96GB-quad', 4), ('Cassini-200', 4))
@@ -19,6 +20,10 @@ _CXI = {'name': 'Slingshot',
                 'OMPI_MCA_mtl_ofi_verbose': '1',
                 'OMPI_MCA_mtl_base_verbose': '1'},
         'evidence': r'mtl:ofi:provider: cxi\b'}
+
+#: NCCL loads the plugin aws-ofi-nccl of the uenv.
+_PLUGIN = ['LD_LIBRARY_PATH', '/user-environment/env/default/lib'
+           '${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}']
 
 _NCCL = fabrics.slingshot_transport('aws-ofi-nccl', nics=4)
 
@@ -39,7 +44,8 @@ site_configuration = {
             'access': ['--partition=normal', '--exclusive'],
             'resources': [{'name': '_rfm_gpu', 'options': [
                 '--gpus-per-node={num_gpus_per_node}']}],
-            'environs': ['openmpi', 'openmpi-cuda', 'nccl', 'stores', 'tao'],
+            'environs': ['openmpi', 'openmpi-cuda', 'nccl', 'stores', 'tao', 'dcperf',
+                         'smartredis'],
             'features': ['gpu_nvidia'],
             # Four Grace of 72 cores, one thread each.
             'processor': {'arch': 'neoverse_v2', 'num_cpus': 288,
@@ -50,6 +56,7 @@ site_configuration = {
                        **hardware.bandwidth_extras(_NODE),
                        'node_memory': 480,
                        'launcher_pin': LAUNCH['srun'][0],
+                       'launcher_socket_pin': SOCKETS['srun'],
                        'launcher_spread': SPREAD['srun']},
         }],
     }],
@@ -59,8 +66,13 @@ site_configuration = {
         environs.stack_environment('openmpi-cuda', 'mpi-cuda',
                                    mpi='openmpi 5.0.x with CUDA', env_vars=_PMIX,
                                    transport=_CXI),
-        environs.stack_environment('nccl', 'nccl', env_vars=_PMIX, transport=_NCCL),
+        environs.stack_environment('nccl', 'nccl', env_vars=[*_PMIX, _PLUGIN],
+                                   transport=_NCCL,
+                                   nccl_settings=[recommended.CHANNELS_PER_PEER]),
         environs.stack_environment('stores', 'keyvalue'),
+        environs.stack_environment('smartredis', 'smartredis', mpi='openmpi 5.0.x',
+                                   env_vars=_PMIX),
         environs.embedded_program_environment('tao', 'taobench'),
+        environs.stack_environment('dcperf', 'taobench'),
     ],
 }

@@ -6,7 +6,7 @@ differs from cluster to cluster is marked SITE.
 import os
 
 from checks.core import environs, hardware
-from config.sites.launch import LAUNCH, SPREAD
+from config.sites.launch import LAUNCH, SOCKETS, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _P5 = hardware.reframe_devices(('H100-SXM5-80GB', 8), ('EFA-100', 32))
@@ -24,6 +24,10 @@ _EFA = {'name': 'EFA',
                 'OMPI_MCA_mtl_ofi_verbose': '1',
                 'OMPI_MCA_mtl_base_verbose': '1'},
         'evidence': r'mtl:ofi:provider: efa\b'}
+
+#: NCCL loads the plugin aws-ofi-nccl of the EFA installer. SITE: its folder.
+_PLUGIN = ['LD_LIBRARY_PATH', '/opt/amazon/ofi-nccl/lib'
+           '${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}']
 
 #: NCCL must take EFA by the plugin aws-ofi-nccl, and it says which network it
 #: took (words of NCCL).
@@ -60,6 +64,7 @@ site_configuration = {
             'extras': {'max_nodes': 2,   # SITE: nodes
                        **hardware.bandwidth_extras(_P5),
                        'launcher_pin': LAUNCH['srun'][0],
+                       'launcher_socket_pin': SOCKETS['srun'],
                        'launcher_spread': SPREAD['srun']},
         }, {
             'name': 'hpc7a',
@@ -68,7 +73,7 @@ site_configuration = {
             'sched_options': {'slurm_envvar_whitelist': ['SBATCH_ACCOUNT']},
             'launcher': 'srun',
             'access': ['--partition=hpc7a', '--exclusive'],     # SITE: queue
-            'environs': ['openmpi', 'stores', 'tao'],
+            'environs': ['openmpi', 'stores', 'tao', 'dcperf', 'smartredis'],
             # One thread a core, whatever the cluster's settings say.
             'processor': {'arch': 'zen4', 'num_cpus': 192,
                           'num_cpus_per_core': 1, 'num_sockets': 2,
@@ -78,6 +83,7 @@ site_configuration = {
                        **hardware.bandwidth_extras(_HPC7A),
                        'node_memory': 768,
                        'launcher_pin': LAUNCH['srun'][0],
+                       'launcher_socket_pin': SOCKETS['srun'],
                        'launcher_spread': SPREAD['srun']},
         }],
     }],
@@ -87,8 +93,12 @@ site_configuration = {
         environs.stack_environment('openmpi-cuda', 'mpi-cuda',
                                    mpi='openmpi 5.0.x with CUDA', env_vars=_PMIX,
                                    transport=_EFA),
-        environs.stack_environment('nccl', 'nccl', env_vars=_PMIX, transport=_NCCL),
+        environs.stack_environment('nccl', 'nccl', env_vars=[*_PMIX, _PLUGIN],
+                                   transport=_NCCL),
         environs.stack_environment('stores', 'keyvalue'),
+        environs.stack_environment('smartredis', 'smartredis', mpi='openmpi 5.0.x',
+                                   env_vars=_PMIX),
         environs.embedded_program_environment('tao', 'taobench'),
+        environs.stack_environment('dcperf', 'taobench'),
     ],
 }

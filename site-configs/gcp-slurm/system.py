@@ -37,7 +37,7 @@ site_configuration = {
             'access': ['--partition=c2d',               # SITE
                        '--exclusive', '--hint=nomultithread'],
             'environs': ['openmpi', 'openmpi-embedded', 'stores', 'tao',
-                         'smartredis'],
+                         'dcperf', 'smartredis'],
             # Sockets as a VM sees them are not published: see lscpu.
             'processor': {'arch': 'zen3', 'num_cpus': 112,
                           'num_cpus_per_core': 2},
@@ -56,7 +56,7 @@ site_configuration = {
             'access': ['--partition=c3',                # SITE
                        '--exclusive', '--hint=nomultithread'],
             'environs': ['openmpi', 'openmpi-embedded', 'stores', 'tao',
-                         'smartredis'],
+                         'dcperf', 'smartredis'],
             'processor': {'arch': 'sapphirerapids', 'num_cpus': 176,
                           'num_cpus_per_core': 2},
             'devices': _C3,
@@ -74,7 +74,8 @@ site_configuration = {
         environs.stack_environment('openmpi-embedded', 'mpi', mpi='openmpi 5.0.x',
                                    transport=_TCP),
         environs.stack_environment('stores', 'keyvalue'),
-        environs.stack_environment('smartredis', 'smartredis'),
+        environs.stack_environment('smartredis', 'smartredis', mpi='openmpi 5.0.x'),
         environs.embedded_program_environment('tao', 'taobench'),
+        environs.stack_environment('dcperf', 'taobench'),
     ],
 }

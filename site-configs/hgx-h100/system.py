@@ -6,7 +6,7 @@ vendors build them. What differs from cluster to cluster is marked SITE.
 import os
 
 from checks.core import environs, hardware
-from config.sites.launch import LAUNCH, SPREAD
+from config.sites.launch import LAUNCH, SOCKETS, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _NODE = hardware.reframe_devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
@@ -24,6 +24,12 @@ _NCCL = {'name': 'InfiniBand',
          'evidence': r'Using network IB',
          'source': 'NVIDIA NCCL user guide, environment variables',
          'date': '2026-11'}
+
+#: Servers and clients of Optcast must use the plugin's InfiniBand.
+_OPTCAST = {'name': 'InfiniBand of the plugin',
+            'env': {'NCCL_PLUGIN_P2P': 'ib'},
+            'evidence': r'P2P plugin IBext',
+            'source': 'osrg/optcast, nccl_plugin', 'date': '2026-11'}
 
 site_configuration = {
     'systems': [{
@@ -45,7 +51,7 @@ site_configuration = {
             'resources': [{'name': '_rfm_gpu', 'options': [
                 '--gpus-per-node={num_gpus_per_node}']}],
             'environs': ['openmpi', 'openmpi-cuda', 'nccl', 'stores', 'tao',
-                         'smartredis'],
+                         'dcperf', 'smartredis', 'optcast'],
             'features': ['gpu_nvidia'],
             # SITE: two Xeon 8480C as in a DGX H100, with hyperthreads.
             'processor': {'arch': 'sapphirerapids', 'num_cpus': 224,
@@ -56,6 +62,7 @@ site_configuration = {
                        **hardware.bandwidth_extras(_NODE),
                        'node_memory': 2048,
                        'launcher_pin': LAUNCH['openmpi'][0],
+                       'launcher_socket_pin': SOCKETS['openmpi'],
                        'launcher_spread': SPREAD['openmpi']},
         }],
     }],
@@ -66,7 +73,10 @@ site_configuration = {
                                    mpi='openmpi 5.0.x with CUDA', transport=_UCX),
         environs.stack_environment('nccl', 'nccl', transport=_NCCL),
         environs.stack_environment('stores', 'keyvalue'),
-        environs.stack_environment('smartredis', 'smartredis'),
+        environs.stack_environment('smartredis', 'smartredis', mpi='openmpi 5.0.x'),
         environs.embedded_program_environment('tao', 'taobench'),
+        environs.stack_environment('dcperf', 'taobench'),
+        environs.stack_environment('optcast', 'optcast', mpi='openmpi 5.0.x',
+                                   transport=_OPTCAST),
     ],
 }

@@ -55,3 +55,41 @@ def test_the_scripts_are_as_expected(tmp_path, cluster, family, check, expressio
     if os.environ.get('PLUMBLINE_WRITE_SCRIPTS'):
         path.write_text(text)
     assert text == path.read_text()
+
+
+def test_settings_of_the_vendor_are_only_in_their_test_cases(tmp_path):
+    suite = suite_in(tmp_path)
+    suite.write_site(tmp_path / 'mi300x',
+                     (CLUSTERS / 'mi300x' / 'system.py').read_text())
+    settings = {}
+    for script in job_scripts(
+            suite, 'nccl', 'NcclCollective',
+            'program in ("all_reduce_perf", "sendrecv_perf") and '
+            '(layout.nodes, layout.gpus) in ((1, 4), (1, 8), (2, 8))'):
+        program = re.search(r'(\w+)_perf -b', script)[1]
+        layout = tuple(int(re.search(rf'#SBATCH --{name}=(\d+)', script)[1])
+                       for name in ('ntasks', 'ntasks-per-node'))
+        settings[program, layout] = {*re.findall(r'export (NCCL_\w*NCHANNELS\w*=\d+)',
+                                              script)}
+    partial, peer = {'NCCL_MIN_NCHANNELS=32'}, {'NCCL_NCHANNELS_PER_NET_PEER=4'}
+    assert settings == {
+        ('all_reduce', (4, 4)): partial, ('sendrecv', (4, 4)): partial,
+        ('all_reduce', (8, 8)): set(), ('sendrecv', (8, 8)): set(),
+        ('all_reduce', (16, 8)): set(), ('sendrecv', (16, 8)): peer}
+
+
+@pytest.mark.parametrize('site', ['alps', 'aws-parallelcluster'])
+def test_nccl_finds_its_plugin(tmp_path, site):
+    """packages.yaml of these sites says that system.py sets the path."""
+    folder = ROOT / 'site-configs' / site
+    settings = (folder / 'spack' / 'packages.yaml').read_text()
+    assert 'LD_LIBRARY_PATH, which system.py sets' in settings.replace('\n  # ', ' ')
+    suite = suite_in(tmp_path)
+    suite.variables['PLUMBLINE_SITE'] = str(folder)
+    scripts = list(job_scripts(suite, 'nccl', 'NcclCollective',
+                               'program == "sendrecv_perf" and layout.nodes == 2'))
+    assert scripts
+    for script in scripts:
+        assert re.search(r'export LD_LIBRARY_PATH=/\S+/lib\$\{LD_LIBRARY_PATH:\+',
+                         script)
+        assert ('NCCL_NCHANNELS_PER_NET_PEER=4' in script) == (site == 'alps')

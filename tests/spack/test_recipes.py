@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 ENVS = ROOT / 'spack-envs'
 STACKS = sorted(path.parent for path in ENVS.glob('*/spack.yaml'))
 RECIPES = sorted(ENVS.glob('repo/spack_repo/plumbline/packages/*/package.py'))
-FAMILIES = {'osu', 'nccl', 'keyvalue', 'smartredis', 'taobench'}
+FAMILIES = {'osu', 'nccl', 'keyvalue', 'optcast', 'smartredis',
+            'taobench'}
 
 #: name[@version] [+v|~v|key=value]...
 PROMISE = re.compile(r'[a-z0-9][a-z0-9-]*(@[\w.-]+)?'

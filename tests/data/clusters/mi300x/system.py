@@ -1,8 +1,9 @@
 """A Slurm cluster with eight MI300X per node and InfiniBand HDR. Its site is
 made up; no job has run there."""
 from checks.core import hardware
+from checks.nccl import recommended
 from checks.osu import programs
-from config.sites.launch import LAUNCH, SPREAD
+from config.sites.launch import LAUNCH, SOCKETS, SPREAD
 
 _PIN, _SHARE, _ = LAUNCH['srun']
 _NODE = hardware.reframe_devices(('MI300X', 8))
@@ -25,6 +26,7 @@ site_configuration = {
                 'node_memory': 2048, 'max_nodes': 6,
                 **hardware.bandwidth_extras(_NODE),
                 'launcher_pin': _PIN, 'launcher_oversubscribe': _SHARE,
+                'launcher_socket_pin': SOCKETS['srun'],
                 'launcher_spread': SPREAD['srun'],
                 'service_interface': 'ib0'}}]}],
     'environments': [
@@ -37,6 +39,8 @@ site_configuration = {
                     'programs': {'taobench': {'source': 'embedded'}}}},
         {'name': 'rccl', 'cc': 'cc', 'features': ['rccl_tests'],
          'extras': {'mpi_library': 'openmpi 5.0',
+                    'nccl_settings': [recommended.CHANNELS_PER_PEER,
+                                      recommended.CHANNELS_OF_PARTIAL_MI300_NODE],
                     'programs': {'nccl': {'source': 'embedded'}}}},
         {'name': 'tensors', 'cc': 'mpicc', 'features': ['tensor_redis'],
          'extras': {'mpi_library': 'openmpi 5.0', 'programs': {

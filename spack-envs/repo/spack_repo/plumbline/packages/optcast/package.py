@@ -1,39 +1,78 @@
 import os
 
-from spack_repo.builtin.build_systems.generic import Package
+from spack_repo.builtin.build_systems.autotools import AutotoolsPackage
 
 from spack.package import *
 
 
-class Optcast(Package):
-    """Optcast, reductions of NCCL on servers in the network, as an external
-    only.
+class Optcast(AutotoolsPackage):
+    """Optcast: reductions of NCCL on servers in the network. A plugin of NCCL
+    in C, and a server in Rust, which also is its own client.
 
-    It has two parts: a reduction server (`cargo build -r` in
-    reduction_server, with a nightly Rust) and a plug-in for NCCL
-    (`autogen.sh`, `configure --with-cuda=...`, `make install` in
-    nccl_plugin). Register a prefix with bin/optcast-reduction-server and
-    lib/libnccl-net.so. There are no releases: the version is the commit's
-    day.
+    The project has no releases: the version is the day of the commit. The
+    server uses features of Rust that are not stable and change with its
+    versions, so the compiler is of the month of the commit, and is told to
+    allow them. The project has no lock file for its crates, so a patch adds
+    one, with versions for this compiler. Cargo downloads the crates.
     """
 
     homepage = "https://github.com/osrg/optcast"
     git = "https://github.com/osrg/optcast.git"
-    has_code = False
 
     license("BSD-3-Clause")
 
-    # Named for externals; nothing is fetched.
-    version("2024-04-09")
+    version("2024-04-09", commit="355ca0a9dbfd6517aeeb2faa699c11eb50c627fb")
 
-    def install(self, spec, prefix):
-        raise InstallError(
-            "optcast is not built by Spack: build it as its authors say, "
-            "then name it under packages:optcast:externals in the site's "
-            "packages.yaml (spack-envs/repo/README.md)"
+    patch("cargo-lock.patch")
+
+    depends_on("c", type="build")
+    depends_on("cxx", type="build")
+    depends_on("autoconf", type="build")
+    depends_on("automake", type="build")
+    depends_on("libtool", type="build")
+    # The compiler of the Rust project itself, because building another one
+    # takes an hour.
+    depends_on("rust-bootstrap@1.78", type="build")
+    # bindgen reads a header with libclang.
+    depends_on("llvm+clang", type="build")
+    depends_on("cuda")
+    depends_on("rdma-core")
+
+    configure_directory = "nccl_plugin"
+
+    def configure_args(self):
+        return [
+            f"--with-cuda={self.spec['cuda'].prefix}",
+            f"--with-verbs={self.spec['rdma-core'].prefix}",
+        ]
+
+    def setup_build_environment(self, env):
+        env.set("LIBCLANG_PATH", self.spec["llvm"].prefix.lib)
+        env.set("RUSTC_BOOTSTRAP", "1")
+        env.set(
+            "RUSTFLAGS",
+            f"-L {self.prefix.lib} -C link-arg=-Wl,-rpath,{self.prefix.lib}",
         )
 
+    @run_after("install")
+    def install_server(self):
+        with working_dir("reduction_server"):
+            Executable("cargo")(
+                "install",
+                "--locked",
+                "--path",
+                ".",
+                "--root",
+                self.prefix,
+                "-j",
+                str(make_jobs),
+            )
+
     def test_parts(self):
-        """server and plug-in are there"""
+        """server and plugin are there, and the server finds the plugin"""
         for name in ("bin/optcast-reduction-server", "lib/libnccl-net.so"):
             assert os.path.exists(self.prefix.join(name)), name
+        server = which(
+            self.prefix.bin.join("optcast-reduction-server"), required=True
+        )
+        check_outputs(["--reduce-jobs"], server("--help", output=str.split))

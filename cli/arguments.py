@@ -445,8 +445,9 @@ def _add_parse_options(parser: Parser) -> None:
                         help='a folder of checks/ that has a parser')
     parser.add_argument('files', nargs='+', metavar='FILE',
                         help='saved output; - reads standard input')
-    parser.add_argument('--csv', metavar='FILE', default='-',
-                        help='write the CSV to FILE (default: -, which prints it)')
+    parser.add_argument_group('output').add_argument(
+        '--csv', metavar='FILE', default='-',
+        help='write the CSV to FILE (default: -, which prints it)')
     if sys.argv[1:2] == ['parse']:
         # Imported for this command alone: the parsers of all families.
         from cli.session.parse import add_family_options

@@ -27,8 +27,7 @@ from . import charts, plots
 from .page import Page, time_series_by_family
 
 HELP = """\
-Draws the plots of the page as files, or your own plots, which a YAML file
-describes.
+Draws the plots of the page, or those that a YAML file describes.
 
 Without FILE the plots are those of each family.yaml. With FILE they are those
 that FILE lists, for example:

@@ -79,7 +79,7 @@ class OptcastAllReduce(ServiceBenchmark):
         self.descr = f'Optcast {self.effective_scenario}'
         nodes = max(1, self.effective_scenario.client_nodes + self.server_node_count)
         self.require_nodes(nodes, *self.partition_features)
-        self.tags = {'full', 'nccl', 'optcast', *self.SCENARIOS[self.scenario]}
+        self.tags = {'full', 'optcast', *self.SCENARIOS[self.scenario]}
         self.spans: list[samples.Sample] = []
 
     @run_after('setup')

@@ -282,6 +282,7 @@ class OptcastNccl(OptcastOriginal):
     SCENARIOS = ON_NCCL
     evaluation_of = NcclClients
     client_options = nccl_options.NCCL
+    has_mpi_steps = True
 
     @run_after('init')
     def require_gpus(self) -> None:

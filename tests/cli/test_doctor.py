@@ -130,7 +130,7 @@ def test_it_fails_if_the_default_mode_cannot_run(monkeypatch, capsys, blocked,
         ('print_partition_features', None),
         ('nightly_budget_lines', []),
         ('optional_part_rows', []),
-        ('reason_family_has_no_test_cases', ''),
+        ('reason_without_test_cases', ''),
         ('reasons_test_cases_cannot_start', blocked),
     ):
         monkeypatch.setattr(doctor, name, lambda *_, result=answer: result)

@@ -200,12 +200,23 @@ def sites_page() -> str:
 def software_text(family: str, configuration: dict[str, Any]) -> str:
     """The software of a site that test cases of a family use."""
     from cli.site.reasons import sufficient_environments, words_text
-    from config.families import program_origin
-    sources = []
+    from config.families import families, program_origin
+    sources, build_stacks = [], []
     for env in sufficient_environments(family, configuration):
         extras = env['extras']
-        sources.append(f'stack {extras["stack"]}' if 'stack' in extras else
-                       program_origin(extras, '', family).get('source', 'system'))
+        features = {*families()[family].environment_needs} & {*env['features']}
+        # The family may need a program of another one, such as memcached.
+        source = next(
+            (origin['source'] for owner, origin in extras.get('programs', {}).items()
+             if features & {*families()[owner].features}),
+            program_origin(extras, '', family).get('source', 'system'))
+        stack = extras.get('stack')
+        if stack and source == 'embedded':
+            build_stacks.append(stack)
+        else:
+            sources.append(f'stack {stack}' if stack else source)
+    if build_stacks:
+        sources.append(f'embedded (built with stack {words_text(build_stacks)})')
     return words_text(dict.fromkeys(sources))
 
 

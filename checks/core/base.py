@@ -507,9 +507,12 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         """
         families.record_needed_node_count(self.family, count)
         self.required_nodes, self.is_collective = count, only_collective_counts
-        self.valid_systems = [' '.join([part.fullname, *wanted])
+        # The runner refuses unlisted counts if it is given a test case with them.
+        only = () if self.unlisted_node_counts else self.node_counts
+        self.valid_systems = [
+            ' '.join([part.fullname, *wanted])
             for part in rt.runtime().system.partitions
-            if (count in features.node_counts(part, self.node_counts)
+            if (count in features.node_counts(part, only)
                 if only_collective_counts else features.max_nodes(part) >= count)]
 
     @property

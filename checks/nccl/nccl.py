@@ -246,12 +246,12 @@ class NcclBenchmark(Benchmark, special=True):
 
     @run_after('init')
     def set_requirements(self) -> None:
-        self.required_nodes, self.is_collective = self.layout.nodes, True
+        self.require_nodes(self.layout.nodes, only_collective_counts=True)
         # A feature cannot exclude partitions with fewer GPUs.
         self.valid_systems = [
             part.fullname for part in partitions_with_gpus()
             if placement.gpus_per_node(part) >= self.layout.gpus
-            and self.layout.nodes in features.node_counts(part, self.node_counts)
+            and part.fullname in self.valid_systems
             and {*self.gpu_vendor_features()} & set(part.features)]
         if self.program in programs.SINCE:
             self.valid_prog_environs = [

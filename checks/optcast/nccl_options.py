@@ -163,4 +163,4 @@ def words_of_sizes(sizes: tuple[int, ...]) -> tuple[str, ...]:
         return *words, '-i', str(sizes[1] - sizes[0])
     raise ValueError('size: nccl-tests multiplies the size by the same whole number at '
                      'each step, or adds the same number of bytes, which does not give '
-                     f'{", ".join(map(str, sizes))}')
+                     f'{", ".join(map(str, sizes))}; write sizes such as 1M+4M+16M')

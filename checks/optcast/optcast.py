@@ -79,7 +79,7 @@ class OptcastAllReduce(ServiceBenchmark):
         self.descr = f'Optcast {self.effective_scenario}'
         nodes = max(1, self.effective_scenario.client_nodes + self.server_node_count)
         self.require_nodes(nodes, *self.partition_features)
-        self.tags = {'full', 'nccl', 'optcast', *self.SCENARIOS[self.scenario]}
+        self.tags = {'full', 'optcast', *self.SCENARIOS[self.scenario]}
         self.spans: list[samples.Sample] = []
 
     @run_after('setup')
@@ -282,6 +282,7 @@ class OptcastNccl(OptcastOriginal):
     SCENARIOS = ON_NCCL
     evaluation_of = NcclClients
     client_options = nccl_options.NCCL
+    has_mpi_steps = True
 
     @run_after('init')
     def require_gpus(self) -> None:

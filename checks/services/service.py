@@ -123,10 +123,10 @@ class ServiceBenchmark(Benchmark, special=True):
     def write_plan_and_set_executable(self) -> None:
         extras = self.current_partition.extras
         plan, launcher = self.service_plan(), self.mpi_launcher_command()
-        if any(program.mpi for step in plan.steps
-               for program in step.programs) != self.has_mpi_steps:
-            raise TypeError(f'{type(self).__name__}: has_mpi_steps is '
-                            f'{self.has_mpi_steps}, but not so in its plan')
+        is_mpi = any(program.mpi for step in plan.steps for program in step.programs)
+        if is_mpi != self.has_mpi_steps:
+            raise TypeError(f'{type(self).__name__}: has_mpi_steps does not agree with '
+                            f'the programs of its plan; set it to {is_mpi}')
         plan.with_site_values(
             extras.get('service_interface', ''),
             extras.get('scratch', ''),

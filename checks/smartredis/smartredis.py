@@ -281,11 +281,11 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     def check_output_counts(self, out: parser.Run, where: str) -> None:
         """Refuse other numbers of ranks, iterations or values than planned."""
-        client = ('files' if self.scenario.has_datasets_in_files
-                  else self.client_name)
-        if out.client != client:
+        planned_client = ('files' if self.scenario.has_datasets_in_files
+                          else self.client_name)
+        if out.client != planned_client:
             guards.fail_test_case('client', f'{where}: tensorload used the client '
-                                  f'{out.client} instead of {client}')
+                                  f'{out.client} instead of {planned_client}')
         expected = (self.rank_count_of_tensorload_mode(out.mode),
                     self.scenario.iterations)
         if (out.ranks, out.iterations) != expected:

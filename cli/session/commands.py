@@ -302,9 +302,13 @@ def run(args: argparse.Namespace) -> int:
                 ordering.Known(ordering.read_wall_times(
                 Path(work.perflog_folder), work.system['name']))) as known:
             if not (args.yes or _has_only_local_scheduler(work.system)) and (
-                    is_terminal()) and not confirm_cost(work, args.mode, known):
-                print_progress('nothing was run')
-                return 0
+                    is_terminal()):
+                code, text = cost_of_session(work, known)
+                if not text:
+                    return print_zero_test_cases_reason(Ended(code, '', None, []))
+                if not confirm_cost(work.system['name'], args.mode, text):
+                    print_progress('nothing was run')
+                    return 0
             ended = run_reframe_session(work, '-r', variables=known)
         if ended.plan is None:
             return print_zero_test_cases_reason(ended)
@@ -337,11 +341,12 @@ def is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def confirm_cost(work: Work, mode: str, variables: Mapping[str, str]) -> bool:
-    """Print the cost of a session and ask whether to run it.
+def cost_of_session(work: Work, variables: Mapping[str, str]) -> tuple[int, str]:
+    """Exit code of ReFrame, and the cost of the test cases that it would run.
+
+    Without test cases, the cost is '' and ReFrame's output is printed.
 
     :param variables: further variables of the session
-    :raises SetupError: ReFrame cannot list the test cases of the session
     """
     with tempfile.NamedTemporaryFile('r', suffix='.txt') as file:
         done = subprocess.run(
@@ -350,12 +355,15 @@ def confirm_cost(work: Work, mode: str, variables: Mapping[str, str]) -> bool:
                  cost.COST_FILE: file.name},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT)
-        text = file.read()
-    if done.returncode or not text:
-        print(done.stdout, end='')
-        raise SetupError('the cost of the session is not known, because ReFrame '
-                         'ended with an error; the lines above give the reason')
-    print(f'Mode {mode} on {work.system["name"]}: {text}, without builds and queues')
+        text = '' if done.returncode else file.read()
+    if not text:
+        print(done.stdout, end='', flush=True)
+    return done.returncode, text
+
+
+def confirm_cost(system: str, mode: str, cost_text: str) -> bool:
+    """Print the cost of a session and ask whether to run it."""
+    print(f'Mode {mode} on {system}: {cost_text}, without builds and queues')
     if mode != SMOKE:
         print(f'For a first session, --mode {SMOKE} has one test case per family '
               'and partition')

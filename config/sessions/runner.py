@@ -472,7 +472,8 @@ def select_listed_test_cases(testcases: list) -> list:
 
 def refuse_unlisted_node_counts(testcases: list) -> None:
     """End the session if it would leave out a number of nodes in silence."""
-    unlisted = {count for case in testcases if is_benchmark(case.check)
+    unlisted = {count for case in testcases
+                if is_benchmark(case.check) and case.check.is_collective
                 for count in case.check.unlisted_node_counts}
     if unlisted:
         exit_with_error(

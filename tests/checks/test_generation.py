@@ -179,10 +179,22 @@ def test_node_counts_of_a_session_select_among_those_of_the_partition(cluster):
     text = listed(cluster, *OSU, '--mode=full', '-Snode_counts=4')
     assert 'layout=4xfull' in text and 'layout=2x' not in text
     assert 'layout=1x' not in text and 'placement=inter_node' in text
-    done = cluster.reframe('--dry-run', *OSU, '-Snode_counts=3,4', '-n', 'OsuStartup')
+
+
+@pytest.mark.parametrize('counts', ['3,4', '3'])
+def test_a_node_count_that_no_partition_lists_is_refused(cluster, counts):
+    done = cluster.reframe('--dry-run', *OSU, f'-Snode_counts={counts}',
+                           '-n', 'OsuStartup')
     assert done.returncode == 1
+    text = done.stdout + done.stderr
     assert ('node_counts: no partition runs collectives on 3 nodes; add this number '
-            'to the extra node_counts of a partition') in done.stdout + done.stderr
+            'to the extra node_counts of a partition') in text
+    assert 'no test case ran' not in text
+
+
+def test_node_counts_do_not_refuse_a_session_without_collectives(cluster):
+    done = cluster.reframe('--dry-run', *OSU, '-Snode_counts=3', '-n', 'OsuPt2pt')
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_partition_that_does_not_say_how_ranks_are_placed(cluster,

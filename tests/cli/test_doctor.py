@@ -130,7 +130,7 @@ def test_it_fails_if_the_default_mode_cannot_run(monkeypatch, capsys, blocked,
         ('print_partition_features', None),
         ('nightly_budget_lines', []),
         ('optional_part_rows', []),
-        ('reason_family_has_no_test_cases', ''),
+        ('reason_without_test_cases', ''),
         ('reasons_test_cases_cannot_start', blocked),
     ):
         monkeypatch.setattr(doctor, name, lambda *_, result=answer: result)
@@ -165,6 +165,12 @@ def test_the_parts_of_a_family_are_told_with_what_to_do():
     assert [*doctor.optional_part_rows('osu', site(features=['osu_alltoall'])),
             *doctor.optional_part_rows('taobench', SITE)] == [
         ('offered', 'real OMB and all collectives')]
+    servers, with_nccl = doctor.optional_part_rows('optcast', SITE)
+    assert servers == (
+        'not here', "the original's reduction servers: set the prefix of an "
+        'installation of Optcast in an environment (on the site local: '
+        'OPTCAST_PREFIX); or use a stack that has it: optcast')
+    assert with_nccl[1].startswith("the original's reduction servers with NCCL: ")
 
 
 # ------------------------------------------------------------ the cost

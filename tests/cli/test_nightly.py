@@ -1173,6 +1173,8 @@ def test_gitlab_s_jobs_select_test_cases(suite):
     done = suite.plumb('run', '-t', '^osu$', '-l')
     assert done.returncode == 0 and 'OsuPt2pt' in done.stdout
     assert 'Tao' not in done.stdout and 'Store' not in done.stdout
+    done = suite.plumb('run', '--mode', 'full', '-t', '^nccl$', '-l')
+    assert done.returncode == 0 and 'Found 0 check(s)' in done.stdout
 
 
 def test_gitlab_s_schema_takes_the_file(tmp_path, shell):

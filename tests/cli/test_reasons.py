@@ -74,6 +74,19 @@ def test_a_family_has_a_reason_if_it_has_no_test_case(families_with_cases, folde
         assert row in (ROOT / 'docs' / 'reference' / 'sites.md').read_text()
 
 
+@pytest.mark.parametrize('site, family, software', [
+    ('hgx-h100', 'optcast',
+     'stack optcast or embedded (built with stack mpi-host or mpi-cuda)'),
+    ('gcp-slurm', 'osu', 'stack mpi-host or embedded (built with stack mpi)'),
+    # memcached is a program of the family keyvalue.
+    ('lumi', 'taobench', 'stack keyvalue, embedded or stack taobench'),
+    ('local', 'osu', 'embedded')])
+def test_the_page_of_sites_has_the_program_and_not_only_its_mpi(site, family,
+                                                                software):
+    configuration = generate.load_site(ROOT / 'site-configs' / site)
+    assert generate.software_text(family, configuration) == software
+
+
 @pytest.mark.parametrize('family', families())
 def test_a_site_with_everything_has_all_families(family):
     assert reason_without_test_cases(family, SITE) == ''

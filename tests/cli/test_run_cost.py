@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 
 from cli.session import commands
-from cli.setup.venv import SetupError
 from config.sessions.smoke import select_smoke_test_cases
 from tests.conftest import ROOT
 
@@ -85,16 +84,33 @@ def test_answers(monkeypatch, capsys, answer, runs):
 
     monkeypatch.setattr('builtins.input', ask)
     work = fake_work(monkeypatch, 'open(path, "w").write("7 node-hours")')
-    assert commands.confirm_cost(work, 'quick', {}) == runs
+    assert commands.cost_of_session(work, {}) == (0, '7 node-hours')
+    assert commands.confirm_cost('alpha', 'quick', '7 node-hours') == runs
     out = capsys.readouterr().out
     assert 'Mode quick on alpha: 7 node-hours' in out and '--mode smoke' in out
 
 
-@pytest.mark.parametrize('code', ['sys.exit(1)', 'print("no file")'])
-def test_a_session_without_a_cost_does_not_run(monkeypatch, code):
-    monkeypatch.setattr('builtins.input', pytest.fail)
-    with pytest.raises(SetupError, match='the cost of the session is not known'):
-        commands.confirm_cost(fake_work(monkeypatch, code), 'quick', {})
+@pytest.mark.parametrize('code, exit_code', [
+    ('open(path, "w").write("7"); print("why"); sys.exit(2)', 2),
+    ('print("why")', 0)])
+def test_a_session_without_a_cost_prints_the_output(monkeypatch, capsys, code,
+                                                    exit_code):
+    assert commands.cost_of_session(fake_work(monkeypatch, code), {}) == (exit_code, '')
+    assert capsys.readouterr().out == 'why\n'
+
+
+@pytest.mark.parametrize('words, exit_code, reason', [
+    (['-n', 'Nothing'], 1, 'none matches all filters'),
+    (['--no-such-option'], 2, 'unrecognized arguments')])
+def test_zero_test_cases_are_the_same_error_in_a_terminal(cluster, words, exit_code,
+                                                          reason):
+    code, text = run_in_terminal(cluster, b'', *words)
+    done = cluster.plumb('run', *words)
+    assert code == done.returncode == exit_code, text
+    for output in text, done.stdout + done.stderr:
+        assert reason in output
+        assert 'plumb: no test case ran, so nothing was measured; the lines' in output
+    assert 'Run it?' not in text
 
 
 def fake_work(monkeypatch, code):

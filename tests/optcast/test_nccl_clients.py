@@ -169,8 +169,10 @@ def test_the_real_servers_and_plugin(tmp_path, nsplit):
 
 def test_sizes_that_nccl_tests_cannot_measure(tmp_path):
     for size in ('1M+4M+8M', '1M+2M+3M+6M'):
-        with pytest.raises(ValueError, match='by the same whole number'):
+        with pytest.raises(ValueError, match='by the same whole number.*'
+                           r'; write sizes such as 1M\+4M\+16M'):
             NcclClients(setup(size), str(tmp_path))
+    NcclClients(setup('1M+4M+16M'), str(tmp_path))      # what the message advises
 
 
 @pytest.mark.parametrize('sizes, words', [

@@ -33,6 +33,7 @@ from checks.services.plan import (
     Step,
     command_with_environment,
 )
+from checks.services.service import ServiceBenchmark
 from config.sites import launch
 from tests.conftest import ROOT, until
 
@@ -970,3 +971,15 @@ def test_the_launcher_of_a_step():
         == '--nodelist={names}'
     )
     assert launch.step_launch_command('ibrun', '', 2) == []
+
+
+@pytest.mark.parametrize('is_mpi', [True, False])
+def test_a_check_must_declare_whether_its_plan_has_mpi_programs(is_mpi):
+    step = Step('load', (Program(('true',), mpi=is_mpi),), 1)
+    check = SimpleNamespace(
+        has_mpi_steps=not is_mpi, current_partition=SimpleNamespace(extras={}),
+        service_plan=lambda: SimpleNamespace(steps=(step,)),
+        mpi_launcher_command=lambda: ())
+    with pytest.raises(TypeError, match=f'SimpleNamespace: has_mpi_steps does not '
+                                        f'agree .*; set it to {is_mpi}'):
+        ServiceBenchmark.write_plan_and_set_executable(check)

@@ -5,7 +5,7 @@ records only if every line of the text is sound; else it raises a ParseError.
 A family lists its parsers in its family.yaml. A parser that skips lines has
 `remarks(text)`, which describes these lines of a parsed text. A parser that
 reads folders has `parse_folder(path, options) -> ([(file or folder, its
-records), ...], text for people)`, and `add_options(parser)` for its options.
+records or a ParseError), ...], text for people)`, and `add_options(parser)`.
 """
 from __future__ import annotations
 

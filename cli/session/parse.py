@@ -66,11 +66,14 @@ def convert_output_to_csv(family: str, files: Iterable[str], out: TextIO,
                   file=err)
             code = 2
         else:
-            rows.writerows(
-                _csv_row(str(path), record)
-                for path, records in records_of
-                for record in records
-            )
+            for path, records in records_of:
+                if isinstance(records, ParseError):
+                    where = (f'{path}/{records.file}:{records.line}' if records.file
+                             else path)
+                    print(f'{where}: {records.reason}', file=err)
+                    code = max(code, 1)
+                else:
+                    rows.writerows(_csv_row(str(path), record) for record in records)
             if warning:
                 print(warning, file=err)
             for remark in remarks:

@@ -354,6 +354,43 @@ CHOICE = {
 }
 
 
+def parse_over_option(value: Any, family: Family | None = None) -> str:
+    """Option `over`: the field on the axis; '': left out.
+
+    :raises ValueError: what is wrong with it
+    """
+    names = parse_field_option(value, family) or ('',)
+    if len(names) > 1:
+        raise ValueError(f'option `over` needs one field, not {value!r}')
+    return names[0]
+
+
+def fields_given_by_axis(table: pd.DataFrame, over: str, by: naming.Names
+                         ) -> list[str]:
+    """Fields that do not distinguish series over the axis `over`.
+
+    A field that has each of its values at one place of the axis only (within
+    a series) says the same as the axis.
+
+    :param table: rows of naming.assign_series_kinds
+    """
+    known = [name for name in by if name in table and name != over]
+    return [over, *(['num_tasks'] if over == 'num_nodes' else []), *(
+        name for name in table if name != over and name not in by
+        and table[name].nunique() > 1
+        and table.groupby([name, *known])[over].nunique().max() == 1
+        and name not in naming.WHO)]
+
+
+#: Title of the axis of a field.
+FIELD_TITLES = {'num_nodes': 'number of nodes', 'num_tasks': 'number of ranks'}
+
+
+def field_title(name: str) -> str:
+    """The title of the axis of a field."""
+    return FIELD_TITLES.get(name, name.replace('_', ' '))
+
+
 def drop_curves(records: Records) -> Records:
     """The records with only the points of whole programs, and of
     test cases with a single size."""

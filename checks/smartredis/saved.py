@@ -155,7 +155,8 @@ def _samples_of_test_case(sessions: list) -> list[samples.Sample]:
             by_call[one.call].append(
                 one._replace(iteration=one.iteration + number * 10**9))
     count = min(MAX_CALLS, samples.MAXIMUM // max(len(by_call), 1))
-    return [one for calls in by_call.values() for one in _calls_by_duration(calls, count)]
+    return [one for calls in by_call.values()
+            for one in _calls_by_duration(calls, count)]
 
 
 def _call_samples(session: Session) -> list[samples.Sample]:

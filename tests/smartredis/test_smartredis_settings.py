@@ -34,6 +34,7 @@ def test_options_under_their_own_names():
     ({'tensor_byte': '1'}, 'did you mean tensor_bytes'),
     ({'iterations': '0'}, 'a whole number of at least 1'),
     ({'tensor_bytes': '1024+x'}, "got 'x'"),
+    ({'db_nodes': '4|8'}, 'only ./plumb run crosses lists'),
     ({'tensor_bytes': '8+8'}, 'occurs twice'),
     ({'client_threads': '2'}, "unknown option 'client_threads'"),
     ({'net_type': 'ib'}, 'must be uds or tcp'),

@@ -75,8 +75,9 @@ def drawings_from_records(records: Records, over: str, fit: str, at: tuple[Any, 
         points = points[points['x'] > 0]
         # Whatever else differs (a stack of before): the newest counts.
         points = points.sort_values('time').drop_duplicates(
-            ['label', 'speed', 'x'], keep='last').sort_values(
-                ['place', 'x'], kind='stable')
+            ['label', 'speed', 'x'], keep='last')
+        points = points.assign(place=points.groupby('label')['place'].transform(
+            'min')).sort_values(['place', 'x'], kind='stable')
         points = points[points.groupby(['label', 'speed'])[
             'x'].transform('nunique') > 1]
         if len(points):

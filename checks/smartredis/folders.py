@@ -95,12 +95,12 @@ def read_sessions(folder: Path) -> Iterator[tuple[Path, Session | ParseError]]:
     # A run has a run.cfg, too, and its sessions are below it.
     runs = {parent for path in timed | configured for parent in path.parents}
     # The original's producers write no times.
-    found = timed | {path for path in configured - runs
+    sessions = timed | {path for path in configured - runs
                      if not _PRODUCER.search(path.name)}
-    if not found:
+    if not sessions:
         raise ParseError(1, '', 'the folder and its subfolders have no '
                          'rank_N_timing.csv')
-    for path in sorted(found):
+    for path in sorted(sessions):
         try:
             yield path, read_session(path)
         except ParseError as error:

@@ -131,8 +131,8 @@ class SessionRecords:
                     'unit': unit, 'better': metrics[metric]['better'],
                     'point': '' if size is None else f'{size} B',
                     'result': 'no_reference'}
-                rows = [*enumerate(repeated, 1)] + [(0, statistics.median(repeated))] * (
-                    len(repeated) > 1)
+                median = [(0, statistics.median(repeated))] * (len(repeated) > 1)
+                rows = [*enumerate(repeated, 1), *median]
                 writer.writerows(row | {'repetition': number, 'value': repr(value)}
                                  for number, value in rows)
             attached = parts / 'smartredis' / f'{run}-{_SAVED}-{case}' / samples.FILE
@@ -165,7 +165,8 @@ def _call_samples(session: Session) -> list[samples.Sample]:
     return [one for function in dict.fromkeys(
                 name for times in session.calls.values() for name in times)
             for one in _calls_by_duration(
-                [samples.Sample(rank, function.removesuffix('()') + suffix, n, seconds)
+                [samples.Sample(rank, function.removesuffix('()') + suffix, n,
+                                seconds)
                  for rank, times in session.calls.items()
                  for n, seconds in enumerate(times.get(function, ()))], MAX_CALLS)]
 

@@ -31,20 +31,20 @@ def replace_settings_lists(words: Sequence[str]) -> list[str]:
     for before, word in zip(['', *words], words, strict=False):
         attached = re.match(r'(-S|--setvar=)', word)
         text = word[attached.end():] if attached else word
-        found = _SETTINGS.fullmatch(text) if (
+        match = _SETTINGS.fullmatch(text) if (
             attached or before in ('-S', '--setvar')) else None
-        if not found:
+        if not match:
             results.append(word)
             continue
-        if not found['check']:
+        if not match['check']:
             raise SetupError(f'{text}: a list needs the name of the check: '
                              f'CHECK.{text}')
         if _SEPARATOR in text:
             raise SetupError(f'{text}: a value must not contain {_SEPARATOR!r}')
         if not attached:
             results.pop()
-        results += ['-P', f'{found["check"]}settings='
-                    + _SEPARATOR.join(_combinations(found['pairs']))]
+        results += ['-P', f'{match["check"]}settings='
+                    + _SEPARATOR.join(_combinations(match['pairs']))]
         crossed = True
     if not crossed:
         return results

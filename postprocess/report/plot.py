@@ -160,7 +160,7 @@ def build_plot_records(frame: pd.DataFrame) -> plots.Records:
         '', page.data.metric_records, table,
         page.data.point_statistics_without_repetitions,
         [one for runs in runs_of_family.values() for one in runs],
-        lambda: page.raw_samples(table))
+        lambda: page.raw_samples(table, len(table)))
 
 
 def drawings_of_entry(records: plots.Records, entry: Any, kind: Any,
@@ -220,7 +220,7 @@ def drawings_of_entry(records: plots.Records, entry: Any, kind: Any,
 def _field_names_of_option(value: Any) -> list[str]:
     """The fields that an option names."""
     if isinstance(value, str):
-        return [value]
+        return [value] * bool(value)
     return [one if isinstance(one, str) else one[0] for one in value or ()]
 
 

@@ -1,7 +1,6 @@
 """Lists in `-S CHECK.settings=...`: one test case per combination.
 
-`-S SmartRedisThroughput.settings=db_nodes:4|8,client_nodes:4|16` means four
-test cases. ReFrame cannot create test cases from -S. It can with -P, of which
+`-S CHECK.settings=db_nodes:4|8,client_nodes:4|16` means four test cases. ReFrame cannot create test cases from -S. It can with -P, of which
 the values are the combinations.
 """
 from __future__ import annotations
@@ -52,7 +51,7 @@ def replace_settings_lists(words: Sequence[str]) -> list[str]:
         if word.startswith(_PARAMETERS):
             raise SetupError(f'{word}: lists in settings become -P, which cannot be '
                              'combined with this option; write all combinations with '
-                             '-P (checks/smartredis/README.md)')
+                             '-P')
     return [*results, f'--param-values-delim={_SEPARATOR}']
 
 

@@ -179,9 +179,11 @@ COMPLETION = """Prints a script that completes commands and options in a shell.
 
 PARSE = """Converts saved output of a benchmark program to CSV.
 
-A row of the CSV is one value: file, program, version, size, metric, value,
-unit. Some families read a folder of logs, or have options of their own:
-`plumb parse FAMILY --help` lists them.
+A row of the CSV is one value: file, number of the output in the file, family,
+program, version, num_nodes and num_tasks of its command line, params (other
+parameters of the run), size, metric, value, unit. `plumb plot`, `compare` and
+`export` read it with --from. Some families read a folder of logs, or have
+options of their own: `plumb parse FAMILY --help` lists them.
 
 Exit codes: 0 good; 1 a file is not the complete output of the program; 2 wrong
 usage, or a file cannot be read.
@@ -443,6 +445,9 @@ def _add_parse_options(parser: Parser) -> None:
                         help='a folder of checks/ that has a parser')
     parser.add_argument('files', nargs='+', metavar='FILE',
                         help='saved output; - reads standard input')
+    parser.add_argument_group('output').add_argument(
+        '--csv', metavar='FILE', default='-',
+        help='write the CSV to FILE (default: -, which prints it)')
     if sys.argv[1:2] == ['parse']:
         # Imported for this command alone: the parsers of all families.
         from cli.session.parse import add_family_options

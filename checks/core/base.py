@@ -176,8 +176,7 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         if 'stack' in extras:
             self.copy_stack_record(extras['stack'])
             commands.append('. ./stack.sh')
-        if families.program_origin(extras, '', self.family).get(
-                'source') == 'embedded':
+        if families.program_origin(extras, '', self.family).get('source') == 'embedded':
             commands += self.build_commands()
         commands += self.tool_build_commands()
         tools = ['observe']
@@ -296,8 +295,7 @@ class NoRequeue(Plugin):
 
     @run_before('run')
     def disable_requeue(self) -> None:
-        if self.current_partition.scheduler.registered_name in (
-                'slurm', 'squeue'):
+        if self.current_partition.scheduler.registered_name in ('slurm', 'squeue'):
             self.job.options.append('--no-requeue')
 
 
@@ -332,9 +330,7 @@ class Measured(Plugin):
                    ' '.join(map(str, self.accept)), '--observe', observe]
         if 'speed_probe' in part.features:
             options += [
-                '--speed-probe',
-                f'{self.programs.stagedir}/speed_probe',
-            ]
+                '--speed-probe', f'{self.programs.stagedir}/speed_probe', ]
         if self.validation:
             options += ['--validate', self.validation]
         self.job.launcher.modifier = shlex.quote(str(SRC / 'measure.sh'))
@@ -511,8 +507,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         """
         families.record_needed_node_count(self.family, count)
         self.required_nodes, self.is_collective = count, only_collective_counts
-        self.valid_systems = [
-            ' '.join([part.fullname, *wanted])
+        self.valid_systems = [' '.join([part.fullname, *wanted])
             for part in rt.runtime().system.partitions
             if (count in features.node_counts(part, self.node_counts)
                 if only_collective_counts else features.max_nodes(part) >= count)]
@@ -588,8 +583,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         self.stack = origin.get('mpi') or self.stack
         if self.programs.stack_record:
             self.prerun_cmds = [
-                f'. {shlex.quote(self.programs.stagedir)}/stack.sh',
-                *self.prerun_cmds]
+                f'. {shlex.quote(self.programs.stagedir)}/stack.sh', *self.prerun_cmds]
 
     @sanity_function
     def check_and_collect_values(self) -> bool:

@@ -1,7 +1,8 @@
 """Lists in `-S CHECK.settings=...`: one test case per combination.
 
-`-S CHECK.settings=db_nodes:4|8,client_nodes:4|16` means four test cases. ReFrame cannot create test cases from -S. It can with -P, of which
-the values are the combinations.
+`-S CHECK.settings=db_nodes:4|8,client_nodes:4|16` means four test cases. ReFrame
+cannot create test cases from -S. It can with -P, of which the values are the
+combinations.
 """
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_vendor_profile_of_the_site_is_sound(site):
     path = folder(site) / 'vendor.yaml'
     configuration = runpy.run_path(str(folder(site) / 'system.py'))[
         'site_configuration']
-    vendor.load_profile_rows(path, vendor.families_by_partition(configuration))
+    vendor.load_vendor_rows(path, vendor.families_by_partition(configuration))
 
 
 @pytest.mark.parametrize('site', sorted(set(SITES) - {'template'}))
@@ -246,7 +246,7 @@ def test_tolerances_are_open_to_the_better_side(tmp_path):
     path = written(tmp_path / 'vendor.yaml', ROW,
                    {**ROW, 'metric': 'bandwidth', 'unit': 'MB/s',
                     'worse': 0.5})
-    assert vendor.references_by_metric(vendor.load_profile_rows(path, PLACES)) == {
+    assert vendor.references_by_metric(vendor.load_vendor_rows(path, PLACES)) == {
         'latency@8B': [123.5, None, 1.0, 'us'],
         'bandwidth@8B': [123.5, -0.5, None, 'MB/s']}
 
@@ -268,7 +268,7 @@ def test_tolerances_are_open_to_the_better_side(tmp_path):
 def test_wrong_row_of_a_profile(tmp_path, change, words):
     path = written(tmp_path / 'vendor.yaml', ROW, {**ROW, **change})
     with pytest.raises(vendor.VendorError, match=words) as caught:
-        vendor.load_profile_rows(path, PLACES)
+        vendor.load_vendor_rows(path, PLACES)
     assert str(path) in str(caught.value)
 
 
@@ -277,7 +277,7 @@ def test_profile_that_is_no_list_of_rows(tmp_path, text):
     path = tmp_path / 'vendor.yaml'
     path.write_text(text)
     with pytest.raises(vendor.VendorError):
-        vendor.load_profile_rows(path, PLACES)
+        vendor.load_vendor_rows(path, PLACES)
 
 
 def case(source='spack', emulated=False):

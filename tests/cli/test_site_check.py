@@ -105,8 +105,8 @@ def test_a_change_of_the_cases_is_shown_until_it_is_accepted(site, suite):
     done = check()
     assert done.returncode == 1
     assert (f'{site}/cases.txt:1: the test cases differ (OsuPt2pt: 1 new and 2 gone); '
-            f'if this is intended, run ./plumb site check {site} --update, and git diff shows '
-            'the lines\n') in done.stdout
+            f'if this is intended, run ./plumb site check {site} --update, and '
+            'git diff shows the lines\n') in done.stdout
     assert 'program=osu_latency' not in done.stdout
     assert (site / 'cases.txt').read_text() == kept
     assert 'sites: 1, to fix: 1' in done.stdout

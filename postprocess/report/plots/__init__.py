@@ -109,10 +109,21 @@ class Records:
     samples: Callable[[], list[Raw]] = list
 
     @functools.cached_property
-    def sample_box_statistics(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """summary.box_statistics of the samples."""
-        return summary.box_statistics(self.frame[self.frame['sample']
-                                                 & self.frame['point'].notna()])
+    def job_box_statistics(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """summary.box_statistics of one value per job."""
+        return summary.box_statistics(self.frame[self.frame['judged']])
+
+    @functools.cached_property
+    def repetition_box_statistics(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """summary.box_statistics of the repetitions inside jobs, each divided
+        by the median of its job."""
+        frame = self.frame[self.frame['sample'] & ~self.frame['judged']]
+        # Copies of --repeat differ in `case`, retries in `time`.
+        middle = frame.groupby(
+            ['kind', 'speed', 'run', 'case', 'time', 'metric', 'point'],
+            observed=True, dropna=False)['value'].transform('median')
+        return summary.box_statistics(frame.assign(
+            value=(frame['value'] / middle).where(middle > 0)))
 
 
 class Raw(NamedTuple):
@@ -403,11 +414,11 @@ def drop_curves(records: Records) -> Records:
 
 def points_at_size(points: pd.DataFrame, family: str, metric: str,
                    choices: tuple[Any, ...]) -> pd.DataFrame:
-    """Points of the whole run; else of one size, the same for all that have
-    it: the first wanted one."""
-    whole = points[points['point'].isna()]
-    if len(whole):
-        return whole
+    """Points of the whole run, and of one size, the same for all that have
+    sizes: the first wanted one."""
+    whole = points['point'].isna()
+    if whole.all():
+        return points
     there = points['point']
     if not choices:
         choices = next((tuple(rule.get('at', ())) for rule in
@@ -417,15 +428,14 @@ def points_at_size(points: pd.DataFrame, family: str, metric: str,
         size = {'smallest': there.min(), 'largest': there.max()}.get(
             size, size)
         if (there == size).any():
-            return points[there == size]
-    return whole
+            return points[(there == size) | whole]
+    return points[whole]
 
 
 def title_size_suffix(points: pd.DataFrame) -> str:
-    """' at 8 B', where all points are of that size."""
-    sizes = points['point'].unique()
-    return (f' at {charts.size_text(sizes[0])}'
-            if len(sizes) == 1 and sizes[0] == sizes[0] else '')
+    """' at 8 B', where all points that have a size have that one."""
+    sizes = points['point'].dropna().unique()
+    return f' at {charts.size_text(sizes[0])}' if len(sizes) == 1 else ''
 
 
 def main_metrics(family: str, names: set[str]) -> list[str]:

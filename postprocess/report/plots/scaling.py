@@ -114,7 +114,8 @@ def fit_and_deviations(frame: pd.DataFrame, fit: str
     if line is None:
         return None, np.full(len(frame), np.nan)
     off = frame['value'].to_numpy() / np.where(line > 0, line, np.nan) - 1
-    spread = NORMAL * (frame['high'] - frame['low']) / frame['median']
+    spread = NORMAL * (frame['high'] - frame['low']) / frame['median'].where(
+        frame['median'] > 0)
     far = np.maximum(FAR, 3 * np.nan_to_num(spread.to_numpy()))
     return line, np.where(abs(off) > far, off, np.nan)
 

@@ -82,8 +82,9 @@ def drawings_from_records(records: Records, over: str, fit: str, at: tuple[Any, 
             'x'].transform('nunique') > 1]
         if len(points):
             yield panel.make_drawing(
-                f'scaling {over}', draw_scaling, points[COLUMNS], panel.title
-                + title_size_suffix(points), panel.unit, field_title(over), fit)
+                f'scaling {over}{title_size_suffix(points)}', draw_scaling,
+                points[COLUMNS], panel.title + title_size_suffix(points),
+                panel.unit, field_title(over), fit)
 
 
 def fitted_values(x: np.ndarray, y: np.ndarray, fit: str) -> np.ndarray | None:

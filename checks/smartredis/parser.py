@@ -25,10 +25,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..core.parsers import ParseError, Record
+from ..core.parsers import Output, ParseError, Record
 from .folders import read_sessions
 from .functions import METRICS, UNITS
-from .saved import RankStatistics, SessionRecords
+from .saved import RankStatistics, SessionRecords, session_parameters
 
 _FIRST = re.compile(r'# tensorload (\d+\.\d+) '
                     r'(throughput|inference|producer|consumer)$')
@@ -206,8 +206,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_folder(folder: Path, options: argparse.Namespace | None = None
-                 ) -> tuple[list[tuple[Path, tuple[Record, ...] | ParseError]], str]:
-    """The sessions in a result folder of SmartSim-Scaling: records, or why a
+                 ) -> tuple[list[tuple[Path, Output | ParseError]], str]:
+    """The sessions in a result folder of SmartSim-Scaling: output, or why a
     session has none. The text counts them.
 
     :raises ParseError: there is no session
@@ -219,12 +219,13 @@ def parse_folder(folder: Path, options: argparse.Namespace | None = None
     if (statistics or perflogs) and len(given['files']) > 1:
         raise ValueError('--statistics and --perflogs need exactly one folder')
     ranks, records = RankStatistics(), SessionRecords()
-    sessions: list[tuple[Path, tuple[Record, ...] | ParseError]] = []
+    sessions: list[tuple[Path, Output | ParseError]] = []
     for path, session in read_sessions(folder):
         if isinstance(session, ParseError):
             sessions.append((path, session))
             continue
-        sessions.append((path, session.records()))
+        sessions.append((path, Output(session.records(),
+                                      params=session_parameters(session))))
         if statistics:
             ranks.add(session, folder)
         if perflogs:

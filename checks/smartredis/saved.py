@@ -96,7 +96,8 @@ class SessionRecords:
 
     def add(self, session: Session) -> None:
         """Adds a session."""
-        key = _run_time_and_id(session), _CHECKS[session.kind], _parameters(session)
+        key = (_run_time_and_id(session), _CHECKS[session.kind],
+               session_parameters(session))
         self.cases[key].append((session.records(), _call_samples(session)))
 
     def write(self, folder: Path, system: str) -> None:
@@ -181,7 +182,7 @@ def _calls_by_duration(calls: list[samples.Sample], count: int) -> list[samples.
             for n in range(count)]
 
 
-def _parameters(session: Session) -> str:
+def session_parameters(session: Session) -> str:
     """All that distinguishes the test case, as `name=value name=value`."""
     own = {'db': session.attributes.get('db', '').removesuffix('-server'),
            'deployment': {'1': 'colocated', '0': 'standard'}.get(

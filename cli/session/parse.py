@@ -102,7 +102,8 @@ def _read_outputs(parser: Any, file: str, options: argparse.Namespace | None
     with a part of the folder; a warning; and remarks on lines."""
     if hasattr(parser, 'parse_folder') and Path(file).is_dir():
         records, warning = parser.parse_folder(Path(file), options)
-        return [(str(path), rows if isinstance(rows, ParseError) else Output(rows))
+        return [(str(path), rows if isinstance(rows, ParseError | Output) else
+                 Output(rows))
                 for path, rows in records], warning, []
     text = _read_text(file)
     if hasattr(parser, 'parse_log'):

@@ -152,6 +152,8 @@ def test_a_folder_of_the_original(tmp_path):
     assert result['bandwidth'] == pytest.approx(15e-3)
     assert {(row['size'], row['version'], row['program']) for row in rows
             } == {('1000', '0.3.1', 'smartsim-scaling')}
+    # Sessions of other arrangements are other test cases.
+    assert {row['params'] for row in rows} == {'client_total=2'}
 
 
 def test_the_size_may_be_in_the_name(tmp_path):

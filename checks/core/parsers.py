@@ -6,7 +6,7 @@ A family lists its parsers in its family.yaml. A parser that skips lines has
 `remarks(text)`, which describes these lines of a parsed text. A parser that
 reads saved logs has `parse_log(text, options) -> [Output, ...]`, one that
 reads folders has `parse_folder(path, options) -> ([(file or folder, its
-records), ...], text for people)`, and `add_options(parser)` for its options.
+records, an Output or a ParseError), ...], text for people)`, and `add_options(parser)`.
 """
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
 """Reader of the result folders of SmartSim-Scaling.
 
 The folder of a session has a `run.cfg` ([run] and [attributes]) and, for each
-rank, a `rank_N_timing.csv` without a header: rank, function, seconds. The
-program tensorload writes such files, too (`--folder`), without a run.cfg.
+rank, a `rank_N_timing.csv` without a header: rank, function, seconds. Each
+application writes `main()` last. The program tensorload writes such files, too
+(`--folder`), without a run.cfg. The producer of an aggregation in the original
+writes no times.
 
 The original's own evaluation drops the first row of every file; this module
 counts all rows.
@@ -14,7 +16,8 @@ import csv
 import math
 import re
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.parsers import ParseError, Record
@@ -23,74 +26,121 @@ from .functions import METRICS, UNITS
 _FILE = re.compile(r'rank_(\d+)_timing\.csv$')
 #: Size of the tensors in the name of a session.
 _SIZE = re.compile(r'-TB(\d+)(?:-|$)')
+#: Name of a session of a producer.
+_PRODUCER = re.compile(r'-sess-prod\b')
 #: Function that only sessions of one kind have -> that kind.
 _KINDS = {'run_model': 'inference', 'get_list': 'consumer',
           'put_tensor': 'throughput', 'append_to_list': 'producer'}
 
 
-def read_sessions(folder: Path) -> Iterator[tuple[Path, tuple[Record, ...]]]:
-    """Folder and records of every session below a folder, in order of names.
+@dataclass(frozen=True)
+class Session:
+    """A finished session."""
+    path: Path
+    #: Both sections of run.cfg; empty: there is none.
+    attributes: Mapping[str, str]
+    #: Rank -> function -> durations of its calls, in order. Unit: seconds.
+    calls: Mapping[int, Mapping[str, list[float]]]
 
-    :raises ParseError: there is no session, or a file cannot be trusted.
+    @property
+    def kind(self) -> str:
+        """Key of METRICS."""
+        functions = {name for times in self.calls.values() for name in times}
+        return next(kind for name, kind in _KINDS.items() if name in functions)
+
+    @property
+    def size(self) -> int | None:
+        """Size of a tensor; None: unknown. Unit: bytes."""
+        name = _SIZE.search(self.path.name)
+        text = self.attributes.get('tensor_bytes') or (name[1] if name else '')
+        return int(text) if text.isdigit() else None
+
+    @property
+    def version(self) -> str:
+        """The version of SmartRedis that run.cfg has."""
+        return self.attributes.get('smartredis_version', '').strip('"')
+
+    def records(self) -> tuple[Record, ...]:
+        """Metrics over all ranks, with `bandwidth` if the size is known."""
+        def make_record(metric: str, value: float, unit: str) -> Record:
+            return Record('smartsim-scaling', self.version, self.size, metric,
+                          value, unit, 1)
+
+        results = []
+        for function, metrics in METRICS[self.kind].items():
+            times = sorted(time for rank in self.calls.values()
+                           for time in rank.get(function, ()))
+            results += [
+                make_record(metric, _mean_or_percentile(times, column) * factor,
+                            UNITS[factor])
+                for metric, column, factor in metrics if times]
+        loops = [sum(rank.get('loop_time', ())) for rank in self.calls.values()]
+        if self.kind == 'throughput' and self.size and all(loops):
+            one_way = sum(
+                self.size * len(rank.get('put_tensor', ())) / loop for rank, loop in
+                zip(self.calls.values(), loops, strict=True)) / 1e6
+            results += [make_record('bandwidth', 2 * one_way, 'MB/s'),
+                        make_record('one_way_bandwidth', one_way, 'MB/s')]
+        return tuple(results)
+
+
+def read_sessions(folder: Path) -> Iterator[tuple[Path, Session | ParseError]]:
+    """Each session below a folder, in order of names, or why it does not count.
+
+    :raises ParseError: there is no session
     """
-    folders = sorted({path.parent
-                      for path in folder.rglob('rank_*_timing.csv')
-                      if _FILE.search(path.name)})
-    if not folders:
+    timed = {path.parent for path in folder.rglob('rank_*_timing.csv')
+             if _FILE.search(path.name)}
+    configured = {path.parent for path in folder.rglob('run.cfg')}
+    # A run has a run.cfg, too, and its sessions are below it.
+    runs = {parent for path in timed | configured for parent in path.parents}
+    # The original's producers write no times.
+    sessions = timed | {path for path in configured - runs
+                     if not _PRODUCER.search(path.name)}
+    if not sessions:
         raise ParseError(1, '', 'the folder and its subfolders have no '
                          'rank_N_timing.csv')
-    for session in folders:
-        yield session, read_session_records(session)
+    for path in sorted(sessions):
+        try:
+            yield path, read_session(path)
+        except ParseError as error:
+            yield path, error
 
 
-def read_session_records(session: Path) -> tuple[Record, ...]:
-    """The records of a session, with `bandwidth` if its size is known.
+def read_session(path: Path) -> Session:
+    """The session in a folder.
 
-    :raises ParseError: a file cannot be trusted; the message names it.
+    :raises ParseError: it is not finished, or a file cannot be trusted
     """
-    attributes = _read_session_attributes(session)
-    times: dict[str, list[float]] = {}
-    loops: dict[int, float] = {}
-    calls: dict[int, int] = {}
-    for path in sorted(session.glob('rank_*_timing.csv')):
-        match = _FILE.search(path.name)
-        if not match:
-            continue
-        rank = int(match[1])
-        for function, seconds in _read_timing_rows(path, rank):
-            times.setdefault(function, []).append(seconds)
-            if function == 'loop_time':
-                loops[rank] = seconds
-            calls[rank] = calls.get(rank, 0) + (function == 'put_tensor')
-    kind = next((kind for name, kind in _KINDS.items() if name in times), '')
-    if not kind:
-        raise ParseError(1, '', f'{session.name}: the files have times of '
-                         f'none of the functions {", ".join(_KINDS)}')
-    name = _SIZE.search(session.name)
-    text = attributes.get('tensor_bytes') or (name[1] if name else '')
-    size = int(text) if text.isdigit() else None
-    version = attributes.get('smartredis_version', '').strip('"')
-
-    def make_record(metric: str, value: float, unit: str) -> Record:
-        return Record('smartsim-scaling', version, size, metric, value, unit,
-                      1)
-
-    results = [
-        make_record(
-            metric,
-            _mean_or_percentile(sorted(times[function]), column) * factor,
-            UNITS[factor],
-        )
-        for function, metrics in METRICS[kind].items()
-        if function in times
-        for metric, column, factor in metrics
-    ]
-    if kind == 'throughput' and size and loops and all(loops.values()):
-        one_way = sum(size * calls[rank] / loop
-                      for rank, loop in loops.items()) / 1e6
-        results += [make_record('bandwidth', 2 * one_way, 'MB/s'),
-                    make_record('one_way_bandwidth', one_way, 'MB/s')]
-    return tuple(results)
+    attributes = _read_session_attributes(path)
+    calls: dict[int, dict[str, list[float]]] = {}
+    for file in path.glob('rank_*_timing.csv'):
+        if match := _FILE.search(file.name):
+            calls[int(match[1])] = _read_timing_file(file, int(match[1]))
+    session = Session(path, attributes, dict(sorted(calls.items())))
+    functions = {name for times in calls.values() for name in times}
+    if calls and not functions & {*_KINDS}:
+        raise ParseError(1, '', 'the files have times of none of the functions '
+                         + ', '.join(_KINDS))
+    # The consumer of an aggregation is one rank, whatever client_total is.
+    total = attributes.get('client_total', '')
+    ranks = (int(total) if total.isdigit() and calls and session.kind != 'consumer'
+             else max(calls, default=0) + 1)
+    if len(calls) > ranks:
+        raise ParseError(1, '', f'{len(calls)} ranks have times, but client_total in '
+                         f'run.cfg is {ranks}')
+    if missing := sorted({*range(ranks)} - {*calls}):
+        raise ParseError(
+            1, '', f'unfinished: {len(missing)} of {ranks} ranks have no '
+            f'rank_N_timing.csv, the first of them is rank {missing[0]}')
+    for rank, times in session.calls.items():
+        for name in sorted(functions):
+            counts = len(times.get(name, ())), len(session.calls[0].get(name, ()))
+            if counts[0] != counts[1]:
+                raise ParseError(
+                    1, '', f'unfinished: rank {rank} has {counts[0]} calls of '
+                    f'{name}, but rank 0 has {counts[1]}')
+    return session
 
 
 def _read_session_attributes(session: Path) -> dict[str, str]:
@@ -102,27 +152,37 @@ def _read_session_attributes(session: Path) -> dict[str, str]:
         config.read_string(path.read_text())
     except (configparser.Error, UnicodeDecodeError) as err:
         words = str(err).partition('\n')[0]
-        raise ParseError(getattr(err, 'lineno', 1), '',
-                         f'{session.name}/run.cfg: {words}') from None
+        raise ParseError(getattr(err, 'lineno', 1), '', words, 'run.cfg') from None
     return {key: value for section in config.sections()
             for key, value in config[section].items()}
 
 
-def _read_timing_rows(path: Path, rank: int) -> Iterator[tuple[str, float]]:
-    with path.open(newline='') as file:
-        for number, row in enumerate(csv.reader(file), 1):
-            where = f'{path.parent.name}/{path.name}:{number}'
+def _read_timing_file(path: Path, rank: int) -> dict[str, list[float]]:
+    """Function -> durations of its calls. Unit: seconds.
+
+    :raises ParseError: a row is damaged, or the last ones are missing
+    """
+    times: dict[str, list[float]] = {}
+    number, line = 0, '\n'
+    with path.open(newline='', errors='replace') as file:
+        for number, line in enumerate(file, 1):
+            row = next(csv.reader([line]), [])
+            if not line.endswith('\n'):
+                break
             if len(row) != 3 or row[0] != str(rank):
-                raise ParseError(number, ','.join(row), f'{where}: expected '
-                                 f'{rank},FUNCTION,SECONDS')
+                raise ParseError(number, line, f'expected {rank},FUNCTION,SECONDS',
+                                 path.name)
             try:
                 seconds = float(row[2])
             except ValueError:
                 seconds = math.nan
             if not 0 <= seconds < math.inf:
-                raise ParseError(number, ','.join(row),
-                                 f'{where}: {row[2]!r} is not a time')
-            yield row[1], seconds
+                raise ParseError(number, line, f'{row[2]!r} is not a time', path.name)
+            times.setdefault(row[1], []).append(seconds)
+    if not line.endswith('\n') or 'main()' not in times:
+        raise ParseError(max(number, 1), line, 'unfinished: the file ends before the '
+                         'row of main()', path.name)
+    return times
 
 
 def _mean_or_percentile(times: list[float], column: str) -> float:

@@ -25,9 +25,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..core.parsers import ParseError, Record
+from ..core.parsers import Output, ParseError, Record
 from .folders import read_sessions
 from .functions import METRICS, UNITS
+from .saved import RankStatistics, SessionRecords, session_parameters
 
 _FIRST = re.compile(r'# tensorload (\d+\.\d+) '
                     r'(throughput|inference|producer|consumer)$')
@@ -187,10 +188,56 @@ def parse(text: str) -> tuple[Record, ...]:
     return tuple(record for run in parse_runs(text) for record in records_of_run(run))
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for result folders of SmartSim-Scaling."""
+    parser.add_argument(
+        '--statistics', metavar='FILE', type=Path,
+        help='write one row per session, rank and function to FILE: mean, min, max, '
+             'median and standard deviation, and the attributes of run.cfg')
+    parser.add_argument(
+        '--perflogs', metavar='DIR', type=Path,
+        help='write records and raw samples to the new folder DIR, for plot, report, '
+             'compare and export')
+    parser.epilog = (
+        'Example: "./plumb parse smartredis results --statistics all.csv --perflogs '
+        'old" reads all finished sessions of SmartSim-Scaling below results, and lists '
+        'the others on stderr; "./plumb plot checks/smartredis/smartsim.yaml '
+        '--perflogs old" draws them.')
+
+
 def parse_folder(folder: Path, options: argparse.Namespace | None = None
-                 ) -> tuple[list[tuple[Path, tuple[Record, ...]]], str]:
-    """The sessions in a result folder of SmartSim-Scaling, with records."""
-    return list(read_sessions(folder)), ''
+                 ) -> tuple[list[tuple[Path, Output | ParseError]], str]:
+    """The sessions in a result folder of SmartSim-Scaling: output, or why a
+    session has none. The text counts them.
+
+    :raises ParseError: there is no session
+    :raises ValueError: an option is invalid
+    :raises OSError: a file cannot be written
+    """
+    given = vars(options) if options else {}
+    statistics, perflogs = given.get('statistics'), given.get('perflogs')
+    if (statistics or perflogs) and len(given['files']) > 1:
+        raise ValueError('--statistics and --perflogs need exactly one folder')
+    ranks, records = RankStatistics(), SessionRecords()
+    sessions: list[tuple[Path, Output | ParseError]] = []
+    for path, session in read_sessions(folder):
+        if isinstance(session, ParseError):
+            sessions.append((path, session))
+            continue
+        sessions.append((path, Output(session.records(),
+                                      params=session_parameters(session))))
+        if statistics:
+            ranks.add(session, folder)
+        if perflogs:
+            records.add(session)
+    finished = sum(not isinstance(result, ParseError) for _, result in sessions)
+    if statistics:
+        ranks.write(statistics)
+    if perflogs and finished:
+        records.write(perflogs, folder.resolve().name)
+    return sessions, ('' if finished == len(sessions) else
+                      f'{folder}: {finished} of {len(sessions)} sessions are read; '
+                      'the others are listed above')
 
 
 def bandwidth_dip_ratio(bandwidths: Mapping[int, float]) -> float | None:

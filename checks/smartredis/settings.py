@@ -2,8 +2,9 @@
 
 -S SmartRedisThroughput.settings=client_nodes:4,tensor_bytes:1024+65536
 
-Each option has one value, because combinations are test cases here
-(scenarios.py). Only the sizes of tensors are several, the points of one curve.
+Each option has one value. `plumb run` makes a test case of each combination of
+lists such as db_nodes:4|8 (cli/session/crossing.py). Sizes of tensors joined by
++ are the points of one curve.
 """
 from __future__ import annotations
 
@@ -123,8 +124,10 @@ def read_options(kind: str, given: Mapping[str, str]) -> Options:
 
 def _parse_number(name: str, text: str, minimum: int) -> int:
     if not text.isdigit() or int(text) < minimum:
+        hint = ('; only ./plumb run crosses lists, and plain ReFrame needs -P '
+                '(README.md)' if '|' in text else '')
         raise SettingError(f'{name}: expected a whole number of at least '
-                           f'{minimum}, got {text!r}')
+                           f'{minimum}, got {text!r}{hint}')
     return int(text)
 
 

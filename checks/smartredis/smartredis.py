@@ -4,6 +4,7 @@ from __future__ import annotations
 import csv
 import json
 import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -115,7 +116,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     #: Time limit for one size of tensors. Unit: s.
     step_limit = variable(float, value=120.0)
 
-    @run_after('init')
+    # ReFrame sets `settings` of -P after the other hooks.
+    @run_after('init', always_last=True)
     def set_requirements(self) -> None:
         #: The times of each call of each rank.
         self.calls: list[samples.Sample] = []
@@ -126,7 +128,11 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                 'client_nodes: the consumer cannot reach the colocated databases '
                 'of several nodes; remove client_nodes')
         self.descr = f'SmartRedis {self.kind}: {self.scenario}'
-        self.require_nodes(self.scenario.node_count(self.consumers))
+        nodes = self.scenario.node_count(self.consumers)
+        self.require_nodes(nodes)
+        if self.options.scenario and not self.valid_systems:
+            print(f'{type(self).__name__}: left out, because no partition has '
+                  f'{nodes} nodes for a job: {self.scenario}', file=sys.stderr)
         self.valid_prog_environs = [' '.join((
             *(f'+{name}' for name in self.scenario.required_features),
             *(f'-{name}' for name in self.scenario.excluded_features)))]

@@ -1,6 +1,7 @@
 """Sessions of ReFrame, in reading order:
 
 commands    ./plumb run and the other commands that need the venv
+crossing    lists in -S CHECK.settings: a test case per combination
 process     the process of ReFrame: its folders, its end
 ordering    what the perflogs know of test cases, for their order and budgets
 account     the table of a session: one row per test case

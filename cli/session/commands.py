@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from checks.machine import software
 from cli.session import process as session
+from cli.session.crossing import replace_settings_lists
 from cli.setup.venv import (
     ROOT,
     WORK,
@@ -223,7 +224,7 @@ def prepare_session(args: argparse.Namespace) -> Iterator[Work]:
         if args.bringup:
             options.append('-Sbringup=1')
         print_progress(f'set-up took {time.monotonic() - start:.1f} s')
-        yield Work(system, variables, [*options, *args.reframe],
+        yield Work(system, variables, [*options, *replace_settings_lists(args.reframe)],
                    args.bringup, locks)
 
 

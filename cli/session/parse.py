@@ -81,7 +81,13 @@ def convert_output_to_csv(family: str, files: Iterable[str], out: TextIO,
             counts: Counter[str] = Counter()
             for name, output in outputs:
                 counts[name] += 1
-                rows.writerows(_csv_rows(name, counts[name], family, output))
+                if isinstance(output, ParseError):
+                    where = (f'{name}/{output.file}:{output.line}' if output.file
+                             else name)
+                    print(f'{where}: {output.reason}', file=err)
+                    code = max(code, 1)
+                else:
+                    rows.writerows(_csv_rows(name, counts[name], family, output))
             if warning:
                 print(warning, file=err)
             for remark in remarks:
@@ -91,12 +97,14 @@ def convert_output_to_csv(family: str, files: Iterable[str], out: TextIO,
 
 
 def _read_outputs(parser: Any, file: str, options: argparse.Namespace | None
-                  ) -> tuple[list[tuple[str, Output]], str, list[Remark]]:
-    """The outputs in a file or folder, each with the name of its file; a
-    warning; and remarks on lines."""
+                  ) -> tuple[list[tuple[str, Output | ParseError]], str, list[Remark]]:
+    """The outputs in a file or folder, each with the name of its file, or what is wrong
+    with a part of the folder; a warning; and remarks on lines."""
     if hasattr(parser, 'parse_folder') and Path(file).is_dir():
         records, warning = parser.parse_folder(Path(file), options)
-        return [(str(path), Output(rows)) for path, rows in records], warning, []
+        return [(str(path), rows if isinstance(rows, ParseError | Output) else
+                 Output(rows))
+                for path, rows in records], warning, []
     text = _read_text(file)
     if hasattr(parser, 'parse_log'):
         outputs = parser.parse_log(text, options)

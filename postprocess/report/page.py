@@ -508,8 +508,12 @@ class Page:
         return plots.Records(name, drawn, table, points, over_time,
                              functools.cache(lambda: self.raw_samples(table)))
 
-    def raw_samples(self, table: pd.DataFrame) -> list[plots.Raw]:
-        """Raw samples of the newest run of each kind of a table."""
+    def raw_samples(self, table: pd.DataFrame, maximum: int = MAX_SAMPLES
+                    ) -> list[plots.Raw]:
+        """Raw samples of the newest run of each kind of a table, the newest first.
+
+        :param maximum: number of runs
+        """
         frame = self.data.frame
         records = frame[frame['kind'].isin(table.index)].drop_duplicates(
             'kind', keep='last').sort_values('time', kind='stable')
@@ -520,7 +524,7 @@ class Page:
                 raw_samples.append(
                     plots.Raw(int(row.kind), str(row.run), calls)
                 )
-            if len(raw_samples) == MAX_SAMPLES:
+            if len(raw_samples) == maximum:
                 break
         return raw_samples
 

@@ -188,7 +188,7 @@ def build_plot_records(frame: pd.DataFrame) -> plots.Records:
         '', page.data.metric_records, table,
         page.data.point_statistics_without_repetitions,
         [one for runs in runs_of_family.values() for one in runs],
-        lambda: page.raw_samples(table))
+        lambda: page.raw_samples(table, len(table)))
 
 
 def drawings_of_entry(records: plots.Records, entry: Any, kind: Any,

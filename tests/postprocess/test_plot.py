@@ -203,6 +203,46 @@ def test_calls_of_a_run_are_drawn_from_its_samples(tmp_path):
     assert axes.get_ylabel() == 'request'
 
 
+def write_samples_of_arrangements(folder):
+    """Two databases and three numbers of clients, with calls of their own."""
+    rows = []
+    for db in (4, 16):
+        for clients in (8, 32, 128):
+            rows.append(make.record('latency', 1.0, 8) | {
+                'params': f'db_nodes={db} client_total={clients} '
+                          f'client_nodes={clients // 4}', 'case': f'{db}c{clients}'})
+    [file] = make.write(folder, rows)
+    for row in rows:
+        own = file.parent / 'osu' / f"{row['run']}-{row['environ']}-{row['case']}"
+        own.mkdir(parents=True)
+        clients = int(row['case'].partition('c')[2])
+        (own / samples.FILE).write_text(samples.samples_as_csv(
+            Sample(0, 'put', n, 0.001 * clients * (n + 1)) for n in range(5)))
+    return plot.build_plot_records(perflogs.read(folder))
+
+
+def test_violins_over_a_field_stand_upright(tmp_path):
+    result = write_samples_of_arrangements(tmp_path)
+    [one] = violin.drawings_from_records(
+        result, call=('*',), by=('db_nodes',), panel=(), title='', over='client_total')
+    [axes] = one.chart(*one.args).axes
+    assert [t.get_text() for t in axes.get_xticklabels()] == ['8', '32', '128']
+    assert axes.get_xlabel() == 'number of clients'
+    assert len(axes.collections) == 6
+    # What each number of clients has once (client_nodes) is in no label.
+    assert {t.get_text() for t in axes.figure.legends[0].texts} == {
+        'db_nodes 4', 'db_nodes 16'}
+    means = [line for line in axes.lines if line.get_linestyle() == ':']
+    # Of 0.008 to 0.04 s, 0.032 to 0.16 s and 0.128 to 0.64 s, on a log axis.
+    assert [10 ** y for y in means[0].get_ydata()] == pytest.approx([24, 96, 384])
+
+
+def test_violins_over_a_field_that_no_record_has(tmp_path):
+    result = write_samples_of_arrangements(tmp_path)
+    assert not [*violin.drawings_from_records(
+        result, call=('*',), by=(), panel=(), title='', over='ranks')]
+
+
 def test_many_calls_look_as_they_are_distributed():
     values = pd.Series(range(10_000)) / 10_000
     some = violin.reduce_to_quantiles(values)

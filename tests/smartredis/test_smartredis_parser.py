@@ -1,16 +1,21 @@
 """Output of tensorload: real, broken, and what is made of it."""
 from __future__ import annotations
 
+import argparse
 import csv
 import io
 import re
+import statistics
 
+import pandas as pd
 import pytest
 
 from checks.core.parsers import ParseError
 from checks.smartredis import parser
 from cli.session.parse import convert_output_to_csv
 from config import families
+from postprocess import perflogs
+from postprocess.perflogs import samples
 from tests.conftest import ROOT
 
 GOLDEN = ROOT / 'tests' / 'smartredis' / 'golden'
@@ -147,6 +152,8 @@ def test_a_folder_of_the_original(tmp_path):
     assert result['bandwidth'] == pytest.approx(15e-3)
     assert {(row['size'], row['version'], row['program']) for row in rows
             } == {('1000', '0.3.1', 'smartsim-scaling')}
+    # Sessions of other arrangements are other test cases.
+    assert {row['params'] for row in rows} == {'client_total=2'}
 
 
 def test_the_size_may_be_in_the_name(tmp_path):
@@ -156,7 +163,8 @@ def test_the_size_may_be_in_the_name(tmp_path):
 
 def test_a_real_run_is_read_as_its_own_output(tmp_path):
     session(tmp_path / 'inference', [('put_tensor', 1), ('run_model', 2),
-                                     ('loop_time', 3)], cfg='[run]\n')
+                                     ('loop_time', 3), ('main()', 4)],
+            cfg='[run]\n')
     code, rows, _ = parsed(tmp_path)
     assert code == 0
     assert {row['metric']: row['value'] for row in rows}['run_model'] == '2000'
@@ -166,13 +174,130 @@ def test_a_real_run_is_read_as_its_own_output(tmp_path):
     ([('put_tensor', 'nan')], "rank_0_timing.csv:1: 'nan' is not a time"),
     ([('put_tensor', -1)], "'-1' is not a time"),
     ([('put_tensor', '1,2')], 'expected 0,FUNCTION,SECONDS'),
+    ([('put_tensor', 1)], 'unfinished: the file ends before the row of main()'),
     ([('main()', 1)], 'none of the functions')])
-def test_a_broken_folder_is_refused(tmp_path, rows, words):
+def test_a_broken_session_is_refused(tmp_path, rows, words):
     session(tmp_path / 'x', rows)
     code, result, err = parsed(tmp_path)
     assert code == 1 and not result and words in err
-    assert len(err.splitlines()) == 1
+    assert len(err.splitlines()) == 2
+    assert '0 of 1 sessions are read' in err
 
 
 def test_a_folder_without_sessions_is_refused(tmp_path):
     assert 'no rank_N_timing.csv' in parsed(tmp_path)[2]
+
+
+def cut_file(folder):
+    file = folder / 'rank_1_timing.csv'
+    file.write_text(file.read_text()[:-3])
+
+
+@pytest.mark.parametrize('damage, words', [
+    (cut_file, 'rank_1_timing.csv:7: unfinished: the file ends before the row of'),
+    (lambda folder: (folder / 'rank_1_timing.csv').unlink(),
+     'unfinished: 1 of 2 ranks have no rank_N_timing.csv'),
+    (lambda folder: [path.unlink() for path in folder.glob('rank_*')],
+     'unfinished: 1 of 1 ranks have no rank_N_timing.csv'),
+    (lambda folder: (folder / 'rank_2_timing.csv').write_text('2,main(),1\n'),
+     '3 ranks have times, but client_total in run.cfg is 2'),
+    (lambda folder: (folder / 'rank_1_timing.csv').write_text(
+        '1,put_tensor,1\n1,main(),1\n'),
+     'unfinished: rank 1 has 0 calls of client(), but rank 0 has 1'),
+    (lambda folder: (folder / 'rank_1_timing.csv').write_text(''),
+     'rank_1_timing.csv:1: unfinished'),
+    (lambda folder: (folder / 'run.cfg').write_text('x'), 'run.cfg:1: File contains'),
+])
+def test_an_unfinished_session_does_not_void_the_others(tmp_path, damage, words):
+    run = tmp_path / 'run-2023-07-05-21:26:18'
+    damage(session(run / 'throughput-sess-a'))
+    session(run / 'throughput-sess-b')
+    code, rows, err = parsed(tmp_path)
+    assert code == 1
+    assert {row['file'] for row in rows} == {str(run / 'throughput-sess-b')}
+    first, second = err.splitlines()
+    assert first.startswith(f'{run}/throughput-sess-a') and words in first
+    assert '1 of 2 sessions are read' in second
+
+
+def test_the_folder_of_a_run_and_a_producer_are_no_sessions(tmp_path):
+    """The original's producer writes no times; run.cfg of a run is above."""
+    run = tmp_path / 'run-2023-07-05-21:26:18'
+    session(run / 'throughput-sess-a')
+    for folder in (run, run / 'aggregate-sess-prod-cpp-N1'):
+        folder.mkdir(exist_ok=True)
+        (folder / 'run.cfg').write_text(CFG)
+    assert parsed(tmp_path)[0] == 0
+
+
+def test_a_consumer_is_one_rank(tmp_path):
+    folder = session(tmp_path / 'aggregate-sess-cons', [
+        ('get_list', 1), ('poll_list', 1), ('loop_time', 2), ('main()', 3)])
+    (folder / 'rank_1_timing.csv').unlink()
+    assert parsed(tmp_path)[0] == 0
+
+
+def test_a_row_per_session_rank_and_function(tmp_path):
+    session(tmp_path / 'r' / 'run-1' / 'a')
+    session(tmp_path / 'r' / 'run-1' / 'b', cfg=CFG + 'database_nodes = 4\n')
+    parsed_folder(tmp_path / 'r', statistics=tmp_path / 'all.csv')
+    rows = list(csv.DictReader((tmp_path / 'all.csv').open()))
+    assert len(rows) == 2 * 2 * 5
+    assert [*rows[0]] == [
+        'session', 'name', 'smartredis_version', 'client_total', 'tensor_bytes',
+        'database_nodes', 'rank', 'function', 'calls', 'mean', 'min', 'max', 'median',
+        'std']
+    row = next(row for row in rows if row['session'] == 'run-1/b'
+               and row['rank'] == '1' and row['function'] == 'put_tensor')
+    assert (row['database_nodes'], row['calls'], row['median']) == ('4', '2', '0.2')
+    assert float(row['std']) == pytest.approx(statistics.stdev([0.1, 0.3]))
+    # An attribute that a session lacks, and the deviation of one call.
+    assert rows[0]['database_nodes'] == rows[0]['std'] == ''
+
+
+def parsed_folder(folder, **options):
+    given = {'statistics': None, 'perflogs': None, 'files': [str(folder)], **options}
+    return parser.parse_folder(folder, argparse.Namespace(**given))
+
+
+def test_perflogs_of_a_result_folder(tmp_path):
+    run = tmp_path / 'results' / 'run-2023-07-05-21:26:18'
+    for size, name in ((1000, 'a'), (8000, 'b'), (8000, 'c')):
+        session(run / name, cfg=CFG.replace('1000', str(size)) + 'colocated = 0\n'
+                'database_nodes = 4\nnode_feature = {\'constraint\': \'P100\'}\n')
+    parsed_folder(tmp_path / 'results', perflogs=tmp_path / 'perflogs')
+    frame, faults = perflogs.read(tmp_path / 'perflogs', on_error='collect')
+    assert not faults
+    assert set(frame['params']) == {
+        'deployment=standard client_total=2 db_nodes=4 '
+        "node_feature={'constraint':_'P100'}"}
+    assert set(frame['time'].dt.strftime('%Y-%m-%dT%H:%M:%S')) == {
+        '2023-07-05T21:26:18'}
+    # Equal sessions are repetitions, with their median.
+    put = frame[frame['metric'] == 'put_tensor']
+    assert sorted(zip(put['point'], put['repetition'], strict=True)) == [
+        (1000, 1), (8000, 0), (8000, 1), (8000, 2)]
+    record = next(frame.itertuples())
+    calls = samples.read_samples_of_record(record, faults)
+    assert not faults
+    assert calls[calls['call'] == 'put_tensor/8000B']['seconds'].tolist() == (
+        2 * [0.1, 0.3] + 2 * [0.1, 0.3])
+    with pytest.raises(ValueError, match='is not empty'):
+        parsed_folder(tmp_path / 'results', perflogs=tmp_path / 'perflogs')
+
+
+def test_many_calls_keep_their_distribution_and_extremes(tmp_path):
+    times = [('put_tensor', n) for n in range(1, 4001)]
+    session(tmp_path / 'x', [*times, ('loop_time', 1), ('main()', 2)])
+    parsed_folder(tmp_path, perflogs=tmp_path / 'perflogs')
+    calls = pd.read_csv(next(tmp_path.rglob('samples.csv')))
+    put = calls[calls['call'] == 'put_tensor/1000B']['seconds']
+    assert len(put) == 1500
+    assert (put.min(), put.max()) == (1, 4000)
+    assert put.median() == pytest.approx(2000.5, rel=2e-3)
+    assert put.mean() == pytest.approx(2000.5, rel=2e-3)
+
+
+def test_options_of_folders_need_one_folder(tmp_path):
+    with pytest.raises(ValueError, match='need exactly one folder'):
+        parsed_folder(tmp_path, perflogs=tmp_path / 'x', files=['a', 'b'])

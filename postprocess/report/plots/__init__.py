@@ -394,7 +394,8 @@ def fields_given_by_axis(table: pd.DataFrame, over: str, by: naming.Names
 
 
 #: Title of the axis of a field.
-FIELD_TITLES = {'num_nodes': 'number of nodes', 'num_tasks': 'number of ranks'}
+FIELD_TITLES = {'num_nodes': 'number of nodes', 'num_tasks': 'number of ranks',
+                'client_total': 'number of clients'}
 
 
 def field_title(name: str) -> str:

@@ -16,8 +16,11 @@ from . import (
     Drawing,
     Raw,
     Records,
+    field_title,
+    fields_given_by_axis,
     natural_sort_key,
     parse_field_option,
+    parse_over_option,
     parse_text_option,
     parse_where_option,
     rows_matching_fields,
@@ -43,53 +46,71 @@ OPTIONS = {
     'where': parse_where_option,
     'by': parse_field_option,
     'panel': parse_field_option,
+    'over': parse_over_option,
     'title': parse_text_option,
 }
 READING = ('Violins: the distribution of all calls of the newest session. A '
            'line marks the mean, whose value is beside it. The ends are the '
-           'fastest and the slowest call.')
+           'fastest and the slowest call. Over a field the violins stand upright, '
+           'and a dotted line joins the means.')
 #: Calls that a violin is made of: quantiles of more look the same.
 MAX_CALLS = 600
 
 
 def drawings_from_records(records: Records, call: tuple[str, ...], by: naming.Names,
-                          panel: naming.Names, title: str, where: tuple = ()
-             ) -> Iterator[Drawing]:
-    """A plot for each call and panel."""
-    for split, head, runs in samples_grouped_by_plot(records, by, panel, title, where):
+                          panel: naming.Names, title: str, where: tuple = (),
+                          over: str = '') -> Iterator[Drawing]:
+    """A plot for each call and panel; with `over`, over the values of a field."""
+    if over and over not in records.table:
+        return
+    for split, head, runs in samples_grouped_by_plot(records, by, panel, title, where,
+                                                     over):
         every = sorted({name for _, run in runs
-                        for name in run.calls['call'].unique()})
+                        for name in run.calls['call'].unique()}, key=natural_sort_key)
         for name in every:
             if not any(fnmatch.fnmatchcase(name, one) for one in call):
                 continue
-            parts = {label: reduce_to_quantiles(run.calls.loc[
-                run.calls['call'] == name, 'seconds']) for label, run in runs}
-            parts = {label: part for label, part in parts.items()
-                     if len(part)}
-            text = ', '.join(filter(None, [
-                f'{head}: {call_label(name)}', split]))
-            yield Drawing(
-                f'{head} {name} {split} violin', f'{text}: all calls',
-                draw_violins, (pd.DataFrame(
-                    [(label, value) for label, part in parts.items()
-                     for value in part], columns=['label', 'seconds']),
-                    text), section='Calls')
+            frame = pd.DataFrame(
+                [(label, records.table.at[run.kind, over] if over else '', value)
+                 for label, run in runs for value in reduce_to_quantiles(run.calls.loc[
+                     run.calls['call'] == name, 'seconds'])],
+                columns=['label', 'x', 'seconds'])
+            text = ', '.join(filter(None, [f'{head}: {call_label(name)}', split]))
+            if over:
+                yield Drawing(
+                    f'{head} {name} {split} violin {over}',
+                    f'{text}: all calls over {field_title(over)}',
+                    draw_violins_over_field,
+                    (frame.assign(x=pd.to_numeric(frame['x'])), text,
+                     field_title(over)), section='Calls')
+            else:
+                yield Drawing(
+                    f'{head} {name} {split} violin', f'{text}: all calls',
+                    draw_violins, (frame.drop(columns='x'), text), section='Calls')
 
 
 def samples_grouped_by_plot(records: Records, by: naming.Names, panel: naming.Names,
-                            title: str, where: tuple
+                            title: str, where: tuple, over: str = ''
             ) -> Iterator[tuple[str, str, list[tuple[str, Raw]]]]:
     """Raw samples of what stands in one plot: panel, heading, and the runs
-    with their labels; of each program, or with `by` of all together."""
+    with their labels; of each program, or with `by` of all together.
+
+    :param over: field on the axis, which is not in labels; without a number
+        there a run is left out
+    """
     table = rows_matching_fields(records.table, where)
     runs = {run.kind: run for run in records.samples()
             if run.kind in table.index}
     table = table.loc[sorted(runs)]
+    if over:
+        table = table[pd.to_numeric(table[over], errors='coerce').notna()]
     for program, kinds in ([('', table)] if by
                            else list(table.groupby('program'))):
         if kinds.empty:
             continue
-        labels = naming.series_labels_and_panels(kinds, by, panel, 12)
+        named = kinds.drop(columns=fields_given_by_axis(kinds, over, by)) if over else (
+            kinds)
+        labels = naming.series_labels_and_panels(named, by, panel, 0 if over else 12)
         labels = labels.sort_values('label', key=lambda texts: texts.map(
             natural_sort_key))
         for split, part in labels.groupby('panel', sort=False):
@@ -145,10 +166,7 @@ def draw_violins(frame: pd.DataFrame, title: str) -> Figure:
     wide = (maximum - minimum) or abs(maximum) or 1
     axes.set_xlim(minimum - 0.03 * wide, maximum + 0.3 * wide)
     if log:
-        from matplotlib import ticker
-        axes.xaxis.set_major_locator(ticker.MaxNLocator(4, integer=True))
-        axes.xaxis.set_major_formatter(ticker.FuncFormatter(
-            lambda v, _: charts.tick_text(10 ** v)))
+        _label_powers_of_ten(axes.xaxis)
     else:
         charts.set_few_ticks(axes.xaxis, False)
     axes.set_xlabel(f'{unit} (in brackets: number of calls)')
@@ -156,14 +174,65 @@ def draw_violins(frame: pd.DataFrame, title: str) -> Figure:
     return figure
 
 
-def _draw_violin_outline(axes, at: int, values: np.ndarray, colour: str) -> None:
+def draw_violins_over_field(frame: pd.DataFrame, title: str, over: str) -> Figure:
+    """Upright violins over the values of a field, the series side by side; times
+    of a wide range on a log axis.
+
+    :param frame: columns label, x and seconds
+    """
+    labels = list(dict.fromkeys(frame['label']))
+    every = sorted(frame['x'].unique())
+    unit, scale = _time_unit_and_factor(frame['seconds'].median())
+    values = frame['seconds'] * scale
+    log = bool(values.min() > 0 and values.max() > 20 * values.min())
+    figure, axes = charts.create_figure(title, [
+        (label or 'all calls', charts.COLOURS[n % len(charts.COLOURS)], '-', '')
+        for n, label in enumerate(labels)], height=2.8)
+    width = 0.8 / len(labels)
+    for n, label in enumerate(labels):
+        colour = charts.COLOURS[n % len(charts.COLOURS)]
+        places, means = [], []
+        for x, part in values[frame['label'] == label].groupby(frame['x']):
+            at = every.index(x) + width * (n - (len(labels) - 1) / 2)
+            shown = np.log10(part.to_numpy()) if log else part.to_numpy()
+            mean = np.log10(part.mean()) if log else part.mean()
+            _draw_violin_outline(axes, at, shown, colour, 0.9 * width, upright=True)
+            for end, cap in ((shown.min(), 0.2), (shown.max(), 0.2), (mean, 0.3)):
+                axes.plot([at - cap * width, at + cap * width], [end, end],
+                          color=colour, lw=1)
+            places.append(at)
+            means.append(mean)
+        axes.plot(places, means, ':', color=colour, lw=1)
+    axes.set_xticks(range(len(every)), [f'{x:g}' for x in every])
+    axes.set_xlim(-0.6, len(every) - 0.4)
+    axes.set_xlabel(over)
+    axes.set_ylabel(unit, labelpad=2)
+    if log:
+        _label_powers_of_ten(axes.yaxis)
+    else:
+        axes.set_ylim(bottom=0)
+    return figure
+
+
+def _label_powers_of_ten(axis) -> None:
+    """Plain numbers on an axis of their logarithms."""
+    from matplotlib import ticker
+    axis.set_major_locator(ticker.MaxNLocator(4, integer=True))
+    axis.set_major_formatter(ticker.FuncFormatter(
+        lambda v, _: charts.tick_text(10 ** v)))
+
+
+def _draw_violin_outline(axes, at: float, values: np.ndarray, colour: str,
+                         width: float = 0.75, upright: bool = False) -> None:
     """The outline, from the least to the most; a line where all are alike."""
     if len(values) > 2 and np.ptp(values) > 1e-12 * abs(values).max():
-        shape = axes.violinplot([values], [at], widths=0.75, points=60,
-                                showextrema=False, orientation='horizontal')
+        shape = axes.violinplot([values], [at], widths=width, points=60,
+                                showextrema=False, orientation='vertical' if upright
+                                else 'horizontal')
         for body in shape['bodies']:
             body.set(facecolor=colour, edgecolor=colour, alpha=0.45, lw=0.8)
-    axes.plot([values.min(), values.max()], [at, at], color=colour, lw=0.8)
+    line = [values.min(), values.max()], [at, at]
+    axes.plot(*(line[::-1] if upright else line), color=colour, lw=0.8)
 
 
 def _time_unit_and_factor(seconds: float) -> tuple[str, float]:

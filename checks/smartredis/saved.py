@@ -1,0 +1,211 @@
+"""Files that are made of result folders of SmartSim-Scaling.
+
+RankStatistics is the table of all sessions. SessionRecords are perflogs with
+raw samples (config/perflog.yaml, config/records/samples.py), so that all
+commands that read perflogs read these sessions, too:
+
+- All sessions of one run of the original's driver are one session.
+- Sessions that differ only in their size of tensors are one test case, and the
+  sizes are its points. Equal sessions are repetitions.
+- Parameters have the names of the driver's options, which are those of the
+  checks (settings.py).
+- Of a function with more than MAX_CALLS calls, the samples have MAX_CALLS of
+  them, evenly in the order of their durations, with the shortest and the
+  longest. So their distribution is that of all calls.
+"""
+from __future__ import annotations
+
+import csv
+import datetime
+import hashlib
+import io
+import re
+import statistics
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from config import strict
+from config.families import all_metrics
+from config.records import samples
+
+from ..core.parsers import Record
+from .folders import Session
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Samples of a function in a session.
+MAX_CALLS = 1500
+#: Attribute of run.cfg -> option of the driver.
+OPTIONS = {'client_per_node': 'clients_per_node', 'database_nodes': 'db_nodes',
+           'database_cpus': 'db_cpus', 'database_threads_per_queue': 'db_tpq',
+           'database_port': 'db_port', 'database_hosts': 'db_hosts',
+           't_per_dataset': 'tensors_per_dataset', 'custom_pinning': 'pin_db_cpus'}
+#: Attributes that are no parameters, because they are in columns of their own.
+_OTHERS = ('name', 'path', 'date', 'smartsim_version', 'smartredis_version',
+           'tensor_bytes', 'db', 'colocated')
+_CHECKS = {'throughput': 'SmartRedisThroughput', 'inference': 'SmartRedisInference',
+           'producer': 'SmartRedisAggregation', 'consumer': 'SmartRedisAggregation'}
+#: Partition, environment and source of the records.
+_SAVED = 'saved'
+_RUN = re.compile(r'(\d{4}-\d\d-\d\d)-(\d\d:\d\d:\d\d)$')
+
+
+class RankStatistics:
+    """A row per session, rank and function, with all attributes of run.cfg."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def add(self, session: Session, folder: Path) -> None:
+        """Adds the rows of a session.
+
+        :param folder: the result folder; sessions are named relative to it
+        """
+        own = {'session': str(session.path.relative_to(folder)), **session.attributes}
+        self.rows += [
+            {**own, 'rank': rank, 'function': function, 'calls': len(times),
+             'mean': statistics.fmean(times), 'min': min(times), 'max': max(times),
+             'median': statistics.median(times),
+             'std': statistics.stdev(times) if len(times) > 1 else ''}
+            for rank, functions in session.calls.items()
+            for function, times in functions.items()]
+
+    def write(self, file: Path) -> None:
+        """Writes the rows as CSV; an attribute that a session lacks is empty.
+        Unit of times: seconds; `std` is empty if there is one call.
+
+        :raises OSError: the file cannot be written
+        """
+        columns = ('rank', 'function', 'calls', 'mean', 'min', 'max', 'median', 'std')
+        attributes = dict.fromkeys(
+            name for row in self.rows for name in row if name not in columns)
+        with open(file, 'w', encoding='utf-8', newline='') as out:
+            writer = csv.DictWriter(out, [*attributes, *columns] if self.rows else [
+                'session', *columns], restval='', lineterminator='\n')
+            writer.writeheader()
+            writer.writerows(self.rows)
+
+
+class SessionRecords:
+    """Records and raw samples of sessions, as perflogs."""
+
+    def __init__(self) -> None:
+        #: Run, check and parameters -> sessions: records, and samples.
+        self.cases: dict[tuple, list[tuple[tuple[Record, ...], list[samples.Sample]]]]
+        self.cases = defaultdict(list)
+
+    def add(self, session: Session) -> None:
+        """Adds a session."""
+        key = (_run_time_and_id(session), _CHECKS[session.kind],
+               session_parameters(session))
+        self.cases[key].append((session.records(), _call_samples(session)))
+
+    def write(self, folder: Path, system: str) -> None:
+        """Writes all perflogs to a new folder.
+
+        :param system: name of the system in the records
+        :raises ValueError: the folder has files
+        :raises OSError: a file cannot be written
+        """
+        if folder.exists() and any(folder.iterdir()):
+            raise ValueError(f'--perflogs: {folder} is not empty; name a new folder')
+        schema = strict.load_trusted_yaml(ROOT / 'config' / 'perflog.yaml')
+        metrics, parts = all_metrics(), folder / system / _SAVED
+        texts: dict[str, io.StringIO] = defaultdict(io.StringIO)
+        for ((time, run), check, params), sessions in sorted(self.cases.items()):
+            case = hashlib.sha256(f'{check} {params}'.encode()).hexdigest()[:8]
+            writer = csv.DictWriter(texts[check], list(schema['columns']), restval='',
+                                    lineterminator='\n')
+            if not texts[check].tell():
+                writer.writeheader()
+            values: dict[tuple, list[float]] = defaultdict(list)
+            for record in [one for records, _ in sessions for one in records]:
+                values[record.program, record.version, record.metric, record.unit,
+                       record.size].append(record.value)
+            for (program, version, metric, unit, size), repeated in values.items():
+                row = {
+                    'schema': schema['schema'], 'time': time, 'run': run,
+                    'system': system, 'partition': _SAVED, 'environ': _SAVED,
+                    'family': 'smartredis', 'check': check, 'params': params,
+                    'case': case, 'source': _SAVED, 'program': program,
+                    'version': version, 'emulated': 0, 'speed': '-', 'metric': metric,
+                    'unit': unit, 'better': metrics[metric]['better'],
+                    'point': '' if size is None else f'{size} B',
+                    'result': 'no_reference'}
+                median = [(0, statistics.median(repeated))] * (len(repeated) > 1)
+                rows = [*enumerate(repeated, 1), *median]
+                writer.writerows(row | {'repetition': number, 'value': repr(value)}
+                                 for number, value in rows)
+            attached = parts / 'smartredis' / f'{run}-{_SAVED}-{case}' / samples.FILE
+            attached.parent.mkdir(parents=True)
+            attached.write_text(samples.samples_as_csv(_samples_of_test_case(sessions)))
+        for check, text in texts.items():
+            (parts / f'{check}.v{schema["schema"]}.csv').write_text(
+                text.getvalue(), encoding='utf-8')
+
+
+def _samples_of_test_case(sessions: list) -> list[samples.Sample]:
+    """The samples of all sessions of a test case, as many as a file may have.
+
+    Equal sessions have the same ranks and calls, so the iterations of the later
+    ones are counted on.
+    """
+    by_call: dict[str, list[samples.Sample]] = defaultdict(list)
+    for number, (_, calls) in enumerate(sessions):
+        for one in calls:
+            by_call[one.call].append(
+                one._replace(iteration=one.iteration + number * 10**9))
+    count = min(MAX_CALLS, samples.MAXIMUM // max(len(by_call), 1))
+    return [one for calls in by_call.values()
+            for one in _calls_by_duration(calls, count)]
+
+
+def _call_samples(session: Session) -> list[samples.Sample]:
+    """The samples of a session, at most MAX_CALLS of each function."""
+    suffix = f'/{session.size}B' if session.size else ''
+    return [one for function in dict.fromkeys(
+                name for times in session.calls.values() for name in times)
+            for one in _calls_by_duration(
+                [samples.Sample(rank, function.removesuffix('()') + suffix, n,
+                                seconds)
+                 for rank, times in session.calls.items()
+                 for n, seconds in enumerate(times.get(function, ()))], MAX_CALLS)]
+
+
+def _calls_by_duration(calls: list[samples.Sample], count: int) -> list[samples.Sample]:
+    """So many of the calls, evenly in the order of their durations, with the
+    shortest and the longest; all, if there are not more."""
+    if len(calls) <= count:
+        return calls
+    ordered = sorted(calls, key=lambda one: one.seconds)
+    return [ordered[round(n * (len(calls) - 1) / max(count - 1, 1))]
+            for n in range(count)]
+
+
+def session_parameters(session: Session) -> str:
+    """All that distinguishes the test case, as `name=value name=value`."""
+    own = {'db': session.attributes.get('db', '').removesuffix('-server'),
+           'deployment': {'1': 'colocated', '0': 'standard'}.get(
+               session.attributes.get('colocated', ''), ''),
+           **{OPTIONS.get(name, name): value
+              for name, value in session.attributes.items() if name not in _OTHERS}}
+    return ' '.join(f'{name}={re.sub(r"[^!-~]+", "_", value)}'
+                    for name, value in own.items() if value)
+
+
+def _run_time_and_id(session: Session) -> tuple[str, str]:
+    """Time and identifier of the run of the driver that a session is part of.
+
+    The time is in the name of the folder, or the day is in run.cfg, or it is
+    unknown: 1970. Its zone is unknown, and UTC is assumed.
+    """
+    folder = session.path.parent
+    name = _RUN.search(folder.name)
+    day = session.attributes.get('date', '')
+    try:
+        time = datetime.datetime.fromisoformat(
+            f'{name[1]}T{name[2]}' if name else day or '1970-01-01')
+    except ValueError:
+        time = datetime.datetime(1970, 1, 1)
+    unique = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:6]
+    return f'{time:%Y-%m-%dT%H:%M:%SZ}', f'{time:%Y%m%dT%H%M%SZ}-{unique}'

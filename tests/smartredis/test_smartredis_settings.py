@@ -7,6 +7,7 @@ from checks.smartredis import settings
 from checks.smartredis.scenarios import (
     ARRANGEMENTS,
     DATABASES,
+    LIBRARY,
     Scenario,
     modes_of_scenario,
     scenarios_with_first_mode,
@@ -124,3 +125,10 @@ def test_torchscript_needs_a_libtorch():
         for scenario, _ in scenarios_with_first_mode(kind)
         if not scenario.uses_torchscript
     )
+
+
+def test_smartredis_library_has_one_device():
+    """It refuses CPU:0 and CPU:1, as which the devices are sent."""
+    by_devices = {scenario.num_devices: scenario.excluded_features
+                  for scenario, _ in scenarios_with_first_mode('inference')}
+    assert by_devices == {1: (), 2: (LIBRARY,)}

@@ -68,10 +68,12 @@ def test_vendor_profile_of_the_site_is_sound(site):
 @pytest.mark.parametrize('site', sorted(set(SITES) - {'template'}))
 def test_every_cluster_offers_the_checks_of_smartredis(site):
     cases = (folder(site) / 'cases.txt').read_text().splitlines()
+    # KeyDB probably does not start on ARM with large pages.
+    databases = 'redis,valkey' if site == 'alps' else 'redis,valkey,keydb'
     for kind in ('Throughput', 'Inference', 'Aggregation'):
         lines = [line for line in cases if line.startswith(f'SmartRedis{kind} ')]
         for words in ('deployment=colocated', 'db_nodes=1 ', '16 db_tpq',
-                      'db=redis,valkey,keydb'):
+                      f'db={databases} '):
             assert any(words in line for line in lines), words
     # Each with the library of SmartRedis.
     for environment in load_site_configuration(folder(site) / 'system.py')[

@@ -103,8 +103,10 @@ class Scenario:
     @property
     def excluded_features(self) -> tuple[str, ...]:
         """Features that an environment must not have."""
-        # SmartRedis has no client for strings.
-        return (LIBRARY,) if self.commands == 'plain' else ()
+        # SmartRedis has no client for strings, and of a device's name it accepts
+        # only CPU, or a name with GPU, but not CPU:1.
+        return ((LIBRARY,) if self.commands == 'plain' or self.num_devices > 1
+                else ())
 
     def __str__(self) -> str:
         """The database, and all other fields with unusual values."""

@@ -122,6 +122,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         #: The times of each call of each rank.
         self.calls: list[samples.Sample] = []
         self.options = settings.read_options(self.kind, self.settings)
+        without = self.scenario.excluded_features
         self.scenario = replace(self.scenario, **self.options.scenario)
         if self.is_colocated and self.scenario.client_nodes and self.consumers:
             raise settings.SettingError(
@@ -135,7 +136,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                   f'{nodes} nodes for a job: {self.scenario}', file=sys.stderr)
         self.valid_prog_environs = [' '.join((
             *(f'+{name}' for name in self.scenario.required_features),
-            *(f'-{name}' for name in self.scenario.excluded_features)))]
+            *(f'-{name}' for name in without)))]
         # With one client the check runs on any machine, although its result
         # may be inconclusive.
         single_client = self.scenario.clients_per_node == 1
@@ -149,6 +150,14 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         if self.service_plan().required_cpus_per_node() > (part.processor.num_cpus
                                                            or 1):
             self.env_vars.update(part.extras.get('oversubscribe_env', {}))
+
+    @run_after('setup')
+    def refuse_devices_unknown_to_library(self) -> None:
+        if self.scenario.num_devices > 1 and self.client_name == LIBRARY:
+            raise settings.SettingError(
+                f'num_devices is {self.scenario.num_devices}, but the library of '
+                'SmartRedis accepts only one CPU device; set num_devices:1, or use -p '
+                'to select an environment without the feature smartredis')
 
     @run_after('setup')
     def skip_keydb_with_option_of_others(self) -> None:

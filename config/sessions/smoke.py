@@ -17,7 +17,8 @@ def select_smoke_test_cases(cases: Iterable[Any]) -> list[Any]:
     """The test cases of mode smoke: one per family and partition.
 
     It is the one with the most nodes; of several, the one in the first
-    environment of the partition, and then the first by name.
+    environment of the partition, and then the first of its check as declared:
+    the check's first store, for example.
 
     :param cases: test cases of ReFrame, without fixtures
     """
@@ -28,8 +29,8 @@ def select_smoke_test_cases(cases: Iterable[Any]) -> list[Any]:
     return [*selected.values()]
 
 
-def _preference(case: Any) -> tuple[int, int, str]:
+def _preference(case: Any) -> tuple[int, int, str, int]:
     """What `select_smoke_test_cases` prefers comes first."""
     environs = [environ.name for environ in case.partition.environs]
     return (-case.check.node_count_before_setup, environs.index(case.environ.name),
-            case.check.display_name)
+            case.check.display_name.partition(' ')[0], case.check.variant_num)

@@ -189,7 +189,7 @@ _environments += _of_prefix(
 _environments += _of_prefix(
     'OPTCAST_PREFIX', 'optcast', 'optcast', 'optcast_server',
     lambda prefix: [name for name in (optcast.SERVER, optcast.LIBRARY)
-                    if not optcast.result(prefix, name)])
+                    if not optcast.find_installed_file(prefix, name)])
 
 
 def _stack(name: str) -> dict:

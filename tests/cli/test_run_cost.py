@@ -129,10 +129,10 @@ PARTITION = SimpleNamespace(fullname='alpha:cpu', environs=[
 
 
 def case(name, nodes=1, environ=0, tags=('smoke',), family='osu',
-         partition=PARTITION):
+         partition=PARTITION, variant=0):
     return SimpleNamespace(
         check=SimpleNamespace(display_name=name, node_count_before_setup=nodes,
-                              tags={*tags}, family=family),
+                              tags={*tags}, family=family, variant_num=variant),
         partition=partition, environ=PARTITION.environs[environ])
 
 
@@ -143,6 +143,11 @@ def selected(*cases):
 def test_smoke_prefers_two_nodes_then_the_first_environment_then_the_name():
     assert selected(case('b'), case('a', 2, 1), case('c', 2), case('d', 2)) == ['c']
     assert selected(case('b'), case('a')) == ['a']
+
+
+def test_smoke_prefers_the_first_parameters_as_declared():
+    assert selected(case('a %store=keydb', variant=2), case('a %store=redis'),
+                    case('a %store=valkey', variant=1)) == ['a %store=redis']
 
 
 def test_smoke_takes_one_of_each_family_and_partition():

@@ -61,6 +61,18 @@ def test_one_consumer_cannot_read_databases_of_several_nodes(suite, tmp_path):
     assert 'Ran 1/1' not in done.stdout
 
 
+def test_several_devices_are_refused_with_the_library(suite, tmp_path):
+    suite.write_site(tmp_path / 'cluster', SITE.replace(
+        "['tensor_redis']", "['tensor_redis', 'smartredis']"))
+    done = suite.reframe(
+        '--dry-run', '-Sbringup=1', *of_family('smartredis'), '-n',
+        'SmartRedisInference', '-E', 'scenario.clients_per_node == 1',
+        '-SSmartRedisInference.settings=num_devices:2')
+    assert ('num_devices is 2, but the library of SmartRedis accepts only one CPU '
+            'device; set num_devices:1') in ' '.join(
+                (done.stdout + done.stderr).split())
+
+
 def test_the_script_of_a_job_under_pbs(scripts):
     assert set(scripts) == {'SmartRedisThroughput', 'SmartRedisInference',
                             'SmartRedisAggregation'}

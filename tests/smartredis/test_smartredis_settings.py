@@ -8,6 +8,7 @@ from checks.smartredis import settings
 from checks.smartredis.scenarios import (
     ARRANGEMENTS,
     DATABASES,
+    LIBRARY,
     Scenario,
     modes_of_scenario,
     scenarios_with_first_mode,
@@ -128,44 +129,8 @@ def test_torchscript_needs_a_libtorch():
     )
 
 
-SITE = '''
-site_configuration = {
-    'systems': [{
-        'name': 'cluster', 'hostnames': ['.*'],
-        'partitions': [{
-            'name': 'nodes', 'scheduler': 'local', 'launcher': 'local',
-            'environs': ['tensors'],
-            'processor': {'num_cpus': 64, 'num_cpus_per_core': 1},
-            'extras': {'max_nodes': 1, 'launcher_spread': ['-d']}}]}],
-    'environments': [{
-        'name': 'tensors', 'cc': 'mpicc', 'features': ['tensor_redis'],
-        'extras': {'mpi_library': 'openmpi 5.0', 'programs': {
-            'keyvalue': {'source': 'system', 'prefix': '/usr'},
-            'smartredis': {'source': 'embedded'}}}}],
-}
-'''
-
-
-def list_with_settings(suite, folder, values):
-    suite.write_site(folder / 'cluster', SITE)
-    done = suite.reframe(
-        '-l', *of_family('smartredis'), '-n', 'SmartRedisThroughput', '-E',
-        'scenario.clients_per_node == 1', '--param-values-delim=;',
-        f'-PSmartRedisThroughput.settings={values}')
-    return done.stdout + done.stderr
-
-
-def test_each_value_of_P_is_a_test_case(suite, tmp_path):
-    text = list_with_settings(suite, tmp_path, 'db_nodes:3,db_cpus:2;db_cpus:4')
-    assert 'Found 2 check(s)' in text
-
-
-def test_values_of_P_are_read(suite, tmp_path):
-    assert "unknown option 'bogus'" in list_with_settings(suite, tmp_path, 'bogus:1')
-
-
-def test_a_combination_without_nodes_is_reported(suite, tmp_path):
-    text = list_with_settings(suite, tmp_path, 'client_nodes:0;client_nodes:64')
-    assert 'Found 1 check(s)' in text
-    assert ('SmartRedisThroughput: left out, because no partition has 65 nodes for a '
-            'job: redis client_nodes=64') in text
+def test_smartredis_library_has_one_device():
+    """It refuses CPU:0 and CPU:1, as which the devices are sent."""
+    by_devices = {scenario.num_devices: scenario.excluded_features
+                  for scenario, _ in scenarios_with_first_mode('inference')}
+    assert by_devices == {1: (), 2: (LIBRARY,)}

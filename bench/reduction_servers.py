@@ -115,7 +115,7 @@ class Box:
                                   node=node)
             for process in (*up, *clients):
                 process.wait(30)
-        (logs / 'settings.yaml').write_text(yaml.safe_dump(of.to_run_script_settings()))
+        (logs / 'setting.yaml').write_text(yaml.safe_dump(of.to_run_script_settings()))
         return parser.analyse_log_folder(logs)
 
 

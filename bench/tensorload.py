@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Compares tensorload with redis-benchmark, at the same payload.
 
-    bench/tensorload.py [--rounds 5] [--python PYTHON]
+    bench/tensorload.py [--rounds 5] [--smartredis PREFIX] [--python PYTHON]
 
 One server, pinned to the first CPU; one client with one connection, pinned to
 the last. Each round runs, in turn: `redis-benchmark -t set,get -P 1`, the
 driver with SET and GET, the driver with the module's AI.TENSORSET and
-AI.TENSORGET, and with --python SmartRedis' own client in Python. The table has
-bytes per second (sets and gets together) over redis-benchmark's of the same
-round: median, min and max of the rounds.
+AI.TENSORGET, with --smartredis the driver with SmartRedis' library in C++, and
+with --python SmartRedis' client in Python. The table has bytes per second (sets
+and gets together) over redis-benchmark's of the same round: median, min and max
+of the rounds.
 """
 from __future__ import annotations
 
@@ -85,9 +86,10 @@ def python_client_throughput(python: str, socket: Path, size: int, count: int) -
 
 
 def tensorload_throughput(folder: Path, size: int, count: int,
-                          options: Iterable[object] = ()) -> float:
+                          options: Iterable[object] = (),
+                          program: str = 'tensorload') -> float:
     (rates,) = tensorload.parse_runs(run_client(
-        folder / 'tensorload', 'throughput', '--service', folder / 'service',
+        folder / program, 'throughput', '--service', folder / 'service',
         '--bytes', size, '--iterations', count, *options))
     return rates.moved
 
@@ -95,9 +97,17 @@ def tensorload_throughput(folder: Path, size: int, count: int,
 def main() -> bool:
     parser = option_parser(__doc__)
     parser.add_argument('--rounds', type=int, default=5)
+    parser.add_argument('--smartredis', metavar='PREFIX',
+                        help='has include/client.h and libsmartredis')
     parser.add_argument('--python', default='',
                         help='one that has the package smartredis')
     args = parser.parse_args()
+    for way, option in (("SmartRedis' library", 'smartredis'),
+                        ("SmartRedis' client in Python", 'python')):
+        if not getattr(args, option):
+            print(f'{way} is not measured: set --{option}')
+    if args.smartredis and not Path(args.smartredis, 'include/client.h').is_file():
+        raise Missing(f'--smartredis {args.smartredis}: no include/client.h in it')
     if not all(map(shutil.which, ('redis-server', 'redis-benchmark',
                                   'redis-cli', 'mpicc'))):
         raise Missing('redis-server, redis-benchmark, redis-cli and mpicc '
@@ -105,8 +115,11 @@ def main() -> bool:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         socket = folder / 'socket'
-        run([ROOT / 'checks/smartredis/src/build.sh', folder / 'tensorload'],
-            'building tensorload')
+        build = ROOT / 'checks/smartredis/src/build.sh'
+        run([build, folder / 'tensorload'], 'building tensorload')
+        if args.smartredis:
+            run([build, folder / 'with-library'], "building with SmartRedis' library",
+                env={**os.environ, 'SMARTREDIS_PREFIX': args.smartredis})
         run(['sh', '-c', aimodule.module_build_command(f'{folder}/ai.so')],
             'building the module')
         (folder / 'service').write_text(f'server unix:{socket}\n')
@@ -114,16 +127,20 @@ def main() -> bool:
                                   '--save', '', '--dir', folder, '--loadmodule',
                                   *aimodule.module_load_line(f'{folder}/ai.so').split()],
                                  socket, CPUS[0]):
-            print_throughput_table(folder, socket, args.rounds, args.python)
+            print_throughput_table(folder, socket, args.rounds,
+                                   bool(args.smartredis), args.python)
     return True
 
 
 def print_throughput_table(
-    folder: Path, socket: Path, rounds: int, python: str
+    folder: Path, socket: Path, rounds: int, library: bool, python: str
 ) -> None:
     ways: dict[str, Callable[[int, int], float]] = {
         'SET/GET': partial(tensorload_throughput, folder, options=['--plain']),
         'AI.TENSOR': partial(tensorload_throughput, folder)}
+    if library:
+        ways["SmartRedis' library"] = partial(tensorload_throughput, folder,
+                                              program='with-library')
     if python:
         ways['in Python'] = partial(python_client_throughput, python, socket)
     print_table_head('bytes', 'redis-benchmark', *ways)

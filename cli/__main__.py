@@ -143,10 +143,9 @@ def main() -> int:
     if args.command == 'completion':
         return print_completion_script(args.shell)
     if args.command == 'parse':
-        from cli.session.parse import convert_output_to_csv
+        from cli.session.parse import write_output_as_csv
 
-        return convert_output_to_csv(args.family, args.files, sys.stdout, sys.stderr,
-                                     args)
+        return write_output_as_csv(args)
     try:
         ensure_venv_and_restart_inside(args)
         return import_command_function(args)(args)

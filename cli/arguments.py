@@ -76,8 +76,12 @@ HELP = {
 
 RUN = """Runs a session with ReFrame, compares its values and prints a table.
 
-The command first installs what is missing. The session writes its records to
-the perflogs, and the command writes the page. Options that are not listed
+The command first installs what is missing. On a cluster it prints the number
+of test cases and node-hours of the session. If stdin and stdout are a
+terminal, it asks before it starts; a script or CI job is not asked. A first
+session with --mode smoke has one short test case per family and partition, on
+two nodes if possible. The session writes its records to the perflogs, and the
+command writes the page. Options that are not listed
 above are passed on to ReFrame (-n, -t, -p, -x, -E, -S, -l, --dry-run and
 others). Options after -- are always passed on.
 
@@ -175,9 +179,11 @@ COMPLETION = """Prints a script that completes commands and options in a shell.
 
 PARSE = """Converts saved output of a benchmark program to CSV.
 
-A row of the CSV is one value: file, program, version, size, metric, value,
-unit. Some families read a folder of logs, or have options of their own:
-`plumb parse FAMILY --help` lists them.
+A row of the CSV is one value: file, number of the output in the file, family,
+program, version, num_nodes and num_tasks of its command line, params (other
+parameters of the run), size, metric, value, unit. `plumb plot`, `compare` and
+`export` read it with --from. Some families read a folder of logs, or have
+options of their own: `plumb parse FAMILY --help` lists them.
 
 Exit codes: 0 good; 1 a file is not the complete output of the program; 2 wrong
 usage, or a file cannot be read.
@@ -332,7 +338,9 @@ def _add_no_wait_option(parser: Parser) -> None:
 
 
 def _add_run_options(parser: Parser) -> None:
-    _add_measurement_options(parser, 'quick', 'quick or full')
+    what = _add_measurement_options(parser, 'quick', 'smoke, quick or full')
+    what.add_argument('--yes', action='store_true',
+                      help='on a cluster, do not ask before the session starts')
     _add_no_wait_option(parser)
 
 
@@ -362,9 +370,9 @@ def _add_nightly_options(parser: Parser) -> None:
                               'its key `text`')
     parser.add_argument_group('schedule').add_argument(
         '--print', choices=('service', 'timer', 'cron', 'gitlab'),
-        help='print a systemd service, a systemd timer, a line for crontab '
-             'or a GitLab job that starts this session each night; measure '
-             'nothing')
+        help='print a systemd service, a systemd timer, lines for crontab '
+             'or a GitLab pipeline that starts this session each night, with '
+             'the variables of this shell; measure nothing')
     parser.set_defaults(wait=True)
 
 
@@ -437,6 +445,8 @@ def _add_parse_options(parser: Parser) -> None:
                         help='a folder of checks/ that has a parser')
     parser.add_argument('files', nargs='+', metavar='FILE',
                         help='saved output; - reads standard input')
+    parser.add_argument('--csv', metavar='FILE', default='-',
+                        help='write the CSV to FILE (default: -, which prints it)')
     if sys.argv[1:2] == ['parse']:
         # Imported for this command alone: the parsers of all families.
         from cli.session.parse import add_family_options
@@ -499,12 +509,13 @@ def _add_site_actions(actions: Any) -> None:
                      help='the name of site and folder: a-z, 0-9 and -')
     detect = new.add_argument_group('what to detect')
     detect.add_argument('--partition', action='append', metavar='P',
-                        help='only this Slurm partition; may be repeated')
+                        help='only this partition of Slurm, or queue of PBS; '
+                             'may be repeated')
     detect.add_argument('--recorded', type=Path, metavar='DIR',
                         help='read the output of the commands from files in '
                              'DIR (tests/data/sites/README.md)')
     use = new.add_argument_group('what jobs use')
-    use.add_argument('--launcher', choices=('srun', 'mpirun'),
+    use.add_argument('--launcher', choices=('srun', 'mpirun', 'mpiexec'),
                      help='the launcher of MPI programs (default: the one of '
                           'the MPI that is found)')
     use.add_argument('--access', action='append', default=[],

@@ -63,6 +63,8 @@ class Family:
     title: str
     folder: Path
     features: dict[str, Feature] = field(default_factory=dict)
+    #: environment, partition -> features, of which a test case needs one.
+    needs: dict[str, list[str]] = field(default_factory=dict)
     #: Words -> {feature, without}.
     parts: dict[str, dict[str, str]] = field(default_factory=dict)
     sources: list[str] = field(default_factory=list)
@@ -80,6 +82,17 @@ class Family:
     bands: dict[str, list[float]] = field(default_factory=dict)
     bands_when: dict[str, dict[str, list[float]]] = field(
         default_factory=dict)
+
+    @property
+    def environment_needs(self) -> list[str]:
+        """Features of an environment, of which each test case needs one."""
+        return self.needs.get('environment', ['mpi'])
+
+    @property
+    def partition_needs(self) -> list[str]:
+        """Features of a partition, of which each test case needs one; empty:
+        every partition is sufficient."""
+        return self.needs.get('partition', [])
 
     def description_of_program(self, program: str) -> str:
         """The meaning of a program's values for operators; '': not stated."""

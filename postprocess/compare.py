@@ -63,6 +63,7 @@ conditions are separated by commas:
   :2026-11-19 2026-11-20:        before a date and since then
   alpha beta                     two sites in one folder of perflogs
   environ=openmpi environ=mpich  two environments
+  before after --from before.csv after.csv   saved results (`plumb parse`)
 
 Exit codes: 0 compared; 1 compared, but the perflogs have damaged places; 2
 wrong usage, no records, or nothing that A and B have in common.
@@ -107,7 +108,7 @@ def parser() -> Parser:
                  example='./plumb compare redis valkey --csv stores.csv')
     cmd.add_argument('a', metavar='A', help='the records to compare with')
     cmd.add_argument('b', metavar='B', help='the records that are compared')
-    options.add_record_options(cmd)
+    options.add_parsed_csv_option(options.add_record_options(cmd))
     cmd.add_argument_group('comparison').add_argument(
         '--min-change', type=float, default=0.05, metavar='X',
         help='the smallest difference that matters, as a fraction (default: '
@@ -130,7 +131,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not 0 < args.min_change < 1:
         cmd.error(f'--min-change is {args.min_change}; it is between 0 and 1')
     try:
-        frame, faults = perflogs.read(args.perflogs, on_error='collect')
+        with options.folder_of_records(args, 'compare') as folder:
+            frame, faults = perflogs.read(folder, on_error='collect')
         for fault in faults:
             print(f'plumb compare: {fault}', file=sys.stderr)
         frame = options.records_of_site(frame, args.site)

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
@@ -19,8 +19,12 @@ from config.families import all_metrics
 from config.sessions.judged import point_with_unit
 
 from . import options
-from .perflogs import cache
+from .perflogs import cache, plans
 from .perflogs.formats import sql_string_literal
+
+if TYPE_CHECKING:
+    # It takes longer to import than many an answer takes.
+    import pandas as pd
 
 HELP = """\
 Writes the perflogs as files for other tools.
@@ -38,6 +42,13 @@ has a gauge plumb_METRIC for each judged metric (plumb_METRIC_value if the name
 ends like a counter of Prometheus), plumb_case_failed (0 or 1) and
 plumb_case_run_seconds (the time of the session).
 
+--groups has one row per test case, metric and point: count, mean, median,
+minimum and maximum. --over sessions (the default) has one value per job, the
+median of its repetitions; --over repetitions has the repetitions inside each
+job, one row per session. These are different experiments: the first has the
+spread between jobs, the second the spread inside an allocation. Values of
+inconclusive, refused or emulated test cases are left out.
+
 Several files can be written at once. Each is replaced as a whole, or not.
 
 Exit codes: 0 good, also if a test case failed; 1 written, but the perflogs
@@ -49,6 +60,9 @@ that cannot be written.
 _FORMULA = r'(?s)^(?:[=@\t\r]|[+-].*[^0-9.])'
 #: Endings of names that mean something to Prometheus, and not a gauge.
 _KEPT = re.compile('_(total|created|count|sum|bucket|info)$')
+#: Columns of --groups that make a test case.
+_GROUP = ('system', 'partition', 'environ', 'family', 'check', 'params', 'source',
+          'program', 'version', 'num_nodes', 'num_tasks', 'speed')
 _LABELS = ('system', 'partition', 'environ', 'check', 'params', 'program',
            'source')
 
@@ -57,15 +71,19 @@ def parser() -> Parser:
     """The command line."""
     cmd = Parser(prog='plumb export', text=HELP, example='./plumb export '
                  '--site mycluster --csv all.csv --junit junit.xml')
-    options.add_record_options(cmd)
+    options.add_parsed_csv_option(options.add_record_options(cmd))
     output = cmd.add_argument_group('output')
     for name, text in (
             ('parquet', 'all records as Parquet (zstd)'),
             ('csv', 'all records as CSV'),
             ('junit', 'the result of each test case as JUnit XML'),
-            ('openmetrics', 'the newest values for Prometheus')):
+            ('openmetrics', 'the newest values for Prometheus'),
+            ('groups', 'means and medians of each test case as CSV')):
         output.add_argument(f'--{name}', type=Path, metavar='FILE',
                             help=f'write {text} to FILE; - prints it')
+    output.add_argument('--over', choices=('sessions', 'repetitions'),
+                        default='sessions', help='what --groups summarises '
+                        '(default: sessions)')
     return cmd
 
 
@@ -73,29 +91,41 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     cmd = parser()
     args = cmd.parse_args(argv)
-    if not any((args.parquet, args.csv, args.junit, args.openmetrics)):
+    if not any((args.parquet, args.csv, args.junit, args.openmetrics, args.groups)):
         cmd.error('nothing to write; give at least one of --parquet, --csv, '
-                  '--junit and --openmetrics')
+                  '--junit, --openmetrics and --groups')
     faults: list[str] = []
 
     def print_and_collect_fault(file: Path, line: int, reason: str) -> None:
         faults.append(f'{file}:{line}: {reason}')
         print(f'plumb export: {faults[-1]}', file=sys.stderr)
 
-    with cache.open_records_database([args.perflogs], print_and_collect_fault) as con:
-        try:
-            cache.restrict_view_to_site(con, args.site)
-        except ValueError as err:
-            print(f'plumb export: {err}', file=sys.stderr)
-            return 2
+    try:
+        with options.folder_of_records(args, 'export') as folder:
+            code = _export_folder(args, folder, faults, print_and_collect_fault)
+    except BrokenPipeError:             # `| head`
+        raise
+    except (OSError, ValueError) as err:
+        print(f'plumb export: {err}', file=sys.stderr)
+        return 2
+    return code or (1 if faults else 0)
+
+
+def _export_folder(args: argparse.Namespace, folder: Path, faults: list[str],
+                   report: Callable[[Path, int, str], None]) -> int:
+    """Exports the perflogs of a folder; returns an exit code.
+
+    :raises ValueError: the site has no records
+    """
+    with cache.open_records_database([folder], report) as con:
+        cache.restrict_view_to_site(con, args.site)
         if not con.execute('FROM records LIMIT 1').fetchone():
             if not faults:
                 print(f'plumb export: no records in {args.perflogs}: run '
                       '`./plumb run` first, or name another folder with '
                       '--perflogs', file=sys.stderr)
             return 2
-        code = _write_requested_files(args, con, print_and_collect_fault)
-    return code or (1 if faults else 0)
+        return _write_requested_files(args, con, report)
 
 
 def _write_requested_files(args: argparse.Namespace, con: duckdb.DuckDBPyConnection,
@@ -109,7 +139,7 @@ def _write_requested_files(args: argparse.Namespace, con: duckdb.DuckDBPyConnect
             if file:
                 replace_file_atomically(
                     file, functools.partial(write_records_table, con, form))
-        if args.junit or args.openmetrics:
+        if args.junit or args.openmetrics or args.groups:
             from . import perflogs
             from .perflogs import clock
             from .regressions import telling, verdict
@@ -123,6 +153,10 @@ def _write_requested_files(args: argparse.Namespace, con: duckdb.DuckDBPyConnect
                         '\n'.join(openmetrics_lines(newest_results(frame))) + '\n',
                     ),
                 )
+            if args.groups:
+                table = group_statistics(frame, args.over)
+                replace_file_atomically(args.groups, functools.partial(
+                    _write_text, table.to_csv(index=False, lineterminator='\n')))
             if args.junit:
                 judged = verdict.verdict_of_records(frame, [str(args.perflogs)])
                 replace_file_atomically(args.junit, functools.partial(
@@ -196,6 +230,34 @@ def write_records_table(con: duckdb.DuckDBPyConnection, form: str, file: Path) -
                     f'metric) TO {sql_string_literal(file)} ({how})')
     except duckdb.Error as err:
         raise OSError(0, str(err).splitlines()[0], str(file)) from None
+
+
+def group_statistics(frame: pd.DataFrame, over: str) -> pd.DataFrame:
+    """Statistics of the values of each test case, metric and point.
+
+    :param frame: as perflogs.read gives it
+    :param over: `sessions`: one value per job, the median of its repetitions;
+        `repetitions`: those inside jobs, one row per session
+    :returns: columns of the test case, `metric`, `point` (bytes), `unit`,
+        `count`, `mean`, `median`, `minimum`, `maximum`
+    """
+    import numpy as np
+
+    from . import naming
+    from .references.progress import usable_records
+    good = usable_records(frame, include_reference_failures=True)[0]
+    if over == 'repetitions':
+        # Those of the same runs that are not the median.
+        runs = naming.group_number_of_records(
+            frame, [*plans.CASE, 'speed', 'run'])
+        good = frame[np.isin(runs, runs[frame.index.get_indexer(good.index)])
+                     & ~naming.mask_preferring_median_to_repetitions(frame)]
+    good = good[good['metric'] != 'completed']
+    columns = [*_GROUP, *['run'] * (over == 'repetitions'), 'metric', 'point', 'unit']
+    table = good.groupby(columns, observed=True, dropna=False)['value'].agg(
+        ['count', 'mean', 'median', 'min', 'max']).reset_index()
+    return table.astype({'point': 'Int64'}).rename(
+        columns={'min': 'minimum', 'max': 'maximum'})
 
 
 def newest_results(frame: Any) -> list[tuple[Any, str, Any]]:

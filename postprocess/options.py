@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,30 @@ def add_record_options(cmd: argparse.ArgumentParser) -> Any:
                        help='read the perflogs in this folder (default: '
                             'PLUMBLINE_PERFLOGS, or perflogs)')
     return group
+
+
+def add_parsed_csv_option(group: Any) -> None:
+    """Adds the option that reads saved results instead of perflogs."""
+    group.add_argument('--from', dest='parsed', nargs='+', metavar='FILE', default=[],
+                       help='read saved results instead of perflogs: CSV of `plumb '
+                            'parse`, a system per file; - reads standard input')
+
+
+@contextlib.contextmanager
+def folder_of_records(args: argparse.Namespace, command: str) -> Iterator[Path]:
+    """The folder of the perflogs, or of those made from the files of --from.
+
+    :param command: reports what is left out, as `plumb COMMAND`
+    :raises ValueError: a file of --from is not CSV of `plumb parse`
+    :raises OSError: a file of --from cannot be read
+    """
+    if not args.parsed:
+        yield Path(args.perflogs)
+        return
+    from .perflogs.parsed import perflogs_of_parsed_csv
+    with perflogs_of_parsed_csv(args.parsed, lambda text: print(
+            f'plumb {command}: {text}', file=sys.stderr)) as folder:
+        yield folder
 
 
 def system_name(site: str) -> str:

@@ -22,19 +22,41 @@ from tests.conftest import ROOT, git
 CHECKS = sorted((ROOT / 'checks').rglob('*.py'))
 
 
-def site_names() -> set[str]:
-    """Names of systems and partitions of all sites."""
-    names = set()
+def site_names() -> tuple[set[str], set[str]]:
+    """Names of the systems of all sites, and of their partitions."""
+    systems, partitions = set(), set()
     for path in ROOT.glob('site-configs/*/system.py'):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Dict):
-                pairs = {k.value: v.value for k, v in
-                         zip(node.keys, node.values, strict=True)
-                         if isinstance(k, ast.Constant)
-                         and isinstance(v, ast.Constant)}
-                if 'hostnames' in str(ast.dump(node)) or 'scheduler' in pairs:
-                    names |= {pairs['name']} if 'name' in pairs else set()
-    return names
+                keys = {k.value: v for k, v in zip(node.keys, node.values, strict=True)
+                        if isinstance(k, ast.Constant)}
+                if isinstance(name := keys.get('name'), ast.Constant):
+                    systems |= {name.value} if 'hostnames' in keys else set()
+                    partitions |= {name.value} if 'scheduler' in keys else set()
+    return systems, partitions
+
+
+def split_words(text: str) -> set[str]:
+    return set(re.split(r'[\s:+%|,]+', text))
+
+
+def places_named_in(path: Path, systems: set[str], partitions: set[str]) -> set[str]:
+    """The systems and partitions of sites that a module names.
+
+    A system counts in any text. A partition may be called like a word (cpu,
+    gpu), so it counts only in `SYSTEM:PARTITION`, and where a module selects
+    systems or partitions: `valid_systems = ...`, `partition.name == ...`.
+    """
+    words = {word for text in texts_of(path) for word in split_words(text)}
+    selected = {name for text in texts_of(path)
+                for name in re.findall(r'(?<!\S)[\w*-]+:([\w-]+)(?!\S)', text)}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if (isinstance(node, (ast.Assign, ast.keyword, ast.Compare)) and re.search(
+                r'valid_systems|(partition|system)\.(full)?name', ast.unparse(node))):
+            selected |= {word for one in ast.walk(node)
+                         if isinstance(one, ast.Constant) and isinstance(one.value, str)
+                         for word in split_words(one.value)}
+    return words & systems | selected & partitions
 
 
 def texts_of(path: Path) -> list[str]:
@@ -48,23 +70,26 @@ def texts_of(path: Path) -> list[str]:
             and id(node) not in docs]
 
 
-def words_of(path: Path) -> set[str]:
-    """Words of the string constants of a file, docstrings left out."""
-    return {word for text in texts_of(path)
-            for word in re.split(r'[\s:+%|,]+', text)}
-
-
 def test_checks_name_no_place():
-    names = site_names()
-    assert {'local', 'thishost'} <= names
+    systems, partitions = site_names()
+    assert 'local' in systems and 'thishost' in partitions
     for path in CHECKS:
-        assert not words_of(path) & names, path
+        # A site may call its partitions like the words of our checks.
+        assert not places_named_in(path, systems, partitions | {'cpu', 'gpu'}), path
 
 
-def test_the_search_for_places_finds_one(tmp_path):
-    bad = tmp_path / 'bad.py'
-    bad.write_text("valid_systems = ['local:thishost']\n")
-    assert {'local', 'thishost'} <= words_of(bad)
+@pytest.mark.parametrize('source, names', [
+    ("valid_systems = ['local:thishost']", {'local', 'thishost'}),
+    ("valid_systems = ['*:gpu']", {'gpu'}),
+    ("x = 'local'", {'local'}),
+    ("if self.current_partition.name == 'gpu': pass", {'gpu'}),
+    ("if self.current_partition.fullname in ('a:gpu', 'b'): pass", {'gpu'}),
+    ("valid_systems = ['+gpu_nvidia']\nkind = 'gpu'\ntext = 'a gpu: cpu'", set()),
+])
+def test_the_search_for_places_finds_them(tmp_path, source, names):
+    path = tmp_path / 'check.py'
+    path.write_text(source + '\n')
+    assert places_named_in(path, {'local'}, {'thishost', 'gpu', 'cpu'}) == names
 
 
 def test_postprocess_and_checks_do_not_know_each_other():

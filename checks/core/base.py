@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import reframe as rfm
 import reframe.core.runtime as rt
+import reframe.utility.typecheck as typ
 from reframe.core.builtins import (
     run_after,
     run_before,
@@ -44,7 +45,7 @@ from config.sessions.judged import (
     worsening_of_metric,
 )
 
-from ..machine import nodes
+from ..machine import gpus, nodes
 from ..spack import stack
 from . import (
     features,
@@ -90,6 +91,13 @@ class Settings(Plugin):
     #: Record all values; compare them with limits only. --bringup of plumb
     #: sets it.
     bringup = variable(bool, value=False)
+
+    #: Run one test case per family and partition (config/sessions/smoke.py).
+    smoke = variable(bool, value=False)
+
+    #: Numbers of nodes on which collectives run, of those of the partition;
+    #: empty: all of them.
+    node_counts = variable(typ.List[int], value=[])
 
     #: Programs that can validate their data do so, in an extra repetition.
     validates = variable(bool, value=True)
@@ -168,8 +176,7 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         if 'stack' in extras:
             self.copy_stack_record(extras['stack'])
             commands.append('. ./stack.sh')
-        if families.program_origin(extras, '', self.family).get(
-                'source') == 'embedded':
+        if families.program_origin(extras, '', self.family).get('source') == 'embedded':
             commands += self.build_commands()
         commands += self.tool_build_commands()
         tools = ['observe']
@@ -271,7 +278,7 @@ class Launch(Plugin):
         self.job.launcher.options += placement.launcher_options(self)
         extras = self.current_partition.extras
         extra = self.partition_launcher_extra_name()
-        if extra == 'launcher_pin':
+        if extra in ('launcher_pin', 'launcher_socket_pin'):
             for name, value in (('NUM_THREADS', self.threads), ('PLACES', 'cores'),
                                 ('PROC_BIND', 'close')):
                 self.env_vars.setdefault(f'OMP_{name}', value)
@@ -288,8 +295,7 @@ class NoRequeue(Plugin):
 
     @run_before('run')
     def disable_requeue(self) -> None:
-        if self.current_partition.scheduler.registered_name in (
-                'slurm', 'squeue'):
+        if self.current_partition.scheduler.registered_name in ('slurm', 'squeue'):
             self.job.options.append('--no-requeue')
 
 
@@ -324,9 +330,7 @@ class Measured(Plugin):
                    ' '.join(map(str, self.accept)), '--observe', observe]
         if 'speed_probe' in part.features:
             options += [
-                '--speed-probe',
-                f'{self.programs.stagedir}/speed_probe',
-            ]
+                '--speed-probe', f'{self.programs.stagedir}/speed_probe', ]
         if self.validation:
             options += ['--validate', self.validation]
         self.job.launcher.modifier = shlex.quote(str(SRC / 'measure.sh'))
@@ -419,8 +423,9 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     #: Family of the check: names its reference file and its parser.
     family: ClassVar[str]
 
-    #: Nodes that the partition must allow for one job.
-    required_nodes = 1
+    #: Nodes that the partition must allow for one job, and whether `node_counts`
+    #: selects the test case by them.
+    required_nodes, is_collective = 1, False
 
     #: Name of the program, for the records; a check makes it a parameter.
     program: str
@@ -501,12 +506,17 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         :param only_collective_counts: only if collectives run on this number
         """
         families.record_needed_node_count(self.family, count)
-        self.required_nodes = count
-        self.valid_systems = [
-            ' '.join([part.fullname, *wanted])
+        self.required_nodes, self.is_collective = count, only_collective_counts
+        self.valid_systems = [' '.join([part.fullname, *wanted])
             for part in rt.runtime().system.partitions
-            if (count in features.node_counts(part) if only_collective_counts
-                else features.max_nodes(part) >= count)]
+            if (count in features.node_counts(part, self.node_counts)
+                if only_collective_counts else features.max_nodes(part) >= count)]
+
+    @property
+    def unlisted_node_counts(self) -> set[int]:
+        """Those of `node_counts` on which no partition runs collectives."""
+        return {*self.node_counts}.difference(*map(
+            features.node_counts, rt.runtime().system.partitions))
 
     @property
     def attached_files(self) -> dict[str, str]:
@@ -573,8 +583,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         self.stack = origin.get('mpi') or self.stack
         if self.programs.stack_record:
             self.prerun_cmds = [
-                f'. {shlex.quote(self.programs.stagedir)}/stack.sh',
-                *self.prerun_cmds]
+                f'. {shlex.quote(self.programs.stagedir)}/stack.sh', *self.prerun_cmds]
 
     @sanity_function
     def check_and_collect_values(self) -> bool:
@@ -636,16 +645,18 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         there = placement.parse_rank_lines(run.err)
         kind = self.partition_launcher_extra_name()
         self.binding = placement.format_binding(there)
-        self.gpus = placement.format_gpus(placement.parse_gpu_lines(run.err))
-        gpus = placement.gpus_per_node(self.current_partition)
-        if self.has_gpu_ranks() and self.num_tasks_per_node > gpus:
+        self.gpus = gpus.format_gpus(gpus.parse_gpu_lines(run.err))
+        number = placement.gpus_per_node(self.current_partition)
+        shared = self.has_gpu_ranks() and self.num_tasks_per_node > number
+        if shared:
             self.add_inconclusive_reason(
-                f'{self.num_tasks_per_node} ranks per node shared {gpus} GPUs')
-        else:
-            guards.check_rank_gpus(run)
-        if kind == 'launcher_pin':
+                f'{self.num_tasks_per_node} ranks per node shared {number} GPUs')
+        if 'PLUMBLINE_GPUS' in self.env_vars:
+            gpus.check_rank_gpus(run, self.num_tasks, shared)
+        if kind in placement.PINNING:
             guards.check_rank_binding(
-                run, self.threads, placement.cores_per_node(self.current_partition))
+                run, 1 if kind == 'launcher_gpu_pin' else self.threads,
+                placement.cores_per_node(self.current_partition), kind)
         elif kind == 'launcher_free':
             self.inconclusive = self.inconclusive or placement.describe_core_sharing(
                 there, self.threads)

@@ -53,8 +53,8 @@ def stack_environment(name: str, stack: str, *, mpi: str = '',
     features = list(stacks.read_stack_yaml(stack)['features'])
     for family, origin in families.items():
         features += program_features_of_family(family, origin['source'])
-    if 'mpi' in features:
-        more = {'cc': 'mpicc', **more}
+    if stacks.has_mpi(stack):
+        more = {'cc': 'mpicc', 'cxx': 'mpicxx', **more}
     extras: dict[str, Any] = {'stack': stack, 'programs': families}
     if mpi:
         extras['mpi_library'] = mpi

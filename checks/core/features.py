@@ -44,8 +44,12 @@ PARTITION_EXTRAS: dict[str, str] = {
     '(list; config/sites/launch.py has those of each launcher; empty if the '
     'launcher binds by default)',
     'launcher_gpu_pin': 'instead of launcher_pin for ranks with a GPU each: launcher '
-    'options that bind each rank to cores of the NUMA node of its GPU (list); '
+    'options that bind each rank to cores of its own near its GPU (list); '
     'default: launcher_pin',
+    'launcher_socket_pin': 'instead of launcher_pin for a pair of ranks on two '
+    'sockets of a node: launcher options that bind neighbouring ranks to cores of '
+    'different sockets (list; SOCKETS in config/sites/launch.py); needed if '
+    '`processor` has two or more sockets',
     'launcher_free': 'instead of launcher_pin: launcher options that bind '
     'no rank, for CPUs that are shared anyway (list)',
     'launcher_oversubscribe': 'options for more ranks than cores (list)',
@@ -249,11 +253,15 @@ def max_nodes(partition: Any) -> int:
     return int(partition.extras.get('max_nodes', 1))
 
 
-def node_counts(partition: Any) -> list[int]:
-    """Numbers of nodes on which collectives run in a partition."""
+def node_counts(partition: Any, only: Collection[int] = ()) -> list[int]:
+    """Numbers of nodes on which collectives run in a partition.
+
+    :arg only: select among them; empty: all.
+    """
     most = max_nodes(partition)
     powers = [2 ** n for n in range(most.bit_length())]
-    return sorted({*powers[:2], *partition.extras.get('node_counts', [*powers, most])})
+    counts = {*powers[:2], *partition.extras.get('node_counts', [*powers, most])}
+    return sorted(counts & {*only} if only else counts)
 
 
 def format_glossary_table() -> str:

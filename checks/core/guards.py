@@ -211,11 +211,13 @@ def check_rank_count(run: Run, ranks: int, nodes: int) -> None:
                        'launcher belongs to the MPI that the program was built with')
 
 
-def check_rank_binding(run: Run, threads: int, cores: int) -> None:
+def check_rank_binding(run: Run, threads: int, cores: int,
+                       extra: str = 'launcher_pin') -> None:
     """Check that each rank has one core per thread, and shares none.
 
     :arg threads: threads of a rank.
     :arg cores: cores of a node.
+    :arg extra: the extra of the partition that binds the ranks.
     """
     def refuse_binding(host: str, reason: str) -> NoReturn:
         fail_test_case('binding', f'{run.name}: {host}: {reason}')
@@ -230,13 +232,13 @@ def check_rank_binding(run: Run, threads: int, cores: int) -> None:
             if has < threads:
                 refuse_binding(
                     host, f'a rank of {threads} threads was bound to CPUs '
-                    f'{where}, {has} core(s): launcher_pin must bind to '
+                    f'{where}, {has} core(s): {extra} must bind to '
                     '{cpus} cores (Slurm with two threads per core: '
                     '--hint=nomultithread in access)')
             if has > threads and has >= cores:
                 refuse_binding(
                     host, 'ranks are not bound: they may run on all CPUs '
-                    f'({where}), so launcher_pin had no effect (Slurm: '
+                    f'({where}), so {extra} had no effect (Slurm: '
                     'TaskPlugin needs task/affinity or task/cgroup)')
         taken: set[int] = set()
         for rank in group:
@@ -244,20 +246,8 @@ def check_rank_binding(run: Run, threads: int, cores: int) -> None:
                 sets = placement.format_cpu_sets([r.cpus for r in group])
                 refuse_binding(
                     host, f'ranks share cores, with the CPUs {sets}: '
-                    'launcher_pin must give each rank its own cores')
+                    f'{extra} must give each rank its own cores')
             taken |= rank.cores
-
-
-def check_rank_gpus(run: Run) -> None:
-    """Check that each rank has a GPU of its own."""
-    if 'OMB could not identify' in run.out + run.err:
-        fail_test_case('gpus', f'{run.name}: OMB could not identify the rank on its '
-                       'node, so all ranks used the same GPU (src/rank.sh)')
-    for host, gpus in placement.parse_gpu_lines(run.err).items():
-        for address, ranks in Counter(gpus).items():
-            if ranks > 1 and address != '-':
-                fail_test_case('gpus', f'{run.name}: {host}: {ranks} ranks use the GPU '
-                               f'{address}: the job must have one GPU per rank')
 
 
 def check_transport(run: Run, request: Mapping[str, Any] | None, output: str

@@ -4,6 +4,7 @@ A parser is a module with `parse(text) -> tuple[Record, ...]`. It returns
 records only if every line of the text is sound; else it raises a ParseError.
 A family lists its parsers in its family.yaml. A parser that skips lines has
 `remarks(text)`, which describes these lines of a parsed text. A parser that
+reads saved logs has `parse_log(text, options) -> [Output, ...]`, one that
 reads folders has `parse_folder(path, options) -> ([(file or folder, its
 records), ...], text for people)`, and `add_options(parser)` for its options.
 """
@@ -17,15 +18,11 @@ from config import families
 
 
 class ParseError(Exception):
-    """A text cannot be parsed: line number (from 1), its text, the reason,
-    and the file if a folder was read."""
+    """A text cannot be parsed: line (from 1), its text, reason, file of a folder."""
 
     def __init__(self, line: int, text: str, reason: str, file: str = ''):
         super().__init__(line, text, reason, file)
-        self.file = file
-        self.line = line
-        self.text = text
-        self.reason = reason
+        self.line, self.text, self.reason, self.file = line, text, reason, file
 
     def __str__(self) -> str:
         return f'{self.line}: {self.reason}'
@@ -44,6 +41,17 @@ class Record(NamedTuple):
     line: int
 
 
+class Output(NamedTuple):
+    """One output in a saved log, and the context that the log gives."""
+    records: tuple[Record, ...]
+    #: Part of the file, such as '[2]'.
+    log: str = ''
+    num_nodes: int | None = None
+    num_tasks: int | None = None
+    #: Parameters of its test case: name=value name=value.
+    params: str = ''
+
+
 @dataclass(frozen=True)
 class Remark:
     """A remark on some lines (from 1) of a parsed text."""
@@ -54,9 +62,8 @@ class Remark:
     serious: bool = False
 
     def __str__(self) -> str:
-        lines = (f'{self.first}' if self.first == self.last
-                 else f'{self.first}-{self.last}')
-        return f'{lines}: {self.reason}'
+        end = '' if self.first == self.last else f'-{self.last}'
+        return f'{self.first}{end}: {self.reason}'
 
 
 def load_parser_module(parser_name: str) -> Any:

@@ -18,6 +18,9 @@ from config.sites import launch
 from ..machine import cpus
 from . import features
 
+#: Extras of a partition that give each rank cores of its own.
+PINNING = ('launcher_pin', 'launcher_gpu_pin', 'launcher_socket_pin')
+
 
 class PlacementError(ValueError):
     """The partition does not define how its ranks are placed."""
@@ -52,11 +55,8 @@ def describe_core_shortage(check: Any) -> str:
     """Why the threads of a node cannot have a core each; empty: they can."""
     ranks, threads = check.num_tasks_per_node or 1, check.threads
     have = cores_per_node(check.current_partition)
-    return (
-        ''
-        if ranks * threads <= have
-        else _core_shortage_message(ranks * threads, have)
-    )
+    return ('' if ranks * threads <= have
+            else _core_shortage_message(ranks * threads, have))
 
 
 def _core_shortage_message(threads: int, have: int) -> str:
@@ -93,8 +93,8 @@ def launcher_options(check: Any) -> list[str]:
     fault = ''
     if words is None:
         fault = f'no {extra}, which a test case needs to start'
-    elif (extra == 'launcher_pin' and check.threads > 1 and words
-            and launcher not in launch.TOLD_CPUS
+    elif (extra in PINNING and extra != 'launcher_gpu_pin' and check.threads > 1
+            and words and launcher not in launch.TOLD_CPUS
             and not any('{cpus}' in word for word in words)):
         fault = f'a {extra} without {{cpus}}: threads would share a core'
     if fault:
@@ -113,37 +113,24 @@ def launcher_options(check: Any) -> list[str]:
 class Rank:
     """A rank, as rank.sh reported it before it started the program."""
     host: str
-    #: CPUs that it may run on, and the first CPU of each of their cores;
-    #: empty: unknown.
+    #: CPUs that it may run on, the first CPU of each of their cores, and the
+    #: numbers of their sockets; empty: unknown.
     cpus: tuple[int, ...]
     cores: frozenset[int]
+    sockets: frozenset[int]
 
 
 def parse_rank_lines(output: str) -> dict[str, list[Rank]]:
     """The ranks of each host, from the lines of rank.sh on their stderr."""
     by_host: dict[str, list[Rank]] = {}
-    for host, group, first in re.findall(
-            r'plumbline-rank (\S+)(?: ([\d,-]+) ([\d,]+))?', output):
+    for host, group, first, sockets in re.findall(
+            r'plumbline-rank (\S+)(?: ([\d,-]+) ([\d,]+)(?: ([\d,]+))?)?', output):
         by_host.setdefault(host, []).append(
             Rank(host, tuple(cpus.parse_cpu_list(group)),
-                 frozenset(cpus.parse_cpu_list(first))))
+                 *(frozenset(cpus.parse_cpu_list(some)) for some in (first, sockets))))
     for there in by_host.values():
         there.sort(key=lambda rank: rank.cpus)
     return dict(sorted(by_host.items()))
-
-
-def parse_gpu_lines(output: str) -> dict[str, list[str]]:
-    """The PCI address of each rank's GPU, by host; `-`: unknown."""
-    by_host: dict[str, list[str]] = {}
-    for host, address in re.findall(r'plumbline-gpu (\S+) (\S+)', output):
-        by_host.setdefault(host, []).append(address)
-    return {host: sorted(group) for host, group in sorted(by_host.items())}
-
-
-def format_gpus(gpus_by_host: Mapping[str, list[str]]) -> str:
-    """The GPUs of all ranks: `n1:00000000:07:00.0,00000000:0F:00.0 n2:...`."""
-    return ' '.join(f'{host}:{",".join(group)}'
-                    for host, group in gpus_by_host.items())
 
 
 def format_binding(ranks_by_host: Mapping[str, list[Rank]]) -> str:

@@ -34,7 +34,7 @@ class ProgramBenchmark(Benchmark, special=True):
     """One process under the partition's launcher, with `threads` cores."""
 
     #: Modes of the test cases, besides full.
-    modes: tuple[str, ...] = ('quick', 'nightly')
+    modes: tuple[str, ...] = ('smoke', 'quick', 'nightly')
 
     valid_systems = ['*']
     #: Every environment in which the launcher can start it.

@@ -70,7 +70,7 @@ KEYS = {f.name for f in fields(Row)}
 REQUIRED = KEYS - {'at'}
 
 
-def load_profile_rows(path: Path, places: Mapping[str, set[str]]) -> tuple[Row, ...]:
+def load_vendor_rows(path: Path, places: Mapping[str, set[str]]) -> tuple[Row, ...]:
     """Check the rows of a profile and return them.
 
     :arg places: partition -> families with programs in its environments
@@ -160,7 +160,7 @@ def site_profile_rows() -> tuple[Row, ...]:
     # Read from the site's file: with --system NAME:PARTITION ReFrame's
     # runtime has that one partition only.
     configuration = runpy.run_path(str(site / SYSTEM))
-    return load_profile_rows(site / 'vendor.yaml',
+    return load_vendor_rows(site / 'vendor.yaml',
                              families_by_partition(configuration['site_configuration']))
 
 

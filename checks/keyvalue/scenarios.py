@@ -62,7 +62,7 @@ AXES: dict[str, dict[str, tuple]] = {
     'threads': {'nightly': (4,), 'full': (2, 8)},
     'tls': {'nightly': (True,)},
     'shards': {'nightly': (3,)},
-    'client_nodes': {'nightly': (1,), 'full': (3,)},
+    'client_nodes': {'smoke': (1,), 'full': (3,)},
 }
 
 #: Scenarios that differ from the base scenario in more than one field.
@@ -91,7 +91,7 @@ GENERATORS = {'benchmark': 'store_bench', 'memtier': 'memtier'}
 
 def store_scenarios_with_first_mode(store: str) -> Iterator[tuple[Scenario, str]]:
     """Every scenario of a store, and its first mode."""
-    yield Scenario(store), 'quick'
+    yield Scenario(store), 'smoke'
     for axis, modes in AXES.items():
         for mode, values in modes.items():
             for value in values:

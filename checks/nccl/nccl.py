@@ -23,6 +23,7 @@ from config.families import record_needed_node_count
 
 from ..core import features, guards, metrics, placement
 from ..core.base import Benchmark, Programs
+from ..machine.gpus import format_gpus, group_by_host
 from . import log, parser, physics, programs
 
 #: Networks; if a node has one of them, NCCL must not use TCP.
@@ -245,12 +246,12 @@ class NcclBenchmark(Benchmark, special=True):
 
     @run_after('init')
     def set_requirements(self) -> None:
-        self.required_nodes = self.layout.nodes
+        self.required_nodes, self.is_collective = self.layout.nodes, True
         # A feature cannot exclude partitions with fewer GPUs.
         self.valid_systems = [
             part.fullname for part in partitions_with_gpus()
             if placement.gpus_per_node(part) >= self.layout.gpus
-            and self.layout.nodes in features.node_counts(part)
+            and self.layout.nodes in features.node_counts(part, self.node_counts)
             and {*self.gpu_vendor_features()} & set(part.features)]
         if self.program in programs.SINCE:
             self.valid_prog_environs = [
@@ -392,6 +393,7 @@ class NcclBenchmark(Benchmark, special=True):
         out = self.parse_run_output(run)
         self.check_requested_table(run, out)
         self.version = out.version or self.version
+        self.record_gpus(out)
         values = guards.values_by_metric(
             parser.records_of_output(out), f'{run.name}.out'
         )
@@ -409,6 +411,10 @@ class NcclBenchmark(Benchmark, special=True):
                         f'limit of {maximum[0]:g} GB/s, because {maximum[1]}',
                     )
         return values
+
+    def record_gpus(self, out: parser.Output) -> None:
+        """Record the PCI addresses of the GPUs; a stand-in has none."""
+        self.gpus = '' if self.emulated else format_gpus(group_by_host(out.addresses))
 
     def min_repetition_seconds(self, values: dict[str, float]) -> float:
         """Seconds of the timed iterations, each with all calls of its
@@ -555,8 +561,8 @@ class NcclCollective(NcclBenchmark):
         full = self.layout in runnable_layouts(full=True)
         if not full or self.layout.nodes > 2:
             return set()
-        quick = self.program in ('all_reduce_perf', 'sendrecv_perf')
-        return {'nightly', *['quick'] * quick}
+        return {'nightly', *{'all_reduce_perf': ('smoke', 'quick'),
+                             'sendrecv_perf': ('quick',)}.get(self.program, ())}
 
 
 @register_if_available

@@ -89,6 +89,8 @@ class Output:
     hosts: tuple[str, ...] = ()
     #: (host, pid, device) of all ranks.
     places: tuple[tuple[str, int, int], ...] = ()
+    #: (host, PCI address of the GPU) of all ranks; empty: JSON.
+    addresses: tuple[tuple[str, str], ...] = ()
     rows: list[Row] = field(default_factory=list)
     #: None: the format has no average (rccl-tests -x).
     average: Printed | None = Printed(0.0, 0.0)

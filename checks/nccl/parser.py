@@ -49,7 +49,7 @@ _PARAMETERS = re.compile(
 _RANK = re.compile(
     r'# +Rank +(?P<rank>\d+) (?:Group +(?P<group>\d+) )?'
     r'Pid +(?P<pid>\d+) on +(?P<host>\S+) device +(?P<device>\d+) '
-    r'\[[0-9a-fA-Fx:.]+\] (?P<name>(?:(?!# +Rank ).)+)')
+    r'\[(?P<address>[0-9a-fA-Fx:.]+)\] (?P<name>(?:(?!# +Rank ).)+)')
 _VERSION = re.compile(r'# nccl-tests version (\d+(?:\.\d+)+[\w.+-]*) '
                       r'nccl-headers=\d+ nccl-library=(\d+)')
 _RCCL_VERSION = re.compile(r'(?:# )?rccl-tests: Version ([\w.:/+-]+)')
@@ -334,6 +334,7 @@ class _Reader:
                                    f'{len(self.out.places)}')
         self.out.places += ((match['host'], int(match['pid']),
                              int(match['device'])),)
+        self.out.addresses += ((match['host'], match['address']),)
         self.groups.append(int(match['group'] or 0))
 
     def read_in_place_titles(self, match: re.Match[str]) -> None:

@@ -43,7 +43,8 @@ class Evaluation:
     def step_time_limit(self) -> float:
         """Time limit of one step, for at least 20 MB/s. Unit: s."""
         of = self.setup
-        moved = sum(of.sizes) * (of.iterations + of.warmup) * of.clients
+        moved = sum(of.sizes) * of.clients * of.options.all_reduces * (
+            of.options.iterations + of.options.warmup + of.options.checks)
         return 30 + 4 * moved / 20e6
 
     def server_role(self) -> Server:
@@ -83,7 +84,7 @@ class Evaluation:
                 '--service', '{service}', '--rank', '{index}',
                 '--data-type', of.data_type, '--chunksize',
                 str(of.chunksize), '--size', ','.join(map(str, of.sizes)),
-                '-n', str(of.iterations), '-w', str(of.warmup),
+                '-n', str(of.options.iterations), '-w', str(of.options.warmup),
                 '--timeout', str(self.timeout))
 
         def make_step(name: str, *more: str) -> Step:
@@ -103,7 +104,7 @@ class Evaluation:
 
     def timed_iterations_by_size(self) -> dict[int, int]:
         """Size of an all-reduce -> number of timed iterations."""
-        return dict.fromkeys(self.setup.sizes, self.setup.iterations)
+        return dict.fromkeys(self.setup.sizes, self.setup.options.iterations)
 
     def expected_metrics(self) -> list[str]:
         """Metrics that every run has."""
@@ -137,7 +138,7 @@ class Evaluation:
         """Make a folder with the settings and the config of a run."""
         folder = stage / f'{run}.logs'
         folder.mkdir(exist_ok=True)
-        (folder / 'settings.yaml').write_text(yaml.safe_dump(
+        (folder / 'setting.yaml').write_text(yaml.safe_dump(
             self.setup.to_run_script_settings()))
         (folder / 'config.yaml').write_text(settings.format_config_yaml(
             [(server.node, server.address, server.port)

@@ -4,7 +4,7 @@ from __future__ import annotations
 import platform
 import shlex
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from ..core.parsers import ParseError
 from ..services.parser import Services
 from ..services.plan import Plan
 from ..services.service import ServiceBenchmark
-from . import programs, settings, timeline
+from . import nccl_options, programs, settings, timeline
 from .evaluation import Evaluation
 from .original import NcclClients, Original
 from .scenarios import ON_NCCL, ORIGINAL, SCALES, SCENARIOS, Scenario
@@ -67,7 +67,8 @@ class OptcastAllReduce(ServiceBenchmark):
     settings = variable(typ.Dict[str, str], value={})
 
     #: Servers per node, each with its own InfiniBand NIC if the partition has
-    #: them; 0: one per NIC. A config overrides it.
+    #: them; 0: one per NIC. If this does not divide the servers, a node has the
+    #: largest smaller number that does. A config overrides it.
     servers_each = variable(int, value=1)
 
     #: Timeout for a silent peer. Unit: s.
@@ -75,7 +76,7 @@ class OptcastAllReduce(ServiceBenchmark):
 
     @run_after('init')
     def set_requirements(self) -> None:
-        self.descr = f'Optcast {self.scenario}'
+        self.descr = f'Optcast {self.effective_scenario}'
         nodes = max(1, self.effective_scenario.client_nodes + self.server_node_count)
         self.require_nodes(nodes, *self.partition_features)
         self.tags = {'full', 'nccl', 'optcast', *self.SCENARIOS[self.scenario]}
@@ -93,14 +94,23 @@ class OptcastAllReduce(ServiceBenchmark):
     def config_file_contents(self) -> Config | None:
         """Contents of the config.yaml that the settings name, or None."""
         path = self.settings.get('config')
-        return settings.read_config(Path(path)) if path else None
+        return settings.read_config(Path(path), *self.requested_counts
+                                    ) if path else None
+
+    @property
+    def requested_counts(self) -> tuple[int, int]:
+        """`nrank` and `nservers` of the settings; 0: not set."""
+        nrank, nservers = (settings.parse_number(name, self.settings.get(name, 0))
+                           for name in ('nrank', 'nservers'))
+        return nrank, nservers
 
     @property
     def effective_scenario(self) -> Scenario:
-        """The scenario, with the numbers of the config if there is one."""
+        """The scenario, with the numbers of the config, or of `nrank` and
+        `nservers`."""
         config = self.config_file_contents
         if not config:
-            return self.scenario
+            return self.scenario.with_counts(*self.requested_counts)
         one = config.server_nodes == config.client_nodes == 1
         return replace(
             self.scenario, clients=config.client_nodes * config.clients_each,
@@ -129,12 +139,9 @@ class OptcastAllReduce(ServiceBenchmark):
             {**SCALES[layout.scale], 'type': layout.type,
              'data_type': layout.data_type, **self.settings},
             layout.clients, layout.servers, **self.supported_settings())
-        if (result.clients, result.servers, result.type, result.data_type) != (
-                layout.clients, layout.servers, layout.type,
-                layout.data_type):
-            raise ValueError('settings: nrank, nservers, type and data_type '
-                             'are parameters of the test case: select another '
-                             'test case, or set config')
+        if (result.type, result.data_type) != (layout.type, layout.data_type):
+            raise ValueError('settings: type and data_type are parameters of the '
+                             'test case: select another test case')
         return self.evaluation_of(
             replace(result, port=config.port if config else 0),
             self.program_or_installation_path(),
@@ -152,7 +159,7 @@ class OptcastAllReduce(ServiceBenchmark):
 
     evaluation_of: type[Evaluation] = Evaluation
 
-    def supported_settings(self) -> dict[str, bool]:
+    def supported_settings(self) -> dict[str, Any]:
         """Settings that the programs support, for settings.parse_settings."""
         return {}
 
@@ -166,6 +173,9 @@ class OptcastAllReduce(ServiceBenchmark):
     def extra_params(self) -> dict[str, Any]:
         each = self.servers_each
         return {**self.settings,
+                **{name: value for name, value in asdict(self.effective_scenario
+                                                         ).items()
+                   if value != getattr(self.scenario, name)},
                 **({'servers_each': str(each)} if each != 1 else {})}
 
     def required_metrics(self) -> list[str]:
@@ -217,8 +227,11 @@ class OptcastOriginal(OptcastAllReduce):
     SCENARIOS = ORIGINAL
     evaluation_of: type[Evaluation] = Original
 
-    def supported_settings(self) -> dict[str, bool]:
-        return {'bf16': False,
+    #: Options of nccl-tests that the client has.
+    client_options = nccl_options.OWN
+
+    def supported_settings(self) -> dict[str, Any]:
+        return {'bf16': False, 'client_options': self.client_options,
                 'x86_original': platform.machine() == 'x86_64'}
 
     def program_or_installation_path(self) -> str:
@@ -268,6 +281,7 @@ class OptcastNccl(OptcastOriginal):
     scenario = parameter(list(ON_NCCL), fmt=lambda scenario: str(scenario))
     SCENARIOS = ON_NCCL
     evaluation_of = NcclClients
+    client_options = nccl_options.NCCL
 
     @run_after('init')
     def require_gpus(self) -> None:
@@ -280,8 +294,8 @@ class OptcastNccl(OptcastOriginal):
                               if words.split()[0] in enough]
 
     @property
-    def evaluation(self) -> Evaluation:
-        evaluation = super().evaluation
+    def evaluation_to_run(self) -> Evaluation:
+        evaluation = super().evaluation_to_run
         assert isinstance(evaluation, NcclClients)
         return replace(evaluation, all_reduce=programs.find_installed_file(
             self.prefix_with_files(programs.ALL_REDUCE, programs.ALL_REDUCE),

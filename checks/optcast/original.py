@@ -13,7 +13,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 
 from ..core import metrics
@@ -27,7 +26,7 @@ from ..services.plan import (
     Step,
     command_with_environment,
 )
-from . import parser, programs
+from . import nccl_options, parser, programs
 from .evaluation import Evaluation
 from .parser import Analysis
 
@@ -80,6 +79,8 @@ class Original(OriginalServers):
         if self.setup.nsplit != 1:
             raise ValueError("settings: remove nsplit: the server's own "
                              'client sends one chunk to each server')
+        if len(self.setup.sizes) > 1:
+            raise ValueError("settings: size: the server's own client has one size")
 
     @property
     def request_size(self) -> int:
@@ -90,7 +91,7 @@ class Original(OriginalServers):
     def request_count(self) -> int:
         """Number of requests for the largest size, in all iterations."""
         return max(1, self.setup.sizes[-1] // self.request_size
-                   ) * self.setup.iterations
+                   ) * self.setup.options.iterations
 
     def service_plan(self) -> Plan:
         of = self.setup
@@ -168,20 +169,14 @@ class NcclClients(OriginalServers):
     all_reduce: str = ''
 
     def __post_init__(self) -> None:
-        sizes = self.setup.sizes
-        if len(sizes) > 1 and (len({after / before for before, after
-                                    in pairwise(sizes)}) > 1 or sizes[1] % sizes[0]):
-            raise ValueError('size: nccl-tests multiplies the size by the same whole '
-                             'number at each step, which does not give '
-                             f'{", ".join(map(str, sizes))}')
+        nccl_options.words_of_sizes(self.setup.sizes)
 
     def service_plan(self) -> Plan:
         of = self.setup
-        factor = of.sizes[1] // of.sizes[0] if len(of.sizes) > 1 else 2
         program = (self.all_reduce, '-d', {'f32': 'float', 'f16': 'half'}[of.data_type],
-                   '-b', str(of.sizes[0]), '-e', str(of.sizes[-1]),
-                   '-f', str(factor), '-c', '1', '-n', str(of.iterations),
-                   '-w', str(of.warmup))
+                   *nccl_options.words_of_sizes(of.sizes),
+                   '-c', str(of.options.checks), '-n', str(of.options.iterations),
+                   '-w', str(of.options.warmup), *of.options.words)
         # All data pass the NIC, also those between GPUs of one node.
         alone = {'NCCL_P2P_DISABLE': '1', 'NCCL_SHM_DISABLE': '1'}
         served = {**alone, 'NCCL_COLLNET_ENABLE': '1', 'NCCL_BUFFSIZE': str(64 << 20),

@@ -28,8 +28,8 @@ from . import logs, table, words
 from .logs import Log, Stats
 from .table import Table
 
-#: Files with the settings of a run: of this suite, and of run.py.
-SETTINGS = ('settings.yaml', 'setting.yaml')
+#: File with the settings of a run.
+SETTINGS = 'setting.yaml'
 STATISTICS = ('len', 'avg', 'sd', 'median', 'min', 'max')
 #: Side -> possible classes of statistics; of the client: NCCL's plugin, the
 #: server's own client, its ring.
@@ -302,8 +302,7 @@ def analyse_log_folder(folder: Path) -> Analysis:
 
 
 def _read_run_settings(folder: Path) -> dict[str, Any]:
-    path = next((folder / name for name in SETTINGS
-                 if (folder / name).exists()), folder / SETTINGS[-1])
+    path = folder / SETTINGS
     try:
         result = yaml.safe_load(path.read_text())
     except yaml.YAMLError as err:
@@ -357,23 +356,25 @@ def curve_name_of_output(output: str) -> str:
                               if name not in _SAME)])
 
 
-def busbw_curves(runs: dict[Path, tuple[Record, ...]]
-              ) -> dict[str, dict[int, float]]:
-    """Name of the curve -> size -> busbw (GB/s; mean of in and out of place).
+def bandwidth_curves(runs: dict[Path, tuple[Record, ...]], metric: str = 'busbw'
+                     ) -> dict[str, dict[int, float]]:
+    """Name of the curve -> size -> bandwidth (GB/s; mean of in and out of place).
 
     A run of run.py has one size. Runs that differ only in size are one curve.
+
+    :param metric: busbw | algbw
     """
     result: dict[str, dict[int, float]] = {}
     for path, records in runs.items():
-        busbw: dict[int, list[float]] = {}
+        values: dict[int, list[float]] = {}
         for record in records:
-            if record.size is not None and record.metric.startswith('busbw'):
-                busbw.setdefault(record.size, []).append(record.value)
+            if record.size is not None and record.metric.startswith(metric):
+                values.setdefault(record.size, []).append(record.value)
         name = curve_name_of_output(path.read_text()) or path.stem
-        if not busbw.keys().isdisjoint(result.get(name, {})):
+        if not values.keys().isdisjoint(result.get(name, {})):
             name = f'{name} ({path.stem})'
         result.setdefault(name, {}).update(
-            {size: sum(of) / len(of) for size, of in busbw.items()})
+            {size: sum(of) / len(of) for size, of in values.items()})
     return result
 
 
@@ -395,12 +396,15 @@ def _parse_outputs_and_draw_sweep(paths: list[Path], plot_folder: Path | None
         path: _call_with_file_name_in_error(path.name, parse, path.read_text())
         for path in paths
     }
-    curves = busbw_curves(runs)
+    curves = bandwidth_curves(runs)
     lines = curve_comparison_sentences(curves)
     if plot_folder and any(curves.values()):
-        lines += [f'drawn: {path}' for path in sweep.draw(
-            curves, 'busbw by size, mean of in and out of place', plot_folder,
-            'sweep')]
+        # The published plots have algbw, and the printed averages busbw.
+        lines += [f'drawn: {path}' for metric, name in (
+            ('busbw', 'sweep'), ('algbw', 'sweep_algbw')) for path in sweep.draw(
+                bandwidth_curves(runs, metric),
+                f'{metric} by size, mean of in and out of place', plot_folder, name,
+                metric=metric)]
     return list(runs.items()), '\n'.join(lines)
 
 
@@ -435,7 +439,7 @@ def parse_folder(folder: Path, options: argparse.Namespace | None
 
     given = vars(options) if options else {}
     texts = sorted(folder.glob('*.txt'))
-    if texts and not any((folder / name).exists() for name in SETTINGS):
+    if texts and not (folder / SETTINGS).exists():
         return _parse_outputs_and_draw_sweep(texts, given.get('plots'))
     xlim = timeline.parse_time_window(given['xlim']) if given.get('xlim') else None
     result = analyse_log_folder(folder)

@@ -1,7 +1,9 @@
 """Scenarios of Optcast: type, numbers of clients and servers, and nodes."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from .settings import largest_divisor
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,17 @@ class Scenario:
     def node_count(self) -> int:
         return max(1, self.client_nodes + self.server_node_count)
 
+    def with_counts(self, clients: int, servers: int) -> Scenario:
+        """The scenario with other numbers of clients and servers; 0: its own.
+
+        A node has as many clients as before or, if this does not divide them, the
+        largest smaller number that does.
+        """
+        clients = clients or self.clients
+        each = largest_divisor(clients, self.clients // max(1, self.client_nodes))
+        return replace(self, clients=clients, servers=servers or self.servers,
+                       client_nodes=clients // each if self.client_nodes else 0)
+
     def __str__(self) -> str:
         where = (f'{self.client_nodes} nodes' if self.client_nodes
                  else 'one node')
@@ -36,7 +49,7 @@ class Scenario:
 
 #: Scenario -> modes besides full.
 SCENARIOS: dict[Scenario, tuple[str, ...]] = {
-    Scenario('optcast', 'f32', 2, 1, 0, 'small'): ('quick', 'nightly'),
+    Scenario('optcast', 'f32', 2, 1, 0, 'small'): ('smoke', 'quick', 'nightly'),
     Scenario('ring', 'f32', 2, 1, 0, 'small'): ('quick', 'nightly'),
     **{Scenario('optcast', kind, 2, 2, 0, 'small'): ('nightly',)
        for kind in ('f16', 'bf16')},
@@ -46,8 +59,8 @@ SCENARIOS: dict[Scenario, tuple[str, ...]] = {
     **{Scenario('optcast', 'f32', clients, servers, clients, 'small'):
        ('nightly',) if clients == servers else ()
        for clients, servers in ((2, 1), (2, 2), (4, 1), (4, 2), (4, 4))},
-    **{Scenario('ring', 'f32', clients, 1, clients, 'small'): ('nightly',)
-       for clients in (2, 4)},
+    Scenario('ring', 'f32', 2, 1, 2, 'small'): ('smoke', 'quick', 'nightly'),
+    Scenario('ring', 'f32', 4, 1, 4, 'small'): ('nightly',),
     **{Scenario('optcast', kind, 4, 4, 4, 'original'): () for kind in (
         'f32', 'f16')},
     Scenario('ring', 'f32', 4, 1, 4, 'original'): (),
@@ -74,4 +87,4 @@ SCALES: dict[str, dict[str, str | int]] = {
     'small': {'size': '1M,4M,16M', 'chunksize': '128K',
               'nccl_test_options': '-c 1 -n 5 -w 2'},
     'original': {'nccl_test_options': '-c 1 -n 5 -w 1'},
-    'requests': {'size': '64M', 'nccl_test_options': '-c 1 -n 1 -w 1'}}
+    'requests': {'size': '64M', 'nccl_test_options': '-n 1'}}

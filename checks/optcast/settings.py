@@ -15,6 +15,8 @@ from typing import Any
 
 import yaml
 
+from . import nccl_options
+
 #: Options and defaults of test/run.py (osrg/optcast, April 2024).
 DEFAULTS: dict[str, str | int] = {
     'size': '512M', 'chunksize': '512K', 'num_jobs': 2, 'num_threads': 2,
@@ -51,8 +53,7 @@ class Setup:
     threads: int
     sends: int
     recvs: int
-    iterations: int
-    warmup: int
+    options: nccl_options.NcclTestOptions
     #: First port of the servers of a node; 0: any free port.
     port: int = 0
 
@@ -69,8 +70,9 @@ class Setup:
                 'chunksize': self.chunksize, 'nsplit': self.nsplit,
                 'num_jobs': self.jobs, 'num_threads': self.threads,
                 'num_sends': self.sends, 'num_recvs': self.recvs,
-                'nccl_test_options':
-                    f'-c 1 -n {self.iterations} -w {self.warmup}'}
+                'nccl_test_options': ' '.join((
+                    f'-c {self.options.checks} -n {self.options.iterations} '
+                    f'-w {self.options.warmup}', *self.options.words))}
 
 
 def parse_size(text: str | int) -> int:
@@ -85,14 +87,16 @@ def parse_size(text: str | int) -> int:
 
 
 def parse_settings(given: Mapping[str, str | int], clients: int, servers: int,
-                   bf16: bool = True, x86_original: bool = False) -> Setup:
+                   bf16: bool = True, x86_original: bool = False,
+                   client_options: str = nccl_options.EMBEDDED) -> Setup:
     """Checked settings of a run.
 
     :param given: options of the run script; the others have their defaults
-    :param clients: ranks of the test case; `nrank` may use fewer
-    :param servers: servers of the test case; `nservers` may use fewer
+    :param clients: ranks, which `nrank` has already set
+    :param servers: servers, which `nservers` has already set
     :param bf16: whether the programs support bf16
     :param x86_original: whether it is the original server on x86
+    :param client_options: options of nccl-tests that the client has
     :raises ValueError: an option is invalid; the message has valid values
     """
     for name in given:
@@ -104,11 +108,10 @@ def parse_settings(given: Mapping[str, str | int], clients: int, servers: int,
                 f'did you mean {near[0]}?' if near else
                 f'known options: {", ".join(DEFAULTS)}'))
     value = {**DEFAULTS, **given}
-    number = {name: _parse_number(name, value[name]) for name, default
+    number = {name: parse_number(name, value[name]) for name, default
               in DEFAULTS.items() if isinstance(default, int)}
-    clients, servers = (_requested_or_maximum(name, number[name], maximum)
-                        for name, maximum
-                        in (('nrank', clients), ('nservers', servers)))
+    if clients < 2:
+        raise ValueError('nrank 1: an all-reduce needs at least two ranks')
     kind, type_ = str(value['type']), str(value['data_type'])
     if kind not in TYPES:
         raise ValueError(f'type {kind!r} is unknown; known types: '
@@ -135,69 +138,28 @@ def parse_settings(given: Mapping[str, str | int], clients: int, servers: int,
     if x86_original and type_ == 'f16' and number['num_recvs'] != clients:
         raise ValueError('data_type f16 on x86 needs num_recvs = nrank '
                          f'({clients})')
-    options = _parse_nccl_test_options(str(value['nccl_test_options']))
+    options = nccl_options.parse_nccl_test_options(
+        str(value['nccl_test_options']), client_options
+        if 'nccl_test_options' in given else nccl_options.NCCL)
     sizes = tuple(map(parse_size, re.split('[,+]', str(value['size']))))
-    if options.get('b') or options.get('e'):
-        sizes = tuple(_sizes_of_sweep(options, sizes[-1]))
-    if min(sizes) < each or len(set(sizes)) != len(sizes):
+    if options.first or options.last:
+        sizes = tuple(nccl_options.sizes_of_sweep(options, sizes[-1], parse_size))
+    if any(size % each for size in sizes) or len(set(sizes)) != len(sizes):
         raise ValueError(f'size {value["size"]!r}: each size must occur once '
-                         f'and have at least {each} B, one element')
+                         f'and be a multiple of {each} B, one element')
     return Setup(kind, type_, clients, servers, tuple(sorted(sizes)), chunk,
                  split, number['num_jobs'], number['num_threads'],
-                 number['num_sends'], number['num_recvs'],
-                 int(options.get('n', '20')), int(options.get('w', '1')))
+                 number['num_sends'], number['num_recvs'], options)
 
 
-def _parse_number(name: str, value: str | int) -> int:
+def parse_number(name: str, value: str | int) -> int:
+    """The value of an option as a number.
+
+    :raises ValueError: it is not a whole number
+    """
     if not re.fullmatch(r'\d{1,6}', str(value)):
         raise ValueError(f'{name}: {value!r} is not a whole number')
     return int(value)
-
-
-def _requested_or_maximum(name: str, requested: int, maximum: int) -> int:
-    """The requested number; the maximum if it is 0."""
-    if requested > maximum:
-        raise ValueError(f'{name} {requested}: this test case has only '
-                         f'{maximum}')
-    return requested or maximum
-
-
-def _parse_nccl_test_options(text: str) -> dict[str, str]:
-    """Options of all_reduce_perf that both programs have."""
-    words = text.split()
-    result: dict[str, str] = {}
-    for name, value in zip(words[::2], words[1::2], strict=False):
-        if not re.fullmatch('-[cnwbef]', name):
-            raise ValueError(f'nccl_test_options: {name} is unknown; expected '
-                             '-n, -w, -b, -e, -f or -c 1')
-        result[name[1]] = value
-    if len(words) % 2:
-        raise ValueError(f'nccl_test_options: {words[-1]} has no value')
-    if result.get('c', '1') != '1':
-        raise ValueError('nccl_test_options: -c must be 1, because results '
-                         'are always checked')
-    for name in 'nwf':
-        if name in result and not re.fullmatch(r'[1-9]\d{0,5}|0',
-                                               result[name]):
-            raise ValueError(f'nccl_test_options: -{name} {result[name]} is '
-                             'not a number')
-    if result.get('n') == '0' or result.get('f') in ('0', '1'):
-        raise ValueError('nccl_test_options: -n must be at least 1, and -f at '
-                         'least 2')
-    return result
-
-
-def _sizes_of_sweep(options: Mapping[str, str], largest: int) -> list[int]:
-    """Sizes from -b to -e, each -f times the previous size."""
-    first = parse_size(options.get('b', str(largest)))
-    last, factor = parse_size(options.get('e', str(largest))), int(
-        options.get('f', '2'))
-    if first > last:
-        raise ValueError('nccl_test_options: -b is above -e')
-    results = [first]
-    while results[-1] * factor <= last:
-        results.append(results[-1] * factor)
-    return results
 
 
 # The original's config.yaml -------------------------------------------------
@@ -214,12 +176,15 @@ class Config:
     environments: tuple[dict[str, str], ...]
 
 
-def read_config(path: Path) -> Config:
+def read_config(path: Path, nrank: int = 0, nservers: int = 0) -> Config:
     """Read a config.yaml in the original's format.
 
     Names only show which programs share a node: the scheduler chooses the
     nodes, and addresses are those of the job's nodes.
 
+    :param nrank: only the first clients of the file; 0: all
+    :param nservers: only the first servers of the file; 0: all, but not more than
+        clients
     :raises ValueError: the file is invalid or needs an impossible arrangement
     """
     try:
@@ -233,6 +198,12 @@ def read_config(path: Path) -> Config:
     except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError):
         raise ValueError(f'{path}: expected servers: [{{name, port, ...}}] '
                          'and clients: [{name}]') from None
+    for name, count, entries in (('nrank', nrank, clients),
+                                 ('nservers', nservers, servers)):
+        if count > len(entries):
+            raise ValueError(f'{name} {count}: {path} has only {len(entries)}')
+    clients = clients[:nrank or None]
+    servers = servers[:nservers or len(clients)]
     on = Counter(name for name, _, _ in servers)
     at = Counter(clients)
     if not on or not at or len(set(on.values())) > 1 \
@@ -263,20 +234,20 @@ def count_server_nodes(servers: int, each: int,
                        partitions: Iterable[Iterable[Any]]) -> int:
     """Number of nodes for the servers.
 
-    :param each: servers per node; 0: one per NIC, or the largest smaller
-        number that divides the servers equally
+    :param each: servers per node; 0: one per NIC
     :param partitions: devices of the partitions that may run the servers
-    :raises ValueError: nodes would have different numbers of servers
+    :raises ValueError: `each` is negative
     """
-    if not each:
-        maximum = max([1, *(count for devices in partitions
-                            if (count := count_infiniband_nics(devices)))])
-        each = max(count for count in range(1, min(maximum, servers) + 1)
-                   if servers % count == 0)
-    if each < 0 or servers % each:
-        raise ValueError(f'servers_each {each} does not divide the '
-                         f'{servers} servers')
-    return servers // each
+    if each < 0:
+        raise ValueError(f'servers_each {each} must be at least 0')
+    maximum = each or max([1, *map(count_infiniband_nics, partitions)])
+    return servers // largest_divisor(servers, maximum)
+
+
+def largest_divisor(number: int, maximum: int) -> int:
+    """The largest divisor of a number that is at most `maximum`: processes per node,
+    so that all nodes have the same number."""
+    return max(count for count in range(1, maximum + 1) if number % count == 0)
 
 
 def server_nic_environments(

@@ -1,4 +1,4 @@
-"""Plot of the sweep: busbw over size, one curve per kind of all-reduce."""
+"""Plot of the sweep: bandwidth over size, one curve per kind of all-reduce."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -8,14 +8,15 @@ from config.records.sizes import size_with_unit
 
 from .timeline import save_figure
 
-#: Size in B -> busbw in GB/s.
+#: Size in B -> bandwidth in GB/s.
 Curve = Mapping[int, float]
 
 
 def draw(curves: Mapping[str, Curve], title: str, folder: Path, name: str,
-         models: Mapping[str, Curve] = {}) -> list[Path]:
+         models: Mapping[str, Curve] = {}, metric: str = 'busbw') -> list[Path]:
     """Draw NAME.png and NAME.svg.
 
+    :param metric: name of the bandwidth: busbw | algbw
     :param models: expected values of the curves of the same name, drawn dashed
     """
     # Imported only here: no check and no parser needs it.
@@ -52,7 +53,7 @@ def draw(curves: Mapping[str, Curve], title: str, folder: Path, name: str,
         axes.set_ylim(bottom=0)
         axes.margins(x=0.1)             # the last numbers stand beside
         axes.set_xlabel('size')
-        axes.set_ylabel(f'busbw ({unit})')
+        axes.set_ylabel(f'{metric} ({unit})')
         axes.set_title(title)
         axes.grid(alpha=0.3)
         axes.legend(loc='upper left', bbox_to_anchor=(1, 1))

@@ -21,8 +21,8 @@ from config.families import record_needed_node_count
 from ..core import features, guards, metrics, placement
 from ..core.base import Benchmark, Programs
 from ..core.parsers import Record
-from . import claims, programs
-from .parser import parse
+from . import claims, programs, sockets
+from .parser import parse, parse_thread_counts
 
 
 def runnable_programs(expected: Iterable[str] | None = None) -> list[str]:
@@ -48,6 +48,12 @@ def available_placements() -> list[str]:
     return ['intra_node', *['inter_node'] * two]
 
 
+def available_pairs() -> list[str]:
+    """The same for a pair of ranks: also on two sockets of a node."""
+    two = any(map(sockets.has_pairs_of_sockets, rt.runtime().system.partitions))
+    return [*available_placements(), *['inter_socket'] * two]
+
+
 def available_buffer_memory_kinds() -> list[str]:
     """Kinds of memory for messages on this system."""
     here = {f for part in rt.runtime().system.partitions
@@ -63,6 +69,16 @@ def runnable_layouts() -> list[tuple[int, str]]:
               for n in features.node_counts(part)}
     return [(n, ranks) for n in sorted(counts)
             for ranks in ('one', 'full') if (n, ranks) != (1, 'one')]
+
+
+def pair_layouts() -> list[tuple[int, str]]:
+    """Layouts of programs that measure pairs: an even number of nodes, or one.
+
+    OMB pairs a rank of the first half with one of the second half. It hangs
+    with an odd number of ranks.
+    """
+    return [(1, 'one'), *(layout for layout in runnable_layouts()
+                          if layout[0] == 1 or layout[0] % 2 == 0)]
 
 
 def register_if_available(check: Any) -> Any:
@@ -148,6 +164,8 @@ class OsuBenchmark(Benchmark, special=True):
             self.tags |= {'nightly'}
             if self.nodes_needed() <= 2 and self.buffer_memory_kind() == 'host':
                 self.tags |= {'quick'}
+                if self.is_short_pair():
+                    self.tags |= {'smoke'}
         self.descr = f'{self.program} of the OSU micro-benchmarks'
 
     @run_after('setup')
@@ -157,9 +175,9 @@ class OsuBenchmark(Benchmark, special=True):
         if self.buffer_memory_kind() != 'host':
             self.num_gpus_per_node = self.num_tasks_per_node
             self.env_vars['PLUMBLINE_GPUS'] = self.buffers
-        # With more threads than cores osu_latency_mt measures the kernel's
-        # scheduler: two receivers that spun on one core took 0.18 to 1445 us
-        # for the same message.
+        # OMB's default is one sender and two receivers. With more threads than
+        # cores osu_latency_mt measures the kernel's scheduler: two receivers
+        # that spun on one core took 0.18 to 1445 us for the same message.
         if self.program in programs.THREADED:
             fits = 2 * self.num_tasks_per_node <= self.cores_per_node()
             self.threads = 2 if fits else 1
@@ -191,6 +209,10 @@ class OsuBenchmark(Benchmark, special=True):
     def is_in_default_modes(self) -> bool:
         """Whether the test case belongs to the modes nightly and quick."""
         return True
+
+    def is_short_pair(self) -> bool:
+        """Whether mode smoke may take the test case."""
+        return False
 
     def largest_message_size(self) -> int | None:
         """Size of the last row in bytes; None: the table has no sizes."""
@@ -309,20 +331,41 @@ class OsuPt2pt(OsuBenchmark):
     #: Name of the program in OMB.
     program = parameter(runnable_programs(programs.PT2PT + programs.THREADED))
 
-    #: Both ranks on one node, or on two.
-    placement = parameter(available_placements())
+    #: intra_node: both ranks on one node, and if it has several sockets, on one
+    #: of them; inter_socket: on two sockets of a node; inter_node: on two nodes.
+    placement = parameter(available_pairs())
 
     #: Memory of the messages.
     buffers = parameter(available_buffer_memory_kinds())
 
+    @run_after('init')
+    def require_sockets(self) -> None:
+        if self.placement == 'inter_socket':
+            # Where ranks have GPUs, the GPUs decide on the socket.
+            names = [part.fullname for part in rt.runtime().system.partitions
+                     if sockets.has_pairs_of_sockets(part) and self.buffers == 'host']
+            self.valid_systems = [name for name in self.valid_systems if name in names]
+
+    def partition_launcher_extra_name(self) -> str:
+        extra = super().partition_launcher_extra_name()
+        return ('launcher_socket_pin' if self.placement == 'inter_socket'
+                and extra == 'launcher_pin' else extra)
+
+    def record_and_check_cpu_binding(self, run: guards.Run) -> None:
+        super().record_and_check_cpu_binding(run)
+        if (self.placement != 'inter_node' and self.buffers == 'host'
+                and sockets.has_pairs_of_sockets(self.current_partition)
+                and self.partition_launcher_extra_name() in placement.PINNING):
+            sockets.check_sockets_of_pair(run, 1 + (self.placement == 'inter_socket'))
+
     def nodes_needed(self) -> int:
-        return 1 if self.placement == 'intra_node' else 2
+        return 2 if self.placement == 'inter_node' else 1
 
     @property
     def link_metric(self) -> str:
         """Metric that describes the link between the two nodes, for `plumb
         locate`; '' if no single metric does."""
-        if self.placement == 'intra_node' or self.buffer_memory_kind() != 'host':
+        if self.placement != 'inter_node' or self.buffer_memory_kind() != 'host':
             return ''
         return {'osu_bw': 'bandwidth', 'osu_latency': 'latency'}.get(
             self.program, '')
@@ -330,10 +373,13 @@ class OsuPt2pt(OsuBenchmark):
     def total_and_per_node_rank_counts(self) -> tuple[int, int]:
         return 2, 2 // self.nodes_needed()
 
+    def is_short_pair(self) -> bool:
+        return self.program == 'osu_latency' and self.placement != 'inter_socket'
+
     def arguments(self) -> list[str]:
         args = super().arguments()
         if self.program == 'osu_latency_mt':
-            args += ['-t', f'{self.threads}:{self.threads}']
+            args += ['-t', f'1:{self.threads}']
         if self.program == 'osu_latency_mp':
             args += ['-t', '1:1']
         if self.buffers != 'host':
@@ -341,6 +387,15 @@ class OsuPt2pt(OsuBenchmark):
             # the host.
             args += ['D', 'D']
         return args
+
+    def parse_values(self, run: guards.Run) -> dict[str, float]:
+        threads = parse_thread_counts(run.out)
+        if threads.get('receiver_threads', self.threads) != self.threads:
+            guards.fail_test_case('table', f'{run.name}.out: '
+                                  f'{threads["receiver_threads"]} receiver threads '
+                                  f'instead of {self.threads}: does this version of '
+                                  'OMB ignore the option -t?')
+        return super().parse_values(run) | threads
 
     def supports_validation(self) -> bool:
         return self.program in programs.PT2PT and super().supports_validation()
@@ -352,29 +407,21 @@ class OsuMulti(OsuBenchmark):
 
     program = parameter(runnable_programs(programs.MULTI))
 
-    #: Pairs on one node, or each pair across two.
-    placement = parameter(available_placements())
-
-    #: Ranks on each node: one, or one per core.
-    ranks_per_node = parameter(['one', 'full'])
-
-    @run_after('init')
-    def set_min_ranks_per_node(self) -> None:
-        # On one node, "one" is still a pair: one rank at each end.
-        self.pairs_ends = 2 if self.placement == 'intra_node' else 1
+    #: Nodes, and ranks per node. Each pair has a rank in the first half of the
+    #: nodes and one in the second half; on one node "one" is a single pair.
+    layout = parameter(pair_layouts(), fmt=format_layout)
 
     def nodes_needed(self) -> int:
-        return 1 if self.placement == 'intra_node' else 2
+        return self.layout[0]
 
     def total_and_per_node_rank_counts(self) -> tuple[int, int]:
-        nodes = self.nodes_needed()
-        if self.ranks_per_node == 'one':
-            return 2, 2 // nodes
-        each = max(2, self.cores_per_node() // 2 * 2)
-        return each * nodes, each
+        nodes, kind = self.layout
+        each = 1 + (nodes == 1) if kind == 'one' else max(
+            2, self.cores_per_node() // 2 * 2)
+        return nodes * each, each
 
     def is_in_default_modes(self) -> bool:
-        return self.ranks_per_node == 'full'
+        return self.layout[1] == 'full'
 
 
 class OsuOneSided(OsuBenchmark, special=True):
@@ -453,15 +500,8 @@ class OsuCollective(OsuBenchmark):
         return nodes * each, each
 
     def largest_message_size(self) -> int | None:
-        if 'barrier' in self.program:
-            return None
-        size = self.max_size or 1048576
-        if re.search('gather|alltoall|(?<!reduce_)scatter', self.program):
-            # Each rank's buffer holds a message for every rank: OMB ends the
-            # table before that exceeds 512 MiB (-M), at 16 nodes of 128.
-            fits = 2**29 // self.total_and_per_node_rank_counts()[0]
-            size = min(size, 1 << fits.bit_length() - 1)
-        return size
+        return programs.last_message_size(
+            self.program, self.total_and_per_node_rank_counts()[0], self.max_size)
 
     def required_metrics(self) -> list[str]:
         if self.program.startswith(('osu_ibarrier', 'osu_i')) and \

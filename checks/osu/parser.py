@@ -13,11 +13,12 @@ of a failed run are worse than none.
 """
 from __future__ import annotations
 
+import argparse
 import re
 from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
 
-from ..core.parsers import ParseError, Record
+from ..core.parsers import Output, ParseError, Record
 
 
 class Column(NamedTuple):
@@ -89,6 +90,8 @@ _BARE_SHORT = {
                      'Overlap(%)'),
 }
 
+#: Beginning of a title.
+TITLE_START = '# OSU'
 _TITLE = re.compile(r'# OSU (?P<what>[^#]+) Test '
                     r'v(?P<version>[0-9]+(?:\.[0-9]+)+[\w.+-]*)', re.ASCII)
 _TYPE = re.compile(r'# Datatype: (MPI_[A-Z0-9_]+)\.')
@@ -104,7 +107,7 @@ _WORD = re.compile('[^ ]+')
 _PLAIN = re.compile('[0-9. ]+')
 _NUMBERS = re.compile(r' *[-+]?(?:[0-9]+\.[0-9]+|[0-9]+(?: +[-+]?(?:[0-9]+'
                       r'(?:\.[0-9]*)?|nan|inf))(?: .*)?)')
-_TOPOLOGY = re.compile(r'Dimensions size = [0-9 ]+|'
+TOPOLOGY = re.compile(r'Dimensions size = [0-9 ]+|'
                        r'Time took to create topology graph: ?[0-9.]+ us\.')
 #: Start of a line -> programs that print it; others have no such line.
 _OWNED = {
@@ -119,13 +122,16 @@ _OWNED = {
     '# Overall = ': 'osu_i|_put_overlap$',
     '# Datatype: ': 'osu_(?!init|hello)',
 }
+#: Threads of osu_latency_mt, before its title or after it.
+_THREADS = re.compile(r'^# Number of (Sender|Receiver) threads: ([1-9][0-9]{0,5})\s*$',
+                      re.MULTILINE)
 _INIT = re.compile(r'nprocs: ([0-9]{1,9}), min: ([0-9]{1,15}) ms, '
                    r'max: ([0-9]{1,15}) ms, avg: ([0-9]{1,15}) ms')
 #: osu_init of 5.3: no title before it, and no unit.
 _INIT_5_3 = re.compile(_INIT.pattern.replace(' ms', ''))
 _HELLO = re.compile(r'This is a test with ([0-9]{1,9}) processes')
 # A launcher's last lines may come first if a log joins both streams.
-_FAILURE = re.compile(
+FAILURE = re.compile(
     r'DATA VALIDATION ERROR|Segmentation fault|MPI_ABORT|MPI_Abort'
     r'|exited on signal|noticed that|non-zero (?:exit|status)'
     r'|received signal|Killed|Bus error|Aborted', re.IGNORECASE)
@@ -299,13 +305,13 @@ class _Reader:
         if _USAGE.match(line):
             self.raise_parse_error('the program printed its usage instead of a table: '
                                    'check its options')
-        if _FAILURE.search(line):
+        if FAILURE.search(line):
             self.raise_parse_error(f'the run failed: {line.strip()[:60]!r}')
         self.owned += [(self.number, programs) for start, programs in
                        _OWNED.items() if line.startswith(start)]
-        if line.startswith('# OSU'):
+        if line.startswith(TITLE_START):
             self.read_title(line)
-        elif _TOPOLOGY.fullmatch(line) and not self.tables:
+        elif TOPOLOGY.fullmatch(line) and not self.tables:
             self.topology = True
         elif not self.what:
             self.read_line_before_title(line)
@@ -654,3 +660,27 @@ def parse(text: str) -> tuple[Record, ...]:
     :raises ParseError: a part of the text cannot be trusted.
     """
     return _Reader(text).read()
+
+
+def parse_thread_counts(text: str) -> dict[str, int]:
+    """Threads of osu_latency_mt: `sender_threads`, `receiver_threads`; empty if
+    the output has no lines with them."""
+    return {f'{end.lower()}_threads': int(count)
+            for end, count in _THREADS.findall(text)}
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """Options of `plumb parse osu`."""
+    command.add_argument(
+        '--json', action='store_true', help='the files are JSON files of the metrics '
+        'operator, with the lines of each log in data.data')
+
+
+def parse_log(text: str, options: argparse.Namespace | None = None) -> list[Output]:
+    """The outputs in a saved log (logs.py), in order.
+
+    :raises ParseError: an output cannot be trusted, or the log is cut off.
+    """
+    from . import logs
+    as_json = getattr(options, 'json', False)
+    return logs.parse_json_logs(text) if as_json else logs.parse_text_log(text)

@@ -39,6 +39,27 @@ def program_features(source: str) -> tuple[str, ...]:
     return EMBEDDED if source == 'embedded' else OMB7
 
 
+def last_message_size(program: str, ranks: int, requested: int = 0) -> int | None:
+    """Size of the last row of OMB's table. Unit: bytes.
+
+    :arg ranks: number of ranks; 0: unknown.
+    :arg requested: largest size of -m; 0: OMB's default.
+    :returns: None if the table has no sizes, or its end is not known.
+    """
+    if COLLECTIVE.fullmatch(program):
+        size = requested or 1048576
+        if 'barrier' in program:
+            return None
+        if not re.search('gather|alltoall|(?<!reduce_)scatter', program):
+            return size
+        # Each rank's buffer holds a message for every rank: OMB ends the
+        # table before that exceeds 512 MiB (-M), at 16 nodes of 128.
+        return min(size, 1 << (2**29 // ranks).bit_length() - 1) if ranks else None
+    if program in ('osu_cas_latency', 'osu_fop_latency') or program not in EMBEDDED:
+        return None
+    return None if program in STARTUP else requested or 4194304
+
+
 def find_installed_programs(prefix: str | os.PathLike[str]) -> dict[str, str]:
     """Programs of an installation: name -> path.
 

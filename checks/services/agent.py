@@ -143,17 +143,23 @@ def _read_lines(path: str, skip: int = 1) -> list[str]:
         return []
 
 
-def check_link_speed(address: str, minimum: float) -> None:
+def interface_and_link_speed(address: str) -> tuple[str, int]:
+    """The name of the interface with this address, and its speed in Mb/s; 0:
+    the kernel does not report it."""
+    interface = next((name for name, has in interface_addresses().items()
+                      if has == address), '')
+    lines = _read_lines(f'/sys/class/net/{interface}/speed', 0) if interface else []
+    return interface, max(int((lines or ['0'])[0]), 0)
+
+
+def check_link_speed(interface: str, speed: int, minimum: float) -> None:
     """Check that an interface is fast enough, if its speed is known.
 
-    :param address: address of the interface.
+    :param speed: 0: unknown. Unit: Mb/s.
     :param minimum: required speed. Unit: Mb/s.
     :raises Failed: it is slower.
     """
-    interface = next((name for name, has in interface_addresses().items()
-                      if has == address), '')
-    speed = (_read_lines(f'/sys/class/net/{interface}/speed', 0) or ['-1'])[0]
-    if interface and 0 < int(speed) < minimum:
+    if 0 < speed < minimum:
         raise Failed(
             f'interface {interface} has {speed} Mb/s, but the plan needs '
             f'{minimum:g}: set a faster one as service_interface in the '
@@ -385,7 +391,7 @@ class Instance:
         if self.server.socket:
             self.address = f'{self.data}/socket'
         self.where = ask.Server(self.address, self.port, self.password,
-                                self.spec['values']['ca'])
+                                self.spec['values']['ca'], self.server.user)
 
     def pick_port(self) -> int:
         """The port of the plan, or a free one; 0: it listens on a socket.
@@ -523,6 +529,7 @@ class Instance:
         assert self.counters
         return {'index': self.index, 'node': self.agent.host,
                 'address': self.address, 'port': self.port,
+                'interface': self.agent.interface, 'link': self.agent.link,
                 'cpus': self.cpu_set, 'program': self.counters.name
                 or self.server.program, 'version': self.counters.version,
                 'ready_ms': round(self.seconds * 1e3, 3), 'at': self.at}
@@ -536,7 +543,9 @@ class Agent:
         self.channel = channel
         self.password = password
         self.host = socket.gethostname().partition('.')[0]
-        self.address = ''
+        self.address = self.interface = ''
+        #: Speed of this interface; 0: unknown. Unit: Mb/s.
+        self.link = 0
         self.cpus = cpus.available_cpus()
         self.taken: set[int] = set()
         self.instances: list[Instance] = []
@@ -559,7 +568,8 @@ class Agent:
         interface = message['interface']
         self.address = (address_of_interface(interface) if interface else
                         self.channel.sock.getsockname()[0])
-        check_link_speed(self.address, message['link'])
+        self.interface, self.link = interface_and_link_speed(self.address)
+        check_link_speed(self.interface, self.link, message['link'])
         self.check_free_memory(message)
         if message['sample']:
             log = message['instances'][0]['log']

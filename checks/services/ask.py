@@ -33,7 +33,7 @@ class PasswordRefused(Exception):
 
 
 class Server(NamedTuple):
-    """The address of a server, its password and its CA.
+    """The address of a server, its password and user, and its CA.
 
     If the port is 0, `host` is the path of a Unix socket.
     """
@@ -41,6 +41,7 @@ class Server(NamedTuple):
     port: int
     password: str = ''
     ca: str = ''
+    user: str = ''
 
     def __str__(self) -> str:
         return f'{self.host}:{self.port}'
@@ -114,7 +115,9 @@ class Resp:
             session = RespSession(sock, stream)
             if server.password:
                 try:
-                    session.send_command('AUTH', server.password)
+                    session.send_command(
+                        'AUTH', *([server.user] if server.user else []),
+                        server.password)
                 except Refusal as err:
                     raise PasswordRefused(err) from None
             yield session

@@ -429,7 +429,8 @@ class Conductor:
         self.servers.sort(key=lambda one: one['index'])
         self.where = [
             ask.Server(one['address'], one['port'], self.password,
-                       self.certificate['ca']) for one in self.servers]
+                       self.certificate['ca'], self.plan.server.user)
+            for one in self.servers]
         if self.plan.server.cluster:
             self.form_cluster()
         self.dialect = ask.DIALECTS[self.plan.server.dialect]
@@ -476,6 +477,7 @@ class Conductor:
         return self.write_secret_file(name, '\n'.join([
             *(f'server {one.host} {one.port}' if one.port else
               f'server unix:{one.host}' for one in servers),
+            *([f'user {servers[0].user}'] if servers[0].user else []),
             *([f'password {self.password}'] if self.password else []),
             *(['tls', f'ca {ca}'] if ca else []),
             *(['cluster'] if self.plan.server.cluster else []),

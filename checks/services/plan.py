@@ -69,6 +69,8 @@ class Server:
     socket: bool = False
     #: Clients need a password.
     password: bool = True
+    #: User of the password; empty: the store's default user.
+    user: str = ''
     #: Encrypts its connections; certificates are made for the run.
     tls: bool = False
     #: The instances form a Redis cluster.

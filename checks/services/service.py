@@ -12,7 +12,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import reframe.core.runtime as rt
 from reframe.core.builtins import run_after, run_before
@@ -67,6 +67,9 @@ class ServiceBenchmark(Benchmark, special=True):
     record of the services and the clients' output into values.
     """
 
+    #: Whether a step has MPI programs, which the launcher starts inside the job.
+    has_mpi_steps: ClassVar[bool] = False
+
     #: CPUs of one node that a test case needs and no node has: it is only in
     #: mode full. 0: it has all of its modes.
     unavailable_cpus = 0
@@ -108,16 +111,22 @@ class ServiceBenchmark(Benchmark, special=True):
         have = self.current_partition.processor.num_cpus or needed
         self.num_cpus_per_task = min(needed, have)
 
-    @run_before('run')
-    def write_plan_and_set_executable(self) -> None:
-        extras = self.current_partition.extras
-        plan, launcher = self.service_plan(), self.mpi_launcher_command()
-        if not launcher and any(program.mpi for step in plan.steps
-                                for program in step.programs):
+    @run_after('setup')
+    def check_step_launcher(self) -> None:
+        if self.has_mpi_steps and not self.mpi_launcher_command():
             raise placement.PlacementError(
                 f'partition {self.current_partition.fullname}: the suite does not '
                 'know how its launcher starts an MPI program inside a job; add the '
                 'launcher or the MPI to STEP in config/sites/launch.py')
+
+    @run_before('run')
+    def write_plan_and_set_executable(self) -> None:
+        extras = self.current_partition.extras
+        plan, launcher = self.service_plan(), self.mpi_launcher_command()
+        if any(program.mpi for step in plan.steps
+               for program in step.programs) != self.has_mpi_steps:
+            raise TypeError(f'{type(self).__name__}: has_mpi_steps is '
+                            f'{self.has_mpi_steps}, but not so in its plan')
         plan.with_site_values(
             extras.get('service_interface', ''),
             extras.get('scratch', ''),

@@ -22,6 +22,9 @@ FEW = (1024, 65536, 1024000)
 DATABASES = {'redis': 'tensor_redis', 'valkey': 'tensor_valkey',
              'keydb': 'tensor_keydb'}
 
+#: Feature of an environment whose client is SmartRedis' library.
+LIBRARY = 'smartredis'
+
 
 @dataclass(frozen=True)
 class Scenario:
@@ -43,9 +46,9 @@ class Scenario:
     client_threads: int = 1
     #: Tensors of a dataset (aggregation).
     tensors_per_dataset: int = 1
-    #: embedded: tensorload's client of the database. Aggregation also has
-    #: files: datasets are files in a shared folder, and the database is idle.
-    client: str = 'embedded'
+    #: Place of the datasets (aggregation): database, or files in a shared
+    #: folder; then the database is idle.
+    datasets: str = 'database'
     #: few or all sizes of tensors.
     sizes: str = 'few'
     #: AI: tensors as RedisAI's module keeps them; plain: strings of a
@@ -58,11 +61,17 @@ class Scenario:
     batch_size: int = 1
     device: str = 'CPU'
     num_devices: int = 1
+    #: Threads of a server for input and output (KeyDB: `server-threads`);
+    #: 0: db_cpus.
+    io_threads: int = 0
+    #: Whether they read and parse requests, too: yes or no; empty: the
+    #: store's default (no in Redis, yes in Valkey; KeyDB's always do).
+    io_threads_do_reads: str = ''
 
     @property
     def has_datasets_in_files(self) -> bool:
         """Whether datasets are files instead of being in the database."""
-        return self.client == 'files'
+        return self.datasets == 'files'
 
     @property
     def uses_torchscript(self) -> bool:
@@ -91,6 +100,12 @@ class Scenario:
         return (DATABASES[self.db],
                 *(['libtorch'] if self.uses_torchscript else []))
 
+    @property
+    def excluded_features(self) -> tuple[str, ...]:
+        """Features that an environment must not have."""
+        # SmartRedis has no client for strings.
+        return (LIBRARY,) if self.commands == 'plain' else ()
+
     def __str__(self) -> str:
         """The database, and all other fields with unusual values."""
         return ' '.join([self.db, *non_default_fields(self, 'db')])
@@ -102,15 +117,20 @@ class Scenario:
 #: original's numbers: 48 clients per node, 4 to 16 databases, 4 to 512 nodes.
 ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
     'throughput': {
-        'quick': ({}, {'clients_per_node': 1, 'iterations': 1000}),
+        'quick': ({},),
+        'smoke': ({'clients_per_node': 1, 'iterations': 1000},
+                  {'clients_per_node': 1, 'iterations': 1000, 'client_nodes': 1}),
         'nightly': (
             {'sizes': 'all'}, {'db_nodes': 3}, {'deployment': 'colocated'},
             {'client_nodes': 2}, {'client_nodes': 1, 'db_nodes': 3},
             {'client_nodes': 2, 'deployment': 'colocated'},
-            {'commands': 'plain'}),
+            {'commands': 'plain'}, {'db_nodes': 5}, {'db_nodes': 16},
+            {'db_cpus': 4, 'io_threads_do_reads': 'no'},
+            {'db_cpus': 4, 'io_threads_do_reads': 'yes'}),
         'full': tuple({'db_nodes': db, 'client_nodes': nodes, 'db_cpus': 2,
                        'clients_per_node': 48, 'sizes': 'all'}
-                      for db in (4, 8, 16) for nodes in (4, 16, 64, 128, 256, 512)
+                      for db in (3, 4, 5, 8, 16)
+                      for nodes in (4, 16, 64, 128, 256, 512)
                       if nodes <= 32 * db),
     },
     'inference': {
@@ -122,6 +142,8 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
             {'network': 'small', 'num_devices': 2},
             {'network': 'small', 'client_nodes': 2},
             {'network': 'small', 'db_nodes': 3},
+            {'network': 'small', 'db_nodes': 5},
+            {'network': 'small', 'db_nodes': 16},
             {'network': 'small', 'db_cpus': 2, 'db_tpq': 2},
             # 8 GFLOP per image take seconds on a CPU.
             {'network': 'resnet50', 'iterations': 5, 'db_cpus': 4,
@@ -134,7 +156,7 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
         'full': tuple({'network': 'small', 'db_nodes': db,
                        'client_nodes': nodes, 'clients_per_node': 18,
                        'db_cpus': 8, 'db_tpq': 8, 'batch_size': 1000}
-                      for db in (4, 8, 16) for nodes in (4, 16, 64, 128)
+                      for db in (3, 4, 5, 8, 16) for nodes in (4, 16, 64, 128)
                       if nodes <= 8 * db),
     },
     'aggregation': {
@@ -142,14 +164,18 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
                   {'tensors_per_dataset': 4, 'clients_per_node': 1}),
         'nightly': (
             {'tensors_per_dataset': 4, 'sizes': 'all'},
-            {'tensors_per_dataset': 4, 'client_threads': 4, 'db_nodes': 3},
+            *({'tensors_per_dataset': 4, 'client_threads': 4, 'db_nodes': db}
+              for db in (3, 5, 16)),
+            {'tensors_per_dataset': 4, 'deployment': 'colocated'},
             {'tensors_per_dataset': 1}, {'tensors_per_dataset': 2},
             {'tensors_per_dataset': 4, 'client_nodes': 2},
-            {'tensors_per_dataset': 4, 'client': 'files'}),
+            {'tensors_per_dataset': 4, 'datasets': 'files'}),
         'full': tuple({'db_nodes': db, 'client_nodes': nodes, 'db_cpus': 36,
                        'clients_per_node': 32, 'tensors_per_dataset': 4,
                        'client_threads': 32, 'sizes': 'all'}
-                      for db in (16,) for nodes in (4, 16, 64, 128, 256, 512)),
+                      for db in (3, 5, 16)
+                      for nodes in (4, 16, 64, 128, 256, 512)
+                      if nodes <= 32 * db),
     },
 }
 
@@ -159,6 +185,9 @@ def scenarios_with_first_mode(kind: str) -> Iterator[tuple[Scenario, str]]:
     for db in DATABASES:
         for mode, arrangements in ARRANGEMENTS[kind].items():
             for arrangement in arrangements:
+                # KeyDB's threads always read.
+                if db == 'keydb' and 'io_threads_do_reads' in arrangement:
+                    continue
                 yield Scenario(db, **arrangement), mode
 
 

@@ -39,7 +39,7 @@ class Options:
 
 #: Options that are fields of a scenario, and their minimum value.
 NUMBERS = {'db_nodes': 1, 'db_cpus': 1, 'client_nodes': 0,
-           'clients_per_node': 1, 'iterations': 1}
+           'clients_per_node': 1, 'iterations': 1, 'io_threads': 1}
 OF_KIND = {'throughput': {},
            'aggregation': {'tensors_per_dataset': 1, 'client_threads': 1},
            'inference': {'db_tpq': 1, 'batch_size': 1, 'num_devices': 1}}
@@ -63,8 +63,7 @@ REPLACED = {
     'pin_db_cpus': 'servers always have separate CPUs',
     'cpu_hyperthreads': 'Plumbline assigns whole cores if there are enough',
     'custom_pinning': 'ranks and servers always have separate CPUs',
-    'languages': "the program is in C; SmartRedis' other languages call the "
-    'same library',
+    'languages': "SmartRedis' other languages call the same library as C++",
     'inter_op_threads': 'the layers of the built-in networks run one after '
     'the other',
     'threads_per_queue': 'use db_tpq, as in SmartSim-Scaling',
@@ -92,6 +91,8 @@ def read_options(kind: str, given: Mapping[str, str]) -> Options:
                               for size in text.split('+'))
             if len(set(own[name])) < len(own[name]):
                 raise SettingError(f'{name}: a size occurs twice')
+        elif name == 'io_threads_do_reads':
+            scenario[name] = _parse_word(name, text, 'yes', 'no')
         elif name == 'device' and kind == 'inference':
             if text != 'CPU':
                 raise SettingError('device must be CPU, because the module '
@@ -103,16 +104,14 @@ def read_options(kind: str, given: Mapping[str, str]) -> Options:
         elif name == 'net_ifname':
             own[name] = text
         elif name == 'net_type':
-            if text not in ('uds', 'tcp'):
-                raise SettingError(f'{name} must be uds or tcp, not {text!r}')
-            own[name] = text
+            own[name] = _parse_word(name, text, 'uds', 'tcp')
         elif name == 'wall_time':
             own[name] = _to_reframe_duration(text)
         elif name in REPLACED:
             raise SettingError(f'remove {name}: {REPLACED[name]}')
         else:
-            known = [*numbers, 'tensor_bytes', 'db_port', 'net_ifname',
-                     'net_type', 'wall_time', *(
+            known = [*numbers, 'io_threads_do_reads', 'tensor_bytes',
+                     'db_port', 'net_ifname', 'net_type', 'wall_time', *(
                          ['device', 'intra_op_threads']
                          if kind == 'inference' else [])]
             near = difflib.get_close_matches(name, known, 1)
@@ -127,6 +126,12 @@ def _parse_number(name: str, text: str, minimum: int) -> int:
         raise SettingError(f'{name}: expected a whole number of at least '
                            f'{minimum}, got {text!r}')
     return int(text)
+
+
+def _parse_word(name: str, text: str, *words: str) -> str:
+    if text not in words:
+        raise SettingError(f'{name} must be {" or ".join(words)}, not {text!r}')
+    return text
 
 
 def _to_reframe_duration(text: str) -> str:

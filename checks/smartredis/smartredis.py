@@ -30,6 +30,7 @@ from ..stores.servers import Needs, make_server_role
 from . import parser, settings
 from .scenarios import (
     FEW,
+    LIBRARY,
     SIZES,
     Scenario,
     modes_of_scenario,
@@ -45,23 +46,44 @@ TCP_BACKLOG = 511
 def runnable_scenarios(kind: str, consumers: int = 0) -> list[Scenario]:
     """The arrangements of a kind that some environment and partition of this
     system can run."""
-    parts = rt.runtime().system.partitions
-    features = {f for part in parts for env in part.environs
-                for f in env.features}
+    environments = [env.features for part in rt.runtime().system.partitions
+                    for env in part.environs]
     return [scenario for scenario, _ in scenarios_with_first_mode(kind)
-            if features.issuperset(scenario.required_features)
+            if any(set(scenario.required_features) <= set(features)
+                   and not set(scenario.excluded_features) & set(features)
+                   for features in environments)
             and has_partition_with_nodes('smartredis', scenario.node_count(consumers))]
 
 
 class TensorPrograms(base.Programs):
-    """tensorload, built with the environment's MPI."""
+    """tensorload and the AI module, built with the environment's MPI.
+
+    The client of tensorload is SmartRedis' library if the environment has it.
+    """
 
     family = 'smartredis'
 
     def build_commands(self) -> list[str]:
+        return []
+
+    def library_prefix(self) -> str:
+        """The prefix of SmartRedis' library; empty: there is none."""
+        if LIBRARY not in self.current_environ.features:
+            return ''
+        # The library and its own libraries are together in a stack's view.
+        if record := self.stack_record:
+            return record['view']
+        return self.program_origin().get('prefix', '/usr')
+
+    def tool_build_commands(self) -> list[str]:
         cc = self.current_environ.cc or 'mpicc'
         with_torch = 'libtorch' in self.current_environ.features
-        return [f'CC={cc} {shlex.quote(str(SRC / "build.sh"))} tensorload',
+        library = self.library_prefix()
+        with_library = (f'CXX={self.current_environ.cxx or "c++"} '
+                        f'SMARTREDIS_PREFIX={shlex.quote(library)} '
+                        if library else '')
+        return [f'CC={cc} {with_library}{shlex.quote(str(SRC / "build.sh"))} '
+                'tensorload',
                 aimodule.module_build_command('ai.so', cc),
                 *(['TORCH_PREFIX="$LIBTORCH" '
                    + aimodule.module_build_command('ai_torch.so', cc)]
@@ -75,6 +97,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     family = 'smartredis'
     program = 'tensorload'
 
+    has_mpi_steps = True
     #: Kind of the check: throughput, inference or aggregation.
     kind: ClassVar[str]
     #: Nodes of the consumer.
@@ -98,10 +121,15 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         self.calls: list[samples.Sample] = []
         self.options = settings.read_options(self.kind, self.settings)
         self.scenario = replace(self.scenario, **self.options.scenario)
+        if self.is_colocated and self.scenario.client_nodes and self.consumers:
+            raise settings.SettingError(
+                'client_nodes: the consumer cannot reach the colocated databases '
+                'of several nodes; remove client_nodes')
         self.descr = f'SmartRedis {self.kind}: {self.scenario}'
         self.require_nodes(self.scenario.node_count(self.consumers))
-        self.valid_prog_environs = [' '.join(
-            f'+{need}' for need in self.scenario.required_features)]
+        self.valid_prog_environs = [' '.join((
+            *(f'+{name}' for name in self.scenario.required_features),
+            *(f'-{name}' for name in self.scenario.excluded_features)))]
         # With one client the check runs on any machine, although its result
         # may be inconclusive.
         single_client = self.scenario.clients_per_node == 1
@@ -116,6 +144,13 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                                                            or 1):
             self.env_vars.update(part.extras.get('oversubscribe_env', {}))
 
+    @run_after('setup')
+    def skip_keydb_with_option_of_others(self) -> None:
+        self.skip_if(self.scenario.db == 'keydb'
+                     and bool(self.scenario.io_threads_do_reads),
+                     'KeyDB has no option io-threads-do-reads: its threads always '
+                     'read')
+
     def extra_params(self) -> dict[str, Any]:
         return dict(self.settings)
 
@@ -123,7 +158,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         """CPUs that all programs on the node with the most ranks need."""
         scenario = self.scenario
         if self.is_colocated:
-            return scenario.clients_per_node + scenario.db_cpus
+            return (scenario.clients_per_node + scenario.db_cpus
+                    + self.consumers * scenario.client_threads)
         if scenario.client_nodes:
             return max(scenario.clients_per_node, scenario.db_cpus)
         return (
@@ -139,6 +175,12 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         """Sizes of a tensor. Unit: bytes."""
         return self.options.tensor_bytes or (
             SIZES if self.scenario.sizes == 'all' else FEW)
+
+    @property
+    def client_name(self) -> str:
+        """The client of the database that tensorload is built with."""
+        return (LIBRARY if LIBRARY in self.current_environ.features
+                else 'embedded')
 
     @property
     def is_colocated(self) -> bool:
@@ -168,10 +210,15 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         return make_server_role(
             scenario.db, prefix,
             # A model of TorchScript has up to 102 MB, sent and kept.
-            Needs(scenario.db_cpus, (320 if scenario.uses_torchscript else 96)
+            Needs(scenario.io_threads or scenario.db_cpus,
+                  cpus=scenario.db_cpus,
+                  threads_read=scenario.io_threads_do_reads,
+                  memory=(320 if scenario.uses_torchscript else 96)
                   + (3 * data >> 20),
-                  2 * self.connections_per_server() + 16,
+                  connections=2 * self.connections_per_server() + 16,
                   cluster=scenario.db_nodes > 1, socket=self.uses_unix_socket,
+                  # SmartRedis cannot send a password.
+                  open=self.client_name == LIBRARY and not self.uses_unix_socket,
                   modules=self.database_module_load_lines()),
             nodes=nodes, beside=not apart, port=self.options.db_port,
             instances=1 if apart or self.is_colocated else scenario.db_nodes)
@@ -234,6 +281,11 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     def check_output_counts(self, out: parser.Run, where: str) -> None:
         """Refuse other numbers of ranks, iterations or values than planned."""
+        client = ('files' if self.scenario.has_datasets_in_files
+                  else self.client_name)
+        if out.client != client:
+            guards.fail_test_case('client', f'{where}: tensorload used the client '
+                                  f'{out.client} instead of {client}')
         expected = (self.rank_count_of_tensorload_mode(out.mode),
                     self.scenario.iterations)
         if (out.ranks, out.iterations) != expected:

@@ -380,6 +380,12 @@ def read_stack_yaml(name: str) -> dict[str, Any]:
     return result
 
 
+def has_mpi(name: str) -> bool:
+    """Whether a stack has an MPI with which the suite builds programs."""
+    specs = _read_yaml(ENVS / name / 'spack.yaml')['spack']['specs']
+    return 'mpi' in [*read_stack_yaml(name)['features'], *specs]
+
+
 def families_of_stack(name: str) -> dict[str, dict[str, str]]:
     """The families of an environment with this stack: name -> {source}.
 

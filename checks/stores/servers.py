@@ -11,6 +11,9 @@ from ..services.plan import Server
 RESP = ('redis', 'valkey', 'keydb', 'dragonfly')
 REDIS_LIKE = ('redis', 'valkey', 'keydb')
 
+#: The user with all rights, if clients send no password.
+ADMIN = 'plumbline'
+
 #: All stores: features of environments.
 STORES = (*RESP, 'memcached')
 
@@ -30,8 +33,16 @@ class Needs:
     cluster: bool = False
     #: A socket and no port.
     socket: bool = False
+    #: Clients send no password (Redis and its forks): all users of the nodes
+    #: can use the data while it runs, but no administrative command.
+    open: bool = False
     #: Arguments of `loadmodule`, for Redis and its forks.
     modules: tuple[str, ...] = ()
+    #: CPUs; 0: one per thread.
+    cpus: int = 0
+    #: io threads read and parse requests, too: yes or no; empty: the default
+    #: of Redis or Valkey.
+    threads_read: str = ''
 
 
 def make_server_role(store: str, prefix: str, needs: Needs, **more: Any) -> Server:
@@ -45,7 +56,7 @@ def make_server_role(store: str, prefix: str, needs: Needs, **more: Any) -> Serv
         'dragonfly': _dragonfly_server_factory,
     }.get(store, _redis_server_factory)
     return start(store, f'{prefix}/bin', needs)(
-        program=store, cpus=needs.threads, memory=needs.memory,
+        program=store, cpus=needs.cpus or needs.threads, memory=needs.memory,
         # With one thread KeyDB's configuration does not set the number.
         threads=0 if (store, needs.threads) == ('keydb', 1) else needs.threads,
         connections=needs.connections, tls=needs.tls, cluster=needs.cluster,
@@ -56,7 +67,8 @@ def _redis_server_factory(store: str, folder: str, needs: Needs
                 ) -> Callable[..., Server]:
     """Redis and its forks; the configuration with the password comes on
     standard input."""
-    lines = ['dir "{data}"', 'daemonize no', 'protected-mode yes',
+    lines = ['dir "{data}"', 'daemonize no',
+             f'protected-mode {"no" if needs.open else "yes"}',
              f'maxmemory {needs.memory}mb', 'maxmemory-policy noeviction',
              # Connections of the cluster bus and of our requests count too.
              f'maxclients {needs.connections + 64}',
@@ -67,14 +79,19 @@ def _redis_server_factory(store: str, folder: str, needs: Needs
     if needs.socket:
         lines += ['port 0', 'unixsocket "{data}/socket"', 'unixsocketperm 700']
     else:
-        lines += ['bind {address}', 'requirepass {password}',
-                  'masterauth {password}']
+        lines += ['bind {address}', *(
+            ['user default on nopass ~* &* +@all -@admin -@dangerous '
+             '+cluster|slots',
+             f'user {ADMIN} on >{{password}} ~* &* +@all'] if needs.open else
+            ['requirepass {password}', 'masterauth {password}'])]
         lines += ['port 0', 'tls-port {port}', 'tls-cert-file "{cert}"',
                   'tls-key-file "{key}"', 'tls-ca-cert-file "{ca}"',
                   'tls-auth-clients no'] if needs.tls else ['port {port}']
     if needs.threads > 1:
         lines.append(f'server-threads {needs.threads}' if store == 'keydb'
                      else f'io-threads {needs.threads}')
+    if needs.threads_read and store != 'keydb':
+        lines.append(f'io-threads-do-reads {needs.threads_read}')
     lines += [f'loadmodule {module}' for module in needs.modules]
     if needs.cluster:
         lines += ['cluster-enabled yes', 'cluster-config-file nodes.conf']
@@ -82,7 +99,8 @@ def _redis_server_factory(store: str, folder: str, needs: Needs
 
     def make_server(**fields: Any) -> Server:
         return Server(command=(f'{folder}/{store}-server', '-'),
-                      config=config, password=not needs.socket, **fields)
+                      config=config, password=not needs.socket,
+                      user=ADMIN if needs.open else '', **fields)
     return make_server
 
 

@@ -1,6 +1,6 @@
 """Commands of the programs of a run, as templates for a plan of services.
 
-README.md explains the differences from the original's commands.
+comparison.md explains the differences from the original's commands.
 """
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -80,11 +81,31 @@ def build_report(job: Job, machines: Sequence[Mapping[str, Mapping[str, str]]],
         'benchmark_args': list(arguments), 'metrics': dict(metrics)}
 
 
+def server_log_name(index: int, start: float) -> str:
+    """The original's name of a server's log.
+
+    :param index: index of the server, from 0
+    :param start: start of the server. Unit: s since 1970
+    """
+    at = time.strftime('%y%m%d_%H%M%S', time.localtime(start))
+    return f'tao-bench-server-{index + 1}-{at}.log'
+
+
+def drop_overwritten_text(text: str) -> str:
+    """The text as a terminal shows it in the end: a line has only the part after
+    its last carriage return. So it has the last progress report of memtier, which
+    prints one per second."""
+    return '\n'.join(line.rstrip('\r').rpartition('\r')[2]
+                     for line in text.split('\n'))
+
+
 def text_of_report_files(report: Mapping[str, Any], logs: Sequence[Log | None],
-                 iteration: int = 1) -> dict[str, str]:
+                         iteration: int = 1, output: Mapping[str, str] | None = None
+                         ) -> dict[str, str]:
     """All files of a report: path under the results -> text.
 
     :param logs: log of each server; None: it has no log
+    :param output: name of a log that is kept beside the report -> text
     """
     folder = f'benchmark_metrics_{report["run_id"]}'
     name = (f'{report["benchmark_name"]}_metrics_{report["timestamp"]}'
@@ -93,4 +114,5 @@ def text_of_report_files(report: Mapping[str, Any], logs: Sequence[Log | None],
     return {f'{folder}/{name}': json.dumps(report, sort_keys=True, indent=2)
             + '\n', **{
                 f'{folder}/server{"" if single else f"_{index}"}.csv':
-                format_time_series(log) for index, log in enumerate(logs) if log}}
+                format_time_series(log) for index, log in enumerate(logs) if log},
+            **{f'{folder}/{name}': text for name, text in (output or {}).items()}}

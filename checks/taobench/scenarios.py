@@ -94,7 +94,7 @@ class Scenario:
 
 def scenarios_with_first_mode() -> Iterator[tuple[Scenario, str]]:
     """Every scenario, and its first mode."""
-    yield Scenario('standalone'), 'quick'
+    yield Scenario('standalone'), 'smoke'
     jobs = ('autoscale', 'autoscale_v2_beta', 'custom', '64g')
     for job in jobs:
         yield Scenario(job), 'nightly'

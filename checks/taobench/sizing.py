@@ -1,7 +1,7 @@
 """Sizes of TaoBench on a machine: servers, threads, memory, keys, clients.
 
 The rules are those of the original's code (DCPerf, packages/tao_bench,
-2025-06); its guide is older.  README.md lists the differences.
+2025-06); its guide is older.  comparison.md lists the differences.
 """
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ from checks.taobench.jobs import Job, Value
 
 #: CPUs that one server can use well.
 CPUS_PER_SERVER = 72
+#: Bandwidth of the network in the guide: the minimum for so many CPUs, the
+#: minimum for more, and the maximum. Unit: Mb/s.
+MIN_LINK, MIN_LINK_MANY_CPUS, MAX_LINK = 10_000, 20_000, 50_000
+#: Rule -> seconds of warm-up per GB of memory.
+WARMUP_PER_GB = {'code': 5, 'guide': 10}
 #: Share of the cache in the memory; the cache does not count the rest.
 MEMORY_USE = 0.75
 #: Mean size of an item. Unit: bytes.
@@ -148,9 +153,17 @@ def format_cpu_ranges(numbers: Sequence[int]) -> str:
     return ','.join(f'{first}-{last}' for first, last in runs)
 
 
-def warmup_seconds(memsize: float) -> int:
-    """Length of the warm-up that fills this memory in GB. Unit: s."""
-    return max(int(5 * memsize), 1200)
+def min_link_speed(cpus: int) -> int:
+    """Minimum bandwidth of the servers' machine with so many CPUs. Unit: Mb/s."""
+    return MIN_LINK if cpus <= CPUS_PER_SERVER else MIN_LINK_MANY_CPUS
+
+
+def warmup_seconds(memsize: float, rule: str = 'code') -> int:
+    """Length of the warm-up that fills this memory in GB. Unit: s.
+
+    :param rule: code | guide, a key of WARMUP_PER_GB
+    """
+    return max(int(WARMUP_PER_GB[rule] * memsize), 1200)
 
 
 def key_count(memsize: float, hit_ratio: float = 0.9,
@@ -186,7 +199,7 @@ def plan_job_processes(of: Job, machine: Machine,
                        given: Mapping[str, Value] | None = None,
                        client_given: Mapping[str, Value] | None = None,
                        client_cpus: Sequence[int] = (),
-                       hostname: str = '') -> Plan:
+                       hostname: str = '', rule: str = 'code') -> Plan:
     """Plan of all processes that one run of a job starts.
 
     :param given: parameters of the job, or of its role `server`
@@ -195,13 +208,14 @@ def plan_job_processes(of: Job, machine: Machine,
     :param client_cpus: CPUs of each client machine; empty: from the job's
         parameters
     :param hostname: name of the server, if the parameters have none
+    :param rule: rule for the length of the warm-up, as in `warmup_seconds`
     :raises ValueError: a parameter is invalid; the message names it
     """
     if not machine.cpus:
         raise ValueError('the server machine has no CPUs')
     if '' in of.roles:
         return _plan_autoscaled_servers(of, machine, given, client_given, client_cpus,
-                                        hostname)
+                                        hostname, rule)
     return _plan_single_server(of, machine, given, client_given, client_cpus, hostname)
 
 
@@ -235,6 +249,7 @@ def _plan_autoscaled_servers(
     client_given: Mapping[str, Value] | None,
     client_cpus: Sequence[int],
     hostname: str,
+    rule: str,
 ) -> Plan:
     """Plan with as many servers as suit the machine, for jobs without roles.
     """
@@ -246,7 +261,8 @@ def _plan_autoscaled_servers(
     memsize = _numeric_value(values, 'memsize') or machine.memory * of.memory_share
     count = integer_value('num_servers') or server_count(len(machine.cpus))
     values |= {'memsize': memsize, 'num_servers': count,
-               'warmup_time': integer_value('warmup_time') or warmup_seconds(memsize),
+               'warmup_time': (integer_value('warmup_time')
+                               or warmup_seconds(memsize, rule)),
                'port_number_start': integer_value('port_number_start') or PORT,
                'server_hostname': values['server_hostname'] or hostname}
     if client_cpus and 'num_clients' not in (given or {}):

@@ -31,8 +31,6 @@ from . import parser as tao
 from .scenarios import PROGRAMS, Scenario, modes_of_scenario, scenarios_with_first_mode
 
 HERE = Path(__file__).resolve().parent
-#: Minimum bandwidth of the guide, which has 10 to 50 Gb/s. Unit: Mb/s.
-LINK = 10_000
 
 
 def runnable_scenarios(*names: str) -> list[Scenario]:
@@ -86,7 +84,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     #: original's.
     come_limit = variable(float, value=10.0 * sizing.START_TIMEOUT)
 
-    #: Rule for the number of data points: the original's code, or its guide.
+    #: Rule for the number of data points and for the default of the warm-up:
+    #: the original's code, or its guide.
     rule = variable(typ.Str[r'code|guide'], value='code')
 
     @run_after('init')
@@ -196,7 +195,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 'node_memory (GB) in the partition of the site, or '
                 f'-S {type(self).variant_name()}.settings=memsize:GB')
         cpus = [len(machine.cpus)] * self.scenario.client_nodes
-        return sizing.plan_job_processes(of, machine, job, clients, cpus, '{host}')
+        return sizing.plan_job_processes(of, machine, job, clients, cpus, '{host}',
+                                         self.rule)
 
     @property
     def prefix(self) -> str:
@@ -292,8 +292,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             hostname=str({**given, **clients_given}.get(
                 'server_hostname', '')),
             interface=str(given.get('interface_name', '')),
-            link=LINK * (self.scenario.scale == 'original'
-                         and (self.outside or self.scenario.client_nodes > 0)),
+            link=sizing.min_link_speed(len(self.server_machine.cpus))
+            if self.has_network_rule else 0,
             sample=max(interval, 0.25))
         if not self.outside:
             return plan
@@ -312,6 +312,13 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     def client_install_prefix(self) -> str:
         """Folder of the clients' program."""
         return self.prefix
+
+    @property
+    def has_network_rule(self) -> bool:
+        """Whether the guide's rule for the network applies: the original's load
+        from other machines."""
+        return self.scenario.scale == 'original' and (
+            self.outside or self.scenario.client_nodes > 0)
 
     @property
     def library_path(self) -> str:
@@ -360,6 +367,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                                run: guards.Run) -> dict[str, float]:
         sized, interval = self.process_plan, self.statistics_interval
         self.version = services.servers[0].version
+        self.network = (len(self.server_machine.cpus), services.servers[0].interface,
+                        services.servers[0].link)
         phases = {name: (step.at, step.at + step.seconds)
                   for name, step in services.steps.items()}
         # Enough requests end the warm-up before its time.
@@ -394,6 +403,13 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 / max(1, test.counter_increase('commands')),
                 **({'cpu_total': cpu.total, 'cpu_user': cpu.user}
                    if cpu else {}), **client}
+
+    def add_low_values_note(self) -> None:
+        """Also note a network that the guide does not recommend."""
+        super().add_low_values_note()
+        if self.has_network_rule and not self.is_dry_run():
+            self.no_reference = '; '.join(filter(None, (
+                self.no_reference, validity.network_note(*self.network))))
 
     @property
     def is_cpu_use_checked(self) -> bool:
@@ -475,12 +491,15 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 document,
                 [one.log if one else None for one in summary],
                 run.repetition,
+                self.read_output_logs(services, run),
             ),
             'rule.txt': f'{expected.points_per_server} data points per server in '
             f'{tao.counted_window_seconds(sized.test_time):g} s, one every '
             f'{expected.interval:g} s, by the {expected.rule} of the '
             "original\nparameters that the original's job does not accept: "
-            f'{", ".join(unexposed) or "none"}\n{self.nic_setup_commands_text(sized)}',
+            f'{", ".join(unexposed) or "none"}\n'
+            f'{validity.describe_network(*self.network)}\n'
+            f'{self.nic_setup_commands_text(sized)}',
             **(
                 {
                     f'iter_{run.repetition}/{name}': text
@@ -494,6 +513,22 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         }
         if self.invalid:
             self.files['invalid.txt'] = self.invalid.replace('; ', '\n')
+
+    def read_output_logs(self, services: Services, run: guards.Run) -> dict[str, str]:
+        """The output of each server and client under the original's names; clients
+        outside the job have none."""
+        def read(*names: str) -> str:
+            return report.drop_overwritten_text(''.join(
+                Path(self.stagedir, f'{run.name}.{name}').read_text(errors='replace')
+                for name in names))
+
+        clients = () if self.outside else self.process_plan.clients
+        return {
+            **{report.server_log_name(server.index, server.at):
+               read(f'server{server.index}.log') for server in services.servers},
+            **{f'client_{number}.log': read(*(
+                f'{phase}.{number}.{kind}' for phase in ('warmup', 'test')
+                for kind in ('out', 'err'))) for number, _ in enumerate(clients)}}
 
     def describe_server_machine(self, services: Services) -> list[dict[str, Any]]:
         """Description of the servers' machine, for the report."""
@@ -522,6 +557,9 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     #: Files of the run: path -> text.
     files: dict[str, str] = {}
+
+    #: CPUs of the servers' machine, its interface, and the speed in Mb/s.
+    network = (0, '', 0)
 
     @property
     def attached_files(self) -> dict[str, str]:

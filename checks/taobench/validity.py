@@ -19,6 +19,7 @@ from checks.taobench.parser import (
     counted_window_seconds,
     expected_point_count,
 )
+from checks.taobench.sizing import MAX_LINK, min_link_speed
 
 #: Hit ratio of a valid run.
 HIT_RATIO = (MIN_HIT_RATE, 0.9)
@@ -49,6 +50,35 @@ CAUSES = {
               'iommu=pt, and the affinity of the NIC',
     'unknown': 'see the lines that were left out',
 }
+
+
+def describe_network(cpus: int, interface: str, speed: int) -> str:
+    """The interface of the servers, and the guide's rule for it.
+
+    :param cpus: CPUs of the servers' machine
+    :param speed: 0: unknown. Unit: Mb/s
+    """
+    known = f'{speed} Mb/s' if speed else 'speed unknown to the kernel'
+    return (f'network interface of the servers: {interface}, {known}; the guide of '
+            f'the original requires at least {min_link_speed(cpus)} Mb/s for {cpus} '
+            f'CPUs and recommends at most {MAX_LINK}')
+
+
+def network_note(cpus: int, interface: str, speed: int) -> str:
+    """A note if the rule for the network could not be checked, or if the
+    interface is faster than recommended; empty: no note. A slower interface is
+    refused before the servers start.
+
+    The arguments are those of `describe_network`.
+    """
+    if not speed:
+        return (f'the kernel does not report the speed of {interface}: make sure that '
+                f'it has at least {min_link_speed(cpus)} Mb/s, which the guide of '
+                'TaoBench requires')
+    if speed > MAX_LINK:
+        return (f'{interface} has {speed} Mb/s; the guide of TaoBench recommends at '
+                f'most {MAX_LINK}')
+    return ''
 
 
 class Cpu(NamedTuple):

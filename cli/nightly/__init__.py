@@ -5,6 +5,6 @@ overlap     one nightly session at a time; what killed ones have left
 nodes       the nodes of a partition: usable, due, chosen for a job
 reruns      which failures are measured again, and where
 summary     the summary as text, mail and webhook
-timers      units of systemd, a line for cron, a job for GitLab
+timers      units of systemd, lines for cron, a pipeline for GitLab
 locate      ./plumb locate: which node or link is slow
 """

@@ -95,12 +95,14 @@ class Node:
 
 @dataclass
 class Partition:
-    """A partition of Slurm."""
+    """A partition of Slurm, or a queue of PBS."""
     name: str
     default: bool
-    #: Nodes of a job; None: no limit.
+    #: Most nodes of a job; None or 0: no limit.
     largest: int | None
     nodes: list[Node]
+    #: Fewest nodes of a job.
+    smallest: int = 1
 
     @property
     def node_kinds(self) -> list[tuple[tuple, int]]:
@@ -166,10 +168,11 @@ def parse_sinfo(text: str) -> list[Partition]:
             cpus, sockets, cores, threads = map(int, numbers)
         except ValueError:
             continue
-        largest = jobs.rpartition('-')[2]
+        smallest, _, largest = jobs.rpartition('-')
         part = parts.setdefault(name.rstrip('*'), Partition(
             name.rstrip('*'), name.endswith('*'),
-            int(largest) if largest.isdigit() else None, []))
+            int(largest) if largest.isdigit() else None, [],
+            int(smallest) if smallest.isdigit() else 1))
         reason = ''.join(cells[9:])
         part.nodes.append(Node(
             node, state, '' if reason == 'none' else reason, cpus, sockets,

@@ -235,7 +235,7 @@ class Summary:
                     'nodes': sorted(other.nodes),
                     'failed': other.is_failed,
                 }
-                for where, other in reruns_with_node_comparison(one)
+                for where, other in sessions_by_relation_of_nodes(one)
             ],
         }
 
@@ -254,11 +254,11 @@ class Summary:
                 write_files_atomically(path.parent, {path.name: made()})
 
 
-def reruns_with_node_comparison(one: Result) -> list[tuple[str, Result]]:
+def sessions_by_relation_of_nodes(result: Result) -> list[tuple[str, Result]]:
     """The sessions besides the first one that failed, each with the nodes
     that it was on compared with those."""
-    first = next(s for s in one.sessions if s.is_failed)
-    return [(reruns.compare_nodes_of_results(s, first), s) for s in one.sessions
+    first = next(s for s in result.sessions if s.is_failed)
+    return [(reruns.compare_nodes_of_results(s, first), s) for s in result.sessions
             if s is not first]
 
 
@@ -266,7 +266,7 @@ def describe_reruns(one: Result) -> str:
     """The results of the reruns of a test case, in words."""
     endings = [f'{"failed again" if other.is_failed else "passed"} on {where}'
                + (f' ({" ".join(sorted(other.nodes))})' if other.nodes else '')
-               for where, other in reruns_with_node_comparison(one)]
+               for where, other in sessions_by_relation_of_nodes(one)]
     if one.sessions[0].measurements > 1:
         endings.insert(
             0, f'failed in each of {one.sessions[0].measurements} measurements'

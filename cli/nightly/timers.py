@@ -1,21 +1,68 @@
 """Timers of nightly sessions: systemd service and timer, cron, GitLab.
 
 Only texts are printed, for this checkout, site and options; the user installs
-them. No file of the repository could name the checkout.
+them. No file of the repository could name the checkout. All of them start the
+suite in this checkout, with the same variables (`session_variables`), so that
+they share one work folder, one folder of perflogs and one set-up.
 """
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from cli.nightly.overlap import STOP_TIMEOUT
-from cli.setup.venv import ROOT, WORK
+from cli.nightly.overlap import MARK, STOP_TIMEOUT
+from cli.session.commands import site_folder
+from cli.setup.venv import ROOT, WORK, SetupError
+from cli.site.check import list_test_cases_with_reframe
+from config import places
+from config.sessions import lock, ordering, pinned, run_id, runner
 
 #: Start: after midnight (UTC), so that a nightly session has one date.
 HOUR, MINUTE = 1, 30
+
+
+#: Variables of the shell that a timer carries, besides PLUMBLINE_*.
+CARRIED = ('PATH', 'SBATCH_ACCOUNT', 'SPACK_ROOT')
+#: Variables that the suite sets for its own processes.
+OWN = frozenset({
+    'PLUMBLINE_ROOT', 'PLUMBLINE_SITE', 'PLUMBLINE_SESSION', run_id.VARIABLE, MARK,
+    lock.HELD, ordering.KNOWN, pinned.VARIABLE, runner.ONLY})
+#: A variable, as NAME=value, that may have a secret: by its name, or because a
+#: URL has a user or password. It is never printed.
+SECRET = re.compile(r'^\w*(TOKEN|SECRET|PASS|KEY|CREDENTIAL)\w*=|://[^/\s]*@')
+
+
+def session_variables() -> tuple[dict[str, str], list[str]]:
+    """The variables of this shell that a nightly session needs.
+
+    :returns: the variables with their values, and the names of those that are
+        left out: they may be secrets, or have a value of several lines, which
+        cron and systemd cannot have
+    """
+    names = {name for name in os.environ if name in CARRIED
+             or name.startswith('PLUMBLINE_')} - OWN
+    left = sorted(name for name in names if SECRET.search(
+        f'{name}={os.environ[name]}') or not os.environ[name].isprintable())
+    kept = {name: os.environ[name] for name in names - set(left)}
+    # The default folders, too: a file that names them can be moved.
+    kept |= {'PLUMBLINE_WORK': str(WORK),
+             'PLUMBLINE_PERFLOGS': str(places.perflog_folder())}
+    return dict(sorted(kept.items())), left
+
+
+def variables_comment(left: Iterable[str]) -> str:
+    """Comment lines on the variables that follow."""
+    names = ', '.join(left)
+    return ('# Variables of the shell that printed this; edit them as you need.\n'
+            + ('# Left out, because they may be secrets or have several lines: '
+               f'{names}\n' if names else ''))
 
 
 def nightly_command(args: argparse.Namespace) -> list[str]:
@@ -52,9 +99,13 @@ def timer_name(args: argparse.Namespace) -> str:
 
 def systemd_service(args: argparse.Namespace) -> str:
     """A service of systemd."""
-    command = ' '.join(map(_quote_unit_word, [str(ROOT / 'plumb'),
-                                              *nightly_command(args)[1:]]))
+    command = ' '.join(_quote_unit_word(word).replace('$', '$$') for word in [
+        str(ROOT / 'plumb'), *nightly_command(args)[1:]])
     name = timer_name(args)
+    variables, left = session_variables()
+    environment = variables_comment(left) + ''.join(
+        f'Environment={_quote_unit_word(f"{key}={value}")}\n'
+        for key, value in variables.items())
     return f'''\
 # ~/.config/systemd/user/{name}.service; its timer starts it:
 #   ./plumb nightly ... --print timer > ~/.config/systemd/user/{name}.timer
@@ -68,6 +119,7 @@ Description=Plumbline nightly session (site {_escape_percent(
 [Service]
 Type=oneshot
 WorkingDirectory={_escape_percent(str(ROOT))}
+{environment}\
 ExecStart={command}
 # A nightly session ends itself after --hours; this ends one that hangs.
 TimeoutStartSec={round(args.hours * 3600 + 2 * STOP_TIMEOUT)}
@@ -100,8 +152,9 @@ def _escape_percent(text: str) -> str:
 
 
 def _quote_unit_word(word: str) -> str:
-    """A word of ExecStart=: quoted, where systemd would read more into it."""
-    word = _escape_percent(word).replace('$', '$$')
+    """A word of ExecStart= or Environment=: quoted, where systemd would read
+    more into it."""
+    word = _escape_percent(word)
     if word and not set(word) & set(' \t"\'\\;'):
         return word
     return '"' + word.replace('\\', '\\\\').replace('"', '\\"') + '"'
@@ -116,37 +169,79 @@ def crontab_line(args: argparse.Namespace) -> str:
     command = (f'cd {shlex.quote(str(ROOT))} && mkdir -p {folder} && '
                f'log={log} && {{ {shlex.join(nightly_command(args))} >"$log" 2>&1 '
                '|| tail -n 60 "$log"; }')
+    variables, left = session_variables()
     # cron reads a % as the end of the line.
     return ('# crontab -e: if a nightly session is not good, cron mails the '
             'end of its log.\n# The time is local; choose one after '
-            'midnight in UTC.\n'
-            f'{MINUTE} {HOUR} * * * ' + command.replace('%', r'\%') + '\n')
+            'midnight in UTC.\n' + variables_comment(left)
+            + '# They hold for all lines below them: put these lines at the end.\n'
+            + ''.join(f'{name}={value}\n' for name, value in variables.items())
+            + f'{MINUTE} {HOUR} * * * ' + command.replace('%', r'\%') + '\n')
 
 
 def gitlab_pipeline(args: argparse.Namespace) -> str:
-    """A pipeline of GitLab, for a schedule of it."""
-    hours = int(args.hours) + 1
+    """A pipeline of GitLab: a nightly session for a schedule, and a job for each
+    family, in mode quick, for a person or another pipeline that starts it.
+
+    A job per test case would be hundreds of jobs, which would wait for each
+    other.
+
+    :raises SetupError: the test cases of the site cannot be listed
+    """
+    variables, left = session_variables()
+    # GitLab would replace variables in the values.
+    variables = {name: value.replace('$', '$$') for name, value in variables.items()}
     files = [str(getattr(args, name)) for name in ('mail', 'webhook')
              if getattr(args, name)]
-    job = {
-        'rules': [{'if': '$CI_PIPELINE_SOURCE == "schedule"'}],
+    enter = f'cd {shlex.quote(str(ROOT))}'
+    # One job of the site at a time: others would disturb its values.
+    group = {'resource_group': timer_name(args)}
+    default = {
         'tags': ['login-node'],
-        'timeout': f'{hours} hours',
         'interruptible': False,
-        'resource_group': timer_name(args),
-        'script': [
-            # The runner empties its checkout; the records must outlive it.
-            'export PLUMBLINE_WORK="${PLUMBLINE_WORK:-$HOME/plumbline/work}"',
-            'export PLUMBLINE_PERFLOGS="${PLUMBLINE_PERFLOGS:-'
-            '$HOME/plumbline/perflogs}"',
-            shlex.join(nightly_command(args))],
         'artifacts': {'when': 'always', 'expire_in': '30 days',
-                      'paths': ['report', *files]}}
-    text = yaml.safe_dump({'nightly': job}, sort_keys=False, width=10_000)
-    return ('# .gitlab-ci.yml, or a file that it includes. Build > Pipeline '
-            'schedules starts it:\n# 30 1 * * * in the time zone UTC. '
-            '`tags`: those of a runner (shell executor) on a\n# login node '
-            'of the cluster.\n' + text)
+                      'paths': ['report', *map(os.path.basename, files)]}}
+    copy = shlex.join(['cp', '--', *files]) + ' "$CI_PROJECT_DIR"'
+    jobs: dict[str, Any] = {'nightly': {
+        **group,
+        'rules': [{'if': '$CI_PIPELINE_SOURCE == "schedule"'}],
+        'timeout': f'{int(args.hours) + 1} hours',
+        'script': [enter, shlex.join(nightly_command(args))],
+        **({'after_script': [enter, copy]} if files else {})}}
+    quick = ['./plumb', 'run', '--site', _site_name_or_absolute_path(args.site),
+             *['--bringup'] * args.bringup]
+    for family in families_of_site(args.site):
+        jobs[f'quick:{family}'] = {
+            **group,
+            'rules': [{'if': '$CI_PIPELINE_SOURCE =~ /^(web|api|trigger|pipeline)$/'}],
+            'timeout': '6 hours',
+            'script': [enter, shlex.join([*quick, '-t', f'^{family}$'])]}
+    text = yaml.safe_dump({
+        'variables': {**variables, 'PLUMBLINE_REPORT': '$CI_PROJECT_DIR/report',
+                      'GIT_STRATEGY': 'none'},
+        'default': default, **jobs}, sort_keys=False, width=10_000)
+    comment = f'''\
+# .gitlab-ci.yml, or a file that it includes. Build > Pipeline schedules starts
+# the job nightly: 30 1 * * * in the time zone UTC. Build > Pipelines > New
+# pipeline starts a job per family. `tags`: those of a runner (shell executor) on
+# a login node of the cluster, with the user who owns {ROOT}.
+# Jobs use this checkout, its work folder and its perflogs, as systemd and cron
+# do. So they set up nothing anew, and no `git clean` of the runner removes
+# records. To use a newer version, update this checkout.
+'''
+    return comment + variables_comment(left) + text
+
+
+def families_of_site(site: str) -> list[str]:
+    """Families with a test case of mode quick on a site.
+
+    :raises SetupError: the test cases cannot be listed
+    """
+    answer = list_test_cases_with_reframe(site_folder(site))
+    if 'error' in answer:
+        raise SetupError(answer['error'])
+    return sorted({case['family'] for case in answer['cases']
+                   if 'quick' in case['modes']})
 
 
 KINDS = {

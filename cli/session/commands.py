@@ -33,8 +33,9 @@ from config import console, families, places
 from config.commandline import suggest_nearest_word
 from config.places import is_site_named_local
 from config.references import accepted_files
-from config.sessions import clock, lock
+from config.sessions import clock, cost, lock
 from config.sessions.modes import MODES
+from config.sessions.smoke import TAG as SMOKE
 from tests import unstable
 
 if TYPE_CHECKING:
@@ -287,6 +288,11 @@ def run(args: argparse.Namespace) -> int:
             else f' --site {shlex.quote(args.site)}'
         raise SetupError('--mode nightly: a nightly session is started with '
                          f'./plumb nightly{site}')
+    if action == '--ci-generate':
+        raise SetupError('--ci-generate: ReFrame would make a job for each test case, '
+                         'without the builds that it needs; for a pipeline with a job '
+                         f'for each family, run ./plumb nightly --site {args.site} '
+                         '--print gitlab')
     with prepare_session(args) as work:
         if action:
             # A dry run has no jobs to wait for, one after the other.
@@ -295,6 +301,10 @@ def run(args: argparse.Namespace) -> int:
         with ordering.hold_ordering_data_file(
                 ordering.Known(ordering.read_wall_times(
                 Path(work.perflog_folder), work.system['name']))) as known:
+            if not (args.yes or _has_only_local_scheduler(work.system)) and (
+                    is_terminal()) and not confirm_cost(work, args.mode, known):
+                print_progress('nothing was run')
+                return 0
             ended = run_reframe_session(work, '-r', variables=known)
         if ended.plan is None:
             return print_zero_test_cases_reason(ended)
@@ -320,6 +330,40 @@ def run(args: argparse.Namespace) -> int:
                                        'above')
     return 1 if (ended.code or failed or not page or ended.ended_by
                  or worse) else 0
+
+
+def is_terminal() -> bool:
+    """Whether a person can read a question and answer it."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def confirm_cost(work: Work, mode: str, variables: Mapping[str, str]) -> bool:
+    """Print the cost of a session and ask whether to run it.
+
+    :param variables: further variables of the session
+    :raises SetupError: ReFrame cannot list the test cases of the session
+    """
+    with tempfile.NamedTemporaryFile('r', suffix='.txt') as file:
+        done = subprocess.run(
+            [str(WORK / 'bin' / 'reframe'), *work.options, '-r'], text=True,
+            env={**os.environ, **work.variables, **variables,
+                 cost.COST_FILE: file.name},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT)
+        text = file.read()
+    if done.returncode or not text:
+        print(done.stdout, end='')
+        raise SetupError('the cost of the session is not known, because ReFrame '
+                         'ended with an error; the lines above give the reason')
+    print(f'Mode {mode} on {work.system["name"]}: {text}, without builds and queues')
+    if mode != SMOKE:
+        print(f'For a first session, --mode {SMOKE} has one test case per family '
+              'and partition')
+    try:
+        answer = input('Run it? y(es), [N]o: ')
+    except EOFError:
+        answer = ''
+    return answer.strip().lower() in ('y', 'yes')
 
 
 def _print_regressions(verdict: Verdict | None, plan: plans.Plan) -> bool:

@@ -4,16 +4,20 @@ from __future__ import annotations
 import argparse
 import csv
 import difflib
+import io
 import sys
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
-from checks.core.parsers import ParseError, Record, load_parser_module
+from checks.core.parsers import Output, ParseError, Remark, load_parser_module
 from config import families
 
-#: Columns of the tidy CSV.
-COLUMNS = ('file', 'program', 'version', 'size', 'metric', 'value', 'unit')
+#: Columns of the tidy CSV; postprocess/perflogs/parsed.py reads them. `output`
+#: counts the outputs in a file.
+COLUMNS = ('file', 'output', 'family', 'program', 'version', 'num_nodes',
+           'num_tasks', 'params', 'size', 'metric', 'value', 'unit')
 
 
 def add_family_options(parser: argparse.ArgumentParser, family: str) -> None:
@@ -22,6 +26,21 @@ def add_family_options(parser: argparse.ArgumentParser, family: str) -> None:
         add = getattr(load_parser_module(family), 'add_options', None)
         if add:
             add(parser)
+
+
+def write_output_as_csv(args: argparse.Namespace) -> int:
+    """Runs `plumb parse`; returns its exit code."""
+    out = io.StringIO()
+    code = convert_output_to_csv(args.family, args.files,
+                                 sys.stdout if args.csv == '-' else out,
+                                 sys.stderr, args)
+    if args.csv != '-':
+        try:
+            Path(args.csv).write_text(out.getvalue(), encoding='utf-8')
+        except OSError as error:
+            print(f'{args.csv}: cannot be written ({error.strerror})', file=sys.stderr)
+            return 2
+    return code
 
 
 def convert_output_to_csv(family: str, files: Iterable[str], out: TextIO,
@@ -44,33 +63,25 @@ def convert_output_to_csv(family: str, files: Iterable[str], out: TextIO,
         return 2
     parser = load_parser_module(family)
     rows = csv.writer(out, lineterminator='\n')
-    read_folder = getattr(parser, 'parse_folder', None)
     rows.writerow(COLUMNS)
     code = 0
     for file in files:
         try:
-            if read_folder and Path(file).is_dir():
-                records_of, warning = read_folder(Path(file), options)
-                remarks = []
-            else:
-                text, warning = _read_text(file), ''
-                records_of = [(file, parser.parse(text))]
-                remarks = list(getattr(parser, 'remarks',
-                                       lambda _: ())(text))
+            outputs, warning, remarks = _read_outputs(parser, file, options)
         except ParseError as error:
-            where = f'{file}/{error.file}' if error.file else file
-            print(f'{where}:{error}', file=err)
+            # A part of a JSON file is `[2]`, a file of a folder `/name`.
+            between = '/' if error.file and not error.file.startswith('[') else ''
+            print(f'{file}{between}{error.file}:{error}', file=err)
             code = max(code, 1)
         except (OSError, ValueError) as error:
             print(f'{file}: {getattr(error, "strerror", None) or error}',
                   file=err)
             code = 2
         else:
-            rows.writerows(
-                _csv_row(str(path), record)
-                for path, records in records_of
-                for record in records
-            )
+            counts: Counter[str] = Counter()
+            for name, output in outputs:
+                counts[name] += 1
+                rows.writerows(_csv_rows(name, counts[name], family, output))
             if warning:
                 print(warning, file=err)
             for remark in remarks:
@@ -79,10 +90,29 @@ def convert_output_to_csv(family: str, files: Iterable[str], out: TextIO,
     return code
 
 
-def _csv_row(file: str, record: Record) -> list[object]:
-    """A record as a row of the CSV; a size of None is an empty field."""
-    *before, value, unit, _ = record
-    return [file, *before, repr(value).removesuffix('.0'), unit]
+def _read_outputs(parser: Any, file: str, options: argparse.Namespace | None
+                  ) -> tuple[list[tuple[str, Output]], str, list[Remark]]:
+    """The outputs in a file or folder, each with the name of its file; a
+    warning; and remarks on lines."""
+    if hasattr(parser, 'parse_folder') and Path(file).is_dir():
+        records, warning = parser.parse_folder(Path(file), options)
+        return [(str(path), Output(rows)) for path, rows in records], warning, []
+    text = _read_text(file)
+    if hasattr(parser, 'parse_log'):
+        outputs = parser.parse_log(text, options)
+    else:
+        outputs = [Output(parser.parse(text))]
+    remarks = list(parser.remarks(text)) if hasattr(parser, 'remarks') else []
+    return [(file + output.log, output) for output in outputs], '', remarks
+
+
+def _csv_rows(file: str, number: int, family: str, output: Output
+              ) -> Iterator[list[object]]:
+    """The records of an output as rows of the CSV; None is an empty field."""
+    for record in output.records:
+        yield [file, number, family, record.program, record.version,
+               output.num_nodes, output.num_tasks, output.params, record.size,
+               record.metric, repr(record.value).removesuffix('.0'), record.unit]
 
 
 def _read_text(file: str) -> str:

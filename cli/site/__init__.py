@@ -2,6 +2,7 @@
 
 new             ./plumb site new, with its templates
 detect          facts of a machine from the output of its commands
+pbs             queues and nodes of PBS
 partitions      wrong values of a partition that otherwise only a job reveals
 check           ./plumb site check
 cases           test cases that ReFrame generates for a site

@@ -11,7 +11,7 @@ import contextlib
 import difflib
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from cli.session.commands import MODES, load_site_configuration
 from cli.setup.venv import ROOT, SetupError
 from cli.site import partitions
 from config.families import NEEDED_NODES, families
+from config.sessions import smoke
 from config.sessions.ordering import max_job_seconds
 
 #: ReFrame only warns of a check that cannot be imported. The caller reports
@@ -115,6 +116,8 @@ def describe_rank_placement_problem(check: Any) -> str:
     try:
         check.lay_out_ranks()
         check.check_placement_and_mark_shortage()
+        if hasattr(check, 'check_step_launcher'):
+            check.check_step_launcher()
     except ValueError as err:         # of ReFrame's copy of the module
         return str(err)
     return ''
@@ -125,10 +128,12 @@ def iterate_test_case_facts() -> Iterator[dict[str, Any]]:
     # Only folders of families, because ReFrame parses every file.
     loader = RegressionCheckLoader(
         [str(family.folder) for family in families().values()], recurse=True)
-    for case in generate_testcases(loader.load_all()):
+    cases = [case for case in generate_testcases(loader.load_all())
+             if not case.check.is_fixture()]
+    smoke_cases = smoke.select_smoke_test_cases(cases)
+    settings = variables_by_mode()
+    for case in cases:
         check, partition, environ = case
-        if check.is_fixture():
-            continue
         check._current_partition = partition
         check._current_environ = environ
         misplaced = describe_rank_placement_problem(check)
@@ -137,7 +142,9 @@ def iterate_test_case_facts() -> Iterator[dict[str, Any]]:
                'family': getattr(check, 'family', ''),
                'params': getattr(check, 'params', ''),
                'where': f'{partition.name}+{environ.name}',
-               'modes': [m for m in MODES if m in check.tags],
+               'modes': [mode for mode in MODES if (
+                   case in smoke_cases if mode == smoke.TAG else mode in check.tags)
+                   and is_selected_by_nodes(check, settings.get(mode, {}))],
                'reference': kind, 'lacks': lacks, 'fault': fault,
                'judges': judges,
                'unavailable_cpus': getattr(check, 'unavailable_cpus', 0),
@@ -145,6 +152,16 @@ def iterate_test_case_facts() -> Iterator[dict[str, Any]]:
                'link': getattr(check, 'link_metric', ''),
                'nodes': check.node_count_before_setup,
                'repetitions': check.repetitions, 'limit': max_job_seconds(check)}
+
+
+def is_selected_by_nodes(check: Any, settings: Mapping[str, str]) -> bool:
+    """Whether the `node_counts` of a mode select a test case.
+
+    :param settings: variables of checks that the mode sets
+    """
+    counts = settings.get('node_counts', '').split(',')
+    return (counts == [''] or not getattr(check, 'is_collective', False)
+            or str(check.node_count_before_setup) in counts)
 
 
 def variables_by_mode() -> dict[str, dict[str, str]]:
@@ -155,10 +172,16 @@ def variables_by_mode() -> dict[str, dict[str, str]]:
         if option.startswith('-S')) for mode in modes}
 
 
+def used_environments(configuration: dict[str, Any]) -> list[str]:
+    """Environments that a partition names."""
+    return list(dict.fromkeys(
+        name for part in configuration['systems'][0]['partitions']
+        for name in part['environs']))
+
+
 def unused_environments(configuration: dict[str, Any]) -> list[str]:
     """Environments that no partition names."""
-    used = {name for part in configuration['systems'][0]['partitions']
-            for name in part['environs']}
+    used = used_environments(configuration)
     return [env['name'] for env in configuration['environments']
             if env['name'] not in used]
 
@@ -192,6 +215,7 @@ def main() -> int:
                 family: sorted(counts) for family, counts in NEEDED_NODES.items()
             },
             'stacks': stack_by_environment(configuration),
+            'environments': used_environments(configuration),
             'unused': unused_environments(configuration),
             'partitions': [
                 *partitions.partition_faults(

@@ -4,7 +4,6 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
-import difflib
 import json
 import os
 import re
@@ -28,6 +27,7 @@ from cli.setup.venv import (
     ensure_venv,
 )
 from cli.site import spack_yaml
+from cli.site.measured import read_measured_families
 from config import schema, strict
 from config.places import default_reference_folder, is_site_named_local
 from config.references import accepted_files
@@ -53,7 +53,6 @@ class Verdict:
     name: str
     facts: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
-    diff: list[str] = field(default_factory=list)
 
 
 def check(args: argparse.Namespace) -> int:
@@ -79,7 +78,7 @@ def check(args: argparse.Namespace) -> int:
     if stacks:
         print_verdict(Verdict(f'spack-envs ({len(stacks)} stacks)', [f'yaml  {note}'],
                               list(map(str, faults))))
-    bad = sum(bool(v.findings or v.diff) for v in verdicts) + bool(faults)
+    bad = sum(bool(v.findings) for v in verdicts) + bool(faults)
     print(f'\nsites: {len(verdicts)}, to fix: {bad}')
     return 1 if bad else 0
 
@@ -89,12 +88,8 @@ def print_verdict(verdict: Verdict) -> None:
     print(verdict.name)
     for fact in verdict.facts:
         print(f'  {fact}')
-    for line in (*verdict.findings, *verdict.diff):
+    for line in verdict.findings:
         print(line.replace(f'{Path.cwd()}/', ''))
-    if verdict.diff:
-        print(f'{verdict.name}: the test cases differ from {SNAPSHOT}; if '
-              'this is intended, run ./plumb site check '
-              f'{verdict.name} --update')
 
 
 def examine_site(folder: Path, update: bool = False) -> Verdict:
@@ -118,6 +113,7 @@ def examine_site(folder: Path, update: bool = False) -> Verdict:
             verdict.findings += lost
             verdict.facts.append(f'stacks      {note}')
         verdict.findings += unused_environment_faults(folder, answer['unused'])
+        verdict.findings += idle_environment_faults(folder, answer)
         verdict.findings += answer['partitions']
     verdict.findings += faults_of_site_files(folder, answer.get('cases', []))
     verdict.facts += [f'to finish   {line}' for line in unfinished_lines(folder)]
@@ -206,9 +202,10 @@ def compare_test_cases_with_snapshot(verdict: Verdict, folder: Path,
             f'{path}:1: the file does not exist; to write it, run ./plumb '
             f'site check {verdict.name} --update')
     else:
-        verdict.diff = list(difflib.unified_diff(
-            kept.splitlines(), now.splitlines(), str(path), 'now',
-            n=0, lineterm=''))
+        verdict.findings.append(
+            f'{path}:1: the test cases differ ({snapshot_difference(kept, now)}); '
+            f'if this is intended, run ./plumb site check {verdict.name} '
+            '--update, and git diff shows the lines')
 
 
 def snapshot_text(cases: list[dict[str, Any]]) -> str:
@@ -229,6 +226,24 @@ def snapshot_text(cases: list[dict[str, Any]]) -> str:
     return HEADER + ''.join(
         f'\n[{title}]\n' + ''.join(f'{line}\n' for line in merge_parameter_rows(rows))
         for title, rows in sorted(sections.items()))
+
+
+def snapshot_difference(kept: str, now: str) -> str:
+    """How many lines of each check are new and gone, e.g. `OsuPt2pt: 2 new`.
+
+    A line is new, too, if it moved to a section with other modes or partitions.
+    """
+    def rows(text: str) -> set[tuple[str, str]]:
+        return {(title, line) for title, _, lines in (
+            section.partition(']\n') for section in text.split('\n['))
+            for line in lines.splitlines()}
+
+    new, gone = (collections.Counter(line.split()[0] for _, line in sorted(left))
+                 for left in (rows(now) - rows(kept), rows(kept) - rows(now)))
+    texts = [f'{check}: ' + ' and '.join(
+        f'{counts[check]} {word}' for counts, word in ((new, 'new'), (gone, 'gone'))
+        if counts[check]) for check in sorted({*new, *gone})]
+    return '; '.join(texts[:5] + ['...'] * (len(texts) > 5)) or 'only the layout'
 
 
 def merge_parameter_rows(rows: list[dict[str, str]]) -> list[str]:
@@ -295,7 +310,7 @@ def faults_of_site_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]
     """Faults of the files that only the suite reads, not ReFrame or Spack."""
     faults = []
     for read in (stack.site_stack_settings, hardware.models_by_name,
-                 read_network_switches):
+                 read_network_switches, read_measured_families):
         try:
             read(folder)
         except (stack.StackError, ValueError) as err:
@@ -339,6 +354,16 @@ def unused_environment_faults(folder: Path, environs: Iterable[str]) -> list[str
     return [f'{path}:{line_number_of_text(path, repr(name))}: no partition uses '
             f"environment {name}; add it to a partition's environs, or "
             'remove it' for name in environs]
+
+
+def idle_environment_faults(folder: Path, answer: dict[str, Any]) -> list[str]:
+    """Faults: environments of partitions for which no test case exists."""
+    path = folder / 'system.py'
+    busy = {case['where'].partition('+')[2] for case in answer['cases']}
+    return [f'{path}:{line_number_of_text(path, repr(name))}: environment {name}: no '
+            'test case exists for its features and the partitions that use it; '
+            'correct its features (site-configs/README.md), or remove it'
+            for name in answer['environments'] if name not in busy] if busy else []
 
 
 def stack_faults(folder: Path, named: dict[str, str]) -> list[str]:

@@ -88,7 +88,11 @@ def leading_number(text: str) -> int:
     return int(match[0]) if match else 0
 
 
-# -------------------------------------------------------------------- Slurm
+# --------------------------------------------------------------- partitions
+
+#: Name of a login node, or of a partition of login nodes.
+_LOGIN = re.compile(r'(?<![a-z])(login|uan|front-?end)(?![a-z])', re.I)
+
 
 def drop_contained_partitions(parts: list[Partition]) -> list[Partition]:
     """The partitions without those whose nodes are all in a larger partition
@@ -97,6 +101,18 @@ def drop_contained_partitions(parts: list[Partition]) -> list[Partition]:
     return [part for i, part in enumerate(parts) if not any(
         names[i] < other or names[i] == other and j < i
         for j, other in enumerate(names))]
+
+
+def default_partitions(parts: list[Partition]) -> list[Partition]:
+    """The partitions that a new site has if none is selected.
+
+    Left out are partitions of login nodes, partitions without jobs of one node,
+    which most checks need, and partitions whose nodes are all in another one.
+    """
+    return drop_contained_partitions(
+        [part for part in parts if part.smallest <= 1
+         and not _LOGIN.search(part.name)
+         and not all(_LOGIN.search(node.name) for node in part.nodes)] or parts)
 
 
 def parse_scontrol_pairs(text: str, key: str) -> dict[str, dict[str, str]]:
@@ -161,7 +177,7 @@ def gpu_vendor_of_model(model: str) -> str:
             'nvidia' if _NVIDIA.match(model) else '')
 
 
-def parse_gres_gpus(gres: str) -> Gpus | None:
+def parse_gres_gpus(gres: str, source: str = 'sinfo') -> Gpus | None:
     """The GPUs of a GRES such as `gpu:h100:8(S:0-1),nvme:1`, or None.
 
     >>> parse_gres_gpus('gpu:h100:8(S:0-1)').number
@@ -174,7 +190,7 @@ def parse_gres_gpus(gres: str) -> Gpus | None:
             number += int(words[-1])
             models += words[1:-1]
     model = '+'.join(dict.fromkeys(models))
-    return Gpus(gpu_vendor_of_model(model), model, number, 'sinfo') if number else None
+    return Gpus(gpu_vendor_of_model(model), model, number, source) if number else None
 
 
 def parse_smi_gpus(command: str, text: str) -> Gpus | None:
@@ -263,7 +279,7 @@ def default_or_newest_module(available: list[tuple[str, bool]], name: str) -> st
 
 @dataclass(frozen=True)
 class Mpi:
-    flavour: str                # openmpi, mpich, intelmpi, cray
+    flavour: str                # openmpi, mpich, intelmpi, cray-mpich
     version: str
     cc: str
     modules: tuple[str, ...]
@@ -288,18 +304,18 @@ def find_mpi_in_modules(names: Sequence[str], source: str) -> Mpi | None:
     for name in names:
         word, _, version = name.partition('/')
         if flavour := MPI_MODULES.get(word):
-            return Mpi(flavour, version, 'cc' if flavour == 'cray'
+            return Mpi(flavour, version, 'cc' if flavour == 'cray-mpich'
                        else 'mpicc', tuple(names), '', source)
     return None
 
 
 def best_mpi_module(available: list[tuple[str, bool]]) -> Mpi | None:
     """The best MPI among the modules."""
-    for name, flavour in MPI_MODULES.items():
+    for name in MPI_MODULES:
         if module := default_or_newest_module(available, name):
-            first = default_or_newest_module(available,
-                                             'PrgEnv-gnu') * (flavour == 'cray')
-            return find_mpi_in_modules([*filter(None, [first]), module], 'modules')
+            first = [default_or_newest_module(available, 'PrgEnv-gnu')] * (
+                name == 'cray-mpich')
+            return find_mpi_in_modules([*filter(None, first), module], 'modules')
     return None
 
 

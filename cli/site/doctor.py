@@ -1,8 +1,8 @@
 """`plumb doctor`: print which test cases can run here, and why others cannot.
 
-Three functions answer three questions: Would the test cases of a partition and
-environment start (`reasons_test_cases_cannot_start`)? Why does a family have no
-test case (`reason_family_has_no_test_cases`)? What does a mode cost (`total_cost`)?
+Two functions answer two questions: Would the test cases of a partition and
+environment start (`reasons_test_cases_cannot_start`)? What does a mode cost
+(`total_cost`)? reasons.py explains why a family has no test case.
 """
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,15 @@ from cli.session.commands import (
 from cli.session.ordering import NIGHTLY, Key, read_wall_times
 from cli.setup.venv import WORK
 from cli.site import check as sites
+from cli.site.reasons import reason_without_test_cases
 from config import console
 from config.families import families
 from config.places import is_site_named_local
-from config.sessions import ordering
+from config.sessions import cost, ordering
+from config.sessions.cost import Cost
 
 #: Scheduler of ReFrame -> the command that submits its jobs.
-SUBMIT = {'slurm': 'sbatch', 'squeue': 'sbatch', 'pbs': 'qsub',
+SUBMIT = {'slurm': 'sbatch', 'squeue': 'sbatch', 'pbs': 'qsub', 'pbspro': 'qsub',
           'torque': 'qsub', 'sge': 'qsub', 'lsf': 'bsub', 'oar': 'oarsub',
           'flux': 'flux'}
 
@@ -74,7 +75,10 @@ def doctor(args: argparse.Namespace) -> int:
         too_large = [*excessive_node_count_rows(
             answer.get('needed_nodes', {}).get(family, ()), configuration)]
         if not rows:
-            reason = reason_family_has_no_test_cases(family, configuration)
+            reason = reason_without_test_cases(family, configuration) or (
+                'environment and partition are sufficient, but no check fits '
+                f'them: compare their nodes and programs with checks/{family}/'
+                'README.md')
             console.print_table([('not here', reason), *too_large], indent=2)
             continue
         file = prefix / f'{family}.yaml'
@@ -275,48 +279,7 @@ def excessive_node_count_rows(needed: Iterable[int], configuration: Mapping[str,
                     f'partition {part["name"]}: its max_nodes is {most}')
 
 
-# ------------------------------------ why a family has no test case
-
-def reason_family_has_no_test_cases(family: str,
-                                    configuration: Mapping[str, Any]) -> str:
-    """Why a site has no test case of a family, and what to add for one."""
-    features = set(families()[family].features)
-    if not features:
-        return ('no environment of a partition can build its programs, which '
-                f'are part of the suite; see checks/{family}/README.md')
-    offers = [env['name'] for env in configuration['environments']
-              if features & set(env.get('features', ()))]
-    if not offers:
-        built = any(one.built_with
-                    for one in families()[family].features.values())
-        alone = features & set(environs.program_features_of_family(family, 'embedded'))
-        lines = [
-            *(
-                [f'environs.embedded_program_environment(NAME, {family!r})']
-                if alone
-                else []
-            ),
-            *(['environs.mpi_environment(NAME, LIBRARY)'] if built else []),
-            *(
-                f'environs.stack_environment(NAME, {name!r})'
-                for name in stack.stack_names()
-                if features & set(stack.read_stack_yaml(name)['features'])
-            ),
-        ]
-        return (f'no environment offers {" or ".join(sorted(features))}: add '
-                f'{"".join(f"{line} or " for line in lines)}an environment '
-                'with the prefix of installed programs to system.py (checks/'
-                f'{family}/README.md)')
-    used = {name for system in configuration['systems']
-            for part in system['partitions'] for name in part['environs']}
-    idle = [name for name in offers if name not in used]
-    if len(idle) == len(offers):
-        return (f'no partition has the environment {" or ".join(idle)}: add '
-                "it to a partition's environs")
-    return (f'environment {" and ".join(offers)} offers its programs, but on '
-            'no partition with the nodes or the GPUs that its checks need '
-            f'(checks/{family}/README.md)')
-
+# ------------------------------------------------- parts of a family
 
 def optional_part_rows(family: str, configuration: Mapping[str, Any]
               ) -> Iterator[tuple[str, str]]:
@@ -338,36 +301,6 @@ def availability_row(what: str, is_available: bool, advice: str) -> tuple[str, s
 
 
 # ------------------------------------------------------------- the cost
-
-def node_hours_text(number: float) -> str:
-    """Hours with two digits, or all digits before the point."""
-    return f'{number:.2g}' if number < 10 else f'{number:.0f}'
-
-
-@dataclass(frozen=True)
-class Cost:
-    """The cost of a mode. Unit: node-hours."""
-    cases: int
-    checks: int
-    #: Test cases that were measured before, and their hours.
-    seen: int
-    by_times: float
-    #: Maximum of the others, from their time limits.
-    by_limits: float
-
-    def __str__(self) -> str:
-        text = (f'{self.cases} test cases ({self.checks} checks), '
-                f'{node_hours_text(self.by_times + self.by_limits)} node-hours')
-        if not self.cases:
-            return text
-        if not self.seen:
-            return f'{text} at most, by their time limits'
-        if self.seen == self.cases:
-            return f'{text}, by earlier times'
-        return (f'{text}: {node_hours_text(self.by_times)} by earlier times '
-                f'({self.seen} test cases), {node_hours_text(self.by_limits)} at most '
-                f'by time limits ({self.cases - self.seen})')
-
 
 def parse_time_limit(text: str) -> float:
     """A time limit of a mode, as ReFrame writes it: 2h, 1d2h3m4s.
@@ -439,14 +372,4 @@ def total_cost(cases: Iterable[Case], seen: Mapping[Key, float],
 
     :arg settings: variables that the mode sets: repetitions, time_limit
     """
-    cases = list(cases)
-    ran, by_times, by_limits = 0, 0.0, 0.0
-    for case in cases:
-        one, was_seen = expected_cost(case, seen, settings)
-        if was_seen:
-            ran += 1
-            by_times += one.node_hours
-        else:
-            by_limits += one.node_hours
-    checks = {(case['check'], case['hash']) for case in cases}
-    return Cost(len(cases), len(checks), ran, by_times, by_limits)
+    return cost.total_cost(expected_cost(case, seen, settings) for case in cases)

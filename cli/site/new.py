@@ -29,11 +29,11 @@ from cli.nightly import nodes
 from cli.nightly.nodes import Node, Partition
 from cli.setup.venv import ROOT, SetupError, print_progress
 from cli.site import check as sites
-from cli.site import detect
+from cli.site import detect, pbs
 from cli.site.detect import Gpus, Machine, Mpi, Nic
 from config import schema
 from config.sites import topology
-from config.sites.launch import LAUNCH, SPREAD
+from config.sites.launch import LAUNCH, SOCKETS, SPREAD
 
 TEMPLATES = Path(__file__).with_name('templates')
 #: The template of the summary that is printed before the confirmation.
@@ -45,8 +45,8 @@ MPI_TYPE = {'openmpi': 'pmix', 'mpich': 'pmi2', 'intelmpi': 'pmi2'}
 #: Restriction of a partition (scontrol) -> the option of sbatch that it needs.
 RESTRICTIONS = {'AllowAccounts': '--account', 'AllowQos': '--qos'}
 
-#: Flavour of an MPI -> its name in Spack.
-SPACK_MPI = {'cray': 'cray-mpich', 'openmpi': 'openmpi', 'mpich': 'mpich'}
+#: Flavours of MPI that have the same name in Spack.
+SPACK_MPI = ('cray-mpich', 'openmpi', 'mpich')
 
 
 @dataclass
@@ -54,7 +54,8 @@ class Facts:
     """All that was detected."""
     machine: Machine
     host: str
-    slurm: bool
+    #: Slurm, PBS, or '' if there is none.
+    scheduler: str
     partitions: list[Partition]
     config: dict[str, str]
     #: Node -> pairs of `scontrol show node`.
@@ -86,6 +87,10 @@ class Choices:
 class Place:
     """A partition of the new site, with the values for the template."""
     part: Partition
+    #: A node of the most common kind.
+    node: Node
+    #: Command that printed the sockets and threads of the node; '': none.
+    topology_source: str
     label: str
     access: list[str]
     #: Option of sbatch -> allowed values; the user has to choose one.
@@ -105,10 +110,13 @@ def detect_machine(recorded: Path | None, modules: list[str]) -> Facts:
         raise SetupError(f'--recorded {recorded}: the folder does not exist')
     machine = Machine(recorded)
     output = machine.command_output
-    parts = nodes.parse_sinfo(output('sinfo'))
+    parts, scheduler = nodes.parse_sinfo(output('sinfo')), 'Slurm'
+    if not parts:
+        parts = pbs.parse_partitions(output('pbsnodes'), output('qstat'))
+        scheduler = 'PBS' if parts else ''
 
     def scontrol_output(what: str, *more: str) -> str:
-        return output(f'scontrol-{what}', *more) if parts else ''
+        return output(f'scontrol-{what}', *more) if scheduler == 'Slurm' else ''
 
     host = output('hostname').strip().split('.')[0]
     processor = detect.parse_processor(output('reframe'))
@@ -120,8 +128,8 @@ def detect_machine(recorded: Path | None, modules: list[str]) -> Facts:
     # One node of each partition is enough: it describes its kind.
     names = ','.join(dict.fromkeys(p.node_of_most_common_kind.name for p in parts))
     return Facts(
-        machine=machine, host=host, slurm=bool(parts),
-        partitions=parts or [partition_without_slurm(host, processor)],
+        machine=machine, host=host, scheduler=scheduler,
+        partitions=parts or [partition_without_scheduler(host, processor)],
         config=detect.parse_slurm_config(scontrol_output('config')),
         nodes=detect.parse_scontrol_pairs(scontrol_output('node', names), 'NodeName'),
         rules=detect.parse_scontrol_pairs(scontrol_output('partition'),
@@ -138,12 +146,16 @@ def detect_machine(recorded: Path | None, modules: list[str]) -> Facts:
                                              'install_tree'))
 
 
-def partition_without_slurm(host: str, processor: dict[str, Any]) -> Partition:
-    """The partition of a site without Slurm: this machine."""
-    cpus = processor.get('num_cpus', os.cpu_count() or 1)
-    return Partition('node', True, 1, [Node(
-        host, 'idle', cpus=cpus, sockets=processor.get('num_sockets', 1),
-        threads=processor.get('num_cpus_per_core', 1))])
+def partition_without_scheduler(host: str, processor: dict[str, Any]) -> Partition:
+    """The partition of a site without a scheduler: this machine."""
+    return Partition('node', True, 1, [add_topology(Node(
+        host, 'idle', cpus=processor.get('num_cpus', os.cpu_count() or 1)), processor)])
+
+
+def add_topology(node: Node, processor: dict[str, Any]) -> Node:
+    """A node with the sockets and threads of a processor."""
+    return replace(node, sockets=processor.get('num_sockets', 1),
+                   threads=processor.get('num_cpus_per_core', 1))
 
 
 def parse_modules_option(text: str, mpi_of_path: Mpi | None) -> Mpi:
@@ -195,16 +207,16 @@ def spack_packages(machine: Machine, mpis: list[Mpi],
         return {}
     packages['gcc'] = {'externals': gcc}
     for mpi in mpis:
-        name = SPACK_MPI.get(mpi.flavour, '')
-        if name and name not in packages and mpi.version:
+        name = mpi.flavour
+        if name in SPACK_MPI and name not in packages and mpi.version:
             place: dict[str, Any] = {'prefix': mpi.prefix} if mpi.prefix \
                 else {'modules': list(mpi.modules)}
             packages[name] = {'externals': [
                 {'spec': f'{name}@{mpi.version}', **place}]}
         if name in packages:
             packages[name]['buildable'] = False
-    first = SPACK_MPI.get(mpis[0].flavour, '') if mpis else ''
-    packages['mpi'] = {'require': [first or 'openmpi']}
+    first = mpis[0].flavour if mpis else ''
+    packages['mpi'] = {'require': [first if first in SPACK_MPI else 'openmpi']}
     return dict(sorted(packages.items()))
 
 
@@ -239,7 +251,7 @@ def refuse_unknown_name(name: str, known: list[str], what: str) -> str:
 def parse_access_option(text: str, chosen: list[str], names: list[str]
                   ) -> tuple[str, str]:
     """Split an option --access into a partition ('': all) and an option of
-    sbatch: `--qos=x` is for all partitions, `P:--qos=x` for the partition P.
+    jobs: `--qos=x` is for all partitions, `P:--qos=x` for the partition P.
 
     :param chosen: the selected partitions
     :param names: all partitions
@@ -248,8 +260,8 @@ def parse_access_option(text: str, chosen: list[str], names: list[str]
         return '', text
     name, colon, option = text.partition(':')
     if not colon or not option.startswith('-'):
-        raise SetupError(f'--access {text!r}: expected an option of sbatch, '
-                         'such as --qos=x, or PARTITION:--qos=x')
+        raise SetupError(f'--access {text!r}: expected an option of sbatch or '
+                         'qsub, such as --qos=x, or PARTITION:--qos=x')
     if refuse_unknown_name(name, names, 'partition') not in chosen:
         raise SetupError(f'--access {text!r}: partition {name} is not '
                          f'selected; add --partition {name}')
@@ -260,7 +272,7 @@ def resolve_choices(args: argparse.Namespace, facts: Facts) -> Choices:
     """The choices of the options, with defaults for the detected machine."""
     names = [p.name for p in facts.partitions]
     for name in args.partition or ():
-        refuse_unknown_name(name, names if facts.slurm else [], 'partition')
+        refuse_unknown_name(name, names if facts.scheduler else [], 'partition')
     for name in args.stack:
         refuse_unknown_name(name, stack.stack_names(), 'stack')
     if args.stack and not facts.externals:
@@ -268,13 +280,18 @@ def resolve_choices(args: argparse.Namespace, facts: Facts) -> Choices:
                          'load a compiler module, or omit --stack')
     flavours = {mpi.flavour for mpi in facts.mpis} or {'openmpi'}
     launcher = args.launcher or (
-        'srun' if facts.slurm and flavours != {'openmpi'} else 'mpirun')
-    if launcher == 'mpirun' and len(flavours) > 1:
+        'mpirun' if flavours == {'openmpi'} or not facts.scheduler else
+        'srun' if facts.scheduler == 'Slurm' else
+        'mpiexec' if flavours == {'cray-mpich'} else 'mpirun')
+    if launcher != 'srun' and len(flavours) > 1:
         raise SetupError(f'{" and ".join(sorted(flavours))} have different '
-                         'mpirun commands, but a partition has only one '
-                         'launcher; use --launcher srun, which starts both')
+                         f'{launcher} commands, but a partition has only one '
+                         'launcher; ' + (
+                             'use --launcher srun, which starts both'
+                             if facts.scheduler == 'Slurm' else
+                             'make one site for each MPI'))
     parts = ([p for p in facts.partitions if p.name in args.partition]
-             if args.partition else detect.drop_contained_partitions(facts.partitions))
+             if args.partition else detect.default_partitions(facts.partitions))
     return Choices(parts, launcher, [
         parse_access_option(text, [p.name for p in parts], names)
         for text in args.access], args.stack)
@@ -289,26 +306,32 @@ def make_partition(name: str, part: Partition, facts: Facts, choices: Choices,
     :param own_nics: network cards that the catalogue does not have are added
     """
     # Nodes of one kind have the same devices as this node.
-    here = not facts.slurm or any(
-        n.name == facts.host and n.hardware_kind
-        == part.node_of_most_common_kind.hardware_kind
+    node = part.node_of_most_common_kind
+    here = not facts.scheduler or any(
+        n.name == facts.host and n.hardware_kind == node.hardware_kind
         for p in facts.partitions for n in p.nodes)
+    topology_source = 'ReFrame' if here and facts.processor else ''
+    if facts.scheduler == 'Slurm':
+        topology_source = (
+            f'scontrol show node {node.name}' if node.name in facts.nodes else 'sinfo')
+    elif topology_source:
+        node = add_topology(node, facts.processor)
     access = [option for of, option in choices.access
               if of in ('', part.name)]
-    gpus = detect.parse_gres_gpus(part.node_of_most_common_kind.gres)
+    gpus = detect.parse_gres_gpus(
+        node.gres, 'pbsnodes' if facts.scheduler == 'PBS' else 'sinfo')
     if here and facts.gpus and (not gpus or gpus.number
                                 == facts.gpus.number):
         gpus = facts.gpus
-    every_node_has_gpus = not facts.slurm or all(
+    every_node_has_gpus = not facts.scheduler or all(
         detect.parse_gres_gpus(n.gres) for n in part.nodes)
-    effective = facts.nodes.get(part.node_of_most_common_kind.name, {}).get('CPUEfctv',
-                                                                            '')
+    effective = facts.nodes.get(node.name, {}).get('CPUEfctv', '')
     made = Place(
-        part=part, label=f'{name}-{re.sub("[^A-Za-z0-9_-]", "-", part.name)}',
+        part=part, node=node, topology_source=topology_source,
+        label=f'{name}-{re.sub("[^A-Za-z0-9_-]", "-", part.name)}',
         access=access, needed=missing_access_options(
             facts.rules.get(part.name, {}), access),
-        cpus=detect.leading_number(effective) or part.node_of_most_common_kind.cpus,
-        gpus=gpus,
+        cpus=detect.leading_number(effective) or node.cpus, gpus=gpus,
         gpu_feature=f'gpu_{gpus.vendor}' if gpus and gpus.vendor
         and every_node_has_gpus else '', nics=facts.nics if here else [])
     add_devices_to_partition(made, facts.host, own_nics)
@@ -418,7 +441,9 @@ def render_site_files(name: str, detected: Facts, choices: Choices) -> dict[str,
                           'yaml': yaml_text, 'repr': repr}
     own_nics: dict[str, dict] = {}
     flavour = detected.mpis[0].flavour if detected.mpis else 'openmpi'
-    kind = choices.launcher if choices.launcher == 'srun' else flavour
+    # The options of Cray MPICH are those of PALS, which has no mpirun.
+    kind = (choices.launcher if choices.launcher == 'srun'
+            or (choices.launcher, flavour) == ('mpirun', 'cray-mpich') else flavour)
     facts = {
         'name': name, 'found': detected, 'choices': choices,
         'places': [make_partition(name, part, detected, choices, own_nics)
@@ -426,6 +451,7 @@ def render_site_files(name: str, detected: Facts, choices: Choices) -> dict[str,
         'own_nics': own_nics,
         'environments': environment_facts(detected, choices), 'kind': kind,
         'launch': LAUNCH.get(kind), 'spread': SPREAD.get(kind),
+        'sockets': SOCKETS.get(kind),
         'switches': topology.switch_summary_text({
             name: topology.Switch(*(tuple(topology.expand_host_list(row.get(key, '')))
                                     for key in ('nodes', 'switches')))

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 #: Each mode has all test cases of the modes before it.
-MODES = ('quick', 'nightly', 'full')
+MODES = ('smoke', 'quick', 'nightly', 'full')
 
 
 def modes_starting_at(first: str) -> set[str]:

@@ -3,6 +3,8 @@
 In reading order:
 
 * `modes`: the modes of `reframe --mode`
+* `smoke`: the test cases of mode smoke
+* `cost`: node-hours of test cases together
 * `caller`: variables of the caller that must not change records
 * `run_id`: names of sessions
 * `clock`: sessions that are dated in the future or before the newest record

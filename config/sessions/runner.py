@@ -40,7 +40,7 @@ from reframe.frontend.executors import (
 from config import places
 from config.records import perflog
 from config.references import accepted_files
-from config.sessions import clock, lock, ordering, pinned
+from config.sessions import clock, cost, lock, ordering, pinned, smoke
 from config.sessions.judged import MEASUREMENTS
 from config.version import VERSION
 
@@ -470,6 +470,25 @@ def select_listed_test_cases(testcases: list) -> list:
     )
 
 
+def refuse_unlisted_node_counts(testcases: list) -> None:
+    """End the session if it would leave out a number of nodes in silence."""
+    unlisted = {count for case in testcases if is_benchmark(case.check)
+                for count in case.check.unlisted_node_counts}
+    if unlisted:
+        exit_with_error(
+            f'node_counts: no partition runs collectives on '
+            f'{", ".join(map(str, sorted(unlisted)))} nodes; add this number to the '
+            'extra node_counts of a partition in system.py')
+
+
+def select_smoke_test_cases(testcases: list) -> list:
+    """The test cases of mode smoke, with their fixtures; all in other modes."""
+    cases = [case for case in testcases if is_benchmark(case.check)]
+    if not any(case.check.smoke for case in cases):
+        return testcases
+    return add_dependencies(testcases, smoke.select_smoke_test_cases(cases))
+
+
 def add_dependencies(testcases: list, selected: list) -> list:
     """Selected test cases and their dependencies, in the original order."""
     needed, left = set(selected), list(selected)
@@ -501,6 +520,22 @@ def expected_test_case_seconds(case: Any, known: ordering.Known) -> tuple[float,
     )
 
 
+def expected_cost(case: Any, seconds: float) -> ordering.Case:
+    """The cost of a test case that takes so many seconds."""
+    return ordering.Case(
+        test_case_key(case), case.check.node_count_before_setup, seconds)
+
+
+def cost_of_test_cases(testcases: list, known: ordering.Known) -> cost.Cost:
+    """The cost of all benchmarks among test cases."""
+    cases = [case for case in testcases if is_benchmark(case.check)]
+    times = [expected_test_case_seconds(case, known) for case in cases]
+    return cost.total_cost(
+        (expected_cost(case, seconds), was_seen)
+        for case, (seconds, was_seen) in zip(cases, times, strict=True)
+    )
+
+
 def split_by_budget(cases: list, known: ordering.Known
                    ) -> tuple[list, list[dict[str, Any]]]:
     """The test cases of this session, and a row of the plan for each one that
@@ -519,11 +554,7 @@ def split_by_budget(cases: list, known: ordering.Known
             for case in partition_cases
         }
         costs = {
-            ordering.Case(
-                test_case_key(case),
-                case.check.node_count_before_setup,
-                seconds,
-            ): case
+            expected_cost(case, seconds): case
             for case, (seconds, _) in times.items()
         }
         this_session, others = ordering.select_within_budget(costs, budget, known.last)
@@ -557,10 +588,12 @@ class AccountedRunner(Runner):
 
     def runall(self, testcases: list, restored_cases: Any = None) -> None:
         testcases = pinned.pin_test_cases(
-            select_listed_test_cases(testcases), is_benchmark
+            select_smoke_test_cases(select_listed_test_cases(testcases)),
+            is_benchmark,
         )
         if all(case.check.is_fixture() for case in testcases):
             exit_with_error(ZERO)
+        refuse_unlisted_node_counts(testcases)
         if any(is_benchmark(case.check) and not case.check.bringup
                for case in testcases):
             self.print_if_no_reference_files()
@@ -570,6 +603,11 @@ class AccountedRunner(Runner):
             self.known = ordering.Known.read_from_environment()
         except ValueError as err:
             exit_with_error(str(err))
+        if path := os.environ.get(cost.COST_FILE):
+            Path(path).write_text(str(cost_of_test_cases(testcases, self.known)))
+            self.policy.printer.info(
+                f'The cost is in {path}; nothing runs, because {cost.COST_FILE} is set')
+            sys.exit(0)
         with hold_machine_lock():
             self.run_with_records(testcases, restored_cases)
 
@@ -597,6 +635,9 @@ class AccountedRunner(Runner):
                 f'than its partition has per session ({ordering.BUDGET})')
         if left:
             testcases = add_dependencies(testcases, cases)
+        if not has_only_local_partitions():
+            self.policy.printer.info(
+                f'Cost: {cost_of_test_cases(cases, self.known)}')
         self.accounts = accounts = Accounts(handler)
         self.policy.task_listeners[:0] = [accounts, Pins()]
         with self.write_plan_and_hold_lock(handler, cases, left):
@@ -737,12 +778,17 @@ class AccountedRunner(Runner):
             os.close(fd)
 
 
+def has_only_local_partitions() -> bool:
+    """Whether no scheduler allocates the CPUs of the system."""
+    return all(part.scheduler.registered_name == 'local'
+               for part in runtime.runtime().system.partitions)
+
+
 @contextlib.contextmanager
 def hold_machine_lock() -> Iterator[None]:
     """Hold the machine's lock if no scheduler allocates the CPUs."""
     with contextlib.ExitStack() as stack:
-        if all(part.scheduler.registered_name == 'local'
-               for part in runtime.runtime().system.partitions):
+        if has_only_local_partitions():
             try:
                 stack.enter_context(lock.hold_file_lock(lock.machine_lock_path(),
                                                         program='reframe'))

@@ -27,6 +27,16 @@ LAUNCH: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
                    ['--ppn', '{ranks}', '--cpu-bind', 'none'], {}),
 }
 
+#: The same -> options that pin neighbouring ranks to different sockets.
+SOCKETS: dict[str, list[str]] = {
+    'srun': ['--cpu-bind=cores', '--distribution=block:cyclic'],
+    'openmpi': ['--map-by', 'socket:PE={cpus}', '--bind-to', 'core'],
+    'mpich': ['-bind-to', 'core:{cpus}', '-map-by', 'socket'],
+    'intelmpi': ['-genv', 'I_MPI_PIN', '1', '-genv', 'I_MPI_PIN_CELL', 'core',
+                 '-genv', 'I_MPI_PIN_DOMAIN', '{cpus}',
+                 '-genv', 'I_MPI_PIN_ORDER', 'scatter'],
+}
+
 #: The same -> options that start one process on each node: an agent that
 #: starts servers, and may use all CPUs of the job there. If one of the agents
 #: dies, the launcher ends.
@@ -88,5 +98,6 @@ def system_py_line(extra: str, launcher: str, mpi: str) -> str:
     kind = launcher if launcher in LAUNCH else mpi.partition(' ')[0]
     pin, share, _ = LAUNCH.get(kind, (None, None, None))
     options = {'launcher_pin': pin, 'launcher_oversubscribe': share,
+               'launcher_socket_pin': SOCKETS.get(kind),
                'launcher_spread': SPREAD.get(kind)}[extra]
     return f"'{extra}': " + ('[...],' if options is None else f'{options},')

@@ -10,12 +10,14 @@ level) without the newest GAP. Then the baseline is fixed, so that a slow drift
 is compared with its begin, and a regression never becomes the baseline.
 Centre c and spread s are Huber's (values beyond 2.5 s are pulled in, s
 corrected by the 0.978 of the normal variance that is left; Huber, Ann. Math.
-Stat. 35, 1964), the autocorrelation p that of neighbouring sessions, corrected
-for its bias, (r + 1/n) / (1 - 3/n) (Kendall, Biometrika 41, 1954). Few
-sessions do not determine s and p well. If eight or more series are judged
-together, both are drawn towards their common values, s^2 by the
-moderated variance of Smyth (Stat. Appl. Genet. Mol. Biol. 3, 2004); alone, p
-is drawn towards 0.5.
+Stat. 35, 1964). Sessions of an excursion, EXCURSION or more in a row beyond 2.5
+spreads of the median by the MAD, are left out: else an early one would make the
+baseline so wide that nothing is found later. The autocorrelation p is that of
+neighbouring sessions, corrected for its bias, (r + 1/n) / (1 - 3/n) (Kendall,
+Biometrika 41, 1954). Few sessions do not determine s and p well. If eight or more
+series are judged together, both are drawn towards their common values, s^2 by the
+moderated variance of Smyth (Stat. Appl. Genet. Mol. Biol. 3, 2004); alone, p is drawn
+towards 0.5.
 
 **Alarm.** z = (x - c) / s, cut at CAP (in the shortest windows, none of whose
 sessions may be well, at more); for each window of the last w sessions
@@ -25,10 +27,11 @@ sessions may be well, at more); for each window of the last w sessions
 
 is the mean over what a mean of w sessions of an AR(1) process varies by, and
 that of the n of the baseline. It alarms beyond Student's quantile at the
-degrees of freedom that n, p and the neighbours give (WINDOWS has the normal
-quantile of each w), if besides all of the window but a few sessions are worse
-by themselves: two outliers in three sessions are no step. A session with
-reruns, and one that is worse by half and far outside, alarms alone.
+degrees of freedom that n, p and the neighbours give (QUANTILE is the
+normal one), if besides all of the window but a quarter of its sessions are worse by
+themselves: two outliers in three sessions are no step. A session alarms alone
+only if its test cases were measured several times in it. A single measurement far
+outside is an incident, which further measurements decide.
 
 **Change point.** The beginning k of a step to an unknown level after a known
 one is where the sum S of the cut z since k has the largest S^2 / (sessions)
@@ -48,17 +51,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-#: Sessions (w), how many of the w may be no worse than the last but one
-#: number, normal quantile of the alarm, and what a session counts at most, in
-#: spreads: more where none of them may be well, so that no outlier alarms
-#: alone.
-WINDOWS = ((3, 0, 3.4, 2.2, 7.0), (4, 0, 3.9, 1.3, 5.0), (6, 1, 3.4, 1.0, 5.0),
-           (10, 3, 3.6, 0.8, 5.0), (18, 6, 3.8, 0.6, 5.0),
-           (30, 10, 3.8, 0.5, 5.0))
-LONGEST = 30
-#: Sessions of baseline, and what is added to the quantile: few tell little of
-#: their spread, many can afford it.
-AGES, ADDED = (5, 10, 15, 25, 40), (1.0, 0.6, 0.1, 0.1, 0.6)
+#: Sessions of the windows (w), and the normal quantile at which they alarm.
+WINDOWS, QUANTILE = (3, 6, 15, 30), 3.9
+#: All sessions of a window but a quarter are worse than this, in spreads; all of the
+#: shortest window are worse than the second number.
+WORSE_SESSION, WORSE_IN_SHORTEST = 1.0, 2.0
+#: What a session counts at most there, in spreads: more than elsewhere, because no
+#: outlier alarms alone.
+SHORTEST_CLIP = 7.0
 #: Sessions of a baseline: most, newest that wait, fewest to judge by.
 ANCHOR, GAP, FEWEST = 60, 6, 5
 #: What a single session counts at most, in spreads.
@@ -79,8 +79,8 @@ ALONE = 0.3
 MIN_STEP = 0.8
 #: Runs of a session from which on it can alarm alone, and its quantile.
 RERUNS, RERUN_Z = 4, 3.8
-#: A session alone, worse by this (log) and by twice an alarm's quantile.
-HUGE = math.log(1.5)
+#: Sessions in a row, all far outside, that are no part of a baseline.
+EXCURSION = 5
 #: A session like this is worth running again.
 SUSPECT = 2.0
 #: Log-likelihood ratio at which a regression is over; sessions after which an
@@ -106,6 +106,8 @@ class Walk(NamedTuple):
     df: np.ndarray
     #: The last session is worth running again.
     suspect: np.ndarray
+    #: It is so far outside that noise does not explain it.
+    incident: np.ndarray
     #: Series x sessions: of the present baseline or level, not of one that was
     #: before it, nor of a change that is over.
     usable: np.ndarray
@@ -116,8 +118,6 @@ class Change(NamedTuple):
     size: float
     low: float
     high: float
-    #: Of that it is one: 0 to 1.
-    sure: float
 
 
 class _Stats(NamedTuple):
@@ -184,14 +184,14 @@ def detect_level_changes(
     mode, start = np.zeros(series, int), np.zeros(series, int)
     level, back = np.zeros(series), np.zeros(series)
     states = np.zeros((series, sessions), np.int8)
-    suspect = np.zeros(series, bool)
+    suspect, incident = np.zeros(series, bool), np.zeros(series, bool)
     now = _Stats(np.zeros(series), np.ones(series), np.zeros(series),
                  np.zeros(series, int), np.full(series, 3.0))
     for t in range(sessions):
         live = t <= last
         _grow_baselines(x, held, begin, live & (mode == NORMAL), t, now, pool)
         spread = np.maximum(now.spread, floor)
-        w0 = min(t + 1, LONGEST)
+        w0 = min(t + 1, WINDOWS[-1])
         recent = x[:, t + 1 - w0:t + 1]
         far = (recent - now.centre[:, None]) / spread[:, None]
         far = np.where(np.isfinite(far), far, 0.0)
@@ -207,11 +207,11 @@ def detect_level_changes(
             unusable[row, :start[row]] = True
         judged = live & (mode == NORMAL) & (now.sessions >= FEWEST) & ~follow
         beyond = recent[:, -1] - now.centre
-        this_session = _is_single_session_alarming(
-            beyond, spread, now, t, runs, within, caution
-        )
+        far_outside, this_session = _is_single_session_far_outside(
+            beyond, spread, now, t, runs, within, caution)
         suspect = np.where(live, judged & (beyond > SUSPECT * spread),
                            suspect)
+        incident = np.where(live, suspect & far_outside & (beyond > minimum), incident)
         windows = _newest_windows(far)
         for side in (WORSE, BETTER):
             hit = judged & _is_window_alarming(windows, side, now, minimum / spread,
@@ -229,7 +229,8 @@ def detect_level_changes(
     spread = np.maximum(now.spread, floor)
     z = (x - now.centre[:, None]) / spread[:, None]
     return Walk(states, z, start, now.centre, spread, now.phi, now.sessions,
-                now.df, suspect & (mode == NORMAL), ~unusable & np.isfinite(x))
+                now.df, suspect & (mode == NORMAL), incident & (mode == NORMAL),
+                ~unusable & np.isfinite(x))
 
 
 def compare_with_baseline(x: np.ndarray, centre: float, spread: float, phi: float,
@@ -244,11 +245,7 @@ def compare_with_baseline(x: np.ndarray, centre: float, spread: float, phi: floa
     error = spread * math.sqrt(variance_of_mean(len(x), phi)
                                + variance_of_mean(max(sessions, 1), phi))
     wide = float(student_t_quantile(df, 1.96)) * error
-    # The normal quantile that gives the same probability, roughly.
-    t = abs(size) / max(error, 1e-12)
-    normal = math.sqrt(df * math.log1p(t * t / df)) * (1 - 3 / (4 * df))
-    sure = 1 - math.erfc(normal / math.sqrt(2))
-    return Change(size, size - wide, size + wide, min(sure, 0.999999))
+    return Change(size, size - wide, size + wide)
 
 
 def _grow_baselines(x: np.ndarray, held: np.ndarray, begin: np.ndarray,
@@ -271,6 +268,7 @@ def _grow_baselines(x: np.ndarray, held: np.ndarray, begin: np.ndarray,
 def _baseline_stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
            ) -> _Stats:
     """Centre, spread and autocorrelation of each baseline."""
+    held = _without_excursions(x, held)
     n = held.sum(1)
     number = np.maximum(n, 2)
     kept = np.where(held, x, 0.0)
@@ -306,6 +304,29 @@ def _baseline_stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
     share = 1 - (variance_of_mean(number, phi) - 1 / number)
     return _Stats(centre, spread / np.sqrt(np.maximum(share, 0.3)), phi, n,
                   _degrees_of_freedom(n, phi) + more)
+
+
+def _without_excursions(x: np.ndarray, held: np.ndarray) -> np.ndarray:
+    """The baselines less excursions: EXCURSION or more sessions in a row that are
+    beyond HUBER spreads of the median on one side, the spread by the MAD."""
+    if x.shape[1] < EXCURSION:
+        return held
+    number, rows = np.maximum(held.sum(1), 1), np.arange(len(x))
+
+    def median_per_series(values: np.ndarray) -> np.ndarray:
+        ordered = np.sort(np.where(held, values, np.inf), 1)
+        middle = ordered[rows, (number - 1) // 2] + ordered[rows, number // 2]
+        return np.where(held.any(1), middle / 2, 0.0)
+
+    off = x - median_per_series(x)[:, None]
+    limit = HUBER * 1.4826 * median_per_series(np.abs(off))[:, None]
+    left = held.copy()
+    for side in (1, -1):
+        beyond = held & (side * off > limit) & (limit > 0)
+        whole = np.lib.stride_tricks.sliding_window_view(beyond, EXCURSION, 1).all(2)
+        for shift in range(EXCURSION):
+            left[:, shift:shift + whole.shape[1]] &= ~whole
+    return left
 
 
 def _remove_drift(off: np.ndarray, held: np.ndarray, n: np.ndarray
@@ -381,7 +402,8 @@ def _newest_windows(z: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
     :param z: the newest sessions, in spreads
     """
     windows = [np.clip(z[:, -sessions:], -maximum, maximum)
-               for sessions, *_, maximum in WINDOWS if sessions <= z.shape[1]]
+               for sessions in WINDOWS if sessions <= z.shape[1]
+               for maximum in [SHORTEST_CLIP if sessions == WINDOWS[0] else CLIP]]
     return [(window, window.mean(1)) for window in windows]
 
 
@@ -398,22 +420,20 @@ def _is_window_alarming(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
     hit = np.zeros(len(age), bool)
     own = variance_of_mean(np.maximum(now.sessions, 1), now.phi)
     step = np.maximum(MIN_STEP, minimum)
-    for (window, mean), (sessions, few, quantile, worse, _) in zip(
-            windows, WINDOWS, strict=False):
+    for (window, mean), sessions in zip(windows, WINDOWS, strict=False):
         rows = np.flatnonzero((side * mean > step) & (age >= sessions))
         if not len(rows):
             continue
         t = side * mean[rows] / np.sqrt(variance_of_mean(
             sessions, now.phi[rows]) + own[rows])
-        higher = quantile + caution[rows] + np.interp(
-            now.sessions[rows], AGES, ADDED)
-        rows = rows[t > student_t_quantile(now.df[rows], higher)]
-        hit[rows] |= np.partition(side * window[rows], few, 1)[
-            :, few] > worse
+        rows = rows[t > student_t_quantile(now.df[rows], QUANTILE + caution[rows])]
+        few = sessions // 4
+        hit[rows] |= np.partition(side * window[rows], few, 1)[:, few] > (
+            WORSE_SESSION if few else WORSE_IN_SHORTEST)
     return hit
 
 
-def _is_single_session_alarming(
+def _is_single_session_far_outside(
     beyond: np.ndarray,
     spread: np.ndarray,
     now: _Stats,
@@ -421,19 +441,18 @@ def _is_single_session_alarming(
     runs: np.ndarray | None,
     within: np.ndarray | None,
     caution: np.ndarray,
-) -> np.ndarray:
-    """Whether the newest session alarms by itself."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Whether the newest session is far outside, and whether it alarms by itself,
+    because it was measured several times."""
     far = beyond / spread / np.sqrt(1 + variance_of_mean(
         np.maximum(now.sessions, 1), now.phi))
-    hit = (beyond > HUGE) & (far > 2 * student_t_quantile(now.df, RERUN_Z + caution))
+    enough = student_t_quantile(now.df, RERUN_Z + caution)
     if runs is None or within is None:
-        return hit
-    many = runs[:, t] >= RERUNS
+        return far > enough, np.zeros(len(far), bool)
     # What reruns redraw is no noise of the session; half of it is believed.
     share = np.minimum(np.nan_to_num(within[:, t]) / spread, 1.0) ** 2
     left = 1 - share / 2 + share / np.maximum(runs[:, t], 1)
-    enough = student_t_quantile(now.df, RERUN_Z + caution)
-    return hit | (many & (far > np.sqrt(left) * enough))
+    return far > enough, (runs[:, t] >= RERUNS) & (far > np.sqrt(left) * enough)
 
 
 def _end_recovered_changes(mode: np.ndarray, level: np.ndarray, back: np.ndarray,

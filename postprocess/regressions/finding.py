@@ -63,8 +63,6 @@ class Regression:
     ratio: float | None
     low: float | None
     high: float | None
-    #: Probability of a change, from 0 to 1.
-    sure: float
     #: What else changed that session; '': nothing that is recorded.
     cause: str
     #: What to do.
@@ -120,6 +118,9 @@ class Case(Place):
     sessions: int = 0
     needs: int = 0
     last: str = ''
+    #: Of `rerun`: how many times as bad the newest session was, if noise does not
+    #: explain it; else None.
+    incident: float | None = None
 
 
 @dataclass(frozen=True)

@@ -607,7 +607,7 @@ class _Judging:
         before, now, ratio, low, high = self._values_before_and_after(row, change)
         return self._make_regression(
             'metric', '', rows, int(hist.at[row, start]), last - start + 1,
-            change.sure, ratio, low, high, before, now, mute,
+            ratio, low, high, before, now, mute,
             str(first['better']), better)
 
     def _values_before_and_after(self, row: int, change: detect.Change) -> tuple[
@@ -666,7 +666,6 @@ class _Judging:
             members,
             candidate.start,
             len(new),
-            change.sure,
             math.exp(sign * change.size),
             min(ends),
             max(ends),
@@ -677,10 +676,10 @@ class _Judging:
         )
 
     def _make_regression(self, kind: str, name: str, rows: list[int], start: int,
-                         count: int, sure: float, ratio: float | None,
-                         low: float | None, high: float | None, before: float | None,
-                         now: float | None, mute: Decision | None, better: str,
-                         improved: bool = False) -> Regression:
+                         count: int, ratio: float | None, low: float | None,
+                         high: float | None, before: float | None, now: float | None,
+                         mute: Decision | None, better: str, improved: bool = False
+                         ) -> Regression:
         series = self.hist.metrics.iloc[rows]
 
         def common_value(column: str) -> str:
@@ -720,9 +719,8 @@ class _Judging:
             better=better, since=str(since), since_run=str(
                 first.iloc[0]) if len(first) else '', sessions=count,
             before=before, now=now, ratio=ratio, low=low, high=high,
-            sure=round(sure, 6), cause=cause,
-            todo='' if improved else _advice_text(kind, name, ident, cause, cases,
-                                                  sure),
+            cause=cause,
+            todo='' if improved else _advice_text(kind, name, ident, cause, cases),
             members=members, nodes=self._nodes_if_always_same(ran['nodes']),
             reason=mute.reason if mute else '',
             until=str(mute.until) if mute else '')
@@ -780,7 +778,9 @@ class _Judging:
             )
             & self.hist.metrics['named'].to_numpy(bool)
         )
-        row_of_case = {int(self.of[row]): row for row in rows}
+        row_of_case = {int(self.of[row]): row for row in sorted(
+            map(int, rows),
+            key=lambda row: self._times_as_bad_in_newest_session(row) or 0)}
         return [
             _test_case_with_reason(
                 self.hist.metrics.iloc[row],
@@ -791,9 +791,19 @@ class _Judging:
                 - int(
                     self.hist.runs[row, self.hist.last_session_positions[row]]
                 ),
+                incident=self._times_as_bad_in_newest_session(row)
             )
             for row in row_of_case.values()
         ]
+
+    def _times_as_bad_in_newest_session(self, row: int) -> float | None:
+        """How many times as bad a metric was in its newest session; None if noise
+        explains it."""
+        if not self.walk.incident[row]:
+            return None
+        worse = float(self.hist.x[row, self.hist.last_session_positions[row]]
+                      - self.walk.centre[row])
+        return 1 + worse if self.hist.linear[row, 1] else math.exp(min(worse, 700.0))
 
 
 def _short_hash(text: str) -> str:
@@ -836,8 +846,8 @@ def _job_nodes_and_switches(
         for switch in above.get(name, ())}
 
 
-def _advice_text(kind: str, name: str, ident: str, cause: str, cases: list[str],
-                 sure: float) -> str:
+def _advice_text(kind: str, name: str, ident: str, cause: str, cases: list[str]
+                 ) -> str:
     """The advice for people."""
     known = (f'if the change was intended: ./plumb verdict accept {ident}; if '
              f'the problem is known: ./plumb verdict mute {ident} --until '

@@ -41,6 +41,7 @@ def verdict_headline(verdict: Verdict) -> str:
         + ' of the environment'
         if verdict.changed
         else '',
+        'an incident' if any(case.incident for case in verdict.rerun) else '',
     ]
     counts = [count for count in counts if count] or ['no regression']
     return (f'Session {verdict.session}: {verdict.verdict.upper()}: '
@@ -71,6 +72,7 @@ def _yield_verdict_lines(verdict: Verdict) -> Iterator[str]:
     for change in verdict.changed[:MAXIMUM]:
         yield f'  {environment_change_line(change)}'
     yield from _omitted_count_line(len(verdict.changed))
+    yield from incident_line(verdict)
     for title, cases in (
             ('Worth measuring again (./plumb run $(./plumb verdict '
              '--print-rerun-options)):', verdict.rerun),
@@ -82,6 +84,18 @@ def _yield_verdict_lines(verdict: Verdict) -> Iterator[str]:
         for case in cases[:MAXIMUM]:
             yield f'  {test_case_and_partition_text(case)}: {case.why}'
         yield from _omitted_count_line(len(cases))
+
+
+def incident_line(verdict: Verdict) -> Iterator[str]:
+    """The line of all test cases that were far outside in the newest session alone."""
+    worst = sorted((case for case in verdict.rerun if case.incident),
+                   key=lambda case: -(case.incident or 0))
+    if worst:
+        yield (f'Incident: {_count_with_noun(len(worst), "test case")} of '
+               f'{verdict.cases} had far worse values in this session alone, up to '
+               f'{worst[0].incident:.3g} times as bad '
+               f'({test_case_and_partition_text(worst[0])}); measure again to decide '
+               'whether it is a regression')
 
 
 def regression_lines(change: Regression) -> list[str]:
@@ -102,8 +116,7 @@ def regression_detail_lines(change: Regression) -> list[str]:
     texts = [
         f'[{change.id}] {what}: {_change_size_text(change)}',
         f'{where}, since {change.since} '
-        f'({_count_with_noun(change.sessions, "session")}), '
-        f'{min(100 * change.sure, 99.99):.4g} % certain{_nodes_text(change)}',
+        f'({_count_with_noun(change.sessions, "session")}){_nodes_text(change)}',
     ]
     if change.reason:
         texts.append(f'muted until {change.until}: {change.reason}')

@@ -20,8 +20,11 @@ session, with the session it began, until it is over or somebody accepts it
 (postprocess/regressions/decisions.py).
 
 **A line** says what is worse and where, since when, how much with an interval
-of 95 %, how sure it is that there is a change, what else changed that session,
-and what to do.
+of 95 %, what else changed that session, and what to do.
+
+**An incident** is a single session far outside of what the baseline explains. It does
+not fail: the nightly session measures its test cases again, and four measurements
+within a session decide.
 """
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ from .judging import judge_session
 SITES = Path(__file__).resolve().parents[2] / 'site-configs'
 
 HELP = """\
-Lists regressions: where, since when, how much, and how sure.
+Lists regressions: where, since when, and how much.
 
 Each metric is compared with its own history, with or without a reference. The
 verdict also lists test cases that failed, changes of the environment, and test

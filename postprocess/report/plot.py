@@ -1,10 +1,10 @@
-"""`./plumb plot FILE`: people's own plots, asked for in a YAML file."""
+"""`./plumb plot [FILE]`: plots of the page, or of a YAML file, as files."""
 from __future__ import annotations
 
 import dataclasses
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,22 @@ from config.families import families
 
 from .. import perflogs
 from ..files import write_files_atomically
-from ..options import add_record_options, records_of_site
+from ..options import (
+    add_parsed_csv_option,
+    add_record_options,
+    folder_of_records,
+    records_of_site,
+)
 from ..perflogs import series
 from . import charts, plots
 from .page import Page, time_series_by_family
 
 HELP = """\
-Draws your own plots, which a YAML file describes.
+Draws the plots of the page as files, or your own plots, which a YAML file
+describes.
 
-`./plumb plot FILE` draws all plots that FILE lists, for example:
+Without FILE the plots are those of each family.yaml. With FILE they are those
+that FILE lists, for example:
   title: Sessions of alpha             # optional; above every plot
   plots:
     - {kind: curve, metric: latency, where: {program: 'osu_*latency',
@@ -34,6 +41,10 @@ Draws your own plots, which a YAML file describes.
     - {kind: ratio, of: system, base: alpha, metric: bandwidth}
 
 postprocess/report/plots/README.md describes the kinds and their options.
+
+--from draws saved results, of other people too, without perflogs:
+  ./plumb parse osu old/*.txt --csv old.csv
+  ./plumb plot --from old.csv
 
 Exit codes: 0 good, also if a plot has nothing to show (a line on stderr lists
 it); 1 the perflogs have damaged places; 2 the file or the perflogs cannot be
@@ -47,9 +58,10 @@ def parser() -> Parser:
     """The command line."""
     cmd = Parser(prog='plumb plot', text=HELP, example='./plumb plot '
                  'plots.yaml --site mycluster --output talk --dark --png')
-    cmd.add_argument('file', type=Path, metavar='FILE',
-                     help='the description of the plots, in YAML')
-    add_record_options(cmd)
+    cmd.add_argument('file', type=Path, metavar='FILE', nargs='?',
+                     help='the description of the plots, in YAML (default: the plots '
+                          'of the page)')
+    add_parsed_csv_option(add_record_options(cmd))
     output = cmd.add_argument_group('output')
     output.add_argument('--output', default='plots', metavar='DIR', type=Path,
                         help='write the plots to this folder (default: plots)')
@@ -64,8 +76,9 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit code (usage errors exit with 2)."""
     args = parser().parse_args(argv)
     try:
-        title, entries = load_plot_entries(args.file)
-        frame, faults = perflogs.read(args.perflogs, on_error='collect')
+        title, entries = load_plot_entries(args.file) if args.file else ('', [])
+        with folder_of_records(args, 'plot') as folder:
+            frame, faults = perflogs.read(folder, on_error='collect')
         for fault in faults:
             print(f'plumb plot: {fault}', file=sys.stderr)
         frame = records_of_site(frame, args.site)
@@ -74,21 +87,11 @@ def main(argv: list[str] | None = None) -> int:
                   '`./plumb run` first, or name another folder with '
                   '--perflogs', file=sys.stderr)
             return 2
-        records = build_plot_records(frame)
         files: dict[str, bytes] = {}
         with charts.use_theme_temporarily(args.dark):
-            for entry, kind, options in entries:
-                drawn = drawings_of_entry(records, entry, kind, options, args.file,
-                                          title)
-                if not drawn:
-                    print(
-                        f'plumb plot: {args.file}:{_line_number_of_entry(entry)}: '
-                        f'plots: {entry["kind"]}: no record matches; nothing is '
-                        'drawn',
-                        file=sys.stderr,
-                    )
-                for drawing in drawn:
-                    draw_plot(files, drawing, args.png)
+            for drawing in (drawings_of_file(frame, args.file, title, entries)
+                            if args.file else drawings_of_families(frame)):
+                draw_plot(files, drawing, args.png)
         write_files_atomically(args.output, files)
     except (strict.Fault, OSError, ValueError) as err:
         print(f'plumb plot: {err}', file=sys.stderr)
@@ -143,6 +146,32 @@ def load_plot_entries(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, A
             (entry, *plots.parse_plot_entry(own_options, None, str(file)))
         )
     return title, plots_
+
+
+def drawings_of_file(frame: pd.DataFrame, file: Path, title: str,
+                     entries: list[tuple[Any, Any, dict[str, Any]]]
+                     ) -> Iterator[plots.Drawing]:
+    """The plots that a file lists; one line on stderr for each that is empty.
+
+    :param entries: see load_plot_entries
+    :raises PlotError: it names a field that no record has
+    """
+    records = build_plot_records(frame)
+    for entry, kind, options in entries:
+        drawn = drawings_of_entry(records, entry, kind, options, file, title)
+        if not drawn:
+            print(f'plumb plot: {file}:{_line_number_of_entry(entry)}: plots: '
+                  f'{entry["kind"]}: no record matches; nothing is drawn',
+                  file=sys.stderr)
+        yield from drawn
+
+
+def drawings_of_families(frame: pd.DataFrame) -> Iterator[plots.Drawing]:
+    """The plots that the page has of each family."""
+    for name in sorted(map(str, frame['family'].unique())):
+        records = build_plot_records(frame[frame['family'] == name])
+        yield from plots.drawings_of_family(
+            dataclasses.replace(records, family=name), families().get(name))[0]
 
 
 def _line_number_of_entry(entry: Any) -> int:
@@ -220,7 +249,7 @@ def drawings_of_entry(records: plots.Records, entry: Any, kind: Any,
 def _field_names_of_option(value: Any) -> list[str]:
     """The fields that an option names."""
     if isinstance(value, str):
-        return [value]
+        return [value] * bool(value)
     return [one if isinstance(one, str) else one[0] for one in value or ()]
 
 

@@ -11,7 +11,7 @@ from .. import naming, perflogs
 from . import summary
 
 #: What metrics are made of.
-DRAWN = ['kind', 'speed', 'run', 'time', 'metric', 'point', 'value',
+DRAWN = ['kind', 'speed', 'run', 'case', 'time', 'metric', 'point', 'value',
          'reference', 'lower', 'upper', 'result', 'judged', 'sample']
 
 

@@ -4,7 +4,7 @@ import os
 from checks.core import environs, hardware
 from checks.nccl import recommended
 from config.sites import fabrics
-from config.sites.launch import LAUNCH, SPREAD
+from config.sites.launch import LAUNCH, SOCKETS, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _NODE = hardware.reframe_devices(('GH200-96GB-quad', 4), ('Cassini-200', 4))
@@ -44,7 +44,8 @@ site_configuration = {
             'access': ['--partition=normal', '--exclusive'],
             'resources': [{'name': '_rfm_gpu', 'options': [
                 '--gpus-per-node={num_gpus_per_node}']}],
-            'environs': ['openmpi', 'openmpi-cuda', 'nccl', 'stores', 'tao', 'dcperf'],
+            'environs': ['openmpi', 'openmpi-cuda', 'nccl', 'stores', 'tao', 'dcperf',
+                         'smartredis'],
             'features': ['gpu_nvidia'],
             # Four Grace of 72 cores, one thread each.
             'processor': {'arch': 'neoverse_v2', 'num_cpus': 288,
@@ -55,6 +56,7 @@ site_configuration = {
                        **hardware.bandwidth_extras(_NODE),
                        'node_memory': 480,
                        'launcher_pin': LAUNCH['srun'][0],
+                       'launcher_socket_pin': SOCKETS['srun'],
                        'launcher_spread': SPREAD['srun']},
         }],
     }],
@@ -68,6 +70,8 @@ site_configuration = {
                                    transport=_NCCL,
                                    nccl_settings=[recommended.CHANNELS_PER_PEER]),
         environs.stack_environment('stores', 'keyvalue'),
+        environs.stack_environment('smartredis', 'smartredis', mpi='openmpi 5.0.x',
+                                   env_vars=_PMIX),
         environs.embedded_program_environment('tao', 'taobench'),
         environs.stack_environment('dcperf', 'taobench'),
     ],

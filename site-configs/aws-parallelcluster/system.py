@@ -6,7 +6,7 @@ differs from cluster to cluster is marked SITE.
 import os
 
 from checks.core import environs, hardware
-from config.sites.launch import LAUNCH, SPREAD
+from config.sites.launch import LAUNCH, SOCKETS, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _P5 = hardware.reframe_devices(('H100-SXM5-80GB', 8), ('EFA-100', 32))
@@ -64,6 +64,7 @@ site_configuration = {
             'extras': {'max_nodes': 2,   # SITE: nodes
                        **hardware.bandwidth_extras(_P5),
                        'launcher_pin': LAUNCH['srun'][0],
+                       'launcher_socket_pin': SOCKETS['srun'],
                        'launcher_spread': SPREAD['srun']},
         }, {
             'name': 'hpc7a',
@@ -72,7 +73,7 @@ site_configuration = {
             'sched_options': {'slurm_envvar_whitelist': ['SBATCH_ACCOUNT']},
             'launcher': 'srun',
             'access': ['--partition=hpc7a', '--exclusive'],     # SITE: queue
-            'environs': ['openmpi', 'stores', 'tao', 'dcperf'],
+            'environs': ['openmpi', 'stores', 'tao', 'dcperf', 'smartredis'],
             # One thread a core, whatever the cluster's settings say.
             'processor': {'arch': 'zen4', 'num_cpus': 192,
                           'num_cpus_per_core': 1, 'num_sockets': 2,
@@ -82,6 +83,7 @@ site_configuration = {
                        **hardware.bandwidth_extras(_HPC7A),
                        'node_memory': 768,
                        'launcher_pin': LAUNCH['srun'][0],
+                       'launcher_socket_pin': SOCKETS['srun'],
                        'launcher_spread': SPREAD['srun']},
         }],
     }],
@@ -94,6 +96,8 @@ site_configuration = {
         environs.stack_environment('nccl', 'nccl', env_vars=[*_PMIX, _PLUGIN],
                                    transport=_NCCL),
         environs.stack_environment('stores', 'keyvalue'),
+        environs.stack_environment('smartredis', 'smartredis', mpi='openmpi 5.0.x',
+                                   env_vars=_PMIX),
         environs.embedded_program_environment('tao', 'taobench'),
         environs.stack_environment('dcperf', 'taobench'),
     ],

@@ -66,16 +66,22 @@ _OPENMPI = [['OMPI_MCA_mpi_yield_when_idle', '1'], ['OMPI_MCA_osc', '^ucx']]
 
 def _tensors(mpi: str, wheel: str, env_vars: list[list[str]]
              ) -> dict[str, Any]:
-    """Ranks of this MPI that put tensors into a Redis or a Valkey."""
+    """Ranks of this MPI that put tensors into a Redis or a Valkey.
+
+    If SMARTREDIS_PREFIX is set, with SmartRedis' library.
+    """
+    library = os.environ.get('SMARTREDIS_PREFIX', '')
     return {'name': f"tensors-{mpi.partition(' ')[0]}",
             'cc': f'{_WORK}/{wheel}/bin/mpicc', 'cxx': '', 'ftn': '',
             'env_vars': env_vars,
-            'features': ['tensor_redis', 'tensor_valkey'],
+            'features': ['tensor_redis', 'tensor_valkey',
+                         *(['smartredis'] if library else [])],
             'extras': {'mpi_library': mpi, 'wheel': f'{wheel} stores',
                        'programs': {
                            'keyvalue': {'source': 'wheel',
                                         'prefix': f'{_WORK}/stores'},
-                           'smartredis': {'source': 'embedded'}}}}
+                           'smartredis': {'source': 'system', 'prefix': library}
+                           if library else {'source': 'embedded'}}}}
 
 
 site_configuration = {

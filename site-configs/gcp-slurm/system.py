@@ -74,7 +74,7 @@ site_configuration = {
         environs.stack_environment('openmpi-embedded', 'mpi', mpi='openmpi 5.0.x',
                                    transport=_TCP),
         environs.stack_environment('stores', 'keyvalue'),
-        environs.stack_environment('smartredis', 'smartredis'),
+        environs.stack_environment('smartredis', 'smartredis', mpi='openmpi 5.0.x'),
         environs.embedded_program_environment('tao', 'taobench'),
         environs.stack_environment('dcperf', 'taobench'),
     ],

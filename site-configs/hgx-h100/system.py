@@ -6,7 +6,7 @@ vendors build them. What differs from cluster to cluster is marked SITE.
 import os
 
 from checks.core import environs, hardware
-from config.sites.launch import LAUNCH, SPREAD
+from config.sites.launch import LAUNCH, SOCKETS, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _NODE = hardware.reframe_devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
@@ -62,6 +62,7 @@ site_configuration = {
                        **hardware.bandwidth_extras(_NODE),
                        'node_memory': 2048,
                        'launcher_pin': LAUNCH['openmpi'][0],
+                       'launcher_socket_pin': SOCKETS['openmpi'],
                        'launcher_spread': SPREAD['openmpi']},
         }],
     }],
@@ -72,7 +73,7 @@ site_configuration = {
                                    mpi='openmpi 5.0.x with CUDA', transport=_UCX),
         environs.stack_environment('nccl', 'nccl', transport=_NCCL),
         environs.stack_environment('stores', 'keyvalue'),
-        environs.stack_environment('smartredis', 'smartredis'),
+        environs.stack_environment('smartredis', 'smartredis', mpi='openmpi 5.0.x'),
         environs.embedded_program_environment('tao', 'taobench'),
         environs.stack_environment('dcperf', 'taobench'),
         environs.stack_environment('optcast', 'optcast', mpi='openmpi 5.0.x',

@@ -100,13 +100,15 @@ _environments += map(_store, _stores)
 def _tensors(result: dict) -> dict:
     """The environment of ranks that put tensors into a store."""
     origin = {key: result[key] for key in ('source', 'prefix', 'version')}
+    client = ({'source': 'system', 'prefix': _smartredis} if _smartredis
+              else {'source': 'embedded'})
     return {'name': f"tensors-{result['store']}-{result['source']}",
             'cc': 'mpicc', 'cxx': '', 'ftn': '',
             'features': [f"tensor_{result['store']}",
-                         *(['libtorch'] if _libtorch else [])],
+                         *(['libtorch'] if _libtorch else []),
+                         *(['smartredis'] if _smartredis else [])],
             'extras': {'mpi_library': f"{_mpi['flavour']} {_mpi['version']}",
-                       'programs': {'keyvalue': origin, 'smartredis': {
-                           'source': 'embedded'}}},
+                       'programs': {'keyvalue': origin, 'smartredis': client}},
             **({'env_vars': [['LIBTORCH', _libtorch]]} if _libtorch else {})}
 
 
@@ -114,6 +116,12 @@ def _tensors(result: dict) -> dict:
 _libtorch = os.environ.get('LIBTORCH', '')
 if _libtorch and not Path(_libtorch, 'include', 'torch').is_dir():
     raise ConfigError(f'LIBTORCH={_libtorch}: no include/torch in it')
+
+#: Prefix of SmartRedis' library and of its own libraries.
+_smartredis = os.environ.get('SMARTREDIS_PREFIX', '')
+if _smartredis and not Path(_smartredis, 'include', 'client.h').is_file():
+    raise ConfigError(f'SMARTREDIS_PREFIX={_smartredis}: no include/client.h in '
+                      'it')
 
 
 _environments += [_tensors(result) for result in _stores

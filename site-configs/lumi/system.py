@@ -7,7 +7,7 @@ import os
 
 from checks.core import environs, hardware
 from config.sites import fabrics
-from config.sites.launch import LAUNCH, SPREAD
+from config.sites.launch import LAUNCH, SOCKETS, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _LUMI_C = hardware.reframe_devices(('Cassini-200', 1))
@@ -41,6 +41,7 @@ site_configuration = {
                        **hardware.bandwidth_extras(_LUMI_C),
                        'node_memory': 256,
                        'launcher_pin': LAUNCH['srun'][0],
+                       'launcher_socket_pin': SOCKETS['srun'],
                        'launcher_spread': SPREAD['srun']},
         }, {
             'name': 'lumi-g',
@@ -73,7 +74,7 @@ site_configuration = {
                                    env_vars=[['MPICH_GPU_SUPPORT_ENABLED', '1']]),
         environs.stack_environment('rccl', 'rccl', transport=_RCCL),
         environs.stack_environment('stores', 'keyvalue'),
-        environs.stack_environment('smartredis', 'smartredis'),
+        environs.stack_environment('smartredis', 'smartredis', mpi='cray-mpich 9.0.x'),
         environs.embedded_program_environment('tao', 'taobench'),
         environs.stack_environment('dcperf', 'taobench'),
     ],

@@ -6,7 +6,7 @@ programs come from. It is Python because some of that is worth computing.
 import os
 
 from checks.core import environs, hardware
-from config.sites.launch import LAUNCH, SPREAD
+from config.sites.launch import LAUNCH, SOCKETS, SPREAD
 
 # Where runs and results live; `plumb env` sets it.
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
@@ -55,6 +55,8 @@ site_configuration = {
                 # Options that bind each rank to as many cores as it has
                 # threads. For srun: LAUNCH['srun'][0].
                 'launcher_pin': LAUNCH['openmpi'][0],
+                # The same for a pair of ranks on two sockets of a node.
+                'launcher_socket_pin': SOCKETS['openmpi'],
                 # Options that start one process a node (servers in a job).
                 'launcher_spread': SPREAD['openmpi'],
             },

@@ -26,12 +26,15 @@ def test_no_site_writes_an_environment_of_a_stack_out(path):
 def test_the_environment_of_a_stack():
     assert environs.stack_environment('mine', 'mpi-host', mpi='openmpi 5.0.x',
                                       env_vars=[['A', '1']]) == {
-        'name': 'mine', 'cc': 'mpicc', 'env_vars': [['A', '1']],
+        'name': 'mine', 'cc': 'mpicc', 'cxx': 'mpicxx', 'env_vars': [['A', '1']],
         'features': ['mpi', 'osu', *programs.OMB7],
         'extras': {'stack': 'mpi-host', 'mpi_library': 'openmpi 5.0.x',
                    'programs': {'osu': {'source': 'spack'}}}}
     stores = environs.stack_environment('stores', 'keyvalue')
     assert 'cc' not in stores and 'transport' not in stores['extras']
+    # tensorload is built with the MPI of the stack, and other programs are not.
+    tensors = environs.stack_environment('tensors', 'smartredis')
+    assert tensors['cc'] == 'mpicc' and 'osu' not in tensors['extras']['programs']
     # A stack that is an MPI alone: the programs are ours.
     ours = environs.stack_environment('ours', 'mpi', transport={'name': 'TCP'})
     assert set(programs.EMBEDDED) <= set(ours['features'])

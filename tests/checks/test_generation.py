@@ -6,7 +6,7 @@ import re
 import pytest
 from conftest import OSU, suite_in
 
-from config.sites.launch import LAUNCH
+from config.sites.launch import LAUNCH, SOCKETS
 
 SITE = '''
 from checks.osu import programs
@@ -65,13 +65,24 @@ def test_a_cluster_lists_its_nodes_and_devices_in_three_modes(cluster):
     for words in ('placement=inter_node', 'buffers=cuda', 'layout=4xfull',
                   'layout=2xone'):
         assert words in text
-    assert not re.search('rocm|layout=8|layout=1xone', text)
+    assert not re.search(r'rocm|layout=8|layout=1xone program=osu_(?!m)', text)
 
 
 #: Partitions of one node and their changes of SITE's: CPUs and launcher.
 PLACED = {
     'two_cpus': {'processor': {'num_cpus': 2, 'num_cpus_per_core': 1}},
     'one_cpu': {'processor': {'num_cpus': 1, 'num_cpus_per_core': 1}},
+    **{f'sockets_{kind}': {
+        'launcher': launcher,
+        'processor': {'num_cpus': 64, 'num_cpus_per_core': 1, 'num_sockets': 2,
+                      'num_cpus_per_socket': 32},
+        'extras': {'launcher_pin': LAUNCH[kind][0],
+                   'launcher_socket_pin': SOCKETS[kind]}}
+       for kind, launcher in (('srun', 'srun'), ('openmpi', 'mpirun'))},
+    # Ranks are not bound, so a pair has no sockets.
+    'free': {'processor': {'num_cpus': 64, 'num_cpus_per_core': 1, 'num_sockets': 2,
+                           'num_cpus_per_socket': 32},
+             'extras': {'launcher_free': ['--free']}},
     **{kind: {'launcher': launcher, 'extras': {
         'launcher_pin': LAUNCH[kind][0]}} for kind, launcher in (
             ('srun', 'srun'), ('openmpi', 'mpirun'), ('mpich', 'mpirun'),
@@ -141,9 +152,37 @@ def test_a_rank_gets_a_core_for_each_of_its_threads(scripts, kind, words):
         [text for text in scripts[kind] if f'/{program} ' in text]
         for program in ('osu_latency_mt', 'osu_latency'))
     assert words in threads
-    assert ' -t 2:2' in threads
+    assert ' -t 1:2' in threads
     one = re.sub(r'\b2(?= --| -g| -b|$)|(?<=[:=])2\b', '1', words.strip())
     assert re.sub(r' -(np?) 1', r' -\1 2', one).replace('--ppn 1', '--ppn 2') in plain
+
+
+@pytest.mark.parametrize('kind, one, two', [
+    ('srun', '--cpu-bind=cores --distribution=block:block ',
+     '--cpu-bind=cores --distribution=block:cyclic '),
+    ('openmpi', '--map-by slot:PE=1 ', '--map-by socket:PE=1 --bind-to core ')])
+def test_a_pair_on_one_socket_and_one_on_two(scripts, kind, one, two):
+    pairs = [text for text in scripts[f'sockets_{kind}'] if '/osu_latency ' in text]
+    assert len(pairs) == 2
+    for words in (one, two):
+        [script] = [text for text in pairs if words in text]
+        assert 'PLUMBLINE_GPUS' not in script
+
+
+@pytest.mark.parametrize('partition', ['two_cpus', 'free'])
+def test_no_pair_on_two_sockets_where_there_is_one_or_ranks_are_free(scripts,
+                                                                      partition):
+    assert sum('/osu_latency ' in text for text in scripts[partition]) == 1
+
+
+def test_node_counts_of_a_session_select_among_those_of_the_partition(cluster):
+    text = listed(cluster, *OSU, '--mode=full', '-Snode_counts=4')
+    assert 'layout=4xfull' in text and 'layout=2x' not in text
+    assert 'layout=1x' not in text and 'placement=inter_node' in text
+    done = cluster.reframe('--dry-run', *OSU, '-Snode_counts=3,4', '-n', 'OsuStartup')
+    assert done.returncode == 1
+    assert ('node_counts: no partition runs collectives on 3 nodes; add this number '
+            'to the extra node_counts of a partition') in done.stdout + done.stderr
 
 
 def test_a_partition_that_does_not_say_how_ranks_are_placed(cluster,

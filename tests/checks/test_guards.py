@@ -7,6 +7,8 @@ import types
 import pytest
 
 from checks.core import base, guards, limits, references
+from checks.machine import gpus
+from checks.osu import sockets
 
 GOOD = '1\t0\t2.5\t1.0\t0.5\t97.0\t98.0\n'
 
@@ -105,17 +107,82 @@ def test_ranks(tmp_path, err):
 @pytest.mark.parametrize('err, words', [
     ('plumbline-gpu a 00000000:07:00.0\nplumbline-gpu a 00000000:07:00.0\n',
      'a: 2 ranks use the GPU 00000000:07:00.0'),
-    ('Warning: OMB could not identify the local rank of the process.\n',
+    ('plumbline-gpu a 00000000:07:00.0\n',
+     '1 of 2 ranks reported their GPU (lines plumbline-gpu'),
+    ('', '0 of 2 ranks reported their GPU'),
+    ('plumbline-gpu a -\nplumbline-gpu a -\n'
+     'Warning: OMB could not identify the local rank of the process.\n',
      'all ranks used the same GPU')])
 def test_each_rank_needs_a_gpu_of_its_own(tmp_path, err, words):
     run, = guards.read_repetitions(stage(tmp_path, err=err), 1)
-    assert words in refused('gpus', guards.check_rank_gpus, run)
+    assert words in refused('gpus', gpus.check_rank_gpus, run, 2)
 
 
 def test_gpus_of_several_nodes_have_the_same_addresses(tmp_path):
     err = 'plumbline-gpu a 00000000:07:00.0\nplumbline-gpu b 00000000:07:00.0\n'
     run, = guards.read_repetitions(stage(tmp_path, err=err), 1)
-    guards.check_rank_gpus(run)
+    gpus.check_rank_gpus(run, 2)
+
+
+def test_ranks_may_share_gpus_if_the_node_has_fewer(tmp_path):
+    err = 'plumbline-gpu a 00000000:07:00.0\n' * 2
+    run, = guards.read_repetitions(stage(tmp_path, err=err), 1)
+    gpus.check_rank_gpus(run, 2, shared=True)
+    refused('gpus', gpus.check_rank_gpus, run, 3, True)
+
+
+def binding_of(run, extra, threads=1, gpu_lines=False):
+    """What a test case of two ranks on a node of eight cores records."""
+    check = types.SimpleNamespace(
+        current_partition=types.SimpleNamespace(
+            processor=types.SimpleNamespace(num_cores=8), features=['gpu_nvidia'],
+            select_devices=lambda _: [types.SimpleNamespace(num_devices=2)]),
+        partition_launcher_extra_name=lambda: extra, has_gpu_ranks=lambda: True,
+        threads=threads,
+        num_tasks=2, num_tasks_per_node=2, inconclusive='',
+        env_vars={'PLUMBLINE_GPUS': 'cuda'} if gpu_lines else {})
+    base.Benchmark.record_and_check_cpu_binding(check, run)
+    return check
+
+
+def test_cores_of_launcher_gpu_pin_are_judged(tmp_path):
+    good = 'plumbline-rank a 0-3 0,1,2,3 0\nplumbline-rank a 4-7 4,5,6,7 1\n'
+    run, = guards.read_repetitions(stage(tmp_path, err=good), 1)
+    # The cores of a GPU's NUMA node may be fewer or more than the threads.
+    for threads in (1, 8):
+        assert binding_of(run, 'launcher_gpu_pin', threads).binding == 'a:0-3,4-7'
+    for bad, words in (
+            (good.replace('4-7 4,5,6,7', '0-3 0,1,2,3'), 'ranks share cores'),
+            (good.replace('4-7 4,5,6,7', '0-7 0,1,2,3,4,5,6,7'), 'are not bound')):
+        run, = guards.read_repetitions(stage(tmp_path, err=bad), 1)
+        message = refused('binding', binding_of, run, 'launcher_gpu_pin')
+        assert words in message and 'launcher_gpu_pin' in message
+
+
+def test_ranks_that_must_report_their_gpu_and_do_not(tmp_path):
+    err = 'plumbline-rank a 0 0 0\nplumbline-rank a 1 1 0\n'
+    run, = guards.read_repetitions(stage(tmp_path, err=err), 1)
+    assert binding_of(run, 'launcher_pin').gpus == ''
+    refused('gpus', binding_of, run, 'launcher_pin', 1, True)
+    line = 'plumbline-gpu a 07:00.0\n'
+    run, = guards.read_repetitions(stage(tmp_path, err=err + line + line.replace(
+        '7', '8')), 1)
+    assert binding_of(run, 'launcher_pin', 1, True).gpus == 'a:07:00.0,08:00.0'
+
+
+@pytest.mark.parametrize('ranks, expected, words', [
+    (('0', '0'), 2, 'must be on 2 sockets, but was on 0; correct launcher_socket_pin'),
+    (('0', '1'), 1, 'must be on 1 socket, but was on 0,1; correct launcher_pin'),
+    (('0', ''), 2, 'a rank could not read its socket'),
+    (('0', '1'), 2, ''), (('1', '1'), 1, '')])
+def test_sockets_of_a_pair(tmp_path, ranks, expected, words):
+    err = ''.join(f'plumbline-rank a {n} {n} {socket}\n'
+                  for n, socket in enumerate(ranks))
+    run, = guards.read_repetitions(stage(tmp_path, err=err), 1)
+    if words:
+        assert words in refused('binding', sockets.check_sockets_of_pair, run, expected)
+    else:
+        sockets.check_sockets_of_pair(run, expected)
 
 
 TOLERANCE = ('plumbline-rank a 0-1 0,1\nplumbline-rank a 2-3 2,3\n',

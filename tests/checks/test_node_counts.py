@@ -5,9 +5,11 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from cli.site.cases import is_selected_by_nodes
 from tests.conftest import ROOT
 
 #: A partition with MPI, stores and GPUs; its programs need not exist.
@@ -69,6 +71,27 @@ def test_no_number_of_nodes_is_rounded(site):
     assert three == (nodes >= 3)
     for case in answer['cases']:
         assert case['nodes'] <= nodes
+
+
+def test_mode_smoke_has_one_test_case_per_family_on_two_nodes(site):
+    nodes, answer = site
+    short = [case for case in answer['cases'] if 'smoke' in case['modes']]
+    # A family without a short test case on one or two nodes is a fault.
+    assert sorted(case['family'] for case in short) == sorted(
+        {case['family'] for case in answer['cases']})
+    for case in short:
+        # TaoBench has one node, or three and more.
+        assert case['nodes'] == (1 if case['family'] == 'taobench' else min(2, nodes))
+        assert {'quick', 'nightly', 'full'} <= {*case['modes']}
+
+
+@pytest.mark.parametrize('collective, settings, selected', [
+    (True, {}, True), (True, {'repetitions': '5'}, True),
+    (True, {'node_counts': '2,16'}, False), (True, {'node_counts': '2,4'}, True),
+    (False, {'node_counts': '2'}, True)])
+def test_a_mode_may_select_numbers_of_nodes(collective, settings, selected):
+    check = SimpleNamespace(is_collective=collective, node_count_before_setup=4)
+    assert is_selected_by_nodes(check, settings) == selected
 
 
 def test_what_the_partition_lacks_is_known(site):

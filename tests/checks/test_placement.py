@@ -12,6 +12,7 @@ import pytest
 from conftest import OSU, ROOT
 
 from checks.core import placement
+from checks.machine import gpus
 from checks.machine.software import identify_mpi
 from config.sites.launch import LAUNCH
 from postprocess import perflogs, results
@@ -76,9 +77,9 @@ def test_each_rank_reports_its_gpu(tmp_path, variables, expected):
         [RANK, 'env'], capture_output=True, text=True, check=True,
         env={'PATH': f'{tmp_path}:{os.environ["PATH"]}', 'PLUMBLINE_GPUS': 'cuda',
              **variables})
-    (host, (gpu,)), = placement.parse_gpu_lines(done.stderr).items()
+    (host, (gpu,)), = gpus.parse_gpu_lines(done.stderr).items()
     assert gpu == expected
-    assert placement.format_gpus({host: [gpu]}) == f'{host}:{expected}'
+    assert gpus.format_gpus({host: [gpu]}) == f'{host}:{expected}'
     assert ('\nLOCAL_RANK=' in '\n' + done.stdout) == bool(
         {'SLURM_LOCALID', 'PALS_LOCAL_RANKID'} & {*variables})
 
@@ -98,6 +99,8 @@ def test_a_rank_says_where_it_runs():
     (host, (rank,)), = placement.parse_rank_lines(done.stderr).items()
     assert host == os.uname().nodename and done.stdout == 'program\n'
     assert rank.cpus == (one,) and len(rank.cores) == 1
+    path = Path(f'/sys/devices/system/cpu/cpu{one}/topology/physical_package_id')
+    assert rank.sockets == ({int(path.read_text())} if path.exists() else set())
 
 
 def test_a_node_that_nobody_described():

@@ -61,7 +61,24 @@ def test_vendor_profile_of_the_site_is_sound(site):
     path = folder(site) / 'vendor.yaml'
     configuration = runpy.run_path(str(folder(site) / 'system.py'))[
         'site_configuration']
-    vendor.load_profile_rows(path, vendor.families_by_partition(configuration))
+    vendor.load_vendor_rows(path, vendor.families_by_partition(configuration))
+
+
+@pytest.mark.parametrize('site', sorted(set(SITES) - {'template'}))
+def test_every_cluster_offers_the_checks_of_smartredis(site):
+    cases = (folder(site) / 'cases.txt').read_text().splitlines()
+    for kind in ('Throughput', 'Inference', 'Aggregation'):
+        lines = [line for line in cases if line.startswith(f'SmartRedis{kind} ')]
+        for words in ('deployment=colocated', 'db_nodes=1 ', '16 db_tpq',
+                      'db=redis,valkey,keydb'):
+            assert any(words in line for line in lines), words
+    # Each with the library of SmartRedis.
+    for environment in load_site_configuration(folder(site) / 'system.py')[
+            'environments']:
+        if 'tensor_redis' in environment['features']:
+            assert 'smartredis' in environment['features']
+            assert environment['extras']['programs']['smartredis'] == {
+                'source': 'spack'}
 
 
 def dry_runs(suite, site_options):
@@ -135,16 +152,16 @@ def test_a_site_adds_models_of_its_own(tmp_path):
     row = {'arch': 'infiniband', 'rate': 200, 'source': 'ibstat',
            'date': '2026-11'}
     (tmp_path / 'hardware.yaml').write_text(yaml.safe_dump(
-        {'nic': {'ConnectX-6-HDR200': row}}))
+        {'nic': {'BlueField-3-NDR200': row}}))
     system = tmp_path / 'system.py'
-    node = hardware.reframe_devices(('ConnectX-6-HDR200', 2), ('H200-SXM5-141GB', 4),
+    node = hardware.reframe_devices(('BlueField-3-NDR200', 2), ('H200-SXM5-141GB', 4),
                                     site=system)
     assert [d['arch'] for d in node] == ['infiniband', 'sm_90']
     assert hardware.bandwidth_extras(node, site=system) == {
         'nic_bandwidth': 50000, 'one_nic_bandwidth': 25000,
         'gpu_link_bandwidth': 450000, 'gpu_bandwidth': 450000}
-    with pytest.raises(hardware.HardwareError, match='ConnectX-6-HDR200'):
-        hardware.reframe_devices(('ConnectX-6-HDR20', 2), site=system)
+    with pytest.raises(hardware.HardwareError, match='BlueField-3-NDR200'):
+        hardware.reframe_devices(('BlueField-3-NDR20', 2), site=system)
     # Of two rows of one name nobody knows which one holds.
     other = tmp_path / 'other'
     other.mkdir()
@@ -229,7 +246,7 @@ def test_tolerances_are_open_to_the_better_side(tmp_path):
     path = written(tmp_path / 'vendor.yaml', ROW,
                    {**ROW, 'metric': 'bandwidth', 'unit': 'MB/s',
                     'worse': 0.5})
-    assert vendor.references_by_metric(vendor.load_profile_rows(path, PLACES)) == {
+    assert vendor.references_by_metric(vendor.load_vendor_rows(path, PLACES)) == {
         'latency@8B': [123.5, None, 1.0, 'us'],
         'bandwidth@8B': [123.5, -0.5, None, 'MB/s']}
 
@@ -251,7 +268,7 @@ def test_tolerances_are_open_to_the_better_side(tmp_path):
 def test_wrong_row_of_a_profile(tmp_path, change, words):
     path = written(tmp_path / 'vendor.yaml', ROW, {**ROW, **change})
     with pytest.raises(vendor.VendorError, match=words) as caught:
-        vendor.load_profile_rows(path, PLACES)
+        vendor.load_vendor_rows(path, PLACES)
     assert str(path) in str(caught.value)
 
 
@@ -260,7 +277,7 @@ def test_profile_that_is_no_list_of_rows(tmp_path, text):
     path = tmp_path / 'vendor.yaml'
     path.write_text(text)
     with pytest.raises(vendor.VendorError):
-        vendor.load_profile_rows(path, PLACES)
+        vendor.load_vendor_rows(path, PLACES)
 
 
 def case(source='spack', emulated=False):

@@ -206,6 +206,12 @@ def test_perflogs_that_cannot_be_written(suite):
     assert 'Traceback' not in done.stdout + done.stderr
 
 
+def test_reframes_pipeline_is_refused(suite):
+    done = suite.plumb('run', '--ci-generate=pipeline.yml')
+    assert done.returncode == 2
+    assert 'run ./plumb nightly --site local --print gitlab' in done.stderr
+
+
 @pytest.mark.parametrize('words, action', [
     ([], ''), (['-n', 'OsuPt2pt', '-v'], ''), (['-Srepetitions=2'], ''),
     (['--dry-run'], '--dry-run'), (['-n', 'x', '-lC'], '-l'),

@@ -188,8 +188,13 @@ def test_parse(suite, tmp_path):
     done = suite.plumb('parse', 'osu', str(good))
     assert done.returncode == 0
     rows = done.stdout.splitlines()
-    assert rows[0] == 'file,program,version,size,metric,value,unit'
-    assert rows[1].startswith(f'{good},osu_latency,7.2,1,latency,')
+    assert rows[0] == ('file,output,family,program,version,num_nodes,num_tasks,params,'
+                       'size,metric,value,unit')
+    assert rows[1].startswith(f'{good},1,osu,osu_latency,7.2,,,,1,latency,')
+    file = tmp_path / 'saved.csv'
+    done = suite.plumb('parse', 'osu', str(good), '--csv', str(file))
+    assert (done.returncode, done.stdout) == (0, '')
+    assert file.read_text().splitlines() == rows
     cut = tmp_path / 'cut.txt'
     cut.write_text(good.read_text()[:300])
     done = suite.plumb('parse', 'osu', str(cut), str(good))

@@ -100,6 +100,7 @@ def test_only_what_would_start_is_said_to_run():
         ('b+stores', ['nightly']))]
     assert list(doctor.runnable_test_case_rows(
         cases, {'a+stores': 'no Spack', 'b+stores': 'no Spack'})) == [
+        ('not here', '--mode smoke: 0 test cases'),
         ('runs here', '--mode quick: 1 test cases'),
         ('not here', '--mode nightly: 0 of 1 test cases'),
         ('runs here', '--mode full: 1 of 2 test cases'),
@@ -149,39 +150,7 @@ def test_cases_that_fit_on_no_node_are_counted():
         '5 to 11 CPUs of a node')
 
 
-# -------------------------------------------------- why there is none
-
-@pytest.mark.parametrize('family', ['osu', 'keyvalue', 'taobench'])
-def test_every_family_without_a_case_has_a_reason(family):
-    bare = {'systems': SITE['systems'], 'environments': []}
-    assert re.match('no environment offers [a-z_ ]+',
-                    doctor.reason_family_has_no_test_cases(
-        family, bare))
-
-
-def test_the_reasons_why_a_family_has_no_case():
-    assert (
-        "add environs.embedded_program_environment(NAME, 'taobench') or "
-        "environs.stack_environment(NAME, 'taobench') or an environment with the prefix"
-        in doctor.reason_family_has_no_test_cases('taobench', SITE)
-    )
-    bare = {**SITE, 'environments': []}
-    assert (
-        'add environs.mpi_environment(NAME, LIBRARY) or environs.stack_environment('
-        in (doctor.reason_family_has_no_test_cases('osu', bare))
-    )
-    assert (
-        doctor.reason_family_has_no_test_cases('nccl', bare).count(
-            'environs.embedded_program_environment'
-        )
-        == 1
-    )
-    idle = site(name='other')
-    assert doctor.reason_family_has_no_test_cases('osu', idle).startswith(
-        'no partition has the environment other: ')
-    assert 'environment gnu offers its programs, but on no partition' in (
-        doctor.reason_family_has_no_test_cases('osu', SITE))
-
+# -------------------------------------------------- parts of a family
 
 def test_the_parts_of_a_family_are_told_with_what_to_do():
     real, bench, memcached = [*doctor.optional_part_rows('osu', SITE),
@@ -258,7 +227,7 @@ def test_a_site_of_stacks_does_not_run_where_they_are_not_installed(suite):
     assert 'runs here' not in output
     assert 'openmpi: the stack mpi-host is not installed' in output \
         or 'sbatch not found' in output
-    assert re.search('not here +no environment offers', output)
+    assert re.search('not here +no environment has the feature', output)
 
 
 def test_numbers_of_nodes_that_a_partition_lacks_are_listed():

@@ -11,6 +11,7 @@ import json
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -42,6 +43,7 @@ from cli.nightly.reruns import ANY, OTHER, SAME
 from cli.session import commands
 from cli.session import process as session
 from cli.setup.venv import SetupError
+from config import families
 from config.sessions import clock, lock, run_id
 from postprocess import perflogs, results
 from postprocess.perflogs import plans
@@ -50,6 +52,8 @@ from postprocess.results import Result
 
 NIGHTLY_SESSION = '20261122T013000Z-abcdef'
 AGAIN = '20261122T023000Z-abcdef07'
+#: Before a test changes it.
+PATH = os.environ['PATH']
 TINY = ['-n', 'OsuStartup', '-E', 'program == "osu_hello"']
 
 
@@ -1032,8 +1036,8 @@ def test_systemd_gets_the_words_as_they_are():
 
 def test_cron_s_line_is_one_that_a_shell_takes():
     text = timers.crontab_line(options(*MANY))
-    *comment, line = text.splitlines()
-    assert all(one.startswith('#') for one in comment)
+    *head, line = text.splitlines()
+    assert all(re.match(r'#|[A-Z_]+=', one) for one in head)
     when, command = line.split(' cd ', 1)
     assert when == '30 1 * * *'
     # A bare % would end the line for cron.
@@ -1057,25 +1061,123 @@ def test_cron_mails_what_is_not_good(tmp_path, monkeypatch, code, mailed):
     assert log.read_text() == 'said\n'
 
 
-def test_gitlab_s_file_has_what_its_schema_asks_for():
+@pytest.fixture
+def shell(monkeypatch, tmp_path):
+    """The variables of a shell in which a person runs the suite."""
+    for name in [name for name in os.environ if name.startswith('PLUMBLINE_')]:
+        monkeypatch.delenv(name)
+    variables = {
+        'PATH': '/opt/a b/bin:/usr/bin:/bin', 'SPACK_ROOT': '/opt/100% $spack',
+        'SBATCH_ACCOUNT': 'geo', 'PLUMBLINE_PERFLOGS': f'{tmp_path}/records',
+        'PLUMBLINE_LOCK': '/run/it.lock'}
+    others = {
+        'PLUMBLINE_SITE': 'lumi', 'PLUMBLINE_ONLY': '/tmp/x', 'HOME': '/home',
+        'PLUMBLINE_TOKEN': 'hidden', 'PLUMBLINE_STACKS': 'hidden\nlines',
+        'PLUMBLINE_SPACK_MIRROR': 'https://me:hidden@mirror.example/x'}
+    for name, value in {**variables, **others}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(timers, 'families_of_site', lambda site: ['nccl', 'osu'])
+    return {**variables, 'PLUMBLINE_WORK': str(timers.WORK)}
+
+
+LEFT_OUT = ('# Left out, because they may be secrets or have several lines: '
+            'PLUMBLINE_SPACK_MIRROR, PLUMBLINE_STACKS, PLUMBLINE_TOKEN\n')
+
+
+def variables_of_cron(text: str) -> dict[str, str]:
+    """As cron reads them: no quotes, no expansion."""
+    return dict(line.split('=', 1) for line in text.splitlines()
+                if re.match('[A-Z_]+=', line))
+
+
+def variables_of_systemd(text: str) -> dict[str, str]:
+    words = re.findall('^Environment=(.*)$', text, re.M)
+    assert all(word == shlex.quote(word) or word[0] == word[-1] == '"'
+               for word in words)
+    return dict(word.strip('"').replace('%%', '%').split('=', 1) for word in words)
+
+
+def variables_of_gitlab(text: str) -> dict[str, str]:
+    """As GitLab expands them; without those that only it has."""
+    values = yaml.safe_load(text)['variables']
+    assert values.pop('PLUMBLINE_REPORT') == '$CI_PROJECT_DIR/report'
+    assert values.pop('GIT_STRATEGY') == 'none'
+    assert not re.search(r'(?<!\$)\$(?!\$)', ' '.join(values.values()))
+    return {name: value.replace('$$', '$') for name, value in values.items()}
+
+
+@pytest.mark.parametrize('kind, read', [
+    ('service', variables_of_systemd), ('cron', variables_of_cron),
+    ('gitlab', variables_of_gitlab)])
+def test_each_timer_has_the_variables_of_the_shell(shell, kind, read):
+    text = timers.KINDS[kind](options(*MANY))
+    assert read(text) == shell
+    assert LEFT_OUT in text and 'hidden' not in text
+    assert '# Variables of the shell that printed this; edit them' in text
+
+
+def test_systemd_reads_the_variables(tmp_path, shell):
+    """By systemd itself, which reports an assignment that it ignores."""
+    program = shutil.which('systemd-analyze', path='/usr/bin:/bin')
+    if not program:
+        skip_missing('systemd-analyze', 'no systemd-analyze here')
+    path = tmp_path / 'plumbline-lumi.service'
+    env = {**os.environ, 'XDG_RUNTIME_DIR': str(tmp_path)}
+    text = timers.systemd_service(options(*MANY))
+    for broken, silent in (('', True), ('$spack"', False)):
+        path.write_text(text.replace(broken, broken[:-1]))
+        done = subprocess.run([program, '--user', 'verify', path], text=True,
+                              capture_output=True, env=env)
+        assert ('plumbline' not in done.stderr) == silent, done.stderr
+
+
+def test_all_timers_use_one_checkout_and_its_folders(shell):
+    texts = {kind: timers.KINDS[kind](options('--site', 'lumi'))
+             for kind in ('service', 'cron', 'gitlab')}
+    for text in texts.values():
+        assert f'{timers.ROOT}' in text and f'{timers.WORK}' in text
+        assert shell['PLUMBLINE_PERFLOGS'] in text
+    # Nothing in the runner's own folder, which it cleans, but the page.
+    scripts = [line for job in yaml.safe_load(texts['gitlab']).values()
+               for line in job.get('script', ())]
+    assert {line for line in scripts if not line.startswith('./plumb')} == {
+        f'cd {shlex.quote(str(timers.ROOT))}'}
+
+
+def test_gitlab_s_pipeline_has_a_job_per_family(shell):
     data = yaml.safe_load(timers.gitlab_pipeline(options(*MANY)))
-    job = data.pop('nightly')
-    assert not data
-    # Keys and types of a job, as GitLab's schema of CI files has them.
-    assert {key: type(value) for key, value in job.items()} == {
-        'rules': list, 'tags': list, 'timeout': str, 'interruptible': bool,
-        'resource_group': str, 'script': list, 'artifacts': dict}
-    assert set(job['artifacts']) == {'when', 'expire_in', 'paths'}
-    assert all(isinstance(line, str) for line in job['script'])
-    assert job['timeout'] == '10 hours'
-    done = subprocess.run(['bash', '-n', '-c', '\n'.join(job['script'])],
-                          capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    data.pop('variables')
+    shared = data.pop('default')
+    assert shared['tags'] == ['login-node']
+    assert {job['resource_group'] for job in data.values()} == {'plumbline-lumi'}
+    assert shared['artifacts']['paths'] == ['report', '50%.eml']
+    assert list(data) == ['nightly', 'quick:nccl', 'quick:osu']
+    assert data['nightly']['timeout'] == '10 hours'
+    assert data['nightly']['after_script'][1] == (
+        "cp -- '/srv/a b/50%.eml' \"$CI_PROJECT_DIR\"")
+    # In each pipeline, either the session or the jobs of families.
+    assert data['nightly']['rules'] == [{'if': '$CI_PIPELINE_SOURCE == "schedule"'}]
+    assert 'schedule' not in data['quick:osu']['rules'][0]['if']
+    assert data['quick:osu']['script'][1] == (
+        "./plumb run --site lumi --bringup -t '^osu$'")
+    for job in data.values():
+        done = subprocess.run(['bash', '-n', '-c', '\n'.join(job['script'])],
+                              capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
 
 
-def test_gitlab_s_schema_takes_the_file(tmp_path):
+def test_gitlab_s_jobs_select_test_cases(suite):
+    """Those of this machine: each family has some, and all of them are few."""
+    names = timers.families_of_site('local')
+    assert 'osu' in names and 1 + len(families.families()) <= 20
+    done = suite.plumb('run', '-t', '^osu$', '-l')
+    assert done.returncode == 0 and 'OsuPt2pt' in done.stdout
+    assert 'Tao' not in done.stdout and 'Store' not in done.stdout
+
+
+def test_gitlab_s_schema_takes_the_file(tmp_path, shell):
     """By GitLab's own schema, which the PyPI package check-jsonschema has."""
-    program = shutil.which('check-jsonschema')
+    program = shutil.which('check-jsonschema', path=PATH)
     if not program:
         pytest.skip('check-jsonschema is missing (pip install '
                     'check-jsonschema): it brings the schema of GitLab')
@@ -1084,8 +1186,8 @@ def test_gitlab_s_schema_takes_the_file(tmp_path):
         path.write_text(timers.gitlab_pipeline(options(*MANY)).replace(
             'interruptible: false', f'interruptible: {change or "false"}'))
         done = subprocess.run([program, '--builtin-schema',
-                               'vendor.gitlab-ci', path],
-                              text=True, capture_output=True)
+                               'vendor.gitlab-ci', path], text=True,
+                              capture_output=True, env={**os.environ, 'PATH': PATH})
         assert done.returncode == code, done.stdout
 
 

@@ -44,6 +44,13 @@ STORES = '''
          'extras': {'programs': {'keyvalue': {'source': 'system'}}}},
 '''
 
+TENSORS = '''
+        {{'name': 'tensors', 'cc': 'mpicc', 'features': ['tensor_redis'],
+         'extras': {{'mpi_library': '{library}', 'programs': {{
+             'keyvalue': {{'source': 'system'}},
+             'smartredis': {{'source': 'embedded'}}}}}}}},
+'''
+
 PACKAGES = '''
 packages:
   gcc:
@@ -90,18 +97,17 @@ def test_a_change_of_the_cases_is_shown_until_it_is_accepted(site, suite):
     assert 'cases.txt:1: the file does not exist' in done.stdout
     assert check('--update').returncode == 0
     kept = (site / 'cases.txt').read_text()
-    assert re.search(
-        r'\[cluster-a\+gnu \| quick,nightly,full \| none\]\n(.+\n)*'
-        'OsuPt2pt buffers=host placement=intra_node,inter_node '
-        'program=osu_latency\n', kept)
+    for modes, place in (('quick', 'intra_node'), ('smoke,quick', 'inter_node')):
+        assert (f'[cluster-a+gnu | {modes},nightly,full | none]\nOsuPt2pt '
+                f'buffers=host placement={place} program=osu_latency\n') in kept
     # A site loses the second node: cases go, and it is seen.
     change(site, "'max_nodes': 2", "'max_nodes': 1")
     done = check()
     assert done.returncode == 1
-    assert re.search(r'^-OsuPt2pt .*inter_node', done.stdout, re.M)
-    assert re.search(r'^\+OsuPt2pt .*placement=intra_node program',
-                     done.stdout, re.M)
-    assert f'./plumb site check {site} --update' in done.stdout
+    assert (f'{site}/cases.txt:1: the test cases differ (OsuPt2pt: 1 new and 2 gone); '
+            f'if this is intended, run ./plumb site check {site} --update, and '
+            'git diff shows the lines\n') in done.stdout
+    assert 'program=osu_latency' not in done.stdout
     assert (site / 'cases.txt').read_text() == kept
     assert 'sites: 1, to fix: 1' in done.stdout
 
@@ -135,6 +141,24 @@ def test_this_machine_has_no_snapshot(suite):
     done = suite.plumb('site', 'check', 'local')
     assert done.returncode == 0, done.stdout + done.stderr
     assert 'snapshot    not used' in done.stdout
+
+
+@pytest.mark.parametrize('kept, now, words', [
+    ('[p | quick | -]\nA x=1\nB y=1\n', '[p | quick | -]\nA x=2\nB y=1\n',
+     'A: 1 new and 1 gone'),
+    ('[p | quick | -]\nA x=1\n', '[p | quick | -]\nA x=1\n\n[q | quick | -]\nA x=1\n'
+     'B y=1\n', 'A: 1 new; B: 1 new'),
+    # A test case has references now.
+    ('[p | quick | none]\nA x=1\n', '[p | quick | own]\nA x=1\n',
+     'A: 1 new and 1 gone'),
+    ('[p | full | -]\n' + ''.join(f'{check} x=1\n' for check in 'ABCDEFG'), '',
+     'A: 1 gone; B: 1 gone; C: 1 gone; D: 1 gone; E: 1 gone; ...'),
+    ('[p | full | -]\nA x=1\n', '# comment\n\n[p | full | -]\nA x=1\n',
+     'only the layout'),
+])
+def test_the_difference_of_snapshots_is_short(kept, now, words):
+    assert sites.snapshot_difference(kept and f'{sites.HEADER}\n{kept}',
+                                     now and f'{sites.HEADER}\n{now}') == words
 
 
 def test_cases_that_agree_share_a_line():
@@ -232,7 +256,11 @@ def test_faults_that_hide_none_are_a_line_each(site):
         ("'num_cpus': 64", "'num_cpus': 64, 'num_sockets': 2, "
          "'num_cpus_per_socket': 16",
          'processor: num_cpus is 64, but num_sockets x num_cpus_per_socket '
-         'is 2 x 16 = 32')]
+         'is 2 x 16 = 32'),
+        # Because of the two sockets.
+        ("'srun'", "'srun'", 'has no launcher_socket_pin, which a test case needs '
+         "to start; add to its extras: 'launcher_socket_pin': ["
+         "'--cpu-bind=cores', '--distribution=block:cyclic'],")]
     for old, new, _ in changes:
         change(site, old, new)
     lines = [ln for ln in sites.examine_site(site).findings
@@ -242,6 +270,20 @@ def test_faults_that_hide_none_are_a_line_each(site):
     assert len(lines) == len(changes), lines
 
 
+@pytest.mark.parametrize('library, fault', [
+    ('othermpi 1', True), ('openmpi 5', False)])
+def test_a_launcher_that_cannot_start_an_mpi_program_in_a_job(site, library, fault):
+    change(site, "'srun'", "'ssh'")
+    change(site, "'environs': ['gnu']", "'environs': ['gnu', 'tensors']")
+    change(site, "'launcher_pin'", "'launcher_spread': [], 'launcher_pin'")
+    change(site, '# more', TENSORS.format(library=library))
+    lines = [line for line in findings(site).splitlines()
+             if 'how its launcher starts an MPI program inside a job' in line]
+    assert len(lines) == fault
+    assert all('partition cluster:cluster-a: the suite does not know' in line
+               for line in lines)
+
+
 def test_an_environment_that_no_partition_names(site):
     change(site, '# more', MT)
     line = next(n for n, text in enumerate(
@@ -249,6 +291,17 @@ def test_an_environment_that_no_partition_names(site):
     assert (f'{site}/system.py:{line}: no partition uses '
             "environment mt; add it to a partition's environs, or remove it"
             ) in findings(site)
+
+
+def test_an_environment_without_test_cases(site):
+    """It has the software for GPUs, and its partition has none."""
+    change(site, '# more', """{'name': 'rccl', 'features': ['rccl_tests'],
+         'extras': {'programs': {'nccl': {'source': 'module'}}}},""")
+    change(site, "'environs': ['gnu']", "'environs': ['gnu', 'rccl']")
+    line = next(n for n, text in enumerate(
+        (site / 'system.py').read_text().splitlines(), 1) if "'rccl'" in text)
+    assert f'{site}/system.py:{line}: environment rccl: no test case exists' in (
+        findings(site))
 
 
 def test_two_systems_are_two_sites(site):

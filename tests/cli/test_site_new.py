@@ -8,6 +8,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,12 @@ from conftest import ROOT
 from cli.nightly import nodes
 from cli.setup.venv import WORK, SetupError
 from cli.site import check as sites
-from cli.site import detect, new, spack_yaml
+from cli.site import detect, new, pbs, spack_yaml
 from config.sites import topology
 
 DATA = ROOT / 'tests' / 'data' / 'sites'
 H100, MI250X = DATA / 'h100-ndr', DATA / 'mi250x-slingshot'
+PBS = DATA / 'pbs-a100'
 
 
 def message(machine: Path, command: str) -> str:
@@ -37,7 +39,7 @@ def options(name: str, **more) -> argparse.Namespace:
 
 @pytest.fixture(scope='module')
 def made(tmp_path_factory):
-    """The two recorded machines and this one, each made into a site."""
+    """The recorded machines and this one, each made into a site."""
     folder = tmp_path_factory.mktemp('sites')
     # Without Spack: looking for externals takes it half a minute.
     env = {k: v for k, v in os.environ.items() if k != 'SPACK_ROOT'}
@@ -48,7 +50,7 @@ def made(tmp_path_factory):
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=env)
         for name, machine, expected in (
             ('quarry', H100, ['gpu', 'debug', 'cpu', 'mixed.q']),
-            ('fjord', MI250X, []), ('bench-1', None, []))]
+            ('fjord', MI250X, []), ('basalt', PBS, []), ('bench-1', None, []))]
     for process in running:
         output = process.communicate()[0]
         assert process.returncode == 0, output
@@ -97,6 +99,10 @@ def site_of(tmp_path, monkeypatch, capsys):
         'launcher_pin': ['--map-by', 'slot:PE={cpus}', '--bind-to', 'core'],
         'launcher_spread': ['--map-by', 'ppr:1:node', '--bind-to', 'none']}),
     ('mpirun', 'mpich/4', {'launcher_pin': ['-bind-to', 'core:{cpus}']}),
+    ('mpiexec', 'cray-mpich/9', {
+        'launcher_pin': ['--ppn', '{ranks}', '--depth', '{cpus}', '--cpu-bind',
+                         'depth'],
+        'launcher_spread': ['--ppn', '1', '--cpu-bind', 'none']}),
     ('srun', 'cray-mpich/9', {
         'launcher_pin': ['--cpu-bind=cores', '--distribution=block:block']}),
     # Empty lists would say that it binds by itself, and spreads agents.
@@ -118,8 +124,8 @@ def test_what_was_made_passes_the_check_unedited(made):
         [ROOT / 'plumb', 'site', 'check', *sorted(made.iterdir())],
         text=True, capture_output=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count('cases.txt unchanged') == 3
-    assert 'sites: 3, to fix: 0' in done.stdout
+    assert done.stdout.count('cases.txt unchanged') == 4
+    assert 'sites: 4, to fix: 0' in done.stdout
 
 
 def test_h100_with_infiniband(made):
@@ -154,13 +160,44 @@ def test_mi250x_with_slingshot(made):
         'PrgEnv-gnu/8.5.0', 'cray-mpich/8.1.29']
 
 
+def test_a100_with_pbs(made):
+    part = partition(made / 'basalt', 'basalt-preemptable')
+    assert (part['scheduler'], part['launcher']) == ('pbspro', 'mpiexec')
+    assert part['access'] == ['-q preemptable', '-l place=scatter:exclhost']
+    assert part['resources'][0]['options'] == ['ngpus={num_gpus_per_node}']
+    # Two of twelve nodes are for others (demand), one is down.
+    assert part['extras']['max_nodes'] == 9 and 'gpu_nvidia' in part['features']
+    assert part['extras']['nic_bandwidth'] == 2 * 200 * 125
+    # PBS prints neither threads nor sockets; the node itself does.
+    assert part['processor'] == {'num_cpus': 64, 'num_cpus_per_core': 2,
+                                 'num_sockets': 1, 'num_cpus_per_socket': 64}
+    assert part['extras']['launcher_spread'] == ['--ppn', '1', '--cpu-bind', 'none']
+    fat = partition(made / 'basalt', 'basalt-fat')
+    assert fat['processor']['num_cpus'] == 96 and 'features' not in fat
+    text = (made / 'basalt' / 'system.py').read_text()
+    assert text.count('FINISH: PBS prints the CPUs of a node') == 1
+    environ, = configuration(made / 'basalt')['environments']
+    assert environ['extras']['mpi_library'] == 'cray-mpich 8.1.29'
+
+
+def test_job_scripts_for_pbs(made, tmp_path, suite):
+    done = suite.plumb('run', '--site', str(made / 'basalt'), '--dry-run', '-n',
+                       'OsuPt2pt', '-E', 'program == "osu_latency"')
+    assert done.returncode == 0, done.stdout + done.stderr
+    script = next(suite.tmp.rglob('rfm_job.sh'), None)
+    lines = (script.read_text() if script else '').splitlines()
+    assert '#PBS -q preemptable' in lines, done.stdout
+    assert any(re.fullmatch(r'#PBS -l select=\d+:mpiprocs=\d+:ncpus=\d+:ngpus=4', line)
+               for line in lines), lines
+
+
 def test_spack_is_never_without_a_compiler(made):
     for path in made.glob('*/spack/packages.yaml'):
         packages = yaml.safe_load(path.read_text())['packages']
         for gcc in packages['gcc']['externals']:
             assert gcc['extra_attributes']['compilers']['c']
         assert packages['mpi']['require']
-    assert len(list(made.glob('*/spack/packages.yaml'))) == 3
+    assert len(list(made.glob('*/spack/packages.yaml'))) == 4
 
 
 def test_generated_lines_fit(made):
@@ -304,6 +341,55 @@ def test_partitions_of_sinfo():
     assert nodes.parse_sinfo('slurm_load_partitions: Unable to contact') == []
 
 
+def test_queues_of_pbs():
+    parts = {part.name: part for part in pbs.parse_partitions(
+        message(PBS, 'pbsnodes'), message(PBS, 'qstat'))}
+    # run_next is disabled; small and large take jobs of prod alone. A queue for
+    # some users is last.
+    assert list(parts) == ['preemptable', 'capacity', 'prod', 'debug', 'fat',
+                           'transfer', 'R1150389']
+    assert [(part.smallest, part.largest, part.max_nodes_per_job)
+            for part in parts.values()] == [
+        (1, 10, 9), (1, 4, 4), (10, 496, 7), (1, 2, 2), (1, 0, 1), (1, 0, 1),
+        (1, 0, 9)]
+    assert Counter(node.state for node in parts['preemptable'].nodes) == {
+        'idle': 6, 'allocated': 3, 'down,offline': 1}
+    down, = (node for node in parts['preemptable'].nodes if not node.is_usable)
+    assert str(down) == ('x3001c0s7b0n0 (down,offline: node down: communication '
+                         'closed)')
+    # Two vnodes of one host.
+    node, = parts['fat'].nodes
+    assert (node.name, node.cpus, node.gres) == ('fat01', 96, '')
+    assert parts['debug'].nodes[0].gres == 'gpu:A100:4'
+
+
+def test_without_login_nodes_and_large_jobs_alone():
+    parts = pbs.parse_partitions(message(PBS, 'pbsnodes'), message(PBS, 'qstat'))
+    # The node of transfer is a login node; prod takes no job of one node.
+    assert [part.name for part in detect.default_partitions(parts)] == [
+        'preemptable', 'fat']
+    login = nodes.parse_sinfo('login|n1|idle|2|1|2|1|(null)|1-4|none\n'
+                              'gpu|login-n2|idle|2|1|2|1|(null)|1-4|none\n'
+                              'large|n3|idle|2|1|2|1|(null)|2-4|none\n'
+                              'all|n4|idle|2|1|2|1|(null)|1-infinite|none')
+    assert [part.name for part in detect.default_partitions(login)] == ['all']
+    # Better these than none.
+    assert detect.default_partitions(login[:1]) == login[:1]
+
+
+def test_a_queue_for_large_jobs_is_for_a_person(site_of):
+    folder, text = site_of(recorded=PBS, partition=['prod'])
+    assert 'a job has at least 10 nodes here' in text
+    assert partition(folder, 'quarry-prod')['access'][0] == '-q prod'
+
+
+@pytest.mark.parametrize('text', ['{"nodes": {', '[1]'])
+def test_output_of_pbs_that_is_not_json(text):
+    with pytest.raises(SetupError, match='the output of pbsnodes -F json is not JSON'):
+        pbs.parse_partitions(text, '')
+    assert pbs.parse_partitions('', '') == []
+
+
 def test_the_same_nodes_are_not_taken_twice():
     parts = nodes.parse_sinfo(message(H100, 'sinfo'))
     assert [p.name for p in detect.drop_contained_partitions(parts)] == [
@@ -348,6 +434,23 @@ def test_cards_of_sysfs():
     assert detect.nic_ports_used_by_mpi(ethernet) == ethernet
 
 
+@pytest.mark.parametrize('card, layer, rate, model', [
+    ('MT4123', 'InfiniBand', '200 Gb/sec (4X HDR)', 'ConnectX-6-HDR200'),
+    ('MT4123', 'InfiniBand', '100 Gb/sec (2X HDR)', 'ConnectX-6-HDR100'),
+    ('MT4121', 'InfiniBand', '100 Gb/sec (4X EDR)', 'ConnectX-5-EDR100'),
+    ('MT4115', 'InfiniBand', '100 Gb/sec (4X EDR)', 'ConnectX-4-EDR100'),
+    ('MT4129', 'InfiniBand', '400 Gb/sec (4X NDR)', 'ConnectX-7-NDR400'),
+    # RoCE is another fabric.
+    ('MT4123', 'Ethernet', '200 Gb/sec (4X HDR)', None)])
+def test_cards_of_the_catalogue(card, layer, rate, model):
+    port = '/sys/class/infiniband/mlx5_0/ports/1'
+    nic, = detect.parse_sysfs_nics(
+        f'/sys/class/infiniband/mlx5_0/hca_type:{card}\n{port}/state:4: ACTIVE\n'
+        f'{port}/rate:{rate}\n{port}/link_layer:{layer}\n')
+    assert new.hardware.recognise_model(
+        'nic', f'{nic.model} {nic.layer}', nic.rate) == model
+
+
 def test_slingshot_cards_count_once():
     nics = detect.parse_slingshot_nics(message(MI250X, 'rdma'))
     assert [n.rate for n in nics] == [200] * 4
@@ -372,7 +475,7 @@ def test_without_slurm_this_machine_is_the_partition(site_of, recorded):
     assert part['extras']['nic_bandwidth'] == 8 * 400 * 125
     assert ('# ReFrame: Intel(R) Xeon(R) Platinum 8468, 2 sockets, 2 NUMA'
             in (folder / 'system.py').read_text())
-    assert 'this machine alone: no Slurm was found' in text
+    assert 'this machine alone: neither Slurm nor PBS was found' in text
 
 
 @pytest.mark.parametrize('text, system', [
@@ -652,8 +755,8 @@ def test_names_of_environments():
         'mpich', 'openmpi-5-0', 'openmpi-4-1']
     # One MPI of two compilers.
     assert names('PrgEnv-gnu/8 cray-mpich/8.1', 'PrgEnv-cray/8 cray-mpich/8.1'
-                 ) == ['cray-PrgEnv-gnu-8-cray-mpich-8-1',
-                       'cray-PrgEnv-cray-8-cray-mpich-8-1']
+                 ) == ['cray-mpich-PrgEnv-gnu-8-cray-mpich-8-1',
+                       'cray-mpich-PrgEnv-cray-8-cray-mpich-8-1']
 
 
 def test_a_stack_is_named_and_not_written_out(site_of):

@@ -52,7 +52,7 @@ def test_a_few_lines_do_not_fill_the_memory(tmp_path, monkeypatch, text,
     with pytest.raises(ValueError, match='osu.yaml:'):
         editing.read_editable_yaml(path)
     with pytest.raises(vendor.VendorError):
-        vendor.load_profile_rows(path, {})
+        vendor.load_vendor_rows(path, {})
     with pytest.raises(topology.TopologyError):
         topology.load_switches(path)
     moved = tmp_path / decisions.FILE
@@ -74,7 +74,7 @@ def test_a_fifo_as_a_file_of_a_site(tmp_path):
                        'a regular file'):
         strict.load_yaml(path)
     with pytest.raises(vendor.VendorError, match='not a regular file'):
-        vendor.load_profile_rows(path, {})
+        vendor.load_vendor_rows(path, {})
     with pytest.raises(topology.TopologyError, match='not a regular file'):
         topology.load_switches(path)
 

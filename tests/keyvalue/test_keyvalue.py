@@ -372,6 +372,18 @@ def test_no_secret_on_a_command_line_and_no_open_door(store, tls, tmp_path):
     assert ('X' in bind) and ('tls' in bind or '-Z' in bind) == tls
 
 
+@pytest.mark.parametrize('store', ['redis', 'valkey', 'keydb'])
+def test_threads_that_read_and_clients_without_a_password(store):
+    role = make_server_role(store, '/opt', Needs(
+        4, cpus=2, threads_read='yes', open=True))
+    assert (role.cpus, role.threads, role.password) == (2, 4, True)
+    lines = role.config.splitlines()
+    assert ('io-threads-do-reads yes' in lines) == (store != 'keydb')
+    assert ('server-threads 4' if store == 'keydb' else 'io-threads 4') in lines
+    assert f'user {role.user} on >{{password}} ~* &* +@all' in lines
+    assert 'protected-mode no' in lines and 'requirepass' not in role.config
+
+
 def test_plumbload_is_built_with_any_compiler_of_the_site(tmp_path):
     build = ROOT / 'checks' / 'loadgen' / 'src' / 'build.sh'
     done = subprocess.run([str(build), str(tmp_path / 'out')], text=True,

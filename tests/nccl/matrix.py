@@ -12,6 +12,7 @@ from pathlib import Path
 from reframe.frontend.executors import generate_testcases
 from reframe.frontend.loader import RegressionCheckLoader
 
+from checks.nccl.output import Output
 from cli.setup.venv import ROOT
 from cli.site import cases
 
@@ -24,7 +25,13 @@ for check, partition, environ in generate_testcases(loader.load_all()):
     check._current_partition, check._current_environ = partition, environ
     check.lay_out_ranks()
     check.check_placement_and_mark_shortage()
+    addresses = []
+    for check.emulated in (True, False):
+        check.record_gpus(Output(addresses=(('n1', '0000:11:00'), ('n1', '0000:10:00'),
+                                            ('n2', '0000:10:00'))))
+        addresses.append(check.gpus)
     result.append({
+        'addresses': addresses,
         'check': type(check).variant_name(), 'params': check.params,
         'program': check.program, 'arguments': check.arguments(),
         'environment': check.environment_variables(), 'gpus': check.layout.gpus,

@@ -94,6 +94,16 @@ def test_every_case_of_the_matrix_is_launched_and_parsed(big, standin):
         assert len(case['planned']) > 10 or 'alltoallv' in case['program']
 
 
+def test_addresses_of_gpus_are_recorded_and_those_of_the_stand_in_are_not(
+        big, standin):
+    done = standin('all_reduce_perf', '-b', '8', '-e', '1K', '-f', '2', ranks=4,
+                   nodes=2)
+    assert [address for _, address in parser.read_output(done.stdout).addresses] == [
+        '0000:10:00', '0000:11:00', '0000:12:00', '0000:13:00']
+    for case in big:
+        assert case['addresses'] == ['', 'n1:0000:10:00,0000:11:00 n2:0000:10:00']
+
+
 def test_the_matrix_has_what_it_should(big):
     layouts = {(c['nodes'], c['gpus']) for c in big
                if c['check'].startswith('NcclCollective')}

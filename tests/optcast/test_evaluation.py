@@ -15,7 +15,7 @@ import pytest
 from checks.core.parsers import ParseError
 from checks.optcast import settings, timeline
 from checks.optcast.evaluation import Evaluation
-from checks.optcast.scenarios import SCALES, SCENARIOS
+from checks.optcast.scenarios import SCALES, SCENARIOS, Scenario
 from checks.services.parser import split_conductor_output
 from tests.conftest import ROOT
 from tests.serving.test_service import Job
@@ -34,13 +34,25 @@ GOLDEN = Path(__file__).parent / 'golden'
     ({'data_type': 'f64'}, 'known types: f32, f16'),
     ({'num_job': 2}, 'did you mean num_jobs'),
     ({'mpirun': 'srun'}, "uses the partition's launcher"),
-    ({'nrank': 8}, 'this test case has only 4'),
     ({'num_jobs': 'x'}, 'is not a whole number'),
-    ({'nccl_test_options': '-c 0'}, 'results are always checked'),
-    ({'nccl_test_options': '-g 2'}, '-g is unknown; expected -n'),
-    ({'nccl_test_options': '-n'}, '-n has no value'),
+    ({'nccl_test_options': '-c 0'}, 'remove -c (check): 0 switches the check'),
+    ({'nccl_test_options': '-g 2'}, 'remove -g (ngpus): the servers expect one rank'),
+    ({'nccl_test_options': '--nthreads=2'}, 'remove -t (nthreads): the servers'),
+    ({'nccl_test_options': '-o max'}, 'remove -o (op): the servers only add'),
+    ({'nccl_test_options': '-d half'}, 'remove -d (datatype): set data_type'),
+    ({'nccl_test_options': '-r 0'}, 'remove -r (root): an all-reduce has no root'),
+    ({'nccl_test_options': '-C 1'}, 'remove -C (report_cputime): the table would'),
+    ({'nccl_test_options': '-h'}, 'remove -h (help): it measures nothing'),
+    ({'nccl_test_options': '-m 2'}, 'remove -m (agg_iters): the embedded client lacks'),
+    ({'nccl_test_options': '-N 2'}, 'option -N not recognized; known: -t -g'),
+    ({'nccl_test_options': '-n'}, 'option -n requires argument'),
+    ({'nccl_test_options': '-n 0'}, '-n 0 is not a whole number of at least 1'),
+    ({'nccl_test_options': '-f 1'}, '-f 1 is not a whole number of at least 2'),
+    ({'nccl_test_options': '-n 2 3'}, "'3' belongs to no option"),
     ({'nccl_test_options': '-b 4M -e 1M'}, '-b is above -e'),
-    ({'size': '4M,4M'}, 'each size must occur once')])
+    ({'nccl_test_options': '-b 1M -e 1G'}, 'more than 64 sizes'),
+    ({'size': '4M,4M'}, 'each size must occur once'),
+    ({'size': '1000001'}, 'be a multiple of 4 B')])
 def test_settings_that_hang_or_panic_are_refused(given, why):
     with pytest.raises(ValueError, match=re.escape(why)):
         settings.parse_settings(given, 4, 2)
@@ -61,13 +73,40 @@ def test_defaults_are_those_of_the_run_script():
         (512 << 20,), 512 << 10, 131072)
     assert (of.jobs, of.threads, of.sends, of.recvs, of.nsplit) == (
         2, 2, 4, 4, 1)
-    assert (of.iterations, of.warmup) == (1, 1)
+    assert (of.options.iterations, of.options.warmup) == (1, 1)
+    assert of.to_run_script_settings()['nccl_test_options'] == '-c 1 -n 1 -w 1'
     # 4 threads would wait for ever for a part of 2 clients each.
     assert settings.parse_settings({}, 2, 2).recvs == 2
     # A comma ends a setting on ReFrame's command line.
     assert settings.parse_settings({'size': '1M+4M'}, 2, 2).sizes == (1 << 20, 4 << 20)
     sweep = settings.parse_settings({'nccl_test_options': '-b 1M -e 8M -f 2'}, 2, 2)
     assert sweep.sizes == (1 << 20, 2 << 20, 4 << 20, 8 << 20)
+    # Without -f, nccl-tests adds -i, whose default is 1 MiB.
+    sweep = settings.parse_settings({'nccl_test_options': '-b1M --maxbytes 4M'}, 2, 2)
+    assert sweep.sizes == tuple(n << 20 for n in (1, 2, 3, 4))
+    sweep = settings.parse_settings({'nccl_test_options': '-b 8 -e 24 -i 8'}, 2, 2)
+    assert sweep.sizes == (8, 16, 24)
+
+
+@pytest.mark.parametrize('scenario, nrank, nservers, expected', [
+    (Scenario('optcast', 'f32', 2, 1, 0, 'small'), 5, 3, (5, 3, 0)),
+    (Scenario('optcast', 'f32', 2, 1, 2, 'small'), 3, 7, (3, 7, 3)),
+    (Scenario('optcast', 'f32', 4, 4, 2, 'small'), 8, 0, (8, 4, 4)),
+    (Scenario('optcast', 'f32', 4, 4, 2, 'small'), 3, 0, (3, 4, 3)),
+    (Scenario('optcast', 'f32', 4, 4, 2, 'small'), 0, 2, (4, 2, 2)),
+    (Scenario('ring', 'f32', 4, 1, 4, 'small'), 6, 2, (6, 2, 6))])
+def test_other_numbers_of_clients_and_servers(scenario, nrank, nservers, expected):
+    of = scenario.with_counts(nrank, nservers)
+    assert (of.clients, of.servers, of.client_nodes) == expected
+    parsed = settings.parse_settings(
+        {'nrank': nrank, 'nservers': nservers, 'type': of.type}, *expected[:2])
+    plan = Evaluation(parsed, 'optcast', max(1, of.client_nodes),
+                      of.server_node_count, 4).service_plan()
+    assert plan.node_count == of.node_count
+    # Receive threads that do not divide the clients would wait for ever.
+    assert parsed.clients % parsed.recvs == 0
+    with pytest.raises(ValueError, match='at least two ranks'):
+        settings.parse_settings({}, 1, 1)
 
 
 def test_a_config_of_the_original():
@@ -77,6 +116,15 @@ def test_a_config_of_the_original():
     assert config.environments[1] == {'NCCL_IB_HCA': '=mlx5_2:1'}
     alone = settings.read_config(GOLDEN / 'nogpu' / 'config.yaml')
     assert (alone.server_nodes, alone.servers_each) == (1, 2)
+    # The original takes the first ones, and not more servers than clients.
+    part = settings.read_config(GOLDEN / 'config.yaml', 2)
+    assert (part.server_nodes, part.servers_each, part.client_nodes,
+            part.clients_each) == (1, 2, 1, 2)
+    part = settings.read_config(GOLDEN / 'config.yaml', 2, 4)
+    assert (part.server_nodes, part.client_nodes) == (2, 1)
+    for counts, why in (((5, 0), 'nrank 5'), ((0, 9), 'nservers 9')):
+        with pytest.raises(ValueError, match=f'{why}: .*config.yaml has only 4'):
+            settings.read_config(GOLDEN / 'config.yaml', *counts)
 
 
 def test_a_server_has_a_nic_of_the_sites_devices(tmp_path):
@@ -113,8 +161,10 @@ def test_several_servers_a_node_with_a_nic_each():
     assert nodes(4, 1, [many]) == 4 and nodes(4, 2, []) == 2
     assert nodes(4, 0, [other, two]) == 2 and nodes(4, 0, [many]) == 1
     assert nodes(3, 0, [two]) == 3 and nodes(4, 0, [other]) == 4
-    with pytest.raises(ValueError, match='3 does not divide the 4 servers'):
-        nodes(4, 3, [])
+    # All nodes have the same number.
+    assert nodes(4, 3, []) == 2 and nodes(1, 2, []) == 1
+    with pytest.raises(ValueError, match='servers_each -1 must be at least 0'):
+        nodes(4, -1, [])
     evaluation = Evaluation(settings.parse_settings({}, 4, 4), 'optcast', 4,
                             nodes(4, 0, [two]), 4,
                             environments=settings.server_nic_environments(two, 2))

@@ -2,19 +2,21 @@
 and of all_reduce_perf, which connect as they do and move nothing."""
 from __future__ import annotations
 
+import json
 import os
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from checks.core import metrics
 from checks.core.parsers import ParseError
-from checks.optcast import programs, settings, shim
+from checks.optcast import nccl_options, programs, settings, shim
 from checks.optcast.original import NcclClients
 from checks.optcast.scenarios import ON_NCCL, SCALES
 from checks.services.parser import split_conductor_output
-from tests.conftest import python_script
+from tests.conftest import of_family, python_script, suite_in
 from tests.optcast.test_original import STANDIN as SERVER
 from tests.serving.test_service import Job
 
@@ -25,7 +27,7 @@ import os, socket, sys, time
 words = dict(zip(sys.argv[1:], sys.argv[2:]))
 rank, fault = int(os.environ['OMPI_COMM_WORLD_RANK']), os.environ.get('STANDIN')
 assert os.environ['NCCL_P2P_DISABLE'] == os.environ['NCCL_SHM_DISABLE'] == '1'
-assert words['-d'] == 'float' and words['-c'] == '1', words
+assert words['-d'] == 'float' and words['-c'] == '2' and words['-m'] == '3', words
 served = os.environ.get('NCCL_COLLNET_ENABLE') == '1'
 if served:
     assert os.environ['NCCL_BUFFSIZE'] == '67108864'
@@ -59,7 +61,7 @@ if rank == 0:
         bw = 2.0 + served
         half = f'{size / bw / 1e3:.1f} {bw:.2f} {bw:.2f} {int(fault == "wrong")}'
         print(f'{size} {size // 4} float sum -1 {half} {half}')
-        size *= int(words['-f'])
+        size = size * int(words['-f']) if '-f' in words else size + int(words['-i'])
     print('# Out of bounds values : 0 OK')
     print(f'# Avg bus bandwidth    : {bw:.3f}')
 if served and fault == 'rank':
@@ -75,8 +77,9 @@ LAUNCHER = ('sh', '-c', 'n=0; rc=0; while [ $n -lt $0 ]; do OMPI_COMM_WORLD_RANK
 def setup(size='1M+4M+16M', **more):
     return settings.parse_settings(
         {'size': size, 'chunksize': '128K', 'num_threads': 1, 'num_recvs': 1,
-         'num_sends': 1, 'nsplit': 2, 'nccl_test_options': '-n 2', **more},
-        2, 2, bf16=False)
+         'num_sends': 1, 'nsplit': 2, 'nccl_test_options': '-n 2 -w 1 --check 2 -m 3',
+         **more},
+        2, 2, bf16=False, client_options=nccl_options.NCCL)
 
 
 @pytest.fixture
@@ -165,9 +168,124 @@ def test_the_real_servers_and_plugin(tmp_path, nsplit):
 
 
 def test_sizes_that_nccl_tests_cannot_measure(tmp_path):
-    for size in ('1M+4M+8M', '2M+3M'):
+    for size in ('1M+4M+8M', '1M+2M+3M+6M'):
         with pytest.raises(ValueError, match='by the same whole number'):
             NcclClients(setup(size), str(tmp_path))
+
+
+@pytest.mark.parametrize('sizes, words', [
+    ((8,), '-b 8 -e 8'), ((2, 3), '-b 2 -e 3 -i 1'), ((2, 4), '-b 2 -e 4 -f 2'),
+    ((2, 6, 18), '-b 2 -e 18 -f 3'), ((2, 4, 6), '-b 2 -e 6 -i 2')])
+def test_sizes_of_a_sweep(sizes, words):
+    assert ' '.join(nccl_options.words_of_sizes(sizes)) == words
+    options = nccl_options.parse_nccl_test_options(words, nccl_options.NCCL)
+    assert tuple(nccl_options.sizes_of_sweep(options, 1, int)) == sizes
+
+
+def test_each_option_of_nccl_tests_is_passed_on_or_refused():
+    for letter, name in nccl_options.NAMES.items():
+        value = 'sum' if letter == 'o' else '2'
+        text = f'-{letter}' if letter == 'h' else f'--{name}={value}'
+        if letter in nccl_options.REFUSED:
+            with pytest.raises(ValueError, match=f'remove -{letter} '):
+                nccl_options.parse_nccl_test_options(text, nccl_options.NCCL)
+            continue
+        of = settings.parse_settings(
+            {'size': '2', 'data_type': 'f16', 'nccl_test_options': text}, 2, 2,
+            client_options=nccl_options.NCCL)
+        command = NcclClients(of, '/', all_reduce='/p').service_plan(
+            ).steps[0].programs[0].command
+        if letter in 'oif':
+            continue                    # the default; sizes of more than one
+        assert (f'-{letter}', value) in set(pairwise(command)), (letter, command)
+
+
+def test_options_that_the_servers_own_client_lacks(tmp_path):
+    def parse(text):
+        return settings.parse_settings({'nccl_test_options': text}, 2, 1,
+                                       client_options=nccl_options.OWN)
+
+    assert parse('-n 5').options.iterations == 5
+    for letter in 'bewc':
+        with pytest.raises(ValueError, match=f'remove -{letter} .* own client lacks'):
+            parse(f'-n 1 -{letter} 1')
+
+
+#: A site with twelve nodes of four GPUs each.
+SITE = """
+site_configuration = {'systems': [{
+    'name': 'gpus', 'hostnames': ['.*'], 'partitions': [{
+        'name': 'gpu', 'scheduler': 'local', 'launcher': 'mpirun',
+        'environs': ['optcast'], 'features': ['gpu_nvidia'],
+        'processor': {'num_cpus': 64, 'num_cpus_per_core': 1, 'num_sockets': 1,
+                      'num_cpus_per_socket': 64},
+        'devices': [{'type': 'gpu', 'arch': 'sm_90', 'num_devices': 4}],
+        'extras': {'max_nodes': 12, 'launcher_pin': [], 'launcher_spread': []}}]}],
+    'environments': [{
+        'name': 'optcast', 'cc': 'cc',
+        'features': ['mpi', 'optcast_server', 'optcast_nccl'],
+        'extras': {'mpi_library': 'openmpi 5.0.5', 'programs': {'optcast': {
+            'source': 'system', 'prefix': PREFIX}}}}]}
+"""
+
+
+@pytest.fixture
+def dry_run(tmp_path):
+    """dry_run(check, settings): the plan of a test case, and what ReFrame prints."""
+    suite = suite_in(tmp_path)
+    for name in (programs.SERVER, programs.ALL_REDUCE, programs.LIBRARY):
+        (tmp_path / 'bin').mkdir(exist_ok=True)
+        (tmp_path / 'bin' / name).touch()
+    suite.write_site(tmp_path / 'site', SITE.replace('PREFIX', repr(str(tmp_path))))
+
+    def run(check, given, *options):
+        for old in tmp_path.rglob('service.json'):
+            old.unlink()
+        done = suite.reframe(
+            '--dry-run', '-Sbringup=1', *of_family('optcast'), '-n', check, '-E',
+            "scenario.type == 'optcast' and scenario.data_type == 'f32' and "
+            'scenario.clients == 4 and scenario.servers == 4 and '
+            "scenario.scale != 'small'", f'-S{check}.settings={given}', *options)
+        plans = list(tmp_path.rglob('service.json'))
+        return json.loads(plans[0].read_text()) if plans else {}, done.stdout
+    return run
+
+
+def test_servers_that_share_nodes(dry_run):
+    plan, text = dry_run('OptcastNccl', 'nservers:6', '-SOptcastNccl.servers_each=4')
+    assert (plan['server']['nodes'], plan['server']['instances']) == (2, 3), text
+
+
+def test_the_check_passes_on_what_the_settings_have(dry_run, tmp_path):
+    plan, text = dry_run('OptcastNccl', 'nrank:6,nservers:3,nsplit:3,chunksize:384K,'
+                         'nccl_test_options:-n 4 -w 2 -m 3 -G 2 -z 1')
+    assert plan, text
+    assert [role['nodes'] for role in plan['clients']] == [3]
+    assert plan['clients'][0]['instances'] == 2
+    assert (plan['server']['nodes'], plan['server']['instances']) == (3, 1)
+    alone, served = (step['programs'][0]['command'] for step in plan['steps'])
+    for command in (alone, served):
+        assert str(tmp_path / 'bin' / programs.ALL_REDUCE) in command
+        assert command[-10:] == ['-n', '4', '-w', '2', '-m', '3', '-z', '1', '-G', '2']
+    assert 'OPTCAST_SPLIT=3' in served and 'OPTCAST_SPLIT=3' not in alone
+    assert '--nrank' in plan['server']['commands'][0]
+    assert plan['server']['commands'][0][
+        plan['server']['commands'][0].index('--nrank') + 1] == '6'
+
+
+def test_more_nodes_than_the_site_has_are_no_test_case(dry_run):
+    assert dry_run('OptcastNccl', 'nrank:16')[0]    # 8 + 4 nodes
+    assert not dry_run('OptcastNccl', 'nrank:18')[0]
+
+
+@pytest.mark.parametrize('check, given, words', [
+    ('OptcastNccl', 'nrank:x', "nrank: 'x' is not a whole number"),
+    ('OptcastNccl', 'nccl_test_options:-g 2', 'remove -g (ngpus): the servers expect'),
+    ('OptcastOriginal', 'nsplit:2', 'remove nsplit'),
+    ('OptcastOriginal', 'nccl_test_options:-w 2', 'remove -w (warmup_iters)')])
+def test_the_check_refuses(dry_run, check, given, words):
+    plan, text = dry_run(check, given)
+    assert not plan and words in text, text
 
 
 def test_a_launcher_that_passes_no_rank(monkeypatch, tmp_path):

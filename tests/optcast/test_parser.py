@@ -227,7 +227,7 @@ def runs(tmp_path):
 def test_the_published_runs_are_a_metric(runs, tmp_path):
     options = argparse.Namespace(xlim=None, plots=tmp_path / 'out')
     result, output = parser.parse_folder(runs, options)
-    curves = parser.busbw_curves(dict(result))
+    curves = parser.bandwidth_curves(dict(result))
     assert {name: curve[512 << 20] for name, curve in curves.items()} == {
         name: pytest.approx(value, abs=0.0051) for name, value in (
             ('optcast', 7.27), ('nccl', 10.16),
@@ -237,6 +237,10 @@ def test_the_published_runs_are_a_metric(runs, tmp_path):
     assert 'nsplit 2: Optcast: 13.2' in output and '30% faster' in output
     svg = (options.plots / 'sweep.svg').read_text()
     assert 'busbw (GB/s)' in svg
+    # The published plots have algbw.
+    assert parser.bandwidth_curves(dict(result), 'algbw')['nccl'] == {
+        512 << 20: pytest.approx((6.63 + 6.91) / 2)}
+    assert 'algbw (GB/s)' in (options.plots / 'sweep_algbw.svg').read_text()
     (runs / 'run2.txt').write_text(EVAL[2].replace('9.95', '9.59'))
     with pytest.raises(ParseError) as caught:
         parser.parse_folder(runs, options)
@@ -247,15 +251,16 @@ def test_runs_of_several_sizes_are_one_curve(tmp_path):
     text = EVAL[2].replace(' 80965', ' 40482').replace(
         '  77677', '  38838').replace('536870912', '268435456').replace(
         '134217728', '67108864')
-    paths = {name: tmp_path / f'{name}.txt' for name in 'abc'}
+    paths = {name: tmp_path / f'{name}.txt' for name in 'abcd'}
     paths['a'].write_text(EVAL[2])
     paths['b'].write_text(text.replace('--type nccl',
                                        '--type nccl --size 256M'))
     paths['c'].write_text('\n'.join(EVAL[2].split('\n')[1:]))
-    curves = parser.busbw_curves({path: parser.parse(path.read_text())
+    paths['d'].write_text(EVAL[2].replace('--type nccl', '--type sharp'))
+    curves = parser.bandwidth_curves({path: parser.parse(path.read_text())
                                   for path in paths.values()})
     assert {name: sorted(curve) for name, curve in curves.items()} == {
-        'nccl': [256 << 20, 512 << 20], 'c': [512 << 20]}
+        'nccl': [256 << 20, 512 << 20], 'c': [512 << 20], 'sharp': [512 << 20]}
 
 
 def test_spans_that_stay_with_the_records():
@@ -312,7 +317,7 @@ def test_the_command_line_reads_folders(folder, capsys):
     import io
     out, err = io.StringIO(), io.StringIO()
     assert convert_output_to_csv('optcast', [str(folder)], out, err) == 0
-    assert f'{folder},optcast,,,server_reduce_median,' in out.getvalue()
+    assert f'{folder},1,optcast,optcast,,,,,,server_reduce_median,' in out.getvalue()
     (folder / 'client.log').write_text(CLIENT[:-700])
     err = io.StringIO()
     assert convert_output_to_csv('optcast', [str(folder)], out, err) == 1

@@ -139,7 +139,7 @@ def test_its_logs_are_read_as_the_originals(run):
                      ).ask('256K').ends() == [0, 0]
     job.servers[0].terminate()
     job.servers[0].wait()
-    (job.folder / 'settings.yaml').write_text(
+    (job.folder / 'setting.yaml').write_text(
         'type: optcast\nnum_recvs: 1\nnum_sends: 2\nnum_threads: 1\n')
     result = parser.analyse_log_folder(job.folder)
     names = [(log.side, one.name, one.len) for log in (

@@ -572,7 +572,8 @@ def test_command_prints_tidy_csv():
     assert (code, err) == (0, '')
     assert list(rows[0]) == list(parse.COLUMNS)
     assert rows[3] == {
-        'file': str(file), 'program': 'osu_latency', 'version': '5.8',
+        'file': str(file), 'output': '1', 'family': 'osu', 'program': 'osu_latency',
+        'version': '5.8', 'num_nodes': '', 'num_tasks': '', 'params': '',
         'size': '4', 'metric': 'latency', 'value': '0.57', 'unit': 'us'}
     assert [(r['size'], r['metric'], r['value']) for r in rows[-4:]] == [
         ('', 'ranks', '4'), ('', 'init_time_min', '501'),

@@ -278,3 +278,24 @@ def test_export_errors(tree, tmp_path, capsys):
                         str(tmp_path / 'x.csv')]) == 1
     assert f'{file}:' in capsys.readouterr().err
     assert not list(tmp_path.glob('.*'))
+
+
+def test_groups_over_sessions_and_over_repetitions(tmp_path, capsys):
+    """Two sessions of three repetitions: the mean of the two medians, or a mean
+    per session; what is inconclusive is left out."""
+    make.write(tmp_path, [
+        make.record('latency', value * day, 8, repetition=repetition, day=day)
+        for day in (1, 2)
+        for repetition, value in ((0, 2.0), (1, 1.0), (2, 2.0), (3, 6.0))]
+        + [make.record('latency', 99.0, 8, day=3, result='inconclusive')])
+
+    def groups(over):
+        assert export.main(['--perflogs', str(tmp_path), '--groups', '-', '--over',
+                            over]) == 0
+        return [[row[name] for name in ('point', 'count', 'mean', 'median', 'minimum',
+                                        'maximum')] for row in csv.DictReader(
+            capsys.readouterr().out.splitlines())]
+
+    assert groups('sessions') == [['8', '2', '3.0', '3.0', '2.0', '4.0']]
+    assert groups('repetitions') == [['8', '3', '3.0', '2.0', '1.0', '6.0'],
+                                     ['8', '3', '6.0', '4.0', '2.0', '12.0']]

@@ -66,7 +66,7 @@ def test_every_kind_is_documented():
             '- {kind: curve}\n- kind: box\n  metrics: latency',
             4,
             "box has no option 'metrics' (allowed: metric, where, by, panel, "
-            "merge, title); did you mean 'metric'?",
+            "merge, title, over, at); did you mean 'metric'?",
         ),
         (
             '- {kind: times, metric: latency}',

@@ -377,6 +377,24 @@ def test_few_samples_have_no_box(tmp_path, many, plots):
         for d in range(many)])) == plots
 
 
+def test_repetitions_of_a_job_and_jobs_are_apart(tmp_path):
+    """A job has repetitions 1, 2, 3 and their median; a copy of --repeat is
+    another job of the same session."""
+    [panel] = panels(tmp_path, [
+        make.record('latency', value * job, 8, repetition=repetition, day=day,
+                    case=f'c0ffee{job}')
+        for day in (1, 2) for job in (1, 2)
+        for repetition, value in ((0, 1.0), (1, 1.0), (2, 0.5), (3, 4.0))])
+    sessions, repetitions = (
+        drawing.args[0] for drawing in box.drawings_from_records(
+            panel.records, metric=('latency',)))
+    # One value per job: 1, 2, 1, 2.
+    assert sessions[['count', 'q2', 'high']].values.tolist() == [[4, 1.5, 2.0]]
+    # Twelve repetitions, as parts of the median of their job.
+    assert repetitions['count'].tolist() == [12]
+    assert repetitions[['q1', 'q2', 'high']].values.tolist() == [[0.5, 1.0, 4.0]]
+
+
 @pytest.mark.parametrize('sizes', [(8,), (1, 2, 4), (64, 1024, 65536)])
 def test_boxes_lie_within_their_axis(tmp_path, sizes):
     from matplotlib.patches import PathPatch

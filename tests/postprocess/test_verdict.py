@@ -68,7 +68,20 @@ def test_a_step_of_one_metric_is_one_line(judge, metric):
     assert abs(int(line.since[-2:]) - int(day(35)[-2:])) <= 1
     true = 1.06 if metric == 'latency' else 1 / 1.06
     assert line.low <= true <= line.high
-    assert line.sure > 0.999
+
+
+@pytest.mark.parametrize('size', [1.03, 4.0])
+def test_one_busy_session_is_an_incident(judge, size):
+    """All test cases are slower once: one line, and no regression."""
+    verdict_ = judge(sessions(
+        lambda case, session: size if session == SESSIONS - 1 else 1.0, cases=40,
+        noise=0.01 if size > 2 else 0.002))
+    assert (verdict_.exit_code, verdict_.regressions) == (0, [])
+    text = [line for line in telling.verdict_lines(verdict_) if 'Incident' in line]
+    assert len(text) == 1 and 'of 40 had far worse values in this session' in text[0]
+    assert len(verdict_.rerun) > 30
+    worst = max(case.incident for case in verdict_.rerun if case.incident)
+    assert worst == pytest.approx(size, rel=0.05)
 
 
 def test_a_calm_history_is_good(judge):
@@ -254,7 +267,7 @@ def test_the_command_writes_text_json_and_junit(tmp_path, capsys):
                          'improved', 'stale', 'not_enough'}
     assert set(data['regressions'][0]) >= {
         'system', 'partition', 'environ', 'check', 'case', 'cases', 'metric',
-        'point', 'since', 'ratio', 'low', 'high', 'sure', 'cause'}
+        'point', 'since', 'ratio', 'low', 'high', 'cause'}
     code, output = run(capsys, *words, '--junit', '-')
     bad = [test.get('name') for test in ET.fromstring(output.out).iter(
         'testcase') if test.find('failure') is not None]
@@ -479,12 +492,12 @@ def test_a_bad_node_of_jobs_on_several_nodes_is_one_line(judge):
 @pytest.mark.parametrize(
     'where, words',
     [
-        (lambda c, n: f'n{c} n{c + 1}', ' % certain [ran on n3 n4]'),
+        (lambda c, n: f'n{c} n{c + 1}', ' sessions) [ran on n3 n4]'),
         (
             lambda c, n: f'n{c} n{c + n % 2}',
-            ' % certain',
+            ' sessions)',
         ),  # not always the same
-        (lambda c, n: 'n3 n4', ' % certain'),
+        (lambda c, n: 'n3 n4', ' sessions)'),
     ],
 )  # there are no others
 def test_a_metric_is_told_with_its_nodes(judge, where, words):

@@ -446,7 +446,8 @@ def test_ranks_that_did_not_start_may_have_lost_their_node(
                             process=SimpleNamespace(returncode=0))
     one.running, one.launched = {0: 'the ranks of client'}, {
         0: SimpleNamespace(process=ended, first_error_lines=lambda: '',
-                           rank_placement_fault=lambda: '3 ranks asked for, 0 started')}
+                           describe_wrong_rank_placement=lambda: (
+                               '3 ranks asked for, 0 started'))}
 
     def silent(seconds):
         assert seconds > one.plan.heartbeat_timeout

@@ -1,6 +1,8 @@
 """The checks on the cluster in a box: the database on nodes of its own."""
 from __future__ import annotations
 
+import os
+
 import pytest
 from conftest import of_family
 from rounds import left, seen
@@ -31,4 +33,8 @@ def test_ranks_and_their_database(suite, cluster, partition, name):
     # Four ranks share the two CPUs of a node: recorded, and never judged.
     assert {(r['num_nodes'], r['result']) for r in suite.records} == {
         ('3' if 'Inference' in name else '4', 'inconclusive')}
+    # With the library of SmartRedis, if this machine has it.
+    assert {(r['program'], r['source']) for r in suite.records} == {
+        ('tensorload', 'system' if os.environ.get('SMARTREDIS_PREFIX')
+         else 'embedded')}
     assert left(cluster, before, suite.tmp) == []

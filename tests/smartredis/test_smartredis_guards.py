@@ -70,6 +70,8 @@ RUNS = {
                          'ran 4 ranks and 10 iterations; requested: 4'),
     'two-consumers': (aggregation('ranks 1', 'ranks 2'),
                       'consumer ran 2 ranks and 100 iterations; requested: 1'),
+    'another-client': (throughput('client embedded', 'client smartredis'),
+                       'used the client smartredis instead of embedded'),
     'not-compared': (throughput('verified 400', 'verified 399'),
                      'compared 399 of 400 values'),
     'lists-not-compared': (aggregation('verified 400', 'verified 0'),

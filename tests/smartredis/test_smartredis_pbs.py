@@ -51,6 +51,16 @@ def scripts(suite, tmp_path):
     return result
 
 
+def test_one_consumer_cannot_read_databases_of_several_nodes(suite, tmp_path):
+    suite.write_site(tmp_path / 'cluster', SITE)
+    done = suite.reframe(
+        '--dry-run', '-Sbringup=1', *of_family('smartredis'), '-n',
+        'SmartRedisAggregation', '-E', 'scenario.deployment == "colocated"',
+        '-SSmartRedisAggregation.settings=client_nodes:2')
+    assert 'remove client_nodes' in done.stdout + done.stderr
+    assert 'Ran 1/1' not in done.stdout
+
+
 def test_the_script_of_a_job_under_pbs(scripts):
     assert set(scripts) == {'SmartRedisThroughput', 'SmartRedisInference',
                             'SmartRedisAggregation'}

@@ -16,12 +16,15 @@ from checks.smartredis.scenarios import (
 def test_options_under_their_own_names():
     options = settings.read_options('throughput', {
         'tensor_bytes': '1024+65536', 'iterations': '10', 'db_nodes': '3',
-        'client_nodes': '2', 'net_ifname': 'eth0', 'wall_time': '05/00/10'})
+        'client_nodes': '2', 'net_ifname': 'eth0', 'wall_time': '05/00/10',
+        'io_threads': '4', 'io_threads_do_reads': 'yes'})
     assert options.tensor_bytes == (1024, 65536)
     assert options.scenario == {
         'db_nodes': 3,
         'client_nodes': 2,
         'iterations': 10,
+        'io_threads': 4,
+        'io_threads_do_reads': 'yes',
     }
     assert options.net_ifname == 'eth0' and options.wall_time == '5h0m10s'
     assert settings.read_options('throughput', {}) == settings.Options()
@@ -34,10 +37,13 @@ def test_options_under_their_own_names():
     ({'tensor_bytes': '8+8'}, 'occurs twice'),
     ({'client_threads': '2'}, "unknown option 'client_threads'"),
     ({'net_type': 'ib'}, 'must be uds or tcp'),
+    ({'io_threads': '0'}, 'a whole number of at least 1'),
+    ({'io_threads_do_reads': '1'}, 'must be yes or no'),
+    ({'io_threads_do_read': 'yes'}, 'did you mean io_threads_do_reads'),
     ({'wall_time': '5h'}, 'expected HH/MM/SS'),
     ({'db_hosts': 'n1'}, 'first nodes of the job'),
     ({'intra_op_threads': '2'}, "unknown option 'intra_op_threads'"),
-    ({'languages': 'python'}, 'the program is in C'),
+    ({'languages': 'python'}, 'call the same library as'),
     ({'run_db_as_batch': 'True'}, 'part of the job')])
 def test_what_is_refused(given, words):
     with pytest.raises(settings.SettingError, match=words):
@@ -83,14 +89,21 @@ def test_arrangements_and_their_modes(kind):
     results = list(scenarios_with_first_mode(kind))
     assert len(set(results)) == len(results)
     quick = [scenario for scenario, mode in results
-             if mode == 'quick' and scenario.db == 'redis']
+             if mode in ('smoke', 'quick') and scenario.db == 'redis'
+             and scenario.node_count() == 1]
     assert [scenario.rank_count for scenario in quick] == [4, 1]
     assert modes_of_scenario(kind, quick[0]) == {'quick', 'nightly', 'full'}
     assert modes_of_scenario(kind, Scenario('redis', clients_per_node=7)) == {'full'}
     assert any(scenario.db_nodes == 3 for scenario, _ in results)
     # Lists alone can be files.
-    assert {scenario.client for scenario, _ in results} == (
-        {'embedded', 'files'} if kind == 'aggregation' else {'embedded'})
+    assert {scenario.datasets for scenario, _ in results} == (
+        {'database', 'files'} if kind == 'aggregation' else {'database'})
+    # One database, one for each node, and clusters.
+    assert {scenario.deployment for scenario, _ in results} == {
+        'standard', 'colocated'}
+    for mode in ('nightly', 'full'):
+        assert {scenario.db_nodes for scenario, first in results
+                if first == mode} >= {3, 5, 16}
     # Never a database colocated with nothing, nor a cluster of such.
     assert all(scenario.deployment == 'standard' or scenario.db_nodes == 1
                for scenario, _ in results)

@@ -15,9 +15,11 @@ import pytest
 from checks.services.plan import Clients, Plan, Program, Step
 from checks.smartredis import parser
 from checks.stores import aimodule
+from checks.stores.servers import Needs, make_server_role
 from config.sites import launch
-from tests.conftest import ROOT
+from tests.conftest import ROOT, free_port
 from tests.serving.test_service import CONFIG, Job, real
+from tests.stores import resp
 
 SRC = ROOT / 'checks' / 'smartredis' / 'src'
 
@@ -37,7 +39,8 @@ def tools(once):
                             str(folder / 'ai.so'))]):
             done = subprocess.run(
                 command, capture_output=True, text=True,
-                env={**os.environ, 'CFLAGS': '-Werror'})
+                env={**os.environ, 'CFLAGS': '-Werror',
+                     'SMARTREDIS_PREFIX': ''})
             assert done.returncode == 0, done.stderr
     return once('tensorload', make)
 
@@ -171,6 +174,85 @@ def test_inference_with_the_module(tools, store, start, tmp_path, servers):
         '--num-devices', '2', module=True, servers=servers)))
     assert run.functions['run_model'].calls == 6
     assert run.functions['warmup'].calls == 2 and run.verified == 8
+
+
+@pytest.fixture(scope='session')
+def library_tools(tools, once):
+    """The folder `tools`, but tensorload has SmartRedis' library."""
+    prefix = os.environ.get('SMARTREDIS_PREFIX')
+    if not prefix:
+        pytest.skip("SMARTREDIS_PREFIX is not set to the prefix of SmartRedis' "
+                    'library')
+
+    def make(folder):
+        done = subprocess.run(
+            [str(SRC / 'build.sh'), str(folder / 'tensorload')], text=True,
+            capture_output=True, env={**os.environ, 'CFLAGS': '-Werror',
+                                      'CXXFLAGS': '-Werror'})
+        assert done.returncode == 0, done.stderr
+        (folder / 'ai.so').symlink_to(tools / 'ai.so')
+    return once('tensorload-smartredis', make)
+
+
+def open_door(plan, store):
+    """The plan for clients that send no password."""
+    door = make_server_role(store.name, '', Needs(open=True))
+    more = [line for line in door.config.splitlines()
+            if line.startswith(('user ', 'protected-mode '))]
+    kept = [line for line in plan.server.config.splitlines()
+            if not line.startswith(('requirepass', 'masterauth',
+                                    'protected-mode'))]
+    return replace(plan, server=replace(
+        plan.server, user=door.user, config='\n'.join([*kept, *more, ''])))
+
+
+@pytest.mark.parametrize('mode, servers', [
+    ('throughput', 1), ('throughput', 3), ('aggregation', 1),
+    ('aggregation', 3), ('inference', 1), ('inference', 3)])
+def test_the_library_of_smartredis(library_tools, store, start, tmp_path, mode,
+                                   servers):
+    if mode == 'aggregation':
+        plan = aggregation(library_tools, store, 4, module=True, servers=servers)
+    else:
+        plan = loop(library_tools, store, mode, '--iterations', '3', *(
+            model(tmp_path) if mode == 'inference' else ['--bytes', '65536']),
+            module=True, servers=servers)
+    for run in runs(start(open_door(plan, store))):
+        assert run.client == 'smartredis'
+        assert run.verified == {'throughput': 6, 'inference': 8, 'producer': 0,
+                                'consumer': 8}[run.mode]
+
+
+def test_the_library_of_smartredis_and_a_password(library_tools, store, start):
+    line = fault(start(loop(library_tools, store, 'throughput', '--limit', '2',
+                            module=True)))
+    assert 'SmartRedis: connect: ' in line and 'NOAUTH' in line
+
+
+def test_a_prefix_without_the_library(tools, tmp_path):
+    done = subprocess.run(
+        [str(SRC / 'build.sh'), str(tmp_path / 'out')], capture_output=True,
+        text=True, env={**os.environ, 'SMARTREDIS_PREFIX': str(tmp_path)})
+    assert done.returncode and 'client.h' in done.stderr
+    assert not (tmp_path / 'out').exists()
+
+
+def test_clients_without_a_password_are_no_administrators(store, tmp_path):
+    role = make_server_role(store.name, '', Needs(open=True))
+    users = [word for line in role.config.splitlines()
+             if line.startswith('user ') for word in f'--{line}'.split()]
+    port = free_port()
+    with resp.serving(store.binary, port, tmp_path / 'data',
+                      *(word.replace('{password}', 'secret') for word in users)):
+        client = resp.Client(port)
+        client('SET', 'key', 'value')
+        assert client('GET', 'key') == b'value'
+        for words in ('CONFIG GET port', 'FLUSHALL', 'ACL LIST', 'SHUTDOWN',
+                      'MODULE LIST'):
+            with pytest.raises(resp.Error, match='NOPERM'):
+                client(*words.split())
+        client('AUTH', role.user, 'secret')
+        assert client('CONFIG', 'GET', 'port') == [b'port', str(port).encode()]
 
 
 # It breaks -----------------------------------------------------------------

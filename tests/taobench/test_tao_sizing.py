@@ -108,10 +108,15 @@ def test_keys_of_64_gb():
     assert sizing.key_count(64) == 106483520
 
 
-@pytest.mark.parametrize('memsize, seconds', [
-    (64, 1200), (240, 1200), (384, 1920), (768.5, 3842)])
-def test_warmup(memsize, seconds):
-    assert sizing.warmup_seconds(memsize) == seconds
+@pytest.mark.parametrize('memsize, code, guide', [
+    (64, 1200, 1200), (120, 1200, 1200), (240, 1200, 2400), (384, 1920, 3840),
+    (768.5, 3842, 7685)])
+def test_warmup(memsize, code, guide):
+    for rule, seconds in (('code', code), ('guide', guide)):
+        assert sizing.warmup_seconds(memsize, rule) == seconds
+        of = plan('autoscale', machine(8, memory=memsize), rule=rule)
+        assert of.warmup_time == seconds
+        assert of.clients[0].arguments['warmup_time'] == seconds
 
 
 @pytest.mark.parametrize('cpus, threads', [

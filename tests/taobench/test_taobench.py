@@ -20,12 +20,12 @@ from checks.machine import cpus
 from checks.machine.cpus import Cpu
 from checks.services import ask, outside, usage
 from checks.services.plan import Clients, Outside, Plan, Program, Server, Step
-from checks.taobench import calls, jobs, results, sizing
+from checks.taobench import calls, jobs, report, results, sizing, validity
 from checks.taobench import parser as tao
 from checks.taobench.scenarios import Scenario
 from postprocess import perflogs
 from postprocess.references import progress
-from tests.conftest import ROOT, free_port, of_family
+from tests.conftest import ROOT, free_port, of_family, suite_in
 
 SERVING = ROOT / 'checks' / 'services'
 #: A run of a few seconds, of a cache that is warm at once.
@@ -305,10 +305,70 @@ def test_a_slow_interface(monkeypatch):
         '/sys/class/net/eth7/speed': ['1000']}.get(path, []))
     monkeypatch.setattr(agent, 'interface_addresses', lambda: {
         'eth7': '10.0.0.7', 'eth8': '10.0.0.8'})
+    assert agent.interface_and_link_speed('10.0.0.7') == ('eth7', 1000)
     with pytest.raises(agent.Failed, match='eth7 has 1000 Mb/s, but the'):
-        agent.check_link_speed('10.0.0.7', 10_000)
-    agent.check_link_speed('10.0.0.7', 1000)
-    agent.check_link_speed('10.0.0.8', 10_000)   # a kernel that does not say
+        agent.check_link_speed('eth7', 1000, 10_000)
+    agent.check_link_speed('eth7', 1000, 1000)
+    # A kernel that does not say, or says -1.
+    assert agent.interface_and_link_speed('10.0.0.8') == ('eth8', 0)
+    monkeypatch.setattr(agent, '_read_lines', lambda path, skip: ['-1'])
+    assert agent.interface_and_link_speed('10.0.0.8') == ('eth8', 0)
+    agent.check_link_speed('eth8', 0, 10_000)
+
+
+@pytest.mark.parametrize('cpus, speed, minimum, note', [
+    (72, 10_000, 10_000, ''),
+    (73, 20_000, 20_000, ''),
+    (72, 50_000, 10_000, ''),
+    (73, 100_000, 20_000, 'hsn0 has 100000 Mb/s; the guide of TaoBench recommends at '
+     'most 50000'),
+    (73, 0, 20_000, 'does not report the speed of hsn0: make sure that it has at '
+     'least 20000 Mb/s')])
+def test_the_rule_for_the_network(cpus, speed, minimum, note):
+    assert sizing.min_link_speed(cpus) == minimum
+    assert note in validity.network_note(cpus, 'hsn0', speed)
+    assert bool(note) == bool(validity.network_note(cpus, 'hsn0', speed))
+    assert f'at least {minimum} Mb/s for {cpus} CPUs' in (
+        validity.describe_network(cpus, 'hsn0', speed))
+
+
+#: A site with nodes of CPUS CPUs.
+SITE = """
+site_configuration = {'systems': [{
+    'name': 'big', 'hostnames': ['.*'], 'partitions': [{
+        'name': 'cpu', 'scheduler': 'local', 'launcher': 'local', 'environs': ['tao'],
+        'processor': {'num_cpus': CPUS, 'num_cpus_per_core': 1, 'num_sockets': 1,
+                      'num_cpus_per_socket': CPUS},
+        'extras': {'max_nodes': 4, 'node_memory': 256, 'launcher_pin': [],
+                   'launcher_spread': []}}]}],
+    'environments': [{'name': 'tao', 'cc': 'cc', 'features': ['tao_server'],
+                      'extras': {'programs': {'taobench': {'source': 'embedded'}}}}]}
+"""
+
+
+@pytest.mark.parametrize('cpus, minimum', [(72, 10_000), (73, 20_000)])
+@pytest.mark.parametrize('scale', ['small', 'original'])
+def test_the_plan_has_the_rule_for_the_network(tmp_path, cpus, minimum, scale):
+    suite = suite_in(tmp_path)
+    suite.write_site(tmp_path / 'site', SITE.replace('CPUS', str(cpus)))
+    done = suite.reframe('--dry-run', '-Sbringup=1', *OF_IT, '-n', 'TaoBench', '-E',
+                         f'str(scenario) == "autoscale tao_server {scale} '
+                         'from 2 nodes"')
+    assert done.returncode == 0, done.stdout
+    [plan] = suite.tmp.rglob('service.json')
+    assert json.loads(plan.read_text())['link'] == minimum * (scale == 'original')
+
+
+@pytest.mark.parametrize('text, seen', [
+    ('[RUN #1 1%] 5\r[RUN #1 9%] 6\nGets 1\r\n', '[RUN #1 9%] 6\nGets 1\n'),
+    ('', ''), ('\rerror\n', 'error\n')])
+def test_progress_that_is_overwritten_is_dropped(text, seen):
+    assert report.drop_overwritten_text(text) == seen
+
+
+def test_the_log_of_a_server_has_the_originals_name():
+    assert re.fullmatch(r'tao-bench-server-3-7001\d\d_\d{6}\.log',
+                        report.server_log_name(2, 86_400.5 * 2))
 
 
 def test_memory_that_must_be_bound_needs_numactl(monkeypatch):
@@ -495,6 +555,8 @@ def test_clients_from_outside_run_what_the_run_prints(suite, built):
     assert sum(float(row['fast_qps']) > 1 for row in rows) >= 5
     rule = attached(suite, 'rule.txt')
     assert 'by the code of the original' in rule
+    assert attached(suite, 'tao-bench-server-1-*.log')
+    assert not list(suite.tmp.rglob('client_*.log'))
 
 
 def test_a_later_repetition_does_not_hide_one_that_is_not_valid(suite):
@@ -514,6 +576,18 @@ def test_a_later_repetition_does_not_hide_one_that_is_not_valid(suite):
         path for path in Path(suite.variables['PLUMBLINE_PERFLOGS']).rglob(
             'series.csv') if 'iter_' not in str(path)).read_text()
     assert 'by the guide of the original' in attached(suite, 'rule.txt')
+    assert 'network interface of the servers: lo, ' in attached(suite, 'rule.txt')
+    # Logs are beside the report of their repetition, and complete.
+    perflogs = Path(suite.variables['PLUMBLINE_PERFLOGS'])
+    for number in (1, 2):
+        [json_] = perflogs.rglob(f'*run.{number}*/*_iter_{number}.json')
+        [log] = json_.parent.glob('tao-bench-server-1-*.log')
+        [original] = suite.tmp.rglob(f'run.{number}.server0.log')
+        assert log.read_text() == original.read_text()
+        assert 'fast_qps' in log.read_text()
+        for client in (0, 1):
+            assert f'client{client}' in (
+                json_.parent / f'client_{client}.log').read_text()
 
 
 def test_a_job_that_is_deprecated_says_so(suite):

@@ -1,10 +1,10 @@
 #!/bin/bash
 # Runs in front of the program in every rank: prints the host of the rank, the
-# CPUs that it may use, and their cores (the first CPU of each), so that they
-# can be compared with the request. Then it becomes the program, without a new
-# process.
+# CPUs that it may use, their cores (the first CPU of each) and sockets, so that
+# they can be compared with the request. Then it becomes the program, without a
+# new process.
 #
-#   plumbline-rank HOST CPUS CORES        e.g. plumbline-rank n1 0-1,64-65 0,1
+#   plumbline-rank HOST CPUS CORES SOCKETS    e.g. n1 0-1,64-65 0,1 0
 #   plumbline-gpu HOST ADDRESS            only if PLUMBLINE_GPUS is cuda or rocm
 #
 # OMB chooses the visible GPU with the number LOCAL_RANK, which srun and PALS do
@@ -12,7 +12,7 @@
 #
 # Not $HOSTNAME: a batch job passes on that of the node where it began.
 read -r host </proc/sys/kernel/hostname
-cpus='' cores=,
+cpus='' cores=, sockets=,
 mapfile -t lines </proc/self/status
 for line in "${lines[@]}"; do
     if [[ $line == Cpus_allowed_list:* ]]; then cpus=${line##*[[:space:]]}; fi
@@ -26,11 +26,16 @@ for part in $cpus; do
         if [ -r "$siblings" ]; then read -r first <"$siblings"; fi
         first=${first%%[,-]*}
         case $cores in *",$first,"*) ;; *) cores+=$first, ;; esac
+        socket=/sys/devices/system/cpu/cpu$cpu/topology/physical_package_id
+        if [ -r "$socket" ]; then
+            read -r socket <"$socket"
+            case $sockets in *",$socket,"*) ;; *) sockets+=$socket, ;; esac
+        fi
     done
 done
 unset IFS
-cores=${cores#,}
-printf 'plumbline-rank %s %s %s\n' "$host" "$cpus" "${cores%,}" >&2
+cores=${cores#,} sockets=${sockets#,}
+printf 'plumbline-rank %s %s %s %s\n' "$host" "$cpus" "${cores%,}" "${sockets%,}" >&2
 # Slurm's is last, because mpirun in a batch job passes on that of the script.
 for name in OMPI_COMM_WORLD_LOCAL_RANK MPI_LOCALRANKID PALS_LOCAL_RANKID \
     MV2_COMM_WORLD_LOCAL_RANK MVP_COMM_WORLD_LOCAL_RANK FLUX_TASK_LOCAL_ID \

@@ -89,6 +89,8 @@ void consume_lists(void)
                          arg.threads);
         add_time("get_list", now() - start);
         loop += now() - begin;
+        if (client->unpack_list)
+            client->unpack_list(list, data, who, n, arg.tensors);
         for (size_t d = 0; d < datasets; d++)
             check_values(data + d * each, each, (unsigned)(who[d] + 1),
                          list);

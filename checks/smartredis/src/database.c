@@ -86,18 +86,24 @@ static void find_cluster(void)
     wire_close(&w);
 }
 
-static void open_client(void)
+struct service *read_servers(void)
 {
     open_service(&service, arg.service);
     if (!service.count)
         usage("%s names no server", arg.service);
+    if (arg.colocated)
+        keep_local();
+    return &service;
+}
+
+static void open_client(void)
+{
+    read_servers();
     if (service.tls && !service.ca)
         usage("%s needs a line 'ca FILE' for TLS", arg.service);
     if (service.tls)
         prepare_tls(false, service.ca, service.cert, service.key);
-    if (arg.colocated)
-        keep_local();
-    else if (service.cluster)
+    if (service.cluster && !arg.colocated)
         find_cluster();
     open_wires(&mine);
 }

@@ -60,12 +60,20 @@ static _Noreturn void help(void)
     exit(0);
 }
 
+#ifdef WITH_SMARTREDIS
+static const struct client *const database = &smartredis;
+#else
+static const struct client *const database = &embedded;
+#endif
+
 static void read_options(int argc, char **argv)
 {
     read_arguments(&settings, argc, argv);
     arg.bytes -= arg.bytes % sizeof(float);
     if (!arg.service && !arg.files)
         usage("the server is missing: set --service FILE (or --files DIR)");
+    if (arg.plain && database != &embedded)
+        usage("SmartRedis has no client for SET and GET: remove --plain");
 }
 
 int main(int argc, char **argv)
@@ -92,7 +100,7 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    client = arg.files ? &files : &embedded;
+    client = arg.files ? &files : database;
     if (modes[m].lists ? !client->get_list : !client->put_tensor)
         fail("the client '%s' does not support "
              "%s", client->name, modes[m].mode);

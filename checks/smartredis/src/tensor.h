@@ -12,10 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The client of a database (database.c), or files in its place (files.c:
- * datasets and lists alone). Each rank has its own connections. Every call
- * returns when it is done, and ends the program with one line if it fails. A
- * client has NULL for calls that it cannot do. */
+/* The client of a database (database.c; smartredis.cpp if it is linked), or
+ * files in its place (files.c: datasets and lists alone). Each rank has its
+ * own connections. Every call returns when it is done, and ends the program
+ * with one line if it fails. A client has NULL for calls that it cannot do. */
 struct client {
     const char *name;
     /* Commands that carry tensors: "AI.TENSORSET" or "SET". */
@@ -34,6 +34,9 @@ struct client {
      * that made it. */
     void (*get_list)(const char *list, float *data, long *who,
                      size_t datasets, size_t n, int count, int threads);
+    /* Copies what get_list read to `data` and `who`; NULL: get_list did. */
+    void (*unpack_list)(const char *list, float *data, long *who, size_t n,
+                        int count);
     void (*delete_list)(const char *list);
     /* Inference. */
     void (*put_shaped)(const char *key, const float *data, const int *dims,
@@ -50,7 +53,10 @@ struct client {
     void (*run_model)(const char *name, const char *in, const char *out);
     void (*delete_tensor)(const char *key);
 };
-extern const struct client embedded, files;
+extern const struct client embedded, files, smartredis;
+
+/* The servers of arg.service; with arg.colocated the one on this node. */
+struct service *read_servers(void);
 
 struct arguments {
     const char *service;      /* file that names the servers              */

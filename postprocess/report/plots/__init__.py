@@ -109,10 +109,21 @@ class Records:
     samples: Callable[[], list[Raw]] = list
 
     @functools.cached_property
-    def sample_box_statistics(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """summary.box_statistics of the samples."""
-        return summary.box_statistics(self.frame[self.frame['sample']
-                                                 & self.frame['point'].notna()])
+    def job_box_statistics(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """summary.box_statistics of one value per job."""
+        return summary.box_statistics(self.frame[self.frame['judged']])
+
+    @functools.cached_property
+    def repetition_box_statistics(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """summary.box_statistics of the repetitions inside jobs, each divided
+        by the median of its job."""
+        frame = self.frame[self.frame['sample'] & ~self.frame['judged']]
+        # Copies of --repeat differ in `case`, retries in `time`.
+        middle = frame.groupby(
+            ['kind', 'speed', 'run', 'case', 'time', 'metric', 'point'],
+            observed=True, dropna=False)['value'].transform('median')
+        return summary.box_statistics(frame.assign(
+            value=(frame['value'] / middle).where(middle > 0)))
 
 
 class Raw(NamedTuple):
@@ -354,6 +365,43 @@ CHOICE = {
 }
 
 
+def parse_over_option(value: Any, family: Family | None = None) -> str:
+    """Option `over`: the field on the axis; '': left out.
+
+    :raises ValueError: what is wrong with it
+    """
+    names = parse_field_option(value, family) or ('',)
+    if len(names) > 1:
+        raise ValueError(f'option `over` needs one field, not {value!r}')
+    return names[0]
+
+
+def fields_given_by_axis(table: pd.DataFrame, over: str, by: naming.Names
+                         ) -> list[str]:
+    """Fields that do not distinguish series over the axis `over`.
+
+    A field that has each of its values at one place of the axis only (within
+    a series) says the same as the axis.
+
+    :param table: rows of naming.assign_series_kinds
+    """
+    known = [name for name in by if name in table and name != over]
+    return [over, *(['num_tasks'] if over == 'num_nodes' else []), *(
+        name for name in table if name != over and name not in by
+        and table[name].nunique() > 1
+        and table.groupby([name, *known])[over].nunique().max() == 1
+        and name not in naming.WHO)]
+
+
+#: Title of the axis of a field.
+FIELD_TITLES = {'num_nodes': 'number of nodes', 'num_tasks': 'number of ranks'}
+
+
+def field_title(name: str) -> str:
+    """The title of the axis of a field."""
+    return FIELD_TITLES.get(name, name.replace('_', ' '))
+
+
 def drop_curves(records: Records) -> Records:
     """The records with only the points of whole programs, and of
     test cases with a single size."""
@@ -365,11 +413,11 @@ def drop_curves(records: Records) -> Records:
 
 def points_at_size(points: pd.DataFrame, family: str, metric: str,
                    choices: tuple[Any, ...]) -> pd.DataFrame:
-    """Points of the whole run; else of one size, the same for all that have
-    it: the first wanted one."""
-    whole = points[points['point'].isna()]
-    if len(whole):
-        return whole
+    """Points of the whole run, and of one size, the same for all that have
+    sizes: the first wanted one."""
+    whole = points['point'].isna()
+    if whole.all():
+        return points
     there = points['point']
     if not choices:
         choices = next((tuple(rule.get('at', ())) for rule in
@@ -379,15 +427,14 @@ def points_at_size(points: pd.DataFrame, family: str, metric: str,
         size = {'smallest': there.min(), 'largest': there.max()}.get(
             size, size)
         if (there == size).any():
-            return points[there == size]
-    return whole
+            return points[(there == size) | whole]
+    return points[whole]
 
 
 def title_size_suffix(points: pd.DataFrame) -> str:
-    """' at 8 B', where all points are of that size."""
-    sizes = points['point'].unique()
-    return (f' at {charts.size_text(sizes[0])}'
-            if len(sizes) == 1 and sizes[0] == sizes[0] else '')
+    """' at 8 B', where all points that have a size have that one."""
+    sizes = points['point'].dropna().unique()
+    return f' at {charts.size_text(sizes[0])}' if len(sizes) == 1 else ''
 
 
 def main_metrics(family: str, names: set[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The spread of a metric over runs and repetitions, at each message size."""
+"""The spread of a metric over sessions, and over the repetitions inside jobs."""
 from __future__ import annotations
 
 import textwrap
@@ -8,51 +8,121 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from ... import naming
 from .. import charts
-from . import CHOICE, Drawing, Records, metric_panels
+from . import (
+    CHOICE,
+    Drawing,
+    Records,
+    field_title,
+    fields_given_by_axis,
+    metric_panels,
+    parse_over_option,
+    parse_size_option,
+    points_at_size,
+    title_size_suffix,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OPTIONS = CHOICE
+OPTIONS = CHOICE | {'over': parse_over_option, 'at': parse_size_option}
 READING = (
-    'Boxes: quartiles of all sessions and repetitions, relative to the '
-    'median. Whiskers reach to 1.5 times the distance of the quartiles; '
-    'points are the farthest values beyond. Fewer than three samples have no '
-    'box.'
+    'Boxes: quartiles. Whiskers reach to 1.5 times the distance of the '
+    'quartiles; points are the farthest values beyond. Fewer than three values '
+    'have no box. A box of sessions has one value per job, the median of its '
+    'repetitions; a box of repetitions has those inside a job, relative to the '
+    'median of their job. The two are different experiments and never mixed.'
 )
 COLUMNS = ['label', 'speed', 'point', 'count', 'q1', 'q2', 'q3', 'low',
            'high', 'minimum', 'maximum']
+#: Ends of the parts of a box.
+NUMBERS = COLUMNS[4:]
 
 
-def drawings_from_records(records: Records, **choice: Any) -> Iterator[Drawing]:
-    """A plot for each metric and panel with several samples of a point."""
-    table, beyond = records.sample_box_statistics
+def drawings_from_records(records: Records, over: str = '', at: tuple[Any, ...] = (),
+                          by: naming.Names = (), **choice: Any) -> Iterator[Drawing]:
+    """A plot for each metric and panel with several values of a point: of
+    sessions, and of the repetitions inside jobs; with `over` of sessions."""
+    if over:
+        if over in records.table:
+            yield from _drawings_over_field(records, over, at, by, choice)
+        return
+    for name, statistics in (('sessions', records.job_box_statistics),
+                             ('repetitions', records.repetition_box_statistics)):
+        table = _boxes_of_enough_values(*statistics)
+        # Boxes over size are relative to their median.
+        table = table[table['point'].notna() & (table['q2'] > 0)]
+        for panel in metric_panels(records, by=by, **choice):
+            rows = panel.rows_of_panel(table)[COLUMNS]
+            if len(rows):
+                yield panel.make_drawing(
+                    f'spread {name}', draw_box_plots, rows,
+                    f'{panel.title}, spread of {name} around the median',
+                    about=f'{panel.title}: spread of {name}')
+
+
+def _boxes_of_enough_values(table: pd.DataFrame, beyond: pd.DataFrame) -> pd.DataFrame:
+    """The boxes of at least three values, with the farthest values beyond."""
     ends = beyond.groupby('row')['value'].agg(['min', 'max'])
-    table = table[(table['count'] >= charts.FEWEST_FOR_BOX)
-                  & (table['q2'] > 0)]
-    for panel in metric_panels(records, **choice):
-        rows = panel.rows_of_panel(table)
-        if len(rows):
-            rows = rows.assign(minimum=ends['min'], maximum=ends['max'])[
-                COLUMNS
-            ]
+    table = table.assign(minimum=ends['min'], maximum=ends['max'])
+    return table[table['count'] >= charts.FEWEST_FOR_BOX]
+
+
+def _drawings_over_field(records: Records, over: str, at: tuple[Any, ...],
+                         by: naming.Names, choice: Any) -> Iterator[Drawing]:
+    table = _boxes_of_enough_values(*records.job_box_statistics)
+    x = pd.to_numeric(records.table[over], errors='coerce')
+    for panel in metric_panels(
+            records, by=by,
+            drop=lambda table: fields_given_by_axis(table, over, by), **choice):
+        rows = points_at_size(panel.rows_of_panel(table), records.family,
+                              panel.metric, at)
+        rows = rows.assign(x=x.reindex(rows['kind']).to_numpy())
+        rows = rows[rows['x'] > 0].drop_duplicates(['label', 'speed', 'x'], keep='last')
+        if rows['x'].nunique() > 1:
             yield panel.make_drawing(
-                'spread', draw_box_plots, rows,
-                f'{panel.title}, spread around the median',
-                about=f'{panel.title}: spread')
+                f'boxes {over}{title_size_suffix(rows)}', draw_boxes_over_field,
+                rows[['label', 'speed', 'x', 'count', *NUMBERS]],
+                panel.title + title_size_suffix(rows), panel.unit, field_title(over))
+
+
+def draw_boxes_over_field(frame: pd.DataFrame, title: str, unit: str, over: str
+                          ) -> Figure:
+    """Box plots over the values of a field, the series side by side.
+
+    :param frame: `label`, `speed`, `x`, `count` and NUMBERS, a row a box
+    """
+    parts = list(charts.series_with_styles(frame))
+    figure, axes = charts.create_figure(title, [
+        (f'{charts.series_name(label, speed)} ({int(rows["count"].min())} values)'
+         if rows['count'].nunique() == 1 else
+         f'{charts.series_name(label, speed)} ({int(rows["count"].min())}–'
+         f'{int(rows["count"].max())} values)', colour, '-', '')
+        for label, speed, colour, _, _, rows in parts])
+    every = sorted(frame['x'].unique())
+    width = 0.8 / len(parts)
+    for n, (_, _, colour, _, _, rows) in enumerate(parts):
+        places = np.array([every.index(x) for x in rows['x']]) + width * (
+            n - (len(parts) - 1) / 2)
+        charts.draw_boxes(axes, places, rows[NUMBERS], colour, 0.85 * width)
+    axes.set_xticks(range(len(every)), [f'{v:g}' for v in every])
+    axes.set_xlim(-0.6, len(every) - 0.4)
+    axes.set_xlabel(over)
+    charts.set_value_axis(axes, pd.concat([
+        frame[name].dropna() for name in ('low', 'high', 'minimum', 'maximum')]), unit)
+    return figure
 
 
 def draw_box_plots(frame: pd.DataFrame, title: str) -> Figure:
-    """Box plots over runs and repetitions, relative to the median of the size.
+    """Box plots at each size, relative to the median of the size.
 
     A band a series, in per cent.
 
     :param frame: COLUMNS, a row a series and size
     """
     every = charts.distinct_sizes(frame)
-    numbers = ['q1', 'q2', 'q3', 'low', 'high', 'minimum', 'maximum']
-    ratios = frame[numbers].div(frame['q2'], axis=0) - 1
+    ratios = frame[NUMBERS].div(frame['q2'], axis=0) - 1
     frame = frame.assign(**ratios)
     # The boxes and whiskers of nearly all sizes fill a band; a wild one, and
     # what is far beyond, ends at its edge.
@@ -70,10 +140,10 @@ def draw_box_plots(frame: pd.DataFrame, title: str) -> Figure:
         middle = -3 * n            # a band is as high as 3 times `far`
         counts = sorted({int(rows['count'].min()), int(rows['count'].max())})
         charts.draw_boxes(axes, charts.log2_size_positions(rows['point'], every),
-                          middle + rows[numbers].clip(-far, far) / far, colour,
+                          middle + rows[NUMBERS].clip(-far, far) / far, colour,
                           width)
         name = (f'{charts.series_name(label, speed)} '
-                f"({'–'.join(map(str, counts))} samples per size)")
+                f"({'–'.join(map(str, counts))} values per size)")
         axes.text(0.01, middle + 1.06, textwrap.shorten(
             name, 68, placeholder='…'), transform=axes.get_yaxis_transform(),
             color=colour, fontsize=7.5, va='bottom')

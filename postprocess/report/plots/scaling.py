@@ -15,8 +15,10 @@ from . import (
     CHOICE,
     Drawing,
     Records,
+    field_title,
+    fields_given_by_axis,
     metric_panels,
-    parse_field_option,
+    parse_over_option,
     parse_size_option,
     points_at_size,
     title_size_suffix,
@@ -33,17 +35,6 @@ FITS = {'log2': 'a + b log2 N', 'linear': 'a + b N', 'constant': 'a',
 FAR = 0.1
 #: Robust standard deviation from the distance of the 10 % and 90 % quantiles.
 NORMAL = 1 / 2.563
-
-
-def parse_over_option(value: Any, family: Family | None = None) -> str:
-    """Option `over`: the field on the axis; left out: num_nodes.
-
-    :raises ValueError: what is wrong with it
-    """
-    names = parse_field_option(value, family) or ('num_nodes',)
-    if len(names) > 1:
-        raise ValueError(f'option `over` needs one field, not {value!r}')
-    return names[0]
 
 
 def parse_fit_option(value: Any, family: Family | None = None) -> str:
@@ -66,43 +57,34 @@ READING = ('Scaling: points are the newest session, the line is the median of '
            'all sessions. The dashed line is a fit to the medians that one '
            'point cannot bend. A point far from the fit has a ring and its '
            'distance.')
-#: What the axis is called.
-LABELS = {'num_nodes': 'number of nodes', 'num_tasks': 'number of ranks'}
 COLUMNS = ['label', 'speed', 'x', 'runs', 'low', 'median', 'high', 'value']
 
 
 def drawings_from_records(records: Records, over: str, fit: str, at: tuple[Any, ...],
                           by: naming.Names = (), **choice: Any) -> Iterator[Drawing]:
     """A plot for each metric and panel with several numbers of nodes."""
-    def fields_to_drop(table: pd.DataFrame) -> list[str]:
-        # What has each of its values at one x only (of a series) says the
-        # same as x.
-        known = [name for name in by if name in table and name != over]
-        return [over, *(['num_tasks'] if over == 'num_nodes' else []), *(
-            name for name in table if name != over and name not in by
-            and table[name].nunique() > 1
-            and table.groupby([name, *known])[over].nunique().max() == 1
-            and name not in naming.WHO)]
-
+    over = over or 'num_nodes'
     if over not in records.table:
         return
     x = pd.to_numeric(records.table[over], errors='coerce')
     for panel in metric_panels(records, by=by and (*by, 'tasks_per_node'),
-                               drop=fields_to_drop, **choice):
+                               drop=lambda table: fields_given_by_axis(table, over, by),
+                               **choice):
         points = points_at_size(panel.points_of_panel, records.family, panel.metric, at)
         points = points.assign(x=x.reindex(points['kind']).to_numpy())
         points = points[points['x'] > 0]
         # Whatever else differs (a stack of before): the newest counts.
         points = points.sort_values('time').drop_duplicates(
-            ['label', 'speed', 'x'], keep='last').sort_values(
-                ['place', 'x'], kind='stable')
+            ['label', 'speed', 'x'], keep='last')
+        points = points.assign(place=points.groupby('label')['place'].transform(
+            'min')).sort_values(['place', 'x'], kind='stable')
         points = points[points.groupby(['label', 'speed'])[
             'x'].transform('nunique') > 1]
         if len(points):
             yield panel.make_drawing(
-                f'scaling {over}', draw_scaling, points[COLUMNS], panel.title
-                + title_size_suffix(points), panel.unit, LABELS.get(
-                    over, over.replace('_', ' ')), fit)
+                f'scaling {over}{title_size_suffix(points)}', draw_scaling,
+                points[COLUMNS], panel.title + title_size_suffix(points),
+                panel.unit, field_title(over), fit)
 
 
 def fitted_values(x: np.ndarray, y: np.ndarray, fit: str) -> np.ndarray | None:
@@ -133,7 +115,8 @@ def fit_and_deviations(frame: pd.DataFrame, fit: str
     if line is None:
         return None, np.full(len(frame), np.nan)
     off = frame['value'].to_numpy() / np.where(line > 0, line, np.nan) - 1
-    spread = NORMAL * (frame['high'] - frame['low']) / frame['median']
+    spread = NORMAL * (frame['high'] - frame['low']) / frame['median'].where(
+        frame['median'] > 0)
     far = np.maximum(FAR, 3 * np.nan_to_num(spread.to_numpy()))
     return line, np.where(abs(off) > far, off, np.nan)
 

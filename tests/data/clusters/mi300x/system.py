@@ -3,7 +3,7 @@ made up; no job has run there."""
 from checks.core import hardware
 from checks.nccl import recommended
 from checks.osu import programs
-from config.sites.launch import LAUNCH, SPREAD
+from config.sites.launch import LAUNCH, SOCKETS, SPREAD
 
 _PIN, _SHARE, _ = LAUNCH['srun']
 _NODE = hardware.reframe_devices(('MI300X', 8))
@@ -26,6 +26,7 @@ site_configuration = {
                 'node_memory': 2048, 'max_nodes': 6,
                 **hardware.bandwidth_extras(_NODE),
                 'launcher_pin': _PIN, 'launcher_oversubscribe': _SHARE,
+                'launcher_socket_pin': SOCKETS['srun'],
                 'launcher_spread': SPREAD['srun'],
                 'service_interface': 'ib0'}}]}],
     'environments': [

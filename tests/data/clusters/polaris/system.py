@@ -11,7 +11,7 @@ site_configuration = {
     'systems': [{
         'name': 'polaris', 'hostnames': ['.*'],
         'partitions': [{
-            'name': 'compute', 'scheduler': 'pbs', 'launcher': 'mpiexec',
+            'name': 'compute', 'scheduler': 'pbspro', 'launcher': 'mpiexec',
             'access': ['-A project', '-q prod', '-l filesystems=home',
                        '-l place=scatter:excl'],
             'environs': ['cray', 'tao', 'tensors', 'nccl'],

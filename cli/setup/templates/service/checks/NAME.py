@@ -38,7 +38,7 @@ class Name(ServiceBenchmark):
 
     @run_after('init')
     def add_mode_tags(self) -> None:
-        self.tags = {'full', 'nightly', 'quick', self.family}
+        self.tags = {'full', 'nightly', 'quick', 'smoke', self.family}
 
     def service_plan(self) -> Plan:
         program = f'{self.programs.stagedir}/{self.family}'

@@ -1,0 +1,104 @@
+"""The partitions of a cluster with PBS: its queues and their nodes.
+
+Source of the formats: the manual pages pbsnodes(8B), qstat(1B),
+pbs_node_attributes(7B) and pbs_queue_attributes(7B) of OpenPBS 23, and
+`encode_to_json` of its pbsnodes.c. `pbsnodes -aj` would print only the free and
+total CPUs of each node, but neither its queue nor its other resources.
+"""
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from cli.nightly.nodes import Node, Partition
+from cli.setup.venv import SetupError
+
+#: State of a node that takes jobs, at once or later -> the same state of Slurm.
+STATES = {'free': 'idle', 'busy': 'allocated', 'job-busy': 'allocated',
+          'job-exclusive': 'allocated', 'resv-exclusive': 'allocated',
+          'sleep': 'powered_down'}
+#: Resource of a node with the model of its GPUs; each site has its own name.
+GPU_MODEL = re.compile(r'gpu_?(type|model)', re.I)
+
+
+def parse_partitions(nodes_text: str, queues_text: str) -> list[Partition]:
+    """The queues to which jobs can be submitted, as partitions.
+
+    Queues for some users only are last, and smaller queues are behind larger ones.
+
+    :param nodes_text: output of `pbsnodes -a -F json`
+    :param queues_text: output of `qstat -Qf -F json`
+    :raises SetupError: an output is not JSON
+    """
+    hosts: dict[str, list[dict[str, Any]]] = {}
+    for name, row in _load_json(nodes_text, 'pbsnodes').get('nodes', {}).items():
+        # A host may have several vnodes, for example one per socket.
+        hosts.setdefault(_resources(row).get('host', name), []).append(row)
+    queues = _load_json(queues_text, 'qstat').get('Queue', {})
+    parts = []
+    for name, queue in queues.items():
+        if 'False' in (queue.get('enabled'), queue.get('started')) or (
+                queue.get('from_route_only') == 'True'):
+            continue
+        targets = {name: queue}
+        if queue.get('queue_type') == 'Route':
+            names = str(queue.get('route_destinations', '')).split(',')
+            targets = {one: queues[one] for one in names if one in queues}
+        nodes = [_make_node(host, vnodes) for host, vnodes in hosts.items() if any(
+            _takes_jobs_of(vnodes[-1], *target) for target in targets.items())]
+        if nodes:
+            parts.append(Partition(
+                name, False, _node_limit(queue, 'resources_max') or max(
+                    _node_limit(one, 'resources_max') for one in targets.values()),
+                nodes, _node_limit(queue, 'resources_min') or 1))
+    return sorted(parts, key=lambda part: (
+        'True' in (queues[part.name].get('acl_user_enable'),
+                   queues[part.name].get('acl_group_enable')), -len(part.nodes),
+        -(part.largest or len(part.nodes))))
+
+
+def _load_json(text: str, command: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(text)) if text.strip() else {}
+    except (ValueError, TypeError) as err:
+        raise SetupError(f'the output of {command} -F json is not JSON ({err}); with '
+                         '--recorded DIR you can correct it in a file') from None
+
+
+def _resources(vnode: dict[str, Any]) -> dict[str, Any]:
+    return vnode.get('resources_available', {})
+
+
+def _node_limit(queue: dict[str, Any], key: str) -> int:
+    """Largest or smallest number of nodes of a job; 0: no limit."""
+    return int(queue.get(key, {}).get('nodect', 0))
+
+
+def _takes_jobs_of(vnode: dict[str, Any], name: str, queue: dict[str, Any]) -> bool:
+    """Whether a node takes jobs of a queue.
+
+    Either both are bound to each other, or the node has the resources that the
+    queue adds to each request (default_chunk).
+    """
+    if 'queue' in vnode or queue.get('hasnodes') == 'True':
+        return vnode.get('queue') == name
+    # Numbers and sizes (235gb) are amounts, not kinds of nodes.
+    kinds = {key: value for key, value in queue.get('default_chunk', {}).items()
+             if isinstance(value, str) and not value[:1].isdigit()}
+    return all(value in str(_resources(vnode).get(key, 'False')).split(',')
+               for key, value in kinds.items())
+
+
+def _make_node(host: str, vnodes: list[dict[str, Any]]) -> Node:
+    """A node from its vnodes."""
+    states = {word for vnode in vnodes for word in str(vnode.get('state')).split(',')}
+    bad = sorted(states - set(STATES))
+    gpus = sum(int(_resources(vnode).get('ngpus', 0)) for vnode in vnodes)
+    models = {str(value) for vnode in vnodes for key, value in
+              _resources(vnode).items() if GPU_MODEL.fullmatch(key)}
+    return Node(
+        host, ','.join(bad) or STATES[min(states, key=lambda one: one == 'free')],
+        str(vnodes[-1].get('comment', '')),
+        cpus=sum(int(_resources(vnode).get('ncpus', 0)) for vnode in vnodes),
+        gres=':'.join(['gpu', *sorted(models), str(gpus)]) if gpus else '')

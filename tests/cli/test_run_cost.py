@@ -1,0 +1,136 @@
+"""The cost of a session on a cluster, the question before it, and mode smoke."""
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from cli.session import commands
+from cli.setup.venv import SetupError
+from config.sessions.smoke import select_smoke_test_cases
+from tests.conftest import ROOT
+
+#: A cluster whose scheduler this machine need not have.
+SITE = '''
+from checks.core import environs
+site_configuration = {'systems': [{
+    'name': 'cluster', 'hostnames': ['.*'], 'partitions': [{
+        'name': 'nodes', 'scheduler': 'slurm', 'launcher': 'srun',
+        'environs': ['mpi', 'tao'], 'access': ['--exclusive'],
+        'processor': {'num_cpus': 64, 'num_cpus_per_core': 1},
+        'extras': {'max_nodes': 2, 'launcher_pin': ['--cpu-bind=cores'],
+                   'launcher_spread': ['--cpu-bind=none']}}]}],
+    'environments': [environs.mpi_environment('mpi', 'mpich 5'),
+                     environs.embedded_program_environment('tao', 'taobench')]}
+'''
+
+
+@pytest.fixture
+def cluster(suite):
+    suite.write_site(suite.tmp / 'cluster', SITE)
+    return suite
+
+
+def run_in_terminal(suite, answer, *words):
+    """Exit code and output of `plumb run` whose stdin and stdout are a terminal."""
+    reader, writer = pty.openpty()
+    process = subprocess.Popen(
+        [ROOT / 'plumb', 'run', *words], env={**os.environ, **suite.variables},
+        stdin=writer, stdout=writer, stderr=writer)
+    os.close(writer)
+    os.write(reader, answer)
+    text = b''
+    while True:
+        try:
+            text += os.read(reader, 65536)
+        except OSError:                 # the terminal is closed
+            break
+    return process.wait(timeout=60), text.decode()
+
+
+def test_a_person_is_asked_and_may_refuse(cluster):
+    code, text = run_in_terminal(cluster, b'n\n', '--mode', 'smoke')
+    assert code == 0, text
+    # Two nodes for at most ten minutes (twice), one node for the third.
+    assert 'Mode smoke on cluster: 3 test cases (3 checks), ' in text
+    assert 'node-hours at most, by their time limits, without builds' in text
+    assert 'Run it? y(es), [N]o:' in text and 'nothing was run' in text
+    assert not cluster.records
+
+
+def test_a_script_is_not_asked_and_its_log_has_the_cost(cluster):
+    done = cluster.plumb('run', '--mode', 'smoke', '-n', 'TaoBench')
+    assert 'Cost: 1 test cases (1 checks), 0.17 node-hours at most' in done.stdout
+    assert 'Run it?' not in done.stdout
+    assert done.returncode == 1             # without the scheduler
+
+
+def test_yes_is_the_answer(cluster):
+    code, text = run_in_terminal(cluster, b'', '--mode', 'smoke', '-n', 'TaoBench',
+                                 '--yes')
+    assert 'Run it?' not in text and 'Cost: 1 test cases' in text
+
+
+@pytest.mark.parametrize('answer, runs', [
+    ('y', True), ('YES', True), ('', False), ('no', False), (None, False)])
+def test_answers(monkeypatch, capsys, answer, runs):
+    def ask(_):
+        if answer is None:
+            raise EOFError
+        return answer
+
+    monkeypatch.setattr('builtins.input', ask)
+    work = fake_work(monkeypatch, 'open(path, "w").write("7 node-hours")')
+    assert commands.confirm_cost(work, 'quick', {}) == runs
+    out = capsys.readouterr().out
+    assert 'Mode quick on alpha: 7 node-hours' in out and '--mode smoke' in out
+
+
+@pytest.mark.parametrize('code', ['sys.exit(1)', 'print("no file")'])
+def test_a_session_without_a_cost_does_not_run(monkeypatch, code):
+    monkeypatch.setattr('builtins.input', pytest.fail)
+    with pytest.raises(SetupError, match='the cost of the session is not known'):
+        commands.confirm_cost(fake_work(monkeypatch, code), 'quick', {})
+
+
+def fake_work(monkeypatch, code):
+    """A session whose ReFrame is a line of Python."""
+    run = subprocess.run
+    code = f'import os, sys; path = os.environ["PLUMBLINE_COST_FILE"]; {code}'
+    monkeypatch.setattr(commands.subprocess, 'run', lambda _, **how: run(
+        [sys.executable, '-c', code], **how))
+    return commands.Work({'name': 'alpha'}, {}, [], False, [])
+
+
+# ------------------------------------------------------------------ smoke
+
+PARTITION = SimpleNamespace(fullname='alpha:cpu', environs=[
+    SimpleNamespace(name='first'), SimpleNamespace(name='second')])
+
+
+def case(name, nodes=1, environ=0, tags=('smoke',), family='osu',
+         partition=PARTITION):
+    return SimpleNamespace(
+        check=SimpleNamespace(display_name=name, node_count_before_setup=nodes,
+                              tags={*tags}, family=family),
+        partition=partition, environ=PARTITION.environs[environ])
+
+
+def selected(*cases):
+    return [one.check.display_name for one in select_smoke_test_cases(cases)]
+
+
+def test_smoke_prefers_two_nodes_then_the_first_environment_then_the_name():
+    assert selected(case('b'), case('a', 2, 1), case('c', 2), case('d', 2)) == ['c']
+    assert selected(case('b'), case('a')) == ['a']
+
+
+def test_smoke_takes_one_of_each_family_and_partition():
+    other = SimpleNamespace(fullname='alpha:gpu', environs=PARTITION.environs)
+    assert selected(case('a'), case('b'), case('c', family='nccl'),
+                    case('d', partition=other), case('e', tags=('full',))
+                    ) == ['a', 'c', 'd']

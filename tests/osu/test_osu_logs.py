@@ -1,0 +1,206 @@
+"""Saved logs: what people have, read whole; what is cut off, refused."""
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+
+import pytest
+
+from checks.core.parsers import ParseError
+from checks.osu import parser as osu
+from tests.checks.test_parser_mutations import MUTATIONS, deep_json
+from tests.conftest import ROOT
+
+STUDY = ROOT / 'tests' / 'data' / 'osu-study'
+GOLDEN = ROOT / 'tests' / 'osu' / 'golden' / '5.8'
+JSON = argparse.Namespace(json=True)
+TIMES = 'real\t0m1.495s\nuser\t0m1.048s\nsys\t1m1.133s\n'
+LATENCY = (GOLDEN / 'osu_latency.txt').read_text()
+HELLO = '# OSU MPI Hello World Test v5.8\nThis is a test with 4 processes\n'
+RUN = 'mpirun -np 4 -map-by ppr:2:node /opt/osu/osu_hello\n'
+
+
+def study(name: str) -> list:
+    return osu.parse_log((STUDY / name).read_text(), JSON)
+
+
+def log_of_study(name: str) -> str:
+    return '\n'.join(json.loads((STUDY / name).read_text())['data']['data']) + '\n'
+
+
+def values(outputs) -> dict:
+    """(output, metric, size) -> value."""
+    return {(n, record.metric, record.size): record.value
+            for n, output in enumerate(outputs, 1) for record in output.records}
+
+
+def test_a_log_of_the_study_has_all_programs_with_times_and_ranks():
+    outputs = study('run4-crd-metrics-20x-4-0.json')
+    log = log_of_study('run4-crd-metrics-20x-4-0.json')
+    assert [output.records[0].program for output in outputs] == re.findall(
+        r'^time .*/(osu_\w+)$', log, re.M)
+    assert len(outputs) == 22
+    for output, seconds in zip(outputs, re.findall(r'^real\t0m(.*)s', log, re.M),
+                               strict=True):
+        times = {r.metric: r.value for r in output.records if r.unit == 's'}
+        assert set(times) == {'wall_time', 'user_time', 'system_time'}
+        assert times['wall_time'] == float(seconds)
+        assert output.params.startswith('allocated_nodes=4 ')
+        assert 'map_by=ppr:1:node' in output.params
+        assert output.num_nodes == output.num_tasks
+    assert {output.num_tasks for output in outputs} == {2, 4}
+    assert ['rank_by=core' in output.params for output in outputs] == [
+        output.num_tasks == 4 for output in outputs]
+
+
+def test_lines_are_those_of_the_log():
+    log = log_of_study('run5-crd-metrics-16-0.json').splitlines()
+    [hello, reduce] = study('run5-crd-metrics-16-0.json')
+    for record in (*hello.records, *reduce.records):
+        text = log[record.line - 1]
+        assert any(f'{record.value:{form}}' in text for form in ('g', '.2f'))
+
+
+def test_a_list_of_logs_counts_them():
+    one = json.loads((STUDY / 'run5-crd-metrics-16-0.json').read_text())['data']
+    text = json.dumps([one, {**one, 'data': '\n'.join(one['data'])}])
+    outputs = osu.parse_log(text, JSON)
+    assert [output.log for output in outputs] == ['[1]', '[1]', '[2]', '[2]']
+    broken = {**one, 'data': one['data'][:-3]}
+    with pytest.raises(ParseError) as err:
+        osu.parse_log(json.dumps([one, broken]), JSON)
+    assert err.value.file == '[2]'
+
+
+@pytest.mark.parametrize('text', [
+    '', '{', '[1]', '{}', '{"data": {}}', '{"data": [1]}', '{"data": []}',
+    '{"items": []}', '[{"data": [{"matrix": [[1, 2.5]]}]}]'])
+def test_other_json_is_refused(text):
+    with pytest.raises(ParseError):
+        osu.parse_log(text, JSON)
+
+
+@pytest.mark.parametrize('times, wall', [
+    (TIMES, 1.495), ('real 5.93\nuser 0.20\nsys 0.04\n', 5.93),
+    ('\nreal\t2m0,500s\nuser\t0m0,1s\nsys\t0m0,1s\n\n', 120.5)])
+def test_times_after_or_before_the_tables(times, wall):
+    table = values(osu.parse_log(LATENCY))
+    for text in (LATENCY + times, times + LATENCY):
+        assert values(osu.parse_log(text)).items() > table.items()
+        assert values(osu.parse_log(text))[1, 'wall_time', None] == wall
+    for text in ((LATENCY + times + HELLO + times), (times + LATENCY + times + HELLO)):
+        read = values(osu.parse_log(text))
+        assert read[1, 'wall_time', None] == read[2, 'wall_time', None] == wall
+
+
+def test_several_tables_without_commands():
+    outputs = osu.parse_log(f'Hosts: a b\n{LATENCY}{HELLO}== end\n{LATENCY}')
+    assert [o.records[0].program for o in outputs] == [
+        'osu_latency', 'osu_hello', 'osu_latency']
+    assert values(outputs[2:]) == values(osu.parse_log(LATENCY))
+    assert outputs[2].records[-1].line == 3 + 2 * LATENCY.count('\n') + 1
+
+
+@pytest.mark.parametrize('prefix', [
+    '[1,0]<stdout>:', '[1,0]<stdout>: ', '[prterun-n1-123@1,0]<stdout>: ', '0: ',
+    '00: ', ' 0: ', '[0] ', '[1,0]<stdout>[2026-11-25 03:00:01]: '])
+def test_prefixes_of_launchers(prefix):
+    tagged = ''.join(prefix + line for line in LATENCY.splitlines(True))
+    text = f'Warning: added n1 to the list of known hosts.\n{tagged}srun: job done\n'
+    assert values(osu.parse_log(text)) == values(osu.parse_log(LATENCY))
+
+
+@pytest.mark.parametrize('command, nodes, ranks, params', [
+    ('mpirun -np 4 -map-by ppr:1:node -rank-by core ./osu_hello', 4, 4,
+     'map_by=ppr:1:node rank_by=core'),
+    ('$ mpirun --np 4 -N 2 --bind-to core ./osu_hello', 2, 4, 'bind_to=core'),
+    ('+ OMP_NUM_THREADS=1 /usr/bin/srun -N2 -n 4 --cpu-bind=cores osu_hello', 2, 4,
+     'cpu_bind=cores'),
+    ('srun --nodes=2 --ntasks-per-node=2 osu_hello', 2, 4, ''),
+    ('mpiexec -n 4 --ppn 4 osu_hello', 1, 4, ''),
+    ('jsrun -n 2 -a 2 -c 1 -r 1 -l cpu-cpu osu_hello', 2, 4, ''),
+    ('flux run -N 2 -n 4 osu_hello', 2, 4, ''),
+    ('mpirun osu_hello', None, None, ''),
+    ('mpirun -np 4 osu_hello -x 3', None, 4, 'options=-x_3')])
+def test_ranks_nodes_and_mapping_of_a_command(command, nodes, ranks, params):
+    [output] = osu.parse_log(f'{command}\n{HELLO}')
+    assert (output.num_nodes, output.num_tasks, output.params) == (
+        nodes, ranks, params)
+
+
+def test_the_end_of_a_table_that_options_or_memory_limit():
+    short = ''.join(LATENCY.splitlines(True)[:-3])
+    for options, ok in (('', False), (' -m 524288', True), (' -m 1:524288', True),
+                        (' -m 1048576', False), (' -M 99', True)):
+        text = f'mpirun -np 2 osu_latency{options}\n{short}'
+        if ok:
+            osu.parse_log(text)
+        else:
+            with pytest.raises(ParseError, match='the table is cut off'):
+                osu.parse_log(text)
+
+
+@pytest.mark.parametrize('text, reason', [
+    ('nothing\n', 'no title'),
+    (LATENCY[:-1], 'no end'),
+    (LATENCY[:-5] + '\n' + TIMES, 'decimals'),
+    (LATENCY + TIMES[:-15], 'no end'),
+    (LATENCY + '\n'.join(TIMES.split('\n')[:2]) + '\n', 'incomplete'),
+    (LATENCY + TIMES + TIMES, 'belong to no output'),
+    (RUN + HELLO + TIMES + TIMES, 'once for each output'),
+    ('\n'.join(TIMES.split('\n')[:2]) + '\n' + LATENCY, 'incomplete'),
+    (f'time {RUN}{HELLO}', 'the lines of `time` are missing'),
+    (RUN + 'Permission denied\n', 'no table'),
+    (RUN + RUN + HELLO, 'no table'),
+    (RUN + HELLO.replace('4', '1'), '1 of 4 ranks answered'),
+    (RUN + LATENCY, 'the command line is of osu_hello'),
+    (RUN + HELLO + LATENCY, 'no command line'),
+    (LATENCY + 'x4194304      512.00\n', 'not a line of OMB'),
+    (LATENCY + 'warning\n8388608                 512.00\n', 'not a line of OMB'),
+    (LATENCY + 'mpirun noticed that process rank 0 exited on signal 9\n',
+     'the run failed'),
+    ('METRICS OPERATOR COLLECTION START\n' + RUN + HELLO, 'has no end'),
+    (f'METRICS OPERATOR COLLECTION START\n{HELLO}METRICS OPERATOR COLLECTION END\n',
+     'no command line'),
+    (HELLO + 'METRICS OPERATOR COLLECTION END\n', 'without the other'),
+    (f'mpirun {"-x A " * 999}osu_hello\n{HELLO}', 'characters'),
+])
+def test_refused(text, reason):
+    with pytest.raises(ParseError) as err:
+        osu.parse_log(text)
+    assert reason in err.value.reason
+    assert 0 < err.value.line <= text.count('\n') + 1
+
+
+@pytest.mark.parametrize('name', [
+    'run4-crd-metrics-20x-4-0.json', 'run5-crd-metrics-16-0.json',
+    'run5-crd-metrics-16-ptp-0.json'])
+def test_mutations_of_logs_are_refused_or_have_the_same_values(name):
+    """Only what is around an output may be lost: the nodes of its allocation."""
+    def rows(text):
+        return {(o.num_tasks, o.num_nodes, r.program, r.size, r.metric, r.value)
+                for o in osu.parse_log(text) for r in o.records}
+
+    log, draw = log_of_study(name), random.Random(name)
+    whole = rows(log)
+    for change in MUTATIONS:
+        if change is deep_json:
+            continue
+        for _ in range(12):
+            text = change(draw, log)
+            try:
+                assert rows(text) <= whole, change.__name__
+            except ParseError as err:
+                assert err.line > 0
+
+
+def test_a_log_cut_anywhere_is_refused():
+    log = log_of_study('run5-crd-metrics-16-0.json')
+    lines = log.splitlines(True)
+    first = next(n for n, line in enumerate(lines) if 'START {' not in line
+                 and line.startswith('METRICS OPERATOR COLLECTION START'))
+    for end in range(first + 1, len(lines)):
+        with pytest.raises(ParseError):
+            osu.parse_log(''.join(lines[:end]))

@@ -1,0 +1,188 @@
+"""Saved results without perflogs: plot, compare and export read their CSV."""
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import statistics
+import sys
+
+import pytest
+
+pytest.importorskip('pandas')
+pytest.importorskip('matplotlib')
+import pandas as pd
+
+from checks.core.parsers import load_parser_module
+from cli.session import parse
+from postprocess import compare, export, perflogs
+from postprocess.perflogs import parsed
+from postprocess.report import plot
+from tests.conftest import ROOT
+
+STUDY = ROOT / 'tests' / 'data' / 'osu-study'
+LOG = STUDY / 'run4-crd-metrics-20x-4-0.json'
+
+
+class Json:
+    json = True
+
+
+def csv_of_study(files) -> str:
+    out, err = io.StringIO(), io.StringIO()
+    assert parse.convert_output_to_csv('osu', map(str, files), out, err, Json) == 0
+    return out.getvalue()
+
+
+@pytest.fixture(scope='module')
+def saved(tmp_path_factory):
+    """CSV of a log of the study, of three allocations of 4 nodes and one of 8.
+
+    The latter are the log with other numbers of nodes and times.
+    """
+    folder = tmp_path_factory.mktemp('saved')
+    files = [LOG]
+    for nodes, number in ((4, 1), (4, 2), (8, 3), (8, 4), (8, 5)):
+        text = LOG.read_text().replace('across 4 nodes', f'across {nodes} nodes')
+        text = text.replace('-np 4 ', f'-np {nodes} ').replace(
+            'with 4 proc', f'with {nodes} proc').replace(
+            'nprocs: 4,', f'nprocs: {nodes},')
+        assert json.loads(text)
+        files.append(folder / f'{number}.json')
+        files[-1].write_text(text.replace('0m0.', f'0m{number}.'))
+    file = folder / 'cloud.csv'
+    file.write_text(csv_of_study(files))
+    return file
+
+
+def read(*files) -> pd.DataFrame:
+    with parsed.perflogs_of_parsed_csv(map(str, files), pytest.fail) as folder:
+        return perflogs.read(folder)
+
+
+def test_columns_are_those_of_plumb_parse():
+    assert parsed.COLUMNS == parse.COLUMNS
+    assert load_parser_module('osu')
+
+
+def test_records_have_all_values_of_the_csv(saved):
+    rows = list(csv.DictReader(io.StringIO(saved.read_text())))
+    frame = read(saved)
+    assert sorted(frame['value']) == sorted(float(row['value']) for row in rows)
+    assert set(frame['run']) == {row['file'] for row in rows}
+    assert set(frame['system']) == {'cloud'}
+    one = frame[(frame['program'] == 'osu_allreduce') & (frame['point'] == 1024)]
+    assert set(one['num_nodes']) == {4, 8} and set(one['tasks_per_node']) == {1}
+
+
+def test_outputs_of_one_file_are_repetitions(tmp_path):
+    hello = '# OSU MPI Init Test v5.8\nnprocs: 2, min: 1 ms, max: 9 ms, avg: {} ms\n'
+    (tmp_path / 'log').write_text(''.join(hello.format(n) for n in (2, 3, 7)))
+    out = io.StringIO()
+    parse.convert_output_to_csv('osu', [str(tmp_path / 'log')], out, sys.stderr)
+    (tmp_path / 'a.csv').write_text(out.getvalue())
+    frame = read(tmp_path / 'a.csv')
+    means = frame[frame['metric'] == 'init_time'].set_index('repetition')['value']
+    assert means.to_dict() == {1: 2.0, 2: 3.0, 3: 7.0, 0: 3.0}
+
+
+@pytest.mark.parametrize('change, reason', [
+    (lambda text: text.replace('file,output', 'file,number'), ':1: not the CSV'),
+    (lambda text: text[:-20], 'cells: is the file cut off?'),
+    (lambda text: text.replace(',us\n', ',ms\n'), "unit 'ms' of latency is not 'us'"),
+    (lambda text: text.replace(',wall_time,', ',latency,'), "unit 's' of latency"),
+    (lambda text: text.replace(',wall_time,', '8,wall_time,'), 'has no size'),
+    (lambda text: text.replace(',2,2,', ',2,two,'), "num_tasks 'two'"),
+    (lambda text: text.partition('\n')[0] + '\n', 'no values'),
+    (lambda text: '', 'not the CSV'),
+    (lambda text: text.replace(',latency,', ',latency,x'), 'could not convert'),
+    (lambda text: re.sub(',latency,[^,]*', ',latency,inf', text), 'not a finite'),
+])
+def test_other_csv_is_refused(saved, tmp_path, capsys, change, reason):
+    file = tmp_path / 'bad.csv'
+    file.write_text(change(saved.read_text()))
+    for command in (lambda: plot.main(['--from', str(file)]),
+                    lambda: compare.main(['a', 'b', '--from', str(file)]),
+                    lambda: export.main(['--from', str(file), '--groups', '-'])):
+        assert command() == 2
+        out, err = capsys.readouterr()
+        assert str(file) in err and reason in err and not out
+
+
+def test_metrics_that_no_family_defines_are_reported(saved, tmp_path):
+    file = tmp_path / 'more.csv'
+    file.write_text(saved.read_text().replace(',wall_time,', ',wall_tme,'))
+    messages = []
+    with parsed.perflogs_of_parsed_csv([str(file)], messages.append):
+        pass
+    assert len(messages) == 1 and 'wall_tme is not a metric' in messages[0]
+
+
+def test_two_files_of_one_name_are_refused(saved):
+    with pytest.raises(ValueError, match='also called cloud'):
+        read(saved, saved)
+
+
+def test_the_figures_of_the_study(saved, tmp_path, capsys):
+    code = plot.main([str(ROOT / 'checks' / 'osu' / 'study.yaml'), '--from',
+                      str(saved), '--output', str(tmp_path)])
+    assert (code, capsys.readouterr().err) == (0, '')
+    names = {file.stem for file in tmp_path.glob('*.svg')}
+    assert {'osu_latency-wall_time-boxes-allocated_nodes',
+            'osu_barrier-latency-boxes-allocated_nodes',
+            'osu_init-init_time-boxes-allocated_nodes',
+            'osu_ibarrier-overlap-boxes-allocated_nodes',
+            'allocated_nodes-latency-osu_allgather-curve',
+            'allocated_nodes-bandwidth-osu_put_bibw-curve',
+            'allocated_nodes-message_rate-curve',
+            'allocated_nodes-latency-osu_acc_latency-spread-sessions'} <= names
+    assert sum(name.endswith('wall_time-boxes-allocated_nodes') for name in names) == 22
+    for size in ('8-B', '1-KiB', '1-MiB'):
+        assert any(f'latency-scaling-allocated_nodes-at-{size}' in n for n in names)
+    for metric in ('overall_time', 'compute_time', 'pure_comm_time', 'overlap'):
+        assert any(f'{metric}-scaling-allocated_nodes' in n for n in names)
+
+
+def test_plots_of_the_page_without_a_file(saved, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, 'stdin', io.StringIO(saved.read_text()))
+    assert plot.main(['--from', '-', '--output', str(tmp_path)]) == 0
+    names = {file.stem for file in tmp_path.glob('*.svg')}
+    for part in ('Collectives-by-node-count', 'Non-blocking-collectives-by-node-count',
+                 'Pairs-at-once', 'wall_time', 'times-saved'):
+        assert any(part in name for name in names), part
+
+
+def test_two_files_are_compared_by_name(saved, tmp_path, capsys):
+    slow = tmp_path / 'slow.csv'
+    rows = list(csv.DictReader(io.StringIO(saved.read_text())))
+    for row in rows:
+        if row['metric'] == 'latency':
+            row['value'] = str(2 * float(row['value']))
+    with open(slow, 'w', newline='') as out:
+        writer = csv.DictWriter(out, parse.COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+    code = compare.main(['cloud', 'slow', '--from', str(saved), str(slow), '--json',
+                         '-'])
+    assert code == 0
+    ratios = {row['ratio'] for row in json.loads(capsys.readouterr().out)
+              if row['metric'] == 'latency'}
+    assert all(ratio == pytest.approx(2) for ratio in ratios) and ratios
+
+
+def test_groups_are_means_and_medians_over_sessions(saved, capsys):
+    assert export.main(['--from', str(saved), '--groups', '-']) == 0
+    groups = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    rows = [row for row in csv.DictReader(io.StringIO(saved.read_text()))
+            if (row['program'], row['metric']) == ('osu_hello', 'wall_time')
+            and row['num_nodes'] == '8']
+    values = [float(row['value']) for row in rows]
+    [group] = groups[(groups['program'] == 'osu_hello') & (groups['num_nodes'] == 8)
+                     & (groups['metric'] == 'wall_time')].to_dict('records')
+    assert len(set(values)) == 3
+    assert group['count'] == 3
+    assert group['mean'] == pytest.approx(statistics.mean(values))
+    assert group['median'] == statistics.median(values)
+    assert (group['minimum'], group['maximum']) == (min(values), max(values))
+    assert {'point', 'unit', 'params'} <= set(groups)

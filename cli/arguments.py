@@ -115,7 +115,7 @@ LOCATE = """Finds the node, link or switch that is slow, from pairs of nodes.
 The command runs a test case of two nodes on pairs of nodes, in rounds. In the
 first round each node is in at least one pair. Then the suspected nodes are
 paired with good nodes, inside and across the switches of topology.yaml. It
-ends when no further pair could change the result.
+ends when each node is proven slow or not slower, or after 30 more rounds.
 
 By default it uses the partition and the metric of the newest regression of
 `plumb verdict`. The scheduler of the partition must be Slurm (`slurm` or

@@ -1,56 +1,53 @@
-"""Search for slow nodes and links by measurements on pairs of nodes.
+"""Search for slow nodes, links and switches by measurements on pairs of nodes.
 
 `Search` selects the pairs to measure next and takes their values. Others run
-them (cli/nightly/locate.py, bench/locate.py).
+the jobs (cli/nightly/locate.py, bench/locate.py).
 
-**Evidence of a pair.** x is the logarithm of the metric of a job on two nodes,
-signed so that more is slower. A pair has parts: its two nodes, the link
-between them, and, where the tree of switches is known, each switch on the way
-and its uplink. It is slow if any of its parts is: group testing (Dorfman,
-1943), on paths Boolean network tomography (Duffield, 2006). The x of a good
-pair is N(level, sigma^2), of a slow one N(level + d, sigma^2), with
-d = -log(1 - slowdown). Its evidence is the logarithm of the likelihood ratio,
+**Model.** x is the logarithm of the metric of a job on two nodes, signed so
+that more is slower. A pair has parts: its two nodes, the link between them
+and, if the tree of switches is known, the switches on the way and their
+uplinks. A pair is as slow as its slowest part. x is the level of pairs without
+a slow part, one level per number of switches that a pair climbs, plus the
+slowdown of the slowest part, plus noise. The search looks for slowdowns of at
+least d = -log(1 - slowdown). An x that is more than 3 d from the median counts
+as 3 d, and so does a failed job, so that one odd job decides nothing.
 
-    d * (x - level - d / 2) / sigma^2,
+**Suspects** are the parts that explain the jobs best; they prove nothing. They
+are chosen greedily (forward selection; Efroymson, 1960): the part with the
+largest (mean - level - d / 2) sqrt(jobs) / noise, as long as it exceeds the
+price of its kind. The choice is made from three first levels, because most
+pairs may be slow, and the one with the smallest N log(residual variance) +
+(parts + levels) log(N) counts (Schwarz, 1978). There are no suspects before
+each node has half of the jobs that prove it not slower. A node remains a
+suspect until one of the next two tests decides.
 
-as in the sequential probability ratio test (Wald, 1945), cut at +-4 (the
-robust form of that test: Huber, 1965): however odd one job is, it alone
-neither names a node nor outweighs several others. A job that failed, or had
-no metric, counts as +4.
+**A suspect is slow** if its mean exceeds that of m0 jobs without a suspect by
 
-**Level and noise** are those of the pairs themselves, a level for each number
-of switches that a pair climbs. At first the level is the middle of the lowest
-window that holds a share of the pairs and is narrow (the shorth, as in
-Rousseeuw's least median of squares, 1984): a part can only slow a pair, so
-that the level is at the fast end even where most pairs are slow. From then on
-it is the median of the pairs that nothing explains, and sigma their MAD, with
-the factors of Croux and Rousseeuw (1992) for few of them, together with what
-pairs of one explanation differ by. Sigma is at least d / 5. Of three shares,
-20, 35 and 60 %, the one counts that ends with the largest likelihood of all
-pairs less what its parts and levels cost (Schwarz, 1978).
+    t(df, 1 - 0.01 / (LOOKS * suspects)) * sqrt(v / m + v0 / m0),
 
-**The explanation** is the set of parts with the largest sum of the evidence
-of its pairs, less the logarithm of the prior odds for each part: log(n) for
-one of n nodes, 1 more for a switch, 2 more for a link. It is built greedily
-(the smallest consistent failure set of Duffield; greedy set cover). The
-evidence for a part is what the best explanation with it has over the best one
-without it (profile likelihood): two parts that explain the same pairs have
-none. A part is
+Student's t for m and m0 jobs of unequal variances v and v0, with the degrees of
+freedom of Welch (1947), and Bonferroni's correction (Dunn, 1961) for the
+suspects of a look and the looks of a search. Only jobs that ran after the part
+became a suspect count: the earlier ones were selected for being slow, so that
+their mean is too large. The comparison is within kinds of pairs. The test must
+also hold without the jobs of any one partner, so that a slow link accuses no
+node, and a link must be slower than other jobs of each of its nodes
+(intersection-union test; Berger, 1982).
 
-    named    at prior odds + log(1 / 0.01): one false name in 100 searches,
-    good     at -log(1 / 0.02): one slow part in 50 passes,
-    unclear  between the two, or where all its pairs are explained by others.
+**A node is not slower** if its mean over all n jobs without another suspect is
+below d by t(df, 0.995) s sqrt(1 / n + 1 / n0), with n0 jobs without a suspect.
+Nodes differ in their noise, so s^2 is the variance of the node; with few jobs,
+the pooled variance counts as four more degrees of freedom (Smyth, 2004).
 
-**Selection of pairs.** First rounds of disjoint pairs, by the circle method of
-round robins: each node once a round, n / 2 jobs at the same time; one round,
-or as many as make twelve pairs, or one inside switches and one across. Then,
-round after round, the nodes that are not decided: those that are rather good
-are paired with each other, which needs fewer jobs than one by one where the
-chance is below 0.382 (Ungar, 1960); those that are rather slow with a node
-that is good, another one each time, inside and across switches in turn. A pair
-is repeated where its own link is in question, a switch is asked by other pairs
-through it. Nothing is measured that some other part explains anyway, and it is
-over when nothing is left that another pair could decide.
+**All other nodes are unclear.** Of fewer than five nodes, none is reported as
+not slower if none is slow, unless the metric of good pairs is known: pairs are
+also alike if all nodes but one are slow. If many jobs are much faster than the
+level, all nodes are unclear.
+
+**Rounds.** First rounds of disjoint pairs: at least two, and twelve jobs. Then
+suspects are measured with nodes that are none, at the same time as pairs
+without a suspect, and nodes that are unclear with each other, in as many rounds
+as the noise so far makes necessary (two-stage samples; Stein, 1945).
 """
 from __future__ import annotations
 
@@ -59,41 +56,38 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import NormalDist, fmean
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..units import unit_text
+from .detect import student_t_quantile
 
-#: Largest evidence of one pair, for or against.
-CLIP = 4.0
-#: The same where levels are compared, of a pair that is faster than its level:
-#: no part explains that, so that a level among the slow ones must cost more
-#: than the part that makes them slow.
-FAST = 3 * CLIP
-#: Chance of a false name in a search, and that a slow part passes.
-ACCUSE, MISS = 0.01, 0.02
-#: From this chance on that a node is slow it is tested alone.
-ALONE = (3 - math.sqrt(5)) / 2
-#: Pairs before anything is judged, and the fewest that make a level.
-BEGIN, FEW = 12, 3
-#: Where sigma is more than this part of d, the pairs may be of two kinds: the
-#: round robin goes on, up to so many pairs, before nodes are told apart.
-DISTINCT, ENOUGH = 2.5, 48
-#: Share of the pairs in a window that the first level is taken from -> the
-#: width of the narrowest such window of N(0, 1).
-WINDOWS = {0.2: 0.5067, 0.35: 0.9076, 0.6: 1.6832}
-#: The least sigma, as a part of d.
-FINEST = 0.2
-#: How much rarer than a slow node each kind of part is, as log(odds).
-RARER = {'node': 0.0, 'switch': 1.0, 'uplink': 1.0, 'link': 2.0}
-#: A part with less chance than this is not worth telling of.
-REPORTED = 0.05
-#: Croux and Rousseeuw: factor of the MAD of so many values.
-FACTOR = {2: 1.196, 3: 1.495, 4: 1.363, 5: 1.206, 6: 1.200, 7: 1.140,
-          8: 1.129, 9: 1.107}
+#: Chance that a search accuses a good part, and that a look takes a slow node
+#: for one that is not.
+ACCUSE, MISS = 0.01, 0.005
+#: Looks at suspects in a search: groups of rounds after the first rounds.
+LOOKS = 4
+#: Fewest jobs before the first look, and most jobs of a part between two looks.
+BEGIN, LONGEST = 12, 10
+#: Fewest jobs that a test compares.
+FEWEST = 4
+#: Fewest nodes that are reported as not slower where none is slow.
+MAJORITY = 5
+#: Degrees of freedom that the pooled variance adds to that of a node.
+POOLED = 4
+#: Smallest noise, and largest distance from the median, in units of d.
+FINEST, FARTHEST = 0.05, 3.0
+#: Shares of the pairs that are faster than a first level.
+STARTS = (0.05, 0.2, 0.5)
+#: Price of a suspect, in units of the noise of a mean.
+PRICES = {'node': 0.0, 'switch': 1.0, 'uplink': 1.0, 'link': 2.5}
+
+#: Stands for pairs without a suspect.
+OTHERS = ('others',)
 
 Pair = tuple[str, str]
 #: Kind and names: ('node', 'n1'), ('link', 'n1', 'n2'), ('switch', 'leaf1').
@@ -135,21 +129,19 @@ class Finding:
     name: str
     #: slow, fails or unclear.
     verdict: str
-    #: Median metric of the pairs that only this part explains, and the level
-    #: of their kind; None: they have none.
-    value: float | None
-    level: float | None
+    #: Metric of the part's jobs without another suspect (geometric mean), and
+    #: that of the jobs without a suspect. None: there are none.
+    value: float | None = None
+    level: float | None = None
     #: The one over the other.
-    ratio: float | None
-    #: Pairs that only this part explains, and how many of them failed.
-    pairs: int
-    failed: int
-    #: Pairs without any named part, which it is compared with.
-    others: int
-    #: (median - level) over its standard error, 1.2533 sigma / sqrt(pairs).
-    z: float | None
-    #: Common logarithm of the likelihood ratio, with it against without it.
-    odds: float
+    ratio: float | None = None
+    #: Jobs of the part, how many of them failed, and jobs compared with.
+    jobs: int = 0
+    failed: int = 0
+    others: int = 0
+    #: Student's t, and its limit. None: not tested.
+    t: float | None = None
+    limit: float | None = None
     #: Why it is unclear.
     why: str = ''
 
@@ -176,7 +168,7 @@ class Located:
     #: Named: slow, or failing.
     named: list[Finding] = field(default_factory=list)
     unclear: list[Finding] = field(default_factory=list)
-    good: list[str] = field(default_factory=list)
+    not_slower: list[str] = field(default_factory=list)
     #: What else is to be said.
     notes: list[str] = field(default_factory=list)
 
@@ -190,28 +182,37 @@ class Located:
                           allow_nan=False) + '\n'
 
 
-class _Incidence(NamedTuple):
-    """Which pairs have which parts."""
-    #: A row for each part of each pair: their numbers.
-    part: np.ndarray
-    pair: np.ndarray
-    #: Part -> its pairs.
-    members: list[np.ndarray]
-    #: Part -> logarithm of the odds against it.
-    prior: np.ndarray
+class _Job(NamedTuple):
+    pair: Pair
+    #: NaN: it failed.
+    x: float
+    #: Switches that the pair climbs.
+    climbs: int
+    parts: frozenset[Part]
+    #: The look before it, and its suspects by then.
+    look: int
+    why: frozenset[Part]
 
 
 class _Fit(NamedTuple):
-    """The fit to the pairs so far."""
+    """The explanation of all jobs so far."""
+    suspects: frozenset[Part]
     levels: dict[int, float]
-    sigma: float
-    #: The parts that explain them.
-    chosen: frozenset[int]
-    #: Of each pair, how many of its parts are in `chosen`.
-    covers: np.ndarray
-    #: Of each part, the logarithm of its likelihood ratio.
-    evidence: np.ndarray
-    prior: np.ndarray
+    #: Standard deviation of a job.
+    noise: float
+    #: Of each job, x less its level.
+    excess: np.ndarray
+    #: Of each job, its suspects.
+    why: list[frozenset[Part]]
+
+
+class _Test(NamedTuple):
+    """A test of a suspect."""
+    t: float
+    limit: float
+    #: Jobs of the suspect, and those that it was compared with.
+    jobs: int
+    others: int
 
 
 class Search:
@@ -219,7 +220,7 @@ class Search:
 
     def __init__(self, nodes: Iterable[str], better: str, *,
                  above: Mapping[str, Sequence[str]] | None = None,
-                 slowdown: float = 0.1, maximum: int = 16,
+                 slowdown: float = 0.1, maximum: int = 30,
                  every: bool = False) -> None:
         """
         :param better: higher or lower, of the metric
@@ -244,28 +245,20 @@ class Search:
         self.better, self.slowdown, self.maximum = better, slowdown, maximum
         self.every = every
         self.d = -math.log(1 - slowdown)
-        self.rounds = 0
-        self.jobs = 0
+        self.rounds = self.look = 0
         self._rank = {node: at for at, node in enumerate(self.nodes)}
         self._under: dict[str, set[str]] = defaultdict(set)
         for node, switches in self.above.items():
             for switch in switches:
                 self._under[switch].add(node)
-        #: Number of a part.
-        self._number: dict[Part, int] = {}
-        self._rows: list[tuple[int, int]] = []
-        self._x: list[float] = []
-        self._climbs: list[int] = []
-        #: Which pair each job was of: the number of its first one.
-        self._of: list[int] = []
-        self._first_of: dict[Pair, int] = {}
-        #: How often each pair, and node, and node with pairs that climb so
-        #: far, was measured.
+        self._jobs: list[_Job] = []
+        #: How often each pair, each node, and each node with pairs that climb
+        #: so far, was planned.
         self._times: Counter[Any] = Counter()
-        self._first: list[list[Pair]] | None = None
-        #: Rounds of the round robin that are left.
-        self._turns: list[list[Pair]] = []
-        self._known: _Fit | None = None
+        #: Part -> the look after which it was a suspect.
+        self._since: dict[Part, int] = {}
+        #: Parts that are proven slow, with the test.
+        self._named: dict[Part, _Test] = {}
 
     # Pairs and their parts ----------------------------------------------
 
@@ -280,541 +273,443 @@ class Search:
         return min(shared, default=-1)
 
     def hardware_parts_of_pair(self, a: str, b: str) -> Iterator[Part]:
-        """The parts that can slow a pair. A switch above all nodes, and an
-        uplink of one node, or of all but one, say no more than others do."""
+        """The parts that can slow a pair. A switch above all nodes or above
+        two, and an uplink of all nodes but one, say no more than others do."""
         yield 'node', a
         yield 'node', b
         yield ('link', *self._ordered_pair(a, b))
         total = len(self.nodes)
         shared = [s for s in self.above[a] if s in self.above[b]][:1]
         for switch in shared:
-            if 2 <= len(self._under[switch]) < total:
+            if 3 <= len(self._under[switch]) < total:
                 yield 'switch', switch
         for node, other in ((a, b), (b, a)):
             for switch in self.above[node]:
                 if switch in self.above[other]:
                     break
                 size = len(self._under[switch])
-                if 2 <= size < total:
+                if 3 <= size < total:
                     yield 'switch', switch
-                if 2 <= size <= total - 2:
+                if 3 <= size <= total - 2:
                     yield 'uplink', switch
 
     def add_measurement(self, pair: Pair, value: float | None) -> None:
         """Takes the metric of a job; None: it failed, or had none."""
-        a, b = pair
-        at = len(self._x)
-        good = value is not None and math.isfinite(value) and value > 0
         sign = -1 if self.better == 'higher' else 1
-        self._x.append(sign * math.log(value) if good and value
-                       else math.nan)
-        self._climbs.append(climbs := self.lowest_common_switch_level(a, b))
-        self._of.append(self._first_of.setdefault(self._ordered_pair(a, b), at))
-        for part in self.hardware_parts_of_pair(a, b):
-            number = self._number.setdefault(part, len(self._number))
-            self._rows.append((number, at))
-        self._times.update([self._ordered_pair(a, b), a, b, (a, climbs, ''),
-                            (b, climbs, '')])
-        self.jobs += 1
-        self._known = None
+        good = value is not None and math.isfinite(value) and value > 0
+        self._jobs.append(_Job(
+            self._ordered_pair(*pair),
+            sign * math.log(value) if good and value else math.nan,
+            self.lowest_common_switch_level(*pair),
+            parts := frozenset(self.hardware_parts_of_pair(*pair)), self.look,
+            parts & (self._since.keys() | self._named.keys())))
 
     # Which pairs next ---------------------------------------------------
 
     def next_rounds(self) -> list[list[Pair]]:
         """Rounds to measure next, in order; the pairs of a round at the same
         time. Empty: it is over."""
-        if self._first is None:
-            self._first = self._first_rounds()
-            rounds = self._first
-        elif self.rounds >= len(self._first) + self.maximum \
-                or len(self.nodes) == 2 or not self._x:
-            rounds = []
-        elif self._turns and self.jobs < ENOUGH \
-                and self._cached_fit().sigma > self.d / DISTINCT:
-            rounds = [self._turns.pop(0)]
+        if not self.rounds:
+            rounds = self._first_rounds()
+            self._last = len(rounds) + self.maximum
+        elif len(self.nodes) == 2 or not self._jobs:
+            return []
         else:
-            rounds = [pairs] if (pairs := self._follow_up_pairs()) else []
+            rounds = self._follow_up_rounds(self._take_look())
+            rounds = rounds[:max(self._last - self.rounds, 0)]
+        self.look += 1
         self.rounds += len(rounds)
         return rounds
 
     def _first_rounds(self) -> list[list[Pair]]:
+        """Rounds of the round robin: neighbours first, then nodes that are far
+        from each other."""
         turns = round_robin_pairs(self.nodes)
-        if len(self.nodes) == 2:
-            return turns * FEW
-        number = min(math.ceil(BEGIN / len(turns[0])), FEW * len(turns))
-        if len({self.lowest_common_switch_level(*pair) for turn in turns[:8]
-                for pair in turn}) > 1:
-            number = max(number, 2)
+        number = max(2, math.ceil(BEGIN / len(turns[0])))
         if self.every:
             number = max(number, len(turns))
-        # Neighbours first, and then those that are far from each other.
         step = max(round(len(turns) / 4), 1)
         while math.gcd(step, len(turns)) > 1:
             step += 1
-        order = [turns[at * step % len(turns)] for at in range(len(turns))]
-        self._turns = order[number:]
-        return (order * FEW)[:number]
+        return [turns[at * step % len(turns)] for at in range(number)]
 
-    def _follow_up_pairs(self) -> list[Pair]:
-        """A round of disjoint pairs for what is not decided yet."""
-        fit = self._cached_fit()
-        busy: set[str] = set()
+    def _follow_up_rounds(self, fit: _Fit) -> list[list[Pair]]:
+        """Rounds for the suspects, and for the nodes that are unclear."""
+        suspects = sorted(fit.suspects - self._named.keys())
+        good = [n for n in self.nodes if ('node', n) not in fit.suspects]
+        wanted: Counter[Part] = Counter()
+        if suspects:
+            number = _jobs_needed(fit.noise * math.sqrt(1.5), self.d, -1,
+                                  ACCUSE / LOOKS / len(suspects))
+            # Each test must hold without one of the partners.
+            number += math.ceil(number / max(len(good) - 1, 1))
+            for part in suspects:
+                wanted[part] = max(FEWEST, number - sum(
+                    job.look > self._since[part] and job.why == {part}
+                    for job in self._jobs))
+                if part[0] == 'link':
+                    wanted.update({('node', n): wanted[part] for n in part[1:]})
+            wanted[OTHERS] = max(wanted.values())
+        number = _jobs_needed(fit.noise, self.d, POOLED - 1, MISS)
+        for node in good:
+            if not self._is_not_slower(fit, node):
+                wanted['node', node] = max(1, wanted['node', node], number - len(
+                    _jobs_of_part(self._jobs, fit, ('node', node))))
+        wanted = Counter({part: min(wanted[part], LONGEST) for part in wanted})
+        rounds: list[list[Pair]] = []
+        done: Counter[Part] = Counter()
+        while self.look <= LOOKS and (
+                pairs := self._round_of_pairs(fit, wanted, done, good)):
+            rounds.append(pairs)
+        return rounds
+
+    def _round_of_pairs(self, fit: _Fit, wanted: Counter[Part], done: Counter[Part],
+                        good: Sequence[str]) -> list[Pair]:
+        """A round of disjoint pairs; empty: no part wants any.
+
+        :param done: jobs of each part since the last look
+        """
         pairs: list[Pair] = []
+        free = set(self.nodes)
 
-        def evidence_of_part(part: Part) -> float:
-            number = self._number.get(part)
-            return 0.0 if number is None else float(fit.evidence[number])
+        def add_least_measured(part: Part) -> None:
+            best = min((pair for pair in self._pairs_of_part(
+                            part, [n for n in good if n in free])
+                        if free.issuperset(pair) and fit.suspects.intersection(
+                            self.hardware_parts_of_pair(*pair)) <= {part}),
+                       default=None, key=lambda pair: (
+                           *self._times_measured(pair), -sum(
+                               wanted['node', n] - done['node', n] for n in pair)))
+            if best:
+                pairs.append(best)
+                free.difference_update(best)
+                done.update([part] if part in fit.suspects else [
+                    ('node', best[0]), ('node', best[1]), OTHERS])
+                self._times.update(self._keys_of_pair(best))
 
-        def add_pair(a: str, b: str) -> None:
-            pairs.append(self._ordered_pair(a, b))
-            busy.update((a, b))
-
-        def is_informative(a: str, b: str, of: Iterable[Part]) -> bool:
-            """Whether another job on the pair gives information."""
-            numbers = {self._number.get(part) for part in of}
-            return self.lowest_common_switch_level(a, b) in fit.levels and not any(
-                number in fit.chosen and number not in numbers
-                for part in self.hardware_parts_of_pair(a, b)
-                if (number := self._number.get(part)) is not None)
-
-        def best_partner(node: str, among: Sequence[str]) -> str | None:
-            """The one that says most of a node."""
-            candidates = [
-                one
-                for one in among
-                if one != node
-                and one not in busy
-                and is_informative(node, one, [('node', node)])
-            ]
-            return min(candidates, default=None, key=lambda one: (
-                self._times[self._ordered_pair(node, one)],
-                self._times[node, self.lowest_common_switch_level(node, one), ''],
-                self._times[one], evidence_of_part(('node', one)),
-                abs(self._rank[one] - self._rank[node])))
-
-        good = [n for n in self.nodes if self._is_proven_good(fit, ('node', n))]
-        open_ = sorted(
-            (n for n in self.nodes if n not in set(good)
-             and not self._is_reported_slow(fit, ('node', n))),
-            key=lambda n: -evidence_of_part(('node', n)))
-        weak = [n for n in open_ if _probability_slow(
-            evidence_of_part(('node', n)), math.log(len(self.nodes))) < ALONE]
-        for node in [n for n in open_ if n not in set(weak)]:
-            other = best_partner(node, good) or best_partner(node, weak[::-1])
-            if node not in busy and other:
-                add_pair(node, other)
-        for at, node in enumerate(weak):
-            if node in busy:
-                continue
-            other = next((one for one in weak[:at:-1] if one not in busy
-                          and not self._times[self._ordered_pair(node, one)]
-                          and is_informative(node, one, [])), None)
-            other = other or best_partner(node, good) or best_partner(node, self.nodes)
-            if other:
-                add_pair(node, other)
-        for part, number in self._number.items():
-            if part[0] == 'node' or fit.evidence[number] <= 0 \
-                    or self._is_reported_slow(fit, part):
-                continue
-            if part[0] == 'link':
-                through = [part[1:]] if set(part[1:]) <= set(good) else []
-            else:
-                through = list(self._pairs_through_switch(part))
-            through = [
-                (a, b) for a, b in through if is_informative(a, b, [part])
-            ]
-            for a, b in sorted(through, key=lambda pair: self._times[
-                    self._ordered_pair(*pair)])[:FEW]:
-                if not busy & {a, b}:
-                    add_pair(a, b)
+        open_ = [part for part in wanted if done[part] < wanted[part]]
+        # Few nodes: pairs with a suspect and others take turns.
+        open_.sort(key=lambda part: (part == OTHERS) == (
+            done[OTHERS] >= max((done[one] for one in fit.suspects), default=0)))
+        for part in open_:
+            if part[0] != 'node' or part[1] in free:
+                add_least_measured(part)
         return pairs
+
+    def _keys_of_pair(self, pair: Pair) -> list[Any]:
+        a, b = pair
+        climbs = self.lowest_common_switch_level(a, b)
+        return [self._ordered_pair(a, b), (a, climbs), (b, climbs)]
+
+    def _times_measured(self, pair: Pair) -> tuple[int, int]:
+        """How often the pair was measured, and its nodes with such pairs."""
+        one, *nodes = self._keys_of_pair(pair)
+        return self._times[one], sum(self._times[node] for node in nodes)
+
+    def _pairs_of_part(self, part: Part, good: Sequence[str]) -> Iterator[Pair]:
+        """Pairs that measure a part, or no suspect (`OTHERS`)."""
+        if part == OTHERS:
+            few = sorted(good, key=lambda n: sum(self._times[n, climbs]
+                                                 for climbs in (-1, 0, 1)))[:8]
+            yield from ((a, b) for a in few for b in good if a != b)
+        elif part[0] == 'node':
+            yield from ((part[1], n) for n in good if n != part[1])
+        elif part[0] == 'link':
+            yield part[1], part[2]
+        else:
+            yield from self._pairs_through_switch(part)
 
     def _pairs_through_switch(self, part: Part) -> Iterator[Pair]:
         """Pairs through a switch, or its uplink."""
         inside = [n for n in self.nodes if n in self._under[part[1]]]
-        if part[0] == 'switch':
-            yield from (pair for turn in round_robin_pairs(inside)[:FEW]
-                        for pair in turn)
         outside = [n for n in self.nodes if n not in self._under[part[1]]]
-        for shift in range(min(FEW, len(outside))):
+        if part[0] == 'switch':
+            yield from (pair for turn in round_robin_pairs(inside)[:3]
+                        for pair in turn)
+        for shift in range(min(3, len(outside))):
             yield from zip(inside, outside[shift:] + outside[:shift],
                            strict=False)
 
-    # What the pairs say -------------------------------------------------
+    # What the jobs prove ------------------------------------------------
 
-    def _is_reported_slow(self, fit: _Fit, part: Part) -> bool:
-        number = self._number.get(part)
-        return number in fit.chosen and bool(
-            fit.evidence[number] >= fit.prior[number] - math.log(ACCUSE))
+    def _take_look(self) -> _Fit:
+        """Explains the jobs, and tests the suspects of the look before."""
+        fit = _explain_jobs(self._jobs, self._named.keys(), self.d)
+        z = _normal_quantile(ACCUSE / LOOKS / max(len(self._since), 1))
+        for part in self._since:
+            worst = min(self._tests_of_suspect(fit, part, z),
+                        key=lambda one: one.t - one.limit)
+            if worst.t > worst.limit:
+                self._named[part] = worst
+        kept = {part for part in self._since if part[0] == 'node'}
+        if 2 * len(kept) > len(self.nodes):
+            kept = set()
+        fit = _explain_jobs(self._jobs, self._named.keys() | kept, self.d)
+        if 4 * len(self._jobs) < len(self.nodes) * _jobs_needed(
+                fit.noise, self.d, POOLED - 1, MISS):
+            # Too early for suspects: all nodes are unclear.
+            return fit._replace(suspects=frozenset(), why=[frozenset()] * len(fit.why))
+        fit = fit._replace(suspects=frozenset(
+            part for part in fit.suspects if part in self._named
+            or part[0] != 'node' or not self._is_not_slower(fit, part[1])))
+        self._since = {part: self._since.get(part, self.look)
+                       for part in fit.suspects - self._named.keys()}
+        return fit
 
-    def _is_proven_good(self, fit: _Fit, part: Part) -> bool:
-        number = self._number.get(part)
-        return number is not None and bool(
-            fit.evidence[number] <= math.log(MISS))
+    def _tests_of_suspect(self, fit: _Fit, part: Part, z: float) -> list[_Test]:
+        """Tests, all of which must hold: against pairs without a suspect,
+        without the jobs of any one partner; those of a link against other
+        jobs of each of its nodes.
 
-    def _cached_fit(self) -> _Fit:
-        if self._known is None:
-            self._known = self._compute_fit()
-        return self._known
+        :param z: normal quantile of the chance of a false alarm
+        """
+        fresh = [(job, float(x)) for job, x in zip(self._jobs, fit.excess,
+                                                   strict=True)
+                 if job.look > self._since[part]]
+        own = [(job, x) for job, x in fresh if job.why == {part}]
+        others = [(job, x) for job, x in fresh if not job.why]
+        if part[0] == 'link':
+            return [_compare_jobs(own, [(job, x) for job, x in others
+                                        if node in job.pair], z, self.d)
+                    for node in part[1:]]
+        partners = {n for job, _ in own for n in job.pair} - {part[1]}
+        return [_compare_jobs([(job, x) for job, x in own if n not in job.pair],
+                              others, z, self.d)
+                for n in partners] or [_compare_jobs([], others, z, self.d)]
 
-    def _compute_fit(self) -> _Fit:
-        rows = np.array(self._rows, np.int64).reshape(-1, 2)
-        order = np.argsort(rows[:, 0], kind='stable')
-        size = len(self._number)
-        edges = np.searchsorted(rows[order, 0], range(size + 1))
-        known = _Incidence(
-            rows[:, 0], rows[:, 1],
-            [rows[order[a:b], 1] for a, b in
-             zip(edges, edges[1:], strict=False)],
-            np.array([math.log(len(self.nodes)) + RARER[part[0]]
-                      for part in self._number]))
-        x, climbs = np.array(self._x), np.array(self._climbs)
-        score, levels, sigma, chosen, covers, weight = max(
-            (self._fit_from_initial_levels(known, x, climbs, share)
-             for share in WINDOWS),
-            key=lambda one: one[0])
-        return _Fit(levels, sigma, chosen, covers, _evidence_per_part(
-            known, weight, chosen, covers), known.prior)
-
-    def _fit_from_initial_levels(
-        self,
-        known: _Incidence,
-        x: np.ndarray,
-        climbs: np.ndarray,
-        share: float,
-    ) -> tuple[
-        float, dict[int, float], float, frozenset[int], np.ndarray, np.ndarray
-    ]:
-        """The explanation of the pairs, from a first level on; before it, how
-        well it does: the logarithm of the likelihood of all pairs, less the
-        priors of the parts, less log(pairs) / 2 for each level (Schwarz,
-        1978)."""
-        levels, sigma = self._initial_levels(x, climbs, share)
-        chosen: frozenset[int] | None = None
-        for _ in range(8):
-            weight = self._slowness_evidence(x, climbs, levels, sigma)
-            new = _best_explanation(known, weight)[0]
-            covers = _count_chosen_parts_per_pair(known, new, len(x))
-            if new == chosen:
-                break
-            chosen = new
-            levels, sigma, rest, groups = self._refit_levels(
-                known, x, climbs, chosen, covers, levels)
-        free = (len(x) - len(rest)) * CLIP
-        score = (-len(rest) * math.log(sigma)
-                 - float(np.minimum(rest ** 2 / (2 * sigma ** 2), np.where(
-                     rest < 0, FAST, CLIP)).sum())
-                 - float(known.prior[sorted(new)].sum())
-                 - groups * math.log(len(x)) / 2 - free)
-        return score, levels, sigma, new, covers, weight
-
-    def _initial_levels(self, x: np.ndarray, climbs: np.ndarray, share: float
-               ) -> tuple[dict[int, float], float]:
-        """Levels and sigma by the lowest narrow window of each kind; of the
-        jobs of a pair their median, for it is the slow ones that are
-        repeated."""
-        of = np.array(self._of)
-        once = np.array([
-            np.median(x[of == at][~np.isnan(x[of == at])])
-            if not np.isnan(x[of == at]).all() else np.nan
-            for at in np.unique(of)])
-        climbs, x = climbs[np.unique(of)], once
-        levels, widths = {}, []
-        for kind in map(int, np.unique(climbs)):
-            values = np.sort(x[(climbs == kind) & ~np.isnan(x)])
-            if len(values) < FEW:
-                continue
-            held = max(math.ceil(share * len(values)), 2)
-            width = values[held - 1:] - values[:len(values) - held + 1]
-            at = int(np.argmax(width <= max(1.5 * width.min(), self.d / 2)))
-            levels[kind] = float(values[at] + values[at + held - 1]) / 2
-            widths.append(float(width[at]) / WINDOWS[share])
-        return levels, max([FINEST * self.d, float(np.median(widths))]
-                           if widths else [self.d])
-
-    def _refit_levels(self, known: _Incidence, x: np.ndarray, climbs: np.ndarray,
-                      chosen: frozenset[int], covers: np.ndarray,
-                      before: dict[int, float]
-               ) -> tuple[dict[int, float], float, np.ndarray, int]:
-        """Levels by the pairs that nothing explains, sigma by all that
-        differ from pairs of the same explanation: both, these differences,
-        and the number of levels that they are taken from."""
-        levels, rests = dict(before), []
-        free = (covers == 0) & ~np.isnan(x)
-        for kind in before:
-            values = x[free & (climbs == kind)]
-            if len(values) >= FEW:
-                levels[kind] = float(np.median(values))
-                rests.append(values - levels[kind])
-        alike: dict[Any, list[int]] = defaultdict(list)
-        why: dict[int, list[int]] = defaultdict(list)
-        for number in sorted(chosen):
-            for pair in known.members[number]:
-                why[int(pair)].append(number)
-        for pair, numbers in why.items():
-            if not math.isnan(x[pair]):
-                alike[tuple(numbers), int(climbs[pair])].append(pair)
-        for pairs in alike.values():
-            if len(pairs) >= FEW:
-                rests.append(x[pairs] - np.median(x[pairs]))
-        rest = np.concatenate(rests) if rests else np.zeros(0)
-        size = len(rest)
-        sigma = 1.4826 * float(np.median(np.abs(rest))) * FACTOR.get(
-            size, size / (size - 0.8)) if size > 1 else self.d
-        return levels, max(sigma, FINEST * self.d), rest, len(rests)
-
-    def _slowness_evidence(self, x: np.ndarray, climbs: np.ndarray,
-                           levels: dict[int, float], sigma: float) -> np.ndarray:
-        """The evidence of each pair that it is slow."""
-        level = np.array([levels.get(int(kind), math.nan)
-                          for kind in climbs])
-        weight = np.clip(self.d * (x - level - self.d / 2) / sigma ** 2,
-                         -CLIP, CLIP)
-        # Too few of a kind: nothing to compare with.
-        weight[np.isnan(level)] = 0
-        weight[np.isnan(x)] = CLIP
-        return weight
+    def _is_not_slower(self, fit: _Fit, node: str) -> bool:
+        part = 'node', node
+        x = fit.excess[_jobs_of_part(self._jobs, fit, part)]
+        links = [one for one in fit.suspects if one[0] == 'link' and node in one]
+        if part in self._named or not len(x) or len(links) > 1:
+            return False
+        df = POOLED + len(x) - 1
+        others = sum(not why for why in fit.why) or 1
+        if len(self.nodes) < MAJORITY:
+            # Most pairs may be slow: the fastest pair is the level.
+            of_pair = defaultdict(list)
+            for job, excess in zip(self._jobs, fit.excess, strict=True):
+                of_pair[job.pair].append(float(excess))
+            x = x - min(map(fmean, of_pair.values()))
+        squares = POOLED * fit.noise ** 2 + float(((x - x.mean()) ** 2).sum())
+        return bool(x.mean() + student_t_quantile(df, _normal_quantile(MISS))
+                    * math.sqrt(squares / df * (1 / len(x) + 1 / others))
+                    < self.d)
 
     # The verdict --------------------------------------------------------
 
     def current_result(self, unit: str = '', expected: float | None = None
-                ) -> Located:
+                       ) -> Located:
         """The result so far.
 
         :param expected: the metric of a good pair as it was before, if that
             is known; where all are slower there is nothing to locate
         """
-        links = [part for part in self._number if part[0] == 'link']
         head: dict[str, Any] = {
             'better': self.better, 'unit': unit, 'slowdown': self.slowdown,
-            'nodes': len(self.nodes), 'jobs': self.jobs,
+            'nodes': len(self.nodes), 'jobs': len(self._jobs),
             'rounds': self.rounds}
-        if not self._x:
+        if not self._jobs:
             return Located(**head, noise=None, levels={},
                            notes=['no pair was measured'])
-        fit = self._cached_fit()
+        fit = _explain_jobs(self._jobs, self._named.keys(), self.d)
         levels = {kind: self._metric_from_logarithm(level)
                   for kind, level in sorted(fit.levels.items())}
-        if len(self.nodes) == 2:
-            return Located(
-                **head, noise=None, levels=levels, unclear=[
-                    self._finding_of_part(fit, part, 'unclear', 'two nodes make only '
-                                          'one pair; it cannot be compared')
-                    for part in (('node', n) for n in self.nodes)],
-                notes=self._all_slow_note(fit, expected))
-        named = [part for part in self._number if self._is_reported_slow(fit, part)]
-        good = [n for n in self.nodes if self._is_proven_good(fit, ('node', n))]
-        blurred = fit.sigma > self.d / DISTINCT and not named
-        if blurred and len(self.nodes) < 2 * BEGIN:
-            good = []
-        unclear = [part for part, number in self._number.items()
-                   if part not in named and (
-                       part[0] == 'node' and part[1] not in good
-                       or _probability_slow(fit.evidence[number], fit.prior[number])
-                       >= REPORTED)]
-        never = [n for n in self.nodes if ('node', n) not in self._number]
+        ratio = self._ratio_to_expected(fit, expected)
+        not_slower = [n for n in self.nodes if self._is_not_slower(fit, n)]
+        few = ''
+        if any(self._count_fast_jobs(fit, kind) for kind in levels):
+            not_slower = []
+            few = ('several pairs are much faster than the level: most pairs may '
+                   'share a slow part, such as a switch')
+        elif len(self.nodes) < MAJORITY and not self._named and (
+                ratio is None or ratio > 1 + self.slowdown / 2):
+            not_slower = []
+            few = len(self.nodes) > 2 and (
+                f'{len(self.nodes)} nodes cannot show that none is slow: pairs '
+                'are also alike if all nodes, or all but one, are slow') or ''
+        unclear: list[Part] = [('node', n) for n in self.nodes if n not in not_slower]
+        unclear += sorted(part for part in fit.suspects if part[0] != 'node')
+        notes = []
+        if ratio is not None and ratio > 1 + self.slowdown / 2:
+            kind = Counter(job.climbs for job in self._jobs).most_common(1)[0][0]
+            notes.append(
+                f'all pairs are slow: {levels[kind]:.4g}, and {expected:.4g} before; '
+                'check what all nodes share (software, settings, the fabric)')
+        if fit.noise > self.d / 2 and len(unclear) > len(self._named):
+            notes.append(f'pairs differ by {100 * fit.noise:.1f} %, too much to see '
+                         f'a slowdown of {100 * self.slowdown:g} % in few jobs; use '
+                         'more repetitions per job, or search each kind of node by '
+                         'itself')
+        links = len({job.pair for job in self._jobs})
         total = len(self.nodes) * (len(self.nodes) - 1) // 2
-        notes = self._all_slow_note(fit, expected)
-        if blurred:
-            notes.append(f'good pairs differ by {100 * fit.sigma:.1f} %, too '
-                         f'much to see a slowdown of {100 * self.slowdown:g} '
-                         '%; use more repetitions per job, or search each '
-                         'kind of node by itself')
-        fast = self._faster_pairs_note(fit)
-        if fast:
-            notes.append(fast)
-            # What stands beside a wrong level passes for good.
-            good = [] if not named else good
-        if len(links) < total:
-            notes.append(f'links: {len(links)} of {total} were measured; the '
-                         'other links may be slow')
-        if never:
-            notes.append(f'never measured: {", ".join(never)}')
+        least = 1 - math.exp(-self.d / 2 - PRICES['link'] * fit.noise)
+        notes.append(f'links: {links} of {total} were measured; a link that is less '
+                     f'than {100 * least:.0f} % slower may be missed')
         return Located(
-            **head,
-            noise=fit.sigma,
-            levels=levels,
-            notes=notes,
-            named=[self._finding_of_part(fit, part) for part in named],
-            unclear=[
-                self._finding_of_part(
-                    fit, part, 'unclear', self._reason_for_unclear_part(fit, part)
-                )
-                for part in unclear
-            ],
-            good=good,
-        )
+            **head, noise=fit.noise, levels=levels, notes=notes,
+            not_slower=not_slower,
+            named=[self._finding_of_part(fit, part) for part in self._named],
+            unclear=[self._finding_of_part(
+                fit, part, few or self._reason_for_unclear_part(fit, part))
+                for part in unclear if part not in self._named])
 
     def _metric_from_logarithm(self, x: float) -> float:
         return math.exp(-x if self.better == 'higher' else x)
 
-    def _faster_pairs_note(self, fit: _Fit) -> str:
-        """A note if a level may be that of slow pairs: several pairs are
-        faster than any noise would have them. Empty: it is not."""
-        x, of = np.array(self._x), np.array(self._of)
-        level = np.array([fit.levels.get(kind, math.nan)
-                          for kind in self._climbs])
-        far = max(self.d / 2, 5 * fit.sigma)
-        pairs = len(set(of[(fit.covers == 0) & (x < level - far)]))
-        if pairs < max(FEW, 0.1 * len(set(of))):
-            return ''
-        return (f'{pairs} of {len(set(of))} pairs are more than '
-                f'{100 * (1 - math.exp(-far)):.0f} % faster than the level '
-                'of good pairs: most pairs may share a slow part, such as a '
-                'switch; no node is reported as good')
+    def _ratio_to_expected(self, fit: _Fit, expected: float | None) -> float | None:
+        """How many times slower than expected the good pairs are."""
+        if not expected:
+            return None
+        kind = Counter(job.climbs for job in self._jobs).most_common(1)[0][0]
+        level = self._metric_from_logarithm(fit.levels[kind])
+        return expected / level if self.better == 'higher' else level / expected
 
-    def _all_slow_note(self, fit: _Fit, expected: float | None) -> list[str]:
-        """A note if good pairs are slower than before."""
-        if not expected or not fit.levels:
-            return []
-        kinds = Counter(kind for kind in self._climbs if kind in fit.levels)
-        level = self._metric_from_logarithm(fit.levels[kinds.most_common(1)[0][0]])
-        ratio = (expected / level if self.better == 'higher'
-                 else level / expected)
-        if ratio < 1 / (1 - self.slowdown / 2):
-            return []
-        return [f'all pairs are slow: {level:.4g}, and {expected:.4g} before; '
-                'check what all nodes share (software, settings, the '
-                'fabric)']
+    def _count_fast_jobs(self, fit: _Fit, kind: int) -> int:
+        """Jobs that are faster than noise allows; 0: fewer than one in ten."""
+        jobs = [job.x - fit.levels[kind] for job in self._jobs if job.climbs == kind]
+        fast = sum(x < -max(self.d, 2 * fit.noise) for x in jobs)
+        return fast if fast > max(2, len(jobs) / 10) else 0
 
-    def _finding_of_part(self, fit: _Fit, part: Part, verdict: str = '',
-                         why: str = '') -> Finding:
+    def _finding_of_part(self, fit: _Fit, part: Part, why: str = '') -> Finding:
         """The metrics behind what is said of a part."""
-        number = self._number[part]
-        rows = [at for one, at in self._rows if one == number
-                and fit.covers[at] == (number in fit.chosen)]
-        x = np.array([self._x[at] for at in rows])
-        failed = int(np.isnan(x).sum())
-        kinds = [self._climbs[at] for at in rows]
-        rest = [value - fit.levels[kind] for value, kind in
-                zip(x, kinds, strict=True)
-                if kind in fit.levels and not math.isnan(value)]
-        value = level = ratio = z = None
-        if rest:
-            off = float(np.median(rest))
-            kind = Counter(k for k in kinds if k in fit.levels
-                           ).most_common(1)[0][0]
+        jobs = [self._jobs[at] for at in _jobs_of_part(self._jobs, fit, part)]
+        failed = sum(math.isnan(job.x) for job in jobs)
+        off = [job.x - fit.levels[job.climbs] for job in jobs
+               if not math.isnan(job.x)]
+        value = level = ratio = None
+        if off:
+            kind = Counter(job.climbs for job in jobs).most_common(1)[0][0]
             level = self._metric_from_logarithm(fit.levels[kind])
-            ratio = self._metric_from_logarithm(off)
+            ratio = self._metric_from_logarithm(float(np.median(off)))
             value = level * ratio
-            z = off * math.sqrt(len(rest)) / (1.2533 * fit.sigma)
+        test = self._named.get(part)
         return Finding(
-            part[0], ' - '.join(part[1:]),
-            verdict or ('fails' if 2 * failed > len(rows) else 'slow'),
-            value, level, ratio, len(rows), failed,
-            int((fit.covers == 0).sum()), z,
-            float(fit.evidence[number]) / math.log(10), why)
+            part[0], ' - '.join(part[1:]), 'unclear' if why else
+            'fails' if 2 * failed > len(jobs) else 'slow',
+            value, level, ratio, len(jobs), failed,
+            sum(not one for one in fit.why), test and test.t,
+            test and test.limit, why)
 
     def _reason_for_unclear_part(self, fit: _Fit, part: Part) -> str:
-        number = self._number[part]
-        rows = [at for one, at in self._rows if one == number]
-        if self._is_proven_good(fit, part):
-            return 'as good as other nodes, but all of them differ too much'
-        if all(fit.covers[at] > (number in fit.chosen) for at in rows):
-            own_pairs = set(rows)
-            names = dict.fromkeys(
-                ' '.join(other)
-                for other, one in self._number.items()
-                if one in fit.chosen
-                and one != number
-                and any(
-                    which == one and at in own_pairs
-                    for which, at in self._rows
-                )
-            )
+        if len(self.nodes) == 2:
+            return 'two nodes make only one pair; it cannot be compared'
+        own = _jobs_of_part(self._jobs, fit, part)
+        if not own:
+            names = sorted({' '.join(one) for job, why in zip(
+                self._jobs, fit.why, strict=True) if part in job.parts for one in why})
             return (f'{", ".join(names)} may explain all its slow pairs, and '
                     'no pair avoids this')
-        if all(kind not in fit.levels for kind in
-               (self._climbs[at] for at in rows)):
-            return 'too few pairs of this kind for the level of a good pair'
-        return (f'{len(rows)} pair{"s" * (len(rows) > 1)} cannot decide with '
-                f'a noise of {100 * fit.sigma:.1f} %, or another part '
-                'explains them as well')
+        return (f'{_count_with_noun(len(own), "job")} cannot decide with a noise of '
+                f'{100 * fit.noise:.1f} %')
+
+
+def _explain_jobs(jobs: Sequence[_Job], named: Collection[Part], d: float) -> _Fit:
+    """The suspects that explain the jobs best, from several first levels."""
+    x, climbs = np.array([job.x for job in jobs]), np.array([j.climbs for j in jobs])
+    for kind in set(climbs):
+        known = x[(climbs == kind) & ~np.isnan(x)]
+        middle = float(np.median(known)) if len(known) else 0.0
+        far = FARTHEST * d
+        x[climbs == kind] = np.clip(np.nan_to_num(
+            x[climbs == kind], nan=middle + far), middle - far, middle + far)
+    parts = sorted({part for job in jobs for part in job.parts})
+    number = {part: at for at, part in enumerate(parts)}
+    part, job = np.array([(number[part], at) for at, job in enumerate(jobs)
+                          for part in job.parts]).T
+    prices = np.array([PRICES[one[0]] for one in parts])
+    forced = {number[one] for one in named}
+
+    def covers(chosen: set[int]) -> np.ndarray:
+        return np.bincount(job, np.isin(part, list(chosen)), len(x))
+
+    def scores(excess: np.ndarray, noise: float, chosen: set[int]) -> np.ndarray:
+        """Of each part, by the jobs that nothing chosen explains."""
+        open_ = (covers(chosen) == 0)[job]
+        jobs_of_part = np.maximum(np.bincount(part, open_, len(parts)), 0.01)
+        total = np.bincount(part, open_ * (excess - d / 2)[job], len(parts))
+        return total / (noise * np.sqrt(jobs_of_part)) - prices
+
+    def explain(share: float) -> tuple[float, _Fit]:
+        level = {kind: np.quantile(x[climbs == kind], share) for kind in set(climbs)}
+        noise, chosen, before = d / 2, forced, None
+        for _ in range(10):
+            excess = x - np.array([level[kind] for kind in climbs])
+            before, chosen = chosen, set(forced)
+            while (score := scores(excess, noise, chosen)).max() > 0:
+                chosen.add(int(score.argmax()))
+            chosen = {one for one in chosen if one in forced
+                      or scores(excess, noise, chosen - {one})[one] > 0}
+            free = covers(chosen) == 0
+            for kind in level:
+                if (free & (climbs == kind)).any():
+                    level[kind] = x[free & (climbs == kind)].mean()
+            excess = x - np.array([level[kind] for kind in climbs])
+            rest = excess.copy()
+            for one in chosen:
+                alone = job[(part == one) & (covers(chosen)[job] == 1)]
+                rest[alone] -= excess[alone].mean() if len(alone) else 0
+            rest = rest[covers(chosen) < 2]
+            size, count = len(x), len(chosen) + len(level)
+            variance = max(float((rest ** 2).sum()) / max(len(rest) - count, 1),
+                           (FINEST * d) ** 2)
+            noise = math.sqrt(variance)
+            if chosen == before:
+                break
+        suspects = frozenset(parts[one] for one in chosen)
+        raw = np.array([job.x for job in jobs])
+        for kind in level:
+            here = raw[(covers(chosen) == 0) & (climbs == kind) & ~np.isnan(raw)]
+            level[kind] = np.median(here) if len(here) else level[kind]
+        return size * math.log(variance) + count * math.log(size), _Fit(
+            suspects, {int(kind): float(one) for kind, one in level.items()}, noise,
+            excess, [one.parts & suspects for one in jobs])
+
+    return min(map(explain, STARTS), key=lambda one: one[0])[1]
+
+
+def _jobs_of_part(jobs: Sequence[_Job], fit: _Fit, part: Part) -> list[int]:
+    """The jobs of a part without another suspect."""
+    return [at for at, (job, why) in enumerate(zip(jobs, fit.why, strict=True))
+            if part in job.parts and why <= {part}]
+
+
+def _jobs_needed(noise: float, d: float, df: int, chance: float) -> int:
+    """Jobs for an interval below d, five times in six.
+
+    :param df: degrees of freedom less the number of jobs
+    """
+    z = _normal_quantile(chance)
+    return next((n for n in range(2, 100) if noise * (
+        student_t_quantile(n + df, z) + 1) <= d * math.sqrt(n)), 100)
+
+
+def _compare_jobs(own: Sequence[tuple[_Job, float]],
+                  others: Sequence[tuple[_Job, float]], z: float, d: float) -> _Test:
+    """Welch's t of two groups of jobs, within kinds of pairs."""
+    means = {kind: float(np.mean([x for job, x in others if job.climbs == kind]))
+             for kind in {job.climbs for job, _ in others}}
+    a = [x - means[job.climbs] for job, x in own if job.climbs in means]
+    b = [x - means[job.climbs] for job, x in others]
+    df = len(a) - 1, len(b) - len(means)
+    if len(a) < FEWEST or df[1] < FEWEST - 1:
+        return _Test(0.0, math.inf, len(a), len(b))
+    v = [max(float(np.sum((np.array(some) - np.mean(some)) ** 2)) / free,
+             (FINEST * d) ** 2) / len(some)
+         for some, free in zip((a, b), df, strict=True)]
+    both = sum(v) ** 2 / sum(one ** 2 / free for one, free in zip(v, df, strict=True))
+    return _Test(float(np.mean(a)) / math.sqrt(sum(v)),
+                 float(student_t_quantile(both, z)), len(a), len(b))
+
+
+def _normal_quantile(chance: float) -> float:
+    return NormalDist().inv_cdf(1 - chance)
 
 
 def _natural_sort_key(name: str) -> list[Any]:
     """n10 after n9; numbers and words are never compared."""
     return [(part.isdigit(), int(part) if part.isdigit() else part)
             for part in re.split(r'(\d+)', name) if part]
-
-
-def _probability_slow(evidence: float, prior: float) -> float:
-    """The probability that a part is slow, from the logarithms of evidence and
-    prior odds."""
-    return 1 / (1 + math.exp(min(prior - evidence, 700.0)))
-
-
-def _count_chosen_parts_per_pair(known: _Incidence, chosen: Iterable[int], size: int
-            ) -> np.ndarray:
-    covers = np.zeros(size, np.int64)
-    for number in chosen:
-        covers[known.members[number]] += 1
-    return covers
-
-
-def _best_explanation(known: _Incidence, weight: np.ndarray,
-                      forced: frozenset[int] = frozenset(),
-                      forbidden: frozenset[int] = frozenset()
-          ) -> tuple[frozenset[int], float]:
-    """The parts that explain most, and the score of that.
-
-    Adds what gains most; takes out what others have made needless.
-    """
-    chosen = set(forced)
-    covers = _count_chosen_parts_per_pair(known, chosen, len(weight))
-    out = [*forced, *forbidden]
-    while True:
-        open_ = np.where(covers == 0, weight, 0.0)
-        gain = np.bincount(known.part, open_[known.pair],
-                           len(known.prior)) - known.prior
-        gain[[*out, *chosen]] = -np.inf
-        at = int(np.argmax(gain))
-        if gain[at] > 1e-9:
-            chosen.add(at)
-            covers[known.members[at]] += 1
-            continue
-        loss, at = min(((_score_loss_without_part(known, weight, covers, one), one)
-                        for one in chosen - forced), default=(0.0, -1))
-        if loss >= -1e-9:
-            break
-        chosen.remove(at)
-        covers[known.members[at]] -= 1
-    return frozenset(chosen), _explanation_score(known, weight, chosen, covers)
-
-
-def _explanation_score(known: _Incidence, weight: np.ndarray, chosen: Iterable[int],
-                       covers: np.ndarray) -> float:
-    """The score of an explanation."""
-    return float(weight[covers > 0].sum()) - float(
-        known.prior[sorted(chosen)].sum())
-
-
-def _score_loss_without_part(known: _Incidence, weight: np.ndarray, covers: np.ndarray,
-                             number: int) -> float:
-    """The loss of score without a chosen part."""
-    pairs = known.members[number]
-    return float(weight[pairs][covers[pairs] == 1].sum()
-                 - known.prior[number])
-
-
-def _evidence_per_part(known: _Incidence, weight: np.ndarray,
-                       chosen: frozenset[int], covers: np.ndarray) -> np.ndarray:
-    """Logarithm of the likelihood ratio of each part: the best explanation
-    with it over the best one without it."""
-    score = _explanation_score(known, weight, chosen, covers)
-    open_ = np.where(covers == 0, weight, 0.0)
-    evidence = np.bincount(known.part, open_[known.pair], len(known.prior))
-    # Where no pair is slow, nothing else could take a part's place.
-    hot = np.unique(known.part[weight[known.pair] > 0])
-    for number in map(int, hot):
-        one = frozenset([number])
-        if number in chosen:
-            without = _best_explanation(known, weight, forbidden=one)[1]
-            evidence[number] = score - without + known.prior[number]
-        else:
-            having = _best_explanation(known, weight, forced=one)[1]
-            evidence[number] = having - score + known.prior[number]
-    return evidence
 
 
 # In words ------------------------------------------------------------------
@@ -826,43 +721,41 @@ MAXIMUM = 20
 def result_lines(located: Located) -> Iterator[str]:
     """The text for people: slow parts, unclear parts, and the evidence."""
     unit = unit_text(located.unit)
+    slowdown = f'{100 * located.slowdown:g} %'
     noise = ('' if located.noise is None
              else f', noise of a pair {100 * located.noise:.1f} %')
     yield (f'{located.nodes} nodes, {located.jobs} jobs in {located.rounds} '
-           f'rounds{noise}; searched slowdown {100 * located.slowdown:g} %')
+           f'rounds{noise}; searched slowdown {slowdown}')
     for kind, level in located.levels.items():
         where = {-1: '', 0: ' inside a switch'}.get(
             kind, f' across {kind} level{"s" * (kind > 1)} of switches')
         yield f'  a good pair{where}: {level:.4g} {unit}'.rstrip()
     if not located.named:
-        yield 'No part is slower than the others.' if located.good else \
-            'The pairs do not decide about any node.'
+        yield f'No part was found that is {slowdown} slower than the others.'
     for part in located.named:
-        yield (f'{part.verdict.upper():8}{part.label}: '
-               f'{_evidence_text(part, unit)}')
+        yield f'{part.verdict.upper():8}{part.label}: {_evidence_text(part, unit)}'
     for part in located.unclear[:MAXIMUM]:
         yield (f'unclear {part.label}: {part.why}'
-               + (f' ({_evidence_text(part, unit)})' if part.pairs else ''))
+               + (f' ({_evidence_text(part, unit)})' if part.jobs else ''))
     if len(located.unclear) > MAXIMUM:
         yield f'  and {len(located.unclear) - MAXIMUM} more: --json'
-    if located.good:
-        yield f'good    {_count_with_noun(len(located.good), "node")}: ' + (
-            ', '.join(located.good[:MAXIMUM])
-            + ', ...' * (len(located.good) > MAXIMUM))
+    if located.not_slower:
+        names = located.not_slower
+        yield (f'not {slowdown} slower: {_count_with_noun(len(names), "node")}: '
+               + ', '.join(names[:MAXIMUM]) + ', ...' * (len(names) > MAXIMUM))
     yield from located.notes
 
 
 def _evidence_text(part: Finding, unit: str) -> str:
     texts = []
-    if part.ratio is not None and part.z is not None:
+    if part.ratio is not None:
         texts.append(f'{100 * (part.ratio - 1):+.1f} %, {part.value:.4g} '
                      f'{unit}'.rstrip() + f', level {part.level:.4g}')
     if part.failed:
-        texts.append(f'{part.failed} of {_count_with_noun(part.pairs, "job")} failed')
-    texts.append(f'{_count_with_noun(part.pairs, "pair")} that nothing else explains, '
-                 f'compared with {_count_with_noun(part.others, "pair")}'
-                 + ('' if part.z is None else f', z {part.z:+.1f}'))
-    texts.append(f'odds 10^{part.odds:.1f}')
+        texts.append(f'{part.failed} of {_count_with_noun(part.jobs, "job")} failed')
+    texts.append(f'{_count_with_noun(part.jobs, "job")}, compared with {part.others}')
+    if part.t is not None:
+        texts.append(f't {part.t:.1f}, limit {part.limit:.1f}')
     return '; '.join(texts)
 
 

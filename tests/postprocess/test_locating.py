@@ -8,15 +8,16 @@ from __future__ import annotations
 import itertools
 import json
 
+import numpy as np
 import pytest
 from locate import (
     Cluster,
-    cluster_maker_with_bad_nodes,
     cluster_with_slow_link,
+    cluster_with_slow_nodes,
     cluster_with_slow_switch,
+    noisy_cluster,
 )
 
-from postprocess.regressions import locating
 from postprocess.regressions.locating import Search, result_lines, round_robin_pairs
 
 
@@ -42,26 +43,26 @@ def test_a_round_robin_has_each_pair_once_and_each_node_once_a_round(number):
 
 
 @pytest.mark.parametrize('size, bad, slowdown', [
-    (4, ['n2'], 0.8), (4, ['n4'], 0.9), (5, ['n5'], 0.8), (8, ['n6'], 0.8),
-    (9, ['n9'], 0.9), (64, ['n7', 'n8', 'n40'], 0.9)])
+    (3, ['n1'], 0.8), (4, ['n2'], 0.8), (4, ['n4'], 0.9), (5, ['n5'], 0.8),
+    (8, ['n6'], 0.8), (9, ['n9'], 0.9), (64, ['n7', 'n8', 'n40'], 0.9)])
 @pytest.mark.parametrize('seed', range(3))
 def test_slow_nodes_are_named_with_their_evidence(size, bad, slowdown, seed):
     cluster = Cluster(size, seed, slow=dict.fromkeys(bad, slowdown))
     located = cluster.locate_bad_nodes()
     assert names(located) == slow(*bad)
-    assert set(located.good) == set(cluster.nodes) - set(bad)
+    assert set(located.not_slower) == set(cluster.nodes) - set(bad)
     assert located.exit_code == 1
     for one in located.named:
         assert one.ratio == pytest.approx(slowdown, abs=0.05)
-        assert one.pairs >= 2 and one.others >= 2 and one.failed == 0
-        assert one.z > 3 and one.odds > 2
+        assert one.jobs >= 4 and one.others >= 4 and one.failed == 0
+        assert one.t > one.limit > 2
     text = '\n'.join(result_lines(located))
-    assert f'SLOW    node {bad[0]}: -' in text and 'odds 10^' in text
+    assert f'SLOW    node {bad[0]}: -' in text and ', limit ' in text
     assert json.loads(located.json())['named'][0]['name'] in bad
 
 
 def test_rounds_are_disjoint_and_little_is_spent_on_what_is_known():
-    cluster, bad = cluster_maker_with_bad_nodes(512, 3)(0)
+    cluster = cluster_with_slow_nodes(512, 3, np.random.default_rng(0), seed=0)
     search, met = Search(cluster.nodes, 'higher'), set()
     while rounds := search.next_rounds():
         for pairs in rounds:
@@ -71,9 +72,9 @@ def test_rounds_are_disjoint_and_little_is_spent_on_what_is_known():
             for pair in pairs:
                 search.add_measurement(pair, cluster.simulated_pair_metric(*pair))
     located = search.current_result()
-    assert names(located) == slow(*bad) and met == set(cluster.nodes)
-    # The first round has 256: each node once.
-    assert located.jobs < 450 and located.rounds < 16
+    assert names(located) == slow(*cluster.slow) and met == set(cluster.nodes)
+    # The first two rounds have 512: each node twice.
+    assert located.jobs < 800 and located.rounds < 24
 
 
 def test_where_less_is_better():
@@ -90,24 +91,76 @@ def test_nobody_is_accused_where_all_are_good():
     for size, seed in itertools.product((3, 4, 7, 16, 128), range(4)):
         located = Cluster(size, seed).locate_bad_nodes()
         assert names(located) == set() and located.exit_code == 0, (size, seed)
-        assert 'No part is slower than the others.' in [*result_lines(located)]
+        assert any(line.startswith('No part was found that is 10 % slower')
+                   for line in result_lines(located))
 
 
-def test_one_odd_job_names_nobody(monkeypatch):
-    """The cut of a pair's evidence is what sees to it."""
-    def odd():
-        cluster = Cluster(64, 5)
-        search, odd = Search(cluster.nodes, 'higher'), 0.2
-        while rounds := search.next_rounds():
-            for pair in itertools.chain(*rounds):
-                metric = cluster.simulated_pair_metric(*pair)
-                if pair == ('n1', 'n2'):
-                    metric, odd = metric * odd, 1.0
-                search.add_measurement(pair, metric)
-        return names(search.current_result())
-    assert odd() == set()
-    monkeypatch.setattr(locating, 'CLIP', 1000.0)
-    assert odd() != set()
+def test_one_odd_job_names_nobody():
+    """Nor does it leave a node unclear."""
+    cluster, odd = Cluster(64, 5), 0.2
+    search = Search(cluster.nodes, 'higher')
+    while rounds := search.next_rounds():
+        for pair in itertools.chain(*rounds):
+            metric = cluster.simulated_pair_metric(*pair)
+            if pair == ('n1', 'n2'):
+                metric, odd = metric * odd, 1.0
+            search.add_measurement(pair, metric)
+    located = search.current_result()
+    assert odd == 1.0 and names(located) == set()
+    assert {'n1', 'n2'} <= set(located.not_slower)
+
+
+def searches(number, make):
+    """The results of so many clusters."""
+    return [(cluster, cluster.locate_bad_nodes()) for cluster in (
+        make(np.random.default_rng(seed), seed) for seed in range(number))]
+
+
+def test_noisier_nodes_are_not_accused():
+    """Three of 16 nodes have a noise of 20 %: 58 % of the searches accused."""
+    for _, located in searches(20, lambda rng, seed: noisy_cluster(rng, seed=seed)):
+        assert names(located) == set()
+
+
+def test_nobody_is_accused_at_a_noise_of_10_percent():
+    """10 % of the searches accused."""
+    for _, located in searches(20, lambda rng, seed: Cluster(16, seed, 0.1)):
+        assert names(located) == set()
+
+
+@pytest.mark.parametrize('size, number', [(3, 1), (4, 2)])
+@pytest.mark.parametrize('noise', [0.03, 0.1])
+def test_slow_nodes_of_few_are_found_or_unclear(size, number, noise):
+    """Most pairs are slow: 19 of 60 slow nodes were reported as good, and 70 of
+    120."""
+    for cluster, located in searches(20, lambda rng, seed: cluster_with_slow_nodes(
+            size, number, rng, seed=seed, noise=noise)):
+        assert names(located) <= slow(*cluster.slow)
+        assert not set(located.not_slower) & set(cluster.slow)
+
+
+@pytest.mark.parametrize('size', [3, 4])
+def test_few_nodes_are_unclear_unless_one_is_slow_or_the_metric_is_known(size):
+    """All pairs are alike too where all nodes but one are slow."""
+    cluster = Cluster(size, 1, slow=dict.fromkeys(
+        [f'n{i}' for i in range(2, size + 1)], 0.8))
+    search = Search(cluster.nodes, 'higher')
+    while rounds := search.next_rounds():
+        for pair in itertools.chain(*rounds):
+            search.add_measurement(pair, cluster.simulated_pair_metric(*pair))
+    located = search.current_result()
+    assert names(located) == set() and located.not_slower == []
+    assert len(located.unclear) == size
+    assert 'also alike if all nodes, or all but one' in located.unclear[0].why
+    assert search.current_result(expected=100.0).not_slower == []
+    assert search.current_result(expected=80.0).not_slower == cluster.nodes
+
+
+def test_a_slow_link_accuses_none_of_three_nodes():
+    """Each end has half of its jobs on it."""
+    for seed in range(5):
+        located = Cluster(3, seed, slow={('n1', 'n2'): 0.8}).locate_bad_nodes()
+        assert not names(located) & slow('n1', 'n2', 'n3')
 
 
 def test_a_node_that_does_not_answer_fails_and_its_partners_do_not():
@@ -115,8 +168,8 @@ def test_a_node_that_does_not_answer_fails_and_its_partners_do_not():
     located = cluster.locate_bad_nodes()
     assert names(located) == {('node', 'n5', 'fails')}
     [one] = located.named
-    assert one.value is None and one.failed == one.pairs >= 2
-    assert set(located.good) == set(cluster.nodes) - {'n5'}
+    assert one.value is None and one.failed == one.jobs >= 4
+    assert set(located.not_slower) == set(cluster.nodes) - {'n5'}
     assert 'FAILS   node n5: ' in '\n'.join(result_lines(located))
 
 
@@ -127,21 +180,19 @@ def test_both_nodes_of_a_pair():
 
 
 def test_a_link_between_two_good_nodes():
-    for seed in range(3):
-        cluster, [link] = (
-            cluster_with_slow_link(seed)[0],
-            cluster_with_slow_link(seed)[1],
-        )
-        located = cluster.locate_bad_nodes()
-        assert names(located) == {('link', link, 'slow')}
-        assert len(located.good) == 8
-        assert located.notes == []
+    for cluster, located in searches(3, lambda rng, seed: cluster_with_slow_link(
+            rng, seed=seed)):
+        [link] = cluster.slow
+        assert names(located) == {('link', ' - '.join(link), 'slow')}
+        assert len(located.not_slower) == 8
     few = Cluster(16, 0).locate_bad_nodes()
-    assert any('of 120 were measured' in note for note in few.notes)
+    assert any('of 120 were measured; a link that is less than' in note
+               for note in few.notes)
 
 
 def test_a_switch_is_one_finding_and_its_nodes_are_unclear():
-    cluster, leaf = cluster_with_slow_switch(3)
+    cluster = cluster_with_slow_switch(np.random.default_rng(3), seed=3)
+    leaf = set(cluster.slow)
     located = cluster.locate_bad_nodes()
     assert names(located) == {('switch', *leaf, 'slow')}
     behind = {one.name for one in located.unclear}
@@ -156,22 +207,21 @@ def test_a_switch_is_one_finding_and_its_nodes_are_unclear():
 @pytest.mark.parametrize('size, leaf, factor', [(6, 2, 0.5), (8, 2, 0.8),
                                                 (16, 4, 0.8), (8, 4, 0.5)])
 def test_a_slow_switch_of_few(size, leaf, factor):
-    """Most pairs go through it: they are not the level. Two nodes behind it
-    cannot be told from it, and one of two switches neither from the other."""
+    """Most pairs go through it: they are not the level. Instead of a switch
+    above two nodes its nodes are reported, and of two
+    switches the nodes or links behind the slow one."""
     for seed in range(2):
         located = Cluster(size, seed, noise=0.02, leaf=leaf,
                           slow={'leaf1': factor}).locate_bad_nodes()
-        if size // leaf == 2:
-            assert not located.named and not located.good
-            assert any('faster than the level of good pairs' in note
-                       for note in located.notes)
-            continue
         behind = {f'n{n}' for n in range(1, leaf + 1)}
-        assert set(located.good) == set(Cluster(size, 0).nodes) - behind
-        reported = {one.name for one in (*located.named, *located.unclear)}
-        assert {'leaf1', *behind} <= reported <= {'leaf1', *behind}
-        assert names(located) == (set() if leaf == 2 else {
-            ('switch', 'leaf1', 'slow')})
+        if size // leaf == 2:
+            assert not set(located.not_slower) & behind
+            assert all(behind | {'leaf1'} >= set(one.name.split(' - '))
+                       for one in located.named)
+            continue
+        assert set(located.not_slower) == set(Cluster(size, 0).nodes) - behind
+        assert names(located) <= slow(*behind) if leaf == 2 else names(
+            located) == {('switch', 'leaf1', 'slow')}
         assert located.levels[1] == pytest.approx(100, rel=0.03)
 
 
@@ -185,12 +235,12 @@ def test_an_uplink_is_seen_by_pairs_across_and_clears_its_nodes():
                 0.8 if 'leaf2' in leaves and len(leaves) == 2 else 1))
     located = search.current_result()
     assert names(located) == {('uplink', 'leaf2', 'slow')}
-    assert len(located.good) == 64
+    assert len(located.not_slower) == 64
 
 
 def test_two_nodes_are_one_pair():
     located = Cluster(2, 0, slow={'n1': 0.5}).locate_bad_nodes()
-    assert names(located) == set() and located.good == []
+    assert names(located) == set() and located.not_slower == []
     assert {one.name for one in located.unclear} == {'n1', 'n2'}
     assert 'it cannot be compared' in '\n'.join(result_lines(located))
 
@@ -211,7 +261,7 @@ def test_all_slow_is_nothing_to_locate():
 
 def test_more_noise_than_can_be_seen_through_is_said():
     located = Cluster(4, 0, noise=0.3, slow={'n1': 0.9}).locate_bad_nodes()
-    assert names(located) == set() and located.good == []
+    assert names(located) == set() and located.not_slower == []
     assert len(located.unclear) >= 4
     assert any(
         'too much to see a slowdown of 10 %' in note for note in located.notes
@@ -220,10 +270,10 @@ def test_more_noise_than_can_be_seen_through_is_said():
 
 def test_metrics_that_are_none_count_as_failed():
     search = Search(['a', 'b', 'c', 'd'], 'higher')
-    for pairs in search.next_rounds():
-        for pair in pairs:
-            search.add_measurement(pair, 0.0 if 'a' in pair else float('nan')
-                                   if pair == ('b', 'c') else 5.0)
+    while rounds := search.next_rounds():
+        for at, pair in enumerate(itertools.chain(*rounds)):
+            search.add_measurement(pair, (0.0, float('nan'))[at % 2]
+                                   if 'a' in pair else 5.0)
     assert ('node', 'a', 'fails') in names(search.current_result())
 
 

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import pytest
-from conftest import of_family
 
 from checks.smartredis import settings
 from checks.smartredis.scenarios import (

@@ -15,6 +15,7 @@ must also have the whole table of each command.
 """
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import shlex
@@ -340,3 +341,19 @@ def _check_command(segment: _Segment, command: re.Match[str],
         raise ParseError(last.line, line,
                          f'the table is cut off: it ends at {last.size} B '
                          f'instead of {expected} B')
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """Options of `plumb parse osu`."""
+    command.add_argument(
+        '--json', action='store_true', help='the files are JSON files of the metrics '
+        'operator, with the lines of each log in data.data')
+
+
+def parse_log(text: str, options: argparse.Namespace | None = None) -> list[Output]:
+    """The outputs in a saved log, in order.
+
+    :raises ParseError: an output cannot be trusted, or the log is cut off.
+    """
+    as_json = getattr(options, 'json', False)
+    return parse_json_logs(text) if as_json else parse_text_log(text)

@@ -13,12 +13,11 @@ of a failed run are worse than none.
 """
 from __future__ import annotations
 
-import argparse
 import re
 from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
 
-from ..core.parsers import Output, ParseError, Record
+from ..core.parsers import ParseError, Record
 
 
 class Column(NamedTuple):
@@ -667,20 +666,3 @@ def parse_thread_counts(text: str) -> dict[str, int]:
     the output has no lines with them."""
     return {f'{end.lower()}_threads': int(count)
             for end, count in _THREADS.findall(text)}
-
-
-def add_options(command: argparse.ArgumentParser) -> None:
-    """Options of `plumb parse osu`."""
-    command.add_argument(
-        '--json', action='store_true', help='the files are JSON files of the metrics '
-        'operator, with the lines of each log in data.data')
-
-
-def parse_log(text: str, options: argparse.Namespace | None = None) -> list[Output]:
-    """The outputs in a saved log (logs.py), in order.
-
-    :raises ParseError: an output cannot be trusted, or the log is cut off.
-    """
-    from . import logs
-    as_json = getattr(options, 'json', False)
-    return logs.parse_json_logs(text) if as_json else logs.parse_text_log(text)

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from checks.core.parsers import ParseError
-from checks.osu import parser as osu
+from checks.osu import logs as osu
 from tests.checks.test_parser_mutations import MUTATIONS, deep_json
 from tests.conftest import ROOT
 

@@ -462,9 +462,9 @@ def test_units_are_those_of_the_table():
 def test_a_file_is_a_summary_and_what_was_left_out(tmp_path, monkeypatch):
     code, rows, output = parse_cli(tmp_path, monkeypatch, LOG)
     assert code == 0 and len(rows) == 6
-    assert rows[2] == '0.log,tao_bench_server,,,total_qps,' \
-        '760279.764516129,1/s'
-    assert rows[4] == '0.log,tao_bench_server,,,num_data_points,62,1'
+    place = '0.log,1,taobench,tao_bench_server,,,,,,'
+    assert rows[2] == f'{place}total_qps,760279.764516129,1/s'
+    assert rows[4] == f'{place}num_data_points,62,1'
     assert output[1] == '0.log:2-106: hit_rate is below 0.88'
 
 

@@ -151,8 +151,9 @@ def test_every_node_is_a_machine_of_its_own(cluster):
     assert sorted(names) == cluster.nodes
     cluster.ask('sh', '-c', 'echo mine >/tmp/a; echo mine >/dev/shm/b',
                 node='n1')
-    assert cluster.files('n1') == ['/dev/shm/b', '/tmp/a']
-    assert cluster.files('n2') == []
+    # An Open MPI job of an earlier test that was killed may have left files.
+    assert {'/dev/shm/b', '/tmp/a'} <= {*cluster.files('n1')}
+    assert not {'/dev/shm/b', '/tmp/a'} & {*cluster.files('n2')}
     cluster.ask('rm', '/tmp/a', '/dev/shm/b', node='n1')
     assert cluster.ask('getent', 'hosts', 'n3').split() == [
         cluster.address('n3'), 'n3']
@@ -194,7 +195,7 @@ def test_a_signal_to_exec_reaches_the_command(cluster, number):
 @pytest.mark.cluster
 def test_a_dead_node_is_gone_and_comes_back(cluster):
     job = cluster.submit('#!/bin/sh\ntouch /tmp/mine; sleep 1000\n', '-wn2')
-    until(lambda: cluster.files('n2') == ['/tmp/mine'])
+    until(lambda: '/tmp/mine' in cluster.files('n2'))
     subset = {p.pid for p in cluster.processes('n2')}
     assert subset
     cluster.kill('n2')

@@ -64,8 +64,8 @@ class Scenario:
     #: Threads of a server for input and output (KeyDB: `server-threads`);
     #: 0: db_cpus.
     io_threads: int = 0
-    #: Whether they read and parse requests, too: yes or no; empty: the
-    #: store's default (no in Redis, yes in Valkey; KeyDB's always do).
+    #: Redis: whether they read and parse requests, too: yes or no; empty: its
+    #: default, no. Those of Valkey (since 8.1) and KeyDB always do.
     io_threads_do_reads: str = ''
 
     @property
@@ -187,8 +187,8 @@ def scenarios_with_first_mode(kind: str) -> Iterator[tuple[Scenario, str]]:
     for db in DATABASES:
         for mode, arrangements in ARRANGEMENTS[kind].items():
             for arrangement in arrangements:
-                # KeyDB's threads always read.
-                if db == 'keydb' and 'io_threads_do_reads' in arrangement:
+                # Threads of the other databases always read.
+                if db != 'redis' and 'io_threads_do_reads' in arrangement:
                     continue
                 yield Scenario(db, **arrangement), mode
 

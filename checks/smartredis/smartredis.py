@@ -160,11 +160,11 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                 'to select an environment without the feature smartredis')
 
     @run_after('setup')
-    def skip_keydb_with_option_of_others(self) -> None:
-        self.skip_if(self.scenario.db == 'keydb'
+    def skip_other_databases_with_option_of_redis(self) -> None:
+        self.skip_if(self.scenario.db != 'redis'
                      and bool(self.scenario.io_threads_do_reads),
-                     'KeyDB has no option io-threads-do-reads: its threads always '
-                     'read')
+                     'io_threads_do_reads is an option of Redis: threads of '
+                     f'{self.scenario.db} always read')
 
     def extra_params(self) -> dict[str, Any]:
         return dict(self.settings)

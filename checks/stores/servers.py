@@ -40,8 +40,8 @@ class Needs:
     modules: tuple[str, ...] = ()
     #: CPUs; 0: one per thread.
     cpus: int = 0
-    #: io threads read and parse requests, too: yes or no; empty: the default
-    #: of Redis or Valkey.
+    #: Redis: io threads read and parse requests, too: yes or no; empty: its
+    #: default. Those of Valkey (since 8.1) and KeyDB always do.
     threads_read: str = ''
 
 
@@ -90,7 +90,7 @@ def _redis_server_factory(store: str, folder: str, needs: Needs
     if needs.threads > 1:
         lines.append(f'server-threads {needs.threads}' if store == 'keydb'
                      else f'io-threads {needs.threads}')
-    if needs.threads_read and store != 'keydb':
+    if needs.threads_read and store == 'redis':
         lines.append(f'io-threads-do-reads {needs.threads_read}')
     lines += [f'loadmodule {module}' for module in needs.modules]
     if needs.cluster:

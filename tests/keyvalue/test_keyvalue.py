@@ -378,7 +378,7 @@ def test_threads_that_read_and_clients_without_a_password(store):
         4, cpus=2, threads_read='yes', open=True))
     assert (role.cpus, role.threads, role.password) == (2, 4, True)
     lines = role.config.splitlines()
-    assert ('io-threads-do-reads yes' in lines) == (store != 'keydb')
+    assert ('io-threads-do-reads yes' in lines) == (store == 'redis')
     assert ('server-threads 4' if store == 'keydb' else 'io-threads 4') in lines
     assert f'user {role.user} on >{{password}} ~* &* +@all' in lines
     assert 'protected-mode no' in lines and 'requirepass' not in role.config

@@ -73,6 +73,20 @@ def test_several_devices_are_refused_with_the_library(suite, tmp_path):
                 (done.stdout + done.stderr).split())
 
 
+def test_reading_threads_are_an_option_of_redis(suite, tmp_path):
+    suite.write_site(tmp_path / 'cluster', SITE.replace(
+        "['tensor_redis']", "['tensor_valkey']"))
+    done = suite.reframe(
+        '--dry-run', '-Sbringup=1', *of_family('smartredis'), '-n',
+        'SmartRedisThroughput', '-E',
+        'scenario.clients_per_node == 1 and scenario.client_nodes == 0',
+        '-SSmartRedisThroughput.settings=io_threads_do_reads:yes')
+    text = ' '.join((done.stdout + done.stderr).split())
+    assert 'Ran 0/1' in text or '1 skipped' in text, text
+    assert ('io_threads_do_reads is an option of Redis: threads of valkey always '
+            'read') in text
+
+
 def test_the_script_of_a_job_under_pbs(scripts):
     assert set(scripts) == {'SmartRedisThroughput', 'SmartRedisInference',
                             'SmartRedisAggregation'}

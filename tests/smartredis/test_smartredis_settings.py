@@ -133,3 +133,9 @@ def test_smartredis_library_has_one_device():
     by_devices = {scenario.num_devices: scenario.excluded_features
                   for scenario, _ in scenarios_with_first_mode('inference')}
     assert by_devices == {1: (), 2: (LIBRARY,)}
+
+
+def test_only_threads_of_redis_may_read_or_not():
+    assert {(scenario.db, scenario.io_threads_do_reads)
+            for scenario, _ in scenarios_with_first_mode('throughput')
+            if scenario.io_threads_do_reads} == {('redis', 'no'), ('redis', 'yes')}

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import inspect
 import re
 from pathlib import Path
 
@@ -42,6 +43,13 @@ def page(tmp_path: Path, records: list[dict]) -> tuple[int, str]:
 @pytest.mark.parametrize('name', sorted(FAMILIES))
 def test_plots_of_every_family_are_known(name):
     assert plots.parse_family_plot_entries(FAMILIES[name])
+
+
+def test_every_kind_takes_the_options_that_it_has():
+    for kind in map(plots.module_of_kind, plots.plot_kinds()):
+        taken = inspect.signature(kind.drawings_from_records).parameters
+        if 'choice' not in taken:
+            assert set(kind.OPTIONS) <= set(taken), kind.__name__
 
 
 def test_every_kind_is_documented():

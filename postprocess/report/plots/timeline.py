@@ -16,7 +16,8 @@ from .violin import samples_grouped_by_plot
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OPTIONS = {**violin.OPTIONS, 'rows': parse_text_option}
+OPTIONS = {name: parse for name, parse in violin.OPTIONS.items() if name != 'over'} | {
+    'rows': parse_text_option}
 READING = ('Timelines of the newest session: one row per rank (or as the axis '
            'says), one colour per call. A mark without a length is an event.')
 #: Ranks and calls in a plot; of more, the first ranks and the time until

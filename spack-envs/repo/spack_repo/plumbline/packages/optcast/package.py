@@ -11,9 +11,9 @@ class Optcast(AutotoolsPackage):
 
     The project has no releases: the version is the day of the commit. The
     server uses features of Rust that are not stable and change with its
-    versions, so the compiler is of the month of the commit, and is told to
-    allow them. The project has no lock file for its crates, so a patch adds
-    one, with versions for this compiler. Cargo downloads the crates.
+    versions, so the compiler is of the month of the commit, and a variable
+    makes it allow them. The project has no lock file for its crates, so a
+    patch adds one, with versions for this compiler. Cargo downloads the crates.
     """
 
     homepage = "https://github.com/osrg/optcast"

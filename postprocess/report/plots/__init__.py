@@ -365,15 +365,25 @@ CHOICE = {
 }
 
 
+def parse_single_field_option(option: str, default: str, value: Any,
+                              family: Family | None) -> str:
+    """An option that is the name of one field.
+
+    :param default: its value if it is left out
+    :raises ValueError: what is wrong with it
+    """
+    names = parse_field_option(value, family) or (default,)
+    if len(names) > 1:
+        raise ValueError(f'option `{option}` needs one field, not {value!r}')
+    return names[0]
+
+
 def parse_over_option(value: Any, family: Family | None = None) -> str:
     """Option `over`: the field on the axis; '': left out.
 
     :raises ValueError: what is wrong with it
     """
-    names = parse_field_option(value, family) or ('',)
-    if len(names) > 1:
-        raise ValueError(f'option `over` needs one field, not {value!r}')
-    return names[0]
+    return parse_single_field_option('over', '', value, family)
 
 
 def fields_given_by_axis(table: pd.DataFrame, over: str, by: naming.Names

@@ -15,7 +15,7 @@ from . import (
     Drawing,
     Records,
     main_metrics,
-    parse_field_option,
+    parse_single_field_option,
     parse_text_option,
     rows_matching_fields,
 )
@@ -29,10 +29,7 @@ def parse_compared_field_option(value: Any, family: Family | None = None) -> str
 
     :raises ValueError: what is wrong with it
     """
-    names = parse_field_option(value, family) or ('system',)
-    if len(names) > 1:
-        raise ValueError(f'option `of` needs one field, not {value!r}')
-    return names[0]
+    return parse_single_field_option('of', 'system', value, family)
 
 
 OPTIONS = {name: check for name, check in CHOICE.items() if name not in (

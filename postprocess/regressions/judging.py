@@ -630,7 +630,7 @@ class _Judging:
 
     def _make_group_regression(self, candidate: Candidate) -> Regression:
         """The line of a group."""
-        metrics, walk = self.hist.metrics, self.walk
+        metrics = self.hist.metrics
         members: list[int] = []
         named = metrics['named'].to_numpy(bool)
         recent = self.z[:, candidate.start:candidate.last + 1]
@@ -659,7 +659,6 @@ class _Judging:
         better = set(metrics['better'].iloc[members])
         sign = -1.0 if better == {'higher'} else 1.0
         ends = [math.exp(sign * size) for size in (change.low, change.high)]
-        del walk
         return self._make_regression(
             candidate.group.kind,
             candidate.group.name,
@@ -778,9 +777,11 @@ class _Judging:
             )
             & self.hist.metrics['named'].to_numpy(bool)
         )
+        times_as_bad = {row: self._times_as_bad_in_newest_session(row)
+                        for row in rows.tolist()}
+        # Of several metrics of a test case the worst incident counts.
         row_of_case = {int(self.of[row]): row for row in sorted(
-            map(int, rows),
-            key=lambda row: self._times_as_bad_in_newest_session(row) or 0)}
+            times_as_bad, key=lambda row: times_as_bad[row] or 0)}
         return [
             _test_case_with_reason(
                 self.hist.metrics.iloc[row],
@@ -791,7 +792,7 @@ class _Judging:
                 - int(
                     self.hist.runs[row, self.hist.last_session_positions[row]]
                 ),
-                incident=self._times_as_bad_in_newest_session(row)
+                incident=times_as_bad[row],
             )
             for row in row_of_case.values()
         ]

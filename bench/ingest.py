@@ -33,7 +33,7 @@ from common import (
     run_main_and_exit,
 )
 
-from config.records import perflog
+from config.records.columns import schema_number_and_columns
 
 #: Seconds of CPU at most, of 1e6 records.
 GOALS = {'cache is made': 6.0, 'table from the cache': 6.0,
@@ -97,7 +97,7 @@ def write_perflogs(folder: Path, records: int, first: int = 0) -> int:
     :arg first: number of the first nightly session
     :returns: the number of records that were written
     """
-    _, columns = perflog.schema_and_columns()
+    _, columns = schema_number_and_columns()
     place = folder / 'alpha' / 'cpu'
     place.mkdir(parents=True, exist_ok=True)
     sessions = max(1, round(records / SESSION))

@@ -25,14 +25,16 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from config import strict
-from config.families import all_metrics
 from config.records import samples
+from config.records.columns import (
+    SAVED,
+    saved_value_records,
+    schema_number_and_columns,
+)
 
 from ..core.parsers import Record
 from .folders import Session
 
-ROOT = Path(__file__).resolve().parents[2]
 #: Samples of a function in a session.
 MAX_CALLS = 1500
 #: Attribute of run.cfg -> option of the driver.
@@ -45,8 +47,6 @@ _OTHERS = ('name', 'path', 'date', 'smartsim_version', 'smartredis_version',
            'tensor_bytes', 'db', 'colocated')
 _CHECKS = {'throughput': 'SmartRedisThroughput', 'inference': 'SmartRedisInference',
            'producer': 'SmartRedisAggregation', 'consumer': 'SmartRedisAggregation'}
-#: Partition, environment and source of the records.
-_SAVED = 'saved'
 _RUN = re.compile(r'(\d{4}-\d\d-\d\d)-(\d\d:\d\d:\d\d)$')
 
 
@@ -109,12 +109,12 @@ class SessionRecords:
         """
         if folder.exists() and any(folder.iterdir()):
             raise ValueError(f'--perflogs: {folder} is not empty; name a new folder')
-        schema = strict.load_trusted_yaml(ROOT / 'config' / 'perflog.yaml')
-        metrics, parts = all_metrics(), folder / system / _SAVED
+        schema, columns = schema_number_and_columns()
+        parts = folder / system / SAVED
         texts: dict[str, io.StringIO] = defaultdict(io.StringIO)
         for ((time, run), check, params), sessions in sorted(self.cases.items()):
             case = hashlib.sha256(f'{check} {params}'.encode()).hexdigest()[:8]
-            writer = csv.DictWriter(texts[check], list(schema['columns']), restval='',
+            writer = csv.DictWriter(texts[check], columns, restval='',
                                     lineterminator='\n')
             if not texts[check].tell():
                 writer.writeheader()
@@ -123,24 +123,15 @@ class SessionRecords:
                 values[record.program, record.version, record.metric, record.unit,
                        record.size].append(record.value)
             for (program, version, metric, unit, size), repeated in values.items():
-                row = {
-                    'schema': schema['schema'], 'time': time, 'run': run,
-                    'system': system, 'partition': _SAVED, 'environ': _SAVED,
-                    'family': 'smartredis', 'check': check, 'params': params,
-                    'case': case, 'source': _SAVED, 'program': program,
-                    'version': version, 'emulated': 0, 'speed': '-', 'metric': metric,
-                    'unit': unit, 'better': metrics[metric]['better'],
-                    'point': '' if size is None else f'{size} B',
-                    'result': 'no_reference'}
-                median = [(0, statistics.median(repeated))] * (len(repeated) > 1)
-                rows = [*enumerate(repeated, 1), *median]
-                writer.writerows(row | {'repetition': number, 'value': repr(value)}
-                                 for number, value in rows)
-            attached = parts / 'smartredis' / f'{run}-{_SAVED}-{case}' / samples.FILE
+                writer.writerows(saved_value_records(
+                    repeated, metric, unit, size, time=time, run=run, system=system,
+                    family='smartredis', check=check, params=params, case=case,
+                    program=program, version=version))
+            attached = parts / 'smartredis' / f'{run}-{SAVED}-{case}' / samples.FILE
             attached.parent.mkdir(parents=True)
             attached.write_text(samples.samples_as_csv(_samples_of_test_case(sessions)))
         for check, text in texts.items():
-            (parts / f'{check}.v{schema["schema"]}.csv').write_text(
+            (parts / f'{check}.v{schema}.csv').write_text(
                 text.getvalue(), encoding='utf-8')
 
 

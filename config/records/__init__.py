@@ -3,8 +3,9 @@
 In reading order:
 
 * `metrics`: metrics that all families share
-* `perflog`: the handler that writes records, and their columns
+* `columns`: the columns of records, and records of results that others saved
+* `perflog`: the handler that writes records
 * `samples`: the values of each repetition, beside the records
 * `sizes`: sizes in bytes as people write them
-* `points`: names of points of services
+* `scenarios`: the arrangements that are measured, and their modes
 """

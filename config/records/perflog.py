@@ -27,8 +27,8 @@ import reframe
 from reframe.core.exceptions import LoggingError
 from reframe.core.logging import register_log_handler
 
-from config import strict
 from config.records import metrics, samples
+from config.records.columns import schema_number_and_columns
 from config.sessions import lock, run_id
 from config.version import VERSION
 
@@ -36,13 +36,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 #: Sanity checks that fail a test case but keep its values.
 KEEP_VALUES = ('reference', 'validity')
-
-
-@functools.cache
-def schema_and_columns() -> tuple[int, tuple[str, ...]]:
-    """Schema number and column names, in order."""
-    data = strict.load_trusted_yaml(ROOT / 'config' / 'perflog.yaml')
-    return data['schema'], tuple(data['columns'])
 
 
 @functools.cache
@@ -241,7 +234,7 @@ class PerflogHandler(logging.Handler):
         :param is_set_up: whether its number of tasks is known
         :raises LoggingError: they cannot be written
         """
-        schema, names = schema_and_columns()
+        schema, names = schema_number_and_columns()
         common = self.common_columns(check, is_set_up, schema)
         rows = [[{**common, **metric}.get(name) for name in names]
                 for metric in value_records(check)]

@@ -24,6 +24,9 @@ from typing import TYPE_CHECKING, Literal, overload
 import duckdb
 
 from config.families import all_metrics as all_metrics
+from config.records.columns import (
+    schema_number_and_columns as schema_number_and_columns,
+)
 
 from . import formats, plans
 from .cache import open_records_database as connect
@@ -31,7 +34,6 @@ from .formats import METRICS as METRICS
 from .formats import REPAIR as REPAIR
 from .formats import RESULTS
 from .formats import parse_finite_number as parse_finite_number
-from .formats import schema_number_and_columns as schema_number_and_columns
 from .reading import ATTACHED as ATTACHED
 from .reading import PerflogError as PerflogError
 

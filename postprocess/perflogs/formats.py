@@ -21,15 +21,14 @@ from __future__ import annotations
 import contextlib
 import csv
 import dataclasses
-import functools
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from config import schema as schemas
-from config import strict
-from config.families import ROOT, all_metrics
+from config.families import all_metrics
+from config.records.columns import schema_number_and_columns
 
 #: Values of the column `format`.
 OURS, REFRAME = 'plumbline', 'reframe'
@@ -60,13 +59,6 @@ _SOURCES = {
 #: Our column -> end of ReFrame's column of a metric.
 _ENDS = {'value': 'value', 'reference': 'ref', 'lower': 'lower_thres',
          'upper': 'upper_thres', 'unit': 'unit'}
-
-
-@functools.cache
-def schema_number_and_columns() -> tuple[int, tuple[str, ...]]:
-    """Number and columns of the suite's own format."""
-    data = strict.load_trusted_yaml(ROOT / 'config' / 'perflog.yaml')
-    return data['schema'], tuple(data['columns'])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,6 @@ import contextlib
 import csv
 import datetime
 import math
-import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -19,16 +18,17 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from config.families import all_metrics
-
-from .formats import schema_number_and_columns
+from config.records.columns import (
+    SAVED,
+    saved_value_records,
+    schema_number_and_columns,
+)
 
 #: Columns of `plumb parse` (cli/session/parse.py).
 COLUMNS = ('file', 'output', 'family', 'program', 'version', 'num_nodes',
            'num_tasks', 'params', 'size', 'metric', 'value', 'unit')
 #: Columns that make a test case of a session.
 _CASE = ('file', 'family', 'program', 'version', 'num_nodes', 'num_tasks', 'params')
-#: The system of standard input; partition and environment of all.
-SAVED = 'saved'
 
 
 @contextlib.contextmanager
@@ -112,27 +112,16 @@ def _perflog_rows(system: str, rows: list[dict[str, Any]]) -> Iterator[dict[str,
     for row in rows:
         key = *(row[name] for name in _CASE), row['metric'], row['size']
         values.setdefault(key, []).append(row)
-    metrics = all_metrics()
     # A perflog is written in the order of its sessions.
     for repeated in sorted(values.values(), key=lambda r: sessions[r[0]['file']]):
         first = repeated[0]
         nodes, ranks = (int(first[name] or 0) for name in ('num_nodes', 'num_tasks'))
         start = datetime.datetime.fromtimestamp(sessions[first['file']],
                                                 datetime.timezone.utc)
-        record = {
-            'schema': schema_number_and_columns()[0], 'system': system,
-            'time': f'{start:%Y-%m-%dT%H:%M:%SZ}', 'run': first['file'],
-            'partition': SAVED, 'environ': SAVED, 'family': first['family'],
-            'check': first['program'], 'params': first['params'],
-            'num_nodes': nodes or '', 'num_tasks': ranks or '',
-            'tasks_per_node': ranks // nodes if nodes and not ranks % nodes else '',
-            'source': SAVED, 'program': first['program'],
-            'version': first['version'], 'emulated': 0, 'speed': '-',
-            'metric': first['metric'], 'unit': first['unit'],
-            'point': f'{first["size"]} B' if first['size'] else '',
-            'better': metrics[first['metric']]['better'], 'result': 'no_reference'}
-        for number, row in enumerate(repeated, 1):
-            yield record | {'repetition': number, 'value': repr(row['value'])}
-        if len(repeated) > 1:
-            yield record | {'repetition': 0, 'value': repr(statistics.median(
-                row['value'] for row in repeated))}
+        yield from saved_value_records(
+            [row['value'] for row in repeated], first['metric'], first['unit'],
+            first['size'], system=system, time=f'{start:%Y-%m-%dT%H:%M:%SZ}',
+            run=first['file'], family=first['family'], check=first['program'],
+            params=first['params'], num_nodes=nodes or '', num_tasks=ranks or '',
+            tasks_per_node=ranks // nodes if nodes and not ranks % nodes else '',
+            program=first['program'], version=first['version'])

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import duckdb
 
 from config import regular
+from config.records.columns import schema_number_and_columns
 
 from . import formats, plans
 from .formats import REPAIR, Layout
@@ -258,7 +259,7 @@ def add_missing_records(con: duckdb.DuckDBPyConnection, files: Iterable[Path],
     """
     layout = formats.plumbline_layout()
     lines: list[Lines] = []
-    schema = {'schema': str(formats.schema_number_and_columns()[0])}
+    schema = {'schema': str(schema_number_and_columns()[0])}
     with tempfile.TemporaryDirectory(prefix='plumbline-') as place:
         for file in files:
             plan = plans.read_plan(file, report)
@@ -290,7 +291,7 @@ def _layout_of_header(file: Path, header: bytes, report: Fault) -> Layout | None
     are not known was reported."""
     ours = OURS.fullmatch(file.name.removesuffix('.gz'))
     if ours:
-        number, columns = formats.schema_number_and_columns()
+        number, columns = schema_number_and_columns()
         if int(ours[1]) != number:
             report(1, f'schema {ours[1]} is unknown (known: {number}); '
                    'read it with the checkout of the suite that wrote it')

@@ -65,7 +65,7 @@ def locked_by_a_reader(*paths: Path) -> Iterator[set[Path]]:
 
 @pytest.fixture
 def header() -> list[str]:
-    return list(perflog.schema_and_columns()[1])
+    return list(perflog.schema_number_and_columns()[1])
 
 
 # A reader who locks what it can ----------------------------------------------

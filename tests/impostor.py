@@ -1,6 +1,6 @@
 """An impostor: another user of the node poses as conductor or as agent.
 
-For bench/kill_rounds.py and tests/serving/test_lifeline.py. If the conductor
+For bench/kill_rounds.py and tests/serving/test_connection.py. If the conductor
 of a run is killed before its agents have connected, its port is free, and they
 connect to the process that takes it. The impostor knows the protocol and its
 previous version, and has recorded a conductor's side of a handshake; it does

@@ -42,7 +42,7 @@ HEARTBEAT_TIMEOUT = 30.0
 #: Deadline of a whole handshake. Unit: seconds.
 HANDSHAKE_TIMEOUT = 10.0
 
-MAGIC = b'plumbline lifeline 2\n'
+MAGIC = b'plumbline connection 2\n'
 NONCE = MAC = 32
 _HEAD = struct.Struct('!I')
 

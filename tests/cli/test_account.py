@@ -62,7 +62,7 @@ def test_a_broken_compile_after_a_good_run(suite, tmp_path):
     assert refused(suite) == {'osu_hello': 'build'}
     assert failed_by(done.stdout) == 1
     assert 'guard: build' in (suite.tmp / 'report/index.html').read_text()
-    # The same case: what is mended is mended.
+    # The same case: what is fixed is fixed.
     suite.variables.pop('PLUMBLINE_SITE')
     done = suite.plumb('run', '--bringup', '--', *STARTUP)
     assert done.returncode == 0, done.stdout + done.stderr

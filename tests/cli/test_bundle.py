@@ -164,7 +164,7 @@ def some_bundle(file: Path, wheels: dict[str, bytes] | None = None,
 
 WHEEL = {'a-1-py3-none-any.whl': b'a' * 20000}
 OTHER = '3.10' if PYTHON == '3.14' else '3.14'
-UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
+INVALID: dict[str, tuple[Callable[[Path], object], str]] = {
     'not there': (lambda file: None, 'cannot be read (No such file'),
     'a folder': (Path.mkdir, 'cannot be read (Is a directory'),
     'no tar': (lambda file: file.write_text('x' * 4000), 'is damaged, or'),
@@ -191,9 +191,9 @@ UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize('what', UNFIT)
+@pytest.mark.parametrize('what', INVALID)
 def test_an_unfit_bundle_is_one_line_and_changes_nothing(tmp_path, what):
-    file, (make, words) = tmp_path / 'wheels.tar', UNFIT[what]
+    file, (make, words) = tmp_path / 'wheels.tar', INVALID[what]
     make(file)
     with pytest.raises(bundle_file.BundleError) as message, \
             bundle_file.unpack_wheels(file, LOCKS / 'requirements.lock',

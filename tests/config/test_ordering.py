@@ -30,7 +30,7 @@ def names(cases) -> str:
     return ''.join(one.key[2] for one in cases)
 
 
-# --------------------------------------------------------------- tonight
+# ---------------------------------------------------- test cases of a session
 
 def test_who_has_not_run_for_longest_comes_first_and_the_rest_fills_up():
     cases = [case('a', 3), case('b', 5), case('c', 1), case('d', 4, nodes=2)]

@@ -178,7 +178,7 @@ def test_every_comment_stays(site):
                  line + f'   # beside {number}.' * (line[0] != '#')]
     site.osu.write_text('\n'.join([*rows, '# the end.']) + '\n')
     before = re.findall('# (?:above|beside|the) .*[.]', '\n'.join(rows))
-    # To unjudged again, and to a tolerance.
+    # To no_reference again, and to a tolerance.
     for records in (latencies(WILD), latencies(CALM * 2)):
         site.propose(records)
         assert site.accept() == 0

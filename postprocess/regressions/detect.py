@@ -55,7 +55,7 @@ import numpy as np
 WINDOWS, QUANTILE = (3, 6, 15, 30), 3.9
 #: All sessions of a window but a quarter are worse than this, in spreads; all of the
 #: shortest window are worse than the second number.
-WORSE_SESSION, WORSE_IN_SHORTEST = 1.0, 2.0
+WORSE_SESSION, WORSE_IN_SHORTEST = 1.5, 2.0
 #: What a session counts at most there, in spreads: more than elsewhere, because no
 #: outlier alarms alone.
 SHORTEST_CLIP = 7.0
@@ -87,6 +87,15 @@ SUSPECT = 2.0
 #: improvement is the baseline, and how many of them this begins with.
 RECOVERED, FOLLOW, FOLLOWED = 4.0, 10, 6
 
+#: Share of the told changes that may be expected to pass by themselves, and sessions
+#: within which a change that passes is over.
+FALSE_SHARE, BRIEF = 0.05, 10
+
+#: Normal quantile that all of 3 sessions, or 5 of 6, exceed nine times in ten.
+NINE_IN_TEN = {3: 1.82, 6: 1.32}
+#: Share of its variance that two levels explain in a baseline of two levels.
+TWO_LEVELS = 0.85
+
 NORMAL, WORSE, BETTER = 0, 1, -1
 
 
@@ -111,6 +120,11 @@ class Walk(NamedTuple):
     #: Series x sessions: of the present baseline or level, not of one that was
     #: before it, nor of a change that is over.
     usable: np.ndarray
+    #: Series x sessions: how far a window of the newest sessions is worse, as a share
+    #: of what alarms; 0: no window qualifies.
+    strengths: np.ndarray
+    #: Series x sessions: part of the baseline.
+    baseline: np.ndarray
 
 
 class Change(NamedTuple):
@@ -118,6 +132,15 @@ class Change(NamedTuple):
     size: float
     low: float
     high: float
+
+
+class BaselineQualities(NamedTuple):
+    """Arrays over series."""
+    #: Standard deviation over 1.4826 MAD: above 2, some sessions are far outside.
+    spread_by_mad: np.ndarray
+    #: Distance of the two levels of a baseline, in the unit of the series; 0: it
+    #: has one.
+    two_levels_apart: np.ndarray
 
 
 class _Stats(NamedTuple):
@@ -184,6 +207,7 @@ def detect_level_changes(
     mode, start = np.zeros(series, int), np.zeros(series, int)
     level, back = np.zeros(series), np.zeros(series)
     states = np.zeros((series, sessions), np.int8)
+    strengths = np.zeros((series, sessions))
     suspect, incident = np.zeros(series, bool), np.zeros(series, bool)
     now = _Stats(np.zeros(series), np.ones(series), np.zeros(series),
                  np.zeros(series, int), np.full(series, 3.0))
@@ -214,9 +238,11 @@ def detect_level_changes(
         incident = np.where(live, suspect & far_outside & (beyond > minimum), incident)
         windows = _newest_windows(far)
         for side in (WORSE, BETTER):
-            hit = judged & _is_window_alarming(windows, side, now, minimum / spread,
-                                               t + 1 - begin, caution)
+            strength = _alarm_strength(windows, side, now, minimum / spread,
+                                       t + 1 - begin, caution)
+            hit = judged & (strength > 1)
             if side == WORSE:
+                strengths[:, t] = strength
                 hit |= judged & this_session & (beyond > minimum)
             rows = np.flatnonzero(hit)
             if len(rows):
@@ -230,7 +256,49 @@ def detect_level_changes(
     z = (x - now.centre[:, None]) / spread[:, None]
     return Walk(states, z, start, now.centre, spread, now.phi, now.sessions,
                 now.df, suspect & (mode == NORMAL), incident & (mode == NORMAL),
-                ~unusable & np.isfinite(x))
+                ~unusable & np.isfinite(x), strengths, held)
+
+
+def control_false_discoveries(worse: np.ndarray, strengths: np.ndarray,
+                              measured: np.ndarray) -> np.ndarray:
+    """Which changes for the worse are told: at most FALSE_SHARE of them are expected
+    to pass by themselves.
+
+    Noise of real machines has heavier tails and longer bumps than any model, so the
+    history says what passes: changes that were over within BRIEF sessions. A recent
+    change is told if the mean number of such changes on a day, which were as strong
+    as it, is at most FALSE_SHARE of the recent changes that are as strong (Benjamini
+    and Hochberg, J. R. Stat. Soc. B 57, 1995, with the empirical null distribution of
+    Efron, J. Am. Stat. Assoc. 99, 2004). A change that lasts for BRIEF sessions is
+    told in any case.
+
+    :param worse: series x sessions of a system: `Walk.states` is WORSE
+    :param strengths: series x sessions: `Walk.strengths`
+    :param measured: series x sessions: the series has a value of the session
+    :returns: series x sessions: the part of `worse` that is told
+    """
+    told = np.zeros(worse.shape, bool)
+    begin, peak = np.zeros(len(worse), int), np.zeros(len(worse))
+    before, known = np.zeros(len(worse), bool), np.zeros(len(worse), bool)
+    # Peaks of the changes that passed, and sessions that they lasted.
+    passed, lasted = np.empty(0), np.empty(0)
+    for t in range(worse.shape[1]):
+        now = np.where(measured[:, t], worse[:, t], before)
+        new, over = now & ~before, before & ~now & (t - begin <= BRIEF)
+        passed = np.append(passed, peak[over])
+        lasted = np.append(lasted, (t - begin)[over])
+        begin[new], peak[new], known[new] = t, 0.0, False
+        rises = now & measured[:, t]
+        peak[rises] = np.maximum(peak[rises], strengths[rises, t])
+        recent = np.flatnonzero(now & (t - begin < BRIEF))
+        recent = recent[np.argsort(-peak[recent], kind='stable')]
+        usual = (passed >= peak[recent, None]) @ lasted / max(t - FEWEST, 1)
+        good = np.flatnonzero(usual <= FALSE_SHARE * np.arange(1, len(recent) + 1))
+        known[recent[:good.max(initial=-1) + 1]] = True
+        known |= now & (t - begin >= BRIEF)
+        known &= now
+        told[:, t], before = known, now
+    return told
 
 
 def compare_with_baseline(x: np.ndarray, centre: float, spread: float, phi: float,
@@ -246,6 +314,64 @@ def compare_with_baseline(x: np.ndarray, centre: float, spread: float, phi: floa
                                + variance_of_mean(max(sessions, 1), phi))
     wide = float(student_t_quantile(df, 1.96)) * error
     return Change(size, size - wide, size + wide)
+
+
+def smallest_detectable_change(spread: np.ndarray, phi: np.ndarray,
+                               number: np.ndarray, df: np.ndarray, window: int,
+                               caution: np.ndarray | float = 0.0) -> np.ndarray:
+    """Smallest lasting change that alarms nine times in ten within a window.
+
+    The mean of the window must exceed its quantile, and each of its sessions but a
+    quarter WORSE_SESSION spreads (of the shortest window all, WORSE_IN_SHORTEST):
+
+        s max(t_df(q) sqrt(v(w) + v(n)) + 1.28 sqrt(v(w)), worse + z)
+
+    with the normal quantile z that so many of w sessions exceed nine times in ten.
+
+    :param number: sessions of the baseline
+    :param window: sessions since the change, 3 or 6
+    :returns: in the unit of the series
+    """
+    own = variance_of_mean(window, phi)
+    mean = student_t_quantile(df, QUANTILE + caution) * np.sqrt(
+        own + variance_of_mean(np.maximum(number, 1), phi)) + 1.28 * np.sqrt(own)
+    worse = WORSE_IN_SHORTEST if window == WINDOWS[0] else WORSE_SESSION
+    return spread * np.maximum(mean, worse + NINE_IN_TEN[window])
+
+
+def baseline_qualities(x: np.ndarray, baseline: np.ndarray) -> BaselineQualities:
+    """What makes the baseline of each series hide changes.
+
+    :param x: series x sessions
+    :param baseline: series x sessions: `Walk.baseline`
+    """
+    rows = np.arange(len(x))
+    number = np.maximum(baseline.sum(1), 1)
+    ordered = np.sort(np.where(baseline, x, np.inf), 1)
+    middle = (ordered[rows, (number - 1) // 2] + ordered[rows, number // 2]) / 2
+    middle = np.where(np.isfinite(middle), middle, 0.0)
+    mean = np.where(baseline, x, 0.0).sum(1) / number
+    off = np.where(baseline, x - mean[:, None], 0.0)
+    power = (off ** 2).sum(1)
+    far = np.sort(np.where(baseline, np.abs(x - middle[:, None]), np.inf), 1)
+    mad = 1.4826 * (far[rows, (number - 1) // 2] + far[rows, number // 2]) / 2
+    spread = np.sqrt(power / np.maximum(number - 1, 1))
+    ratio = np.divide(spread, mad, out=np.ones(len(x)),
+                      where=(mad > 0) & np.isfinite(mad))
+    # The share of the variance that two levels explain (Otsu, IEEE Trans. Syst. Man
+    # Cybern. 9, 1979); two halves of a normal distribution explain 2/pi.
+    left = np.arange(1, x.shape[1] + 1)
+    sums = np.cumsum(np.where(np.isfinite(ordered), ordered - mean[:, None], 0.0), 1)
+    right = number[:, None] - left
+    enough = np.minimum(left, right) >= np.maximum(0.15 * number[:, None], 2)
+    between = np.where(enough, sums ** 2 * number[:, None]
+                       / np.where(enough, left * right, 1), 0.0)
+    best = between.argmax(1)
+    share = np.divide(between[rows, best], power, out=np.zeros(len(x)),
+                      where=power > 0)
+    low = sums[rows, best] / (best + 1)
+    apart = -low - low * (best + 1) / np.maximum(number - best - 1, 1)
+    return BaselineQualities(ratio, np.where(share > TWO_LEVELS, apart, 0.0))
 
 
 def _grow_baselines(x: np.ndarray, held: np.ndarray, begin: np.ndarray,
@@ -407,30 +533,30 @@ def _newest_windows(z: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(window, window.mean(1)) for window in windows]
 
 
-def _is_window_alarming(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
-                        now: _Stats, minimum: np.ndarray, age: np.ndarray,
-                        caution: np.ndarray) -> np.ndarray:
-    """Whether one of the windows that end with the newest session alarms.
+def _alarm_strength(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
+                    now: _Stats, minimum: np.ndarray, age: np.ndarray,
+                    caution: np.ndarray) -> np.ndarray:
+    """How far the worst window that ends with the newest session is from its
+    baseline, as a share of what alarms; 0: too few of its sessions are far.
 
     :param windows: as `_newest_windows` gives them
     :param side: WORSE or BETTER
     :param minimum: smallest change that matters, in spreads
     :param age: sessions since the baseline began
     """
-    hit = np.zeros(len(age), bool)
+    strength = np.zeros(len(age))
     own = variance_of_mean(np.maximum(now.sessions, 1), now.phi)
     step = np.maximum(MIN_STEP, minimum)
     for (window, mean), sessions in zip(windows, WINDOWS, strict=False):
-        rows = np.flatnonzero((side * mean > step) & (age >= sessions))
-        if not len(rows):
-            continue
+        few = sessions // 4
+        worse = np.partition(side * window, few, 1)[:, few] > (
+            WORSE_SESSION if few else WORSE_IN_SHORTEST)
+        rows = np.flatnonzero((side * mean > step) & (age >= sessions) & worse)
         t = side * mean[rows] / np.sqrt(variance_of_mean(
             sessions, now.phi[rows]) + own[rows])
-        rows = rows[t > student_t_quantile(now.df[rows], QUANTILE + caution[rows])]
-        few = sessions // 4
-        hit[rows] |= np.partition(side * window[rows], few, 1)[:, few] > (
-            WORSE_SESSION if few else WORSE_IN_SHORTEST)
-    return hit
+        strength[rows] = np.maximum(strength[rows], t / student_t_quantile(
+            now.df[rows], QUANTILE + caution[rows]))
+    return strength
 
 
 def _is_single_session_far_outside(

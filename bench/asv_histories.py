@@ -51,8 +51,7 @@ def read_asv_histories(folder: Path, fewest: int) -> dict[str, np.ndarray]:
             if not name.rpartition('.')[2].startswith(LOWER_IS_BETTER) or not result:
                 continue
             place = f'{path.parent.name} {data["env_name"]} {name} {version}'
-            for value, *of in zip(result, *zip(*itertools.product(*parameters)),
-                                  strict=False) if parameters else [(result[0],)]:
+            for value, of in zip(result, itertools.product(*parameters), strict=False):
                 if value is not None and value > 0:
                     values[f'{place} {of}'].append((data['date'], value))
     if not values:

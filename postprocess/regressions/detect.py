@@ -4,43 +4,8 @@ A series is one metric of one test case with one value per session: the log of
 the value, signed so that more is worse. All sessions of one date (UTC) count
 as one session. `detect_level_changes` goes through the sessions of many series
 at once. At each session it uses only the sessions before.
-
-**Baseline.** The first ANCHOR sessions (from the start, or from an accepted
-level) without the newest GAP. Then the baseline is fixed, so that a slow drift
-is compared with its begin, and a regression never becomes the baseline.
-Centre c and spread s are Huber's (values beyond 2.5 s are pulled in, s
-corrected by the 0.978 of the normal variance that is left; Huber, Ann. Math.
-Stat. 35, 1964). Sessions of an excursion, EXCURSION or more in a row beyond 2.5
-spreads of the median by the MAD, are left out: else an early one would make the
-baseline so wide that nothing is found later. The autocorrelation p is that of
-neighbouring sessions, corrected for its bias, (r + 1/n) / (1 - 3/n) (Kendall,
-Biometrika 41, 1954). Few sessions do not determine s and p well. If eight or more
-series are judged together, both are drawn towards their common values, s^2 by the
-moderated variance of Smyth (Stat. Appl. Genet. Mol. Biol. 3, 2004); alone, p is drawn
-towards 0.5.
-
-**Alarm.** z = (x - c) / s, cut at CAP (in the shortest windows, none of whose
-sessions may be well, at more); for each window of the last w sessions
-
-    t = mean(z) / sqrt(v(w) + v(n)),
-    v(w) = [(1 + p)/(1 - p) - 2p (1 - p^w) / (w (1 - p)^2)] / w
-
-is the mean over what a mean of w sessions of an AR(1) process varies by, and
-that of the n of the baseline. It alarms beyond Student's quantile at the
-degrees of freedom that n, p and the neighbours give (QUANTILE is the
-normal one), if besides all of the window but a quarter of its sessions are worse by
-themselves: two outliers in three sessions are no step. A session alarms alone
-only if its test cases were measured several times in it. A single measurement far
-outside is an incident, which further measurements decide.
-
-**Change point.** The beginning k of a step to an unknown level after a known
-one is where the sum S of the cut z since k has the largest S^2 / (sessions)
-(maximum likelihood; Hinkley, Biometrika 57, 1970).
-
-**End.** A regression is over when a CUSUM of the likelihood ratio of 'back at
-c' against 'still at the new level' exceeds RECOVERED (Page, Biometrika 41,
-1954): one good session for a large step, several for a small one. An
-improvement that lasts FOLLOW sessions becomes the baseline.
+`control_false_discoveries` leaves out the alarms of a kind that passed by themselves
+before. docs/explanation/detection.md has the formulas and their sources.
 
 bench/detect.py measures what all of this reaches.
 """
@@ -91,11 +56,6 @@ RECOVERED, FOLLOW, FOLLOWED = 4.0, 10, 6
 #: within which a change that passes is over.
 FALSE_SHARE, BRIEF = 0.05, 10
 
-#: Normal quantile that all of 3 sessions, or 5 of 6, exceed nine times in ten.
-NINE_IN_TEN = {3: 1.82, 6: 1.32}
-#: Share of its variance that two levels explain in a baseline of two levels.
-TWO_LEVELS = 0.85
-
 NORMAL, WORSE, BETTER = 0, 1, -1
 
 
@@ -132,15 +92,6 @@ class Change(NamedTuple):
     size: float
     low: float
     high: float
-
-
-class BaselineQualities(NamedTuple):
-    """Arrays over series."""
-    #: Standard deviation over 1.4826 MAD: above 2, some sessions are far outside.
-    spread_by_mad: np.ndarray
-    #: Distance of the two levels of a baseline, in the unit of the series; 0: it
-    #: has one.
-    two_levels_apart: np.ndarray
 
 
 class _Stats(NamedTuple):
@@ -314,64 +265,6 @@ def compare_with_baseline(x: np.ndarray, centre: float, spread: float, phi: floa
                                + variance_of_mean(max(sessions, 1), phi))
     wide = float(student_t_quantile(df, 1.96)) * error
     return Change(size, size - wide, size + wide)
-
-
-def smallest_detectable_change(spread: np.ndarray, phi: np.ndarray,
-                               number: np.ndarray, df: np.ndarray, window: int,
-                               caution: np.ndarray | float = 0.0) -> np.ndarray:
-    """Smallest lasting change that alarms nine times in ten within a window.
-
-    The mean of the window must exceed its quantile, and each of its sessions but a
-    quarter WORSE_SESSION spreads (of the shortest window all, WORSE_IN_SHORTEST):
-
-        s max(t_df(q) sqrt(v(w) + v(n)) + 1.28 sqrt(v(w)), worse + z)
-
-    with the normal quantile z that so many of w sessions exceed nine times in ten.
-
-    :param number: sessions of the baseline
-    :param window: sessions since the change, 3 or 6
-    :returns: in the unit of the series
-    """
-    own = variance_of_mean(window, phi)
-    mean = student_t_quantile(df, QUANTILE + caution) * np.sqrt(
-        own + variance_of_mean(np.maximum(number, 1), phi)) + 1.28 * np.sqrt(own)
-    worse = WORSE_IN_SHORTEST if window == WINDOWS[0] else WORSE_SESSION
-    return spread * np.maximum(mean, worse + NINE_IN_TEN[window])
-
-
-def baseline_qualities(x: np.ndarray, baseline: np.ndarray) -> BaselineQualities:
-    """What makes the baseline of each series hide changes.
-
-    :param x: series x sessions
-    :param baseline: series x sessions: `Walk.baseline`
-    """
-    rows = np.arange(len(x))
-    number = np.maximum(baseline.sum(1), 1)
-    ordered = np.sort(np.where(baseline, x, np.inf), 1)
-    middle = (ordered[rows, (number - 1) // 2] + ordered[rows, number // 2]) / 2
-    middle = np.where(np.isfinite(middle), middle, 0.0)
-    mean = np.where(baseline, x, 0.0).sum(1) / number
-    off = np.where(baseline, x - mean[:, None], 0.0)
-    power = (off ** 2).sum(1)
-    far = np.sort(np.where(baseline, np.abs(x - middle[:, None]), np.inf), 1)
-    mad = 1.4826 * (far[rows, (number - 1) // 2] + far[rows, number // 2]) / 2
-    spread = np.sqrt(power / np.maximum(number - 1, 1))
-    ratio = np.divide(spread, mad, out=np.ones(len(x)),
-                      where=(mad > 0) & np.isfinite(mad))
-    # The share of the variance that two levels explain (Otsu, IEEE Trans. Syst. Man
-    # Cybern. 9, 1979); two halves of a normal distribution explain 2/pi.
-    left = np.arange(1, x.shape[1] + 1)
-    sums = np.cumsum(np.where(np.isfinite(ordered), ordered - mean[:, None], 0.0), 1)
-    right = number[:, None] - left
-    enough = np.minimum(left, right) >= np.maximum(0.15 * number[:, None], 2)
-    between = np.where(enough, sums ** 2 * number[:, None]
-                       / np.where(enough, left * right, 1), 0.0)
-    best = between.argmax(1)
-    share = np.divide(between[rows, best], power, out=np.zeros(len(x)),
-                      where=power > 0)
-    low = sums[rows, best] / (best + 1)
-    apart = -low - low * (best + 1) / np.maximum(number - best - 1, 1)
-    return BaselineQualities(ratio, np.where(share > TWO_LEVELS, apart, 0.0))
 
 
 def _grow_baselines(x: np.ndarray, held: np.ndarray, begin: np.ndarray,

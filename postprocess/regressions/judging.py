@@ -19,9 +19,9 @@ from config.sites import topology
 from .. import naming, outcomes, perflogs, results
 from ..perflogs import clock, reasons
 from ..perflogs.plans import Partial
-from . import changes, detect
+from . import changes, detect, power
 from .decisions import Decision, decision_target_names
-from .finding import Case, Failure, Member, Power, Regression, Verdict
+from .finding import Case, Failure, Member, Regression, Verdict
 from .sessions import UNNAMED, History, metric_histories, session_dates
 
 #: Sessions after which what no longer runs is no longer told.
@@ -111,7 +111,7 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
         not_enough=judging.test_cases_with_few_sessions(),
         rerun=judging.test_cases_to_rerun(),
         judged=int(judging.enough.sum()), cases=len(cases),
-        power=judging.power_of_test_cases(),
+        power=power.power_of_test_cases(judging.hist, judging.walk, judging.enough),
         results=_results_with_regressions(newest, regressions))
 
 
@@ -770,29 +770,6 @@ class _Judging:
             ran[ran['session'] < start].groupby('of').tail(changes.BEFORE),
             ran[ran['session'] >= start].groupby('of').head(2)))
 
-    def power_of_test_cases(self) -> list[Power]:
-        """What can be found in each test case of the newest session, by its judged
-        metric with the widest noise, and what hides changes in its baseline."""
-        hist, walk = self.hist, self.walk
-        rows = np.flatnonzero(self.enough & hist.metrics['named'].to_numpy(bool))
-        if not len(rows):
-            return []
-        in_3, in_6 = (np.maximum(detect.smallest_detectable_change(
-            np.maximum(walk.spread, hist.floor)[rows], walk.phi[rows],
-            walk.sessions[rows], walk.df[rows], window), hist.minimum[rows])
-            for window in (3, 6))
-        quality = detect.baseline_qualities(hist.x[rows], walk.baseline[rows])
-        number_of_case = {int(self.of[rows[number]]): number
-                          for number in np.argsort(in_6, kind='stable').tolist()}
-        return [Power(
-            **results.place_fields(metric), metric=str(metric.metric),
-            point=str(metric.point), in_3_sessions=math.expm1(in_3[number]),
-            in_6_sessions=math.expm1(in_6[number]), baseline=_baseline_note(
-                quality.spread_by_mad[number], walk.phi[rows[number]],
-                math.expm1(quality.two_levels_apart[number])))
-            for number in number_of_case.values()
-            for metric in [hist.metrics.iloc[rows[number]]]]
-
     def test_cases_with_few_sessions(self) -> list[Case]:
         """Test cases of the newest session whose judged metrics have too few
         sessions."""
@@ -853,24 +830,6 @@ class _Judging:
 
 def _short_hash(text: str) -> str:
     return hashlib.sha1(text.encode()).hexdigest()[:8]
-
-
-def _baseline_note(spread_by_mad: float, phi: float, two_levels_apart: float) -> str:
-    """What makes a baseline hide changes; '': nothing."""
-    notes = []
-    if two_levels_apart > 0:
-        notes.append(
-            f'two levels, {100 * two_levels_apart:.1f} % apart: a smaller change is '
-            'not found; find what differs (nodes, CPU frequency)')
-    elif spread_by_mad > 2:
-        notes.append(
-            'single sessions far outside: only a change of several sessions in a row '
-            'is found')
-    if phi > 0.5:
-        notes.append(
-            f'neighbouring sessions resemble each other ({phi:.2f}): the level wanders, '
-            'and changes are found later')
-    return '; '.join(notes)
 
 
 def _session_date(label: str, hist: History) -> datetime.date:

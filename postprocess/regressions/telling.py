@@ -12,7 +12,7 @@ from config.sites import topology
 
 from ..results import Result
 from ..units import unit_text
-from .finding import Case, Changed, Failure, Regression, Verdict
+from .finding import Case, Changed, Failure, Power, Regression, Verdict
 
 #: Lines of a kind; the rest is counted.
 MAXIMUM = 20
@@ -228,7 +228,9 @@ def environment_change_line(change: Changed) -> str:
         f'{change.system} ({where})'
 
 
-def test_case_and_partition_text(item: Regression | Failure | Case | Result) -> str:
+def test_case_and_partition_text(
+    item: Regression | Failure | Case | Power | Result
+) -> str:
     """A test case, its partition and its environment."""
     return ' '.join(filter(None, [
         item.check, item.params, f'on {item.system}:{item.partition}',

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from postprocess.regressions import detect  # noqa: E402
+from postprocess.regressions import detect, power  # noqa: E402
 
 WARM = 40
 
@@ -212,7 +212,7 @@ def test_the_smallest_detectable_change_is_found_nine_times_in_ten(window, phi):
     x = noise(600, 60 + window, phi)
     pool = np.arange(600) // 25
     before = detect.detect_level_changes(x[:, :60], pool=pool)
-    size = detect.smallest_detectable_change(
+    size = power.smallest_detectable_change(
         before.spread, before.phi, before.sessions, before.df, window)
     rows = np.arange(0, 600, 5)
     x[rows, 60:] += size[rows, None]
@@ -223,8 +223,12 @@ def test_the_smallest_detectable_change_is_found_nine_times_in_ten(window, phi):
 
 def test_what_hides_changes_in_a_baseline_is_named():
     x = noise(4, 60)
-    x[1, ::2] += 0.08                   # two levels
-    x[2, ::12] += 0.2                   # single sessions
-    quality = detect.baseline_qualities(x, np.ones(x.shape, bool))
-    assert quality.two_levels_apart == pytest.approx([0, 0.08, 0, 0], abs=0.01)
-    assert (quality.spread_by_mad > 2).tolist() == [False, False, True, False]
+    x[1, ::2] += 0.08
+    x[2, ::12] += 0.2
+    texts = [power.what_hides_changes(row, phi)
+             for row, phi in zip(x, [0.1, 0.1, 0.1, 0.6], strict=True)]
+    assert texts[0] == ''
+    assert texts[1].startswith('two levels, 8.')
+    assert texts[2].startswith('single sessions far outside')
+    assert 'resemble each other (0.60)' in texts[3]
+    assert power.what_hides_changes(np.zeros(20), 0.0) == ''

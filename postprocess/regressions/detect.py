@@ -212,25 +212,25 @@ def detect_level_changes(
 
 def control_false_discoveries(worse: np.ndarray, strengths: np.ndarray,
                               measured: np.ndarray) -> np.ndarray:
-    """Which changes for the worse are told: at most FALSE_SHARE of them are expected
-    to pass by themselves.
+    """Which changes for the worse are reported: at most FALSE_SHARE of them are
+    expected to pass by themselves.
 
     Noise of real machines has heavier tails and longer bumps than any model, so the
     history says what passes: changes that were over within BRIEF sessions. A recent
-    change is told if the mean number of such changes on a day, which were as strong
+    change is reported if the mean number of such changes on a day, which were as strong
     as it, is at most FALSE_SHARE of the recent changes that are as strong (Benjamini
     and Hochberg, J. R. Stat. Soc. B 57, 1995, with the empirical null distribution of
     Efron, J. Am. Stat. Assoc. 99, 2004). A change that lasts for BRIEF sessions is
-    told in any case.
+    reported in any case.
 
     :param worse: series x sessions of a system: `Walk.states` is WORSE
     :param strengths: series x sessions: `Walk.strengths`
     :param measured: series x sessions: the series has a value of the session
-    :returns: series x sessions: the part of `worse` that is told
+    :returns: series x sessions: the part of `worse` that is reported
     """
-    told = np.zeros(worse.shape, bool)
+    reported = np.zeros(worse.shape, bool)
     begin, peak = np.zeros(len(worse), int), np.zeros(len(worse))
-    before, known = np.zeros(len(worse), bool), np.zeros(len(worse), bool)
+    before, is_reported = np.zeros(len(worse), bool), np.zeros(len(worse), bool)
     # Peaks of the changes that passed, and sessions that they lasted.
     passed, lasted = np.empty(0), np.empty(0)
     for t in range(worse.shape[1]):
@@ -238,18 +238,18 @@ def control_false_discoveries(worse: np.ndarray, strengths: np.ndarray,
         new, over = now & ~before, before & ~now & (t - begin <= BRIEF)
         passed = np.append(passed, peak[over])
         lasted = np.append(lasted, (t - begin)[over])
-        begin[new], peak[new], known[new] = t, 0.0, False
+        begin[new], peak[new], is_reported[new] = t, 0.0, False
         rises = now & measured[:, t]
         peak[rises] = np.maximum(peak[rises], strengths[rises, t])
         recent = np.flatnonzero(now & (t - begin < BRIEF))
         recent = recent[np.argsort(-peak[recent], kind='stable')]
         usual = (passed >= peak[recent, None]) @ lasted / max(t - FEWEST, 1)
         good = np.flatnonzero(usual <= FALSE_SHARE * np.arange(1, len(recent) + 1))
-        known[recent[:good.max(initial=-1) + 1]] = True
-        known |= now & (t - begin >= BRIEF)
-        known &= now
-        told[:, t], before = known, now
-    return told
+        is_reported[recent[:good.max(initial=-1) + 1]] = True
+        is_reported |= now & (t - begin >= BRIEF)
+        is_reported &= now
+        reported[:, t], before = is_reported, now
+    return reported
 
 
 def compare_with_baseline(x: np.ndarray, centre: float, spread: float, phi: float,

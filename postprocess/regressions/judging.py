@@ -314,11 +314,11 @@ class _Judging:
         measured[row, session] = True
         worse[row, session] = walk.states[row, place] == detect.WORSE
         strengths[row, session] = walk.strengths[row, place]
-        told = np.zeros(len(self.rows), bool)
+        reported = np.zeros(len(self.rows), bool)
         for rows in hist.metrics.groupby('system', sort=False).indices.values():
-            told[rows] = detect.control_false_discoveries(
+            reported[rows] = detect.control_false_discoveries(
                 worse[rows], strengths[rows], measured[rows])[:, -1]
-        return told
+        return reported
 
     def _compute_deviation_tables(self) -> None:
         """Metrics and test cases over sessions: z, and logs against the

@@ -107,15 +107,15 @@ def print_power_table(verdict: Verdict) -> None:
 def power_sentence(verdict: Verdict) -> str:
     """The smallest change that is found in half of the test cases and in nine tenths
     of them; '': no test case is compared with its history."""
-    found = sorted(one.in_6_sessions for one in verdict.power)
-    if not found:
+    sizes = sorted(one.in_6_sessions for one in verdict.power)
+    if not sizes:
         return ''
     hidden = sum(bool(one.baseline) for one in verdict.power)
     return (
         f'Nine times in ten, six sessions are enough to find a lasting change of '
-        f'{100 * found[(len(found) - 1) // 2]:.1f} % in half of the test cases, and of '
-        f'{100 * found[math.ceil(0.9 * len(found)) - 1]:.1f} % in 90 % of them'
-        + (f'. In {hidden} of {len(found)} the baseline hides smaller changes: '
+        f'{100 * sizes[(len(sizes) - 1) // 2]:.1f} % in half of the test cases, and of '
+        f'{100 * sizes[math.ceil(0.9 * len(sizes)) - 1]:.1f} % in 90 % of them'
+        + (f'. In {hidden} of {len(sizes)} the baseline hides smaller changes: '
            './plumb verdict --power' if hidden else ''))
 
 

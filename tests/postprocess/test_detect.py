@@ -164,7 +164,7 @@ def bumps(series, sessions, length, at, size=0.06):
     return x
 
 
-def told(x):
+def worse_and_reported(x):
     walk = detect.detect_level_changes(x, pool=np.zeros(len(x), int))
     worse = walk.states == detect.WORSE
     return worse, detect.control_false_discoveries(
@@ -174,25 +174,25 @@ def told(x):
 def test_a_change_of_a_kind_that_passes_by_itself_is_told_when_it_lasts():
     x = bumps(40, 140, 5, lambda row: 40 + 2 * row)
     x[7, 125:] += 0.06                  # no bump
-    worse, result = told(x)
+    worse, result = worse_and_reported(x)
     assert worse[7, 130] and not result[7, 130]
     assert result[7, 139]
     # Far stronger than what passed, or many at once.
     x[7, 125:] += 0.3
-    assert told(x)[1][7, 128]
+    assert worse_and_reported(x)[1][7, 128]
     x[7, 125:] -= 0.3
     x[20:, 125:] += 0.06
-    assert told(x)[1][20:, 130].mean() > 0.9
+    assert worse_and_reported(x)[1][20:, 130].mean() > 0.9
 
 
 def test_bumps_are_told_less_often_than_they_alarm():
-    worse, result = told(bumps(40, 140, 5, lambda row: 40 + 2 * row))
+    worse, result = worse_and_reported(bumps(40, 140, 5, lambda row: 40 + 2 * row))
     assert worse.any(1).sum() >= 38
     assert result.any(1).sum() <= 15
 
 
 def test_a_history_without_bumps_tells_every_alarm():
-    worse, result = told(stepped(0.05, 6))
+    worse, result = worse_and_reported(stepped(0.05, 6))
     assert worse[:, -1].any() and (worse == result).all()
 
 
@@ -217,8 +217,8 @@ def test_the_smallest_detectable_change_is_found_nine_times_in_ten(window, phi):
     rows = np.arange(0, 600, 5)
     x[rows, 60:] += size[rows, None]
     after = detect.detect_level_changes(x, pool=pool)
-    found = (after.states[rows, 60:] == detect.WORSE).any(1).mean()
-    assert 0.8 < found < 0.99
+    share = (after.states[rows, 60:] == detect.WORSE).any(1).mean()
+    assert 0.8 < share < 0.99
 
 
 def test_what_hides_changes_in_a_baseline_is_named():

@@ -2,6 +2,7 @@
 """Simulates histories: time to detection, and false alarms.
 
     .plumbline/venv/bin/python bench/detect.py [--series N]
+    .plumbline/venv/bin/python bench/detect.py --asv DIR
     python3 -m venv others && others/bin/pip install apache-otava ruptures
     others/bin/python bench/detect.py --others
 
@@ -18,18 +19,32 @@ warm-up, as in a reference of ReFrame. otava and ruptures are used with their
 defaults if they are installed, on fewer histories and on the last session
 alone: an alarm is a change point to the worse in the last seven sessions.
 bench/README.md has the goals.
+
+--asv measures real histories instead: the results of any project that publishes its
+history of asv, for example SciPy's. asv_histories.py cuts them by hindsight. False
+alarms are those in levels of 90 sessions or more, whose first 130 are taken; one of
+25 gets a step at session 80, or has one by hindsight there. They are judged 400 at a
+time, as the metrics of one system. `lasts` is the share of the false alarms after
+which the median of ten sessions is still worse by half: what hindsight did not cut.
 """
 from __future__ import annotations
 
 import importlib.util
+import itertools
+from pathlib import Path
 
 import numpy as np
+from asv_histories import cut_into_levels, read_asv_histories
 from common import option_parser, run_main_and_exit
 
 from postprocess.regressions import detect
 
 WARM, AFTER, TOGETHER = 30, 100, 25
 REFERENCE = 0.05
+#: Real histories: metrics of a system, smallest change that matters, sessions of a
+#: level that are taken, the fewest, and the session of a step.
+SYSTEM, MINIMUM = 400, 0.005
+LONGEST, FEWEST_STATIONARY, STEP_AT = 130, 90, 80
 BATCH = 5000
 
 
@@ -44,6 +59,19 @@ def autoregressive_noise(rng, shape, phi):
 
 def add_outliers(rng, x):
     return x + (rng.random(x.shape) < 0.02) * rng.uniform(5, 30, x.shape)
+
+
+def add_large_outliers(rng, x):
+    return x + (rng.random(x.shape) < 0.02) * 300
+
+
+def add_state_of_days(rng, x):
+    """A second state, 8 % apart, that lasts for five days in the mean."""
+    state = np.zeros(x.shape, bool)
+    for t in range(1, x.shape[1]):
+        leaves = rng.random(len(x)) < np.where(state[:, t - 1], 1 / 5, 1 / 20)
+        state[:, t] = state[:, t - 1] ^ leaves
+    return x + 8 * state
 
 
 def drop_random_sessions(rng, x):
@@ -61,6 +89,12 @@ KINDS = {
     'white': lambda rng, s: autoregressive_noise(rng, s, 0.0),
     'AR(1) 0.5': lambda rng, s: autoregressive_noise(rng, s, 0.5),
     'white, 2 % outliers': lambda rng, s: add_outliers(
+        rng, autoregressive_noise(rng, s, 0.0)
+    ),
+    'white, 2 % outliers of 300 %': lambda rng, s: add_large_outliers(
+        rng, autoregressive_noise(rng, s, 0.0)
+    ),
+    'white, two states for days': lambda rng, s: add_state_of_days(
         rng, autoregressive_noise(rng, s, 0.0)
     ),
     'AR(1) 0.5, 2 % outliers': lambda rng, s: add_outliers(
@@ -99,8 +133,20 @@ def pool_id_of_each_series(series, pooled):
     return np.arange(series) // TOGETHER if pooled else None
 
 
-def detect_regressions(x, pooled):
-    return detect.detect_level_changes(x, pool=pool_id_of_each_series(len(x), pooled))
+def worse_sessions(x, pool, minimum=0.0):
+    """Series x sessions: what is reported as worse; and the walk. A pool is a system."""
+    walk = detect.detect_level_changes(x, pool=pool, minimum=minimum)
+    worse = walk.states == detect.WORSE
+    if pool is not None:
+        for one in range(pool.max() + 1):
+            rows = pool == one
+            worse[rows] = detect.control_false_discoveries(
+                worse[rows], walk.strengths[rows], np.isfinite(x[rows]))
+    return worse, walk
+
+
+def begins_of(worse):
+    return worse[:, WARM:] & ~worse[:, WARM - 1:-1]
 
 
 def sessions_above_fixed_threshold(x):
@@ -135,8 +181,8 @@ def false_alarm_rates(rng, kind, pooled, series):
         size = min(series, BATCH)
         x = simulated_histories(rng, kind, (size, WARM + AFTER),
                                 noise_percent_of_series(rng, size, pooled))
-        worse = detect_regressions(x, pooled).states == detect.WORSE
-        begins += int((worse[:, WARM:] & ~worse[:, WARM - 1:-1]).sum())
+        worse, _ = worse_sessions(x, pool_id_of_each_series(size, pooled))
+        begins += int(begins_of(worse).sum())
         alarms += int(worse[:, WARM:].sum())
         sessions += worse[:, WARM:].size
     return {'begins': 1e4 * begins / sessions,
@@ -156,8 +202,7 @@ def detection_power(rng, step, within, before, pooled, series):
     affected = np.zeros(series, bool)
     affected[::TOGETHER if pooled else 1] = True
     x[affected, before:] += log_increase_per_session(step, within + 2)
-    walk = detect_regressions(x, pooled)
-    worse = walk.states == detect.WORSE
+    worse, walk = worse_sessions(x, pool_id_of_each_series(series, pooled))
     fair = affected & ~worse[:, :before].any(1)
     detected = worse[:, before:before + within].any(1)
     late = fair & worse[:, -1]
@@ -195,11 +240,18 @@ def same_session_detection_power(rng, share, series, reruns=5):
     return {'power': counts['power'], 'begins': 1e4 * counts['false']}
 
 
-def group_detection_power(rng, rounds):
-    """1 % on each of 25 independent metrics, judged as a group."""
+def group_detection_power(rng, rounds, phi=0.0, common=0.0):
+    """1 % on each of 25 metrics, judged as a group.
+
+    :arg phi: autocorrelation of neighbouring sessions
+    :arg common: part of the variance that all metrics have in common
+    """
     hits = false = 0
     for _ in range(rounds):
-        x = simulated_histories(rng, 'white', (TOGETHER, 60 + 3), 1.0)
+        shape = (TOGETHER, 60 + 3)
+        x = np.log1p(0.01 * (
+            np.sqrt(common) * autoregressive_noise(rng, (1, shape[1]), phi)
+            + np.sqrt(1 - common) * autoregressive_noise(rng, shape, phi)))
         for step in (0.0, 0.01):
             y = x.copy()
             y[:, 60:] += np.log1p(step)
@@ -228,6 +280,122 @@ def alarm_shares_of_tool(rng, name, tool, series):
     return counts
 
 
+# Real histories ------------------------------------------------------------
+
+def sessions_of_plain_rule(x):
+    """5 % over the median of the first 30 in three sessions running."""
+    above = sessions_above_fixed_threshold(x)
+    worse = above.copy()
+    worse[:, 2:] &= above[:, 1:-1] & above[:, :-2]
+    worse[:, :2] = False
+    return worse
+
+
+def sessions_of_verdict(x):
+    return worse_sessions(x, np.arange(len(x)) // SYSTEM, MINIMUM)[0]
+
+
+def sessions_of_otava(x):
+    worse = np.zeros(x.shape, bool)
+    for row, series in enumerate(x):
+        for t in range(WARM, int(np.isfinite(series).sum())):
+            worse[row, t] = any(at >= t - 6 for at in otava_change_points(
+                series[:t + 1]))
+    return worse
+
+
+def part_of_series(series, first, last):
+    part = np.full(LONGEST, np.nan)
+    values = series[first:last][:LONGEST]
+    part[:len(values)] = values
+    return part
+
+
+def stationary_parts_and_steps(histories):
+    """Levels of at least FEWEST_STATIONARY sessions, and steps to the worse after
+    STEP_AT sessions or more: two arrays, and the sizes of the steps."""
+    parts, steps, sizes = [], [], []
+    for series in histories.values():
+        levels = cut_into_levels(series)
+        parts += [part_of_series(series, first, last) for first, last in levels
+                  if last - first >= FEWEST_STATIONARY]
+        for (first, at), (_, last) in itertools.pairwise(levels):
+            size = np.median(series[at:last]) - np.median(series[first:at])
+            if at - first >= STEP_AT and size > 0:
+                steps.append(part_of_series(series, at - STEP_AT, last))
+                sizes.append(size)
+    return np.array(parts), np.array(steps), np.array(sizes)
+
+
+def share_found(x, affected, rule):
+    """Share of the affected series that are reported within 3 and 6 sessions."""
+    worse = rule(x[:, :STEP_AT + 6])
+    fair = affected & ~worse[:, :STEP_AT].any(1)
+    return [float(worse[fair, STEP_AT:STEP_AT + within].any(1).mean())
+            for within in (3, 6)], int(fair.sum())
+
+
+def share_that_lasts(x, worse):
+    """Of the alarms: ten sessions later it is still worse by half."""
+    lasts = []
+    for row, at in np.argwhere(begins_of(worse)):
+        at += WARM
+        after = x[row, at + 1:at + 11]
+        if np.isfinite(after).sum() >= 5:
+            before = np.median(x[row, :at - 6])
+            lasts.append(np.nanmedian(after) - before
+                         > (np.median(x[row, at - 2:at + 1]) - before) / 2)
+    return float(np.mean(lasts)) if lasts else 0.0
+
+
+def print_real_rates_return_missed_goals(rng, folder, count):
+    parts, steps, sizes = stationary_parts_and_steps(
+        read_asv_histories(folder, FEWEST_STATIONARY))
+    print(f'{len(parts)} levels of {FEWEST_STATIONARY} sessions or more, '
+          f'{len(steps)} steps; {min(count, len(parts))} levels are judged')
+    x = parts[rng.permutation(len(parts))[:count]]
+    rules = {'verdict': sessions_of_verdict, 'plain rule': sessions_of_plain_rule}
+    if importlib.util.find_spec('otava'):
+        rules = {'otava': sessions_of_otava}
+        x = x[:200]
+    affected = np.arange(len(x)) % TOGETHER == 0
+    missed, shares = [], {}
+    for name, rule in rules.items():
+        worse = rule(x)
+        begins = begins_of(worse)
+        measured = int(np.isfinite(x[:, WARM:]).sum())
+        rate = 1e4 * begins.sum() / measured
+        print(f'{name}: {rate:.1f} false alarms per 10 000 of {measured} sessions, '
+              f'{share_that_lasts(x, worse):.0%} of them last', flush=True)
+        if name == 'verdict' and rate > 5:
+            missed.append(f'false alarms: {rate:.1f}')
+        for low, high in ((0.03, 0.06), (0.06, 0.12), (0.12, 0.5)):
+            y = x.copy()
+            size = np.exp(rng.uniform(np.log(low), np.log(high), len(y)))
+            y[affected, STEP_AT:] += np.log1p(size[affected])[:, None]
+            added, number = share_found(y, affected, rule)
+            y = x.copy()
+            real = np.flatnonzero((sizes >= np.log1p(low)) & (sizes < np.log1p(high)))
+            real = rng.permutation(real)[:affected.sum()]
+            places = np.flatnonzero(affected)[:len(real)]
+            y[places] = steps[real]
+            there = np.zeros(len(y), bool)
+            there[places] = True
+            own, own_number = share_found(y, there, rule)
+            shares[name, low] = [*added, *own]
+            print(f'  steps of {low:.0%} to {high:.0%} in 3 / 6 sessions: added '
+                  f'{added[0]:.2f} / {added[1]:.2f} of {number}, by hindsight '
+                  f'{own[0]:.2f} / {own[1]:.2f} of {own_number}', flush=True)
+    if 'verdict' in rules:
+        added = shares['verdict', 0.03]
+        if added[0] < 0.6 or added[1] < 0.85:
+            missed.append(f'steps of 3 to 6 %: {added[0]:.2f} / {added[1]:.2f}')
+        missed += [f'steps of {low:.0%} and more: the plain rule finds more'
+                   for _, low in shares
+                   if any(np.less(shares['verdict', low], shares['plain rule', low]))]
+    return list(dict.fromkeys(missed))
+
+
 def main() -> bool:
     cmd = option_parser(__doc__)
     cmd.add_argument('--series', type=int, default=10000, help='histories of '
@@ -235,10 +403,17 @@ def main() -> bool:
     cmd.add_argument('--others', action='store_true',
                      help='measure only the other tools')
     cmd.add_argument('--seed', type=int, default=1)
+    cmd.add_argument('--asv', metavar='DIR', type=Path, help='measure real '
+                     'histories: DIR/results has results of asv')
     args = cmd.parse_args()
     rng = np.random.default_rng(args.seed)
-    missed = [] if args.others else print_rates_return_missed_goals(rng, args.series)
-    for name, tool in OTHERS.items():
+    if args.asv:
+        missed = print_real_rates_return_missed_goals(
+            rng, args.asv, min(args.series, 4000))
+    else:
+        missed = [] if args.others else print_rates_return_missed_goals(
+            rng, args.series)
+    for name, tool in OTHERS.items() if not args.asv else ():
         if not importlib.util.find_spec(name):
             print(f'{name}: not installed, skipped')
             continue
@@ -292,11 +467,13 @@ def print_rates_return_missed_goals(rng, count):
               f"{row['begins']:.1f} per 10 000", flush=True)
         if not share and row['power'] < 0.95:
             missed.append('5 % in the same session')
-    row = group_detection_power(rng, 200)
-    print(f"  1 % on 25 metrics in 3 sessions: {row['power']:.3f}; false "
-          f"{row['false']:.3f}", flush=True)
-    if row['power'] < 0.95:
-        missed.append('1 % on 25 metrics')
+    for name, phi, common in (('white', 0.0, 0.0), ('AR(1) 0.5', 0.5, 0.0),
+                              ('white, 30 % of the variance common', 0.0, 0.3)):
+        row = group_detection_power(rng, 200, phi, common)
+        print(f"  1 % on 25 metrics in 3 sessions, {name}: {row['power']:.3f}; false "
+              f"{row['false']:.3f}", flush=True)
+        if row['power'] < 0.95 and name == 'white':
+            missed.append('1 % on 25 metrics')
     return missed
 
 

@@ -3,6 +3,7 @@
 verdict     ./plumb verdict, and the rules of a verdict
 sessions      values as series over nightly sessions
 detect      change detection in many series
+power       the smallest change that is found, and what hides smaller ones
 judging     from series to regressions and failures
 changes     what else changed: versions, nodes, software
 finding     a verdict as data

@@ -4,43 +4,8 @@ A series is one metric of one test case with one value per session: the log of
 the value, signed so that more is worse. All sessions of one date (UTC) count
 as one session. `detect_level_changes` goes through the sessions of many series
 at once. At each session it uses only the sessions before.
-
-**Baseline.** The first ANCHOR sessions (from the start, or from an accepted
-level) without the newest GAP. Then the baseline is fixed, so that a slow drift
-is compared with its begin, and a regression never becomes the baseline.
-Centre c and spread s are Huber's (values beyond 2.5 s are pulled in, s
-corrected by the 0.978 of the normal variance that is left; Huber, Ann. Math.
-Stat. 35, 1964). Sessions of an excursion, EXCURSION or more in a row beyond 2.5
-spreads of the median by the MAD, are left out: else an early one would make the
-baseline so wide that nothing is found later. The autocorrelation p is that of
-neighbouring sessions, corrected for its bias, (r + 1/n) / (1 - 3/n) (Kendall,
-Biometrika 41, 1954). Few sessions do not determine s and p well. If eight or more
-series are judged together, both are drawn towards their common values, s^2 by the
-moderated variance of Smyth (Stat. Appl. Genet. Mol. Biol. 3, 2004); alone, p is drawn
-towards 0.5.
-
-**Alarm.** z = (x - c) / s, cut at CAP (in the shortest windows, none of whose
-sessions may be well, at more); for each window of the last w sessions
-
-    t = mean(z) / sqrt(v(w) + v(n)),
-    v(w) = [(1 + p)/(1 - p) - 2p (1 - p^w) / (w (1 - p)^2)] / w
-
-is the mean over what a mean of w sessions of an AR(1) process varies by, and
-that of the n of the baseline. It alarms beyond Student's quantile at the
-degrees of freedom that n, p and the neighbours give (QUANTILE is the
-normal one), if besides all of the window but a quarter of its sessions are worse by
-themselves: two outliers in three sessions are no step. A session alarms alone
-only if its test cases were measured several times in it. A single measurement far
-outside is an incident, which further measurements decide.
-
-**Change point.** The beginning k of a step to an unknown level after a known
-one is where the sum S of the cut z since k has the largest S^2 / (sessions)
-(maximum likelihood; Hinkley, Biometrika 57, 1970).
-
-**End.** A regression is over when a CUSUM of the likelihood ratio of 'back at
-c' against 'still at the new level' exceeds RECOVERED (Page, Biometrika 41,
-1954): one good session for a large step, several for a small one. An
-improvement that lasts FOLLOW sessions becomes the baseline.
+`control_false_discoveries` leaves out the alarms of a kind that passed by themselves
+before. docs/explanation/detection.md has the formulas and their sources.
 
 bench/detect.py measures what all of this reaches.
 """
@@ -55,7 +20,7 @@ import numpy as np
 WINDOWS, QUANTILE = (3, 6, 15, 30), 3.9
 #: All sessions of a window but a quarter are worse than this, in spreads; all of the
 #: shortest window are worse than the second number.
-WORSE_SESSION, WORSE_IN_SHORTEST = 1.0, 2.0
+WORSE_SESSION, WORSE_IN_SHORTEST = 1.5, 2.0
 #: What a session counts at most there, in spreads: more than elsewhere, because no
 #: outlier alarms alone.
 SHORTEST_CLIP = 7.0
@@ -87,6 +52,10 @@ SUSPECT = 2.0
 #: improvement is the baseline, and how many of them this begins with.
 RECOVERED, FOLLOW, FOLLOWED = 4.0, 10, 6
 
+#: Share of the told changes that may be expected to pass by themselves, and sessions
+#: within which a change that passes is over.
+FALSE_SHARE, BRIEF = 0.05, 10
+
 NORMAL, WORSE, BETTER = 0, 1, -1
 
 
@@ -111,6 +80,11 @@ class Walk(NamedTuple):
     #: Series x sessions: of the present baseline or level, not of one that was
     #: before it, nor of a change that is over.
     usable: np.ndarray
+    #: Series x sessions: how far a window of the newest sessions is worse, as a share
+    #: of what alarms; 0: no window qualifies.
+    strengths: np.ndarray
+    #: Series x sessions: part of the baseline.
+    baseline: np.ndarray
 
 
 class Change(NamedTuple):
@@ -184,6 +158,7 @@ def detect_level_changes(
     mode, start = np.zeros(series, int), np.zeros(series, int)
     level, back = np.zeros(series), np.zeros(series)
     states = np.zeros((series, sessions), np.int8)
+    strengths = np.zeros((series, sessions))
     suspect, incident = np.zeros(series, bool), np.zeros(series, bool)
     now = _Stats(np.zeros(series), np.ones(series), np.zeros(series),
                  np.zeros(series, int), np.full(series, 3.0))
@@ -214,9 +189,11 @@ def detect_level_changes(
         incident = np.where(live, suspect & far_outside & (beyond > minimum), incident)
         windows = _newest_windows(far)
         for side in (WORSE, BETTER):
-            hit = judged & _is_window_alarming(windows, side, now, minimum / spread,
-                                               t + 1 - begin, caution)
+            strength = _alarm_strength(windows, side, now, minimum / spread,
+                                       t + 1 - begin, caution)
+            hit = judged & (strength > 1)
             if side == WORSE:
+                strengths[:, t] = strength
                 hit |= judged & this_session & (beyond > minimum)
             rows = np.flatnonzero(hit)
             if len(rows):
@@ -230,7 +207,49 @@ def detect_level_changes(
     z = (x - now.centre[:, None]) / spread[:, None]
     return Walk(states, z, start, now.centre, spread, now.phi, now.sessions,
                 now.df, suspect & (mode == NORMAL), incident & (mode == NORMAL),
-                ~unusable & np.isfinite(x))
+                ~unusable & np.isfinite(x), strengths, held)
+
+
+def control_false_discoveries(worse: np.ndarray, strengths: np.ndarray,
+                              measured: np.ndarray) -> np.ndarray:
+    """Which changes for the worse are reported: at most FALSE_SHARE of them are
+    expected to pass by themselves.
+
+    Noise of real machines has heavier tails and longer bumps than any model, so the
+    history says what passes: changes that were over within BRIEF sessions. A recent
+    change is reported if the mean number of such changes on a day, which were as strong
+    as it, is at most FALSE_SHARE of the recent changes that are as strong (Benjamini
+    and Hochberg, J. R. Stat. Soc. B 57, 1995, with the empirical null distribution of
+    Efron, J. Am. Stat. Assoc. 99, 2004). A change that lasts for BRIEF sessions is
+    reported in any case.
+
+    :param worse: series x sessions of a system: `Walk.states` is WORSE
+    :param strengths: series x sessions: `Walk.strengths`
+    :param measured: series x sessions: the series has a value of the session
+    :returns: series x sessions: the part of `worse` that is reported
+    """
+    reported = np.zeros(worse.shape, bool)
+    begin, peak = np.zeros(len(worse), int), np.zeros(len(worse))
+    before, is_reported = np.zeros(len(worse), bool), np.zeros(len(worse), bool)
+    # Peaks of the changes that passed, and sessions that they lasted.
+    passed, lasted = np.empty(0), np.empty(0)
+    for t in range(worse.shape[1]):
+        now = np.where(measured[:, t], worse[:, t], before)
+        new, over = now & ~before, before & ~now & (t - begin <= BRIEF)
+        passed = np.append(passed, peak[over])
+        lasted = np.append(lasted, (t - begin)[over])
+        begin[new], peak[new], is_reported[new] = t, 0.0, False
+        rises = now & measured[:, t]
+        peak[rises] = np.maximum(peak[rises], strengths[rises, t])
+        recent = np.flatnonzero(now & (t - begin < BRIEF))
+        recent = recent[np.argsort(-peak[recent], kind='stable')]
+        usual = (passed >= peak[recent, None]) @ lasted / max(t - FEWEST, 1)
+        good = np.flatnonzero(usual <= FALSE_SHARE * np.arange(1, len(recent) + 1))
+        is_reported[recent[:good.max(initial=-1) + 1]] = True
+        is_reported |= now & (t - begin >= BRIEF)
+        is_reported &= now
+        reported[:, t], before = is_reported, now
+    return reported
 
 
 def compare_with_baseline(x: np.ndarray, centre: float, spread: float, phi: float,
@@ -407,30 +426,30 @@ def _newest_windows(z: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(window, window.mean(1)) for window in windows]
 
 
-def _is_window_alarming(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
-                        now: _Stats, minimum: np.ndarray, age: np.ndarray,
-                        caution: np.ndarray) -> np.ndarray:
-    """Whether one of the windows that end with the newest session alarms.
+def _alarm_strength(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
+                    now: _Stats, minimum: np.ndarray, age: np.ndarray,
+                    caution: np.ndarray) -> np.ndarray:
+    """How far the worst window that ends with the newest session is from its
+    baseline, as a share of what alarms; 0: too few of its sessions are far.
 
     :param windows: as `_newest_windows` gives them
     :param side: WORSE or BETTER
     :param minimum: smallest change that matters, in spreads
     :param age: sessions since the baseline began
     """
-    hit = np.zeros(len(age), bool)
+    strength = np.zeros(len(age))
     own = variance_of_mean(np.maximum(now.sessions, 1), now.phi)
     step = np.maximum(MIN_STEP, minimum)
     for (window, mean), sessions in zip(windows, WINDOWS, strict=False):
-        rows = np.flatnonzero((side * mean > step) & (age >= sessions))
-        if not len(rows):
-            continue
+        few = sessions // 4
+        worse = np.partition(side * window, few, 1)[:, few] > (
+            WORSE_SESSION if few else WORSE_IN_SHORTEST)
+        rows = np.flatnonzero((side * mean > step) & (age >= sessions) & worse)
         t = side * mean[rows] / np.sqrt(variance_of_mean(
             sessions, now.phi[rows]) + own[rows])
-        rows = rows[t > student_t_quantile(now.df[rows], QUANTILE + caution[rows])]
-        few = sessions // 4
-        hit[rows] |= np.partition(side * window[rows], few, 1)[:, few] > (
-            WORSE_SESSION if few else WORSE_IN_SHORTEST)
-    return hit
+        strength[rows] = np.maximum(strength[rows], t / student_t_quantile(
+            now.df[rows], QUANTILE + caution[rows]))
+    return strength
 
 
 def _is_single_session_far_outside(

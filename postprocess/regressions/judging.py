@@ -19,7 +19,7 @@ from config.sites import topology
 from .. import naming, outcomes, perflogs, results
 from ..perflogs import clock, reasons
 from ..perflogs.plans import Partial
-from . import changes, detect
+from . import changes, detect, power
 from .decisions import Decision, decision_target_names
 from .finding import Case, Failure, Member, Regression, Verdict
 from .sessions import UNNAMED, History, metric_histories, session_dates
@@ -111,6 +111,7 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
         not_enough=judging.test_cases_with_few_sessions(),
         rerun=judging.test_cases_to_rerun(),
         judged=int(judging.enough.sum()), cases=len(cases),
+        power=power.power_of_test_cases(judging.hist, judging.walk, judging.enough),
         results=_results_with_regressions(newest, regressions))
 
 
@@ -272,6 +273,9 @@ class _Judging:
         )
         self.state = self.walk.states[self.rows, hist.last_session_positions] \
             if len(metrics) else np.empty(0, int)
+        #: Worse, but by a change of a kind that passed by itself before.
+        self.may_pass = (self.state == detect.WORSE) & ~self._is_worse_beyond_chance()
+        self.state = np.where(self.may_pass, detect.NORMAL, self.state)
         self.enough = self.live & (self.walk.sessions >= detect.FEWEST) & (
             hist.last_session_positions >= detect.FEWEST)
         self._compute_deviation_tables()
@@ -297,6 +301,24 @@ class _Judging:
                 at = self.hist.at[row][self.hist.at[row] >= 0]
                 first[row] = max(first[row], int(np.searchsorted(at, since)))
         return first
+
+    def _is_worse_beyond_chance(self) -> np.ndarray:
+        """Whether each metric is still worse after its last session, and that is no
+        change that the history of its system shows to pass by itself."""
+        hist, walk = self.hist, self.walk
+        row, place = np.nonzero(hist.at >= 0)
+        shape = (len(self.rows), len(hist.sessions))
+        measured, worse = np.zeros(shape, bool), np.zeros(shape, bool)
+        strengths = np.zeros(shape)
+        session = hist.at[row, place]
+        measured[row, session] = True
+        worse[row, session] = walk.states[row, place] == detect.WORSE
+        strengths[row, session] = walk.strengths[row, place]
+        reported = np.zeros(len(self.rows), bool)
+        for rows in hist.metrics.groupby('system', sort=False).indices.values():
+            reported[rows] = detect.control_false_discoveries(
+                worse[rows], strengths[rows], measured[rows])[:, -1]
+        return reported
 
     def _compute_deviation_tables(self) -> None:
         """Metrics and test cases over sessions: z, and logs against the
@@ -768,15 +790,11 @@ class _Judging:
     def test_cases_to_rerun(self) -> list[Case]:
         """Test cases of the newest session of which one session says too
         little: a judged metric was worse, and no alarm has said so."""
+        hist, last = self.hist, self.hist.last_session_positions
+        few_runs = hist.runs[self.rows, last] < detect.RERUNS
         rows = np.flatnonzero(
-            self.live
-            & self.walk.suspect
-            & (
-                self.hist.runs[self.rows, self.hist.last_session_positions]
-                < detect.RERUNS
-            )
-            & self.hist.metrics['named'].to_numpy(bool)
-        )
+            self.live & (self.walk.suspect & few_runs | self.may_pass)
+            & hist.metrics['named'].to_numpy(bool))
         times_as_bad = {row: self._times_as_bad_in_newest_session(row)
                         for row in rows.tolist()}
         # Of several metrics of a test case the worst incident counts.
@@ -784,18 +802,21 @@ class _Judging:
             times_as_bad, key=lambda row: times_as_bad[row] or 0)}
         return [
             _test_case_with_reason(
-                self.hist.metrics.iloc[row],
-                f'{self.hist.metrics["metric"].iat[row]} was worse in '
-                'the newest session; run it again',
-                sessions=int(self.hist.last_session_positions[row]) + 1,
-                needs=detect.RERUNS
-                - int(
-                    self.hist.runs[row, self.hist.last_session_positions[row]]
-                ),
+                hist.metrics.iloc[row], self._reason_to_rerun(row),
+                sessions=int(last[row]) + 1,
+                needs=max(detect.RERUNS - int(hist.runs[row, last[row]]), 1),
                 incident=times_as_bad[row],
             )
             for row in row_of_case.values()
         ]
+
+    def _reason_to_rerun(self, row: int) -> str:
+        metric = self.hist.metrics['metric'].iat[row]
+        if not self.may_pass[row]:
+            return f'{metric} was worse in the newest session; run it again'
+        since = self.hist.sessions[self.hist.at[row, self.walk.start[row]]]
+        return (f'{metric} is worse since {since}, as metrics of this system were '
+                f'before for less than {detect.BRIEF} sessions; run it again')
 
     def _times_as_bad_in_newest_session(self, row: int) -> float | None:
         """How many times as bad a metric was in its newest session; None if noise

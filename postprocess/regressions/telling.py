@@ -1,16 +1,18 @@
 """A verdict as text for people, and as JUnit."""
 from __future__ import annotations
 
+import math
 import re
 import xml.etree.ElementTree as ET
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
+from config.console import print_table
 from config.sites import topology
 
 from ..results import Result
 from ..units import unit_text
-from .finding import Case, Changed, Failure, Regression, Verdict
+from .finding import Case, Changed, Failure, Power, Regression, Verdict
 
 #: Lines of a kind; the rest is counted.
 MAXIMUM = 20
@@ -73,6 +75,8 @@ def _yield_verdict_lines(verdict: Verdict) -> Iterator[str]:
         yield f'  {environment_change_line(change)}'
     yield from _omitted_count_line(len(verdict.changed))
     yield from incident_line(verdict)
+    if sentence := power_sentence(verdict):
+        yield sentence
     for title, cases in (
             ('Worth measuring again (./plumb run $(./plumb verdict '
              '--print-rerun-options)):', verdict.rerun),
@@ -84,6 +88,35 @@ def _yield_verdict_lines(verdict: Verdict) -> Iterator[str]:
         for case in cases[:MAXIMUM]:
             yield f'  {test_case_and_partition_text(case)}: {case.why}'
         yield from _omitted_count_line(len(cases))
+
+
+def print_power_table(verdict: Verdict) -> None:
+    """The smallest change that is found in each test case, the largest first."""
+    if not verdict.power:
+        print('No test case has enough sessions to be compared with its history')
+        return
+    print_table([(
+        test_case_and_partition_text(one), f'{one.metric} {one.point}'.strip(),
+        f'{100 * one.in_3_sessions:.1f} %', f'{100 * one.in_6_sessions:.1f} %',
+        one.baseline) for one in sorted(
+            verdict.power, key=lambda one: -one.in_6_sessions)],
+        ['test case', 'metric', '3 sessions', '6 sessions', 'baseline'], right=[2, 3])
+    print(power_sentence(verdict))
+
+
+def power_sentence(verdict: Verdict) -> str:
+    """The smallest change that is found in half of the test cases and in nine tenths
+    of them; '': no test case is compared with its history."""
+    sizes = sorted(one.in_6_sessions for one in verdict.power)
+    if not sizes:
+        return ''
+    hidden = sum(bool(one.baseline) for one in verdict.power)
+    return (
+        f'Nine times in ten, six sessions are enough to find a lasting change of '
+        f'{100 * sizes[(len(sizes) - 1) // 2]:.1f} % in half of the test cases, and of '
+        f'{100 * sizes[math.ceil(0.9 * len(sizes)) - 1]:.1f} % in 90 % of them'
+        + (f'. In {hidden} of {len(sizes)} the baseline hides smaller changes: '
+           './plumb verdict --power' if hidden else ''))
 
 
 def incident_line(verdict: Verdict) -> Iterator[str]:
@@ -195,7 +228,9 @@ def environment_change_line(change: Changed) -> str:
         f'{change.system} ({where})'
 
 
-def test_case_and_partition_text(item: Regression | Failure | Case | Result) -> str:
+def test_case_and_partition_text(
+    item: Regression | Failure | Case | Power | Result
+) -> str:
     """A test case, its partition and its environment."""
     return ' '.join(filter(None, [
         item.check, item.params, f'on {item.system}:{item.partition}',

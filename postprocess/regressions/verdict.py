@@ -97,6 +97,9 @@ def parser() -> Parser:
     output.add_argument('--junit', metavar='FILE', help='write JUnit XML with '
                         'one test per test case to FILE; - prints it, and '
                         'nothing else')
+    output.add_argument('--power', action='store_true', help='print the smallest '
+                        'change that is found in each test case within 3 and 6 '
+                        'sessions, nine times in ten, and what hides changes')
     output.add_argument('--print-rerun-options', action='store_true',
                         help='print options of ReFrame that select the test '
                         'cases to measure again')
@@ -224,6 +227,9 @@ def _write_output(
     if args.print_rerun_options:
         print(*(f'-n /{case}' for case in dict.fromkeys(
             one.case for one in verdict.rerun)))
+        return 0
+    if args.power:
+        telling.print_power_table(verdict)
         return 0
     if '-' not in (args.json, args.junit):
         print(*telling.verdict_lines(verdict), sep='\n')

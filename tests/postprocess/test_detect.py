@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from postprocess.regressions import detect  # noqa: E402
+from postprocess.regressions import detect, power  # noqa: E402
 
 WARM = 40
 
@@ -153,3 +153,82 @@ def test_quantiles_of_student():
     # 0.99865 of a normal is 3; of t with 10 degrees of freedom 3.957.
     assert detect.student_t_quantile(10, 3.0) == pytest.approx(3.957, rel=0.01)
     assert detect.student_t_quantile(1e9, 3.0) == pytest.approx(3.0)
+
+
+def bumps(series, sessions, length, at, size=0.06):
+    """Noise in which each series is once worse for some sessions."""
+    x = noise(series, sessions)
+    for row in range(series):
+        begin = at(row)
+        x[row, begin:begin + length] += size
+    return x
+
+
+def worse_and_reported(x):
+    walk = detect.detect_level_changes(x, pool=np.zeros(len(x), int))
+    worse = walk.states == detect.WORSE
+    return worse, detect.control_false_discoveries(
+        worse, walk.strengths, np.isfinite(x))
+
+
+def test_a_change_of_a_kind_that_passes_by_itself_is_told_when_it_lasts():
+    x = bumps(40, 140, 5, lambda row: 40 + 2 * row)
+    x[7, 125:] += 0.06                  # no bump
+    worse, result = worse_and_reported(x)
+    assert worse[7, 130] and not result[7, 130]
+    assert result[7, 139]
+    # Far stronger than what passed, or many at once.
+    x[7, 125:] += 0.3
+    assert worse_and_reported(x)[1][7, 128]
+    x[7, 125:] -= 0.3
+    x[20:, 125:] += 0.06
+    assert worse_and_reported(x)[1][20:, 130].mean() > 0.9
+
+
+def test_bumps_are_told_less_often_than_they_alarm():
+    worse, result = worse_and_reported(bumps(40, 140, 5, lambda row: 40 + 2 * row))
+    assert worse.any(1).sum() >= 38
+    assert result.any(1).sum() <= 15
+
+
+def test_a_history_without_bumps_tells_every_alarm():
+    worse, result = worse_and_reported(stepped(0.05, 6))
+    assert worse[:, -1].any() and (worse == result).all()
+
+
+def test_what_did_not_run_does_not_end_a_change():
+    worse = np.zeros((1, 30), bool)
+    worse[0, [20, 21, 25, 26]] = True
+    measured = np.ones((1, 30), bool)
+    measured[0, 22:25] = False
+    strengths = np.where(worse, 1.2, 0.0)
+    result = detect.control_false_discoveries(worse, strengths, measured)
+    assert result[0, 20:27].all() and not result[0, 27:].any()
+
+
+@pytest.mark.parametrize('window', [3, 6])
+@pytest.mark.parametrize('phi', [0.0, 0.4])
+def test_the_smallest_detectable_change_is_found_nine_times_in_ten(window, phi):
+    x = noise(600, 60 + window, phi)
+    pool = np.arange(600) // 25
+    before = detect.detect_level_changes(x[:, :60], pool=pool)
+    size = power.smallest_detectable_change(
+        before.spread, before.phi, before.sessions, before.df, window)
+    rows = np.arange(0, 600, 5)
+    x[rows, 60:] += size[rows, None]
+    after = detect.detect_level_changes(x, pool=pool)
+    share = (after.states[rows, 60:] == detect.WORSE).any(1).mean()
+    assert 0.8 < share < 0.99
+
+
+def test_what_hides_changes_in_a_baseline_is_named():
+    x = noise(4, 60)
+    x[1, ::2] += 0.08
+    x[2, ::12] += 0.2
+    texts = [power.what_hides_changes(row, phi)
+             for row, phi in zip(x, [0.1, 0.1, 0.1, 0.6], strict=True)]
+    assert texts[0] == ''
+    assert texts[1].startswith('two levels, 8.')
+    assert texts[2].startswith('single sessions far outside')
+    assert 'resemble each other (0.60)' in texts[3]
+    assert power.what_hides_changes(np.zeros(20), 0.0) == ''

@@ -2,6 +2,7 @@
 import datetime
 import json
 import random
+import re
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -629,3 +630,41 @@ def test_a_case_that_failed_without_a_guard_or_a_metric(judge):
         'x=1 on alpha:cpu openmpi: the test case did not complete'
         in '\n'.join(telling.verdict_lines(verdict_))
     )
+
+
+def test_what_may_pass_is_measured_again_and_told_when_it_lasts(judge):
+    def worse(case, session):
+        bump = 40 + 2 * case <= session < 45 + 2 * case
+        return 1.06 if bump or case == 7 and session >= 125 else 1.0
+
+    few = judge(sessions(worse, cases=40, count=129))
+    assert few.regressions == []
+    case, = [case for case in few.rerun if 'less than 10 sessions' in case.why]
+    assert case.case == '00000007' and f'worse since {day(125)}' in case.why
+    line, = judge(sessions(worse, cases=40, count=140)).regressions
+    assert line.case == '00000007'
+
+
+def test_the_power_of_each_test_case_is_told(tmp_path, capsys):
+    def worse(case, session):
+        return {1: 1 + 0.08 * (session % 2), 2: 1 + 0.3 * (session % 12 == 5)}.get(
+            case, 1.0)
+
+    factory.write(tmp_path, sessions(worse, count=60))
+    assert verdict.main(['--perflogs', str(tmp_path), '--power']) == 0
+    text = capsys.readouterr().out
+    assert '3 sessions' in text and 'n=9' in text
+    assert re.search(r'n=1 .* two levels, (7|8)\.\d % apart', text)
+    assert re.search(r'n=2 .* single sessions far outside', text)
+    assert re.search(r'six sessions are enough to find a lasting change of [234]\.\d % '
+                     r'in half of the test cases', text)
+    verdict.main(['--perflogs', str(tmp_path), '--json', '-'])
+    one = json.loads(capsys.readouterr().out)['power'][0]
+    assert 0.02 < one['in_6_sessions'] < one['in_3_sessions'] < 0.08
+    assert one['metric'] == 'latency' and one['baseline'] == ''
+
+
+def test_the_power_of_a_short_history_is_not_known(tmp_path, capsys):
+    factory.write(tmp_path, sessions(count=4))
+    assert verdict.main(['--perflogs', str(tmp_path), '--power']) == 0
+    assert 'No test case has enough sessions' in capsys.readouterr().out

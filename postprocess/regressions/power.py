@@ -1,0 +1,111 @@
+"""What the verdict can find: the smallest change, and what hides smaller ones.
+
+docs/explanation/detection.md has the formulas and their sources.
+"""
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .. import results
+from . import detect
+from .finding import Power
+from .sessions import History
+
+#: Normal quantile that all of 3 sessions, or 5 of 6, exceed nine times in ten.
+NINE_IN_TEN = {3: 1.82, 6: 1.32}
+#: Share of its variance that two levels explain in a baseline of two levels.
+TWO_LEVELS = 0.85
+
+
+def power_of_test_cases(hist: History, walk: detect.Walk, enough: np.ndarray
+                        ) -> list[Power]:
+    """What can be found in each test case, by its judged metric with the widest
+    noise, and what hides changes in its baseline.
+
+    :param enough: whether each metric has enough sessions
+    """
+    rows = np.flatnonzero(enough & hist.metrics['named'].to_numpy(bool))
+    if not len(rows):
+        return []
+    in_3, in_6 = (np.maximum(smallest_detectable_change(
+        np.maximum(walk.spread, hist.floor)[rows], walk.phi[rows],
+        walk.sessions[rows], walk.df[rows], window), hist.minimum[rows])
+        for window in (3, 6))
+    number_of_case = {int(hist.metrics['of'].iat[rows[number]]): number
+                      for number in np.argsort(in_6, kind='stable').tolist()}
+    return [Power(
+        **results.place_fields(metric), metric=str(metric.metric),
+        point=str(metric.point), in_3_sessions=math.expm1(in_3[number]),
+        in_6_sessions=math.expm1(in_6[number]), baseline=what_hides_changes(
+            hist.x[row][walk.baseline[row]], float(walk.phi[row])))
+        for number in number_of_case.values()
+        for row in [rows[number]] for metric in [hist.metrics.iloc[row]]]
+
+
+def smallest_detectable_change(spread: np.ndarray, phi: np.ndarray,
+                               number: np.ndarray, df: np.ndarray, window: int,
+                               caution: np.ndarray | float = 0.0) -> np.ndarray:
+    """Smallest lasting change that alarms nine times in ten within a window.
+
+    The mean of the window must exceed its quantile, and each of its sessions but a
+    quarter WORSE_SESSION spreads (of the shortest window all, WORSE_IN_SHORTEST):
+
+        s max(t_df(q) sqrt(v(w) + v(n)) + 1.28 sqrt(v(w)), worse + z)
+
+    with the normal quantile z that so many of w sessions exceed nine times in ten.
+
+    :param number: sessions of the baseline
+    :param window: sessions since the change, 3 or 6
+    :returns: in the unit of the series
+    """
+    own = detect.variance_of_mean(window, phi)
+    mean = detect.student_t_quantile(df, detect.QUANTILE + caution) * np.sqrt(
+        own + detect.variance_of_mean(np.maximum(number, 1), phi)) + 1.28 * np.sqrt(own)
+    worse = detect.WORSE_IN_SHORTEST if window == detect.WINDOWS[0] \
+        else detect.WORSE_SESSION
+    return spread * np.maximum(mean, worse + NINE_IN_TEN[window])
+
+
+def what_hides_changes(baseline: np.ndarray, phi: float) -> str:
+    """What makes a baseline hide changes, and what that means; '': nothing.
+
+    :param baseline: its values, logs
+    :param phi: autocorrelation of neighbouring sessions
+    """
+    notes = []
+    mad = 1.4826 * float(np.median(np.abs(baseline - np.median(baseline))))
+    apart = _distance_of_two_levels(baseline)
+    if apart > 0:
+        notes.append(
+            f'two levels, {100 * math.expm1(apart):.1f} % apart: a smaller change is '
+            'not found; find what differs (nodes, CPU frequency)')
+    elif mad > 0 and baseline.std(ddof=1) > 2 * mad:
+        notes.append(
+            'single sessions far outside: only a change of several sessions in a row '
+            'is found')
+    if phi > 0.5:
+        notes.append(
+            f'neighbouring sessions resemble each other ({phi:.2f}): the level '
+            'wanders, and changes are found later')
+    return '; '.join(notes)
+
+
+def _distance_of_two_levels(values: np.ndarray) -> float:
+    """Distance of the two levels of values that have two; else 0.
+
+    They have two if these explain TWO_LEVELS of the variance (Otsu, IEEE Trans. Syst.
+    Man Cybern. 9, 1979; two halves of a normal distribution explain 2/pi).
+    """
+    ordered, number = np.sort(values), len(values)
+    few = max(math.ceil(0.15 * number), 2)
+    left = np.arange(few, number - few + 1)
+    if not len(left) or not ordered.std():
+        return 0.0
+    sums = np.cumsum(ordered - ordered.mean())[left - 1]
+    explained = sums ** 2 / (left * (number - left)) / ordered.var()
+    best = int(left[explained.argmax()])
+    if explained.max() <= TWO_LEVELS:
+        return 0.0
+    return float(ordered[best:].mean() - ordered[:best].mean())

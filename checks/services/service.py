@@ -153,6 +153,9 @@ class ServiceBenchmark(Benchmark, special=True):
             self.current_environ.extras.get('mpi_library', ''),
             self.num_nodes)
 
+    def cpus_per_rank(self) -> int:
+        return self.num_cpus_per_task or 1
+
     def partition_launcher_extra_name(self) -> str:
         # One unbound agent per node; on one node the script starts it.
         return '' if self.node_count_before_setup == 1 else 'launcher_spread'

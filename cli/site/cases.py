@@ -222,6 +222,9 @@ def main() -> int:
                     f'{folder}/system.py', configuration['systems'][0]
                 )
             ],
+            'without_gpu_cores': partitions.partitions_without_gpu_cores(
+                configuration['systems'][0]
+            ),
             'settings': variables_by_mode(),
             'complete': families_marked_complete(
                 {c['family'] for c in there}

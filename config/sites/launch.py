@@ -37,6 +37,17 @@ SOCKETS: dict[str, list[str]] = {
                  '-genv', 'I_MPI_PIN_ORDER', 'scatter'],
 }
 
+#: The same -> options that bind no rank: ranks with GPUs bind themselves
+#: (checks/core/src/rank.sh), because each launcher has another form of lists of
+#: CPUs. Of Open MPI's forms one is a file that names the nodes.
+UNBOUND: dict[str, list[str]] = {
+    'srun': ['--cpu-bind=none'],
+    'openmpi': ['--map-by', 'slot', '--bind-to', 'none'],
+    'mpich': ['-bind-to', 'none'],
+    'intelmpi': ['-genv', 'I_MPI_PIN', '0'],
+    'cray-mpich': ['--ppn', '{ranks}', '--cpu-bind', 'none'],
+}
+
 #: The same -> options that start one process on each node: an agent that
 #: starts servers, and may use all CPUs of the job there. If one of the agents
 #: dies, the launcher ends.
@@ -87,6 +98,16 @@ def step_launch_command(launcher: str, mpi: str, nodes: int) -> list[str]:
     words, named = STEP.get(launcher) or STEP.get(
         mpi.partition(' ')[0]) or ([], [])
     return [*words, *(named if nodes > 1 else [])]
+
+
+def unbound_launcher_options(launcher: str, mpi: str) -> list[str] | None:
+    """Options that bind no rank; see UNBOUND.
+
+    :arg launcher: ReFrame's name of the partition's launcher
+    :arg mpi: the MPI if the launcher is not srun, e.g. `openmpi 5.0`
+    :returns: None if the launcher is unknown
+    """
+    return UNBOUND.get(launcher, UNBOUND.get(mpi.partition(' ')[0]))
 
 
 def system_py_line(extra: str, launcher: str, mpi: str) -> str:

@@ -84,6 +84,27 @@ def test_each_rank_reports_its_gpu(tmp_path, variables, expected):
         {'SLURM_LOCALID', 'PALS_LOCAL_RANKID'} & {*variables})
 
 
+def test_a_rank_binds_itself_to_the_cores_of_its_gpu():
+    cpus = sorted(os.sched_getaffinity(0))
+
+    def bound_rank(*words, **variables):
+        return subprocess.run([*words, RANK, 'true'], text=True, capture_output=True,
+                              env={'PATH': os.environ['PATH'], **variables})
+
+    near = {'PLUMBLINE_RANK_CPUS': f'{cpus[0]}:{cpus[-1]}'}
+    # The launcher's own binding does not matter.
+    for words in ((), ('taskset', '-c', str(cpus[0]))):
+        done = bound_rank(*words, **near, SLURM_LOCALID='1')
+        (_, (rank,)), = placement.parse_rank_lines(done.stderr).items()
+        assert rank.cpus == (cpus[-1],)
+    done = bound_rank(**near)
+    assert done.returncode == 1
+    assert 'gpu_cores: the launcher does not pass a rank its number' in done.stderr
+    done = bound_rank(PLUMBLINE_RANK_CPUS='100000', SLURM_LOCALID='0')
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    assert 'gpu_cores: rank 0 of the node cannot run on the CPUs 100000' in done.stderr
+
+
 def test_threads_that_shared_cores():
     there = placement.parse_rank_lines('plumbline-rank a 0-1 0,1\n' * 2)
     assert placement.describe_core_sharing(there, 1) == ''

@@ -263,11 +263,18 @@ class Launch(Plugin):
         return gpus.cpus_of_ranks(self.current_partition.extras.get('gpu_cores', []),
                                   self.num_tasks_per_node or 1, self.gpus_per_rank())
 
+    def check_launcher(self) -> None:
+        """Check that the launcher can place the ranks.
+
+        :raises PlacementError: the partition does not define how
+        """
+        placement.cores_per_node(self.current_partition)
+        placement.launcher_options(self)
+
     # Last: hooks of families after the setup set the ranks.
     @run_after('setup', always_last=True)
     def check_placement_and_mark_shortage(self) -> None:
-        placement.cores_per_node(self.current_partition)
-        placement.launcher_options(self)
+        self.check_launcher()
         if self.partition_launcher_extra_name() == 'launcher_oversubscribe':
             self.inconclusive = placement.describe_core_shortage(self)
 

@@ -42,7 +42,8 @@ PARTITION_EXTRAS: dict[str, str] = {
     '(list); default: 4, 8, ... and max_nodes',
     'launcher_pin': 'launcher options that bind each rank to one core per '
     'thread, shared with no other rank; `{cpus}` is the number of cores '
-    'of a rank, `{ranks}` the number of ranks per node '
+    'of a rank, `{ranks}` the number of ranks per node, `{sockets}` the first cores '
+    'of each socket '
     '(list; config/sites/launch.py has those of each launcher; empty if the '
     'launcher binds by default)',
     'gpu_cores': 'instead of launcher_pin for ranks with GPUs of their own: for each '

@@ -99,14 +99,14 @@ def launcher_options(check: Any) -> list[str]:
         fault = f'no {extra}, which a test case needs to start'
     elif (extra in ('launcher_pin', 'launcher_socket_pin') and check.threads > 1
             and words and launcher not in launch.TOLD_CPUS
-            and not any('{cpus}' in word for word in words)):
+            and not any('{cpus}' in word or '{sockets}' in word for word in words)):
         fault = f'a {extra} without {{cpus}}: threads would share a core'
-    if fault:
+    if fault or words is None:
         raise PlacementError(
             f'{_partition_config_location(part)} has {fault}; add to its '
                              f'extras: {launch.system_py_line(extra, launcher, mpi)}')
-    return [word.replace('{cpus}', str(check.threads)).replace(
-        '{ranks}', str(check.num_tasks_per_node or 1)) for word in words]
+    return launch.fill_in_numbers(words, check.num_tasks_per_node or 1, check.threads,
+                                  part.processor)
 
 
 # -------------------------------------------------- CPUs that ranks used

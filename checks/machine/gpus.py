@@ -31,7 +31,7 @@ def check_cpus_near_gpus(run: Run, expected: Iterable[str], threads: int) -> Non
     :arg expected: CPUs of each rank of a node
     :arg threads: threads of a rank
     """
-    planned = sorted(tuple(parse_cpu_list(text)) for text in expected)
+    planned = sorted(tuple(sorted(parse_cpu_list(text))) for text in expected)
     for host, ranks in placement.parse_rank_lines(run.err).items():
         actual = [rank.cpus for rank in ranks]
         if actual != planned:
@@ -85,8 +85,8 @@ def check_rank_gpus(run: Run, ranks: int, shared: bool = False) -> None:
                        'node, so all ranks used the same GPU (src/rank.sh)')
     for host, gpus in gpus_by_host.items():
         if unknown := gpus.count('-'):
-            fail_test_case('gpus', f'{run.name}: {host}: {unknown} of {len(gpus)} ranks '
-                           'do not know the PCI address of their GPU: nvidia-smi or '
+            fail_test_case('gpus', f'{run.name}: {host}: {unknown} of {len(gpus)} '
+                           'ranks do not know the PCI address of their GPU: nvidia-smi or '
                            'rocm-smi must be on PATH, and each rank must see all GPUs '
                            'of the job (Slurm: --gpus-per-node, not --gpus-per-task)')
         for address, count in () if shared else Counter(gpus).items():

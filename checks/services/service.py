@@ -111,8 +111,8 @@ class ServiceBenchmark(Benchmark, special=True):
         have = self.current_partition.processor.num_cpus or needed
         self.num_cpus_per_task = min(needed, have)
 
-    @run_after('setup')
-    def check_step_launcher(self) -> None:
+    def check_launcher(self) -> None:
+        super().check_launcher()
         if self.has_mpi_steps and not self.mpi_launcher_command():
             raise placement.PlacementError(
                 f'partition {self.current_partition.fullname}: the suite does not '

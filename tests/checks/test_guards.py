@@ -142,7 +142,7 @@ def binding_of(run, extra, threads=1, gpu_lines=False):
             processor=types.SimpleNamespace(num_cores=8), features=['gpu_nvidia'],
             select_devices=lambda _: [types.SimpleNamespace(num_devices=2)]),
         partition_launcher_extra_name=lambda: extra, gpus_per_rank=lambda: 1,
-        cpus_near_gpus=lambda: ['4-7', '0-3'], threads=threads,
+        cpus_near_gpus=lambda: ['6-7,4-5', '0-3'], threads=threads,
         num_tasks=2, num_tasks_per_node=2, inconclusive='',
         env_vars={'PLUMBLINE_GPUS': 'cuda'} if gpu_lines else {})
     base.Benchmark.record_and_check_cpu_binding(check, run)

@@ -86,8 +86,9 @@ def check_rank_gpus(run: Run, ranks: int, shared: bool = False) -> None:
     for host, gpus in gpus_by_host.items():
         if unknown := gpus.count('-'):
             fail_test_case('gpus', f'{run.name}: {host}: {unknown} of {len(gpus)} '
-                           'ranks do not know the PCI address of their GPU: nvidia-smi or '
-                           'rocm-smi must be on PATH, and each rank must see all GPUs '
+                           'ranks do not know the PCI address of their GPU: '
+                           'nvidia-smi or rocm-smi must be on PATH, and each rank must '
+                           'see all GPUs '
                            'of the job (Slurm: --gpus-per-node, not --gpus-per-task)')
         for address, count in () if shared else Counter(gpus).items():
             if count > 1:

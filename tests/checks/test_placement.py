@@ -14,7 +14,7 @@ from conftest import OSU, ROOT
 from checks.core import placement
 from checks.machine import gpus
 from checks.machine.software import identify_mpi
-from config.sites.launch import LAUNCH
+from config.sites.launch import LAUNCH, UNBOUND
 from postprocess import perflogs, results
 
 RANK = ROOT / 'checks' / 'core' / 'src' / 'rank.sh'
@@ -133,6 +133,21 @@ def test_a_node_that_nobody_described():
         placement.cores_per_node(part)
 
 
+def test_a_launcher_that_cannot_leave_ranks_unbound_is_refused():
+    part = SimpleNamespace(
+        fullname='lake:gpu', extras={'gpu_cores': ['0-3', '4-7']}, environs=[],
+        processor=SimpleNamespace(num_cores=8, num_cpus_per_core=1, num_sockets=1,
+                                  num_cpus_per_socket=8), launcher_type=SimpleNamespace(
+            registered_name='clush'))
+    check = SimpleNamespace(current_partition=part, threads=1, num_tasks_per_node=2,
+                            partition_launcher_extra_name=lambda: 'gpu_cores')
+    with pytest.raises(placement.PlacementError, match='partition lake:gpu has '
+                       'gpu_cores, but .* to UNBOUND in config/sites/launch.py'):
+        placement.launcher_options(check)
+    part.launcher_type.registered_name = 'srun'
+    assert placement.launcher_options(check) == ['--cpu-bind=none']
+
+
 def launchers() -> dict[str, Path]:
     """MPIs of this machine: those of PATH and those of the wheels."""
     work = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline')
@@ -163,6 +178,22 @@ def test_a_launcher_binds_as_it_is_told(mpirun, ranks, threads):
     assert len(frozenset().union(*(r.cores for r in group))) == (
         ranks * threads)
     assert re.fullmatch(r'\S+:\S+', placement.format_binding({'n1': group}))
+
+
+@pytest.mark.parametrize('mpirun', launchers().values(), ids=str)
+def test_ranks_bind_themselves_under_a_launcher_that_binds_none(mpirun):
+    numbers = sorted(os.sched_getaffinity(0), reverse=True)[:2]
+    flavour, _ = identify_mpi(subprocess.run(
+        [mpirun, '--version'], text=True, capture_output=True).stdout)
+    done = subprocess.run(
+        [mpirun, '-np', str(len(numbers)), *UNBOUND[flavour], RANK, 'true'], text=True,
+        capture_output=True, timeout=60, env={
+            **os.environ, 'OMPI_ALLOW_RUN_AS_ROOT': '1',
+            'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1',
+            'PLUMBLINE_RANK_CPUS': ':'.join(map(str, numbers))})
+    assert done.returncode == 0, done.stderr
+    (group,) = placement.parse_rank_lines(done.stderr).values()
+    assert [rank.cpus for rank in group] == [(cpu,) for cpu in sorted(numbers)]
 
 
 def test_ranks_that_share_a_core_are_no_measurement(suite):

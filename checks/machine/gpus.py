@@ -28,6 +28,9 @@ def cpus_of_ranks(gpu_cores: Sequence[str], ranks: int, gpus_per_rank: int
 def check_cpus_near_gpus(run: Run, expected: Iterable[str], threads: int) -> None:
     """Check that the ranks of each node ran on the CPUs near their GPUs.
 
+    Ranks that know the address of their GPU report the CPUs of its NUMA node,
+    so a `gpu_cores` that does not fit the node is found, too.
+
     :arg expected: CPUs of each rank of a node
     :arg threads: threads of a rank
     """
@@ -40,6 +43,12 @@ def check_cpus_near_gpus(run: Run, expected: Iterable[str], threads: int) -> Non
                 f'{placement.format_cpu_sets(actual)} instead of '
                 f'{placement.format_cpu_sets(planned)} (gpu_cores): the job needs '
                 'all CPUs of its nodes')
+    for host, address, own, near in re.findall(
+            r'plumbline-gpu (\S+) (\S+) ([\d,-]+) ([\d,-]+)', run.err):
+        if not {*parse_cpu_list(own)} <= {*parse_cpu_list(near)}:
+            fail_test_case('binding', f'{run.name}: {host}: a rank ran on the CPUs '
+                           f'{own}, but the CPUs {near} are near its GPU {address}: '
+                           'correct gpu_cores')
     # The rank of a node with one GPU may have all cores.
     check_rank_binding(run, threads, sys.maxsize, 'gpu_cores')
 

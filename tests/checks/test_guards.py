@@ -166,6 +166,21 @@ def test_ranks_run_on_the_cores_of_their_gpus(tmp_path, ranks, threads, words):
         assert binding_of(run, 'gpu_cores', threads).binding == 'a:0-3,4-7'
 
 
+@pytest.mark.parametrize('near, words', [
+    ('0-3,8-11', ''), ('', ''),
+    ('4-7,12-15', 'a rank ran on the CPUs 0-3, but the CPUs 4-7,12-15 are near its '
+     'GPU 00000000:07:00.0: correct gpu_cores')])
+def test_cores_that_are_far_from_the_gpu(tmp_path, near, words):
+    err = ('plumbline-rank a 0-3 0,1,2,3 0\nplumbline-rank a 4-7 4,5,6,7 1\n'
+           f'plumbline-gpu a 00000000:07:00.0 0-3 {near}\n'
+           'plumbline-gpu a 00000000:0F:00.0 4-7 4-7\n')
+    run, = guards.read_repetitions(stage(tmp_path, err=err), 1)
+    if words:
+        assert words in refused('binding', binding_of, run, 'gpu_cores', 1, True)
+    else:
+        binding_of(run, 'gpu_cores', 1, True)
+
+
 def test_each_rank_has_the_cores_of_its_gpus():
     near = ['24-31', '16-23', '8-15', '0-7']
     assert gpus.cpus_of_ranks(near, 4, 1) == near

@@ -84,6 +84,23 @@ def test_each_rank_reports_its_gpu(tmp_path, variables, expected):
         {'SLURM_LOCALID', 'PALS_LOCAL_RANKID'} & {*variables})
 
 
+def test_a_rank_reports_the_cpus_near_its_gpu(tmp_path):
+    devices = sorted(Path('/sys/bus/pci/devices').glob('*:*/local_cpulist'))
+    if not devices:
+        pytest.skip('no PCI device')
+    smi = tmp_path / 'nvidia-smi'
+    # Any device of this machine stands for a GPU.
+    smi.write_text(f'#!/bin/bash\necho 0000{devices[0].parent.name.upper()}\n')
+    smi.chmod(0o755)
+    done = subprocess.run(
+        [RANK, 'true'], capture_output=True, text=True, check=True,
+        env={'PATH': f'{tmp_path}:{os.environ["PATH"]}', 'PLUMBLINE_GPUS': 'cuda',
+             'SLURM_LOCALID': '0', 'CUDA_VISIBLE_DEVICES': '0'})
+    words = done.stderr.splitlines()[-1].split()
+    assert words[2] == f'0000{devices[0].parent.name.upper()}'
+    assert words[4:] == devices[0].read_text().split()
+
+
 def test_a_rank_binds_itself_to_the_cores_of_its_gpu():
     cpus = sorted(os.sched_getaffinity(0))
 

@@ -5,7 +5,8 @@
 # new process.
 #
 #   plumbline-rank HOST CPUS CORES SOCKETS    e.g. n1 0-1,64-65 0,1 0
-#   plumbline-gpu HOST ADDRESS            only if PLUMBLINE_GPUS is cuda or rocm
+#   plumbline-gpu HOST ADDRESS CPUS NEAR  only if PLUMBLINE_GPUS is cuda or rocm;
+#                                         NEAR: CPUs of the GPU's NUMA node
 #
 # OMB chooses the visible GPU with the number LOCAL_RANK, which srun and PALS do
 # not set: all ranks would use the first GPU. So it is set here.
@@ -93,6 +94,9 @@ if [ -n "${visible[*]}" ] && [ -n "$LOCAL_RANK" ]; then
     address=$(timeout 20 "${smi[@]}" | grep -io -m1 '[0-9a-f]\{4,8\}:[0-9a-f:]*\.[0-9]')
 fi
 if [ -n "$PLUMBLINE_GPUS" ]; then
-    printf 'plumbline-gpu %s %s\n' "$host" "${address:--}" >&2
+    # The domain of an address has eight digits for nvidia-smi, four for Linux.
+    near=${address,,} near=/sys/bus/pci/devices/${near: -12}/local_cpulist
+    if [ -r "$near" ]; then read -r near <"$near"; else near=''; fi
+    printf 'plumbline-gpu %s %s %s %s\n' "$host" "${address:--}" "$cpus" "$near" >&2
 fi
 exec "$@"

@@ -46,6 +46,7 @@ from config.sessions.judged import (
 )
 
 from ..machine import gpus, nodes
+from ..machine.speed import cpu_speed_class
 from ..spack import stack
 from . import (
     features,
@@ -250,18 +251,30 @@ class Launch(Plugin):
         """The extra of the partition that defines how ranks are placed."""
         if placement.describe_core_shortage(self):
             return 'launcher_oversubscribe'
-        return placement.pinning_launcher_extra_name(self.current_partition,
-                                                     self.has_gpu_ranks())
+        return ('gpu_cores' if self.cpus_near_gpus() else
+                placement.pinning_launcher_extra_name(self.current_partition))
 
-    def has_gpu_ranks(self) -> bool:
-        """Whether each rank has a GPU of its own."""
-        return False
+    def gpus_per_rank(self) -> int:
+        """GPUs that each rank has for itself; 0: it uses none."""
+        return 0
+
+    def cpus_near_gpus(self) -> list[str]:
+        """CPUs near the GPUs of each rank of a node; empty: any CPUs."""
+        return gpus.cpus_of_ranks(self.current_partition.extras.get('gpu_cores', []),
+                                  self.num_tasks_per_node or 1, self.gpus_per_rank())
+
+    def check_launcher(self) -> None:
+        """Check that the launcher can place the ranks.
+
+        :raises PlacementError: the partition does not define how
+        """
+        placement.cores_per_node(self.current_partition)
+        placement.launcher_options(self)
 
     # Last: hooks of families after the setup set the ranks.
     @run_after('setup', always_last=True)
     def check_placement_and_mark_shortage(self) -> None:
-        placement.cores_per_node(self.current_partition)
-        placement.launcher_options(self)
+        self.check_launcher()
         if self.partition_launcher_extra_name() == 'launcher_oversubscribe':
             self.inconclusive = placement.describe_core_shortage(self)
 
@@ -272,16 +285,22 @@ class Launch(Plugin):
         if not part.extras.get('gpus_only_if_used'):
             self.num_gpus_per_node = max(
                 requested, placement.gpus_per_node(part)) or None
+        if self.cpus_near_gpus():
+            # All cores: the node's scheduler does not know which are near a GPU.
+            self.num_cpus_per_task = (placement.cores_per_node(part)
+                                      // (self.num_tasks_per_node or 1))
 
     @run_before('run')
     def pin_or_oversubscribe(self) -> None:
         self.job.launcher.options += placement.launcher_options(self)
         extras = self.current_partition.extras
         extra = self.partition_launcher_extra_name()
-        if extra in ('launcher_pin', 'launcher_socket_pin'):
+        if extra in placement.PINNING:
             for name, value in (('NUM_THREADS', self.threads), ('PLACES', 'cores'),
                                 ('PROC_BIND', 'close')):
                 self.env_vars.setdefault(f'OMP_{name}', value)
+        if extra == 'gpu_cores':
+            self.env_vars['PLUMBLINE_RANK_CPUS'] = ':'.join(self.cpus_near_gpus())
         if extra == 'launcher_oversubscribe':
             self.env_vars.update(extras.get('oversubscribe_env', {}))
         self.env_vars.update((self.required_transport() or {}).get('env', {}))
@@ -619,7 +638,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 guards.check_values_finite(sample)
                 self.samples.append(sample)
             lasting = self.inconclusive
-            self.speed, why = self.cpu_speed_class(runs)
+            self.speed, why = cpu_speed_class(runs, self.current_partition.extras)
             self.add_inconclusive_reason(why)
             self.disturbed = nodes.describe_worst_interference(
                 seen, self.cpus_per_rank(), self.current_partition.extras)
@@ -650,15 +669,17 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         self.binding = placement.format_binding(there)
         self.gpus = gpus.format_gpus(gpus.parse_gpu_lines(run.err))
         number = placement.gpus_per_node(self.current_partition)
-        shared = self.has_gpu_ranks() and self.num_tasks_per_node > number
+        shared = bool(self.gpus_per_rank()) and self.num_tasks_per_node > number
         if shared:
             self.add_inconclusive_reason(
                 f'{self.num_tasks_per_node} ranks per node shared {number} GPUs')
         if 'PLUMBLINE_GPUS' in self.env_vars:
             gpus.check_rank_gpus(run, self.num_tasks, shared)
-        if kind in placement.PINNING:
+        if kind == 'gpu_cores':
+            gpus.check_cpus_near_gpus(run, self.cpus_near_gpus(), self.threads)
+        elif kind in placement.PINNING:
             guards.check_rank_binding(
-                run, 1 if kind == 'launcher_gpu_pin' else self.threads,
+                run, self.threads,
                 placement.cores_per_node(self.current_partition), kind)
         elif kind == 'launcher_free':
             self.inconclusive = self.inconclusive or placement.describe_core_sharing(
@@ -666,40 +687,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
 
     def cpus_per_rank(self) -> int:
         """Number of CPUs of a rank that other programs should not use."""
-        return max(self.num_cpus_per_task or 1, self.threads)
-
-    def cpu_speed_class(self, runs: list[guards.Run]) -> tuple[str, str]:
-        """The CPU speed class, and why its values cannot be compared.
-
-        A job in which the speed changed is `mixed`, and the session measures
-        it again. A change and back within one repetition is not visible.
-        """
-        extras = self.current_partition.extras
-        boundary = extras.get('speed_boundary_ns')
-        if boundary == math.inf:        # one class for all readings
-            return 'fast', ''
-        readings = [x for run in runs for x in (run.before, run.after)]
-        if boundary is None or any(map(math.isnan, readings)):
-            return '-', ''
-        bands = {'fast': (0, boundary), 'slow': (boundary, math.inf),
-                 **extras.get('speed_bands_ns', {})}
-
-        def speed_class_of_reading(x: float) -> str:
-            name = 'fast' if x < boundary else 'slow'
-            return name if bands[name][0] <= x <= bands[name][1] else 'other'
-
-        odd = [x for x in readings if speed_class_of_reading(x) == 'other']
-        if odd:
-            known = ' nor '.join(f'{name} ({low:g} to {high:g} ns)'
-                                 for name, (low, high) in bands.items())
-            return 'other', (
-                'the node was in no known CPU speed class: the speed probe '
-                f'measured {max(odd):g} ns, neither {known}; check for '
-                'throttling or shared CPUs, or adapt speed_bands_ns')
-        classes = set(map(speed_class_of_reading, readings))
-        if len(classes) > 1:
-            return 'mixed', 'the CPU speed class changed during the job'
-        return classes.pop(), ''
+        return self.threads
 
     @run_before('performance')
     def declare_metrics(self) -> None:

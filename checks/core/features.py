@@ -18,6 +18,8 @@ from typing import Any
 from config.families import SOURCES, families
 from config.sites.fabrics import NcclSetting
 
+from ..machine import cpus
+
 #: Features of a partition: name -> meaning.
 PARTITION_FEATURES: dict[str, str] = {
     'gpu_nvidia': 'NVIDIA GPUs on every node',
@@ -40,12 +42,13 @@ PARTITION_EXTRAS: dict[str, str] = {
     '(list); default: 4, 8, ... and max_nodes',
     'launcher_pin': 'launcher options that bind each rank to one core per '
     'thread, shared with no other rank; `{cpus}` is the number of cores '
-    'of a rank, `{ranks}` the number of ranks per node '
+    'of a rank, `{ranks}` the number of ranks per node, `{sockets}` the first cores '
+    'of each socket '
     '(list; config/sites/launch.py has those of each launcher; empty if the '
     'launcher binds by default)',
-    'launcher_gpu_pin': 'instead of launcher_pin for ranks with a GPU each: launcher '
-    'options that bind each rank to cores of its own near its GPU (list); '
-    'default: launcher_pin',
+    'gpu_cores': 'instead of launcher_pin for ranks with GPUs of their own: for each '
+    "GPU, in the order of nvidia-smi or rocm-smi, cores of its NUMA node that no "
+    "other GPU has, without second hardware threads (list: ['0-13', '14-27', ...])",
     'launcher_socket_pin': 'instead of launcher_pin for a pair of ranks on two '
     'sockets of a node: launcher options that bind neighbouring ranks to cores of '
     'different sockets (list; SOCKETS in config/sites/launch.py); needed if '
@@ -164,6 +167,12 @@ def check_site_features(configuration: Mapping[str, Any], where: str) -> None:
             _refuse_unknown_names(extras.get('speed_bands_ns', ()), ('fast', 'slow'),
                                   f'{label}: speed_bands_ns')
             _check_node_counts(extras, label)
+            fault = 'gpu_cores' in extras and cpus.describe_gpu_cores_fault(
+                extras['gpu_cores'], sum(device.get('num_devices', 1) for device in
+                                         part.get('devices', ())
+                                         if device['type'] == 'gpu'))
+            if fault:
+                raise GlossaryError(f'{label}: gpu_cores: {fault}')
             budget = extras.get('nightly_budget', 1)
             if type(budget) not in (int, float) or not 0 < budget < math.inf:
                 raise GlossaryError(f'{label}: nightly_budget is {budget!r}; '

@@ -19,7 +19,7 @@ from ..machine import cpus
 from . import features
 
 #: Extras of a partition that give each rank cores of its own.
-PINNING = ('launcher_pin', 'launcher_gpu_pin', 'launcher_socket_pin')
+PINNING = ('launcher_pin', 'gpu_cores', 'launcher_socket_pin')
 
 
 class PlacementError(ValueError):
@@ -63,15 +63,11 @@ def _core_shortage_message(threads: int, have: int) -> str:
     return f'{threads} threads shared {have} core{"" if have == 1 else "s"}'
 
 
-def pinning_launcher_extra_name(part: Any, gpus: bool = False) -> str:
+def pinning_launcher_extra_name(part: Any) -> str:
     """The launcher extra for ranks with a core each.
 
     It is `launcher_free` if the site binds no ranks.
-
-    :param gpus: whether each rank has a GPU of its own
     """
-    if gpus and 'launcher_gpu_pin' in part.extras:
-        return 'launcher_gpu_pin'
     return ('launcher_free' if 'launcher_free' in part.extras
             else 'launcher_pin')
 
@@ -85,26 +81,32 @@ def launcher_options(check: Any) -> list[str]:
     part, extra = check.current_partition, check.partition_launcher_extra_name()
     if not extra:
         return []
-    words = part.extras.get(extra)
-    if words and extra == 'launcher_pin' and check.has_gpu_ranks():
+    launcher = part.launcher_type.registered_name
+    mpi = next((env.extras['mpi_library'] for env in part.environs
+                if 'mpi_library' in env.extras), '')
+    words = (launch.unbound_launcher_options(launcher, mpi)
+             if extra == 'gpu_cores' else part.extras.get(extra))
+    if words and extra == 'launcher_pin' and check.gpus_per_rank():
         # The ranks must spread over the sockets, as the GPUs do.
         words = [word for word in words if not word.startswith('--distribution=')]
-    launcher = part.launcher_type.registered_name
     fault = ''
+    if words is None and extra == 'gpu_cores':
+        raise PlacementError(
+            f'{_partition_config_location(part)} has gpu_cores, but the suite does '
+            'not know how its launcher starts ranks without binding them; add the '
+            'launcher or the MPI to UNBOUND in config/sites/launch.py')
     if words is None:
         fault = f'no {extra}, which a test case needs to start'
-    elif (extra in PINNING and extra != 'launcher_gpu_pin' and check.threads > 1
+    elif (extra in ('launcher_pin', 'launcher_socket_pin') and check.threads > 1
             and words and launcher not in launch.TOLD_CPUS
-            and not any('{cpus}' in word for word in words)):
+            and not any('{cpus}' in word or '{sockets}' in word for word in words)):
         fault = f'a {extra} without {{cpus}}: threads would share a core'
-    if fault:
-        mpi = next((env.extras['mpi_library'] for env in part.environs
-                    if 'mpi_library' in env.extras), '')
+    if fault or words is None:
         raise PlacementError(
             f'{_partition_config_location(part)} has {fault}; add to its '
                              f'extras: {launch.system_py_line(extra, launcher, mpi)}')
-    return [word.replace('{cpus}', str(check.threads)).replace(
-        '{ranks}', str(check.num_tasks_per_node or 1)) for word in words]
+    return launch.fill_in_numbers(words, check.num_tasks_per_node or 1, check.threads,
+                                  part.processor)
 
 
 # -------------------------------------------------- CPUs that ranks used

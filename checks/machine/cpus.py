@@ -4,7 +4,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Cpu(NamedTuple):
@@ -63,6 +63,24 @@ def parse_cpu_list(text: str) -> list[int]:
         first, _, last = part.partition('-')
         results += range(int(first), int(last or first) + 1)
     return results
+
+
+def describe_gpu_cores_fault(gpu_cores: Any, gpus: int) -> str:
+    """The fault of a partition's extra `gpu_cores`; empty: none.
+
+    :arg gpus: GPUs of a node
+    """
+    try:
+        sets = [parse_cpu_list(text) for text in gpu_cores]
+    except (AttributeError, TypeError, ValueError):
+        sets = []
+    if len(sets) != gpus or not all(sets):
+        return (f'write a list with the cores of each of the {gpus} GPUs of a node '
+                "(devices), as '0-13'")
+    numbers = sum(sets, [])
+    return ('' if len({*numbers}) == len(numbers) else
+            'two GPUs have the same core; divide the cores of a NUMA node among '
+            'its GPUs')
 
 
 def assign_cpus(cpus: Sequence[Cpu], requests: Sequence[CpuRequest]) -> Placement:

@@ -23,6 +23,7 @@ from config.families import record_needed_node_count
 
 from ..core import features, guards, metrics, placement
 from ..core.base import Benchmark, Programs
+from ..machine import cpus
 from ..machine.gpus import format_gpus, group_by_host
 from . import log, parser, physics, programs
 
@@ -268,8 +269,10 @@ class NcclBenchmark(Benchmark, special=True):
         self.num_tasks = self.layout.nodes * self.num_tasks_per_node
         # NCCL moves data to and from the network with its own threads:
         # the cores of a node are divided among its ranks.
-        self.threads = max(1, self.current_partition.processor.num_cores
-                           // self.num_tasks_per_node)
+        near = self.cpus_near_gpus()
+        self.threads = (len(cpus.parse_cpu_list(near[0])) if near else
+                        max(1, self.current_partition.processor.num_cores
+                            // self.num_tasks_per_node))
         self.num_cpus_per_task = self.threads
 
     @run_after('setup')
@@ -293,9 +296,6 @@ class NcclBenchmark(Benchmark, special=True):
                 path.write_text(parser.strip_environment_from_json(path.read_text()))
             except ValueError:
                 path.unlink()
-
-    def has_gpu_ranks(self) -> bool:
-        return True
 
     # Properties that subclasses set --------------------------------------
 
@@ -327,7 +327,7 @@ class NcclBenchmark(Benchmark, special=True):
                 for name, value in setting.env.items()}
 
     def gpus_per_rank(self) -> int:
-        """GPUs of one process."""
+        """GPUs of one process; see the base class."""
         threads = self.threads_per_rank or self.layout.gpus
         return threads * (self.gpus_per_thread
                           or self.layout.gpus // threads)

@@ -254,8 +254,8 @@ class OsuBenchmark(Benchmark, special=True):
     def buffer_memory_kind(self) -> str:
         return getattr(self, 'buffers', 'host')
 
-    def has_gpu_ranks(self) -> bool:
-        return self.buffer_memory_kind() != 'host'
+    def gpus_per_rank(self) -> int:
+        return int(self.buffer_memory_kind() != 'host')
 
     def cores_per_node(self) -> int:
         return placement.cores_per_node(self.current_partition)

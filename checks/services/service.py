@@ -111,8 +111,8 @@ class ServiceBenchmark(Benchmark, special=True):
         have = self.current_partition.processor.num_cpus or needed
         self.num_cpus_per_task = min(needed, have)
 
-    @run_after('setup')
-    def check_step_launcher(self) -> None:
+    def check_launcher(self) -> None:
+        super().check_launcher()
         if self.has_mpi_steps and not self.mpi_launcher_command():
             raise placement.PlacementError(
                 f'partition {self.current_partition.fullname}: the suite does not '
@@ -152,6 +152,9 @@ class ServiceBenchmark(Benchmark, special=True):
             self.current_partition.launcher_type.registered_name,
             self.current_environ.extras.get('mpi_library', ''),
             self.num_nodes)
+
+    def cpus_per_rank(self) -> int:
+        return self.num_cpus_per_task or 1
 
     def partition_launcher_extra_name(self) -> str:
         # One unbound agent per node; on one node the script starts it.

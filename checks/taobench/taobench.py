@@ -199,7 +199,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                                          self.rule)
 
     @property
-    def prefix(self) -> str:
+    def program_folder(self) -> str:
         """Folder of the programs."""
         return self.programs.program_origin(self.program).get(
             'prefix', self.programs.stagedir)
@@ -216,7 +216,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 calls.server_command_template(
                     self.program,
                     one,
-                    self.prefix,
+                    self.program_folder,
                     connections,
                     self.library_path,
                 )
@@ -311,7 +311,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     @property
     def client_install_prefix(self) -> str:
         """Folder of the clients' program."""
-        return self.prefix
+        return self.program_folder
 
     @property
     def has_network_rule(self) -> bool:
@@ -324,7 +324,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     def library_path(self) -> str:
         """LD_LIBRARY_PATH of the original's server, which would load the
         system's OpenSSL otherwise on some systems."""
-        built = Path(self.prefix, 'build-deps', 'lib')
+        built = Path(self.program_folder, 'build-deps', 'lib')
         return str(built) if built.is_dir() else ''
 
     @property
@@ -597,7 +597,7 @@ class TaoLookAside(TaoBenchmark):
     programs = fixture(TaoStorePrograms, scope='environment')
 
     @property
-    def prefix(self) -> str:
+    def program_folder(self) -> str:
         return self.programs.program_origin(self.program).get('prefix', '/usr')
 
     @property

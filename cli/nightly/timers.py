@@ -209,7 +209,7 @@ def gitlab_pipeline(args: argparse.Namespace) -> str:
         'script': [enter, shlex.join(nightly_command(args))],
         **({'after_script': [enter, copy]} if files else {})}}
     quick = ['./plumb', 'run', '--site', _site_name_or_absolute_path(args.site),
-             *['--bringup'] * args.bringup]
+             *['--bringup'] * args.bringup, '--', *args.reframe]
     for family in families_of_site(args.site):
         jobs[f'quick:{family}'] = {
             **group,

@@ -111,13 +111,9 @@ def reference_status(check: Any) -> tuple[str, str, str, bool]:
 
 def describe_rank_placement_problem(check: Any) -> str:
     """Why the partition cannot place the ranks of a test case; '': it can."""
-    if not hasattr(check, 'check_placement_and_mark_shortage'):
-        return ''
     try:
         check.lay_out_ranks()
         check.check_placement_and_mark_shortage()
-        if hasattr(check, 'check_step_launcher'):
-            check.check_step_launcher()
     except ValueError as err:         # of ReFrame's copy of the module
         return str(err)
     return ''
@@ -222,6 +218,9 @@ def main() -> int:
                     f'{folder}/system.py', configuration['systems'][0]
                 )
             ],
+            'without_gpu_cores': partitions.partitions_without_gpu_cores(
+                configuration['systems'][0]
+            ),
             'settings': variables_by_mode(),
             'complete': families_marked_complete(
                 {c['family'] for c in there}

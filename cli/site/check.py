@@ -115,6 +115,10 @@ def examine_site(folder: Path, update: bool = False) -> Verdict:
         verdict.findings += unused_environment_faults(folder, answer['unused'])
         verdict.findings += idle_environment_faults(folder, answer)
         verdict.findings += answer['partitions']
+        verdict.facts += [
+            f'to finish   {folder}/system.py: partition {name}: the cores near its '
+            'GPUs are unknown, so ranks may run far from them; add gpu_cores to its '
+            'extras (site-configs/README.md)' for name in answer['without_gpu_cores']]
     verdict.findings += faults_of_site_files(folder, answer.get('cases', []))
     verdict.facts += [f'to finish   {line}' for line in unfinished_lines(folder)]
     with contextlib.suppress(topology.TopologyError):

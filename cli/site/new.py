@@ -397,7 +397,7 @@ def environment_facts(facts: Facts, choices: Choices) -> list[dict[str, Any]]:
             'name': name,
             'stack': of,
             'mpi': mpi,
-            'uses_mpi': not of or 'mpi' in stack.read_stack_yaml(of)['features'],
+            'uses_mpi': not of or stack.has_mpi(of),
             'mpi_type': MPI_TYPE.get(mpi.flavour, '')
             if needs_mpi_type
             else '',

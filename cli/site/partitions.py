@@ -54,6 +54,13 @@ def partition_faults(path: str, system: Mapping[str, Any]) -> Iterator[str]:
                'would disturb each other; make them one partition')
 
 
+def partitions_without_gpu_cores(system: Mapping[str, Any]) -> list[str]:
+    """Partitions whose ranks may run far from their GPUs."""
+    return [part['name'] for part in system['partitions']
+            if {'gpu_nvidia', 'gpu_amd'} & {*part.get('features', ())}
+            and not {'gpu_cores', 'launcher_free'} & {*part.get('extras', {})}]
+
+
 def node_sharing_faults(part: Mapping[str, Any]) -> Iterator[str]:
     """Faults by which two test cases could run on one node at the same time.
 

@@ -598,12 +598,13 @@ class AccountedRunner(Runner):
         if any(is_benchmark(case.check) and not case.check.bringup
                for case in testcases):
             self.print_if_no_reference_files()
-        if self.policy.dry_run_mode:
-            return self.dry_run(testcases, restored_cases)
         try:
             self.known = ordering.Known.read_from_environment()
         except ValueError as err:
             exit_with_error(str(err))
+        if self.policy.dry_run_mode:
+            self.print_cost(testcases)
+            return self.dry_run(testcases, restored_cases)
         if path := os.environ.get(cost.COST_FILE):
             Path(path).write_text(str(cost_of_test_cases(testcases, self.known)))
             self.policy.printer.info(
@@ -623,6 +624,12 @@ class AccountedRunner(Runner):
                 f'No reference file in {folder}: only limits and the vendor '
                 'profile of the site, if it has one, can fail a value')
 
+    def print_cost(self, testcases: list) -> None:
+        """Print the cost of the benchmarks, except on one machine."""
+        if not has_only_local_partitions():
+            self.policy.printer.info(
+                f'Cost: {cost_of_test_cases(testcases, self.known)}')
+
     def run_with_records(self, testcases: list, restored_cases: Any) -> None:
         """Run with a plan, and write a record for each test case."""
         handler = perflog.perflog_handler()
@@ -636,9 +643,7 @@ class AccountedRunner(Runner):
                 f'than its partition has per session ({ordering.BUDGET})')
         if left:
             testcases = add_dependencies(testcases, cases)
-        if not has_only_local_partitions():
-            self.policy.printer.info(
-                f'Cost: {cost_of_test_cases(cases, self.known)}')
+        self.print_cost(cases)
         self.accounts = accounts = Accounts(handler)
         self.policy.task_listeners[:0] = [accounts, Pins()]
         with self.write_plan_and_hold_lock(handler, cases, left):

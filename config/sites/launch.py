@@ -2,9 +2,13 @@
 
 `{cpus}` in an option is the number of cores of a rank: one for each of its
 threads. srun does not need it: ReFrame passes `--cpus-per-task` to srun, which
-binds a rank to the CPUs of its task. `{ranks}` is the number of ranks per node.
+binds a rank to the CPUs of its task. `{ranks}` is the number of ranks per node,
+`{sockets}` the first cores of each socket, for one rank: 0-1:56-57.
 """
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
 
 #: Launcher, or the MPI if the launcher is mpirun -> options that pin ranks,
 #: options that let ranks share cores, and variables for the latter.
@@ -35,6 +39,20 @@ SOCKETS: dict[str, list[str]] = {
     'intelmpi': ['-genv', 'I_MPI_PIN', '1', '-genv', 'I_MPI_PIN_CELL', 'core',
                  '-genv', 'I_MPI_PIN_DOMAIN', '{cpus}',
                  '-genv', 'I_MPI_PIN_ORDER', 'scatter'],
+    # PALS binds to listed CPUs only, so the cores of the first socket must have
+    # the first numbers; the guard `binding` compares the sockets.
+    'cray-mpich': ['--ppn', '{ranks}', '--cpu-bind', 'list:{sockets}'],
+}
+
+#: The same -> options that bind no rank: ranks with GPUs bind themselves
+#: (checks/core/src/rank.sh), because each launcher has another form of lists of
+#: CPUs. Of Open MPI's forms one is a file that names the nodes.
+UNBOUND: dict[str, list[str]] = {
+    'srun': ['--cpu-bind=none'],
+    'openmpi': ['--map-by', 'slot', '--bind-to', 'none'],
+    'mpich': ['-bind-to', 'none'],
+    'intelmpi': ['-genv', 'I_MPI_PIN', '0'],
+    'cray-mpich': ['--ppn', '{ranks}', '--cpu-bind', 'none'],
 }
 
 #: The same -> options that start one process on each node: an agent that
@@ -87,6 +105,33 @@ def step_launch_command(launcher: str, mpi: str, nodes: int) -> list[str]:
     words, named = STEP.get(launcher) or STEP.get(
         mpi.partition(' ')[0]) or ([], [])
     return [*words, *(named if nodes > 1 else [])]
+
+
+def unbound_launcher_options(launcher: str, mpi: str) -> list[str] | None:
+    """Options that bind no rank; see UNBOUND.
+
+    :arg launcher: ReFrame's name of the partition's launcher
+    :arg mpi: the MPI if the launcher is not srun, e.g. `openmpi 5.0`
+    :returns: None if the launcher is unknown
+    """
+    return UNBOUND.get(launcher, UNBOUND.get(mpi.partition(' ')[0]))
+
+
+def fill_in_numbers(options: Iterable[str], ranks: int, threads: int, processor: Any
+                    ) -> list[str]:
+    """Launcher options with numbers in place of `{cpus}` and the other words.
+
+    :arg ranks: ranks of a node
+    :arg threads: threads of a rank
+    :arg processor: ReFrame's processor of the partition
+    """
+    each = (processor.num_cpus_per_socket or 0) // (processor.num_cpus_per_core or 1)
+    first = [each * socket for socket in range(processor.num_sockets or 1)]
+    values = {'{cpus}': threads, '{ranks}': ranks, '{sockets}': ':'.join(
+        f'{core}-{core + threads - 1}' for core in first)}
+    for word, value in values.items():
+        options = [option.replace(word, str(value)) for option in options]
+    return [*options]
 
 
 def system_py_line(extra: str, launcher: str, mpi: str) -> str:

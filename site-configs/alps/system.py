@@ -69,7 +69,10 @@ site_configuration = {
                        'node_memory': 480,
                        'launcher_pin': LAUNCH['srun'][0],
                        'launcher_socket_pin': SOCKETS['srun'],
-                       'launcher_spread': SPREAD['srun']},
+                       'launcher_spread': SPREAD['srun'],
+                       # A GPU has the number of its NUMA node (docs.cscs.ch,
+                       # running jobs with Slurm, 2026-08).
+                       'gpu_cores': [f'{n}-{n + 71}' for n in range(0, 288, 72)]},
         }],
     }],
     'environments': [

@@ -65,7 +65,10 @@ site_configuration = {
                        **hardware.bandwidth_extras(_P5),
                        'launcher_pin': LAUNCH['srun'][0],
                        'launcher_socket_pin': SOCKETS['srun'],
-                       'launcher_spread': SPREAD['srun']},
+                       'launcher_spread': SPREAD['srun'],
+                       # Four GPUs at each socket (aws/aws-ofi-nccl,
+                       # p5.48xl-topo.xml, 2025-06).
+                       'gpu_cores': [f'{n}-{n + 11}' for n in range(0, 96, 12)]},
         }, {
             'name': 'hpc7a',
             'descr': 'hpc7a.96xlarge: 192 cores, EFA of 300 Gb/s',

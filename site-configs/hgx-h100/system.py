@@ -63,7 +63,10 @@ site_configuration = {
                        'node_memory': 2048,
                        'launcher_pin': LAUNCH['openmpi'][0],
                        'launcher_socket_pin': SOCKETS['openmpi'],
-                       'launcher_spread': SPREAD['openmpi']},
+                       'launcher_spread': SPREAD['openmpi'],
+                       # SITE: GPUs 0 to 3 at the first socket (nvidia-smi topo -m
+                       # of a DGX H100 in vllm-project/vllm issue 13855, 2025-02).
+                       'gpu_cores': [f'{n}-{n + 13}' for n in range(0, 112, 14)]},
         }],
     }],
     'environments': [

@@ -63,7 +63,11 @@ site_configuration = {
             'extras': {'max_nodes': 16,
                        **hardware.bandwidth_extras(_LUMI_G),
                        'launcher_pin': LAUNCH['srun'][0],
-                       'launcher_spread': SPREAD['srun']},
+                       'launcher_spread': SPREAD['srun'],
+                       # The masks of LUMI's user guide (distribution and
+                       # binding, 2024-10), without the system's cores.
+                       'gpu_cores': ['49-55', '57-63', '17-23', '25-31',
+                                     '1-7', '9-15', '33-39', '41-47']},
         }],
     }],
     'environments': [

@@ -557,9 +557,8 @@ def test_zero_cases(suite):
     ([1200, 1300, 1200, 1250, 1210, 1200], 'other')])
 def test_speeds_are_read_between_repetitions(tmp_path, readings, speed):
     """measure.sh, and the class that the check makes of what it left."""
-    import types
-
-    from checks.core import base, guards
+    from checks.core import guards
+    from checks.machine.speed import cpu_speed_class
     (tmp_path / 'readings').write_text('\n'.join(map(str, readings)) + '\n')
     # Never during a run: its program would see the marker.
     speed_probe = tmp_path / 'speed_probe'
@@ -574,10 +573,8 @@ def test_speeds_are_read_between_repetitions(tmp_path, readings, speed):
     assert done.returncode == 0, done.stderr
     runs = guards.read_repetitions(tmp_path, 3)
     assert [x for run in runs for x in (run.before, run.after)] == readings
-    check = types.SimpleNamespace(current_partition=types.SimpleNamespace(
-        extras={'speed_boundary_ns': 220.0,
-                'speed_bands_ns': {'slow': (220, 880)}}))
-    assert base.Benchmark.cpu_speed_class(check, runs)[0] == speed
+    assert cpu_speed_class(runs, {'speed_boundary_ns': 220.0,
+                                  'speed_bands_ns': {'slow': (220, 880)}})[0] == speed
 
 
 @pytest.mark.alone

@@ -78,7 +78,8 @@ PLACED = {
                       'num_cpus_per_socket': 32},
         'extras': {'launcher_pin': LAUNCH[kind][0],
                    'launcher_socket_pin': SOCKETS[kind]}}
-       for kind, launcher in (('srun', 'srun'), ('openmpi', 'mpirun'))},
+       for kind, launcher in (('srun', 'srun'), ('openmpi', 'mpirun'),
+                              ('cray-mpich', 'mpiexec'))},
     # Ranks are not bound, so a pair has no sockets.
     'free': {'processor': {'num_cpus': 64, 'num_cpus_per_core': 1, 'num_sockets': 2,
                            'num_cpus_per_socket': 32},
@@ -160,7 +161,9 @@ def test_a_rank_gets_a_core_for_each_of_its_threads(scripts, kind, words):
 @pytest.mark.parametrize('kind, one, two', [
     ('srun', '--cpu-bind=cores --distribution=block:block ',
      '--cpu-bind=cores --distribution=block:cyclic '),
-    ('openmpi', '--map-by slot:PE=1 ', '--map-by socket:PE=1 --bind-to core ')])
+    ('openmpi', '--map-by slot:PE=1 ', '--map-by socket:PE=1 --bind-to core '),
+    ('cray-mpich', '--ppn 2 --depth 1 --cpu-bind depth ',
+     '--ppn 2 --cpu-bind list:0-0:32-32 ')])
 def test_a_pair_on_one_socket_and_one_on_two(scripts, kind, one, two):
     pairs = [text for text in scripts[f'sockets_{kind}'] if '/osu_latency ' in text]
     assert len(pairs) == 2

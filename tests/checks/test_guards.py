@@ -6,8 +6,9 @@ import types
 
 import pytest
 
-from checks.core import base, guards, limits, references
+from checks.core import base, features, guards, limits, references
 from checks.machine import gpus
+from checks.machine.speed import cpu_speed_class
 from checks.osu import sockets
 
 GOOD = '1\t0\t2.5\t1.0\t0.5\t97.0\t98.0\n'
@@ -112,7 +113,10 @@ def test_ranks(tmp_path, err):
     ('', '0 of 2 ranks reported their GPU'),
     ('plumbline-gpu a -\nplumbline-gpu a -\n'
      'Warning: OMB could not identify the local rank of the process.\n',
-     'all ranks used the same GPU')])
+     'all ranks used the same GPU'),
+    ('plumbline-gpu a -\nplumbline-gpu a 00000000:07:00.0\n',
+     'a: 1 of 2 ranks do not know the PCI address of their GPU: nvidia-smi or'),
+    ('plumbline-gpu a -\nplumbline-gpu a -\n', 'a: 2 of 2 ranks do not know')])
 def test_each_rank_needs_a_gpu_of_its_own(tmp_path, err, words):
     run, = guards.read_repetitions(stage(tmp_path, err=err), 1)
     assert words in refused('gpus', gpus.check_rank_gpus, run, 2)
@@ -137,26 +141,74 @@ def binding_of(run, extra, threads=1, gpu_lines=False):
         current_partition=types.SimpleNamespace(
             processor=types.SimpleNamespace(num_cores=8), features=['gpu_nvidia'],
             select_devices=lambda _: [types.SimpleNamespace(num_devices=2)]),
-        partition_launcher_extra_name=lambda: extra, has_gpu_ranks=lambda: True,
-        threads=threads,
+        partition_launcher_extra_name=lambda: extra, gpus_per_rank=lambda: 1,
+        cpus_near_gpus=lambda: ['6-7,4-5', '0-3'], threads=threads,
         num_tasks=2, num_tasks_per_node=2, inconclusive='',
         env_vars={'PLUMBLINE_GPUS': 'cuda'} if gpu_lines else {})
     base.Benchmark.record_and_check_cpu_binding(check, run)
     return check
 
 
-def test_cores_of_launcher_gpu_pin_are_judged(tmp_path):
-    good = 'plumbline-rank a 0-3 0,1,2,3 0\nplumbline-rank a 4-7 4,5,6,7 1\n'
-    run, = guards.read_repetitions(stage(tmp_path, err=good), 1)
-    # The cores of a GPU's NUMA node may be fewer or more than the threads.
-    for threads in (1, 8):
-        assert binding_of(run, 'launcher_gpu_pin', threads).binding == 'a:0-3,4-7'
-    for bad, words in (
-            (good.replace('4-7 4,5,6,7', '0-3 0,1,2,3'), 'ranks share cores'),
-            (good.replace('4-7 4,5,6,7', '0-7 0,1,2,3,4,5,6,7'), 'are not bound')):
-        run, = guards.read_repetitions(stage(tmp_path, err=bad), 1)
-        message = refused('binding', binding_of, run, 'launcher_gpu_pin')
-        assert words in message and 'launcher_gpu_pin' in message
+@pytest.mark.parametrize('ranks, threads, words', [
+    ('4-7 4,5,6,7', 1, ''), ('4-7 4,5,6,7', 4, ''),
+    # A core is missing: the job has not all of them.
+    ('4-6 4,5,6', 1, 'ranks ran on the CPUs 0-3,4-6 instead of 0-3,4-7 (gpu_cores)'),
+    ('0-7 0,1,2,3,4,5,6,7', 1, 'instead of 0-3,4-7'),
+    # The CPUs of gpu_cores are second threads of the same cores.
+    ('4-7 0,1,2,3', 1, 'ranks share cores'),
+    ('4-7 4,5,6,7', 5, 'a rank of 5 threads was bound to CPUs 0-3, 4 core(s)')])
+def test_ranks_run_on_the_cores_of_their_gpus(tmp_path, ranks, threads, words):
+    err = f'plumbline-rank a 0-3 0,1,2,3 0\nplumbline-rank a {ranks} 1\n'
+    run, = guards.read_repetitions(stage(tmp_path, err=err), 1)
+    if words:
+        assert words in refused('binding', binding_of, run, 'gpu_cores', threads)
+    else:
+        assert binding_of(run, 'gpu_cores', threads).binding == 'a:0-3,4-7'
+
+
+@pytest.mark.parametrize('near, words', [
+    ('0-3,8-11', ''), ('', ''),
+    ('4-7,12-15', 'a rank ran on the CPUs 0-3, but the CPUs 4-7,12-15 are near its '
+     'GPU 00000000:07:00.0: correct gpu_cores')])
+def test_cores_that_are_far_from_the_gpu(tmp_path, near, words):
+    err = ('plumbline-rank a 0-3 0,1,2,3 0\nplumbline-rank a 4-7 4,5,6,7 1\n'
+           f'plumbline-gpu a 00000000:07:00.0 0-3 {near}\n'
+           'plumbline-gpu a 00000000:0F:00.0 4-7 4-7\n')
+    run, = guards.read_repetitions(stage(tmp_path, err=err), 1)
+    if words:
+        assert words in refused('binding', binding_of, run, 'gpu_cores', 1, True)
+    else:
+        binding_of(run, 'gpu_cores', 1, True)
+
+
+def test_each_rank_has_the_cores_of_its_gpus():
+    near = ['24-31', '16-23', '8-15', '0-7']
+    assert gpus.cpus_of_ranks(near, 4, 1) == near
+    assert gpus.cpus_of_ranks(near, 1, 4) == ['24-31,16-23,8-15,0-7']
+    assert gpus.cpus_of_ranks(near, 2, 1) == near[:2]
+    # No GPUs of their own, more ranks than GPUs, no gpu_cores.
+    assert [gpus.cpus_of_ranks(*args) for args in (
+        (near, 4, 0), (near, 5, 1), ([], 4, 1))] == [[], [], []]
+
+
+@pytest.mark.parametrize('gpu_cores, words', [
+    (['0-3', '4-7'], ''),
+    (['0-3'], 'write a list with the cores of each of the 2 GPUs'),
+    ('0-3', 'write a list'), (3, 'write a list'), (['0-3', 'a'], 'write a list'),
+    (['0-3', ''], 'write a list'), ([0, 1], 'write a list'),
+    (['0-7', '0-7'], 'two GPUs have the same core')])
+def test_faults_of_gpu_cores(gpu_cores, words):
+    site = {'systems': [{'name': 'lake', 'partitions': [{
+        'name': 'gpu', 'devices': [{'type': 'gpu', 'num_devices': 2},
+                                   {'type': 'nic', 'num_devices': 8}],
+        'processor': {'num_cpus': 8, 'num_cpus_per_core': 1},
+        'extras': {'gpu_cores': gpu_cores}}]}]}
+    if words:
+        with pytest.raises(features.GlossaryError, match='lake:gpu: gpu_cores: '
+                           + words):
+            features.check_site_features(site, 'system.py')
+    else:
+        features.check_site_features(site, 'system.py')
 
 
 def test_ranks_that_must_report_their_gpu_and_do_not(tmp_path):
@@ -644,11 +696,10 @@ def test_speed_classes(boundary, readings, speed):
 
 def speed_of(runs, boundary=220.0, bands=None):
     """The class of these pairs of readings."""
-    check = types.SimpleNamespace(current_partition=types.SimpleNamespace(
-        extras={'speed_boundary_ns': boundary,
-                **({'speed_bands_ns': bands} if bands else {})}))
-    return base.Benchmark.cpu_speed_class(
-        check, [types.SimpleNamespace(before=a, after=b) for a, b in runs])
+    extras = {'speed_boundary_ns': boundary,
+              **({'speed_bands_ns': bands} if bands else {})}
+    return cpu_speed_class(
+        [types.SimpleNamespace(before=a, after=b) for a, b in runs], extras)
 
 
 FAST, SLOW = (100.0, 110.0), (400.0, 390.0)

@@ -78,6 +78,27 @@ def test_settings_of_the_vendor_are_only_in_their_test_cases(tmp_path):
         ('all_reduce', (16, 8)): set(), ('sendrecv', (16, 8)): peer}
 
 
+@pytest.mark.parametrize('site, launcher, cores', [
+    ('hgx-h100', 'mpirun -np 8 --map-by slot --bind-to none',
+     '0-13:14-27:28-41:42-55:56-69:70-83:84-97:98-111'),
+    ('lumi', 'srun --cpus-per-task=7 --cpu-bind=none',
+     '49-55:57-63:17-23:25-31:1-7:9-15:33-39:41-47'),
+    ('alps', 'srun --cpus-per-task=72 --cpu-bind=none',
+     '0-71:72-143:144-215:216-287'),
+    ('aws-parallelcluster', 'srun --cpus-per-task=12 --cpu-bind=none',
+     '0-11:12-23:24-35:36-47:48-59:60-71:72-83:84-95')])
+def test_ranks_run_on_the_cores_of_their_gpus(tmp_path, site, launcher, cores):
+    suite = suite_in(tmp_path)
+    suite.variables['PLUMBLINE_SITE'] = str(ROOT / 'site-configs' / site)
+    script, = job_scripts(
+        suite, 'nccl', 'NcclCollective', 'program == "all_reduce_perf" and '
+        f'(layout.nodes, layout.gpus) == (1, {cores.count(":") + 1})')
+    assert f'export PLUMBLINE_RANK_CPUS={cores}\n' in script
+    assert f' -- {launcher} ' in script
+    first, _, last = cores.partition(':')[0].partition('-')
+    assert f'export OMP_NUM_THREADS={int(last) - int(first) + 1}\n' in script
+
+
 @pytest.mark.parametrize('site', ['alps', 'aws-parallelcluster'])
 def test_nccl_finds_its_plugin(tmp_path, site):
     """packages.yaml of these sites says that system.py sets the path."""

@@ -14,7 +14,7 @@ from conftest import OSU, ROOT
 from checks.core import placement
 from checks.machine import gpus
 from checks.machine.software import identify_mpi
-from config.sites.launch import LAUNCH
+from config.sites.launch import LAUNCH, UNBOUND
 from postprocess import perflogs, results
 
 RANK = ROOT / 'checks' / 'core' / 'src' / 'rank.sh'
@@ -84,6 +84,44 @@ def test_each_rank_reports_its_gpu(tmp_path, variables, expected):
         {'SLURM_LOCALID', 'PALS_LOCAL_RANKID'} & {*variables})
 
 
+def test_a_rank_reports_the_cpus_near_its_gpu(tmp_path):
+    devices = sorted(Path('/sys/bus/pci/devices').glob('*:*/local_cpulist'))
+    if not devices:
+        pytest.skip('no PCI device')
+    smi = tmp_path / 'nvidia-smi'
+    # Any device of this machine stands for a GPU.
+    smi.write_text(f'#!/bin/bash\necho 0000{devices[0].parent.name.upper()}\n')
+    smi.chmod(0o755)
+    done = subprocess.run(
+        [RANK, 'true'], capture_output=True, text=True, check=True,
+        env={'PATH': f'{tmp_path}:{os.environ["PATH"]}', 'PLUMBLINE_GPUS': 'cuda',
+             'SLURM_LOCALID': '0', 'CUDA_VISIBLE_DEVICES': '0'})
+    words = done.stderr.splitlines()[-1].split()
+    assert words[2] == f'0000{devices[0].parent.name.upper()}'
+    assert words[4:] == devices[0].read_text().split()
+
+
+def test_a_rank_binds_itself_to_the_cores_of_its_gpu():
+    cpus = sorted(os.sched_getaffinity(0))
+
+    def bound_rank(*words, **variables):
+        return subprocess.run([*words, RANK, 'true'], text=True, capture_output=True,
+                              env={'PATH': os.environ['PATH'], **variables})
+
+    near = {'PLUMBLINE_RANK_CPUS': f'{cpus[0]}:{cpus[-1]}'}
+    # The launcher's own binding does not matter.
+    for words in ((), ('taskset', '-c', str(cpus[0]))):
+        done = bound_rank(*words, **near, SLURM_LOCALID='1')
+        (_, (rank,)), = placement.parse_rank_lines(done.stderr).items()
+        assert rank.cpus == (cpus[-1],)
+    done = bound_rank(**near)
+    assert done.returncode == 1
+    assert 'gpu_cores: the launcher does not pass a rank its number' in done.stderr
+    done = bound_rank(PLUMBLINE_RANK_CPUS='100000', SLURM_LOCALID='0')
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    assert 'gpu_cores: rank 0 of the node cannot run on the CPUs 100000' in done.stderr
+
+
 def test_threads_that_shared_cores():
     there = placement.parse_rank_lines('plumbline-rank a 0-1 0,1\n' * 2)
     assert placement.describe_core_sharing(there, 1) == ''
@@ -110,6 +148,21 @@ def test_a_node_that_nobody_described():
     with pytest.raises(placement.PlacementError,
                        match="partition lake:cpu has no 'processor' with"):
         placement.cores_per_node(part)
+
+
+def test_a_launcher_that_cannot_leave_ranks_unbound_is_refused():
+    part = SimpleNamespace(
+        fullname='lake:gpu', extras={'gpu_cores': ['0-3', '4-7']}, environs=[],
+        processor=SimpleNamespace(num_cores=8, num_cpus_per_core=1, num_sockets=1,
+                                  num_cpus_per_socket=8), launcher_type=SimpleNamespace(
+            registered_name='clush'))
+    check = SimpleNamespace(current_partition=part, threads=1, num_tasks_per_node=2,
+                            partition_launcher_extra_name=lambda: 'gpu_cores')
+    with pytest.raises(placement.PlacementError, match='partition lake:gpu has '
+                       'gpu_cores, but .* to UNBOUND in config/sites/launch.py'):
+        placement.launcher_options(check)
+    part.launcher_type.registered_name = 'srun'
+    assert placement.launcher_options(check) == ['--cpu-bind=none']
 
 
 def launchers() -> dict[str, Path]:
@@ -142,6 +195,22 @@ def test_a_launcher_binds_as_it_is_told(mpirun, ranks, threads):
     assert len(frozenset().union(*(r.cores for r in group))) == (
         ranks * threads)
     assert re.fullmatch(r'\S+:\S+', placement.format_binding({'n1': group}))
+
+
+@pytest.mark.parametrize('mpirun', launchers().values(), ids=str)
+def test_ranks_bind_themselves_under_a_launcher_that_binds_none(mpirun):
+    numbers = sorted(os.sched_getaffinity(0), reverse=True)[:2]
+    flavour, _ = identify_mpi(subprocess.run(
+        [mpirun, '--version'], text=True, capture_output=True).stdout)
+    done = subprocess.run(
+        [mpirun, '-np', str(len(numbers)), *UNBOUND[flavour], RANK, 'true'], text=True,
+        capture_output=True, timeout=60, env={
+            **os.environ, 'OMPI_ALLOW_RUN_AS_ROOT': '1',
+            'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1',
+            'PLUMBLINE_RANK_CPUS': ':'.join(map(str, numbers))})
+    assert done.returncode == 0, done.stderr
+    (group,) = placement.parse_rank_lines(done.stderr).values()
+    assert [rank.cpus for rank in group] == [(cpu,) for cpu in sorted(numbers)]
 
 
 def test_ranks_that_share_a_core_are_no_measurement(suite):

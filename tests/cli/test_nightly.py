@@ -1159,7 +1159,9 @@ def test_gitlab_s_pipeline_has_a_job_per_family(shell):
     assert data['nightly']['rules'] == [{'if': '$CI_PIPELINE_SOURCE == "schedule"'}]
     assert 'schedule' not in data['quick:osu']['rules'][0]['if']
     assert data['quick:osu']['script'][1] == (
-        "./plumb run --site lumi --bringup -t '^osu$'")
+        f"./plumb run --site lumi --bringup -- {shlex.join(options(*MANY).reframe)} "
+        "-t '^osu$'")
+    assert options(*MANY).reframe
     for job in data.values():
         done = subprocess.run(['bash', '-n', '-c', '\n'.join(job['script'])],
                               capture_output=True, text=True)

@@ -86,6 +86,13 @@ def findings(folder: Path) -> str:
     return '\n'.join(sites.examine_site(folder).findings)
 
 
+def test_cores_near_gpus_that_are_unknown(site):
+    unknown = 'the cores near its GPUs are unknown'
+    assert unknown not in str(sites.examine_site(site).facts)
+    change(site, "'features': []", "'features': ['gpu_nvidia']")
+    assert unknown in str(sites.examine_site(site).facts)
+
+
 # -------------------------------------------------------------- snapshots
 
 def test_a_change_of_the_cases_is_shown_until_it_is_accepted(site, suite):

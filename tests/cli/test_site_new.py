@@ -760,11 +760,14 @@ def test_names_of_environments():
 
 
 def test_a_stack_is_named_and_not_written_out(site_of):
-    folder, _ = site_of(stack=['mpi-host', 'keyvalue'])
+    folder, _ = site_of(stack=['mpi-host', 'smartredis', 'keyvalue'])
     text = (folder / 'system.py').read_text()
     assert "environs.stack_environment('mpi-host', 'mpi-host'," in text
     assert "'redis'" not in text
-    *_, stores = configuration(folder)['environments']
+    *_, osu, tensors, stores = configuration(folder)['environments']
+    # The launcher starts its ranks inside a job by the MPI.
+    assert tensors['extras']['mpi_library'] == osu['extras']['mpi_library']
+    assert 'mpi_library' not in stores['extras']
     assert {'redis', 'valkey'} <= set(stores['features'])
 
 

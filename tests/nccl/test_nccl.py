@@ -386,14 +386,19 @@ for partition in site_configuration['systems'][0]['partitions']:
           'num_devices': 2}},
         {{'type': 'nic', 'arch': 'infiniband', 'model': 'stand-in',
           'num_devices': 1}}]
+    if len({cpus}) == 2:
+        partition['extras']['gpu_cores'] = {cpus}
 '''
+
+#: One CPU of this machine for each of the two GPUs, if it has two.
+CPUS = [str(cpu) for cpu in sorted(os.sched_getaffinity(0), reverse=True)[:2]]
 
 
 @pytest.fixture
 def box(suite):
     site = suite.tmp / 'site'
     site.mkdir()
-    (site / 'system.py').write_text(BOX.format(system=str(
+    (site / 'system.py').write_text(BOX.format(cpus=CPUS, system=str(
         ROOT / 'site-configs' / 'devcluster' / 'system.py')))
 
     def start(cluster, *options, **more):
@@ -423,6 +428,10 @@ def test_cases_on_several_nodes_by_both_launchers(box, cluster):
         ('slurm-srun', 'NcclOptions', 'all_reduce_perf', '2', '2'),
         ('slurm-mpirun', 'NcclNetwork', 'all_reduce_perf', '2', '4')}
     assert {r['emulated'] for r in box.records} == {'1'}
+    # On four nodes each rank had the core of its GPU, on all nodes the same ones.
+    bindings = {r['binding'] for r in box.records if r['num_tasks'] == '8'}
+    assert len(CPUS) < 2 or {one.partition(':')[2] for each in bindings
+                             for one in each.split()} == {','.join(sorted(CPUS))}
     assert {r['metric'] for r in box.records} >= {
         'time', 'algbw', 'busbw', 'time_in_place', 'wrong', 'busbw_average'}
 

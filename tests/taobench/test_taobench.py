@@ -595,6 +595,13 @@ def test_a_job_that_is_deprecated_says_so(suite):
     assert '64g is deprecated: use tao_bench_autoscale' in done.stdout
 
 
+def test_settings_as_a_parameter_of_the_session(suite):
+    done = suite.reframe('--dry-run', *OF_IT, '-Sbringup=1', '-n', 'TaoBench', '-E',
+                         'str(scenario) == "standalone tao_server small"',
+                         '-PTaoBench.settings=test_time:5,test_time:6')
+    assert done.returncode == 0 and 'Ran 3/3' in done.stdout, done.stdout
+
+
 def test_unknown_parameters_are_named(suite):
     done = suite.reframe(*run(suite, memsizes=1))
     assert "unknown parameter 'memsizes'; did you mean memsize?" in done.stdout

@@ -5,11 +5,39 @@
 # new process.
 #
 #   plumbline-rank HOST CPUS CORES SOCKETS    e.g. n1 0-1,64-65 0,1 0
-#   plumbline-gpu HOST ADDRESS            only if PLUMBLINE_GPUS is cuda or rocm
+#   plumbline-gpu HOST ADDRESS CPUS NEAR  only if PLUMBLINE_GPUS is cuda or rocm;
+#                                         NEAR: CPUs of the GPU's NUMA node
 #
 # OMB chooses the visible GPU with the number LOCAL_RANK, which srun and PALS do
 # not set: all ranks would use the first GPU. So it is set here.
 #
+# PLUMBLINE_RANK_CPUS has the CPUs of each rank of a node (extra gpu_cores), e.g.
+# 0-13:14-27: the launcher binds no rank, and each rank binds itself.
+#
+# By default CUDA numbers GPUs by speed, and nvidia-smi by address.
+export CUDA_DEVICE_ORDER=PCI_BUS_ID
+# Slurm's is last, because mpirun in a batch job passes on that of the script.
+for name in OMPI_COMM_WORLD_LOCAL_RANK MPI_LOCALRANKID PALS_LOCAL_RANKID \
+    MV2_COMM_WORLD_LOCAL_RANK MVP_COMM_WORLD_LOCAL_RANK FLUX_TASK_LOCAL_ID \
+    SLURM_LOCALID; do
+    if [ -n "${!name}" ]; then
+        export LOCAL_RANK=${!name}
+        break
+    fi
+done
+if [ -n "$PLUMBLINE_RANK_CPUS" ]; then
+    IFS=: read -ra near <<<"$PLUMBLINE_RANK_CPUS"
+    if [ -z "$LOCAL_RANK" ]; then
+        echo "gpu_cores: the launcher does not pass a rank its number on the node" \
+            "($0 has the variables of known launchers)" >&2
+        exit 1
+    fi
+    error=$(taskset -cp "${near[LOCAL_RANK]}" $$ 2>&1) || {
+        echo "gpu_cores: rank $LOCAL_RANK of the node cannot run on the CPUs" \
+            "${near[LOCAL_RANK]}: ${error##*$'\n'}" >&2
+        exit 1
+    }
+fi
 # Not $HOSTNAME: a batch job passes on that of the node where it began.
 read -r host </proc/sys/kernel/hostname
 cpus='' cores=, sockets=,
@@ -36,20 +64,9 @@ done
 unset IFS
 cores=${cores#,} sockets=${sockets#,}
 printf 'plumbline-rank %s %s %s %s\n' "$host" "$cpus" "${cores%,}" "${sockets%,}" >&2
-# Slurm's is last, because mpirun in a batch job passes on that of the script.
-for name in OMPI_COMM_WORLD_LOCAL_RANK MPI_LOCALRANKID PALS_LOCAL_RANKID \
-    MV2_COMM_WORLD_LOCAL_RANK MVP_COMM_WORLD_LOCAL_RANK FLUX_TASK_LOCAL_ID \
-    SLURM_LOCALID; do
-    if [ -n "${!name}" ]; then
-        export LOCAL_RANK=${!name}
-        break
-    fi
-done
 visible='' address=''
 case $PLUMBLINE_GPUS in
 cuda)
-    # By default CUDA numbers GPUs by speed, and nvidia-smi by address.
-    export CUDA_DEVICE_ORDER=PCI_BUS_ID
     IFS=, read -ra visible <<<"$CUDA_VISIBLE_DEVICES"
     if [ -z "$CUDA_VISIBLE_DEVICES" ]; then
         mapfile -t visible < <(timeout 20 nvidia-smi --query-gpu=index \
@@ -77,6 +94,9 @@ if [ -n "${visible[*]}" ] && [ -n "$LOCAL_RANK" ]; then
     address=$(timeout 20 "${smi[@]}" | grep -io -m1 '[0-9a-f]\{4,8\}:[0-9a-f:]*\.[0-9]')
 fi
 if [ -n "$PLUMBLINE_GPUS" ]; then
-    printf 'plumbline-gpu %s %s\n' "$host" "${address:--}" >&2
+    # The domain of an address has eight digits for nvidia-smi, four for Linux.
+    near=${address,,} near=/sys/bus/pci/devices/${near: -12}/local_cpulist
+    if [ -r "$near" ]; then read -r near <"$near"; else near=''; fi
+    printf 'plumbline-gpu %s %s %s %s\n' "$host" "${address:--}" "$cpus" "$near" >&2
 fi
 exec "$@"

@@ -28,6 +28,9 @@ site_configuration = {
                 'launcher_pin': _PIN, 'launcher_oversubscribe': _SHARE,
                 'launcher_socket_pin': SOCKETS['srun'],
                 'launcher_spread': SPREAD['srun'],
+                # Four GPUs at each socket, as rocm-smi --showtoponuma prints for
+                # nodes of eight (ROCm/legacy-rocm-build issue 4740, 2025-05).
+                'gpu_cores': [f'{n}-{n + 11}' for n in range(0, 96, 12)],
                 'service_interface': 'ib0'}}]}],
     'environments': [
         {'name': 'openmpi', 'cc': 'mpicc', 'features': [

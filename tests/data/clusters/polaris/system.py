@@ -17,8 +17,6 @@ site_configuration = {
             'environs': ['cray', 'tao', 'tensors', 'nccl'],
             'features': ['gpu_nvidia'],
             'max_jobs': 4,
-            # GPU 3 is the one of the first cores.
-            'env_vars': [['CUDA_VISIBLE_DEVICES', '3,2,1,0']],
             'processor': {'num_cpus': 64, 'num_cpus_per_core': 2,
                           'num_sockets': 1, 'num_cpus_per_socket': 64},
             'devices': _NODE,
@@ -26,9 +24,8 @@ site_configuration = {
                 'node_memory': 512, 'max_nodes': 10,
                 **hardware.bandwidth_extras(_NODE),
                 'launcher_pin': _PIN, 'launcher_oversubscribe': _SHARE,
-                'launcher_gpu_pin': [
-                    '--ppn', '{ranks}', '--cpu-bind',
-                    'list:0-7:8-15:16-23:24-31'],
+                # ALCF's user guide, Polaris device affinity, 2026-08.
+                'gpu_cores': ['24-31', '16-23', '8-15', '0-7'],
                 'launcher_spread': SPREAD['cray-mpich'],
                 'service_interface': 'hsn0'}}]}],
     'environments': [

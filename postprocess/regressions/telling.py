@@ -76,7 +76,7 @@ def _yield_verdict_lines(verdict: Verdict) -> Iterator[str]:
     yield from _omitted_count_line(len(verdict.changed))
     yield from incident_line(verdict)
     if sentence := power_sentence(verdict):
-        yield sentence
+        yield f'{sentence}: ./plumb verdict --power'
     for title, cases in (
             ('Worth measuring again (./plumb run $(./plumb verdict '
              '--print-rerun-options)):', verdict.rerun),
@@ -115,8 +115,8 @@ def power_sentence(verdict: Verdict) -> str:
         f'Nine times in ten, six sessions are enough to find a lasting change of '
         f'{100 * sizes[(len(sizes) - 1) // 2]:.1f} % in half of the test cases, and of '
         f'{100 * sizes[math.ceil(0.9 * len(sizes)) - 1]:.1f} % in 90 % of them'
-        + (f'. In {hidden} of {len(sizes)} the baseline hides smaller changes: '
-           './plumb verdict --power' if hidden else ''))
+        + (f'. In {hidden} of {len(sizes)} the baseline hides smaller changes'
+           if hidden else ''))
 
 
 def incident_line(verdict: Verdict) -> Iterator[str]:

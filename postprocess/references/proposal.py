@@ -13,8 +13,8 @@ the difference; `accept_and_print` takes it over (acceptance.py). The rules:
   needs; 0: none would do. Where a derived metric is judged instead, that has
   the tolerance, and the metric is open without standing in `$no_reference`
   (progress.py).
-- `worst_ratio` stands for the whole curve: each run has its worst ratio
-  against the proposed curve.
+- `worst_ratio` stands for the whole curve: the worst ratio of all points to the
+  proposed curve.
 - `$from` says what an entry was made of, and `tolerances` what was written as
   [centre, tolerance]: a line that differs was set by hand, and stays.
 - Failed, guarded, xfailed and emulated runs, runs with a metric that is no
@@ -48,6 +48,7 @@ from .acceptance import Refused
 from .progress import (
     KEYS,
     add_edition_column,
+    day_of_each_session,
     families_with_separate_versions,
     median_per_session,
     tolerances_and_sessions_needed,
@@ -515,8 +516,9 @@ def _reference_entry(family: str, records: pd.DataFrame, min_runs: int,
         metrics.setdefault((metric, point), {})[run] = value
     metrics = {point: runs for point, runs in metrics.items()
                if len(runs) >= min_runs}
-    judgement_of = {j.metric: j
-                    for j in tolerances_and_sessions_needed(family, metrics, floors)}
+    days = dict(zip(records['run'], day_of_each_session(records), strict=True))
+    judgement_of = {j.metric: j for j in tolerances_and_sessions_needed(
+        family, metrics, days, floors)}
     tolerances = {
         name: (j.centre, editing.limit_tolerance_for_reframe(name, j.tolerance))
         for name, j in judgement_of.items()
@@ -524,6 +526,7 @@ def _reference_entry(family: str, records: pd.DataFrame, min_runs: int,
     }
     entry = CommentedMap({'$from': editing.flow_style_mapping({
         'runs': int(records['run'].nunique()),
+        'days': len({date for date, _ in days.values()}),
         'first': records['time'].min().date(),
         'last': records['time'].max().date(),
         'suite': editing.quote_yaml_string(_distinct_texts(records, 'commit')),

@@ -44,6 +44,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from config.sessions.judged import WITHIN_PART
+
 #: Date (UTC) and nodes of a session: sessions of one date and one set of nodes have
 #: the deviation d in common.
 Day = tuple[str, str]
@@ -59,8 +61,6 @@ MAX_RUNS = 500
 ENOUGH_DAYS = 20
 #: Smallest tolerances; '' is any metric without its own.
 FLOORS = {'': 0.05, 'worst_ratio': 0.2}
-#: Part of W that is left to four measurements of a session.
-WITHIN_PART = 0.13
 #: Weight of the prior B = W, in degrees of freedom.
 PRIOR_WEIGHT = 8
 #: Quantile 0.9995 of the normal distribution.

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,9 +10,11 @@ import pytest
 pd = pytest.importorskip('pandas')
 import perflogs_factory as make  # noqa: E402
 
+from cli.session import commands  # noqa: E402
 from postprocess import perflogs  # noqa: E402
 from postprocess.references import level  # noqa: E402
 from postprocess.regressions import telling, verdict  # noqa: E402
+from postprocess.report import build  # noqa: E402
 
 METRICS = 20
 
@@ -61,6 +64,13 @@ def test_the_level_is_told_wherever_a_session_is(tmp_path, capsys):
     judged, _ = verdict.verdict_of_perflogs(str(tmp_path))
     assert judged.exit_code == 1 and judged.failed_levels
     assert 'a level out of tolerance' in telling.verdict_headline(judged)
+    plan = SimpleNamespace(head={'system': 'alpha'}, cases=[])
+    assert commands._print_regressions(judged, plan) is True
+    assert '\n  alpha: level +' in capsys.readouterr().out
+    plan.head['system'] = 'beta'
+    assert commands.failed_level_texts(judged, plan) == []
+    build.write_page(str(tmp_path), tmp_path / 'page')
+    assert 'alpha: level +' in (tmp_path / 'page/index.html').read_text()
 
 
 def test_a_level_without_days_or_metrics_is_not_judged(tmp_path):

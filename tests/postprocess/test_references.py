@@ -12,7 +12,7 @@ pd = pytest.importorskip('pandas')
 import perflogs_factory as make  # noqa: E402
 from perflogs_factory import latencies  # noqa: E402
 
-from config.sessions.judged import judged_metric_keys  # noqa: E402
+from config.sessions.judged import judged_metric_keys, worsening_of_metric  # noqa: E402
 from postprocess.references import proposal as references  # noqa: E402
 
 INTRA = 'program=osu_latency placement=intra_node'
@@ -85,6 +85,20 @@ def test_last_digit_is_no_fault(tmp_path):
     _, refs = run(tmp_path, latencies([0.09] * 5))
     assert entry(refs)['latency@8B'] == [0.09, None, 0.23, 'us']
     assert entry(refs)['worst_ratio'] == [1.0, None, 0.23, '1']
+
+
+def test_values_of_one_digit_are_compared_by_two_of_them(tmp_path):
+    """0.06 and 0.07 us are one value; 0.08 us is a digit more, and no fault yet. With
+    30 % a size of 0.08 us was one."""
+    _, refs = run(tmp_path, latencies([0.06, 0.07, 0.06, 0.06, 0.07]))
+    assert entry(refs)['$no_reference'] == {'latency@8B': 0}
+    assert entry(refs)['latency@8B'] == [0.06, None, None, 'us']
+    tolerance = entry(refs)['worst_ratio'][2]
+    assert 0.34 <= tolerance < 0.5
+    for value, is_fine in ((0.06, True), (0.07, True), (0.08, True), (0.10, False)):
+        ratio = worsening_of_metric('osu', 'latency', 'lower', value, 0.06)
+        assert (ratio <= 1 + tolerance) is is_fine
+    assert worsening_of_metric('osu', 'latency', 'lower', 0.07, 0.06) == 1.0
 
 
 def test_few_runs_give_wide_tolerances(tmp_path):

@@ -1,4 +1,4 @@
-"""postprocess/references/refinement.py: tolerances that become narrower by themselves."""
+"""postprocess/references/refinement.py: tolerances that narrow by themselves."""
 from __future__ import annotations
 
 from pathlib import Path

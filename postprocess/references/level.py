@@ -35,6 +35,8 @@ MIN_TOLERANCE, MAX_TOLERANCE = 0.02, 0.05
 #: A session is judged if it has so many metrics with a tolerance. An earlier session
 #: counts if it has half of them, and was within MAX_TOLERANCE.
 FEWEST_METRICS = 10
+#: How far back earlier sessions count.
+HISTORY = pd.Timedelta(days=100)
 #: The level is judged after sessions on so many days.
 FEWEST_DAYS = 10
 #: Quantile 0.995 of the normal distribution.
@@ -86,7 +88,9 @@ def session_levels(frame: pd.DataFrame, sessions: Collection[str]) -> list[Level
         them
     :param sessions: the ReFrame sessions that count as this session
     """
-    good, _ = usable_records(frame, include_reference_failures=True)
+    first = frame['time'][frame['run'].isin(sessions)].min()
+    good, _ = usable_records(frame[frame['time'] >= first - HISTORY],
+                             include_reference_failures=True)
     good = good[good['better'].isin(['lower', 'higher']) & (good['value'] > 0)
                 & ~good['metric'].isin(['completed', 'worst_ratio'])]
     good = good.assign(

@@ -54,7 +54,7 @@ from .progress import (
     tolerances_and_sessions_needed,
     usable_records,
 )
-from .spread import FEWEST_RUNS, FLOORS
+from .spread import ENOUGH_DAYS, FEWEST_RUNS, FLOORS
 
 PATH = """\
 The steps are:
@@ -138,7 +138,7 @@ def parser() -> Parser:
     rules.add_argument('--tolerance', action='append', default=[],
                        type=_parse_tolerance_option, metavar='[METRIC=]X',
                        help='the smallest tolerance, as a fraction (default: '
-                       '0.05, worst_ratio=0.3); may be repeated')
+                       '0.05, worst_ratio=0.2); may be repeated')
     accept.add_argument_group('why').add_argument(
         '--reason', metavar='TEXT', default='',
         help='the cause of a new, worse level, or the ticket')
@@ -286,7 +286,7 @@ def write_proposals(folder: Path, proposed: dict[str, CommentedMap], notes: list
             for family, document in proposed.items()
         },
     )
-    _print_notes(notes)
+    _print_notes([*notes, *_provisional_note(proposed)])
     for family in proposed:
         print(f'{folder / grammar.proposal_file_name(family)}: proposed; check the '
               'difference above, then run ./plumb references accept '
@@ -298,6 +298,17 @@ def _difference_lines(folder: Path, proposed: dict[str, CommentedMap]
     return [line for family, document in proposed.items()
             for line in acceptance.difference_lines(family, document,
                                                     folder / f'{family}.yaml')]
+
+
+def _provisional_note(proposed: dict[str, CommentedMap]) -> list[str]:
+    """A line if entries are of few days."""
+    days = min(entry['$from']['days'] for document in proposed.values()
+               for _, entry in grammar.iterate_reference_entries(document))
+    if days >= ENOUGH_DAYS:
+        return []
+    return [f'from {days} day{"s" * (days > 1)}: provisional. The tolerances assume '
+            'that half of the variance is common to a day; ./plumb nightly narrows them '
+            f'after {ENOUGH_DAYS} days']
 
 
 def _print_notes(notes: list[str]) -> None:

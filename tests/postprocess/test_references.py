@@ -77,7 +77,9 @@ def test_centre_spread_and_one_side(tmp_path, capsys):
     for output in ('suite: 0123456789ab; ReFrame: 4.10.4', 'osu_latency 7.5',
                    'openmpi 5.0.6', 'nodes: n1'):
         assert output in text
-    assert 'osu.proposed.yaml: proposed' in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert 'osu.proposed.yaml: proposed' in printed.out
+    assert 'from 5 days: provisional. The tolerances assume' in printed.err
 
 
 def test_last_digit_is_no_fault(tmp_path):

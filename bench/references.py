@@ -98,8 +98,8 @@ def limits(pairs: np.ndarray) -> np.ndarray:
     return np.where(tolerances <= MAX_TOLERANCE, centres * (1 + tolerances), np.inf)
 
 
-def narrowed(accepted: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """References after some may have been narrowed without a person."""
+def narrow_references(accepted: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """References of which some may be narrower now, without a person."""
     result = accepted.copy()
     for metric in range(accepted.shape[1]):
         if accepted[1, metric] > MAX_TOLERANCE or seen[1, metric] > MAX_TOLERANCE:
@@ -120,21 +120,21 @@ def simulate_sessions(rng, width: float, common: float, systems: int, *,
         policy: {count: [] for count in days} for policy in ('accepted', 'narrowed')}
     for _ in range(systems):
         system = System(rng, width, common, max(days), outliers)
-        kept = None
+        current = None
         for count in days:
             seen = system.centres_and_tolerances(count)
-            kept = seen if kept is None else narrowed(kept, seen) \
-                if count >= spread.ENOUGH_DAYS else kept
+            current = seen if current is None else narrow_references(current, seen) \
+                if count >= spread.ENOUGH_DAYS else current
             values = draw_sessions(rng, width, common, (LATER, METRICS), MEASUREMENTS,
                                    outliers)
             healthy, slow = values.min(2), (1.15 * values).min(2)
-            for policy, pairs in (('accepted', seen), ('narrowed', kept)):
+            for policy, pairs in (('accepted', seen), ('narrowed', current)):
                 limit = limits(pairs)
                 judged = np.isfinite(limit)
                 rows[policy][count].append((
                     (healthy > limit).any(1).mean(), judged.mean(),
                     (slow > limit)[:, judged].mean() if judged.any() else 0.0))
-    return {policy: {count: np.mean(found, 0) for count, found in of.items()}
+    return {policy: {count: np.mean(rates, 0) for count, rates in of.items()}
             for policy, of in rows.items()}
 
 
@@ -150,8 +150,8 @@ def print_sessions(rng, systems: int) -> list[str]:
         for policy, row in rows.items():
             print_table_row(f'{width:.0%}' + ', 2 % outliers' * outliers,
                             f'{common:.0%}', policy, *(
-                f'{failed:.1%}, {found:.2f} of {judged:.0%}'
-                for failed, judged, found in row.values()))
+                f'{failed:.1%}, {power:.2f} of {judged:.0%}'
+                for failed, judged, power in row.values()))
             if (policy == 'accepted' and common == 0.5 and width <= 0.05
                     and row[20][0] > 0.012):
                 missed.append(f'sessions, {width:.0%}: {row[20][0]:.1%} fail')
@@ -197,9 +197,9 @@ def print_retries(rng, count: int) -> None:
              for common, outliers in ((0.0, False), (0.5, False), (0.0, True))]
     print_table_head('sessions', 'common', *RULES)
     for sessions, common, outliers in cases:
-        found = simulate_retries(rng, sessions, common, count, outliers)
+        power_of = simulate_retries(rng, sessions, common, count, outliers)
         print_table_row(f'{sessions}', f'{common:.0%}' + ', 2 % outliers' * outliers, *(
-            f'{of["calibration"]:.2f} ({of["both"]:.2f})' for of in found.values()))
+            f'{of["calibration"]:.2f} ({of["both"]:.2f})' for of in power_of.values()))
 
 
 def draw_curves(rng, width: float, common: float, spikes: bool, sessions: int
@@ -221,7 +221,7 @@ def simulate_curves(rng, width: float, common: float, spikes: bool, systems: int
                     ) -> dict[str, tuple[float, float]]:
     """'worst_ratio' and 'thirds' -> false alarms, and share of sessions in which a size
     is found that is 30 % slower; references from 8 sessions of one day."""
-    found: dict[str, list] = {'worst_ratio': [], 'thirds': []}
+    outcomes: dict[str, list] = {'worst_ratio': [], 'thirds': []}
     for _ in range(systems):
         before = draw_curves(rng, width, common, spikes, 8)
         centre = np.median(before, 0)
@@ -235,13 +235,13 @@ def simulate_curves(rng, width: float, common: float, spikes: bool, systems: int
             now = draw_curves(rng, width, common, spikes, MEASUREMENTS)
             slow = now.copy()
             slow[:, rng.integers(SIZES)] *= 1.3
-            found['worst_ratio'].append([
+            outcomes['worst_ratio'].append([
                 (values / centre).max(1).min() > 1 + tolerance
                 for values in (now, slow)])
-            found['thirds'].append([
+            outcomes['thirds'].append([
                 (_means_over_thirds(values).min(0) > limit).any()
                 for values in (now, slow)])
-    return {name: tuple(np.mean(of, 0)) for name, of in found.items()}
+    return {name: tuple(np.mean(of, 0)) for name, of in outcomes.items()}
 
 
 def _means_over_thirds(curves: np.ndarray) -> np.ndarray:
@@ -259,8 +259,8 @@ def print_curves(rng, systems: int) -> None:
                 row = simulate_curves(rng, width, common, spikes, systems)
                 print_table_row(f'{width:.0%}', f'{common:.0%}',
                                 'yes' if spikes else 'no', *(
-                    f'{found:.2f} ({1e4 * false:.0f} per 10 000)'
-                    for false, found in row.values()))
+                    f'{power:.2f} ({1e4 * false:.0f} per 10 000)'
+                    for false, power in row.values()))
 
 
 def simulate_levels(rng, width: float, shared: float, days: int, systems: int
@@ -276,7 +276,7 @@ def simulate_levels(rng, width: float, shared: float, days: int, systems: int
                 for share, metrics in ((shared, 1), (1 - shared, METRICS))]
         return part[0] + part[1] - 1
 
-    judged, false, found = [], [], []
+    judged, false, power = [], [], []
     for _ in range(systems):
         first = level_of_sessions(spread.FEWEST_RUNS)
         centre = np.median(first, 0)
@@ -294,9 +294,9 @@ def simulate_levels(rng, width: float, shared: float, days: int, systems: int
         if judged[-1]:
             now = np.array([levels(level_of_sessions(1))[0] for _ in range(LATER)])
             false.append(np.mean(np.expm1(now) > tolerance))
-            found.append(np.mean(np.expm1(now + math.log(1.05)) > tolerance))
+            power.append(np.mean(np.expm1(now + math.log(1.05)) > tolerance))
     return (float(np.mean(judged)), *(
-        float(np.mean(of)) if of else 0.0 for of in (false, found)))
+        float(np.mean(of)) if of else 0.0 for of in (false, power)))
 
 
 def print_levels(rng, systems: int) -> list[str]:
@@ -309,7 +309,7 @@ def print_levels(rng, systems: int) -> list[str]:
         rows = [simulate_levels(rng, width, shared, days, systems)
                 for days in (10, 20, 40)]
         print_table_row(f'{width:.0%}', f'{shared:.0%}', *(
-            f'{false:.1%}, {found:.3f}, {judged:.0%}' for judged, false, found in rows))
+            f'{false:.1%}, {power:.3f}, {judged:.0%}' for judged, false, power in rows))
         if not shared and width <= 0.05 and (rows[0][1] > 0.012 or rows[0][2] < 0.95):
             missed.append(f'levels, {width:.0%}')
     return missed

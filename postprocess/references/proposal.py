@@ -307,8 +307,8 @@ def _provisional_note(proposed: dict[str, CommentedMap]) -> list[str]:
     if days >= ENOUGH_DAYS:
         return []
     return [f'from {days} day{"s" * (days > 1)}: provisional. The tolerances assume '
-            'that half of the variance is common to a day; ./plumb nightly narrows them '
-            f'after {ENOUGH_DAYS} days']
+            'that half of the variance is common to a day; ./plumb nightly narrows '
+            f'them after {ENOUGH_DAYS} days']
 
 
 def _print_notes(notes: list[str]) -> None:

@@ -522,17 +522,17 @@ def test_a_nightly_session_narrows_references(tmp_path, monkeypatch):
     one = nightly.NightlySession(work, argparse.Namespace(
         max_node_age=0, reframe=[], mode='nightly', locate=False), summary)
     one.frame = object()
-    asked = []
+    calls = []
 
     def narrow(frame, system, folder):
-        asked.append((frame, system, folder))
-        if len(asked) == 2:
+        calls.append((frame, system, folder))
+        if len(calls) == 2:
             raise ValueError('osu.yaml:3: broken')
         return ['osu.yaml: 2 tolerances narrowed within the accepted limits']
     monkeypatch.setattr(nightly.refinement, 'narrow_accepted_tolerances', narrow)
     one.narrow_references()
     one.narrow_references()
-    assert asked[0] == (one.frame, 'alpha', tmp_path)
+    assert calls[0] == (one.frame, 'alpha', tmp_path)
     assert summary.notes == [
         'osu.yaml: 2 tolerances narrowed within the accepted limits',
         'references were not narrowed: osu.yaml:3: broken']

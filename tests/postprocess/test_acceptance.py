@@ -345,6 +345,7 @@ def test_a_broken_accepted_file_is_told_with_its_line(site, capsys):
     site.propose(latencies(CALM))
     site.osu.write_text('a: 1\nb: [1\n')
     before = site.proposal.read_text()
+    capsys.readouterr()
     assert site.accept() == 2
     [line] = capsys.readouterr().err.splitlines()
     assert f'{site.osu}:3: not YAML' in line

@@ -58,8 +58,8 @@ def test_the_level_is_told_wherever_a_session_is(tmp_path, capsys):
     out = capsys.readouterr().out
     assert 'FAILED: a level out of tolerance' in out or 'REGRESSED: ' in out
     assert '  alpha: level +' in out
-    [told] = json.loads((tmp_path / 'v.json').read_text())['levels']
-    assert told['system'] == 'alpha' and told['worse'] > told['tolerance']
+    [data] = json.loads((tmp_path / 'v.json').read_text())['levels']
+    assert data['system'] == 'alpha' and data['worse'] > data['tolerance']
     assert 'level of all metrics together' in (tmp_path / 'j.xml').read_text()
     judged, _ = verdict.verdict_of_perflogs(str(tmp_path))
     assert judged.exit_code == 1 and judged.failed_levels

@@ -134,15 +134,15 @@ def test_healthy_sessions_of_other_days_pass(width):
 def test_a_slow_size_is_found():
     """With a smallest tolerance of 0.3 it was found in one of four sessions."""
     row = references.simulate_curves(np.random.default_rng(1), 0.03, 0.0, False, 5)
-    false, found = row['worst_ratio']
-    assert found > 0.8 and false <= 0.002
+    false, power = row['worst_ratio']
+    assert power > 0.8 and false <= 0.002
 
 
 @pytest.mark.parametrize('width', [0.01, 0.05])
 def test_a_machine_that_is_slower_everywhere_is_found(width):
-    judged, false, found = references.simulate_levels(
+    judged, false, power = references.simulate_levels(
         np.random.default_rng(1), width, 0.0, 20, 20)
-    assert judged > 0.9 and false <= 0.02 and found >= 0.95
+    assert judged > 0.9 and false <= 0.02 and power >= 0.95
     assert level.MAX_TOLERANCE <= 0.05
 
 

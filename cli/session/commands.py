@@ -376,21 +376,30 @@ def confirm_cost(system: str, mode: str, cost_text: str) -> bool:
 
 
 def _print_regressions(verdict: Verdict | None, plan: plans.Plan) -> bool:
-    """Print the regressions among the test cases of a session; return
-    whether there are any."""
+    """Print the regressions among the test cases of a session, and a level out of
+    tolerance; return whether there are any."""
     from postprocess.regressions import telling
     if verdict is None:
         return False
     lines = regressions_in_session(verdict, plan)
-    if lines:
+    levels = failed_level_texts(verdict, plan)
+    if levels or lines:
         print('\nWorse than before (./plumb verdict explains it):')
+    print(*(f'  {text}\n' for text in levels), sep='', end='')
     for line in lines:
         print(*(f'  {text}' for text in telling.regression_lines(line)), sep='\n')
     if verdict.rerun:
         print(f'{len(verdict.rerun)} test cases were worse in one session; '
               'measure them again: ./plumb run $(./plumb verdict '
               '--print-rerun-options)')
-    return bool(lines)
+    return bool(levels or lines)
+
+
+def failed_level_texts(verdict: Verdict, plan: plans.Plan) -> list[str]:
+    """The line of the system's level, if it is out of tolerance: all metrics of a
+    session together are worse than their references."""
+    return [level.text for level in verdict.failed_levels
+            if level.system == plan.head['system']]
 
 
 def regressions_in_session(verdict: Verdict, plan: plans.Plan) -> list[Regression]:

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..references.level import Level
 from ..results import Place, Result
 
 
@@ -157,6 +158,8 @@ class Verdict:
     rerun: list[Case] = field(default_factory=list)
     #: What can be found in each test case that was judged by its history.
     power: list[Power] = field(default_factory=list)
+    #: The level of each system: all metrics together against their references.
+    levels: list[Level] = field(default_factory=list)
     #: Metrics that were judged by their history.
     judged: int = 0
     #: Test cases that ran.
@@ -167,7 +170,12 @@ class Verdict:
     @property
     def exit_code(self) -> int:
         """The exit code: 1 where something regressed or failed."""
-        return 1 if self.regressions or self.failures else 0
+        return 1 if self.regressions or self.failures or self.failed_levels else 0
+
+    @property
+    def failed_levels(self) -> list[Level]:
+        """Levels that are out of tolerance."""
+        return [level for level in self.levels if level.is_failed]
 
     def as_json_data(self) -> dict[str, Any]:
         """As JSON has it: all but the results, which are no news."""

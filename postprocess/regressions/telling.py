@@ -35,6 +35,7 @@ def verdict_headline(verdict: Verdict) -> str:
         _count_with_noun(len(verdict.failures), 'test case') + ' failed'
         if verdict.failures
         else '',
+        'a level out of tolerance' if verdict.failed_levels else '',
         _count_with_noun(len(verdict.improved), 'improvement')
         if verdict.improved
         else '',
@@ -62,6 +63,9 @@ def _yield_verdict_lines(verdict: Verdict) -> Iterator[str]:
         for one in regressions[:MAXIMUM]:
             yield from (f'  {text}' for text in regression_lines(one))
         yield from _omitted_count_line(len(regressions))
+    if verdict.levels:
+        yield 'Levels of all metrics together:'
+    yield from (f'  {level.text}' for level in verdict.levels)
     if verdict.failures:
         yield 'Failed:'
     for failure in verdict.failures[:MAXIMUM]:
@@ -238,14 +242,16 @@ def test_case_and_partition_text(
 
 
 def junit_xml(verdict: Verdict) -> str:
-    """JUnit XML: one test per test case. It fails if the test case failed or
-    is part of a regression. It is skipped if the test case is inconclusive,
-    or has neither a reference nor enough sessions to be judged by its history.
+    """JUnit XML: one test per test case, and one per level. It fails if the test
+    case failed or is part of a regression. It is skipped if the test case is
+    inconclusive, or has neither a reference nor enough sessions to be judged by its
+    history.
     """
     failures = {f.test_case_key: f for f in verdict.failures}
     names = Counter(map(_junit_class_and_name, verdict.results))
     regressions = {one.id: one for one in verdict.regressions}
-    bad = sum(not result.is_good for result in verdict.results)
+    bad = sum(not result.is_good for result in verdict.results) + len(
+        verdict.failed_levels)
     few = {case.test_case_key for case in verdict.not_enough}
 
     def skip_message(result: Result) -> str:
@@ -261,7 +267,8 @@ def junit_xml(verdict: Verdict) -> str:
     root = ET.Element('testsuites', name='plumb verdict')
     suite = ET.SubElement(
         root, 'testsuite', name=f'session {verdict.session}',
-        tests=str(len(verdict.results)), failures=str(bad), errors='0',
+        tests=str(len(verdict.results) + len(verdict.levels)), failures=str(bad),
+        errors='0',
         skipped=str(sum(bool(skip_message(one)) for one in verdict.results)))
     for result in verdict.results:
         classname, name = _junit_class_and_name(result)
@@ -284,6 +291,12 @@ def junit_xml(verdict: Verdict) -> str:
             test, 'failure', message=texts[0] if texts else result.result,
             type=result.result if failure else 'regressed'
         ).text = '\n'.join(texts)
+    for level in verdict.levels:
+        test = ET.SubElement(suite, 'testcase', classname=level.system,
+                             name='level of all metrics together')
+        if level.is_failed:
+            ET.SubElement(test, 'failure', message=level.text,
+                          type='fail').text = level.text
     ET.indent(root)
     text = ET.tostring(root, encoding='unicode')
     return _NOT_XML.sub('\N{REPLACEMENT CHARACTER}', text) + '\n'

@@ -135,6 +135,7 @@ class Page:
 
         self.regressions = verdict.regressions if verdict else []
         self.improved = verdict.improved if verdict else []
+        self.failed_levels = verdict.failed_levels if verdict else []
         for one in self.regressions:
             self._mark_test_cases_as_worse(one)
         self.places = len({_place_text(case.row) for case in self.cases})
@@ -229,9 +230,10 @@ class Page:
                                          key=lambda g: -len(g[1]))]
 
     def regression_lines(self) -> list[dict]:
-        """The lines of each regression."""
-        return [{'first': first, 'rest': rest} for one in self.regressions
-                for first, *rest in [telling.regression_detail_lines(one)]]
+        """The lines of each level out of tolerance, and of each regression."""
+        return [*({'first': level.text, 'rest': []} for level in self.failed_levels),
+                *({'first': first, 'rest': rest} for one in self.regressions
+                  for first, *rest in [telling.regression_detail_lines(one)])]
 
     def changes_since_last_session(self, rows: list[dict]) -> list[dict]:
         """Changes since the session before: {what, lines, count}."""

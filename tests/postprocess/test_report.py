@@ -234,7 +234,7 @@ def test_a_case_with_nothing_to_judge_waits_for_nothing(tmp_path):
 
 
 @pytest.mark.parametrize('value, is_news', [
-    (0.59, True), (0.61, False), (1.1, False)])
+    (0.78, True), (0.80, False), (1.1, False)])
 def test_better_is_news(tmp_path, value, is_news):
     code, text = page(tmp_path, [make.record('latency', value, 8, **JUDGED)])
     assert code == 0 and '✓ passed osu_latency' in visible(text)

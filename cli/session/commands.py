@@ -388,8 +388,7 @@ def _print_regressions(verdict: Verdict | None, plan: plans.Plan) -> bool:
         print(*(f'  {text}' for text in telling.regression_lines(line)), sep='\n')
     if verdict.rerun:
         print(f'{len(verdict.rerun)} test cases were worse in one session; '
-              'measure them again: ./plumb run $(./plumb verdict '
-              '--print-rerun-options)')
+              f'measure them again: {telling.RERUN}')
     return bool(lines)
 
 

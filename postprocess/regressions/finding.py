@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..perflogs import reasons
 from ..results import Place, Result
 
 
@@ -97,6 +99,13 @@ class Failure(Place):
     nodes: str = ''
 
 
+def verdict_of_failures(failures: Sequence[Failure]) -> str:
+    """The verdict on a session without regressions: good, failed or not_run."""
+    return ('good' if not failures else 'not_run' if all(
+        one.guard in reasons.CUT_SHORT and one.result == 'not_run'
+        for one in failures) else 'failed')
+
+
 @dataclass(frozen=True)
 class Changed:
     """A change of the environment of test cases since the sessions before."""
@@ -128,7 +137,8 @@ class Verdict:
     """The verdict on a session."""
     #: The session, or the date where there were several.
     session: str
-    #: good, regressed or failed.
+    #: good, regressed, failed, or not_run (the newest session was cut short, and
+    #: nothing else is wrong).
     verdict: str
     regressions: list[Regression] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
@@ -141,12 +151,19 @@ class Verdict:
     not_enough: list[Case] = field(default_factory=list)
     #: One session was worse: a rerun says at once whether it is the metric.
     rerun: list[Case] = field(default_factory=list)
-    #: Metrics that were judged by their history.
+    #: Metrics that were compared with their history.
     judged: int = 0
+    #: Test cases with a value that was compared with a reference or a limit.
+    compared: int = 0
     #: Test cases that ran.
     cases: int = 0
     #: The results of all test cases.
     results: list[Result] = field(default_factory=list)
+
+    @property
+    def cut_short(self) -> list[Result]:
+        """The test cases that did not run because their session ended early."""
+        return [one for one in self.results if one.is_cut_short]
 
     @property
     def exit_code(self) -> int:

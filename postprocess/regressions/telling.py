@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
+from config.sessions import clock
 from config.sites import topology
 
 from ..results import Result
@@ -14,6 +15,8 @@ from .finding import Case, Changed, Failure, Regression, Verdict
 
 #: Lines of a kind; the rest is counted.
 MAXIMUM = 20
+#: Measures again what a single session cannot decide, and what did not run.
+RERUN = './plumb run $(./plumb verdict --print-rerun-options)'
 #: What XML 1.0 cannot have, not even escaped.
 _NOT_XML = re.compile('[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]')
 
@@ -25,13 +28,15 @@ def verdict_lines(verdict: Verdict) -> list[str]:
 
 def verdict_headline(verdict: Verdict) -> str:
     """The whole verdict in one sentence."""
+    failed = len(verdict.failures) - len(verdict.cut_short)
     counts = [
         _count_with_noun(len(verdict.regressions), 'regression')
         + _test_case_count_text(verdict.regressions)
         if verdict.regressions
         else '',
-        _count_with_noun(len(verdict.failures), 'test case') + ' failed'
-        if verdict.failures
+        _count_with_noun(failed, 'test case') + ' failed' if failed else '',
+        _count_with_noun(len(verdict.cut_short), 'test case') + ' did not run'
+        if verdict.cut_short
         else '',
         _count_with_noun(len(verdict.improved), 'improvement')
         if verdict.improved
@@ -44,10 +49,51 @@ def verdict_headline(verdict: Verdict) -> str:
         'an incident' if any(case.incident for case in verdict.rerun) else '',
     ]
     counts = [count for count in counts if count] or ['no regression']
-    return (f'Session {verdict.session}: {verdict.verdict.upper()}: '
-            f"{', '.join(counts)}. {_count_with_noun(verdict.cases, 'test case')} ran, "
-            f"{_count_with_noun(verdict.judged, 'metric')} compared with "
-            f"{'its' if verdict.judged == 1 else 'their'} history")
+    word = verdict.verdict.upper().replace('_', ' ')
+    return (f"Session {verdict.session}: {word}: {', '.join(counts)}. "
+            + comparison_text(verdict))
+
+
+def comparison_text(verdict: Verdict) -> str:
+    """What the results were compared with, in one sentence for page and verdict."""
+    parts = [
+        f'{_count_with_noun(verdict.compared, "test case")} with a reference or a '
+        'limit' if verdict.compared else '',
+        f'{_count_with_noun(verdict.judged, "metric")} with '
+        f"{'its' if verdict.judged == 1 else 'their'} history"
+        if verdict.judged else '']
+    return f'{_count_with_noun(verdict.cases, "test case")} ran; ' + (
+        'compared: ' + ', '.join(filter(None, parts)) if any(parts) else
+        'nothing was compared: no reference, and too few sessions for a comparison '
+        'with the history')
+
+
+def cut_short_text(results: Sequence[Result]) -> str:
+    """Which sessions ended early, how many test cases did not run, and how to
+    run them; '' if none ended early.
+
+    :param results: of all test cases, in the newest session of each
+    """
+    texts = []
+    for run in sorted({one.run for one in results if one.is_cut_short}):
+        planned = [one for one in results if one.run == run]
+        number = sum(one.is_cut_short for one in planned)
+        texts.append(f'The session of {session_name(run)} was cut short: {number} of '
+                     f'{_count_with_noun(len(planned), "test case")} did not run')
+    if not texts:
+        return ''
+    return ('. '.join(texts) + '. To resume, with the same --site and --mode: '
+            + RERUN)
+
+
+def session_name(run: str) -> str:
+    """The date and time of a session, from its ID.
+
+    >>> session_name('20261106T030000Z-1a2b3c')
+    '2026-11-06 03:00 UTC'
+    """
+    start = clock.session_start_time(run)
+    return f'{start:%Y-%m-%d %H:%M} UTC' if start else run
 
 
 def _yield_verdict_lines(verdict: Verdict) -> Iterator[str]:
@@ -60,13 +106,17 @@ def _yield_verdict_lines(verdict: Verdict) -> Iterator[str]:
         for one in regressions[:MAXIMUM]:
             yield from (f'  {text}' for text in regression_lines(one))
         yield from _omitted_count_line(len(regressions))
-    if verdict.failures:
+    cut_short = {one.test_case_key for one in verdict.cut_short}
+    failures = [one for one in verdict.failures if one.test_case_key not in cut_short]
+    if failures:
         yield 'Failed:'
-    for failure in verdict.failures[:MAXIMUM]:
+    for failure in failures[:MAXIMUM]:
         yield f'  {failure_line(failure)}'
         yield f'    to do: {failure.todo}'
-    yield from (f'  {text}' for text in shared_node_lines(verdict.failures))
-    yield from _omitted_count_line(len(verdict.failures))
+    yield from (f'  {text}' for text in shared_node_lines(failures))
+    yield from _omitted_count_line(len(failures))
+    if cut_short:
+        yield cut_short_text(verdict.results)
     if verdict.changed:
         yield 'Changed environment:'
     for change in verdict.changed[:MAXIMUM]:
@@ -74,8 +124,7 @@ def _yield_verdict_lines(verdict: Verdict) -> Iterator[str]:
     yield from _omitted_count_line(len(verdict.changed))
     yield from incident_line(verdict)
     for title, cases in (
-            ('Worth measuring again (./plumb run $(./plumb verdict '
-             '--print-rerun-options)):', verdict.rerun),
+            (f'Worth measuring again ({RERUN}):', verdict.rerun),
             ('Not run for longer than others:', verdict.stale),
             ('Too few sessions for a comparison with the history:',
              verdict.not_enough)):

@@ -99,7 +99,8 @@ def parser() -> Parser:
                         'nothing else')
     output.add_argument('--print-rerun-options', action='store_true',
                         help='print options of ReFrame that select the test '
-                        'cases to measure again')
+                        'cases to measure again, and those that did not run '
+                        'because their session ended early')
     return cmd
 
 
@@ -223,7 +224,7 @@ def _write_output(
         options.write_or_print_answer(args.junit, telling.junit_xml(verdict))
     if args.print_rerun_options:
         print(*(f'-n /{case}' for case in dict.fromkeys(
-            one.case for one in verdict.rerun)))
+            one.case for one in [*verdict.cut_short, *verdict.rerun])))
         return 0
     if '-' not in (args.json, args.junit):
         print(*telling.verdict_lines(verdict), sep='\n')

@@ -28,6 +28,7 @@ from ..perflogs.plans import Left, Partial
 from ..references.progress import Progress
 from ..regressions import telling
 from ..regressions.finding import Regression, Verdict
+from ..regressions.judging import judge_session
 from ..units import unit_text
 from . import charts, plots
 from .plots import ratio
@@ -80,10 +81,25 @@ class _Case(NamedTuple):
     name: str
     #: Letters of all sessions.
     cells: str
+    #: Its newest result: one of results.ORDER.
+    result: str
     #: Why it failed, or is inconclusive, if that is known.
     reason: str
     #: Part of a regression, even if its newest session is inconclusive.
     worse: bool = False
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether its newest session ended before the test case did."""
+        return self.result == 'not_run' and self.row.guard in reasons.CUT_SHORT
+
+    @property
+    def last_completed_result(self) -> str:
+        """Its newest result but those of sessions that were cut short; '': none."""
+        if not self.is_cut_short:
+            return self.result
+        letters = self.cells.rstrip('-.n')[-1:].replace(WORSE, 'p')
+        return results.ORDER[LETTERS.index(letters)] if letters else ''
 
     @property
     def newest_result_letter(self) -> str:
@@ -112,7 +128,7 @@ class Page:
         :param before: folder of an earlier page: plots that are still the
             same are taken from there
         :param png: plots come as PNG too
-        :param verdict: what is worse than it was
+        :param verdict: what is worse than it was; None: judged by these records
         """
         data = build_tidy_records(frame)
         self.data = dataclasses.replace(
@@ -126,15 +142,17 @@ class Page:
         letters = np.array(list(LETTERS))[self.past.ended]
         last = self.data.frame.loc[self.past.last.index]
         self.cases = [
-            _Case(number, row, self.test_case_name(row), ''.join(cells), '')
+            _Case(number, row, self.test_case_name(row), ''.join(cells),
+                  results.ORDER[LETTERS.index(''.join(cells).rstrip('-.')[-1])], '')
             for number, (row, cells) in enumerate(zip(
                 last.itertuples(), letters, strict=True))]
         self.cases = [case._replace(reason=reasons.reason_of_result(case.row))
                       if case.newest_result_letter in FAILED + 'i' else case
                       for case in self.cases]
 
-        self.regressions = verdict.regressions if verdict else []
-        self.improved = verdict.improved if verdict else []
+        self.verdict = verdict or judge_session(frame, partial=partial)
+        self.regressions = self.verdict.regressions
+        self.improved = self.verdict.improved
         for one in self.regressions:
             self._mark_test_cases_as_worse(one)
         self.places = len({_place_text(case.row) for case in self.cases})
@@ -166,26 +184,29 @@ class Page:
 
     def session_name(self, session_number: int) -> str:
         """The name of a session: its date and time."""
-        runs = self.past.sessions[session_number]
-        when = datetime.datetime.strptime(runs[0][:15], '%Y%m%dT%H%M%S') \
-            if re.match(r'\d{8}T\d{6}', runs[0]) else None
-        return f'{when:%Y-%m-%d %H:%M}' if when else runs[0]
+        run = self.past.sessions[session_number][0]
+        return telling.session_name(run).removesuffix(' UTC')
 
     # The first screen -------------------------------------------------
 
     @functools.cached_property
     def result_counts(self) -> dict[str, int]:
-        """The number of test cases per result of their newest session."""
-        ends = Counter(case.newest_result_letter for case in self.cases)
+        """The number of test cases per result (results.ORDER) of their newest
+        session, and of some other kinds."""
+        ends = Counter(case.result for case in self.cases)
         this_session = len(self.past.sessions) - 1
-        return {
+        return {result: ends[result] for result in results.ORDER} | {
             'cases': len(self.cases),
-            'cases_failed': ends['f'], 'cases_not_run': ends['n'],
-            'cases_flaky': ends['k'], 'cases_gone': ends['X'],
-            'cases_inconclusive': ends['i'], 'cases_known': ends['x'],
             'regressed': len(self.regressions),
             'no_record': sum(case.cells[this_session] == '-'
                              for case in self.cases)}
+
+    @functools.cached_property
+    def last_completed_result_counts(self) -> dict[str, int]:
+        """`result_counts`, without results of sessions that were cut short."""
+        ends = Counter(case.last_completed_result for case in self.cases)
+        return self.result_counts | {
+            result: ends[result] for result in results.ORDER}
 
     def failure_groups(self, rows: list[dict]) -> list[dict]:
         """Failed test cases, grouped by reason: {why, lines, more}.
@@ -198,15 +219,15 @@ class Page:
                 worst.setdefault(row['number'], row)
         groups: dict[str, list[dict]] = {}
         for case in self.cases:
-            if case.newest_result_letter not in FAILED or not case.newest_result_letter:
+            if case.result not in results.FAILED or case.is_cut_short:
                 continue
             row = worst.get(case.number, {})
             guard = str(case.row.guard).partition(':')[0] or row.get(
                 'guard', '').partition(':')[0]
             why = ('known fault fixed: remove it from the reference file'
-                   if case.newest_result_letter == 'X' else
+                   if case.result == 'xpass' else
                    'flaky: passed when it was measured again'
-                   if case.newest_result_letter == 'k' else
+                   if case.result == 'flaky' else
                    f'guard {guard}' if guard else
                    f"{row.get('metric', 'a metric')} out of tolerance")
             text = case.reason if guard else ' '.join(filter(None, [
@@ -248,6 +269,8 @@ class Page:
             if not before:
                 changed.setdefault('new test cases', []).append(
                     (case.name, case.number))
+            elif case.is_cut_short:
+                continue
             elif now in FAILED and before not in FAILED:
                 changed.setdefault('newly failed', []).append(
                     (case.name, case.number))
@@ -388,12 +411,9 @@ class Page:
                       if past != [(past[0][0], '')]}})
         return entries
 
-    def value_table_rows(self) -> tuple[list[dict], dict[str, int]]:
+    def value_table_rows(self) -> list[dict]:
         """Values of the newest session of each test case, failed ones first:
-        all judged values, and the main values of other test cases.
-
-        :returns: rows for the table; number of records by result
-        """
+        all judged values, and the main values of other test cases."""
         frame = results.newest_records(self.data.frame.assign(
             number=self.data.case))
         result = frame['result']
@@ -401,15 +421,13 @@ class Page:
             frame['number']).transform('any')
         order = [*results.FAILED, 'xfail', 'pass']
         judged = frame.assign(kept=kept)[result.isin(order)]
-        counts = {r: int((result == r).sum()) for r in results.ORDER}
         judged = judged.assign(rank=judged['result'].map(order.index)
                                ).sort_values(['rank', 'family', 'program',
                                               'params', 'metric', 'point'])
         shown = self._main_records_without_reference(frame[~result.isin(order)], judged)
         past = self._values_of_past_sessions(pd.concat([judged, shown]))
-        rows = [self._value_table_row(row, past) for part in (judged, shown)
+        return [self._value_table_row(row, past) for part in (judged, shown)
                 for row in part.itertuples()]
-        return rows, counts
 
     def _main_records_without_reference(self, frame: pd.DataFrame, judged: pd.DataFrame
                ) -> pd.DataFrame:
@@ -660,7 +678,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
     """
     page = Page(frame, partial, before, png, verdict)
     faults = [] if faults is None else faults
-    rows, counts = page.value_table_rows()
+    rows = page.value_table_rows()
     frame = page.data.frame
     stale = [
         f'{page.test_case_name_and_place(row)} · last ran {row.time:%Y-%m-%d %H:%M}'
@@ -669,12 +687,12 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
     postponed = [str(case) for case in left if case.nightly_sessions]
     never = [f'{case}; the budget is {case.budget:g} per nightly session'
              for case in left if not case.nightly_sessions]
-    counts |= {'stale': len(stale), 'rotated': len(postponed),
-               'never': len(never), 'judged': standing.judged,
-               'waiting': len(standing.waiting),
-               'no_tolerance': len(standing.no_tolerance),
-               'improved': sum(bool(row['note']) for row in rows)}
-    counts |= page.result_counts
+    counts = page.result_counts | {
+        'stale': len(stale), 'rotated': len(postponed),
+        'never': len(never), 'judged': standing.judged,
+        'waiting': len(standing.waiting),
+        'no_tolerance': len({row.Index for row, *_ in standing.no_tolerance}),
+        'improved': len({row['number'] for row in rows if row['note']})}
     series_of = time_series_by_family(page, runs.series if runs else [])
     sections = [page.family_section(name, series_of.get(name, []), rows)
                 for name in sorted(page.data.table['family'].unique())]
@@ -689,7 +707,12 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
             title=title
             or 'Plumbline · ' + ', '.join(sorted(frame['system'].unique())),
             written=f'{datetime.datetime.now(datetime.timezone.utc):%F %H:%M}',
-            health=health_summary(counts, len(faults)),
+            health=health_summary(counts | page.last_completed_result_counts,
+                                  page.verdict, len(faults)),
+            compared=bool(page.verdict.compared or page.verdict.judged),
+            cut_short=telling.cut_short_text(page.verdict.results),
+            cut_short_cases=[(case.name, _place_text(case.row), case.number)
+                             for case in page.cases if case.is_cut_short],
             counts=counts,
             worse=page.regression_lines(),
             wrong=page.failure_groups(rows),
@@ -733,41 +756,37 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
     return Made(page.files, page.plots, counts)
 
 
-def health_summary(counts: dict[str, int], faults: int) -> dict[str, str]:
-    """A sentence on the health of the system: {state, word, text}; the state
-    is bad if the exit code is 1."""
+def health_summary(counts: dict[str, int], verdict: Verdict, faults: int
+                   ) -> dict[str, str]:
+    """The health of the system: {state, word, text}; the state is bad if
+    something failed or regressed, or the perflogs are damaged.
+
+    :param counts: test cases per result of the last session that was complete
+    """
     cases = counts['cases']
     bad = [count_with_noun(number, what) for number, what in (
-        (counts['cases_failed'], f'of {cases} test cases failed'),
-        (counts['cases_not_run'], 'not run'),
-        (counts['cases_flaky'], 'flaky'),
+        (counts['fail'], f'of {cases} test cases failed'),
+        (counts['not_run'], 'not run'),
+        (counts['flaky'], 'flaky'),
         (counts['regressed'], 'regression(s)'),
-        (counts['cases_gone'], 'known fault(s) fixed'),
+        (counts['xpass'], 'known fault(s) fixed'),
         (faults, 'damaged place(s) in the perflogs')) if number]
     also = [count_with_noun(number, what) for number, what in (
-        (counts['cases_inconclusive'], 'inconclusive'),
+        (counts['inconclusive'], 'inconclusive'),
         (counts['no_record'], 'without a record in the newest session'),
         (counts['waiting'], 'without a reference'),
-        (counts['cases_known'], 'with a known fault')) if number]
+        (counts['xfail'], 'with a known fault')) if number]
+    compared = telling.comparison_text(verdict)
     if bad:
-        return {'state': 'bad', 'word': 'Not healthy',
-                'text': ', '.join(bad + also)}
-    if not counts['judged']:
-        return {'state': 'open', 'word': 'Not compared yet', 'text': (
-            f"{count_with_noun(cases, 'test case(s)')} ran and nothing failed, but no "
-            'value has a tolerance')}
-    warn = counts['no_record'] or counts['cases_inconclusive']
-    return {
-        'state': 'warn' if warn else 'good',
-        'word': 'Healthy',
-        'text': ', '.join(
-            [
-                count_with_noun(counts['judged'], 'test case(s)')
-                + ' within tolerance in the newest session',
-                *also,
-            ]
-        ),
-    }
+        state, word = 'bad', 'Not healthy'
+    elif not verdict.compared and not verdict.judged:
+        state, word = 'open', 'Not compared yet'
+    else:
+        state = 'warn' if counts['no_record'] or counts['inconclusive'] else 'good'
+        word = 'Healthy'
+    return {'state': state, 'word': word,
+            'text': '. '.join(filter(None, [
+                ', '.join(bad), '; '.join([compared, *also])]))}
 
 
 def count_with_noun(number: int, what: str) -> str:

@@ -14,6 +14,10 @@ pytest.importorskip('jinja2')
 import perflogs_factory as make
 
 from postprocess import perflogs, results
+from postprocess.regressions import telling
+from postprocess.regressions import verdict as verdict_command
+from postprocess.regressions.finding import Verdict
+from postprocess.regressions.verdict import verdict_of_records
 from postprocess.report import page, tidy
 
 JUDGED = {'reference': '1.0', 'upper': '0.2'}
@@ -23,6 +27,13 @@ def case(name: str, day: int, result: str = 'pass', **more) -> dict:
     return make.record('latency', 1.0, 8, day=day, program=name,
                        params=f'program={name}', case=f'c{name}', **{
                            **JUDGED, 'result': result, **more})
+
+
+def cancelled(name: str, day: int) -> dict:
+    """The record of a test case whose session ended before it ran."""
+    return make.record('completed', 0.0, day=day, repetition=0, program=name,
+                       params=f'program={name}', case=f'c{name}', result='fail',
+                       guard='cancelled')
 
 
 def made(tmp_path: Path, records: list[dict], partial: Any = {}
@@ -163,14 +174,68 @@ def test_a_grid_of_many_sessions_has_the_newest(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(('more', 'state'), [
-    ({}, 'good'), ({'cases_failed': 1}, 'bad'), ({'regressed': 1}, 'bad'),
-    ({'cases_inconclusive': 2}, 'warn'), ({'no_record': 1}, 'warn'),
-    ({'judged': 0}, 'open'), ({'cases_gone': 1}, 'bad'),
-    ({'cases_not_run': 1}, 'bad'), ({'cases_flaky': 1}, 'bad')])
+    ({}, 'good'), ({'fail': 1}, 'bad'), ({'regressed': 1}, 'bad'),
+    ({'inconclusive': 2}, 'warn'), ({'no_record': 1}, 'warn'),
+    ({'xpass': 1}, 'bad'), ({'not_run': 1}, 'bad'), ({'flaky': 1}, 'bad')])
 def test_healthy_or_not_in_a_sentence(more, state):
     counts = dict.fromkeys((
-        'cases_failed', 'cases_not_run', 'cases_flaky', 'cases_gone',
-        'cases_inconclusive', 'no_record', 'waiting', 'cases_known',
-        'regressed'), 0) | {'cases': 9, 'judged': 9}
-    assert page.health_summary(counts | more, 0)['state'] == state
-    assert page.health_summary(counts | more, 1)['state'] == 'bad'
+        *results.ORDER, 'no_record', 'waiting', 'regressed'), 0) | {'cases': 9}
+    verdict = Verdict('x', 'good', judged=9, cases=9)
+    assert page.health_summary(counts | more, verdict, 0)['state'] == state
+    assert page.health_summary(counts | more, verdict, 1)['state'] == 'bad'
+
+
+def test_history_without_references_is_a_comparison(tmp_path):
+    """Page and verdict say in the same words what was compared with what."""
+    make.write(tmp_path, [
+        make.record('latency', 1 + 0.01 * (day * 7 % 5), 8, day=day, case=f'c{n}',
+                    params=f'n={n}') for day in range(60) for n in range(4)])
+    frame = perflogs.read(tmp_path)
+    verdict = verdict_of_records(frame, [tmp_path])
+    sentence = '4 test cases ran; compared: 4 metrics with their history'
+    assert telling.verdict_headline(verdict).endswith(sentence)
+    text = page.build_page(frame, verdict=verdict).files['index.html'].decode()
+    assert f'<b>Healthy.</b> {sentence};' in text
+    assert 'Not compared yet' not in text
+    # Neither references nor sessions.
+    few = page.build_page(frame[frame['run'] == frame['run'].iloc[-1]])
+    assert ('<b>Not compared yet.</b> 4 test cases ran; nothing was compared'
+            in few.files['index.html'].decode())
+
+
+@pytest.mark.parametrize('ran', [0, 1])
+def test_a_session_that_was_cut_short_leaves_the_health_as_it_was(tmp_path, ran):
+    make.write(tmp_path, [*(case(name, 1) for name in 'abc'), *(
+        (cancelled if n >= ran else case)(name, 2) for n, name in enumerate('abc'))])
+    frame = perflogs.read(tmp_path)
+    verdict = verdict_of_records(frame, [tmp_path])
+    assert (verdict.exit_code, verdict.verdict) == (1, 'not_run')
+    assert {one.result for one in verdict.failures} == {'not_run'}
+    sentence = (f'The session of 2026-11-03 03:00 UTC was cut short: {3 - ran} of 3 '
+                'test cases did not run. To resume, with the same --site and --mode: '
+                './plumb run $(./plumb verdict --print-rerun-options)')
+    lines = telling.verdict_lines(verdict)
+    assert sentence in lines and not [line for line in lines if 'guard' in line]
+    assert re.search(rf'NOT RUN: {3 - ran} test cases? did not run\. '
+                     rf'{ran or 3} test cases? ran', lines[0]), lines[0]
+    text = page.build_page(frame, verdict=verdict).files['index.html'].decode()
+    assert 'class="health good"' in text and sentence in text
+    assert f'<b>{3 - ran}</b> not run' in text and f'<b>{ran}</b> passed' in text
+    assert '3 test cases with a reference or a limit' in text
+
+
+def test_a_session_that_was_cut_short_is_resumed_by_its_test_cases(tmp_path, capsys):
+    make.write(tmp_path, [case('a', 1), case('b', 1), case('a', 2), cancelled('b', 2)])
+    assert verdict_command.main(
+        ['--perflogs', str(tmp_path), '--print-rerun-options']) == 0
+    assert capsys.readouterr().out == '-n /cb\n'
+
+
+def test_tallies_count_test_cases(tmp_path):
+    make.write(tmp_path, [case('a', 1, point=f'{size} B') for size in (8, 16, 32)] + [
+        case('b', 1, 'no_reference', reference='', upper='', point=f'{size} B')
+        for size in (8, 16)])
+    made = page.build_page(perflogs.read(tmp_path))
+    assert {name: made.counts[name] for name in (
+        'pass', 'no_reference', 'cases')} == {'pass': 1, 'no_reference': 1, 'cases': 2}
+    assert '<b>1</b> passed' in made.files['index.html'].decode()

@@ -464,7 +464,8 @@ def test_report_verdict_and_their_exit_codes_agree_on_every_case(
     factory.write(tmp_path / 'logs', records)
     frame = perflogs.read(tmp_path / 'logs')
     verdict_ = verdict.verdict_of_records(frame, [str(tmp_path / 'logs')])
-    rows, counts = Page(frame).value_table_rows()
+    page = Page(frame)
+    rows = page.value_table_rows()
     failed = {(s.params, s.environ) for s in verdict_.results
               if s.is_failed}
     assert {f.params for f in verdict_.failures} == {p for p, _ in failed}
@@ -472,7 +473,7 @@ def test_report_verdict_and_their_exit_codes_agree_on_every_case(
                                for r in rows if r['result'] in
                                results.FAILED})
     assert verdict_.exit_code == int(bool(
-        verdict_.regressions or any(counts[r] for r in results.FAILED)))
+        verdict_.regressions or any(page.result_counts[r] for r in results.FAILED)))
     reported = {case for line in verdict_.regressions for case in line.cases}
     assert reported == {s.case for s in verdict_.results if s.regressions}
 

@@ -448,10 +448,11 @@ class Page:
             ['family', 'program', 'params', 'metric'])
 
     def _values_of_past_sessions(self, rows: pd.DataFrame) -> dict[tuple, np.ndarray]:
-        """Values of all runs of some plots of some test cases."""
+        """Values of all sessions of some metrics, per test case, CPU speed class,
+        metric and point."""
         data = self.data
         metric = rows['metric'].cat.codes if len(rows) else []
-        keys = set(zip(rows['number'], metric, rows['point'].fillna(
+        keys = set(zip(rows['number'], rows['speed'], metric, rows['point'].fillna(
             -1), strict=True))
         drawn = data.metric_records
         chosen = drawn['judged'] & drawn['metric'].isin(
@@ -462,13 +463,14 @@ class Page:
         frame = pd.DataFrame(
             {
                 'number': number.to_numpy(),
+                'speed': records['speed'].astype(object).to_numpy(),
                 'metric': records['metric'].cat.codes.to_numpy(),
                 'point': records['point'].fillna(-1).to_numpy(),
                 'value': records['value'].to_numpy(),
             }
         )
         return {key: part.to_numpy()[-SPARK:] for key, part in frame.groupby(
-            ['number', 'metric', 'point'])['value'] if key in keys}
+            ['number', 'speed', 'metric', 'point'])['value'] if key in keys}
 
     def _value_table_row(self, row: Any, past: dict[tuple, np.ndarray]) -> dict:
         sign = {'lower': '≤', 'higher': '≥'}
@@ -481,7 +483,7 @@ class Page:
         better = row.result == 'pass' and is_improved(
             row.better, row.value, row.reference, row.lower, row.upper)
         codes = self.data.frame['metric'].cat.categories
-        values = past.get((row.number, codes.get_loc(row.metric),
+        values = past.get((row.number, row.speed, codes.get_loc(row.metric),
                            -1.0 if pd.isna(row.point) else row.point))
         spark = '' if values is None else sparkline(values, row.reference)
         if row.metric == 'completed':      # the guard is the result

@@ -231,6 +231,14 @@ def test_a_session_that_was_cut_short_is_resumed_by_its_test_cases(tmp_path, cap
     assert capsys.readouterr().out == '-n /cb\n'
 
 
+def test_a_sparkline_has_sessions_of_one_speed_class(tmp_path):
+    built = made(tmp_path, [
+        case('a', day, speed=speed) | {'value': str(value)} for day, (speed, value)
+        in enumerate([('slow', 5.2), ('fast', 1.0), ('slow', 5.2), ('fast', 1.1)])])
+    [row] = built.value_table_rows()
+    assert 'aria-label="2 sessions, 1 to 1.1"' in row['spark']
+
+
 def test_tallies_count_test_cases(tmp_path):
     make.write(tmp_path, [case('a', 1, point=f'{size} B') for size in (8, 16, 32)] + [
         case('b', 1, 'no_reference', reference='', upper='', point=f'{size} B')

@@ -73,6 +73,8 @@ class Regression:
     #: Nodes of its jobs since then, as the scheduler writes them, where these
     #: were always the same and the system has others; else ''.
     nodes: str = ''
+    #: Of a group: its test cases that ran since then; 0: a single test case.
+    ran: int = 0
     #: Why it is muted, and until when; '' if it is not muted.
     reason: str = ''
     until: str = ''

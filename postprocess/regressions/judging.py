@@ -689,13 +689,16 @@ class _Judging:
             None,
             None,
             next(iter(better)) if len(better) == 1 else '',
+            group_size=0 if candidate.group.kind == 'case' else int(
+                candidate.group.there[:, candidate.start:candidate.last + 1].any(
+                    1).sum()),
         )
 
     def _make_regression(self, kind: str, name: str, rows: list[int], start: int,
                          count: int, ratio: float | None, low: float | None,
                          high: float | None, before: float | None, now: float | None,
-                         mute: Decision | None, better: str, improved: bool = False
-                         ) -> Regression:
+                         mute: Decision | None, better: str, improved: bool = False,
+                         group_size: int = 0) -> Regression:
         series = self.hist.metrics.iloc[rows]
 
         def common_value(column: str) -> str:
@@ -736,8 +739,10 @@ class _Judging:
                 first.iloc[0]) if len(first) else '', sessions=count,
             before=before, now=now, ratio=ratio, low=low, high=high,
             cause=cause,
-            todo='' if improved else _advice_text(kind, name, ident, cause, cases),
-            members=members, nodes=self._nodes_if_always_same(ran['nodes']),
+            todo='' if improved else _advice_text(kind, name, ident, cause, cases,
+                                                  place['system']),
+            members=members, ran=group_size,
+            nodes=self._nodes_if_always_same(ran['nodes']),
             reason=mute.reason if mute else '',
             until=str(mute.until) if mute else '')
 
@@ -864,8 +869,8 @@ def _job_nodes_and_switches(
         for switch in above.get(name, ())}
 
 
-def _advice_text(kind: str, name: str, ident: str, cause: str, cases: list[str]
-                 ) -> str:
+def _advice_text(kind: str, name: str, ident: str, cause: str, cases: list[str],
+                 system: str) -> str:
     """The advice for people."""
     known = (f'if the change was intended: ./plumb verdict accept {ident}; if '
              f'the problem is known: ./plumb verdict mute {ident} --until '
@@ -873,8 +878,8 @@ def _advice_text(kind: str, name: str, ident: str, cause: str, cases: list[str]
     if cause:
         return f'check whether the cause is {cause.split(";")[0]}; {known}'
     if kind in ('node', 'switch'):
-        return (f'drain {name}, and check whether its test cases pass on '
-                f'other nodes; {known}')
+        return (f'before you drain the {kind}, measure it against others: '
+                f'./plumb locate --site {system}; {known}')
     again = ' '.join(f'-n /{case}' for case in cases[:3])
     return ('run the test cases again, if possible on other nodes: '
             f'./plumb run {again}; {known}')

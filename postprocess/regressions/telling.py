@@ -160,8 +160,9 @@ def regression_detail_lines(change: Regression) -> list[str]:
         what += f' at {change.point}'
     where = test_case_and_partition_text(change) if change.kind in ('metric', 'case') \
         else change.group
-    if len(change.cases) > 1:
-        where += f' ({len(change.cases)} test cases)'
+    if change.ran:
+        slow = len({one.test_case_key for one in change.members})
+        where += f' ({slow} of {_count_with_noun(change.ran, "test case")})'
     texts = [
         f'[{change.id}] {what}: {_change_size_text(change)}',
         f'{where}, since {change.since} '

@@ -776,7 +776,8 @@ def health_summary(counts: dict[str, int], verdict: Verdict, faults: int
     also = [count_with_noun(number, what) for number, what in (
         (counts['inconclusive'], 'inconclusive'),
         (counts['no_record'], 'without a record in the newest session'),
-        (counts['waiting'], 'without a reference'),
+        (counts['waiting'] * any([verdict.compared, verdict.judged]),
+         'without a reference'),
         (counts['xfail'], 'with a known fault')) if number]
     compared = telling.comparison_text(verdict)
     if bad:

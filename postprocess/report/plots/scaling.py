@@ -15,6 +15,7 @@ from . import (
     CHOICE,
     Drawing,
     Records,
+    add_dates_of_older_sessions,
     field_title,
     fields_given_by_axis,
     metric_panels,
@@ -57,7 +58,7 @@ READING = ('Scaling: points are the newest session, the line is the median of '
            'all sessions. The dashed line is a fit to the medians that one '
            'point cannot bend. A point far from the fit has a ring and its '
            'distance.')
-COLUMNS = ['label', 'speed', 'x', 'runs', 'low', 'median', 'high', 'value']
+COLUMNS = ['label', 'speed', 'x', 'runs', 'low', 'median', 'high', 'value', 'older']
 
 
 def drawings_from_records(records: Records, over: str, fit: str, at: tuple[Any, ...],
@@ -72,7 +73,7 @@ def drawings_from_records(records: Records, over: str, fit: str, at: tuple[Any, 
                                **choice):
         points = points_at_size(panel.points_of_panel, records.family, panel.metric, at)
         points = points.assign(x=x.reindex(points['kind']).to_numpy())
-        points = points[points['x'] > 0]
+        points = points[(points['x'] > 0) & points['value'].notna()]
         # Whatever else differs (a stack of before): the newest counts.
         points = points.sort_values('time').drop_duplicates(
             ['label', 'speed', 'x'], keep='last')
@@ -80,6 +81,7 @@ def drawings_from_records(records: Records, over: str, fit: str, at: tuple[Any, 
             'min')).sort_values(['place', 'x'], kind='stable')
         points = points[points.groupby(['label', 'speed'])[
             'x'].transform('nunique') > 1]
+        points = add_dates_of_older_sessions(points)
         if len(points):
             yield panel.make_drawing(
                 f'scaling {over}{title_size_suffix(points)}', draw_scaling,

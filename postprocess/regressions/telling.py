@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 import xml.etree.ElementTree as ET
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -9,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from config.sessions import clock
 from config.sites import topology
 
+from ..perflogs import all_metrics
 from ..results import Result
 from ..units import unit_text
-from .finding import Case, Changed, Failure, Regression, Verdict
+from .finding import Case, Changed, Failure, Member, Regression, Verdict
 
 #: Lines of a kind; the rest is counted.
 MAXIMUM = 20
@@ -175,6 +177,65 @@ def regression_detail_lines(change: Regression) -> list[str]:
     if change.todo and not change.reason:
         texts.append(f'to do: {change.todo}')
     return texts
+
+
+def event_lines(regressions: Sequence[Regression]) -> list[str]:
+    """The lines of an event: a regression, or several that began on one date."""
+    members = members_by_change(regressions)
+    worst = {one.test_case_key: one for one in reversed(members)}
+    spread = median_and_range_text([*worst.values()]) if len(worst) > 1 else ''
+    if len(regressions) == 1:
+        lines = regression_detail_lines(regressions[0])
+        return [*lines[:2], *([spread] if spread else []), *lines[2:]]
+    first = regressions[0]
+    places = sorted({f'{one.system}:{one.partition}' for one in members})
+    causes = dict.fromkeys(one.cause for one in regressions if one.cause)
+    cases = ' '.join(f'-n /{case}' for case in dict.fromkeys(
+        one.case for one in worst.values()))
+    return [
+        f'{_count_with_noun(len(worst), "test case")} worse since {first.since} '
+        f'({_count_with_noun(first.sessions, "session")})',
+        ', '.join(places[:3]) + f' and {len(places) - 3} more' * (len(places) > 3),
+        *([spread] if spread else []),
+        *(f'changed in the same session: {cause}' for cause in causes),
+        'to do: run the test cases again, if possible on other nodes'
+        + (f': ./plumb run {cases}' if len(worst) <= 3 else '')
+        + '; to accept or mute one: ./plumb verdict']
+
+
+def members_by_change(regressions: Sequence[Regression]) -> list[Member]:
+    """The metrics of regressions, the worst first."""
+    return sorted((member for one in regressions for member in one.members),
+                  key=lambda member: -times_as_bad(member))
+
+
+def times_as_bad(member: Member) -> float:
+    """How many times as bad a metric is, whichever side is better; 1: unknown."""
+    if not member.ratio or member.ratio < 0:
+        return 1.0
+    better = all_metrics().get(member.metric, {}).get('better')
+    return 1 / member.ratio if better == 'higher' else member.ratio
+
+
+def median_and_range_text(members: Sequence[Member]) -> str:
+    """The median change of metrics, and the smallest and largest; '': unknown."""
+    ratios = sorted(one.ratio for one in members if one.ratio)
+    if not ratios:
+        return ''
+    sides = {all_metrics().get(one.metric, {}).get('better') for one in members}
+    if len(sides) > 1:
+        ratios = sorted(map(times_as_bad, members))
+    return (f'test cases: median {ratio_text(statistics.median(ratios))}, '
+            f'from {ratio_text(ratios[0])} to {ratio_text(ratios[-1])}'
+            + ' as bad' * (len(sides) > 1))
+
+
+def ratio_text(ratio: float | None) -> str:
+    """A ratio as a change: `+5.0 %`, or `3.2 x` if it is large; '': unknown."""
+    if ratio is None:
+        return ''
+    return (f'{ratio:.3g} x' if not 0.5 <= ratio <= 2
+            else f'{100 * (ratio - 1):+.1f} %')
 
 
 def _change_size_text(change: Regression) -> str:

@@ -27,7 +27,7 @@ from ..perflogs import attached, reasons, samples, series
 from ..perflogs.plans import Left, Partial
 from ..references.progress import Progress
 from ..regressions import telling
-from ..regressions.finding import Regression, Verdict
+from ..regressions.finding import Member, Regression, Verdict
 from ..regressions.judging import judge_session
 from ..units import unit_text
 from . import charts, plots
@@ -42,10 +42,11 @@ SESSIONS, SPARK = 180, 90
 LETTERS, WORSE = 'fnkXxpir-.', 'w'
 #: Letters of results.FAILED.
 FAILED = LETTERS[:len(results.FAILED)]
-#: Letter -> top and bottom of the filled part of a cell, so that results
+#: Letter -> top and bottom of the filled parts of a cell, so that results
 #: differ without colours, too.
-CELLS = {**dict.fromkeys(FAILED + '-', (0, 1)), 'w': (.1, 1),
-         'x': (.3, 1), 'i': (.3, 1), 'p': (.3, .8), 'r': (.45, .65)}
+CELLS = {**dict.fromkeys('fX-', ((0, 1),)), 'n': ((0, .3), (.7, 1)),
+         'k': ((0, .45),), 'w': ((.1, 1),), 'x': ((.3, 1),), 'i': ((.3, 1),),
+         'p': ((.3, .8),), 'r': ((.45, .65),)}
 #: Column that may differ between sessions of a test case -> its title.
 ENVIRONMENT = {
     'version': 'version', 'source': 'source', 'stack': 'stack',
@@ -58,6 +59,8 @@ ENVIRONMENT = {
 NEWS = ('version', 'source', 'stack', 'spec', 'reframe', 'suite', 'machine')
 #: Lines of a list before 'and N more'; rows of numbers in the page.
 MAX_LINES, MAX_NUMBERS = 6, 20_000
+#: Test cases that the card of an event names, and rows of its table.
+MAX_WORST, MAX_EVENT_ROWS = 5, 500
 #: Newest runs whose raw samples are read, of each family.
 MAX_SAMPLES = 24
 
@@ -151,6 +154,9 @@ class Page:
                       for case in self.cases]
 
         self.verdict = verdict or judge_session(frame, partial=partial)
+        #: perflogs.CASE of each test case -> its number.
+        self.numbers = {tuple(str(getattr(case.row, name)) for name in
+                              perflogs.CASE): case.number for case in self.cases}
         self.regressions = self.verdict.regressions
         self.improved = self.verdict.improved
         for one in self.regressions:
@@ -161,10 +167,8 @@ class Page:
         """Marks the sessions in which test cases are worse than they were."""
         since = next((n for n, runs in enumerate(self.past.sessions)
                       if regression.since_run in runs), 0)
-        there = {tuple(str(getattr(case.row, name)) for name in
-                       perflogs.CASE): case.number for case in self.cases}
         for member in regression.members:
-            number = there.get(member.test_case_key)
+            number = self.numbers.get(member.test_case_key)
             if number is not None:
                 case = self.cases[number]
                 self.cases[number] = case._replace(
@@ -218,6 +222,10 @@ class Page:
             if row['result'] in results.FAILED:
                 worst.setdefault(row['number'], row)
         groups: dict[str, list[dict]] = {}
+        this_session = len(self.past.sessions) - 1
+        new = {case.number for case in self.cases
+               if case.cells[this_session:] in FAILED
+               and case.cells[:this_session].rstrip('-.')[-1:] not in FAILED}
         for case in self.cases:
             if case.result not in results.FAILED or case.is_cut_short:
                 continue
@@ -237,7 +245,8 @@ class Page:
             groups.setdefault(why, []).append({
                 'name': case.name, 'place': _place_text(case.row), 'text': text
                 or (guard and row.get('guard', '')), 'number': case.number,
-                'sessions': case.newest_result_session_count})
+                'sessions': case.newest_result_session_count,
+                'is_new': case.number in new})
         lost = [case for case in self.cases if case.cells[-1:] == '-']
         if lost:
             groups['no record in the newest session'] = [{
@@ -249,10 +258,38 @@ class Page:
                 for why, lines in sorted(groups.items(),
                                          key=lambda g: -len(g[1]))]
 
-    def regression_lines(self) -> list[dict]:
-        """The lines of each regression."""
-        return [{'first': first, 'rest': rest} for one in self.regressions
-                for first, *rest in [telling.regression_detail_lines(one)]]
+    def regression_events(self) -> list[dict]:
+        """A card per event: the regression of a group, or all regressions of
+        single test cases that began on one date. {first, rest, worst, rows, more}"""
+        events: dict[str, list[Regression]] = {}
+        for one in self.regressions:
+            events.setdefault(one.since if one.kind in ('metric', 'case')
+                              else one.id, []).append(one)
+        cards = []
+        for regressions in events.values():
+            first, *rest = telling.event_lines(regressions)
+            rows = [self._regression_row(one, member) for one in regressions
+                    for member in telling.members_by_change([one])]
+            rows.sort(key=lambda row: -row['times_as_bad'])
+            worst = {row['key']: row for row in reversed(rows)}
+            cards.append({
+                'first': first, 'rest': rest, 'rows': rows[:MAX_EVENT_ROWS],
+                'more': len(rows) - MAX_EVENT_ROWS, 'cases': len(worst),
+                'several': len(regressions) > 1,
+                'worst': sorted(worst.values(), key=lambda row: -row[
+                    'times_as_bad'])[:MAX_WORST] if len(rows) > 1 else []})
+        return cards
+
+    def _regression_row(self, regression: Regression, member: Member) -> dict:
+        """A metric of a test case that is part of a regression."""
+        number = self.numbers.get(member.test_case_key)
+        return {
+            'id': regression.id, 'key': member.test_case_key, 'number': number,
+            'name': member.check if number is None else self.cases[number].name,
+            'place': _place_text(member) if self.places > 1 else '',
+            'metric': member.metric, 'point': member.point,
+            'change': telling.ratio_text(member.ratio),
+            'times_as_bad': telling.times_as_bad(member)}
 
     def changes_since_last_session(self, rows: list[dict]) -> list[dict]:
         """Changes since the session before: {what, lines, count}."""
@@ -266,13 +303,10 @@ class Page:
             )
             if not this_session or now in '-.':
                 continue
-            if not before:
+            if now in FAILED and before not in FAILED:
+                pass                # its failure says that it is new
+            elif not before:
                 changed.setdefault('new test cases', []).append(
-                    (case.name, case.number))
-            elif case.is_cut_short:
-                continue
-            elif now in FAILED and before not in FAILED:
-                changed.setdefault('newly failed', []).append(
                     (case.name, case.number))
             elif before in FAILED and now not in FAILED:
                 changed.setdefault('no longer failing', []).append(
@@ -327,9 +361,8 @@ class Page:
             paths: dict[str, list[str]] = {}
             for match in re.finditer(r'(.)\1*', cells):
                 letter = match[1]
-                if letter != '.':
-                    top, bottom = CELLS[letter]
-                    wide = match.end() - match.start()
+                wide = match.end() - match.start()
+                for top, bottom in CELLS.get(letter, ()):
                     paths.setdefault(letter, []).append(
                         f'M{match.start()} {top}h{wide}v{bottom - top:.2g}'
                         f'h-{wide}z')
@@ -716,11 +749,12 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
             cut_short_cases=[(case.name, _place_text(case.row), case.number)
                              for case in page.cases if case.is_cut_short],
             counts=counts,
-            worse=page.regression_lines(),
+            worse=page.regression_events(),
             wrong=page.failure_groups(rows),
             news=page.changes_since_last_session(rows),
             grid=page.result_grid_rows(),
             failed=FAILED,
+            places=page.places,
             sessions=sessions,
             older=first,
             facts=version_and_session_facts(frame),
@@ -874,8 +908,9 @@ def _script_safe_json(data: Any) -> str:
 def _test_case_names(table: pd.DataFrame) -> pd.DataFrame:
     """`program`, `label` and `name` of each kind."""
     # One program may serve several checks, and they say what it did.
-    parts = [naming.series_labels_and_panels(group, panel=('check',)) for _, group in
-             table.groupby(['family', 'program'], sort=False)]
+    parts = [naming.series_labels_and_panels(group, panel=('check',),
+                                             maximum=len(group))
+             for _, group in table.groupby(['family', 'program'], sort=False)]
     names = pd.concat(parts).reindex(table.index)
     program = table['program'].where(table['program'] != '', table['check'])
     label = [', '.join(filter(None, pair)) for pair in zip(

@@ -119,8 +119,12 @@ def test_what_is_new_is_told(tmp_path):
         for item in built.changes_since_last_session([])
     }
     assert [name.split()[0] for what in (
-        'newly failed', 'no longer failing', 'new test cases')
-        for name, _ in news[what] if name[0] != 'd'] == ['a', 'b', 'new']
+        'no longer failing', 'new test cases')
+        for name, _ in news[what] if name[0] != 'd'] == ['b', 'new']
+    # What failed is told once, with the word new.
+    assert 'newly failed' not in news
+    assert [(line['name'][0], line['is_new']) for group in built.failure_groups([])
+            for line in group['lines']] == [('a', True)]
     assert news['changed environment'] == [
         ('version: 7.5 \u2192 7.6 (3 test cases)', None)]
     # And can be looked up: from which session on it was so.
@@ -237,6 +241,58 @@ def test_a_sparkline_has_sessions_of_one_speed_class(tmp_path):
         in enumerate([('slow', 5.2), ('fast', 1.0), ('slow', 5.2), ('fast', 1.1)])])
     [row] = built.value_table_rows()
     assert 'aria-label="2 sessions, 1 to 1.1"' in row['spark']
+
+
+def test_an_event_is_one_card(tmp_path):
+    """Test cases that regressed one by one, and on one date."""
+    slow = {2: 1.2, 5: 1.4, 8: 1.3, 11: 1.5, 14: 1.6, 17: 1.7, 20: 1.25}
+    make.write(tmp_path, [
+        make.record('latency', (n + 1) * (1 + 0.001 * (day * (7 + n) % 5)) * (
+            slow.get(n, 1) if day > 34 else 1), 8, day=day, case=f'c{n}',
+            params=f'n={n}', check=f'Check{n}', program=f'p{n}',
+            partition=f'p{n % 2}')
+        for day in range(40) for n in range(40)])
+    built = page.Page(perflogs.read(tmp_path))
+    assert len(built.regressions) == len(slow)
+    [card] = built.regression_events()
+    assert card['first'] == '7 test cases worse since 2026-12-06 (5 sessions)'
+    assert card['rest'][:2] == [
+        'alpha:p0, alpha:p1', 'test cases: median +40.0 %, from +20.0 % to +70.0 %']
+    assert [row['change'] for row in card['worst']] == [
+        '+70.0 %', '+60.0 %', '+50.0 %', '+40.0 %', '+30.0 %']
+    assert len(card['rows']) == 7 and card['several']
+    text = page.build_page(perflogs.read(tmp_path)).files['index.html'].decode()
+    assert text.count('class="alarm worse"') == 1
+    assert 'all 7 values of 7 test cases' in text
+
+
+@pytest.mark.parametrize('theme', [0, 1])
+def test_colours_have_contrast(theme):
+    """WCAG 2.2: 4.5 for text, 3 for what is drawn."""
+    css = (page.TEMPLATES / 'report.css').read_text()
+    colours = dict(re.findall(r'--([\w-]+): (#\w+)', re.findall(
+        r':root \{(.*?)\}', css, re.S)[theme]))
+
+    def luminance(colour: str) -> float:
+        digits = colour[1:] if len(colour) == 7 else ''.join(2 * c for c in colour[1:])
+        parts = [int(digits[n:n + 2], 16) / 255 for n in (0, 2, 4)]
+        return sum(weight * (part / 12.92 if part <= 0.04045
+                             else ((part + 0.055) / 1.055) ** 2.4)
+                   for weight, part in zip((.2126, .7152, .0722), parts, strict=True))
+
+    def contrast(one: str, two: str) -> float:
+        low, high = sorted(luminance(colour) for colour in (one, two))
+        return (high + 0.05) / (low + 0.05)
+
+    for name in ('ink', 'soft', 'bad', 'good', 'warn', 'known'):
+        for paper in ('paper', 'card', 'bad-paper', 'warn-paper'):
+            assert contrast(colours[name], colours[paper]) >= 4.5, (name, paper)
+    for name in ('cell-good', 'cell-rec', 'cell-warn', 'cell-known'):
+        assert contrast(colours[name], colours['paper']) >= 3, name
+    for colour in re.findall(r'\.c-\w+ \{ --of: (#\w+)', css):
+        assert contrast(colour, colours['paper']) >= 3, colour
+    for colour in re.findall(r'\.mark[^{]*\{[^}]*background: (#\w+)', css):
+        assert contrast(colour, '#ffffff') >= 4.5, colour
 
 
 def test_tallies_count_test_cases(tmp_path):

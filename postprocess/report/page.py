@@ -821,9 +821,13 @@ def health_summary(counts: dict[str, int], verdict: Verdict, faults: int
     else:
         state = 'warn' if counts['no_record'] or counts['inconclusive'] else 'good'
         word = 'Healthy'
+    is_complete = not counts['no_record'] and verdict.session not in {
+        one.run for one in verdict.cut_short}
+    session = (f'Session of {telling.session_name(verdict.session)}, '
+               + 'not ' * (not is_complete) + 'complete: ')
     return {'state': state, 'word': word,
             'text': '. '.join(filter(None, [
-                ', '.join(bad), '; '.join([compared, *also])]))}
+                ', '.join(bad), session + '; '.join([compared, *also])]))}
 
 
 def count_with_noun(number: int, what: str) -> str:

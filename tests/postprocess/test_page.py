@@ -199,11 +199,12 @@ def test_history_without_references_is_a_comparison(tmp_path):
     sentence = '4 test cases ran; compared: 4 metrics with their history'
     assert telling.verdict_headline(verdict).endswith(sentence)
     text = page.build_page(frame, verdict=verdict).files['index.html'].decode()
-    assert f'<b>Healthy.</b> {sentence};' in text
+    assert ('<b>Healthy.</b> Session of 2026-12-30 03:00 UTC, complete: '
+            f'{sentence};') in text
     assert 'Not compared yet' not in text
     # Neither references nor sessions.
     few = page.build_page(frame[frame['run'] == frame['run'].iloc[-1]])
-    assert ('<b>Not compared yet.</b> 4 test cases ran; nothing was compared'
+    assert ('complete: 4 test cases ran; nothing was compared'
             in few.files['index.html'].decode())
 
 
@@ -226,6 +227,9 @@ def test_a_session_that_was_cut_short_leaves_the_health_as_it_was(tmp_path, ran)
     assert 'class="health good"' in text and sentence in text
     assert f'<b>{3 - ran}</b> not run' in text and f'<b>{ran}</b> passed' in text
     assert '3 test cases with a reference or a limit' in text
+    # Of the last session in which a test case ran.
+    assert ('Session of 2026-11-03 03:00 UTC, not complete: 1 test case ran' if ran
+            else 'Session of 2026-11-02 03:00 UTC, complete: 3 test cases ran') in text
 
 
 def test_a_session_that_was_cut_short_is_resumed_by_its_test_cases(tmp_path, capsys):

@@ -315,6 +315,14 @@ def test_the_newest_session_of_a_curve_is_one_session(tmp_path):
         'fast (3 sessions)', 'slow (1 session, newest 2026-11-01)']
 
 
+def test_the_band_of_a_curve_lies_within_its_axis(tmp_path):
+    rows = records(tmp_path, make.latencies([1.0, 1.1, 1.2]))
+    [drawing] = plots.module_of_kind('curve').drawings_from_records(
+        rows, metric=('latency',))
+    [axes] = drawing.chart(*drawing.args).axes
+    assert axes.get_ylim()[0] < drawing.args[0]['low'].min()
+
+
 def test_a_curve_has_another_metric_of_its_own_session_beside_it(tmp_path):
     """A ring of the same job, and not the one of another speed class."""
     rows = records(tmp_path, [

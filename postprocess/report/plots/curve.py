@@ -116,7 +116,8 @@ def draw_curves(frame: pd.DataFrame, title: str, unit: str,
                               color=colour, lw=4, alpha=0.4,
                               solid_capstyle='butt')
     charts.set_size_axis(axes, every)
-    charts.set_value_axis(axes, frame['value'].dropna(), unit)
+    charts.set_value_axis(axes, pd.concat([
+        frame[name].dropna() for name in ('value', 'low', 'high')]), unit)
     _hatch_limits(axes, limits, every)
     return figure
 

@@ -158,7 +158,8 @@ def draw_scaling(frame: pd.DataFrame, title: str, unit: str, over: str, fit: str
     axes.set_xticks(np.log2(every), [f'{v:g}' for v in every])
     axes.set_xlim(np.log2(every[0]) - 0.4, np.log2(every[-1]) + 0.4)
     axes.set_xlabel(over)
-    charts.set_value_axis(axes, frame['value'], unit)
+    charts.set_value_axis(axes, pd.concat([
+        frame[name] for name in ('value', 'low', 'high')]), unit)
     low, high = axes.get_ylim()
     axes.set_ylim(low, high * 1.15 if axes.get_yscale() == 'linear'
                   else high * 1.3)

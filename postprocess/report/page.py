@@ -539,7 +539,8 @@ class Page:
             'raw': '' if pd.isna(row.value) else float(row.value),
             'reference': '' if pd.isna(row.reference)
             else charts.number_text(row.reference),
-            'allowed': ', '.join(allowed), 'guard': row.guard,
+            'allowed': ', '.join(allowed),
+            'guard': '' if row.guard in reasons.CUT_SHORT else row.guard,
             'reason': reasons.reason_of_result(row) if row.guard else '',
             'ratio': '' if pd.isna(ratio) else f'{ratio:.2f}\u2009×',
             'note': 'improved: propose a new reference' if better else '',

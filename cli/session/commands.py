@@ -318,11 +318,13 @@ def run(args: argparse.Namespace) -> int:
                                      made.ahead).values()
     _print_table([*rows, *account.failed_builds(ended.cases)])
     failed = [one for one in rows if one.result in FAILED]
-    print(f'\n{len(rows)} test cases, {len(failed)} failed, '
-          f'{time.monotonic() - start:.0f} s in total')
+    not_run = sum(one.result == 'not_run' for one in failed)
+    print(f'\n{len(rows)} test cases, {len(failed) - not_run} failed, '
+          + f'{not_run} not run, ' * bool(not_run)
+          + f'{time.monotonic() - start:.0f} s in total')
     if ended.ended_by:
-        print(f'Ended by {ended.ended_by}: test cases that did not finish '
-              'have failed.')
+        print(f'Ended by {ended.ended_by}: test cases that did not finish are '
+              'not_run.')
     if work.bringup:
         print('Bring-up: only limits, and the vendor profile of the site, can '
               'fail a value')
@@ -390,8 +392,7 @@ def _print_regressions(verdict: Verdict | None, plan: plans.Plan) -> bool:
         print(*(f'  {text}' for text in telling.regression_lines(line)), sep='\n')
     if verdict.rerun:
         print(f'{len(verdict.rerun)} test cases were worse in one session; '
-              'measure them again: ./plumb run $(./plumb verdict '
-              '--print-rerun-options)')
+              f'measure them again: {telling.RERUN}')
     return bool(levels or lines)
 
 

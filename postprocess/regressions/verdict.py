@@ -104,7 +104,8 @@ def parser() -> Parser:
                         'sessions, nine times in ten, and what hides changes')
     output.add_argument('--print-rerun-options', action='store_true',
                         help='print options of ReFrame that select the test '
-                        'cases to measure again')
+                        'cases to measure again, and those that did not run '
+                        'because their session ended early')
     return cmd
 
 
@@ -233,7 +234,7 @@ def _write_output(
         options.write_or_print_answer(args.junit, telling.junit_xml(verdict))
     if args.print_rerun_options:
         print(*(f'-n /{case}' for case in dict.fromkeys(
-            one.case for one in verdict.rerun)))
+            one.case for one in [*verdict.cut_short, *verdict.rerun])))
         return 0
     if args.power:
         telling.print_power_table(verdict)

@@ -70,7 +70,9 @@ def test_the_level_is_told_wherever_a_session_is(tmp_path, capsys):
     plan.head['system'] = 'beta'
     assert commands.failed_level_texts(judged, plan) == []
     build.write_page(str(tmp_path), tmp_path / 'page')
-    assert 'alpha: level +' in (tmp_path / 'page/index.html').read_text()
+    page = (tmp_path / 'page/index.html').read_text()
+    assert '<b>All metrics together.</b> alpha: level +' in page
+    assert '<b>Not healthy.</b>' in page and '1 level out of tolerance' in page
 
 
 def test_a_level_without_days_or_metrics_is_not_judged(tmp_path):

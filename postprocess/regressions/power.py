@@ -17,6 +17,8 @@ from .sessions import History
 NINE_IN_TEN = {3: 1.82, 6: 1.32}
 #: Share of its variance that two levels explain in a baseline of two levels.
 TWO_LEVELS = 0.85
+#: Fewest sessions of a baseline that tell what hides changes.
+FEWEST = 20
 
 
 def power_of_test_cases(hist: History, walk: detect.Walk, enough: np.ndarray
@@ -74,6 +76,8 @@ def what_hides_changes(baseline: np.ndarray, phi: float) -> str:
     :param baseline: its values, logs
     :param phi: autocorrelation of neighbouring sessions
     """
+    if len(baseline) < FEWEST:
+        return ''
     notes = []
     mad = 1.4826 * float(np.median(np.abs(baseline - np.median(baseline))))
     apart = _distance_of_two_levels(baseline)

@@ -239,3 +239,4 @@ def test_what_hides_changes_in_a_baseline_is_named():
     assert texts[2].startswith('single sessions far outside')
     assert 'resemble each other (0.60)' in texts[3]
     assert power.what_hides_changes(np.zeros(20), 0.0) == ''
+    assert power.what_hides_changes(x[1, :19], 0.6) == ''   # too few sessions

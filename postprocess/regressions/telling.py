@@ -187,7 +187,7 @@ def incident_line(verdict: Verdict) -> Iterator[str]:
 
 
 def regression_lines(change: Regression) -> list[str]:
-    """The lines of a change: metric, place, size, probability, what to do."""
+    """The lines of a change: metric, place, size, what to do."""
     what, *more = regression_detail_lines(change)
     return [f'{what}, {more[0]}', *(f'  {line}' for line in more[1:])]
 

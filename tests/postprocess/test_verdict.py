@@ -16,6 +16,7 @@ import perflogs_factory as factory  # noqa: E402
 
 from postprocess import perflogs, results  # noqa: E402
 from postprocess.regressions import telling, verdict  # noqa: E402
+from postprocess.report import build  # noqa: E402
 from postprocess.report.page import Page  # noqa: E402
 
 SESSIONS, CASES = 40, 10
@@ -716,6 +717,10 @@ def test_the_power_of_each_test_case_is_told(tmp_path, capsys):
     assert re.search(r'n=2 .* single sessions far outside', text)
     assert re.search(r'six sessions are enough to find a lasting change of [234]\.\d % '
                      r'in half of the test cases', text)
+    build.write_page(str(tmp_path), tmp_path / 'page')
+    page = (tmp_path / 'page/index.html').read_text()
+    assert re.search(r'% in 6 \(latency 8 B\); baseline: two levels', page)
+    capsys.readouterr()
     verdict.main(['--perflogs', str(tmp_path), '--json', '-'])
     one = json.loads(capsys.readouterr().out)['power'][0]
     assert 0.02 < one['in_6_sessions'] < one['in_3_sessions'] < 0.08

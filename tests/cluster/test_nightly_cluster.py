@@ -135,15 +135,18 @@ def test_jobs_of_a_nightly_session_that_was_killed_are_cancelled(
         r'rfm_(\w+?)_\w+ ', r'\1 ', cluster.ask(
             'squeue', '-h', '-o', '%j %T')), 120)
     mark = f'PLUMBLINE_WORK={site.variables["PLUMBLINE_WORK"]}'.encode()
-    # At once: nobody is left to cancel the job.
+    pids = []
     for path in Path('/proc').glob('[0-9]*/environ'):
-        try:
+        with contextlib.suppress(OSError):
             words = (path.parent / 'cmdline').read_bytes()
             if mark in path.read_bytes().split(b'\0') and (
                     b'\0nightly\0' in words or b'/reframe\0' in words):
-                os.kill(int(path.parent.name), signal.SIGKILL)
-        except OSError:
-            continue
+                pids.append(int(path.parent.name))
+    # Stopped first: else one of them cancels the job when another is killed.
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
     job.communicate(timeout=60)
     [orphan] = cluster.ask('squeue', '-h', '-o', '%A').split()
     text, code, nightly_session = site.run('none', '--max-node-age', '0')

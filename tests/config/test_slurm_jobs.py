@@ -104,11 +104,25 @@ def test_the_reasons_of_jobs_that_wait_are_counted(jobs, text):
     assert pending_jobs_text(jobs) == text
 
 
-def task(**extras: Any) -> Any:
-    """A test case of a partition with these extras."""
+def task(folder: str = '', scheduler: str = 'slurm', **extras: Any) -> Any:
+    """A test case with this stage folder, of a partition with these extras."""
     return SimpleNamespace(aborted=False, check=SimpleNamespace(
-        job=None, max_pending_time='1h',
-        current_partition=SimpleNamespace(extras=extras)))
+        job=None, max_pending_time='1h', stagedir=folder,
+        current_partition=SimpleNamespace(
+            extras=extras, scheduler=SimpleNamespace(registered_name=scheduler))))
+
+
+@pytest.mark.parametrize('scheduler, cancelled', [('squeue', '7\n'), ('local', '')])
+def test_plain_reframe_cancels_jobs_that_it_does_not_know(
+        stage, scheduler, cancelled, capsys, monkeypatch):
+    """A signal came while sbatch ran; another session has another test case."""
+    # The fork server of the tests is a child of this process, and does not end.
+    monkeypatch.setattr(runner, 'SBATCH_TIMEOUT', 0)
+    runner.cancel_jobs_of_tasks([task(f'{stage}/cpu/Osu', scheduler)])
+    path = stage.parent / 'cancelled'
+    assert (path.read_text() if path.exists() else '') == cancelled
+    assert ('an interrupted session left: 7' in capsys.readouterr().err) == bool(
+        cancelled)
 
 
 @pytest.mark.parametrize('extras, options, limit', [

@@ -134,7 +134,10 @@ def pool_id_of_each_series(series, pooled):
 
 
 def worse_sessions(x, pool, minimum=0.0):
-    """Series x sessions: what is reported as worse; and the walk. A pool is a system."""
+    """Series x sessions: what is reported as worse; and the walk.
+
+    A pool is a system.
+    """
     walk = detect.detect_level_changes(x, pool=pool, minimum=minimum)
     worse = walk.states == detect.WORSE
     if pool is not None:

@@ -1,132 +1,335 @@
 #!/usr/bin/env python3
-"""Simulates calibrated references, and counts their false alarms.
+"""Simulates references: false alarms, and how often a slower machine is found.
 
-    .plumbline/venv/bin/python bench/references.py [--cases N] [--runs N]
+    .plumbline/venv/bin/python bench/references.py [--systems N] [--seed S]
 
-Each test case has a metric with some noise. It runs, as `plumb references
-calibrate` does, until its tolerance is no wider than the max tolerance or no
-number of runs would do; what it is given then is kept, and judges further
-runs: a false alarm is one whose tries (config/sessions/judged.py, TRIES) are
-all beyond. For each kind and width of the noise: the share of test cases that
-are given a tolerance, the runs that took (median, 95th percentile), the
-tolerance (median), and false alarms per 1000 runs: of the test cases that are
-judged, and of all (a test case that is not judged raises none). Goal: at most
-1 in 1000 with normal noise.
+A system has 50 metrics. The noise of a metric has a part that all sessions of a day
+have in common, and a part that every measurement draws anew; `common` is the share of
+the variance of the first part. On the first day, each metric is measured until its
+tolerance (postprocess/references/spread.py) is at most 0.3 or more sessions would not
+help, as `plumb references calibrate` does. Each later day has one session.
 
-The tries of a run draw their noise anew, except in the last kind: there half
-of the variance is that of the whole session, and the tries help less.
+- `sessions`: the share of healthy sessions in which any metric fails, and how often
+  a metric is found that is 15 % slower. `accepted`: a person accepts the references of
+  all sessions so far. `narrowed`: those of the first day are narrowed without a person
+  (postprocess/references/refinement.py).
+- `retries`: rules for four measurements of a session, with the limit at which each of
+  them has one false alarm in 5000.
+- `curves`: worst_ratio of a curve of 24 sizes, and the mean over each third, if one
+  size is 30 % slower.
+- `levels`: a system whose 50 metrics are all 5 % slower
+  (postprocess/references/level.py).
+
+Goals: at most 1 % of healthy sessions fail after 20 days with half of the variance in
+common and a noise of up to 5 %; 95 % of the systems found that are 5 % slower.
 """
 from __future__ import annotations
 
 import math
+import statistics
 import sys
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from common import option_parser, print_table_head, print_table_row, run_main_and_exit
 
 from config.sessions.judged import MEASUREMENTS
-from postprocess.references import spread
+from postprocess.references import level, refinement, spread
 
-MAX_TOLERANCE, RESOLUTION = 0.3, 0.01
-#: Further runs that each reference judges.
-JUDGED = 500
-WIDTHS = (0.01, 0.03, 0.05, 0.10, 0.15)
-
-
-def normal_noise(rng, width, size):
-    """The last axis of each kind: the tries of one run."""
-    return 1 + width * rng.standard_normal(size)
+METRICS, MAX_TOLERANCE, MAX_ROUNDS = 50, 0.3, 20
+#: Later sessions that each reference judges.
+LATER = 100
+DAYS = (1, 10, 20, 40)
+SIZES = 24
 
 
-def noise_with_outliers(rng, width, size):
-    """2 % of the tries are 5 to 30 % worse, for a reason of their own."""
-    late = (rng.random(size) < 0.02) * rng.uniform(0.05, 0.3, size)
-    return normal_noise(rng, width, size) * (1 + late)
+def days_of_sessions(first_day: int, days: int) -> list[spread.Day]:
+    """So many sessions on the first day, and one on each further day."""
+    return [('0', '')] * first_day + [(str(day), '') for day in range(1, days)]
 
 
-def rounded_noise(rng, width, size):
-    """0.14 us, printed with two digits."""
-    return np.round(normal_noise(rng, width, size) * 0.14 / RESOLUTION) * RESOLUTION
+def draw_sessions(rng, width: float, common: float, shape: tuple[int, ...],
+                  measurements: int, outliers: bool = False) -> np.ndarray:
+    """Values of sessions on different days; the last axis has the measurements.
+
+    :param outliers: 2 % of the measurements are 5 to 30 % worse
+    """
+    values = 1 + width * (
+        math.sqrt(common) * rng.standard_normal((*shape, 1))
+        + math.sqrt(1 - common) * rng.standard_normal((*shape, measurements)))
+    if outliers:
+        values *= 1 + (rng.random(values.shape) < 0.02) * rng.uniform(
+            0.05, 0.3, values.shape)
+    return values
 
 
-def session_correlated_noise(rng, width, size):
-    """Half of the variance is the same in all tries of a run."""
-    session = rng.standard_normal((*size[:-1], 1))
-    return 1 + width * math.sqrt(0.5) * (
-        session + rng.standard_normal(size))
+def rounds_until_ready(values: Sequence[float]) -> int:
+    """Rounds of the first day until a test case is ready, or cannot become so."""
+    for rounds in range(spread.FEWEST_RUNS, len(values)):
+        if not spread.sessions_needed(values[:rounds], MAX_TOLERANCE):
+            return rounds
+    return len(values)
 
 
-KINDS = {
-    'normal': (normal_noise, 0.0),
-    '2 % outliers': (noise_with_outliers, 0.0),
-    'two digits': (rounded_noise, RESOLUTION),
-    'lasting': (session_correlated_noise, 0.0),
+class System:
+    """The sessions of a system, and its references after some days."""
+
+    def __init__(self, rng, width: float, common: float, days: int,
+                 outliers: bool = False) -> None:
+        [self.first] = draw_sessions(
+            rng, width, common, (1, METRICS), MAX_ROUNDS, outliers)
+        self.later = draw_sessions(
+            rng, width, common, (METRICS, days - 1), 1, outliers)[..., 0]
+        self.rounds = [rounds_until_ready(values) for values in self.first.tolist()]
+
+    def centres_and_tolerances(self, days: int) -> np.ndarray:
+        """Two rows: centre, and tolerance of each metric after some days."""
+        pairs = []
+        for metric, rounds in enumerate(self.rounds):
+            values = [*self.first[metric, :rounds], *self.later[metric, :days - 1]]
+            pairs.append((statistics.median(values), spread.compute_tolerance(
+                values, days=days_of_sessions(rounds, days))))
+        return np.array(pairs).T
+
+
+def limits(pairs: np.ndarray) -> np.ndarray:
+    """The limit of each metric; inf: it is not judged."""
+    centres, tolerances = pairs
+    return np.where(tolerances <= MAX_TOLERANCE, centres * (1 + tolerances), np.inf)
+
+
+def narrow_references(accepted: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """References of which some may be narrower now, without a person."""
+    result = accepted.copy()
+    for metric in range(accepted.shape[1]):
+        if accepted[1, metric] > MAX_TOLERANCE or seen[1, metric] > MAX_TOLERANCE:
+            continue
+        tolerance = refinement.refined_tolerance(
+            'latency', tuple(accepted[:, metric]), tuple(seen[:, metric]))
+        if tolerance is not None:
+            result[:, metric] = seen[0, metric], tolerance
+    return result
+
+
+def simulate_sessions(rng, width: float, common: float, systems: int, *,
+                      outliers: bool = False, days: Sequence[int] = DAYS
+                      ) -> dict[str, dict[int, np.ndarray]]:
+    """'accepted' and 'narrowed' -> days -> share of healthy sessions in which
+    a metric fails, of metrics that are judged, of these found if 15 % slower."""
+    rows: dict[str, dict[int, list]] = {
+        policy: {count: [] for count in days} for policy in ('accepted', 'narrowed')}
+    for _ in range(systems):
+        system = System(rng, width, common, max(days), outliers)
+        current = None
+        for count in days:
+            seen = system.centres_and_tolerances(count)
+            current = seen if current is None else narrow_references(current, seen) \
+                if count >= spread.ENOUGH_DAYS else current
+            values = draw_sessions(rng, width, common, (LATER, METRICS), MEASUREMENTS,
+                                   outliers)
+            healthy, slow = values.min(2), (1.15 * values).min(2)
+            for policy, pairs in (('accepted', seen), ('narrowed', current)):
+                limit = limits(pairs)
+                judged = np.isfinite(limit)
+                rows[policy][count].append((
+                    (healthy > limit).any(1).mean(), judged.mean(),
+                    (slow > limit)[:, judged].mean() if judged.any() else 0.0))
+    return {policy: {count: np.mean(rates, 0) for count, rates in of.items()}
+            for policy, of in rows.items()}
+
+
+def print_sessions(rng, systems: int) -> list[str]:
+    """Prints the table of sessions; the goals that were missed."""
+    missed = []
+    print_table_head('noise', 'common', 'references', *(
+        f'after {days} day{"s" * (days > 1)}' for days in DAYS))
+    for width, common, outliers in (
+            *((width, common, False) for width in (0.01, 0.03, 0.05, 0.10)
+              for common in (0.0, 0.5, 0.8)), (0.03, 0.5, True)):
+        rows = simulate_sessions(rng, width, common, systems, outliers=outliers)
+        for policy, row in rows.items():
+            print_table_row(f'{width:.0%}' + ', 2 % outliers' * outliers,
+                            f'{common:.0%}', policy, *(
+                f'{failed:.1%}, {power:.2f} of {judged:.0%}'
+                for failed, judged, power in row.values()))
+            if (policy == 'accepted' and common == 0.5 and width <= 0.05
+                    and row[20][0] > 0.012):
+                missed.append(f'sessions, {width:.0%}: {row[20][0]:.1%} fail')
+    return missed
+
+
+#: Rule -> the number, of four measurements in the last axis, that the limit is
+#: compared with.
+RULES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    'all four': lambda x: x.min(-1),
+    'the first, and the mean of four': lambda x: np.minimum(x[..., 0], x.mean(-1)),
+    'the first, and the mean of the retries': lambda x: np.minimum(
+        x[..., 0], x[..., 1:].mean(-1)),
+    'the first, and the median of four': lambda x: np.minimum(
+        x[..., 0], np.median(x, -1)),
 }
 
 
-def calibration_runs_and_tolerance(values: list[float],
-                                   resolution: float) -> tuple[int, float]:
-    """(runs until the test case may stop, its tolerance; inf where it has
-    none)."""
-    for runs in range(spread.FEWEST_RUNS, len(values) + 1):
-        seen = values[:runs]
-        tolerance = spread.compute_tolerance(seen, resolution=resolution)
-        if tolerance <= MAX_TOLERANCE:
-            return runs, tolerance
-        if (
-            spread.sessions_needed(seen, MAX_TOLERANCE, resolution=resolution)
-            is None
-        ):
-            return runs, float('inf')
-    return len(values), float('inf')
+def simulate_retries(rng, sessions: int, common: float, count: int,
+                     outliers: bool = False) -> dict[str, dict[str, float]]:
+    """Rule -> share found of metrics that are 15 % slower, with a noise of 5 %, by the
+    spread of the calibration, and by that of the retries, too (a two-sample t-test)."""
+    values = {}
+    for name in ('healthy', 'slow'):
+        before = draw_sessions(
+            rng, 0.05, common, (count, sessions), 1, outliers)[..., 0]
+        now = draw_sessions(rng, 0.05, common, (count,), MEASUREMENTS, outliers)
+        now = now + 0.15 * (name == 'slow') - np.median(before, 1)[:, None]
+        squares = before.var(1, ddof=1) * (sessions - 1)
+        alone = np.sqrt(squares / (sessions - 1))
+        pooled = np.sqrt((squares + 3 * now.var(1, ddof=1)) / (sessions + 2))
+        values[name] = {rule: {'calibration': function(now) / alone,
+                               'both': function(now) / pooled}
+                        for rule, function in RULES.items()}
+    return {rule: {scale: float(np.mean(values['slow'][rule][scale] > np.quantile(
+        values['healthy'][rule][scale], 1 - spread.CURVE_ALARMS)))
+        for scale in ('calibration', 'both')} for rule in RULES}
 
 
-def simulate_calibration(draw, resolution, width, cases, runs, rng) -> dict[str, float]:
-    """One row of the table."""
-    history = draw(rng, width, (cases, runs, 1))[..., 0]
-    took, tolerances, alarms = [], [], []
-    for values in history.tolist():
-        n, tolerance = calibration_runs_and_tolerance(values, resolution)
-        if tolerance <= MAX_TOLERANCE:
-            took.append(n)
-            tolerances.append(tolerance)
-            later = draw(rng, width, (JUDGED, MEASUREMENTS)).min(axis=1)
-            limit = np.median(values[:n]) * (1 + tolerance)
-            alarms.append(float((later > limit * (1 + 1e-12)).mean()))
-    rate = 1000 * float(np.mean(alarms)) if alarms else 0.0
-    given = len(alarms) / cases
-    return {'given': given, 'runs': float(np.median(took)) if took else 0,
-            'late': float(np.percentile(took, 95)) if took else 0,
-            'tolerance': float(np.median(tolerances)) if tolerances else 0,
-            'judged': rate, 'all': rate * given}
+def print_retries(rng, count: int) -> None:
+    """Prints the table of rules for retries."""
+    cases = [(sessions, common, outliers) for sessions in (5, 10, 20, 40)
+             for common, outliers in ((0.0, False), (0.5, False), (0.0, True))]
+    print_table_head('sessions', 'common', *RULES)
+    for sessions, common, outliers in cases:
+        power_of = simulate_retries(rng, sessions, common, count, outliers)
+        print_table_row(f'{sessions}', f'{common:.0%}' + ', 2 % outliers' * outliers, *(
+            f'{of["calibration"]:.2f} ({of["both"]:.2f})' for of in power_of.values()))
+
+
+def draw_curves(rng, width: float, common: float, spikes: bool, sessions: int
+                ) -> np.ndarray:
+    """Curves of the sessions of one day: sessions x sizes. Half of the variance is
+    common to the day; `common` is the share that all sizes share."""
+    def part(shape):
+        return math.sqrt(0.5) * (rng.standard_normal(shape[1:])
+                                 + rng.standard_normal(shape))
+    values = 1 + width * (math.sqrt(common) * part((sessions, 1))
+                          + math.sqrt(1 - common) * part((sessions, SIZES)))
+    if spikes:
+        values *= 1 + (rng.random(values.shape) < 0.02) * rng.uniform(
+            0.05, 0.3, values.shape)
+    return values
+
+
+def simulate_curves(rng, width: float, common: float, spikes: bool, systems: int
+                    ) -> dict[str, tuple[float, float]]:
+    """'worst_ratio' and 'thirds' -> false alarms, and share of sessions in which a size
+    is found that is 30 % slower; references from 8 sessions of one day."""
+    outcomes: dict[str, list] = {'worst_ratio': [], 'thirds': []}
+    for _ in range(systems):
+        before = draw_curves(rng, width, common, spikes, 8)
+        centre = np.median(before, 0)
+        tolerance = spread.tolerance_of_variances(spread.curve_variances(
+            [[spread.estimate_variances(values) for values in before.T.tolist()]]),
+            spread.FLOORS['worst_ratio'])
+        thirds = _means_over_thirds(before)
+        limit = np.median(thirds, 0) * (1 + np.array([
+            spread.compute_tolerance(values, 0.02) for values in thirds.T.tolist()]))
+        for _ in range(LATER):
+            now = draw_curves(rng, width, common, spikes, MEASUREMENTS)
+            slow = now.copy()
+            slow[:, rng.integers(SIZES)] *= 1.3
+            outcomes['worst_ratio'].append([
+                (values / centre).max(1).min() > 1 + tolerance
+                for values in (now, slow)])
+            outcomes['thirds'].append([
+                (_means_over_thirds(values).min(0) > limit).any()
+                for values in (now, slow)])
+    return {name: tuple(np.mean(of, 0)) for name, of in outcomes.items()}
+
+
+def _means_over_thirds(curves: np.ndarray) -> np.ndarray:
+    logs = np.log(np.maximum(curves, 0.01))
+    return np.exp(logs.reshape(len(curves), 3, -1).mean(-1))
+
+
+def print_curves(rng, systems: int) -> None:
+    """Prints the table of curves."""
+    print_table_head('noise', 'common to all sizes', '2 % of points +5 to +30 %',
+                     'worst_ratio', 'means of thirds')
+    for width in (0.01, 0.03, 0.05, 0.10):
+        for common in (0.0, 0.5):
+            for spikes in (False, True):
+                row = simulate_curves(rng, width, common, spikes, systems)
+                print_table_row(f'{width:.0%}', f'{common:.0%}',
+                                'yes' if spikes else 'no', *(
+                    f'{power:.2f} ({1e4 * false:.0f} per 10 000)'
+                    for false, power in row.values()))
+
+
+def simulate_levels(rng, width: float, shared: float, days: int, systems: int
+                    ) -> tuple[float, float, float]:
+    """Share of systems whose level is judged, of their healthy sessions that fail, and
+    of those that are found 5 % slower. Half of the variance is common to a day.
+
+    :param shared: share of the variance that all metrics have in common
+    """
+    def level_of_sessions(count: int) -> np.ndarray:
+        part = [draw_sessions(
+            rng, width * math.sqrt(share), 0.5, (1, metrics), count)[0].T
+                for share, metrics in ((shared, 1), (1 - shared, METRICS))]
+        return part[0] + part[1] - 1
+
+    judged, false, power = [], [], []
+    for _ in range(systems):
+        first = level_of_sessions(spread.FEWEST_RUNS)
+        centre = np.median(first, 0)
+
+        def levels(values: np.ndarray, centre=centre) -> list[float]:
+            return np.median(np.log(values / centre), 1).tolist()
+
+        before = levels(first) + [
+            levels(level_of_sessions(1))[0] for _ in range(days - 1)]
+        good = [(value, day) for value, day in zip(
+            before, days_of_sessions(spread.FEWEST_RUNS, days), strict=True)
+            if abs(value) <= level.MAX_TOLERANCE]
+        tolerance = level.level_tolerance(*zip(*good, strict=True))
+        judged.append(tolerance <= level.MAX_TOLERANCE)
+        if judged[-1]:
+            now = np.array([levels(level_of_sessions(1))[0] for _ in range(LATER)])
+            false.append(np.mean(np.expm1(now) > tolerance))
+            power.append(np.mean(np.expm1(now + math.log(1.05)) > tolerance))
+    return (float(np.mean(judged)), *(
+        float(np.mean(of)) if of else 0.0 for of in (false, power)))
+
+
+def print_levels(rng, systems: int) -> list[str]:
+    """Prints the table of levels; the goals that were missed."""
+    missed = []
+    print_table_head('noise', 'shared by all metrics', *(
+        f'after {days} days: fail, found, judged' for days in (10, 20, 40)))
+    for width, shared in ((0.01, 0.0), (0.03, 0.0), (0.05, 0.0), (0.10, 0.0),
+                          (0.01, 0.5), (0.02, 0.5), (0.05, 0.1)):
+        rows = [simulate_levels(rng, width, shared, days, systems)
+                for days in (10, 20, 40)]
+        print_table_row(f'{width:.0%}', f'{shared:.0%}', *(
+            f'{false:.1%}, {power:.3f}, {judged:.0%}' for judged, false, power in rows))
+        if not shared and width <= 0.05 and (rows[0][1] > 0.012 or rows[0][2] < 0.95):
+            missed.append(f'levels, {width:.0%}')
+    return missed
 
 
 def main() -> bool:
     top = option_parser(__doc__)
-    top.add_argument('--cases', type=int, default=4000, metavar='N')
-    top.add_argument('--runs', type=int, default=60, metavar='N',
-                     help='sessions after which a test case gets no reference')
+    top.add_argument('--systems', type=int, default=200, metavar='N')
+    top.add_argument('--seed', type=int, default=1)
     args = top.parse_args()
-    bad = []
-    rng = np.random.default_rng(20261101)
-    print_table_head('noise', 'spread', 'judged', 'runs: median (95th)', 'tolerance',
-                     'false alarms per 1000 judged runs',
-                     'per 1000 runs of all test cases')
-    for name, (draw, resolution) in KINDS.items():
-        for width in WIDTHS:
-            result = simulate_calibration(
-                draw, resolution, width, args.cases, args.runs, rng
-            )
-            print_table_row(name, f'{width:.0%}', f'{result["given"]:.1%}',
-                            f'{result["runs"]:.0f} ({result["late"]:.0f})',
-                            f'{result["tolerance"]:.2f}', f'{result["judged"]:.2f}',
-                            f'{result["all"]:.2f}')
-            if name == 'normal' and result['judged'] > 1:
-                bad.append(f'{name} {width:.0%}: {result["judged"]:.2f}')
-    if bad:
-        print('more than 1 false alarm in 1000: ' + '; '.join(bad),
-              file=sys.stderr)
-    return not bad
+    missed = print_sessions(np.random.default_rng(args.seed), args.systems)
+    print()
+    print_retries(np.random.default_rng(args.seed), 2000 * args.systems)
+    print()
+    print_curves(np.random.default_rng(args.seed), args.systems)
+    print()
+    missed += print_levels(np.random.default_rng(args.seed), args.systems)
+    if missed:
+        print('missed: ' + '; '.join(missed), file=sys.stderr)
+    return not missed
 
 
 if __name__ == '__main__':

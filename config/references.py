@@ -34,7 +34,7 @@ _PROPOSED = '.proposed.yaml'
 XFAIL = '$xfail'
 
 #: Keys of `$from`.
-FROM = ('runs', 'first', 'last', 'suite', 'reason', 'tolerances')
+FROM = ('runs', 'days', 'first', 'last', 'suite', 'reason', 'tolerances')
 
 #: Widest tolerance allowed, as a fraction: a wider one was probably meant in
 #: percent.
@@ -202,9 +202,11 @@ def _fault_of_dollar_key(family: str, key: str, value: Any) -> str:
             return (
                 'tolerances: expected metric: [centre, tolerance] in numbers'
             )
-        runs = value.get('runs', 1)
-        return '' if type(runs) is int and runs > 0 else (
-            f'runs: {runs!r} is not a number of sessions')
+        for name, what in (('runs', 'sessions'), ('days', 'days')):
+            number = value.get(name, 1)
+            if type(number) is not int or number < 1:
+                return f'{name}: {number!r} is not a number of {what}'
+        return ''
     known = {name for rule in judged_rules_by_family().get(family, ())
              for name in (rule['metric'], rule.get('instead'))}
     for metric, runs in value.items():

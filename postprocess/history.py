@@ -34,11 +34,12 @@ If at most 3 test cases match, each has a table with one row per point and one
 column per session. `change` compares the last session with the median of the
 earlier sessions in the table. If more test cases match, one table lists them:
 `change` is then the median over the points of a test case. Of several
-repetitions in a session the median counts.
+repetitions in a session the median counts. Sessions of two CPU speed classes
+are never compared: a test case has one table or line per class.
 
 --csv and --json write one row per session, test case and point: time, run,
-system, partition, environ, check, params, case, metric, point, value, unit,
-better, result.
+system, partition, environ, check, params, case, speed, metric, point, value,
+unit, better, result.
 
 Exit codes: 0 good; 1 the perflogs have damaged places, which stderr lists; 2
 wrong usage, or nothing matches.
@@ -46,10 +47,10 @@ wrong usage, or nothing matches.
 #: Test cases that have a table of their own.
 TABLES = 3
 COLUMNS = ('time', 'run', 'system', 'partition', 'environ', 'check', 'params',
-           'case', 'metric', 'point', 'value', 'unit', 'better', 'result')
-#: What people call a test case, in SQL.
+           'case', 'speed', 'metric', 'point', 'value', 'unit', 'better', 'result')
+#: What people call a test case and its CPU speed class, in SQL.
 _NAME = "concat(\"check\", ' ', params, ' @', system, ':', partition, '+', " \
-        "environ)"
+        "environ, CASE WHEN speed IN ('', '-') THEN '' ELSE ' ' || speed END)"
 #: One row per session, test case and point: of several repetitions what was
 #: judged counts, or else the median of all.
 _ROWS = '''WITH matching AS NOT MATERIALIZED (
@@ -63,7 +64,8 @@ _ROWS = '''WITH matching AS NOT MATERIALIZED (
 SELECT strftime(max(time), '%Y-%m-%dT%H:%M:%SZ') AS time, run,
     any_value(system) AS system, any_value(partition) AS partition,
     any_value(environ) AS environ, any_value("check") AS "check",
-    any_value(params) AS params, arg_max("case", time) AS "case", metric,
+    any_value(params) AS params, arg_max("case", time) AS "case",
+    any_value(speed) AS speed, metric,
     point, coalesce(median(value) FILTER (judged), median(value)) AS value,
     unit, better,
     -- The judged record and those that it is the median of have one time.
@@ -97,6 +99,7 @@ class Row(NamedTuple):
     check: str
     params: str
     case: str
+    speed: str
     metric: str
     point: str
     value: float
@@ -109,8 +112,9 @@ class Row(NamedTuple):
         """The heading of a table."""
         way = '' if self.better == 'none' else f', {self.better} is better'
         unit = unit_text(self.unit) or 'dimensionless'
+        speed = f' {self.speed}' if self.speed.strip('-') else ''
         return (f'{self.check} {self.params} @{self.system}:{self.partition}+'
-                f'{self.environ}\n{self.metric} ({unit}){way}')
+                f'{self.environ}{speed}\n{self.metric} ({unit}){way}')
 
     def __str__(self) -> str:
         return f'{self.value:.4g}' + '!' * (self.result in ('fail', 'xpass'))
@@ -124,7 +128,7 @@ def parser() -> Parser:
                      'for example latency or bandwidth')
     cmd.add_argument('case', metavar='CASE', nargs='?', default='',
                      help='a part of the name of a test case, which is `check '
-                     'params @system:partition+environ`, or its hash '
+                     'params @system:partition+environ speed`, or its hash '
                      '(default: all test cases)')
     options.add_record_options(cmd).add_argument(
         '--last', type=options.parse_positive_number, metavar='N',

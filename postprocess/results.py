@@ -105,6 +105,11 @@ class Result(Place):
         return self.result in FAILED
 
     @property
+    def is_cut_short(self) -> bool:
+        """Whether its session ended before the test case did."""
+        return self.result == 'not_run' and self.guard in reasons.CUT_SHORT
+
+    @property
     def is_good(self) -> bool:
         """Neither failed nor regressed."""
         return not self.is_failed and not self.regressions

@@ -75,7 +75,8 @@ def save_detected_software(work: Path, mpi: dict[str, str], result: list[dict[st
             return
     except OSError:
         pass
-    new = path.with_suffix('.new')
+    # Another session may do the same now.
+    new = path.with_name(f'.{path.name}.{os.getpid()}.part')
     new.write_text(text)
     new.replace(path)
 

@@ -24,6 +24,7 @@ from cli.session import process as session
 from cli.setup.venv import SetupError, print_progress
 from config.sessions import run_id, slurm_jobs
 from postprocess import results
+from postprocess.references import refinement
 from postprocess.regressions import locating, telling
 from postprocess.regressions import verdict as verdicts
 from postprocess.results import Key, Result
@@ -393,16 +394,32 @@ class NightlySession:
     def write_page_and_update_summary(self) -> None:
         """Write the page, and add verdict and regressions to the summary."""
         self.add_nodes_to_summary()
+        self.narrow_references()
         page, made = commands.write_report_page(self.work.perflog_folder)
         self.summary.page = page or ''
         if made.verdict is not None:
             lines = commands.regressions_in_session(made.verdict, self.plan)
             self.summary.elsewhere = other_session_lines(
                 made.verdict, lines, self.summary.results)
-            self.summary.regressions = [telling.regression_lines(line)
-                                        for line in lines]
+            self.summary.regressions = [
+                *([text] for text in commands.failed_level_texts(
+                    made.verdict, self.plan)),
+                *map(telling.regression_lines, lines)]
             if self.locates and not self.summary.ended_by:
                 self.locate_slow_node_of_regressions(lines)
+
+    def narrow_references(self) -> None:
+        """Narrow the accepted tolerances that the sessions of many days allow to."""
+        if self.frame is None or self.summary.ended_by or self.work.bringup:
+            return
+        try:
+            lines = refinement.narrow_accepted_tolerances(
+                self.frame, self.system,
+                Path(self.work.variables['RFM_REFERENCE_PREFIX']))
+        except (OSError, ValueError) as err:
+            lines = [f'references were not narrowed: {err}']
+        for line in lines:
+            self.summary.add_note(line)
 
     def locate_slow_node_of_regressions(self, lines: Sequence[Regression]) -> None:
         """Find the slow node if test cases of several nodes regressed."""

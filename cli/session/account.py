@@ -34,8 +34,7 @@ ACTIONS = ('--ci-generate', '--delete-stored-sessions', '--describe',
            '-V', '--version', '-h', '--help')
 
 #: Why a test case that did not fail was measured again, by its result.
-AT_FIRST = {'no_reference': 'inconclusive at first',
-            'inconclusive': 'inconclusive each time'}
+AT_FIRST = {'inconclusive': 'inconclusive each time'}
 BEYOND = 'out of tolerance or inconclusive at first'
 
 

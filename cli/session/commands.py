@@ -319,11 +319,13 @@ def run(args: argparse.Namespace) -> int:
                                      made.ahead).values()
     _print_table([*rows, *account.failed_builds(ended.cases)])
     failed = [one for one in rows if one.result in FAILED]
-    print(f'\n{len(rows)} test cases, {len(failed)} failed, '
-          f'{time.monotonic() - start:.0f} s in total')
+    not_run = sum(one.result == 'not_run' for one in failed)
+    print(f'\n{len(rows)} test cases, {len(failed) - not_run} failed, '
+          + f'{not_run} not run, ' * bool(not_run)
+          + f'{time.monotonic() - start:.0f} s in total')
     if ended.ended_by:
-        print(f'Ended by {ended.ended_by}: test cases that did not finish '
-              'have failed.')
+        print(f'Ended by {ended.ended_by}: test cases that did not finish are '
+              'not_run.')
     if work.bringup:
         print('Bring-up: only limits, and the vendor profile of the site, can '
               'fail a value')
@@ -377,21 +379,29 @@ def confirm_cost(system: str, mode: str, cost_text: str) -> bool:
 
 
 def _print_regressions(verdict: Verdict | None, plan: plans.Plan) -> bool:
-    """Print the regressions among the test cases of a session; return
-    whether there are any."""
+    """Print the regressions among the test cases of a session, and a level out of
+    tolerance; return whether there are any."""
     from postprocess.regressions import telling
     if verdict is None:
         return False
     lines = regressions_in_session(verdict, plan)
-    if lines:
+    levels = failed_level_texts(verdict, plan)
+    if levels or lines:
         print('\nWorse than before (./plumb verdict explains it):')
+    print(*(f'  {text}\n' for text in levels), sep='', end='')
     for line in lines:
         print(*(f'  {text}' for text in telling.regression_lines(line)), sep='\n')
     if verdict.rerun:
         print(f'{len(verdict.rerun)} test cases were worse in one session; '
-              'measure them again: ./plumb run $(./plumb verdict '
-              '--print-rerun-options)')
-    return bool(lines)
+              f'measure them again: {telling.RERUN}')
+    return bool(levels or lines)
+
+
+def failed_level_texts(verdict: Verdict, plan: plans.Plan) -> list[str]:
+    """The line of the system's level, if it is out of tolerance: all metrics of a
+    session together are worse than their references."""
+    return [level.text for level in verdict.failed_levels
+            if level.system == plan.head['system']]
 
 
 def regressions_in_session(verdict: Verdict, plan: plans.Plan) -> list[Regression]:

@@ -16,16 +16,16 @@ from ..families import families
 MAX_TOLERANCE = 0.3
 #: A test case out of tolerance is measured again at the end of its session. It
 #: fails if it is out of tolerance in so many measurements. Temporary
-#: interference seldom lasts for four of them. So tolerances can be narrow
-#: (postprocess/spread.py), and need few sessions: for a metric that varies by
-#: 15 %, half as many as with three measurements.
+#: interference seldom lasts for four of them. At equal false alarms, the mean or the
+#: median of the four finds less after few sessions, or with outliers
+#: (bench/references.py).
 MEASUREMENTS = 4
-#: Quantile 1 - 0.001^(1/MEASUREMENTS) of the normal distribution: all
-#: measurements of a test case exceed it with a probability of 0.001.
-Z = 0.9237
-#: Factor of a tolerance if a single measurement decides: the quantile 0.999
-#: divided by Z.
-ONE_MEASUREMENT = 3.0902 / Z
+#: Part of the variance within a day that is left to these measurements
+#: (postprocess/references/spread.py).
+WITHIN_PART = 0.13
+#: Factor of a tolerance if a single measurement decides, and half of the variance is
+#: common to a day.
+ONE_MEASUREMENT = math.sqrt(2 / (1 + WITHIN_PART))
 #: Fewest sizes for a mean: one over fewer is hardly better than a single size.
 FEWEST_SIZES = 3
 

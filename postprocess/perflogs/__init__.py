@@ -109,8 +109,10 @@ def drop_superseded_retries(frame: pd.DataFrame) -> pd.DataFrame:
     (config/sessions/runner.py).
     Where none failed in the end, the metrics of the first one count, as those
     of any other run do, for they were not picked for being good. Otherwise
-    those that tell why the test case failed, or could not be judged. An
-    `retried` that is the last, of a session that was killed, is a failure.
+    those that tell why the test case failed, or could not be judged. If the last
+    one was compared with nothing, because the CPU speed class had changed to one
+    without a reference, it counts. An `retried` that is the last, of a session that
+    was killed, is a failure.
     """
     frame['measurements'] = 1
     frame = _drop_retried_inconclusive(frame)
@@ -125,6 +127,10 @@ def drop_superseded_retries(frame: pd.DataFrame) -> pd.DataFrame:
         bad = rows['result'].isin(['fail', 'xpass', 'inconclusive'])
         last = rows['time'] == times[-1]
         good = not bad.any() and not (again[rows.index] & last).any()
+        if good and not rows['result'][last].isin(['pass', 'xfail']).any():
+            frame.loc[rows.index[last], 'measurements'] += len(times) - 1
+            drop += [*rows.index[~last]]
+            continue
         keep = rows.index[
             rows['time'] == times[0] if good else
             rows['time'].isin(rows['time'][bad]) if bad.any() else last]

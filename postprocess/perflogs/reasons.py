@@ -28,6 +28,8 @@ NOT_RUN = {
     'dependency': 'not run: a test case that it depends on failed',
     'skipped': '',
 }
+#: Guards of a test case whose session ended before it did.
+CUT_SHORT = (plans.MISSING, 'cancelled')
 CLOCK = 'the clock was wrong in the session'
 NO_REFERENCE = 'no reference, and the site requires one for every test case'
 

@@ -27,6 +27,7 @@ from config.sessions.judged import (
 
 from ..files import git_commit_hint, write_files_atomically
 from . import editing
+from .spread import ENOUGH_DAYS
 
 
 class Refused(Exception):
@@ -309,8 +310,10 @@ def _centre_change_text(before: Mapping, entry: Mapping, metric: str) -> str:
 
 def _source_sessions_text(entry: Mapping) -> str:
     source = entry['$from']
-    days = dict.fromkeys((str(source['first']), str(source['last'])))
-    return f"{source['runs']} sessions, {' to '.join(days)}"
+    dates = dict.fromkeys((str(source['first']), str(source['last'])))
+    days = source['days']
+    return (f"{source['runs']} sessions on {days} day{'s' * (days > 1)}, "
+            f"{' to '.join(dates)}" + '; provisional' * (days < ENOUGH_DAYS))
 
 
 def _is_metric_unchanged(

@@ -8,8 +8,9 @@ references calibrate`; `propose` uses the same rules:
 - If the tolerance is wider, and the row names a derived metric `instead` whose
   tolerance is narrow enough, that metric is judged in its place.
 - Otherwise it needs more runs: the fewer of the two.
-- `worst_ratio` stands for the curves of the judged metrics: each run's worst
-  ratio to the median curve.
+- `worst_ratio` stands for the curves of the judged metrics: the worst ratio of all
+  points to the median curve.
+- A tolerance from fewer than ENOUGH_DAYS different days is provisional.
 """
 from __future__ import annotations
 
@@ -70,6 +71,8 @@ class Progress:
     needs: int | None
     #: Judged metric (or the one instead) -> (centre, tolerance, cap).
     tolerances: dict[str, tuple[float, float, float]]
+    #: Different days (UTC) of the runs.
+    days: int = 0
     system: str = ''
     #: The same metrics -> more runs, each as `needs`.
     needs_of: dict[str, int | None] = field(default_factory=dict)
@@ -89,12 +92,12 @@ def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
         ~frame['emulated'] & ~frame['speed'].isin(['mixed', ''])
         & (frame['guard'] != 'missing')
         & frame['family'].isin(list(judged.judged_rules_by_family()))])
-    cases: dict[tuple, tuple[set, dict]] = {
-        tuple(map(str, names)): (set(), {}) for names in frame[KEYS]
+    cases: dict[tuple, tuple[dict[str, spread.Day], dict]] = {
+        tuple(map(str, names)): ({}, {}) for names in frame[KEYS]
         .drop_duplicates().itertuples(index=False, name=None)}
     good, _ = usable_records(frame)
     shape = [*KEYS, 'program', 'num_nodes', 'num_tasks', 'run']
-    shapes = naming.first_record_per_group(good, shape)[shape]
+    shapes = naming.first_record_per_group(good, shape)[[*shape, 'time', 'nodes']]
     # Several programs or numbers of ranks: no reference, whatever the runs.
     mixed = {
         tuple(map(str, names))
@@ -103,8 +106,10 @@ def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
         ]
         if len(shapes_of_case.drop_duplicates()) > 1
     }
-    for *names, run in shapes[[*KEYS, 'run']].itertuples(index=False):
-        cases[tuple(map(str, names))][0].add(run)
+    for (*names, run), day in zip(
+            shapes[[*KEYS, 'run']].itertuples(index=False),
+            day_of_each_session(shapes).values, strict=True):
+        cases[tuple(map(str, names))][0].setdefault(run, day)
     metrics = {name for family, rules in judged.judged_rules_by_family().items()
                for rule in rules for name in (
                   rule['metric'],
@@ -124,16 +129,16 @@ def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
         cases[tuple(map(str, names))][1][
             str(metric), judged.point_in_bytes(point)] = dict(zip(
                 runs_of[begin:end], numbers[begin:end], strict=True))
-    return [_make_progress(key, len(runs),
-                           tolerances_and_sessions_needed(key[0], curves, floors),
+    return [_make_progress(key, days,
+                           tolerances_and_sessions_needed(key[0], curves, days, floors),
                            key in mixed)
-            for key, (runs, curves) in sorted(
+            for key, (days, curves) in sorted(
                 cases.items(), key=lambda case: case[0])]
 
 
-def _make_progress(key: tuple, runs: int, of_metrics: list[Judgement], mixed: bool
-             ) -> Progress:
-    needs: int | None = 0 if runs else FEWEST_RUNS
+def _make_progress(key: tuple, days: Mapping[str, spread.Day],
+                   of_metrics: list[Judgement], mixed: bool) -> Progress:
+    needs: int | None = 0 if days else FEWEST_RUNS
     if mixed or any(j.needs is None for j in of_metrics):
         needs = None
     elif of_metrics:
@@ -141,7 +146,8 @@ def _make_progress(key: tuple, runs: int, of_metrics: list[Judgement], mixed: bo
     row = dict(zip(KEYS, key, strict=True))
     return Progress(
         **row,
-        runs=runs,
+        runs=len(days),
+        days=len({date for date, _ in days.values()}),
         needs=needs,
         tolerances={
             j.metric: (j.centre, j.tolerance, j.max_tolerance)
@@ -152,10 +158,12 @@ def _make_progress(key: tuple, runs: int, of_metrics: list[Judgement], mixed: bo
 
 
 def tolerances_and_sessions_needed(family: str, curves: Metrics,
+                                   days: Mapping[str, spread.Day] = {},
                                    floors: Mapping[str, float] = {}) -> list[Judgement]:
     """The tolerance of each judged metric, from the sessions of a test case.
 
-    :param metrics: all that may be judged, and their curves
+    :param curves: all metrics that may be judged, and their curves
+    :param days: the day of each session; empty: all are of one day
     """
     floors = {**FLOORS, **floors}
     rows = perflogs.all_metrics()
@@ -169,13 +177,13 @@ def tolerances_and_sessions_needed(family: str, curves: Metrics,
         if name not in names or rows[metric]['better'] == 'none':
             continue
         judgement = _metric_tolerance_and_sessions_needed(
-            family, name, metric, list(runs.values()), floors
+            family, name, metric, runs, days, floors
         )
         other = judged.derived_replacement_metric(family, name)
         numbers = enough.get((other, None)) if other else None
         if judgement.tolerance > judgement.max_tolerance and other and numbers:
             derived = _metric_tolerance_and_sessions_needed(
-                family, other, other, list(numbers.values()), floors
+                family, other, other, numbers, days, floors
             )
             if derived.needs == 0:
                 judgement = derived
@@ -195,50 +203,62 @@ def tolerances_and_sessions_needed(family: str, curves: Metrics,
                     ),
                 )
         judgements_.append(judgement)
-    ratios = worst_ratio_per_session(family, enough)
-    if ratios and 'worst_ratio' in judged.judged_metric_names(family):
-        floor = floors['worst_ratio']
-        max_tolerance = max(judged.max_tolerance(family, 'worst_ratio'), floor)
-        judgements_.append(
-            Judgement(
-                'worst_ratio',
-                1.0,
-                spread.worst_ratio_tolerance(ratios, floor),
-                max_tolerance,
-                spread.worst_ratio_sessions_needed(ratios, max_tolerance, floor),
-            )
-        )
+    if 'worst_ratio' in judged.judged_metric_names(family):
+        judgements_ += _judgement_of_curves(family, enough, days, floors['worst_ratio'])
     return judgements_
 
 
 def _metric_tolerance_and_sessions_needed(family: str, name: str, metric: str,
-                                          values: list[float],
+                                          value_of: Mapping[str, float],
+                                          days: Mapping[str, spread.Day],
                                           floors: Mapping[str, float]) -> Judgement:
     floor = floors.get(metric, floors[''])
     # A floor above the max tolerance is somebody's choice.
     max_tolerance = max(judged.max_tolerance(family, metric), floor)
     digit = judged.printed_resolution(family, metric)
-    tolerance = spread.compute_tolerance(values, floor, digit)
+    values, of_days = [*value_of.values()], _days_of(value_of, days)
+    tolerance = spread.compute_tolerance(values, floor, digit, of_days)
     return Judgement(name, statistics.median(values), tolerance, max_tolerance,
                      0 if tolerance <= max_tolerance else spread.sessions_needed(
-                         values, max_tolerance, floor, digit))
+                         values, max_tolerance, floor, digit, of_days))
 
 
-def worst_ratio_per_session(family: str, curves: Metrics) -> list[float]:
-    """Each run's worst ratio to the median curves (1 = as good); [] where
-    the test case has no curve of a judged metric."""
-    names, rows = judged.judged_metric_names(family), perflogs.all_metrics()
-    worst: dict[str, float] = {}
-    for (metric, size), runs in curves.items():
-        centre = statistics.median(runs.values())
+def _days_of(value_of: Mapping[str, float], days: Mapping[str, spread.Day]
+             ) -> list[spread.Day]:
+    return [days.get(run, ('', '')) for run in value_of]
+
+
+def _judgement_of_curves(family: str, curves: Metrics, days: Mapping[str, spread.Day],
+                         floor: float) -> list[Judgement]:
+    """The tolerance of `worst_ratio`; [] if the test case has no curve of a judged
+    metric."""
+    names = judged.judged_metric_names(family)
+    max_tolerance = max(judged.max_tolerance(family, 'worst_ratio'), floor)
+    points: dict[str, list[spread.Variances]] = {}
+    for (metric, size), value_of in sorted(
+            curves.items(), key=lambda curve: curve[0][1] or 0):
+        values = [*value_of.values()]
+        centre = statistics.median(values)
         if metric in names and size is not None and centre > 0:
-            better = rows[metric]['better']
-            digit = judged.printed_resolution(family, metric)
-            for run, value in runs.items():
-                ratio = judged.worsening_ratio(better, value, centre, digit)
-                if ratio > worst.get(run, 0.0):
-                    worst[run] = ratio
-    return list(worst.values())
+            points.setdefault(metric, []).append(
+                spread.estimate_variances(values, _days_of(value_of, days)))
+            floor = max(floor, 2 * judged.printed_resolution(family, metric) / centre)
+    if not points:
+        return []
+    variances = spread.curve_variances([*points.values()])
+    tolerance = spread.tolerance_of_variances(variances, floor)
+    return [Judgement('worst_ratio', 1.0, tolerance, max_tolerance,
+                      0 if tolerance <= max_tolerance else
+                      spread.sessions_needed_by_variances(
+                          variances, max_tolerance, floor))]
+
+
+def day_of_each_session(records: pd.DataFrame) -> pd.Series:
+    """Date (UTC) and nodes of each record: sessions that share both are less
+    independent than others."""
+    return pd.Series(zip(records['time'].dt.strftime('%Y-%m-%d'),
+                         records['nodes'].astype(str), strict=True),
+                     records.index, object)
 
 
 def usable_records(frame: pd.DataFrame, include_reference_failures: bool = False

@@ -13,8 +13,8 @@ the difference; `accept_and_print` takes it over (acceptance.py). The rules:
   needs; 0: none would do. Where a derived metric is judged instead, that has
   the tolerance, and the metric is open without standing in `$no_reference`
   (progress.py).
-- `worst_ratio` stands for the whole curve: each run has its worst ratio
-  against the proposed curve.
+- `worst_ratio` stands for the whole curve: the worst ratio of all points to the
+  proposed curve.
 - `$from` says what an entry was made of, and `tolerances` what was written as
   [centre, tolerance]: a line that differs was set by hand, and stays.
 - Failed, guarded, xfailed and emulated runs, runs with a metric that is no
@@ -48,12 +48,13 @@ from .acceptance import Refused
 from .progress import (
     KEYS,
     add_edition_column,
+    day_of_each_session,
     families_with_separate_versions,
     median_per_session,
     tolerances_and_sessions_needed,
     usable_records,
 )
-from .spread import FEWEST_RUNS, FLOORS
+from .spread import ENOUGH_DAYS, FEWEST_RUNS, FLOORS
 
 PATH = """\
 The steps are:
@@ -137,7 +138,7 @@ def parser() -> Parser:
     rules.add_argument('--tolerance', action='append', default=[],
                        type=_parse_tolerance_option, metavar='[METRIC=]X',
                        help='the smallest tolerance, as a fraction (default: '
-                       '0.05, worst_ratio=0.3); may be repeated')
+                       '0.05, worst_ratio=0.2); may be repeated')
     accept.add_argument_group('why').add_argument(
         '--reason', metavar='TEXT', default='',
         help='the cause of a new, worse level, or the ticket')
@@ -285,7 +286,7 @@ def write_proposals(folder: Path, proposed: dict[str, CommentedMap], notes: list
             for family, document in proposed.items()
         },
     )
-    _print_notes(notes)
+    _print_notes([*notes, *_provisional_note(proposed)])
     for family in proposed:
         print(f'{folder / grammar.proposal_file_name(family)}: proposed; check the '
               'difference above, then run ./plumb references accept '
@@ -297,6 +298,17 @@ def _difference_lines(folder: Path, proposed: dict[str, CommentedMap]
     return [line for family, document in proposed.items()
             for line in acceptance.difference_lines(family, document,
                                                     folder / f'{family}.yaml')]
+
+
+def _provisional_note(proposed: dict[str, CommentedMap]) -> list[str]:
+    """A line if entries are of few days."""
+    days = min(entry['$from']['days'] for document in proposed.values()
+               for _, entry in grammar.iterate_reference_entries(document))
+    if days >= ENOUGH_DAYS:
+        return []
+    return [f'from {days} day{"s" * (days > 1)}: provisional. The tolerances assume '
+            'that half of the variance is common to a day; ./plumb nightly narrows '
+            f'them after {ENOUGH_DAYS} days']
 
 
 def _print_notes(notes: list[str]) -> None:
@@ -515,8 +527,9 @@ def _reference_entry(family: str, records: pd.DataFrame, min_runs: int,
         metrics.setdefault((metric, point), {})[run] = value
     metrics = {point: runs for point, runs in metrics.items()
                if len(runs) >= min_runs}
-    judgement_of = {j.metric: j
-                    for j in tolerances_and_sessions_needed(family, metrics, floors)}
+    days = dict(zip(records['run'], day_of_each_session(records), strict=True))
+    judgement_of = {j.metric: j for j in tolerances_and_sessions_needed(
+        family, metrics, days, floors)}
     tolerances = {
         name: (j.centre, editing.limit_tolerance_for_reframe(name, j.tolerance))
         for name, j in judgement_of.items()
@@ -524,6 +537,7 @@ def _reference_entry(family: str, records: pd.DataFrame, min_runs: int,
     }
     entry = CommentedMap({'$from': editing.flow_style_mapping({
         'runs': int(records['run'].nunique()),
+        'days': len({date for date, _ in days.values()}),
         'first': records['time'].min().date(),
         'last': records['time'].max().date(),
         'suite': editing.quote_yaml_string(_distinct_texts(records, 'commit')),

@@ -1,202 +1,233 @@
-"""The width of tolerances, and the number of runs that makes them narrower.
+"""The width of tolerances, and the number of sessions that makes them narrower.
 
 Pure Python, because it is used after each session, where imports must be fast.
 
-- The centre of n runs is their median, the spread a standard deviation over
-  the centre. From ten runs on, a tenth of them at each end is pulled in to
-  the next one (Winsorised), and the deviation divided by the share that is
-  left (Tukey and McLaughlin, Sankhya A 25, 1963; Yuen, Biometrika 61, 1974),
-  so that one run in ten disturbed by something else does not count.
-- A tolerance is max(floor, two of the last digits printed, tolerance_factor(n)
-  * spread), rounded up to 0.01. `tolerance_factor` is a one-sided tolerance
-  factor in the form of Howe (JASA 64, 1969): z(p) sqrt(1 + 1/n) sqrt(df /
-  chi2(0.01, df)). A test case beyond it is measured again and fails if all its
-  tries are beyond (config/sessions/judged.py, TRIES), so that p = 1 -
-  0.001^(1/TRIES) will do: in 99 of 100 references, normal noise gives less
-  than one false alarm in a thousand runs. A prediction tolerance (Student's t)
-  holds that only on average over references, and no longer when runs are added
-  until the tolerance is narrow enough: that picks those whose spread came out
-  small by chance. bench/references.py measures it.
-- `sessions_needed` is its inverse: it takes the spread seen for the true one.
+**Model.** The value of a session is centre * (1 + d + e). All sessions of one day on
+the same nodes share d, whose variance is B; e has the variance W. This is the one-way
+random effects model (Searle, Casella, McCulloch, Variance Components, 1992).
+
+**Variances.** Let n sessions be on days with n_1, n_2, ... sessions. The effective
+number of days is D = n^2 / sum n_i^2 (Kish, Survey Sampling, 1965). The prior is that
+half of the variance is common to a day (B = W). Then the sum of squares about the mean
+has the expectation W (2n - 1 - n / D), which gives W. The estimates of the analysis of
+variance replace this prior by the weight k / (k + 8), where k is the smaller of their
+degrees of freedom: different days - 1, and n - groups of the same day and nodes. So
+sessions of one day alone say nothing about other days.
+
+**Tolerance.** A later session is on another day, and its test case fails if its four
+measurements are all out of tolerance (config/sessions/judged.py). The tolerance is the
+prediction limit
+
+    t(0.9995, n - 1) sqrt(B (1 + 1 / D) + W (0.13 + 1 / n))
+
+with Student's t, but at least a floor and two of the last digits printed, rounded up to
+0.01. 0.13 is the part of W that is left to four measurements: they are all beyond 1.18
+standard deviations as seldom (1 in 5000) as 3.54 times sqrt(0.13) standard
+deviations, about the limit with many sessions.
+
+**Curves.** `worst_ratio` is the worst of all points of a test case's curves. B and W
+are the means over the points of the noisiest third of a curve. In place of t stands the
+normal quantile that one of all points exceeds in 1 of 5000 sessions (Bonferroni).
+
+**Outliers.** From ten sessions on, a tenth of them at each end is pulled in to the
+next one (Winsorised), the sum of squares is divided by the square of the share that is
+left (Tukey and McLaughlin, Sankhya A 25, 1963), and t has fewer degrees of freedom.
+
+bench/references.py measures false alarms and power.
 """
 from __future__ import annotations
 
 import functools
 import math
 import statistics
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from config.sessions.judged import Z
+from config.sessions.judged import WITHIN_PART
 
-#: Fewer runs say too little of the spread to judge by.
+#: Date (UTC) and nodes of a session: sessions of one date and one set of nodes have
+#: the deviation d in common.
+Day = tuple[str, str]
+
+#: Fewer sessions give no tolerance.
 FEWEST_RUNS = 5
-#: From here on a run at each end is pulled in: with fewer, one disturbed run
-#: looks like a wide spread, and nobody says never.
+#: From so many sessions on, one of ten at each end is pulled in. With fewer, one
+#: outlier looks like a wide spread, and may vanish with more sessions.
 SURE_RUNS = 10
-#: More runs than this in all are as good as never.
+#: A test case that needs more sessions than this never gets a tolerance.
 MAX_RUNS = 500
+#: With fewer different days a tolerance is provisional: it depends on the prior.
+ENOUGH_DAYS = 20
 #: Smallest tolerances; '' is any metric without its own.
-FLOORS = {'': 0.05, 'worst_ratio': 0.3}
-#: Quantile 0.01 of chi-squared by degrees of freedom.
-CHI2 = {2: 0.02010, 3: 0.11483, 4: 0.29711, 5: 0.55430, 6: 0.87209,
-        7: 1.23904, 8: 1.64650, 9: 2.08790}
+FLOORS = {'': 0.05, 'worst_ratio': 0.2}
+#: Weight of the prior B = W, in degrees of freedom.
+PRIOR_WEIGHT = 8
+#: Quantile 0.9995 of the normal distribution.
+Z = 3.2905
+#: Sessions in which a point of a curve may be beyond its limit by chance: 1 of 5000.
+CURVE_ALARMS = 2e-4
+
+
+class Variances(NamedTuple):
+    """The parts of the variance of values, relative to their centre."""
+    #: Between days, and within a day.
+    between: float
+    within: float
+    #: Sessions, and effective number of days.
+    sessions: int
+    days: float
+    #: Points of which the worst is judged; 0: it is a single metric.
+    points: int = 0
 
 
 def compute_tolerance(values: Sequence[float], floor: float = FLOORS[''],
-                      resolution: float = 0.0) -> float:
-    """The fraction by which a further value may be worse than the median.
+                      resolution: float = 0.0, days: Sequence[Day] = ()) -> float:
+    """The fraction by which a later session may be worse than the median.
 
-    :param values: a metric of each run
+    :param values: a metric of each session
     :param floor: smallest tolerance, a fraction
     :param resolution: last digit printed, in the unit of the values
-    :returns: rounded up to 0.01; inf: too few runs, or a median of 0
+    :param days: the day of each value; empty: all are of one day
+    :returns: rounded up to 0.01; inf: too few sessions, or a median of 0
     """
     centre = statistics.median(values) if values else 0
     if len(values) < FEWEST_RUNS or centre <= 0:
         return math.inf
-    return _round_up_to_hundredth(
-        max(
-            floor,
-            2 * resolution / centre,
-            tolerance_factor(len(values))
-            * _winsorised_deviation(values)
-            / centre,
-        )
-    )
+    return tolerance_of_variances(estimate_variances(values, days),
+                                  max(floor, 2 * resolution / centre))
 
 
 def sessions_needed(values: Sequence[float], max_tolerance: float,
-                    floor: float = FLOORS[''], resolution: float = 0.0
-                ) -> int | None:
-    """About how many more runs until the tolerance is no wider than the max
-    tolerance: at least, while there are fewer than FEWEST_RUNS.
-
-    :returns: 0: it is; None: no number of runs would do
-    """
+                    floor: float = FLOORS[''], resolution: float = 0.0,
+                    days: Sequence[Day] = ()) -> int | None:
+    """About how many more sessions until the tolerance is no wider than the max
+    tolerance (`sessions_needed_by_variances`)."""
     if not values:
         return FEWEST_RUNS
     centre = statistics.median(values)
-    if centre <= 0:
-        return None
-    return _sessions_until_tolerance(
-        len(values),
-        _winsorised_deviation(values) / centre,
-        max_tolerance,
-        max(floor, 2 * resolution / centre),
-    )
+    return None if centre <= 0 else sessions_needed_by_variances(
+        estimate_variances(values, days), max_tolerance,
+        max(floor, 2 * resolution / centre))
 
 
-def worst_ratio_tolerance(ratios: Sequence[float], floor: float) -> float:
-    """The tolerance of each run's worst ratio to a curve, whose centre is 1.
-
-    Besides, 10 % above the worst run (those pulled in apart), so that the
-    runs that a reference is made of pass.
-    """
-    if len(ratios) < FEWEST_RUNS:
+def tolerance_of_variances(variances: Variances, floor: float) -> float:
+    """The tolerance, rounded up to 0.01; inf: too few sessions."""
+    if variances.sessions < FEWEST_RUNS:
         return math.inf
-    return _round_up_to_hundredth(
-        max(
-            floor,
-            _worst_ratio_with_margin(ratios),
-            statistics.median(ratios)
-            - 1
-            + tolerance_factor(len(ratios)) * _winsorised_deviation(ratios),
-        )
-    )
+    return round_up_to_hundredth(max(floor, prediction_limit(variances)))
 
 
-def worst_ratio_sessions_needed(
-    ratios: Sequence[float], max_tolerance: float, floor: float
-) -> int | None:
-    """As `sessions_needed`, for worst ratios."""
-    if not ratios:
-        return FEWEST_RUNS
-    offset = statistics.median(ratios) - 1
-    worst = _worst_ratio_with_margin(ratios)
-    if _round_up_to_hundredth(worst) > max_tolerance and len(ratios) < SURE_RUNS:
-        # With more runs the worst one may be pulled in.
-        return SURE_RUNS - len(ratios)
-    return _sessions_until_tolerance(
-        len(ratios),
-        _winsorised_deviation(ratios),
-        max_tolerance,
-        max(floor, worst),
-        offset,
-    )
+def sessions_needed_by_variances(variances: Variances, max_tolerance: float,
+                                 floor: float) -> int | None:
+    """About how many more sessions until the tolerance is no wider than the max
+    tolerance: on the same days if that is enough, else one on each of further days.
+
+    It takes the variances seen for the true ones.
+
+    :returns: 0: it is narrow enough; None: more sessions would not help
+    """
+    # What is printed, or a floor above the max tolerance, does not depend on sessions.
+    if round_up_to_hundredth(floor) > max_tolerance:
+        return None
+    sessions = variances.sessions
+    if sessions < FEWEST_RUNS:
+        return FEWEST_RUNS - sessions
+    # What fewer sessions show of the variance may be one outlier.
+    most = MAX_RUNS if sessions >= SURE_RUNS else 5 * SURE_RUNS
+    for on_new_days in (False, True):
+        for more in range(most - sessions + 1):
+            later = variances._replace(
+                sessions=sessions + more, days=variances.days + more * on_new_days)
+            if tolerance_of_variances(later, floor) <= max_tolerance:
+                return more
+    return SURE_RUNS - sessions if sessions < SURE_RUNS else None
 
 
-def relative_spread(values: Sequence[float]) -> float:
-    """The spread over the median: a fraction; inf for a median of 0."""
-    centre = statistics.median(values)
-    return _winsorised_deviation(values) / centre if centre > 0 else math.inf
+def estimate_variances(values: Sequence[float], days: Sequence[Day] = ()) -> Variances:
+    """The variances between days and within a day, as the module explains it.
+
+    :param values: a metric of each session; their median is above 0
+    :param days: the day of each value; empty: all are of one day
+    """
+    number, ends = len(values), _winsorised_count(len(values))
+    if number < 2:
+        return Variances(0.0, 0.0, number, 1.0)
+    low, high = sorted(values)[ends], sorted(values)[-1 - ends]
+    scale = statistics.median(values) * (1 - 2 * ends / number)
+    shrunk = [min(max(value, low), high) / scale for value in values]
+    groups = defaultdict(list)
+    for day, value in zip(days or [('', '')] * number, shrunk, strict=True):
+        groups[day].append(value)
+    dates = Counter(date for date, _ in days) or {'': number}
+    effective = number ** 2 / sum(count ** 2 for count in dates.values())
+    whole = _sum_of_squares(shrunk)
+    within = between = whole / (2 * number - 1 - number / effective)
+    freedom = number - len(groups)
+    if known := min(len(dates) - 1, freedom):
+        rest = math.fsum(map(_sum_of_squares, groups.values()))
+        weight = known / (known + PRIOR_WEIGHT)
+        # Means of squares: of the differences within groups, and between them.
+        inside = rest / freedom
+        outside = max(0.0, (whole - rest - (len(groups) - 1) * inside) / (
+            number - sum(len(group) ** 2 for group in groups.values()) / number))
+        within += weight * (inside - within)
+        between += weight * (outside - between)
+    return Variances(between, within, number, effective)
+
+
+def curve_variances(curves: Sequence[Sequence[Variances]]) -> Variances:
+    """The variances of the noisiest third of several curves.
+
+    :param curves: of each curve, the variances of its points in the order of size
+    """
+    thirds = []
+    for points in curves:
+        size = math.ceil(len(points) / 3)
+        for part in (points[n:n + size] for n in range(0, len(points), size)):
+            thirds.append(Variances(
+                statistics.fmean(point.between for point in part),
+                statistics.fmean(point.within for point in part),
+                min(point.sessions for point in part),
+                min(point.days for point in part),
+                sum(map(len, curves))))
+    return max(thirds, key=prediction_limit)
+
+
+def prediction_limit(variances: Variances, within_part: float = WITHIN_PART,
+                     z: float = Z) -> float:
+    """The relative distance from the centre within which a later session is.
+
+    :param within_part: part of W that is left in what is judged of a session
+    :param z: quantile of the normal distribution, in place of which Student's is taken
+    """
+    number = variances.sessions
+    factor = statistics.NormalDist().inv_cdf(1 - CURVE_ALARMS / variances.points) \
+        if variances.points else student_quantile(
+            max(1, number - 1 - 2 * _winsorised_count(number)), z)
+    return factor * math.sqrt(variances.between * (1 + 1 / variances.days)
+                              + variances.within * (within_part + 1 / number))
 
 
 @functools.cache
-def tolerance_factor(runs: int) -> float:
-    """Spreads within which a further try lies with p as above, after
-    `runs`."""
-    free = runs - 1 - 2 * _winsorised_count(runs)
-    chi2 = CHI2.get(free)
-    if chi2 is None:
-        # Wilson and Hilferty, 1931; z(0.01) = -2.3263. At 10: 2 % low.
-        part = 2 / (9 * free)
-        chi2 = free * (1 - part - 2.3263 * math.sqrt(part)) ** 3
-    return Z * math.sqrt((1 + 1 / runs) * free / chi2)
+def student_quantile(df: int, z: float) -> float:
+    """Quantile of Student's t at the probability of a normal quantile, by Peizer and
+    Pratt (JASA 63, 1968): 4 % too large with 4 degrees of freedom, less with more."""
+    return math.sqrt(df * math.expm1(
+        z ** 2 * (df - 5 / 6) / (df - 2 / 3 + 0.1 / df) ** 2))
 
 
-def _sessions_until_tolerance(
-    runs: int,
-    spread: float,
-    max_tolerance: float,
-    minimum: float,
-    offset: float = 0.0,
-) -> int | None:
-    """The first number of runs at which all is within the max tolerance, less
-    those there are."""
-    # What is printed, or a floor above the max tolerance, is no question of
-    # runs.
-    if _round_up_to_hundredth(minimum) > max_tolerance:
-        return None
-    if runs < FEWEST_RUNS:
-        # The spread of two or three runs says nothing of how many it takes.
-        return FEWEST_RUNS - runs
-    # What fewer show of the spread may be one disturbed run.
-    maximum = MAX_RUNS if runs >= SURE_RUNS else 5 * SURE_RUNS
-    for total in range(runs, maximum + 1):
-        if offset + Z * spread > max_tolerance:
-            break
-        if (
-            _round_up_to_hundredth(offset + tolerance_factor(total) * spread)
-            <= max_tolerance
-        ):
-            return total - runs
-    return SURE_RUNS - runs if runs < SURE_RUNS else None
+def _sum_of_squares(values: Sequence[float]) -> float:
+    """Sum of the squared distances from the mean."""
+    mean = math.fsum(values) / len(values)
+    return math.fsum((value - mean) ** 2 for value in values)
 
 
-def _winsorised_count(runs: int) -> int:
-    """Runs at each end that are pulled in."""
-    return runs // SURE_RUNS
+def _winsorised_count(sessions: int) -> int:
+    """Sessions at each end that are pulled in."""
+    return sessions // SURE_RUNS
 
 
-def _worst_ratio_with_margin(ratios: Sequence[float]) -> float:
-    """10 % above the worst run that is not pulled in, as a fraction."""
-    return sorted(ratios)[-1 - _winsorised_count(len(ratios))] * 1.1 - 1
-
-
-def _winsorised_deviation(values: Sequence[float]) -> float:
-    """Winsorised standard deviation; 0 of a single value."""
-    runs, ends = len(values), _winsorised_count(len(values))
-    if runs < 2:
-        return 0.0
-    inner = sorted(values)
-    if ends:
-        inner[:ends] = [inner[ends]] * ends
-        inner[-ends:] = [inner[-ends - 1]] * ends
-    mean = math.fsum(inner) / runs
-    square = math.fsum((value - mean) ** 2 for value in inner)
-    return math.sqrt(square / (runs - 1)) / (1 - 2 * ends / runs)
-
-
-def _round_up_to_hundredth(value: float) -> float:
+def round_up_to_hundredth(value: float) -> float:
     """Rounded up to 0.01."""
     return math.ceil(value * 100 - 1e-9) / 100

@@ -52,9 +52,12 @@ SUSPECT = 2.0
 #: improvement is the baseline, and how many of them this begins with.
 RECOVERED, FOLLOW, FOLLOWED = 4.0, 10, 6
 
-#: Share of the told changes that may be expected to pass by themselves, and sessions
-#: within which a change that passes is over.
+#: Share of the reported changes that may be expected to pass by themselves, and
+#: sessions within which a change that passes is over.
 FALSE_SHARE, BRIEF = 0.05, 10
+#: Newest sessions that say what passes, and fewest of them on which such changes began:
+#: a fault that was repaired is no habit of a machine.
+MEMORY, FEWEST_BEGINS = 100, 3
 
 NORMAL, WORSE, BETTER = 0, 1, -1
 
@@ -216,8 +219,9 @@ def control_false_discoveries(worse: np.ndarray, strengths: np.ndarray,
     expected to pass by themselves.
 
     Noise of real machines has heavier tails and longer bumps than any model, so the
-    history says what passes: changes that were over within BRIEF sessions. A recent
-    change is reported if the mean number of such changes on a day, which were as strong
+    history says what passes: changes that were over within BRIEF sessions, if they
+    began on at least FEWEST_BEGINS of the last MEMORY sessions. A recent change is
+    reported if the mean number of such changes on a day, which were as strong
     as it, is at most FALSE_SHARE of the recent changes that are as strong (Benjamini
     and Hochberg, J. R. Stat. Soc. B 57, 1995, with the empirical null distribution of
     Efron, J. Am. Stat. Assoc. 99, 2004). A change that lasts for BRIEF sessions is
@@ -231,19 +235,23 @@ def control_false_discoveries(worse: np.ndarray, strengths: np.ndarray,
     reported = np.zeros(worse.shape, bool)
     begin, peak = np.zeros(len(worse), int), np.zeros(len(worse))
     before, is_reported = np.zeros(len(worse), bool), np.zeros(len(worse), bool)
-    # Peaks of the changes that passed, and sessions that they lasted.
-    passed, lasted = np.empty(0), np.empty(0)
+    # Of the changes that passed: first session, sessions that they lasted, and peak.
+    past = np.empty((3, 0))
     for t in range(worse.shape[1]):
         now = np.where(measured[:, t], worse[:, t], before)
         new, over = now & ~before, before & ~now & (t - begin <= BRIEF)
-        passed = np.append(passed, peak[over])
-        lasted = np.append(lasted, (t - begin)[over])
+        past = np.append(past[:, past[0] > t - MEMORY], [
+            begin[over], (t - begin)[over], peak[over]], axis=1)
         begin[new], peak[new], is_reported[new] = t, 0.0, False
         rises = now & measured[:, t]
         peak[rises] = np.maximum(peak[rises], strengths[rises, t])
         recent = np.flatnonzero(now & (t - begin < BRIEF))
         recent = recent[np.argsort(-peak[recent], kind='stable')]
-        usual = (passed >= peak[recent, None]) @ lasted / max(t - FEWEST, 1)
+        usual = np.zeros(len(recent))
+        for number, row in enumerate(recent):
+            began, lasted, _ = past[:, past[2] >= peak[row]]
+            if len(np.unique(began)) >= FEWEST_BEGINS:
+                usual[number] = lasted.sum() / max(min(t, MEMORY) - FEWEST, 1)
         good = np.flatnonzero(usual <= FALSE_SHARE * np.arange(1, len(recent) + 1))
         is_reported[recent[:good.max(initial=-1) + 1]] = True
         is_reported |= now & (t - begin >= BRIEF)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..perflogs import reasons
+from ..references.level import Level
 from ..results import Place, Result
 
 
@@ -71,6 +74,8 @@ class Regression:
     #: Nodes of its jobs since then, as the scheduler writes them, where these
     #: were always the same and the system has others; else ''.
     nodes: str = ''
+    #: Of a group: its test cases that ran since then; 0: a single test case.
+    ran: int = 0
     #: Why it is muted, and until when; '' if it is not muted.
     reason: str = ''
     until: str = ''
@@ -95,6 +100,13 @@ class Failure(Place):
     reason: str = ''
     #: Nodes of its job, as the scheduler writes them.
     nodes: str = ''
+
+
+def verdict_of_failures(failures: Sequence[Failure]) -> str:
+    """The verdict on a session without regressions: good, failed or not_run."""
+    return ('good' if not failures else 'not_run' if all(
+        one.guard in reasons.CUT_SHORT and one.result == 'not_run'
+        for one in failures) else 'failed')
 
 
 @dataclass(frozen=True)
@@ -142,7 +154,8 @@ class Verdict:
     """The verdict on a session."""
     #: The session, or the date where there were several.
     session: str
-    #: good, regressed or failed.
+    #: good, regressed, failed, or not_run (the newest session was cut short, and
+    #: nothing else is wrong).
     verdict: str
     regressions: list[Regression] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
@@ -157,17 +170,31 @@ class Verdict:
     rerun: list[Case] = field(default_factory=list)
     #: What can be found in each test case that was judged by its history.
     power: list[Power] = field(default_factory=list)
-    #: Metrics that were judged by their history.
+    #: The level of each system: all metrics together against their references.
+    levels: list[Level] = field(default_factory=list)
+    #: Metrics that were compared with their history.
     judged: int = 0
+    #: Test cases with a value that was compared with a reference or a limit.
+    compared: int = 0
     #: Test cases that ran.
     cases: int = 0
     #: The results of all test cases.
     results: list[Result] = field(default_factory=list)
 
     @property
+    def cut_short(self) -> list[Result]:
+        """The test cases that did not run because their session ended early."""
+        return [one for one in self.results if one.is_cut_short]
+
+    @property
     def exit_code(self) -> int:
         """The exit code: 1 where something regressed or failed."""
-        return 1 if self.regressions or self.failures else 0
+        return 1 if self.regressions or self.failures or self.failed_levels else 0
+
+    @property
+    def failed_levels(self) -> list[Level]:
+        """Levels that are out of tolerance."""
+        return [level for level in self.levels if level.is_failed]
 
     def as_json_data(self) -> dict[str, Any]:
         """As JSON has it: all but the results, which are no news."""

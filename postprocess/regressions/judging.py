@@ -21,7 +21,14 @@ from ..perflogs import clock, reasons
 from ..perflogs.plans import Partial
 from . import changes, detect, power
 from .decisions import Decision, decision_target_names
-from .finding import Case, Failure, Member, Regression, Verdict
+from .finding import (
+    Case,
+    Failure,
+    Member,
+    Regression,
+    Verdict,
+    verdict_of_failures,
+)
 from .sessions import UNNAMED, History, metric_histories, session_dates
 
 #: Sessions after which what no longer runs is no longer told.
@@ -80,8 +87,8 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
     :param records: as perflogs.read gives them
     :param session: a session, or a date (YYYY-MM-DD), or the unique beginning
         of one; later records are not looked at. None: the newest session of
-        each system, and what is still true of test cases that did not run
-        then: what `plumb report` shows
+        each system in which a test case ran, and what is still true of test
+        cases that did not run then: what `plumb report` shows
     :param partial: runs that left test cases out on purpose (`plans.partial_sessions`)
     :param decisions: regressions that people accepted or muted
     :param switches: system -> node -> the switches above it
@@ -89,20 +96,26 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
     """
     if records.empty:
         raise ValueError('no records')
-    label, frame, this_session = select_session(records, session)
+    ended = records[~records['guard'].isin(reasons.CUT_SHORT)]
+    label, frame, this_session = select_session(
+        ended if session is None and len(ended) else records, session)
+    frame = records if session is None else frame
     frame_now = frame if session is None else frame[frame['run'].isin(this_session)]
     newest = results.newest_records(frame_now)
+    complete = results.newest_records(ended) if session is None and len(
+        ended) < len(records) else newest
     failures = _failed_test_cases(newest)
     stale = outcomes.stale_test_cases(frame, partial)
     judging = _Judging(metric_histories(frame), this_session, session is None,
                        _test_case_keys(stale), decisions, switches, label)
     regressions, muted = judging.find_regressions()
     cases = naming.first_record_per_group(
-        frame[frame['run'].isin(this_session)], perflogs.CASE
+        frame[frame['run'].isin(this_session)
+              & ~frame['guard'].isin([*reasons.NOT_RUN])], perflogs.CASE
     )
     return Verdict(
         session=label, verdict='regressed' if regressions else
-        'failed' if failures else 'good', regressions=regressions,
+        verdict_of_failures(failures), regressions=regressions,
         failures=failures, improved=judging.find_improvements(), muted=muted,
         changed=changes.environment_changes(judging.hist, this_session),
         stale=[_test_case_with_reason(row, f'last ran {row.time:%Y-%m-%d}',
@@ -112,6 +125,10 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
         rerun=judging.test_cases_to_rerun(),
         judged=int(judging.enough.sum()), cases=len(cases),
         power=power.power_of_test_cases(judging.hist, judging.walk, judging.enough),
+        compared=len(naming.first_record_per_group(complete[
+            complete['result'].isin(['pass', 'xpass', 'xfail'])
+            | complete['result'].eq('fail') & complete['guard'].eq('')],
+            perflogs.CASE)),
         results=_results_with_regressions(newest, regressions))
 
 
@@ -185,9 +202,9 @@ def _failure_of_record(row: Any) -> Failure:
     elif row.result == 'flaky':
         todo = ('nothing now: the test case passed when it was measured '
                 'again; check its nodes if this repeats')
-    elif row.guard == 'missing':
+    elif row.guard in reasons.CUT_SHORT:
         todo = ('run the test case again: the session ended before the test '
-                'case ran')
+                'case did')
     elif row.guard == clock.GUARD:
         todo = 'set the clock, then remove the session or run it again'
     elif row.guard == 'reference':
@@ -694,13 +711,16 @@ class _Judging:
             None,
             None,
             next(iter(better)) if len(better) == 1 else '',
+            group_size=0 if candidate.group.kind == 'case' else int(
+                candidate.group.there[:, candidate.start:candidate.last + 1].any(
+                    1).sum()),
         )
 
     def _make_regression(self, kind: str, name: str, rows: list[int], start: int,
                          count: int, ratio: float | None, low: float | None,
                          high: float | None, before: float | None, now: float | None,
-                         mute: Decision | None, better: str, improved: bool = False
-                         ) -> Regression:
+                         mute: Decision | None, better: str, improved: bool = False,
+                         group_size: int = 0) -> Regression:
         series = self.hist.metrics.iloc[rows]
 
         def common_value(column: str) -> str:
@@ -741,8 +761,10 @@ class _Judging:
                 first.iloc[0]) if len(first) else '', sessions=count,
             before=before, now=now, ratio=ratio, low=low, high=high,
             cause=cause,
-            todo='' if improved else _advice_text(kind, name, ident, cause, cases),
-            members=members, nodes=self._nodes_if_always_same(ran['nodes']),
+            todo='' if improved else _advice_text(kind, name, ident, cause, cases,
+                                                  place['system']),
+            members=members, ran=group_size,
+            nodes=self._nodes_if_always_same(ran['nodes']),
             reason=mute.reason if mute else '',
             until=str(mute.until) if mute else '')
 
@@ -868,8 +890,8 @@ def _job_nodes_and_switches(
         for switch in above.get(name, ())}
 
 
-def _advice_text(kind: str, name: str, ident: str, cause: str, cases: list[str]
-                 ) -> str:
+def _advice_text(kind: str, name: str, ident: str, cause: str, cases: list[str],
+                 system: str) -> str:
     """The advice for people."""
     known = (f'if the change was intended: ./plumb verdict accept {ident}; if '
              f'the problem is known: ./plumb verdict mute {ident} --until '
@@ -877,8 +899,8 @@ def _advice_text(kind: str, name: str, ident: str, cause: str, cases: list[str]
     if cause:
         return f'check whether the cause is {cause.split(";")[0]}; {known}'
     if kind in ('node', 'switch'):
-        return (f'drain {name}, and check whether its test cases pass on '
-                f'other nodes; {known}')
+        return (f'before you drain the {kind}, measure it against others: '
+                f'./plumb locate --site {system}; {known}')
     again = ' '.join(f'-n /{case}' for case in cases[:3])
     return ('run the test cases again, if possible on other nodes: '
             f'./plumb run {again}; {known}')

@@ -3,19 +3,24 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
 import xml.etree.ElementTree as ET
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from config.console import print_table
+from config.sessions import clock
 from config.sites import topology
 
+from ..perflogs import all_metrics
 from ..results import Result
 from ..units import unit_text
-from .finding import Case, Changed, Failure, Power, Regression, Verdict
+from .finding import Case, Changed, Failure, Member, Power, Regression, Verdict
 
 #: Lines of a kind; the rest is counted.
 MAXIMUM = 20
+#: Measures again what a single session cannot decide, and what did not run.
+RERUN = './plumb run $(./plumb verdict --print-rerun-options)'
 #: What XML 1.0 cannot have, not even escaped.
 _NOT_XML = re.compile('[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]')
 
@@ -27,14 +32,17 @@ def verdict_lines(verdict: Verdict) -> list[str]:
 
 def verdict_headline(verdict: Verdict) -> str:
     """The whole verdict in one sentence."""
+    failed = len(verdict.failures) - len(verdict.cut_short)
     counts = [
         _count_with_noun(len(verdict.regressions), 'regression')
         + _test_case_count_text(verdict.regressions)
         if verdict.regressions
         else '',
-        _count_with_noun(len(verdict.failures), 'test case') + ' failed'
-        if verdict.failures
+        _count_with_noun(failed, 'test case') + ' failed' if failed else '',
+        _count_with_noun(len(verdict.cut_short), 'test case') + ' did not run'
+        if verdict.cut_short
         else '',
+        'a level out of tolerance' if verdict.failed_levels else '',
         _count_with_noun(len(verdict.improved), 'improvement')
         if verdict.improved
         else '',
@@ -46,10 +54,51 @@ def verdict_headline(verdict: Verdict) -> str:
         'an incident' if any(case.incident for case in verdict.rerun) else '',
     ]
     counts = [count for count in counts if count] or ['no regression']
-    return (f'Session {verdict.session}: {verdict.verdict.upper()}: '
-            f"{', '.join(counts)}. {_count_with_noun(verdict.cases, 'test case')} ran, "
-            f"{_count_with_noun(verdict.judged, 'metric')} compared with "
-            f"{'its' if verdict.judged == 1 else 'their'} history")
+    word = verdict.verdict.upper().replace('_', ' ')
+    return (f"Session {verdict.session}: {word}: {', '.join(counts)}. "
+            + comparison_text(verdict))
+
+
+def comparison_text(verdict: Verdict) -> str:
+    """What the results were compared with, in one sentence for page and verdict."""
+    parts = [
+        f'{_count_with_noun(verdict.compared, "test case")} with a reference or a '
+        'limit' if verdict.compared else '',
+        f'{_count_with_noun(verdict.judged, "metric")} with '
+        f"{'its' if verdict.judged == 1 else 'their'} history"
+        if verdict.judged else '']
+    return f'{_count_with_noun(verdict.cases, "test case")} ran; ' + (
+        'compared: ' + ', '.join(filter(None, parts)) if any(parts) else
+        'nothing was compared: no reference, and too few sessions for a comparison '
+        'with the history')
+
+
+def cut_short_text(results: Sequence[Result]) -> str:
+    """Which sessions ended early, how many test cases did not run, and how to
+    run them; '' if none ended early.
+
+    :param results: of all test cases, in the newest session of each
+    """
+    texts = []
+    for run in sorted({one.run for one in results if one.is_cut_short}):
+        planned = [one for one in results if one.run == run]
+        number = sum(one.is_cut_short for one in planned)
+        texts.append(f'The session of {session_name(run)} was cut short: {number} of '
+                     f'{_count_with_noun(len(planned), "test case")} did not run')
+    if not texts:
+        return ''
+    return ('. '.join(texts) + '. To resume, with the same --site and --mode: '
+            + RERUN)
+
+
+def session_name(run: str) -> str:
+    """The date and time of a session, from its ID.
+
+    >>> session_name('20261106T030000Z-1a2b3c')
+    '2026-11-06 03:00 UTC'
+    """
+    start = clock.session_start_time(run)
+    return f'{start:%Y-%m-%d %H:%M} UTC' if start else run
 
 
 def _yield_verdict_lines(verdict: Verdict) -> Iterator[str]:
@@ -62,13 +111,20 @@ def _yield_verdict_lines(verdict: Verdict) -> Iterator[str]:
         for one in regressions[:MAXIMUM]:
             yield from (f'  {text}' for text in regression_lines(one))
         yield from _omitted_count_line(len(regressions))
-    if verdict.failures:
+    if verdict.levels:
+        yield 'Levels of all metrics together:'
+    yield from (f'  {level.text}' for level in verdict.levels)
+    cut_short = {one.test_case_key for one in verdict.cut_short}
+    failures = [one for one in verdict.failures if one.test_case_key not in cut_short]
+    if failures:
         yield 'Failed:'
-    for failure in verdict.failures[:MAXIMUM]:
+    for failure in failures[:MAXIMUM]:
         yield f'  {failure_line(failure)}'
         yield f'    to do: {failure.todo}'
-    yield from (f'  {text}' for text in shared_node_lines(verdict.failures))
-    yield from _omitted_count_line(len(verdict.failures))
+    yield from (f'  {text}' for text in shared_node_lines(failures))
+    yield from _omitted_count_line(len(failures))
+    if cut_short:
+        yield cut_short_text(verdict.results)
     if verdict.changed:
         yield 'Changed environment:'
     for change in verdict.changed[:MAXIMUM]:
@@ -76,10 +132,9 @@ def _yield_verdict_lines(verdict: Verdict) -> Iterator[str]:
     yield from _omitted_count_line(len(verdict.changed))
     yield from incident_line(verdict)
     if sentence := power_sentence(verdict):
-        yield sentence
+        yield f'{sentence}: ./plumb verdict --power'
     for title, cases in (
-            ('Worth measuring again (./plumb run $(./plumb verdict '
-             '--print-rerun-options)):', verdict.rerun),
+            (f'Worth measuring again ({RERUN}):', verdict.rerun),
             ('Not run for longer than others:', verdict.stale),
             ('Too few sessions for a comparison with the history:',
              verdict.not_enough)):
@@ -115,8 +170,8 @@ def power_sentence(verdict: Verdict) -> str:
         f'Nine times in ten, six sessions are enough to find a lasting change of '
         f'{100 * sizes[(len(sizes) - 1) // 2]:.1f} % in half of the test cases, and of '
         f'{100 * sizes[math.ceil(0.9 * len(sizes)) - 1]:.1f} % in 90 % of them'
-        + (f'. In {hidden} of {len(sizes)} the baseline hides smaller changes: '
-           './plumb verdict --power' if hidden else ''))
+        + (f'. In {hidden} of {len(sizes)} the baseline hides smaller changes'
+           if hidden else ''))
 
 
 def incident_line(verdict: Verdict) -> Iterator[str]:
@@ -144,8 +199,9 @@ def regression_detail_lines(change: Regression) -> list[str]:
         what += f' at {change.point}'
     where = test_case_and_partition_text(change) if change.kind in ('metric', 'case') \
         else change.group
-    if len(change.cases) > 1:
-        where += f' ({len(change.cases)} test cases)'
+    if change.ran:
+        slow = len({one.test_case_key for one in change.members})
+        where += f' ({slow} of {_count_with_noun(change.ran, "test case")})'
     texts = [
         f'[{change.id}] {what}: {_change_size_text(change)}',
         f'{where}, since {change.since} '
@@ -158,6 +214,65 @@ def regression_detail_lines(change: Regression) -> list[str]:
     if change.todo and not change.reason:
         texts.append(f'to do: {change.todo}')
     return texts
+
+
+def event_lines(regressions: Sequence[Regression]) -> list[str]:
+    """The lines of an event: a regression, or several that began on one date."""
+    members = members_by_change(regressions)
+    worst = {one.test_case_key: one for one in reversed(members)}
+    spread = median_and_range_text([*worst.values()]) if len(worst) > 1 else ''
+    if len(regressions) == 1:
+        lines = regression_detail_lines(regressions[0])
+        return [*lines[:2], *([spread] if spread else []), *lines[2:]]
+    first = regressions[0]
+    places = sorted({f'{one.system}:{one.partition}' for one in members})
+    causes = dict.fromkeys(one.cause for one in regressions if one.cause)
+    cases = ' '.join(f'-n /{case}' for case in dict.fromkeys(
+        one.case for one in worst.values()))
+    return [
+        f'{_count_with_noun(len(worst), "test case")} worse since {first.since} '
+        f'({_count_with_noun(first.sessions, "session")})',
+        ', '.join(places[:3]) + f' and {len(places) - 3} more' * (len(places) > 3),
+        *([spread] if spread else []),
+        *(f'changed in the same session: {cause}' for cause in causes),
+        'to do: run the test cases again, if possible on other nodes'
+        + (f': ./plumb run {cases}' if len(worst) <= 3 else '')
+        + '; to accept or mute one: ./plumb verdict']
+
+
+def members_by_change(regressions: Sequence[Regression]) -> list[Member]:
+    """The metrics of regressions, the worst first."""
+    return sorted((member for one in regressions for member in one.members),
+                  key=lambda member: -times_as_bad(member))
+
+
+def times_as_bad(member: Member) -> float:
+    """How many times as bad a metric is, whichever side is better; 1: unknown."""
+    if not member.ratio or member.ratio < 0:
+        return 1.0
+    better = all_metrics().get(member.metric, {}).get('better')
+    return 1 / member.ratio if better == 'higher' else member.ratio
+
+
+def median_and_range_text(members: Sequence[Member]) -> str:
+    """The median change of metrics, and the smallest and largest; '': unknown."""
+    ratios = sorted(one.ratio for one in members if one.ratio)
+    if not ratios:
+        return ''
+    sides = {all_metrics().get(one.metric, {}).get('better') for one in members}
+    if len(sides) > 1:
+        ratios = sorted(map(times_as_bad, members))
+    return (f'test cases: median {ratio_text(statistics.median(ratios))}, '
+            f'from {ratio_text(ratios[0])} to {ratio_text(ratios[-1])}'
+            + ' as bad' * (len(sides) > 1))
+
+
+def ratio_text(ratio: float | None) -> str:
+    """A ratio as a change: `+5.0 %`, or `3.2 x` if it is large; '': unknown."""
+    if ratio is None:
+        return ''
+    return (f'{ratio:.3g} x' if not 0.5 <= ratio <= 2
+            else f'{100 * (ratio - 1):+.1f} %')
 
 
 def _change_size_text(change: Regression) -> str:
@@ -238,14 +353,16 @@ def test_case_and_partition_text(
 
 
 def junit_xml(verdict: Verdict) -> str:
-    """JUnit XML: one test per test case. It fails if the test case failed or
-    is part of a regression. It is skipped if the test case is inconclusive,
-    or has neither a reference nor enough sessions to be judged by its history.
+    """JUnit XML: one test per test case, and one per level. It fails if the test
+    case failed or is part of a regression. It is skipped if the test case is
+    inconclusive, or has neither a reference nor enough sessions to be judged by its
+    history.
     """
     failures = {f.test_case_key: f for f in verdict.failures}
     names = Counter(map(_junit_class_and_name, verdict.results))
     regressions = {one.id: one for one in verdict.regressions}
-    bad = sum(not result.is_good for result in verdict.results)
+    bad = sum(not result.is_good for result in verdict.results) + len(
+        verdict.failed_levels)
     few = {case.test_case_key for case in verdict.not_enough}
 
     def skip_message(result: Result) -> str:
@@ -261,7 +378,8 @@ def junit_xml(verdict: Verdict) -> str:
     root = ET.Element('testsuites', name='plumb verdict')
     suite = ET.SubElement(
         root, 'testsuite', name=f'session {verdict.session}',
-        tests=str(len(verdict.results)), failures=str(bad), errors='0',
+        tests=str(len(verdict.results) + len(verdict.levels)), failures=str(bad),
+        errors='0',
         skipped=str(sum(bool(skip_message(one)) for one in verdict.results)))
     for result in verdict.results:
         classname, name = _junit_class_and_name(result)
@@ -284,6 +402,12 @@ def junit_xml(verdict: Verdict) -> str:
             test, 'failure', message=texts[0] if texts else result.result,
             type=result.result if failure else 'regressed'
         ).text = '\n'.join(texts)
+    for level in verdict.levels:
+        test = ET.SubElement(suite, 'testcase', classname=level.system,
+                             name='level of all metrics together')
+        if level.is_failed:
+            ET.SubElement(test, 'failure', message=level.text,
+                          type='fail').text = level.text
     ET.indent(root)
     text = ET.tostring(root, encoding='unicode')
     return _NOT_XML.sub('\N{REPLACEMENT CHARACTER}', text) + '\n'

@@ -29,6 +29,7 @@ within a session decide.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import sys
 from collections.abc import Sequence
@@ -42,9 +43,10 @@ from config.sites import topology
 from .. import options, perflogs
 from ..files import git_commit_hint
 from ..perflogs import plans
+from ..references.level import session_levels
 from . import decisions, telling
 from .finding import Regression, Verdict
-from .judging import judge_session
+from .judging import judge_session, select_session
 
 SITES = Path(__file__).resolve().parents[2] / 'site-configs'
 
@@ -102,7 +104,8 @@ def parser() -> Parser:
                         'sessions, nine times in ten, and what hides changes')
     output.add_argument('--print-rerun-options', action='store_true',
                         help='print options of ReFrame that select the test '
-                        'cases to measure again')
+                        'cases to measure again, and those that did not run '
+                        'because their session ended early')
     return cmd
 
 
@@ -197,12 +200,17 @@ def verdict_of_records(frame: pd.DataFrame, folders: Sequence[str],
     systems = sorted(map(str, frame['system'].unique()))
     places = {Path(references)} if references else set()
     places |= {decisions.references_folder(system) for system in systems}
-    return judge_session(
+    verdict = judge_session(
         frame, session, partial=plans.partial_sessions(folders),
         decisions=[one for place in sorted(places)
                    for one in decisions.load_decisions(place)],
         switches={system: above for system in systems
                   if (above := _read_switches_by_node(system))})
+    _, records, this_session = select_session(frame, session)
+    levels = session_levels(records, this_session)
+    verdict = dataclasses.replace(verdict, levels=levels)
+    return dataclasses.replace(verdict, verdict='failed') if (
+        verdict.failed_levels and verdict.verdict == 'good') else verdict
 
 
 def _read_switches_by_node(system: str) -> dict[str, list[str]]:
@@ -226,7 +234,7 @@ def _write_output(
         options.write_or_print_answer(args.junit, telling.junit_xml(verdict))
     if args.print_rerun_options:
         print(*(f'-n /{case}' for case in dict.fromkeys(
-            one.case for one in verdict.rerun)))
+            one.case for one in [*verdict.cut_short, *verdict.rerun])))
         return 0
     if args.power:
         telling.print_power_table(verdict)

@@ -19,6 +19,7 @@ from .. import options, outcomes, perflogs, results
 from ..files import write_files_atomically
 from ..perflogs import plans, series
 from ..references.progress import Progress, progress_of_test_cases
+from ..regressions import telling
 from ..regressions.verdict import Verdict, verdict_of_records
 from . import plots
 from .page import build_page, count_with_noun
@@ -132,12 +133,13 @@ def write_page(folder: str, output: Path, references: str | None = None,
           + f"{counts['not_run']} not run, " * bool(counts['not_run'])
           + f"{counts['flaky']} flaky, " * bool(counts['flaky'])
           + f"{counts['pass']} passed, "
-          + count_with_noun(counts['no_reference'], 'value(s) without a reference, ')
+          + f"{counts['inconclusive']} inconclusive, " * bool(counts['inconclusive'])
+          + f"{counts['no_reference']} without a reference of "
+          + count_with_noun(counts['cases'], 'test case(s)') + ', '
           + count_with_noun(frame['run'].nunique(), 'session(s)')
-          + f"; test cases: {counts['judged']} with a tolerance, "
-          f"{counts['waiting']} without a reference; "
-          + count_with_noun(counts['no_tolerance'], 'metric(s) without a tolerance')
-          + (f', {len(judged.regressions)} regressed' if judged
+          + f"; {counts['judged']} with a tolerance, "
+          f"{counts['no_tolerance']} in which a metric has no tolerance"
+          + (', ' + count_with_noun(len(judged.regressions), 'regression(s)') if judged
              and judged.regressions else '')
           + f", {counts['improved']} improved" * bool(counts['improved'])
           + f", stale: {counts['stale']}" * bool(counts['stale'])
@@ -146,6 +148,8 @@ def write_page(folder: str, output: Path, references: str | None = None,
              if counts['never'] else '')
           + (', ' + count_with_noun(len(faults), 'damaged place(s) in the perflogs')
              if faults else ''))
+    if judged and judged.cut_short:
+        print(telling.cut_short_text(judged.results))
     bad = faults or any(counts[r] for r in results.FAILED) or (
         judged and judged.regressions) or counts['never']
     return Written(1 if bad else 0, frame, ahead, judged)

@@ -36,6 +36,9 @@ STYLES = {'fast': ('-', 'o'), '-': ('-', 'o'), 'slow': ('--', 's'),
 WIDTH = 4.7            # inches
 FEWEST_FOR_BOX = 3     # samples
 MAX_POINTS = 130      # of a line over time; half of it among many lines
+BAR = 0.75             # opacity of bars
+#: Speed class -> hatch of a bar.
+HATCHES = {'slow': '////', 'mixed': '....'}
 GOOD = 2               # number of the colour where values are to be
 
 
@@ -166,7 +169,8 @@ def create_figure(title: str, names: list[tuple], columns: int = 1,
     """A plot with a title and a legend above its axes, laid out by hand.
 
     :param names: (name, colour, line style, marker) of each entry of the
-        legend, and what else its line is made with
+        legend, and what else its line is made with; line style `bar`: a bar,
+        whose marker is its hatch
     :param rows: they share their x axis
     :param names_beside: letters of the longest name left of the axes
     :param beside: inches on their right
@@ -174,6 +178,7 @@ def create_figure(title: str, names: list[tuple], columns: int = 1,
     _import_configured_matplotlib()
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
     lines = [(textwrap.fill(name, 62), *style) for name, *style in names]
     longest = max((len(name) for name, *_ in lines), default=0)
@@ -182,10 +187,10 @@ def create_figure(title: str, names: list[tuple], columns: int = 1,
     head = 0.24 + 0.137 * title.count('\n')
     above = head + 0.12 + 0.137 * (sum(
         n.count('\n') + 1 for n, *_ in lines) / across).__ceil__()
-    left, below = (1.55 if columns > 1 else 0.62), 0.5
+    left, below = 0.62, 0.5
     if names_beside:
         left = min(max(0.15 + 0.058 * names_beside, 0.5), 2.7)
-    above += 0.2 * (columns > 1) + 0.06 * (not lines) + 0.14 * (rows > 1)
+    above += 0.06 * (not lines) + 0.14 * (rows > 1)
     height += 0.3 * (rows - 1)
     total = above + height + below
     figure = Figure(figsize=(WIDTH, total))
@@ -197,8 +202,10 @@ def create_figure(title: str, names: list[tuple], columns: int = 1,
                 fontsize=8.5, fontweight='bold')
     if lines:
         figure.legend(
-            [Line2D([], [], color=c, ls=ls, marker=m, ms=3.5, lw=1.6,
-                    **dict(*more)) for _, c, ls, m, *more in lines],
+            [Patch(facecolor=c, hatch=m, alpha=BAR, lw=0) if ls == 'bar' else
+             Line2D([], [], **{'color': c, 'ls': ls, 'marker': m, 'ms': 3.5,
+                               'lw': 1.6, **dict(*more)})
+             for _, c, ls, m, *more in lines],
             [n for n, *_ in lines], ncols=across, loc='upper left',
             bbox_to_anchor=(0.04 / WIDTH, 1 - head / total),
             borderaxespad=0, borderpad=0.2, frameon=False, fontsize=7.5,
@@ -215,13 +222,15 @@ def series_name(label: str, speed: str) -> str:
 def legend_entries(frame: pd.DataFrame, runs: bool = True) -> list[tuple]:
     """Legend: (name, colour, line style, marker) of each series.
 
-    :param frame: with a column `runs`: how many there are
+    :param frame: with a column `runs`: how many there are, and perhaps `older`
+        (plots.add_dates_of_older_sessions)
     """
     entries = []
     for label, speed, colour, line, marker, rows in series_with_styles(frame):
         many = int(rows['runs'].max()) if runs else 0
+        older = rows['older'].iloc[0] if 'older' in rows else ''
         entries.append((series_name(label, speed)
-                        + f" ({many} session{'s' * (many > 1)})"
+                        + f" ({many} session{'s' * (many > 1)}{older})"
                         * runs, colour, line, marker))
     return entries
 

@@ -27,7 +27,8 @@ from ..perflogs import attached, reasons, samples, series
 from ..perflogs.plans import Left, Partial
 from ..references.progress import Progress
 from ..regressions import telling
-from ..regressions.finding import Regression, Verdict
+from ..regressions.finding import Member, Regression, Verdict
+from ..regressions.judging import judge_session
 from ..units import unit_text
 from . import charts, plots
 from .plots import ratio
@@ -41,10 +42,11 @@ SESSIONS, SPARK = 180, 90
 LETTERS, WORSE = 'fnkXxpir-.', 'w'
 #: Letters of results.FAILED.
 FAILED = LETTERS[:len(results.FAILED)]
-#: Letter -> top and bottom of the filled part of a cell, so that results
+#: Letter -> top and bottom of the filled parts of a cell, so that results
 #: differ without colours, too.
-CELLS = {**dict.fromkeys(FAILED + '-', (0, 1)), 'w': (.1, 1),
-         'x': (.3, 1), 'i': (.3, 1), 'p': (.3, .8), 'r': (.45, .65)}
+CELLS = {**dict.fromkeys('fX-', ((0, 1),)), 'n': ((0, .3), (.7, 1)),
+         'k': ((0, .45),), 'w': ((.1, 1),), 'x': ((.3, 1),), 'i': ((.3, 1),),
+         'p': ((.3, .8),), 'r': ((.45, .65),)}
 #: Column that may differ between sessions of a test case -> its title.
 ENVIRONMENT = {
     'version': 'version', 'source': 'source', 'stack': 'stack',
@@ -57,6 +59,8 @@ ENVIRONMENT = {
 NEWS = ('version', 'source', 'stack', 'spec', 'reframe', 'suite', 'machine')
 #: Lines of a list before 'and N more'; rows of numbers in the page.
 MAX_LINES, MAX_NUMBERS = 6, 20_000
+#: Test cases that the card of an event names, and rows of its table.
+MAX_WORST, MAX_EVENT_ROWS = 5, 500
 #: Newest runs whose raw samples are read, of each family.
 MAX_SAMPLES = 24
 
@@ -80,10 +84,25 @@ class _Case(NamedTuple):
     name: str
     #: Letters of all sessions.
     cells: str
+    #: Its newest result: one of results.ORDER.
+    result: str
     #: Why it failed, or is inconclusive, if that is known.
     reason: str
     #: Part of a regression, even if its newest session is inconclusive.
     worse: bool = False
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether its newest session ended before the test case did."""
+        return self.result == 'not_run' and self.row.guard in reasons.CUT_SHORT
+
+    @property
+    def last_completed_result(self) -> str:
+        """Its newest result but those of sessions that were cut short; '': none."""
+        if not self.is_cut_short:
+            return self.result
+        letters = self.cells.rstrip('-.n')[-1:].replace(WORSE, 'p')
+        return results.ORDER[LETTERS.index(letters)] if letters else ''
 
     @property
     def newest_result_letter(self) -> str:
@@ -112,7 +131,7 @@ class Page:
         :param before: folder of an earlier page: plots that are still the
             same are taken from there
         :param png: plots come as PNG too
-        :param verdict: what is worse than it was
+        :param verdict: what is worse than it was; None: judged by these records
         """
         data = build_tidy_records(frame)
         self.data = dataclasses.replace(
@@ -126,15 +145,20 @@ class Page:
         letters = np.array(list(LETTERS))[self.past.ended]
         last = self.data.frame.loc[self.past.last.index]
         self.cases = [
-            _Case(number, row, self.test_case_name(row), ''.join(cells), '')
+            _Case(number, row, self.test_case_name(row), ''.join(cells),
+                  results.ORDER[LETTERS.index(''.join(cells).rstrip('-.')[-1])], '')
             for number, (row, cells) in enumerate(zip(
                 last.itertuples(), letters, strict=True))]
         self.cases = [case._replace(reason=reasons.reason_of_result(case.row))
                       if case.newest_result_letter in FAILED + 'i' else case
                       for case in self.cases]
 
-        self.regressions = verdict.regressions if verdict else []
-        self.improved = verdict.improved if verdict else []
+        self.verdict = verdict or judge_session(frame, partial=partial)
+        #: perflogs.CASE of each test case -> its number.
+        self.numbers = {tuple(str(getattr(case.row, name)) for name in
+                              perflogs.CASE): case.number for case in self.cases}
+        self.regressions = self.verdict.regressions
+        self.improved = self.verdict.improved
         for one in self.regressions:
             self._mark_test_cases_as_worse(one)
         self.places = len({_place_text(case.row) for case in self.cases})
@@ -143,10 +167,8 @@ class Page:
         """Marks the sessions in which test cases are worse than they were."""
         since = next((n for n, runs in enumerate(self.past.sessions)
                       if regression.since_run in runs), 0)
-        there = {tuple(str(getattr(case.row, name)) for name in
-                       perflogs.CASE): case.number for case in self.cases}
         for member in regression.members:
-            number = there.get(member.test_case_key)
+            number = self.numbers.get(member.test_case_key)
             if number is not None:
                 case = self.cases[number]
                 self.cases[number] = case._replace(
@@ -166,26 +188,29 @@ class Page:
 
     def session_name(self, session_number: int) -> str:
         """The name of a session: its date and time."""
-        runs = self.past.sessions[session_number]
-        when = datetime.datetime.strptime(runs[0][:15], '%Y%m%dT%H%M%S') \
-            if re.match(r'\d{8}T\d{6}', runs[0]) else None
-        return f'{when:%Y-%m-%d %H:%M}' if when else runs[0]
+        run = self.past.sessions[session_number][0]
+        return telling.session_name(run).removesuffix(' UTC')
 
     # The first screen -------------------------------------------------
 
     @functools.cached_property
     def result_counts(self) -> dict[str, int]:
-        """The number of test cases per result of their newest session."""
-        ends = Counter(case.newest_result_letter for case in self.cases)
+        """The number of test cases per result (results.ORDER) of their newest
+        session, and of some other kinds."""
+        ends = Counter(case.result for case in self.cases)
         this_session = len(self.past.sessions) - 1
-        return {
+        return {result: ends[result] for result in results.ORDER} | {
             'cases': len(self.cases),
-            'cases_failed': ends['f'], 'cases_not_run': ends['n'],
-            'cases_flaky': ends['k'], 'cases_gone': ends['X'],
-            'cases_inconclusive': ends['i'], 'cases_known': ends['x'],
             'regressed': len(self.regressions),
             'no_record': sum(case.cells[this_session] == '-'
                              for case in self.cases)}
+
+    @functools.cached_property
+    def last_completed_result_counts(self) -> dict[str, int]:
+        """`result_counts`, without results of sessions that were cut short."""
+        ends = Counter(case.last_completed_result for case in self.cases)
+        return self.result_counts | {
+            result: ends[result] for result in results.ORDER}
 
     def failure_groups(self, rows: list[dict]) -> list[dict]:
         """Failed test cases, grouped by reason: {why, lines, more}.
@@ -197,16 +222,20 @@ class Page:
             if row['result'] in results.FAILED:
                 worst.setdefault(row['number'], row)
         groups: dict[str, list[dict]] = {}
+        this_session = len(self.past.sessions) - 1
+        new = {case.number for case in self.cases
+               if case.cells[this_session:] in FAILED
+               and case.cells[:this_session].rstrip('-.')[-1:] not in FAILED}
         for case in self.cases:
-            if case.newest_result_letter not in FAILED or not case.newest_result_letter:
+            if case.result not in results.FAILED or case.is_cut_short:
                 continue
             row = worst.get(case.number, {})
             guard = str(case.row.guard).partition(':')[0] or row.get(
                 'guard', '').partition(':')[0]
             why = ('known fault fixed: remove it from the reference file'
-                   if case.newest_result_letter == 'X' else
+                   if case.result == 'xpass' else
                    'flaky: passed when it was measured again'
-                   if case.newest_result_letter == 'k' else
+                   if case.result == 'flaky' else
                    f'guard {guard}' if guard else
                    f"{row.get('metric', 'a metric')} out of tolerance")
             text = case.reason if guard else ' '.join(filter(None, [
@@ -216,7 +245,8 @@ class Page:
             groups.setdefault(why, []).append({
                 'name': case.name, 'place': _place_text(case.row), 'text': text
                 or (guard and row.get('guard', '')), 'number': case.number,
-                'sessions': case.newest_result_session_count})
+                'sessions': case.newest_result_session_count,
+                'is_new': case.number in new})
         lost = [case for case in self.cases if case.cells[-1:] == '-']
         if lost:
             groups['no record in the newest session'] = [{
@@ -228,10 +258,38 @@ class Page:
                 for why, lines in sorted(groups.items(),
                                          key=lambda g: -len(g[1]))]
 
-    def regression_lines(self) -> list[dict]:
-        """The lines of each regression."""
-        return [{'first': first, 'rest': rest} for one in self.regressions
-                for first, *rest in [telling.regression_detail_lines(one)]]
+    def regression_events(self) -> list[dict]:
+        """A card per event: the regression of a group, or all regressions of
+        single test cases that began on one date. {first, rest, worst, rows, more}"""
+        events: dict[str, list[Regression]] = {}
+        for one in self.regressions:
+            events.setdefault(one.since if one.kind in ('metric', 'case')
+                              else one.id, []).append(one)
+        cards = []
+        for regressions in events.values():
+            first, *rest = telling.event_lines(regressions)
+            rows = [self._regression_row(one, member) for one in regressions
+                    for member in telling.members_by_change([one])]
+            rows.sort(key=lambda row: -row['times_as_bad'])
+            worst = {row['key']: row for row in reversed(rows)}
+            cards.append({
+                'first': first, 'rest': rest, 'rows': rows[:MAX_EVENT_ROWS],
+                'more': len(rows) - MAX_EVENT_ROWS, 'cases': len(worst),
+                'several': len(regressions) > 1,
+                'worst': sorted(worst.values(), key=lambda row: -row[
+                    'times_as_bad'])[:MAX_WORST] if len(rows) > 1 else []})
+        return cards
+
+    def _regression_row(self, regression: Regression, member: Member) -> dict:
+        """A metric of a test case that is part of a regression."""
+        number = self.numbers.get(member.test_case_key)
+        return {
+            'id': regression.id, 'key': member.test_case_key, 'number': number,
+            'name': member.check if number is None else self.cases[number].name,
+            'place': _place_text(member) if self.places > 1 else '',
+            'metric': member.metric, 'point': member.point,
+            'change': telling.ratio_text(member.ratio),
+            'times_as_bad': telling.times_as_bad(member)}
 
     def changes_since_last_session(self, rows: list[dict]) -> list[dict]:
         """Changes since the session before: {what, lines, count}."""
@@ -245,11 +303,10 @@ class Page:
             )
             if not this_session or now in '-.':
                 continue
-            if not before:
+            if now in FAILED and before not in FAILED:
+                pass                # its failure says that it is new
+            elif not before:
                 changed.setdefault('new test cases', []).append(
-                    (case.name, case.number))
-            elif now in FAILED and before not in FAILED:
-                changed.setdefault('newly failed', []).append(
                     (case.name, case.number))
             elif before in FAILED and now not in FAILED:
                 changed.setdefault('no longer failing', []).append(
@@ -304,9 +361,8 @@ class Page:
             paths: dict[str, list[str]] = {}
             for match in re.finditer(r'(.)\1*', cells):
                 letter = match[1]
-                if letter != '.':
-                    top, bottom = CELLS[letter]
-                    wide = match.end() - match.start()
+                wide = match.end() - match.start()
+                for top, bottom in CELLS.get(letter, ()):
                     paths.setdefault(letter, []).append(
                         f'M{match.start()} {top}h{wide}v{bottom - top:.2g}'
                         f'h-{wide}z')
@@ -388,12 +444,9 @@ class Page:
                       if past != [(past[0][0], '')]}})
         return entries
 
-    def value_table_rows(self) -> tuple[list[dict], dict[str, int]]:
+    def value_table_rows(self) -> list[dict]:
         """Values of the newest session of each test case, failed ones first:
-        all judged values, and the main values of other test cases.
-
-        :returns: rows for the table; number of records by result
-        """
+        all judged values, and the main values of other test cases."""
         frame = results.newest_records(self.data.frame.assign(
             number=self.data.case))
         result = frame['result']
@@ -401,15 +454,13 @@ class Page:
             frame['number']).transform('any')
         order = [*results.FAILED, 'xfail', 'pass']
         judged = frame.assign(kept=kept)[result.isin(order)]
-        counts = {r: int((result == r).sum()) for r in results.ORDER}
         judged = judged.assign(rank=judged['result'].map(order.index)
                                ).sort_values(['rank', 'family', 'program',
                                               'params', 'metric', 'point'])
         shown = self._main_records_without_reference(frame[~result.isin(order)], judged)
         past = self._values_of_past_sessions(pd.concat([judged, shown]))
-        rows = [self._value_table_row(row, past) for part in (judged, shown)
+        return [self._value_table_row(row, past) for part in (judged, shown)
                 for row in part.itertuples()]
-        return rows, counts
 
     def _main_records_without_reference(self, frame: pd.DataFrame, judged: pd.DataFrame
                ) -> pd.DataFrame:
@@ -430,10 +481,11 @@ class Page:
             ['family', 'program', 'params', 'metric'])
 
     def _values_of_past_sessions(self, rows: pd.DataFrame) -> dict[tuple, np.ndarray]:
-        """Values of all runs of some plots of some test cases."""
+        """Values of all sessions of some metrics, per test case, CPU speed class,
+        metric and point."""
         data = self.data
         metric = rows['metric'].cat.codes if len(rows) else []
-        keys = set(zip(rows['number'], metric, rows['point'].fillna(
+        keys = set(zip(rows['number'], rows['speed'], metric, rows['point'].fillna(
             -1), strict=True))
         drawn = data.metric_records
         chosen = drawn['judged'] & drawn['metric'].isin(
@@ -444,13 +496,14 @@ class Page:
         frame = pd.DataFrame(
             {
                 'number': number.to_numpy(),
+                'speed': records['speed'].astype(object).to_numpy(),
                 'metric': records['metric'].cat.codes.to_numpy(),
                 'point': records['point'].fillna(-1).to_numpy(),
                 'value': records['value'].to_numpy(),
             }
         )
         return {key: part.to_numpy()[-SPARK:] for key, part in frame.groupby(
-            ['number', 'metric', 'point'])['value'] if key in keys}
+            ['number', 'speed', 'metric', 'point'])['value'] if key in keys}
 
     def _value_table_row(self, row: Any, past: dict[tuple, np.ndarray]) -> dict:
         sign = {'lower': '≤', 'higher': '≥'}
@@ -463,7 +516,7 @@ class Page:
         better = row.result == 'pass' and is_improved(
             row.better, row.value, row.reference, row.lower, row.upper)
         codes = self.data.frame['metric'].cat.categories
-        values = past.get((row.number, codes.get_loc(row.metric),
+        values = past.get((row.number, row.speed, codes.get_loc(row.metric),
                            -1.0 if pd.isna(row.point) else row.point))
         spark = '' if values is None else sparkline(values, row.reference)
         if row.metric == 'completed':      # the guard is the result
@@ -486,7 +539,8 @@ class Page:
             'raw': '' if pd.isna(row.value) else float(row.value),
             'reference': '' if pd.isna(row.reference)
             else charts.number_text(row.reference),
-            'allowed': ', '.join(allowed), 'guard': row.guard,
+            'allowed': ', '.join(allowed),
+            'guard': '' if row.guard in reasons.CUT_SHORT else row.guard,
             'reason': reasons.reason_of_result(row) if row.guard else '',
             'ratio': '' if pd.isna(ratio) else f'{ratio:.2f}\u2009×',
             'note': 'improved: propose a new reference' if better else '',
@@ -660,7 +714,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
     """
     page = Page(frame, partial, before, png, verdict)
     faults = [] if faults is None else faults
-    rows, counts = page.value_table_rows()
+    rows = page.value_table_rows()
     frame = page.data.frame
     stale = [
         f'{page.test_case_name_and_place(row)} · last ran {row.time:%Y-%m-%d %H:%M}'
@@ -669,12 +723,12 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
     postponed = [str(case) for case in left if case.nightly_sessions]
     never = [f'{case}; the budget is {case.budget:g} per nightly session'
              for case in left if not case.nightly_sessions]
-    counts |= {'stale': len(stale), 'rotated': len(postponed),
-               'never': len(never), 'judged': standing.judged,
-               'waiting': len(standing.waiting),
-               'no_tolerance': len(standing.no_tolerance),
-               'improved': sum(bool(row['note']) for row in rows)}
-    counts |= page.result_counts
+    counts = page.result_counts | {
+        'stale': len(stale), 'rotated': len(postponed),
+        'never': len(never), 'judged': standing.judged,
+        'waiting': len(standing.waiting),
+        'no_tolerance': len({row.Index for row, *_ in standing.no_tolerance}),
+        'improved': len({row['number'] for row in rows if row['note']})}
     series_of = time_series_by_family(page, runs.series if runs else [])
     sections = [page.family_section(name, series_of.get(name, []), rows)
                 for name in sorted(page.data.table['family'].unique())]
@@ -689,13 +743,21 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
             title=title
             or 'Plumbline · ' + ', '.join(sorted(frame['system'].unique())),
             written=f'{datetime.datetime.now(datetime.timezone.utc):%F %H:%M}',
-            health=health_summary(counts, len(faults)),
+            health=health_summary(counts | page.last_completed_result_counts,
+                                  page.verdict, len(faults)),
+            compared=bool(page.verdict.compared or page.verdict.judged),
+            cut_short=telling.cut_short_text(page.verdict.results),
+            cut_short_cases=[(case.name, _place_text(case.row), case.number)
+                             for case in page.cases if case.is_cut_short],
             counts=counts,
-            worse=page.regression_lines(),
+            levels=[level.text for level in page.verdict.failed_levels],
+            power=telling.power_sentence(page.verdict),
+            worse=page.regression_events(),
             wrong=page.failure_groups(rows),
             news=page.changes_since_last_session(rows),
             grid=page.result_grid_rows(),
             failed=FAILED,
+            places=page.places,
             sessions=sessions,
             older=first,
             facts=version_and_session_facts(frame),
@@ -733,41 +795,43 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
     return Made(page.files, page.plots, counts)
 
 
-def health_summary(counts: dict[str, int], faults: int) -> dict[str, str]:
-    """A sentence on the health of the system: {state, word, text}; the state
-    is bad if the exit code is 1."""
+def health_summary(counts: dict[str, int], verdict: Verdict, faults: int
+                   ) -> dict[str, str]:
+    """The health of the system: {state, word, text}; the state is bad if
+    something failed or regressed, or the perflogs are damaged.
+
+    :param counts: test cases per result of the last session that was complete
+    """
     cases = counts['cases']
     bad = [count_with_noun(number, what) for number, what in (
-        (counts['cases_failed'], f'of {cases} test cases failed'),
-        (counts['cases_not_run'], 'not run'),
-        (counts['cases_flaky'], 'flaky'),
+        (counts['fail'], f'of {cases} test cases failed'),
+        (counts['not_run'], 'not run'),
+        (counts['flaky'], 'flaky'),
         (counts['regressed'], 'regression(s)'),
-        (counts['cases_gone'], 'known fault(s) fixed'),
+        (counts['xpass'], 'known fault(s) fixed'),
+        (len(verdict.failed_levels), 'level(s) out of tolerance'),
         (faults, 'damaged place(s) in the perflogs')) if number]
     also = [count_with_noun(number, what) for number, what in (
-        (counts['cases_inconclusive'], 'inconclusive'),
+        (counts['inconclusive'], 'inconclusive'),
         (counts['no_record'], 'without a record in the newest session'),
-        (counts['waiting'], 'without a reference'),
-        (counts['cases_known'], 'with a known fault')) if number]
+        (counts['waiting'] * any([verdict.compared, verdict.judged]),
+         'without a reference'),
+        (counts['xfail'], 'with a known fault')) if number]
+    compared = telling.comparison_text(verdict)
     if bad:
-        return {'state': 'bad', 'word': 'Not healthy',
-                'text': ', '.join(bad + also)}
-    if not counts['judged']:
-        return {'state': 'open', 'word': 'Not compared yet', 'text': (
-            f"{count_with_noun(cases, 'test case(s)')} ran and nothing failed, but no "
-            'value has a tolerance')}
-    warn = counts['no_record'] or counts['cases_inconclusive']
-    return {
-        'state': 'warn' if warn else 'good',
-        'word': 'Healthy',
-        'text': ', '.join(
-            [
-                count_with_noun(counts['judged'], 'test case(s)')
-                + ' within tolerance in the newest session',
-                *also,
-            ]
-        ),
-    }
+        state, word = 'bad', 'Not healthy'
+    elif not verdict.compared and not verdict.judged:
+        state, word = 'open', 'Not compared yet'
+    else:
+        state = 'warn' if counts['no_record'] or counts['inconclusive'] else 'good'
+        word = 'Healthy'
+    is_complete = not counts['no_record'] and verdict.session not in {
+        one.run for one in verdict.cut_short}
+    session = (f'Session of {telling.session_name(verdict.session)}, '
+               + 'not ' * (not is_complete) + 'complete: ')
+    return {'state': state, 'word': word,
+            'text': '. '.join(filter(None, [
+                ', '.join(bad), session + '; '.join([compared, *also])]))}
 
 
 def count_with_noun(number: int, what: str) -> str:
@@ -852,8 +916,9 @@ def _script_safe_json(data: Any) -> str:
 def _test_case_names(table: pd.DataFrame) -> pd.DataFrame:
     """`program`, `label` and `name` of each kind."""
     # One program may serve several checks, and they say what it did.
-    parts = [naming.series_labels_and_panels(group, panel=('check',)) for _, group in
-             table.groupby(['family', 'program'], sort=False)]
+    parts = [naming.series_labels_and_panels(group, panel=('check',),
+                                             maximum=len(group))
+             for _, group in table.groupby(['family', 'program'], sort=False)]
     names = pd.concat(parts).reindex(table.index)
     program = table['program'].where(table['program'] != '', table['check'])
     label = [', '.join(filter(None, pair)) for pair in zip(

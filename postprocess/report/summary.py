@@ -20,7 +20,8 @@ def point_statistics(frame: pd.DataFrame) -> pd.DataFrame:
         sorted by time
     :returns: KEYS; `runs`, their `low` (10 %), `median` and `high` (90 %),
         `minimum` and `maximum`; of the newest run its `run`, `value`,
-        `reference`, `lower`, `upper`, `result`
+        `reference`, `lower`, `upper`, `result`. A point that the newest run of
+        its metric lacks has no `value`: a curve is of one run.
     """
     frame = frame[frame['value'].notna()]
     group, starts, ends, values = _sort_values_by_group(frame, KEYS)
@@ -30,7 +31,11 @@ def point_statistics(frame: pd.DataFrame) -> pd.DataFrame:
     rows = frame.iloc[last][[
         *KEYS, 'run', 'time', 'value', 'reference', 'lower', 'upper',
         'result']].reset_index(drop=True)
+    newest = rows.loc[rows.groupby(KEYS[:-1], observed=True)['time'].transform(
+        'idxmax'), 'run'] if len(rows) else rows['run']
     return rows.assign(
+        value=rows['value'].where(
+            rows['run'].astype(str).to_numpy() == newest.astype(str).to_numpy()),
         runs=ends - starts, low=_quantile_of_groups(values, starts, ends, 0.1),
         median=_quantile_of_groups(values, starts, ends, 0.5),
         high=_quantile_of_groups(values, starts, ends, 0.9),

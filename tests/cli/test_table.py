@@ -116,7 +116,7 @@ def test_rows_say_how_many_runs_a_reference_needs(monkeypatch, note, runs,
 
 @pytest.mark.parametrize('result, words', [
     ('pass', 'out of tolerance or inconclusive at first, measured 2 times'),
-    ('no_reference', 'inconclusive at first, measured 2 times'),
+    ('no_reference', 'out of tolerance or inconclusive at first, measured 2 times'),
     ('inconclusive', 'inconclusive each time, measured 2 times')])
 def test_rows_say_why_a_case_was_measured_again(monkeypatch, result, words):
     key = 'cpu', 'gnu', 'c0ffee'

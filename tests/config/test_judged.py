@@ -60,10 +60,10 @@ def test_caps():
 
 
 @pytest.mark.parametrize('better, value, lower, upper, message', [
-    # 0.12 * z(0.999) / z(0.822) = 0.40: one try must be that far away.
-    ('lower', 0.70, None, 0.12, True), ('lower', 0.73, None, 0.12, False),
+    # 0.12 sqrt(2 / 1.13) = 0.16: one measurement must be that far away.
+    ('lower', 0.86, None, 0.12, True), ('lower', 0.87, None, 0.12, False),
     ('lower', 0.01, None, None, False), ('lower', 0.25, None, 1.0, False),
-    ('higher', 1.42, -0.12, None, True), ('higher', 1.39, -0.12, None, False),
+    ('higher', 1.17, -0.12, None, True), ('higher', 1.15, -0.12, None, False),
     ('lower', 0.5, math.nan, math.nan, False),
     ('none', 0.5, -0.1, 0.1, False), ('none', 1.5, -0.1, 0.1, False),
 ])

@@ -48,7 +48,7 @@ def test_history_shows_each_session(tree, capsys):
     assert history.main(['latency', 'program=a', '--perflogs',
                          str(tree)]) == 0
     text = capsys.readouterr().out
-    assert 'OsuPt2pt program=a @alpha:cpu+openmpi' in text
+    assert 'OsuPt2pt program=a @alpha:cpu+openmpi fast' in text
     assert 'program=b' not in text
     [line] = [ln for ln in text.splitlines() if ln.strip().startswith('8 B')]
     assert line.split()[2:] == ['1.1', '1.2', '1.3', '1.4', '1.5!', '+20.0%']
@@ -63,8 +63,25 @@ def test_history_of_many_test_cases_lists_them(tree, capsys, monkeypatch):
                             'case']
     assert first.split() == [
         'fail', '+20.0%', '2', 'µs', 'lower', 'OsuPt2pt', 'program=a',
-        '@alpha:cpu+openmpi']
+        '@alpha:cpu+openmpi', 'fast']
     assert second.split()[:2] == ['+20.0%', '2']
+
+
+def test_history_compares_sessions_of_one_speed_class(tmp_path, capsys, monkeypatch):
+    make.write(tmp_path, [
+        make.record('latency', value, 8, day=day, speed=speed)
+        for day, (speed, value) in enumerate(
+            [('slow', 0.52), ('fast', 0.16), ('slow', 0.52), ('fast', 0.16)])])
+    assert history.main(['latency', '--perflogs', str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    for speed, value in (('fast', '0.16'), ('slow', '0.52')):
+        table = text.partition(f'+openmpi {speed}\n')[2].splitlines()
+        assert table[2].split() == ['8', 'B', value, value, '+0.0%']
+    monkeypatch.setattr(history, 'TABLES', 1)
+    assert history.main(['latency', '--perflogs', str(tmp_path)]) == 0
+    _, *lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[:2]] == ['+0.0%', '+0.0%']
+    assert [line.split()[-1] for line in lines[:2]] == ['fast', 'slow']
 
 
 def test_history_as_data_is_the_table(tree, capsys):

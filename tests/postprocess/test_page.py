@@ -14,6 +14,10 @@ pytest.importorskip('jinja2')
 import perflogs_factory as make
 
 from postprocess import perflogs, results
+from postprocess.regressions import telling
+from postprocess.regressions import verdict as verdict_command
+from postprocess.regressions.finding import Verdict
+from postprocess.regressions.verdict import verdict_of_records
 from postprocess.report import page, tidy
 
 JUDGED = {'reference': '1.0', 'upper': '0.2'}
@@ -23,6 +27,13 @@ def case(name: str, day: int, result: str = 'pass', **more) -> dict:
     return make.record('latency', 1.0, 8, day=day, program=name,
                        params=f'program={name}', case=f'c{name}', **{
                            **JUDGED, 'result': result, **more})
+
+
+def cancelled(name: str, day: int) -> dict:
+    """The record of a test case whose session ended before it ran."""
+    return make.record('completed', 0.0, day=day, repetition=0, program=name,
+                       params=f'program={name}', case=f'c{name}', result='fail',
+                       guard='cancelled')
 
 
 def made(tmp_path: Path, records: list[dict], partial: Any = {}
@@ -108,8 +119,12 @@ def test_what_is_new_is_told(tmp_path):
         for item in built.changes_since_last_session([])
     }
     assert [name.split()[0] for what in (
-        'newly failed', 'no longer failing', 'new test cases')
-        for name, _ in news[what] if name[0] != 'd'] == ['a', 'b', 'new']
+        'no longer failing', 'new test cases')
+        for name, _ in news[what] if name[0] != 'd'] == ['b', 'new']
+    # What failed is told once, with the word new.
+    assert 'newly failed' not in news
+    assert [(line['name'][0], line['is_new']) for group in built.failure_groups([])
+            for line in group['lines']] == [('a', True)]
     assert news['changed environment'] == [
         ('version: 7.5 \u2192 7.6 (3 test cases)', None)]
     # And can be looked up: from which session on it was so.
@@ -163,14 +178,132 @@ def test_a_grid_of_many_sessions_has_the_newest(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(('more', 'state'), [
-    ({}, 'good'), ({'cases_failed': 1}, 'bad'), ({'regressed': 1}, 'bad'),
-    ({'cases_inconclusive': 2}, 'warn'), ({'no_record': 1}, 'warn'),
-    ({'judged': 0}, 'open'), ({'cases_gone': 1}, 'bad'),
-    ({'cases_not_run': 1}, 'bad'), ({'cases_flaky': 1}, 'bad')])
+    ({}, 'good'), ({'fail': 1}, 'bad'), ({'regressed': 1}, 'bad'),
+    ({'inconclusive': 2}, 'warn'), ({'no_record': 1}, 'warn'),
+    ({'xpass': 1}, 'bad'), ({'not_run': 1}, 'bad'), ({'flaky': 1}, 'bad')])
 def test_healthy_or_not_in_a_sentence(more, state):
     counts = dict.fromkeys((
-        'cases_failed', 'cases_not_run', 'cases_flaky', 'cases_gone',
-        'cases_inconclusive', 'no_record', 'waiting', 'cases_known',
-        'regressed'), 0) | {'cases': 9, 'judged': 9}
-    assert page.health_summary(counts | more, 0)['state'] == state
-    assert page.health_summary(counts | more, 1)['state'] == 'bad'
+        *results.ORDER, 'no_record', 'waiting', 'regressed'), 0) | {'cases': 9}
+    verdict = Verdict('x', 'good', judged=9, cases=9)
+    assert page.health_summary(counts | more, verdict, 0)['state'] == state
+    assert page.health_summary(counts | more, verdict, 1)['state'] == 'bad'
+
+
+def test_history_without_references_is_a_comparison(tmp_path):
+    """Page and verdict say in the same words what was compared with what."""
+    make.write(tmp_path, [
+        make.record('latency', 1 + 0.01 * (day * 7 % 5), 8, day=day, case=f'c{n}',
+                    params=f'n={n}') for day in range(60) for n in range(4)])
+    frame = perflogs.read(tmp_path)
+    verdict = verdict_of_records(frame, [tmp_path])
+    sentence = '4 test cases ran; compared: 4 metrics with their history'
+    assert telling.verdict_headline(verdict).endswith(sentence)
+    text = page.build_page(frame, verdict=verdict).files['index.html'].decode()
+    assert ('<b>Healthy.</b> Session of 2026-12-30 03:00 UTC, complete: '
+            f'{sentence};') in text
+    assert 'Not compared yet' not in text
+    # Neither references nor sessions.
+    few = page.build_page(frame[frame['run'] == frame['run'].iloc[-1]])
+    assert ('complete: 4 test cases ran; nothing was compared'
+            in few.files['index.html'].decode())
+
+
+@pytest.mark.parametrize('ran', [0, 1])
+def test_a_session_that_was_cut_short_leaves_the_health_as_it_was(tmp_path, ran):
+    make.write(tmp_path, [*(case(name, 1) for name in 'abc'), *(
+        (cancelled if n >= ran else case)(name, 2) for n, name in enumerate('abc'))])
+    frame = perflogs.read(tmp_path)
+    verdict = verdict_of_records(frame, [tmp_path])
+    assert (verdict.exit_code, verdict.verdict) == (1, 'not_run')
+    assert {one.result for one in verdict.failures} == {'not_run'}
+    sentence = (f'The session of 2026-11-03 03:00 UTC was cut short: {3 - ran} of 3 '
+                'test cases did not run. To resume, with the same --site and --mode: '
+                './plumb run $(./plumb verdict --print-rerun-options)')
+    lines = telling.verdict_lines(verdict)
+    assert sentence in lines and not [line for line in lines if 'guard' in line]
+    assert re.search(rf'NOT RUN: {3 - ran} test cases? did not run\. '
+                     rf'{ran or 3} test cases? ran', lines[0]), lines[0]
+    text = page.build_page(frame, verdict=verdict).files['index.html'].decode()
+    assert 'class="health good"' in text and sentence in text
+    assert f'<b>{3 - ran}</b> not run' in text and f'<b>{ran}</b> passed' in text
+    assert '3 test cases with a reference or a limit' in text
+    # Of the last session in which a test case ran.
+    assert ('Session of 2026-11-03 03:00 UTC, not complete: 1 test case ran' if ran
+            else 'Session of 2026-11-02 03:00 UTC, complete: 3 test cases ran') in text
+
+
+def test_a_session_that_was_cut_short_is_resumed_by_its_test_cases(tmp_path, capsys):
+    make.write(tmp_path, [case('a', 1), case('b', 1), case('a', 2), cancelled('b', 2)])
+    assert verdict_command.main(
+        ['--perflogs', str(tmp_path), '--print-rerun-options']) == 0
+    assert capsys.readouterr().out == '-n /cb\n'
+
+
+def test_a_sparkline_has_sessions_of_one_speed_class(tmp_path):
+    built = made(tmp_path, [
+        case('a', day, speed=speed) | {'value': str(value)} for day, (speed, value)
+        in enumerate([('slow', 5.2), ('fast', 1.0), ('slow', 5.2), ('fast', 1.1)])])
+    [row] = built.value_table_rows()
+    assert 'aria-label="2 sessions, 1 to 1.1"' in row['spark']
+
+
+def test_an_event_is_one_card(tmp_path):
+    """Test cases that regressed one by one, and on one date."""
+    slow = {2: 1.2, 5: 1.4, 8: 1.3, 11: 1.5, 14: 1.6, 17: 1.7, 20: 1.25}
+    make.write(tmp_path, [
+        make.record('latency', (n + 1) * (1 + 0.001 * (day * (7 + n) % 5)) * (
+            slow.get(n, 1) if day > 34 else 1), 8, day=day, case=f'c{n}',
+            params=f'n={n}', check=f'Check{n}', program=f'p{n}',
+            partition=f'p{n % 2}')
+        for day in range(40) for n in range(40)])
+    built = page.Page(perflogs.read(tmp_path))
+    assert len(built.regressions) == len(slow)
+    [card] = built.regression_events()
+    assert card['first'] == '7 test cases worse since 2026-12-06 (5 sessions)'
+    assert card['rest'][:2] == [
+        'alpha:p0, alpha:p1', 'test cases: median +40.0 %, from +20.0 % to +70.0 %']
+    assert [row['change'] for row in card['worst']] == [
+        '+70.0 %', '+60.0 %', '+50.0 %', '+40.0 %', '+30.0 %']
+    assert len(card['rows']) == 7 and card['several']
+    text = page.build_page(perflogs.read(tmp_path)).files['index.html'].decode()
+    assert text.count('class="alarm worse"') == 1
+    assert 'all 7 values of 7 test cases' in text
+
+
+@pytest.mark.parametrize('theme', [0, 1])
+def test_colours_have_contrast(theme):
+    """WCAG 2.2: 4.5 for text, 3 for what is drawn."""
+    css = (page.TEMPLATES / 'report.css').read_text()
+    colours = dict(re.findall(r'--([\w-]+): (#\w+)', re.findall(
+        r':root \{(.*?)\}', css, re.S)[theme]))
+
+    def luminance(colour: str) -> float:
+        digits = colour[1:] if len(colour) == 7 else ''.join(2 * c for c in colour[1:])
+        parts = [int(digits[n:n + 2], 16) / 255 for n in (0, 2, 4)]
+        return sum(weight * (part / 12.92 if part <= 0.04045
+                             else ((part + 0.055) / 1.055) ** 2.4)
+                   for weight, part in zip((.2126, .7152, .0722), parts, strict=True))
+
+    def contrast(one: str, two: str) -> float:
+        low, high = sorted(luminance(colour) for colour in (one, two))
+        return (high + 0.05) / (low + 0.05)
+
+    for name in ('ink', 'soft', 'bad', 'good', 'warn', 'known'):
+        for paper in ('paper', 'card', 'bad-paper', 'warn-paper'):
+            assert contrast(colours[name], colours[paper]) >= 4.5, (name, paper)
+    for name in ('cell-good', 'cell-rec', 'cell-warn', 'cell-known'):
+        assert contrast(colours[name], colours['paper']) >= 3, name
+    for colour in re.findall(r'\.c-\w+ \{ --of: (#\w+)', css):
+        assert contrast(colour, colours['paper']) >= 3, colour
+    for colour in re.findall(r'\.mark[^{]*\{[^}]*background: (#\w+)', css):
+        assert contrast(colour, '#ffffff') >= 4.5, colour
+
+
+def test_tallies_count_test_cases(tmp_path):
+    make.write(tmp_path, [case('a', 1, point=f'{size} B') for size in (8, 16, 32)] + [
+        case('b', 1, 'no_reference', reference='', upper='', point=f'{size} B')
+        for size in (8, 16)])
+    made = page.build_page(perflogs.read(tmp_path))
+    assert {name: made.counts[name] for name in (
+        'pass', 'no_reference', 'cases')} == {'pass': 1, 'no_reference': 1, 'cases': 2}
+    assert '<b>1</b> passed' in made.files['index.html'].decode()

@@ -37,6 +37,17 @@ def measurements(*ends: str, day: int = 1, **columns) -> list[dict]:
     return results
 
 
+def test_a_retry_at_a_speed_class_without_a_reference_is_no_pass(tmp_path):
+    """Out of tolerance at one speed class, then compared with nothing at another."""
+    make.write(tmp_path, [
+        *measurements('retried:2', speed='fast'),
+        *[row | {'speed': 'slow', 'time': '2026-11-02T04:00:00Z', 'reference': '',
+                 'upper': ''} for row in measurements('no_reference:3')]])
+    frame = perflogs.read(tmp_path)
+    assert [*frame[['result', 'value', 'speed', 'measurements']].itertuples(
+        index=False, name=None)] == [('no_reference', 3, 'slow', 2)]
+
+
 @pytest.mark.parametrize('ends, expected', [
     (['pass:1'], [('pass', 1, 1)]),
     # The first try is as any other run's; the later ones only decide.

@@ -268,5 +268,119 @@ def test_bars_start_at_zero_and_show_the_reference(tmp_path):
         rows, metric=('init_time',))
     [axes] = figure.chart(*figure.args).axes
     assert [bar.get_width() for bar in axes.patches[:2]] == [300, 600]
-    assert axes.get_xlim()[0] == 0
+    assert axes.get_xscale() == 'linear' and axes.get_xlim()[0] == 0
     assert '300 ms' in [text.get_text() for text in axes.texts]
+
+
+def test_values_far_apart_are_dots_on_a_logarithmic_axis(tmp_path):
+    """A bar has no length there."""
+    rows = records(tmp_path, [make.record(
+        'init_time', value, program='osu_init', params=f'n={value}', day=day)
+        for value in (0.5, 3000.0) for day in (1, 2)])
+    [drawing] = plots.module_of_kind('bars').drawings_from_records(
+        rows, metric=('init_time',))
+    figure = drawing.chart(*drawing.args)
+    [axes] = figure.axes
+    assert axes.get_xscale() == 'log' and not axes.patches
+    [dots] = axes.collections
+    assert sorted(dots.get_offsets()[:, 0]) == [0.5, 3000]
+    # What the thin line is.
+    assert [text.get_text() for text in figure.legends[0].texts] == [
+        'minimum to maximum of all sessions']
+
+
+def test_a_bar_of_an_older_session_has_its_date(tmp_path):
+    rows = records(tmp_path, [make.record(
+        'init_time', 300.0, program='osu_init', params=f'n={n}', day=day)
+        for n, day in ((1, 1), (2, 2))])
+    [drawing] = plots.module_of_kind('bars').drawings_from_records(
+        rows, metric=('init_time',))
+    [axes] = drawing.chart(*drawing.args).axes
+    assert [text.get_text() for text in axes.get_yticklabels()] == [
+        'n 1 · fast, newest 2026-11-02', 'n 2 · fast']
+
+
+def test_the_newest_session_of_a_curve_is_one_session(tmp_path):
+    """Sizes that it lacks are not taken from another one."""
+    rows = records(tmp_path, [
+        *make.latencies([1.0, 2.0], sizes=(1, 8, 64)),
+        *make.curve('latency', lambda size: 3.0, (1, 8), day=2),
+        *make.latencies([9.0], sizes=(1, 8, 64), speed='slow')])
+    [drawing] = plots.module_of_kind('curve').drawings_from_records(
+        rows, metric=('latency',))
+    frame = drawing.args[0].set_index(['speed', 'point'])['value']
+    assert frame['fast'].fillna(0).tolist() == [3, 3, 0]
+    figure = drawing.chart(*drawing.args)
+    assert [text.get_text() for text in figure.legends[0].texts] == [
+        'fast (3 sessions)', 'slow (1 session, newest 2026-11-01)']
+
+
+def test_the_band_of_a_curve_lies_within_its_axis(tmp_path):
+    rows = records(tmp_path, make.latencies([1.0, 1.1, 1.2]))
+    [drawing] = plots.module_of_kind('curve').drawings_from_records(
+        rows, metric=('latency',))
+    [axes] = drawing.chart(*drawing.args).axes
+    assert axes.get_ylim()[0] < drawing.args[0]['low'].min()
+
+
+def test_a_curve_has_another_metric_of_its_own_session_beside_it(tmp_path):
+    """A ring of the same job, and not the one of another speed class."""
+    rows = records(tmp_path, [
+        make.record(metric, value * size, size, day=day, speed=speed)
+        for day, speed, factor in ((1, 'fast', 1.0), (2, 'slow', 0.5))
+        for size in (1, 8)
+        for metric, value in (('bandwidth', factor), ('message_rate', factor))])
+    [drawing] = plots.module_of_kind('curve').drawings_from_records(
+        rows, metric=('bandwidth',), beside='message_rate')
+    frame = drawing.args[0]
+    assert frame['beside'].tolist() == frame['value'].tolist()
+    figure = drawing.chart(*drawing.args)
+    assert figure.legends[0].texts[-1].get_text() == 'message_rate of the same job'
+
+
+def test_optcast_is_drawn_beside_the_ring_of_its_job():
+    from config.families import families
+    curves = [options for kind, options in plots.parse_family_plot_entries(
+        families()['optcast']) if kind.__name__.endswith('curve')]
+    [servers] = [one for one in curves if one['beside'] == 'ring_busbw']
+    assert servers['where'] == (('type', ('optcast',)),)
+    assert not [one for one in curves if 'busbw' in one['metric']
+                and one['where'] not in ((('type', ('optcast',)),),
+                                         (('type', ('ring',)),))]
+
+
+def test_bars_of_times_have_bars_in_the_legend(tmp_path):
+    from matplotlib.patches import Patch
+    rows = records(tmp_path, [
+        make.record(metric, 3.0, day=day, speed=speed)
+        for metric in ('wall_time', 'user_time')
+        for day, speed in ((1, 'fast'), (2, 'fast'), (3, 'slow'))])
+    [drawing] = plots.module_of_kind('times').drawings_from_records(rows)
+    figure = drawing.chart(*drawing.args)
+    # No axis without values.
+    assert [axes.get_xlabel() for axes in figure.axes] == [
+        'wall time (s)', 'user time (s)']
+    fast, slow, line = figure.legends[0].legend_handles
+    assert isinstance(fast, Patch) and isinstance(slow, Patch)
+    assert (fast.get_hatch(), slow.get_hatch()) == ('', '////')
+    assert figure.legends[0].texts[2].get_text() == 'minimum to maximum'
+
+
+def test_spread_has_no_axis_below_minus_100_percent(tmp_path):
+    rows = records(tmp_path, make.latencies([1.0, 1.0, 1.0, 0.2, 4.0, 4.0, 9.0]))
+    [drawing] = plots.module_of_kind('box').drawings_from_records(rows)
+    [axes] = drawing.chart(*drawing.args).axes
+    labels = [text.get_text() for text in axes.get_yticklabels()]
+    assert labels and not [text for text in labels if text.startswith('-')
+                           and int(text.removesuffix(' %')) < -100], labels
+
+
+def test_a_heat_map_marks_what_is_beyond_its_colours(tmp_path):
+    rows = records(tmp_path, [
+        make.record('latency', value, size, day=day) for day, values in enumerate(
+            [(1.0, 1.0, 1.0)] * 3 + [(2.0, 1.0, 0.5)])
+        for size, value in zip((1, 8, 64), values, strict=True)])
+    [drawing] = plots.module_of_kind('heatmap').drawings_from_records(rows, metric=())
+    axes, bar = drawing.chart(*drawing.args).axes
+    assert [(line.get_marker(), [*line.get_xdata()]) for line in axes.lines] == [
+        ('^', [0]), ('v', [2])]

@@ -101,6 +101,22 @@ def test_a_bad_node_is_one_line_with_its_cases(judge):
     line, = verdict_.regressions
     assert (line.kind, line.group) == ('node', 'node n1 of alpha')
     assert sorted(line.cases) == [f'{c:08x}' for c in (1, 4, 7)]
+    # How many of its test cases are slow, and no node is drained on that alone.
+    text = ' '.join(telling.regression_lines(line))
+    assert 'node n1 of alpha (3 of 3 test cases)' in text
+    assert ('before you drain the node, measure it against others: ./plumb locate '
+            '--site alpha') in text
+    assert '% sure' not in text
+
+
+def test_a_bad_node_is_told_with_the_share_of_its_test_cases(judge):
+    """One of the test cases on the node is good."""
+    line, *_ = judge(sessions(
+        lambda c, n: 1.2 if c % 3 == 1 and c != 10 and n > 34 else 1, cases=15)
+        ).regressions
+    assert line.kind == 'node'
+    text = telling.regression_lines(line)[0]
+    assert 'node n1 of alpha (4 of 5 test cases)' in text
 
 
 def test_a_bad_switch_is_one_line(judge):
@@ -465,7 +481,8 @@ def test_report_verdict_and_their_exit_codes_agree_on_every_case(
     factory.write(tmp_path / 'logs', records)
     frame = perflogs.read(tmp_path / 'logs')
     verdict_ = verdict.verdict_of_records(frame, [str(tmp_path / 'logs')])
-    rows, counts = Page(frame).value_table_rows()
+    page = Page(frame)
+    rows = page.value_table_rows()
     failed = {(s.params, s.environ) for s in verdict_.results
               if s.is_failed}
     assert {f.params for f in verdict_.failures} == {p for p, _ in failed}
@@ -473,7 +490,7 @@ def test_report_verdict_and_their_exit_codes_agree_on_every_case(
                                for r in rows if r['result'] in
                                results.FAILED})
     assert verdict_.exit_code == int(bool(
-        verdict_.regressions or any(counts[r] for r in results.FAILED)))
+        verdict_.regressions or any(page.result_counts[r] for r in results.FAILED)))
     reported = {case for line in verdict_.regressions for case in line.cases}
     assert reported == {s.case for s in verdict_.results if s.regressions}
 

@@ -13,6 +13,7 @@ from . import (
     CHOICE,
     Drawing,
     Records,
+    add_dates_of_older_sessions,
     drop_curves,
     metric_panels,
     parse_size_option,
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OPTIONS = {**CHOICE, 'at': parse_size_option}
-READING = ('Bars: the value of the newest session. A thin line goes from the '
-           'minimum to the maximum of all sessions. A black mark is the '
-           'reference, a band its tolerance.')
+READING = ('Bars: the value of the newest session of each test case, with its date '
+           'if other test cases have a later one. Values that differ by more than a '
+           'factor of 60 are dots on a logarithmic axis.')
 COLUMNS = ['label', 'speed', 'group', 'runs', 'minimum', 'maximum', 'value',
-           'reference', 'lower', 'upper']
+           'reference', 'lower', 'upper', 'older']
 #: Bars in a plot.
 MAX_ROWS = 24
 
@@ -45,6 +46,7 @@ def drawings_from_records(records: Records, by: naming.Names = (),
         points = panel.points_of_panel
         if by or at:
             points = points_at_size(points, records.family, panel.metric, at)
+        points = add_dates_of_older_sessions(points[points['value'].notna()])
         if points.empty or not (points['value'] >= 0).all():
             continue
         group = (records.table[first].reindex(points['kind']).to_numpy()
@@ -55,26 +57,37 @@ def drawings_from_records(records: Records, by: naming.Names = (),
 
 
 def draw_bars(frame: pd.DataFrame, title: str, unit: str) -> Figure:
-    """A bar a row, its value beside it.
+    """A bar a row, its value beside it; dots if a logarithmic axis is needed,
+    because the length of a bar means nothing there.
 
     :param frame: COLUMNS, a row a series; bars of a `group` have a colour
     """
     charts._import_configured_matplotlib()
-    names = [charts.series_name(label, speed) for label, speed in zip(
-        frame['label'], frame['speed'], strict=True)]
+    names = [charts.series_name(row.label, row.speed) + row.older
+             for row in frame.itertuples()]
+    legend: list[tuple] = []
+    if (frame['runs'] > 1).any():
+        legend.append(('minimum to maximum of all sessions', charts.INK, '-', '',
+                       {'lw': 1}))
+    if frame['reference'].notna().any():
+        legend.append(('reference', charts.INK, '', '|', {'ms': 8, 'mew': 1.6}))
+        if frame[['lower', 'upper']].notna().any(axis=None):
+            legend.append(('tolerance', charts.INK, '-', '',
+                           {'lw': 2.4, 'alpha': 0.5}))
     groups = list(dict.fromkeys(frame['group']))
     rows = np.arange(len(frame))
     values = frame['value'].to_numpy()
-    figure, axes = charts.create_figure(title, [], height=0.35 + 0.24 * len(frame),
+    figure, axes = charts.create_figure(title, legend, height=0.35 + 0.24 * len(frame),
                                         names_beside=max(map(len, names)))
     colours = [charts.COLOURS[groups.index(row) % len(charts.COLOURS)]
                for row in frame['group']]
     top = np.nanmax([*values, *frame['maximum'], *frame['reference'], 0]) or 1
     minimum = values[values > 0].min() if (values > 0).any() else top
     wide = top > 60 * minimum
-    start = minimum / 3 if wide else 0.0
-    axes.barh(rows, values - start, left=start, height=0.62, color=colours,
-              alpha=0.75, lw=0)
+    if wide:
+        axes.scatter(values, rows, color=colours, s=28, lw=0, zorder=3)
+    else:
+        axes.barh(rows, values, height=0.62, color=colours, alpha=charts.BAR, lw=0)
     for y, row in zip(rows, frame.itertuples(), strict=True):
         if row.runs > 1:
             axes.plot(
@@ -94,6 +107,7 @@ def draw_bars(frame: pd.DataFrame, title: str, unit: str) -> Figure:
             xytext=(4, 0), textcoords='offset points', va='center',
             fontsize=7, color=charts.INK)
     if wide:
+        start = min([minimum, *frame.loc[frame['minimum'] > 0, 'minimum']]) / 2
         axes.set_xscale('log')
         axes.set_xlim(start, top * (top / start) ** 0.3)
     else:

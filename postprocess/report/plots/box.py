@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 OPTIONS = CHOICE | {'over': parse_over_option, 'at': parse_size_option}
 READING = (
     'Boxes: quartiles. Whiskers reach to 1.5 times the distance of the '
-    'quartiles; points are the farthest values beyond. Fewer than three values '
-    'have no box. A box of sessions has one value per job, the median of its '
-    'repetitions; a box of repetitions has those inside a job, relative to the '
-    'median of their job. The two are different experiments and never mixed.'
+    'quartiles; points are the farthest values beyond. A triangle at the edge '
+    'marks values outside of the axis. Fewer than three values have no box. A box '
+    'of sessions has one value per job, the median of its repetitions; a box of '
+    'repetitions has those inside a job, relative to the median of their job. The '
+    'two are different experiments and never mixed.'
 )
 COLUMNS = ['label', 'speed', 'point', 'count', 'q1', 'q2', 'q3', 'low',
            'high', 'minimum', 'maximum']
@@ -130,6 +131,8 @@ def draw_box_plots(frame: pd.DataFrame, title: str) -> Figure:
     far = max(0.01, float(np.nanquantile(ends, 0.97)))
     far = next(f for f in (m * 10 ** e for e in range(-2, 99)
                            for m in (1, 2, 3, 5)) if f >= far)
+    # No value is less than 100 % below the median, unless some are negative.
+    low = far if (frame[NUMBERS] < -1).any(axis=None) else min(far, 1.0)
     parts = list(charts.series_with_styles(frame))
     figure, axes = charts.create_figure(title, [], height=max(1.5, 0.8 * len(parts)))
     # No wider than the margins of the axis.
@@ -139,18 +142,24 @@ def draw_box_plots(frame: pd.DataFrame, title: str) -> Figure:
     for n, (label, speed, colour, _, _, rows) in enumerate(parts):
         middle = -3 * n            # a band is as high as 3 times `far`
         counts = sorted({int(rows['count'].min()), int(rows['count'].max())})
-        charts.draw_boxes(axes, charts.log2_size_positions(rows['point'], every),
-                          middle + rows[NUMBERS].clip(-far, far) / far, colour,
-                          width)
+        x = charts.log2_size_positions(rows['point'], every)
+        charts.draw_boxes(axes, x, middle + rows[NUMBERS].clip(-low, far) / far,
+                          colour, width)
+        for marker, edge, beyond in (
+                ('^', 1, (rows[NUMBERS] > far).any(axis=1)),
+                ('v', -low / far, (rows[NUMBERS] < -low).any(axis=1))):
+            axes.plot(x[beyond], [middle + edge] * int(beyond.sum()), marker,
+                      color=charts.INK, ms=3, mew=0)
         name = (f'{charts.series_name(label, speed)} '
                 f"({'–'.join(map(str, counts))} values per size)")
         axes.text(0.01, middle + 1.06, textwrap.shorten(
             name, 68, placeholder='…'), transform=axes.get_yaxis_transform(),
             color=colour, fontsize=7.5, va='bottom')
+    # Labels closer than a third of the band would overlap.
+    ticks = [-low, 0.0, far] if low > 0.3 * far else [0.0, far]
     axes.set_yticks(
-        [y - 3 * n for n in range(len(parts)) for y in (-1, 0, 1)],
-        [f'{y * far:+.0%}'.replace('%', ' %') if y else '0'
-         for _ in parts for y in (-1, 0, 1)])
+        [y / far - 3 * n for n in range(len(parts)) for y in ticks],
+        [f'{y:+.0%}'.replace('%', ' %') if y else '0' for _ in parts for y in ticks])
     axes.set_ylim(-3 * (len(parts) - 1) - 1.2, 1.6)
     charts.set_size_axis(axes, every)
     return figure

@@ -14,6 +14,7 @@ from . import (
     CHOICE,
     Drawing,
     Records,
+    add_dates_of_older_sessions,
     metric_panels,
     parse_metric_option,
     physical_limits_of_panel,
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def parse_limit_metric_option(value: Any, family: Family | None = None) -> str:
+def parse_other_metric_option(value: Any, family: Family | None = None) -> str:
     """Option `limit`: a metric that is the most, or the least, that the one
-    drawn can be at each size; '': none.
+    drawn can be at each size; option `beside`: a metric of the same session that
+    is drawn beside it; '': none.
 
     :raises ValueError: what is wrong with it
     """
@@ -36,48 +38,57 @@ def parse_limit_metric_option(value: Any, family: Family | None = None) -> str:
     return names[0] if names else ''
 
 
-OPTIONS = CHOICE | {'limit': parse_limit_metric_option}
+OPTIONS = CHOICE | {'limit': parse_other_metric_option,
+                    'beside': parse_other_metric_option}
 READING = ('Curves: the thick line is the newest session, the thin line the '
            'median of all sessions, with eight of ten sessions in the shaded '
            'band. The reference is dotted, and a thick bar shows its '
            'tolerance. A hatched area is beyond a physical limit. A line of '
            'dashes and dots is the limit of the devices of the site.')
 COLUMNS = ['label', 'speed', 'point', 'runs', 'low', 'median', 'high', 'value',
-           'reference', 'lower', 'upper']
+           'reference', 'lower', 'upper', 'older']
 #: A limit farther than this from what was measured is not drawn.
 FAR = 4
 
 
-def drawings_from_records(records: Records, limit: str = '', **choice: Any
-             ) -> Iterator[Drawing]:
+def drawings_from_records(records: Records, limit: str = '', beside: str = '',
+                          **choice: Any) -> Iterator[Drawing]:
     """A plot for each metric and panel that has sizes."""
-    limit_values = records.points[records.points['metric'] == limit]
-    limit_values = (
-        limit_values.drop_duplicates(['kind', 'point'], keep='last')
-        .set_index(['kind', 'point'])['value']
-        .rename('limit')
-    )
+    place = ['kind', 'speed', 'point']
+    others = [
+        records.points[records.points['metric'] == metric]
+        .drop_duplicates(place, keep='last').set_index(place)['value'].rename(name)
+        for name, metric in (('limit', limit), ('beside', beside))]
     for panel in metric_panels(records, **choice):
-        points = panel.points_of_panel.join(limit_values, on=['kind', 'point'])
+        points = panel.points_of_panel
+        for other in others:
+            points = points.join(other, on=place)
         # A single size is no curve: bars show it.
         several = points.groupby(['label', 'speed'], observed=True)[
             'point'].transform('nunique') > 1
-        points = points[several]
-        points = points[COLUMNS + ['limit'] * bool(
-            points['limit'].notna().any())]
+        points = add_dates_of_older_sessions(points[several])
+        points = points[COLUMNS + [name for name in ('limit', 'beside')
+                                   if points[name].notna().any()]]
         if len(points):
             yield panel.make_drawing('curve', draw_curves, points, panel.title,
-                                     panel.unit, physical_limits_of_panel(panel))
+                                     panel.unit, physical_limits_of_panel(panel),
+                                     beside)
 
 
 def draw_curves(frame: pd.DataFrame, title: str, unit: str,
-                limits: list[Mapping[str, Any]] = []) -> Figure:
+                limits: list[Mapping[str, Any]] = [], beside: str = '') -> Figure:
     """A plot over size.
 
-    :param frame: COLUMNS, a row a series and size; `limit` where it has one
+    :param frame: COLUMNS, a row a series and size; `limit` and `beside` where it
+        has one
     :param limits: rows of config/limits.yaml and the like
+    :param beside: the metric in the column `beside`
     """
-    figure, axes = charts.create_figure(title, charts.legend_entries(frame))
+    names = charts.legend_entries(frame)
+    if 'beside' in frame:
+        names.append((f'{beside} of the same job', charts.INK, '-', 'o',
+                      {'fillstyle': 'none', 'lw': 0.8}))
+    figure, axes = charts.create_figure(title, names)
     every = charts.distinct_sizes(frame)
     for _, _, colour, line, marker, rows in charts.series_with_styles(frame):
         rows = rows.sort_values('point')
@@ -89,6 +100,9 @@ def draw_curves(frame: pd.DataFrame, title: str, unit: str,
                       alpha=0.8)
         axes.plot(x, rows['value'], line, color=colour, lw=1.6,
                   marker=marker, ms=2.4, mew=0)
+        if 'beside' in rows:
+            axes.plot(x, rows['beside'], line, color=colour, lw=0.8, marker='o',
+                      ms=4.5, mew=0.8, fillstyle='none')
         if 'limit' in rows:
             axes.plot(x, rows['limit'], color=colour, lw=1, ls='-.')
         known = rows['reference'].notna().to_numpy()
@@ -102,7 +116,8 @@ def draw_curves(frame: pd.DataFrame, title: str, unit: str,
                               color=colour, lw=4, alpha=0.4,
                               solid_capstyle='butt')
     charts.set_size_axis(axes, every)
-    charts.set_value_axis(axes, frame['value'], unit)
+    charts.set_value_axis(axes, pd.concat([
+        frame[name].dropna() for name in ('value', 'low', 'high')]), unit)
     _hatch_limits(axes, limits, every)
     return figure
 

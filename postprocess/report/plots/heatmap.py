@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 OPTIONS = CHOICE
 READING = ('Heat maps: the newest session compared with the median of all '
            'sessions, at each size. Blue is better, orange is worse, pale is '
-           'the same.')
+           'the same. A triangle marks a value beyond the ends of the colour scale.')
 COLUMNS = ['label', 'speed', 'point', 'value', 'median']
 #: Rows of a plot, runs it takes, and where the colours end: a factor.
 MAX_ROWS, FEWEST_RUNS, FAR = 32, 3, 1.3
@@ -64,9 +64,10 @@ def draw_heatmap(frame: pd.DataFrame, title: str, better: str) -> Figure:
         interpolation='nearest', vmin=-end, vmax=end,
         cmap=LinearSegmentedColormap.from_list(
             'heat', colours[::-1] if better == 'lower' else colours))
+    for marker, beyond in (('^', ratio > FAR), ('v', ratio < 1 / FAR)):
+        axes.plot(*np.nonzero(beyond)[::-1], marker, color=charts.PAPER, ms=3, mew=0)
     many = int(axes.get_position().width * charts.WIDTH / 0.48) + 1
-    shown = np.unique(np.linspace(0, len(every) - 1, min(
-        many, len(every))).round()).astype(int)
+    shown = np.arange(len(every) - 1, -1, -(-len(every) // many))
     axes.set_xticks(shown, [charts.size_text(every[n]) for n in shown])
     axes.set_yticks(range(len(names)), [
         name if len(name) < 44 else name[:43] + '…' for name in names],
@@ -77,7 +78,9 @@ def draw_heatmap(frame: pd.DataFrame, title: str, better: str) -> Figure:
     box = axes.get_position()
     bar = figure.colorbar(image, cax=figure.add_axes(
         [1 - 0.5 / charts.WIDTH, box.y0, 0.1 / charts.WIDTH,
-         min(box.height, 1.2 / height)]))
+         min(box.height, 1.2 / height)]), extend={
+             (True, True): 'both', (True, False): 'max', (False, True): 'min'}.get(
+                 (bool((ratio > FAR).any()), bool((ratio < 1 / FAR).any())), 'neither'))
     marks = (1 / FAR, 0.9, 1, 1.1, FAR)
     bar.set_ticks(np.log(marks), labels=[f'{m:.2g}' for m in marks],
                   fontsize=6.6)

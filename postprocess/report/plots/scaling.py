@@ -15,6 +15,7 @@ from . import (
     CHOICE,
     Drawing,
     Records,
+    add_dates_of_older_sessions,
     field_title,
     fields_given_by_axis,
     metric_panels,
@@ -57,7 +58,7 @@ READING = ('Scaling: points are the newest session, the line is the median of '
            'all sessions. The dashed line is a fit to the medians that one '
            'point cannot bend. A point far from the fit has a ring and its '
            'distance.')
-COLUMNS = ['label', 'speed', 'x', 'runs', 'low', 'median', 'high', 'value']
+COLUMNS = ['label', 'speed', 'x', 'runs', 'low', 'median', 'high', 'value', 'older']
 
 
 def drawings_from_records(records: Records, over: str, fit: str, at: tuple[Any, ...],
@@ -72,7 +73,7 @@ def drawings_from_records(records: Records, over: str, fit: str, at: tuple[Any, 
                                **choice):
         points = points_at_size(panel.points_of_panel, records.family, panel.metric, at)
         points = points.assign(x=x.reindex(points['kind']).to_numpy())
-        points = points[points['x'] > 0]
+        points = points[(points['x'] > 0) & points['value'].notna()]
         # Whatever else differs (a stack of before): the newest counts.
         points = points.sort_values('time').drop_duplicates(
             ['label', 'speed', 'x'], keep='last')
@@ -80,6 +81,7 @@ def drawings_from_records(records: Records, over: str, fit: str, at: tuple[Any, 
             'min')).sort_values(['place', 'x'], kind='stable')
         points = points[points.groupby(['label', 'speed'])[
             'x'].transform('nunique') > 1]
+        points = add_dates_of_older_sessions(points)
         if len(points):
             yield panel.make_drawing(
                 f'scaling {over}{title_size_suffix(points)}', draw_scaling,
@@ -156,7 +158,8 @@ def draw_scaling(frame: pd.DataFrame, title: str, unit: str, over: str, fit: str
     axes.set_xticks(np.log2(every), [f'{v:g}' for v in every])
     axes.set_xlim(np.log2(every[0]) - 0.4, np.log2(every[-1]) + 0.4)
     axes.set_xlabel(over)
-    charts.set_value_axis(axes, frame['value'], unit)
+    charts.set_value_axis(axes, pd.concat([
+        frame[name] for name in ('value', 'low', 'high')]), unit)
     low, high = axes.get_ylim()
     axes.set_ylim(low, high * 1.15 if axes.get_yscale() == 'linear'
                   else high * 1.3)

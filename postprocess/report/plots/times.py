@@ -65,18 +65,27 @@ def draw_program_times(frame: pd.DataFrame, title: str) -> Figure:
     for n, (*_, bars) in enumerate(parts):
         for row in bars['row'].unique():
             lanes.setdefault(row, []).append(n)
+    names: list[tuple] = [
+        (name, colour, 'bar', charts.HATCHES.get(speed, '')) for (name, *_), (
+            _, speed, colour, *_) in zip(charts.legend_entries(frame), parts,
+                                         strict=True)]
+    if (frame['runs'] > 1).any():
+        names.append(('minimum to maximum', charts.INK, '-', '', {'lw': 0.7}))
+    metrics = [metric for metric in TIMES if metric in set(frame['metric'])]
     figure, columns = charts.create_figure(
-        title, charts.legend_entries(frame), columns=3,
+        title, names, columns=len(metrics),
+        names_beside=min(max(map(len, rows)), 28),
         height=0.5 + 0.19 * len(rows) + 0.05 * len(parts))
-    for axes, metric in zip(columns, TIMES, strict=True):
-        for n, (_, _, colour, _, _, bars) in enumerate(parts):
+    columns = np.atleast_1d(columns)
+    for axes, metric in zip(columns, metrics, strict=True):
+        for n, (_, speed, colour, _, _, bars) in enumerate(parts):
             bars = bars[bars['metric'] == metric]
             at = np.array([rows.index(row) + 0.8 * (
                 (lanes[row].index(n) + 0.5) / len(lanes[row]) - 0.5)
                 for row in bars['row']])
             high = [0.7 / len(lanes[row]) for row in bars['row']]
             axes.barh(at, bars['median'], height=high, color=colour,
-                      alpha=0.75, lw=0)
+                      alpha=charts.BAR, lw=0, hatch=charts.HATCHES.get(speed, ''))
             lines = np.stack([bars['minimum'], bars['maximum'],
                               np.full(len(bars), np.nan)], -1)
             axes.plot(lines.ravel(), np.repeat(at, 3), color=charts.INK,
@@ -84,8 +93,7 @@ def draw_program_times(frame: pd.DataFrame, title: str) -> Figure:
         axes.set_xlim(0)
         charts.set_few_ticks(axes.xaxis, False)
         axes.set_ylim(len(rows) - 0.4, -0.6)
-        axes.set_title(metric.replace('_', ' ') + ' (s)', fontsize=8,
-                       color=charts.INK, pad=3)
+        axes.set_xlabel(metric.replace('_', ' ') + ' (s)')
         axes.set_yticks(range(len(rows)), [])
         axes.grid(axis='y', visible=False)
     columns[0].set_yticklabels([r if len(r) < 28 else r[:27] + '…'

@@ -1,0 +1,140 @@
+"""The level of a session: one number for all metrics, compared with references.
+
+A machine that is a little slower everywhere may be within the tolerance of each
+metric. The level of a session is the median, over all metrics with a tolerance, of
+log(value / reference), signed so that more is worse. It is 0 if the machine is as it
+was when its references were made.
+
+The level has a tolerance of its own. The levels of earlier sessions against the same
+references have the variances B between days and W within a day (spread.py). A session
+is measured once, so its prediction limit is
+
+    t(0.995, n - 1) sqrt(B (1 + 1 / D) + W (1 + 1 / n))
+
+around the median of these levels, which counts up to MIN_TOLERANCE: a slow drift is
+not followed further. The tolerance is at least MIN_TOLERANCE. A session out of
+tolerance fails. All numbers come from the columns
+`value` and `reference` of the records, also of those that the ReFrame of a site wrote.
+"""
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from .. import naming, perflogs
+from . import spread
+from .progress import day_of_each_session, usable_records
+
+#: Smallest tolerance, and the widest one that is useful.
+MIN_TOLERANCE, MAX_TOLERANCE = 0.02, 0.05
+#: A session is judged if it has so many metrics with a tolerance. An earlier session
+#: counts if it has half of them, and was within MAX_TOLERANCE.
+FEWEST_METRICS = 10
+#: How far back earlier sessions count.
+HISTORY = pd.Timedelta(days=100)
+#: The level is judged after sessions on so many days.
+FEWEST_DAYS = 10
+#: Quantile 0.995 of the normal distribution.
+Z = 2.5758
+
+
+@dataclass(frozen=True)
+class Level:
+    """The level of a system in a session."""
+    system: str
+    #: How much worse than its references, as a fraction; negative: better.
+    worse: float
+    #: Tolerance as a fraction; None: the level is not judged.
+    tolerance: float | None
+    #: Metrics with a tolerance, and days of earlier sessions with them.
+    metrics: int
+    days: int
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the level is out of tolerance."""
+        return self.tolerance is not None and self.worse > self.tolerance
+
+    @property
+    def text(self) -> str:
+        """The level in one line: what, where, and what to do."""
+        start = (f'{self.system}: level {100 * self.worse:+.1f} % (median of '
+                 f'{self.metrics} metrics, positive is worse')
+        if self.tolerance is None:
+            missing = max(FEWEST_DAYS - self.days, 0)
+            return (f'{start}), not judged: '
+                    + (f'needs sessions on {missing} more day{"s" * (missing > 1)}'
+                       if missing else 'the levels of earlier sessions vary too much'))
+        start += f'; tolerance {100 * self.tolerance:.1f} %)'
+        if not self.is_failed:
+            return start
+        return (f'{start}: all test cases together are slower than their references. '
+                'Look for what they share (clock and power settings, kernel, fabric); '
+                'if the change was intended, run ./plumb references propose '
+                '--new-level')
+
+
+def session_levels(frame: pd.DataFrame, sessions: Collection[str]) -> list[Level]:
+    """The level of each system in a session.
+
+    A system with too few metrics with a tolerance is left out.
+
+    :param frame: records of the session, and of those before it, as perflogs.read gives
+        them
+    :param sessions: the ReFrame sessions that count as this session
+    """
+    first = frame['time'][frame['run'].isin(sessions)].min()
+    good, _ = usable_records(frame[frame['time'] >= first - HISTORY],
+                             include_reference_failures=True)
+    good = good[good['better'].isin(['lower', 'higher']) & (good['value'] > 0)
+                & ~good['metric'].isin(['completed', 'worst_ratio'])]
+    good = good.assign(
+        metric_number=naming.group_number_of_records(
+            good, [*perflogs.CASE, 'speed', 'metric', 'point']),
+        now=good['run'].isin(sessions))
+    judged = good[good['now'] & (good['reference'] > 0)
+                  & good[['lower', 'upper']].notna().any(axis=1)]
+    reference_of = judged.groupby('metric_number')['reference'].last()
+    good = good[good['metric_number'].isin(reference_of.index)]
+    sign = np.where(good['better'] == 'lower', 1.0, -1.0)
+    good = good.assign(worse=sign * np.log(
+        good['value'] / good['metric_number'].map(reference_of)))
+    return [*filter(None, (_level_of_system(str(system), records) for system, records
+                           in good.groupby('system', observed=True)))]
+
+
+def _level_of_system(system: str, records: pd.DataFrame) -> Level | None:
+    """The level of one system; None: too few metrics."""
+    now = records[records['now']].groupby('metric_number')['worse'].median()
+    if len(now) < FEWEST_METRICS:
+        return None
+    before = records[~records['now']]
+    levels, days = [], []
+    for _, session in before.groupby('run', observed=True):
+        level = session.groupby('metric_number')['worse'].median()
+        if len(level) >= len(now) / 2 and abs(level.median()) <= MAX_TOLERANCE:
+            levels.append(float(level.median()))
+            days.append((day_of_each_session(session.head(1)).iloc[0][0], ''))
+    tolerance = level_tolerance(levels, days)
+    return Level(system, math.expm1(now.median()),
+                 None if tolerance > MAX_TOLERANCE else tolerance, len(now),
+                 len({*days}))
+
+
+def level_tolerance(levels: Sequence[float], days: Sequence[spread.Day]) -> float:
+    """The tolerance of the level of a session, as a fraction.
+
+    :param levels: levels of earlier sessions (logs)
+    :param days: their days
+    :returns: inf: too few days
+    """
+    if len({*days}) < FEWEST_DAYS:
+        return math.inf
+    variances = spread.estimate_variances([*map(math.exp, levels)], days)
+    centre = min(max(statistics.median(levels), -MIN_TOLERANCE), MIN_TOLERANCE)
+    return max(MIN_TOLERANCE, centre + spread.prediction_limit(variances, 1.0, Z))

@@ -1,0 +1,155 @@
+"""Pages of every kind of session, opened in a browser: no error in its console.
+
+Each page is opened at the width of a desktop and of a phone. A script that the
+test appends opens a test case, steps through its sessions, filters and sorts.
+"""
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip('pandas')
+pytest.importorskip('matplotlib')
+pytest.importorskip('jinja2')
+import perflogs_factory as make
+
+from postprocess.report import build as report
+from tests.conftest import skip_missing
+
+BROWSER = next(filter(None, map(shutil.which, (
+    'chromium', 'chromium-browser', 'google-chrome'))), '')
+#: Everything is near the screen at once: a browser that is busy draws late.
+NEAR = """
+<script>
+window.IntersectionObserver = class {
+  constructor(found) { this.found = found; }
+  observe() { this.found([{isIntersecting: true}]); }
+  disconnect() { }
+};
+</script>
+"""
+#: Uses the page; the attribute says how far it came.
+USE = """
+<script>
+window.onload = () => {
+  const rows = document.querySelectorAll('#table tbody tr').length;
+  for (const button of document.querySelectorAll('th button')) {
+    button.click();
+  }
+  for (const input of document.querySelectorAll('input[type=search]')) {
+    input.value = 'latency';
+    input.oninput();
+  }
+  const link = document.querySelector('a.case');
+  link.click();
+  const dialog = document.getElementById('case');
+  for (const key of ['ArrowLeft', 'ArrowRight']) {
+    dialog.dispatchEvent(new KeyboardEvent('keydown', {key}));
+  }
+  document.body.dataset.used = JSON.stringify({
+    rows, title: dialog.querySelector('h2').textContent,
+    wider: document.documentElement.scrollWidth - window.innerWidth});
+};
+</script>
+"""
+
+
+def case(name: str, day: int, **more) -> dict:
+    return make.record('latency', 1.0, 8, day=day, program=name,
+                       params=f'program={name}', case=f'c{name}', **more)
+
+
+def refused(name: str, day: int, guard: str) -> dict:
+    """The record of a test case that never started: it knows no node."""
+    unknown = ('num_nodes', 'num_tasks', 'tasks_per_node', 'nodes', 'version')
+    return case(name, day) | dict.fromkeys(unknown, '') | {
+        'metric': 'completed', 'value': '0.0', 'unit': '1', 'point': '',
+        'better': 'higher', 'repetition': 0, 'reference': '1.0', 'lower': '0.0',
+        'result': 'fail', 'guard': guard, 'speed': '-'}
+
+
+def plan(root: Path, day: int, names: str) -> None:
+    """The plan of a session, as config/sessions/runner.py writes it."""
+    example = make.record(day=day)
+    path = root / 'alpha' / 'sessions' / f"{example['run']}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({
+        'plan': 1, **{name: example[name] for name in (
+            'run', 'time', 'system', 'suite', 'commit', 'reframe')},
+        'cases': [{**{name: example[name] for name in (
+            'partition', 'environ', 'family', 'check', 'emulated', 'source',
+            'version', 'stack')}, 'program': name, 'case': f'c{name}',
+            'params': f'program={name}', 'name': f'OsuPt2pt %{name}'}
+            for name in names]}))
+
+
+def write_cancelled_session(root: Path) -> None:
+    make.write(root, [*(case(name, 1) for name in 'abc'),
+                      case('a', 2), refused('b', 2, 'cancelled'),
+                      refused('c', 2, 'cancelled')])
+
+
+def write_killed_session(root: Path) -> None:
+    make.write(root, [case(name, 1) for name in 'abc'])
+    plan(root, 2, 'abc')
+
+
+def write_empty_session(root: Path) -> None:
+    plan(root, 1, 'ab')
+
+
+def write_many_failures(root: Path) -> None:
+    make.write(root, make.site(runs=3, repetitions=1))
+
+
+def write_two_sites(root: Path) -> None:
+    make.write(root, [record for system in ('alpha', 'beta') for record in (
+        make.latencies([1.0, 1.1, 1.2], system=system))])
+
+
+def write_one_family(root: Path) -> None:
+    make.write(root, make.latencies([1.0, 1.1, 1.2]))
+
+
+def write_1000_sessions(root: Path) -> None:
+    make.write(root, [case(name, day, speed='fast' if day % 2 else 'slow')
+                      for day in range(1000) for name in 'ab'])
+
+
+def console_lines(page: Path, width: int, profile: Path) -> tuple[list[str], dict]:
+    """Lines of the browser's console, and what the script USE found."""
+    done = subprocess.run(
+        [BROWSER, '--headless', '--no-sandbox', '--disable-gpu', '--dump-dom',
+         '--enable-logging=stderr',
+         f'--window-size={width},900', f'--user-data-dir={profile}',
+         page.as_uri()], capture_output=True, text=True, timeout=120)
+    used = re.search(r'data-used="([^"]*)"', done.stdout)
+    return (re.findall(r'CONSOLE.*', done.stderr),
+            json.loads(used[1].replace('&quot;', '"')) if used else {})
+
+
+@pytest.mark.parametrize('write', [
+    write_cancelled_session, write_killed_session, write_empty_session,
+    write_many_failures, write_two_sites, write_one_family,
+    write_1000_sessions])
+def test_a_browser_opens_the_page_without_an_error(
+        tmp_path: Path, write: Callable[[Path], None]) -> None:
+    if not BROWSER:
+        skip_missing('chromium', 'no Chromium on PATH')
+    write(tmp_path / 'perflogs')
+    report.main(['--perflogs', str(tmp_path / 'perflogs'),
+                 '--output', str(tmp_path / 'page')])
+    page = tmp_path / 'page' / 'index.html'
+    page.write_text(page.read_text('utf-8').replace('<main>', NEAR + '<main>')
+                    .replace('</body>', USE + '</body>'))
+    for width in (1440, 500):
+        lines, used = console_lines(page, width, tmp_path / 'profile')
+        assert not lines, (width, lines)
+        assert used.get('title') and used['wider'] <= 0, (width, used)
+        assert (used['rows'] > 0) == (write is not write_empty_session)

@@ -1,0 +1,116 @@
+"""postprocess/references/level.py: all metrics of a session against references."""
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pd = pytest.importorskip('pandas')
+import perflogs_factory as make  # noqa: E402
+
+from cli.session import commands  # noqa: E402
+from postprocess import perflogs  # noqa: E402
+from postprocess.references import level  # noqa: E402
+from postprocess.regressions import telling, verdict  # noqa: E402
+from postprocess.report import build  # noqa: E402
+
+METRICS = 20
+
+
+def session(day: int, factor: float = 1.0, metrics: int = METRICS, **columns) -> list:
+    """Metrics that are judged, with a noise of 2 % of their own."""
+    rng = np.random.default_rng(day)
+    return [make.record(
+        'latency', 2.0 * factor * (1 + 0.02 * rng.standard_normal()), 8, day=day,
+        params=f'program=osu_latency buffers=b{number}', case=f'{number:08x}',
+        reference='2.0', upper='0.2', result='pass', **columns)
+        for number in range(metrics)]
+
+
+def levels_of(tmp_path, records) -> list[level.Level]:
+    make.write(tmp_path, records)
+    frame = perflogs.read(tmp_path)
+    return level.session_levels(frame, {max(map(str, frame['run'].unique()))})
+
+
+def history(days: int = 12, **columns) -> list:
+    return [one for day in range(days) for one in session(day, **columns)]
+
+
+def test_a_machine_that_is_slower_everywhere_fails(tmp_path):
+    """No metric is out of its own tolerance of 20 %."""
+    [sound] = levels_of(tmp_path / 'sound', history() + session(12))
+    assert not sound.is_failed and (sound.metrics, sound.days) == (METRICS, 12)
+    assert sound.tolerance == pytest.approx(0.02, abs=0.005)
+    [slow] = levels_of(tmp_path / 'slow', history() + session(12, 1.05))
+    assert slow.is_failed and slow.worse == pytest.approx(0.05, abs=0.015)
+    assert slow.text.startswith('alpha: level +')
+    assert 'are slower than their references. Look for what they share' in slow.text
+
+
+def test_the_level_is_told_wherever_a_session_is(tmp_path, capsys):
+    make.write(tmp_path, history() + session(12, 1.06))
+    assert verdict.main(['--perflogs', str(tmp_path),
+                         '--junit', str(tmp_path / 'j.xml'),
+                         '--json', str(tmp_path / 'v.json')]) == 1
+    out = capsys.readouterr().out
+    assert 'FAILED: a level out of tolerance' in out or 'REGRESSED: ' in out
+    assert '  alpha: level +' in out
+    [data] = json.loads((tmp_path / 'v.json').read_text())['levels']
+    assert data['system'] == 'alpha' and data['worse'] > data['tolerance']
+    assert 'level of all metrics together' in (tmp_path / 'j.xml').read_text()
+    judged, _ = verdict.verdict_of_perflogs(str(tmp_path))
+    assert judged.exit_code == 1 and judged.failed_levels
+    assert 'a level out of tolerance' in telling.verdict_headline(judged)
+    plan = SimpleNamespace(head={'system': 'alpha'}, cases=[])
+    assert commands._print_regressions(judged, plan) is True
+    assert '\n  alpha: level +' in capsys.readouterr().out
+    plan.head['system'] = 'beta'
+    assert commands.failed_level_texts(judged, plan) == []
+    build.write_page(str(tmp_path), tmp_path / 'page')
+    page = (tmp_path / 'page/index.html').read_text()
+    assert '<b>All metrics together.</b> alpha: level +' in page
+    assert '<b>Not healthy.</b>' in page and '1 level out of tolerance' in page
+
+
+def test_a_level_without_days_or_metrics_is_not_judged(tmp_path):
+    [young] = levels_of(tmp_path / 'young', history(4) + session(4, 1.2))
+    assert not young.is_failed and 'needs sessions on 6 more days' in young.text
+    assert levels_of(tmp_path / 'few', history(12, metrics=9) + session(
+        12, 1.2, metrics=9)) == []
+
+
+def test_nights_that_were_slow_do_not_widen_it(tmp_path):
+    """Sessions that are far off are not what later ones are compared with."""
+    slow = [one for day in range(12, 16) for one in session(day, 1.08)]
+    [after] = levels_of(tmp_path, history() + slow + session(16, 1.08))
+    assert after.is_failed and after.days == 12
+
+
+def test_levels_that_vary_too_much_are_not_judged(tmp_path):
+    rng = np.random.default_rng(1)
+    records = [one for day in range(15)
+               for one in session(day, 1 + 0.03 * rng.standard_normal())]
+    [wild] = levels_of(tmp_path, records + session(15))
+    assert wild.tolerance is None and 'vary too much' in wild.text
+
+
+def test_records_of_a_reframe_of_the_site_are_judged(tmp_path):
+    """Its perflogs have value, reference and thresholds, and no metric of ours."""
+    header = ('job_completion_time|display_name|system|partition|perf_var|perf_value|'
+              'perf_unit|perf_ref|perf_lower_thres|perf_upper_thres')
+    rng = np.random.default_rng(3)
+    folder = tmp_path / 'alpha' / 'cpu'
+    folder.mkdir(parents=True)
+    for number in range(METRICS):
+        values = 100 * (1 + 0.01 * rng.standard_normal(13))
+        values[12] *= 0.95
+        (folder / f'Stream{number}.log').write_text('\n'.join([header, *(
+            f'2026-11-{day + 1:02}T03:00:00Z|Stream{number}|alpha|cpu|triad|{value}|'
+            'GB/s|100.0|-0.2|None' for day, value in enumerate(values)), '']))
+    frame = perflogs.read(tmp_path)
+    newest = frame['run'][frame['time'] == frame['time'].max()]
+    [slow] = level.session_levels(frame, {*map(str, newest)})
+    assert slow.is_failed and slow.metrics == METRICS

@@ -2,6 +2,7 @@
 """
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -28,9 +29,9 @@ def site(tmp_path, cluster):
         first, rest = path.read_text().split('\n', 1)
         path.write_text(f'{first}\n{ONE_NODE}{rest}')
 
-    def start(fault, *options, bad_node='all'):
+    def start(fault, *options, bad_node='all', wrapper=()):
         return cluster.box(
-            'exec', '--', ROOT / 'plumb', 'nightly', '--site', tmp_path
+            'exec', '--', *wrapper, ROOT / 'plumb', 'nightly', '--site', tmp_path
             / 'site', '--mode', 'quick', '--bringup', '--webhook', tmp_path
             / 'night.json', *options, '--', '--system=devcluster:slurm-srun',
             '-p', 'mpich', *PAIR, cwd=tmp_path, env={
@@ -70,6 +71,64 @@ def test_every_node_is_measured_but_one_that_is_drained(site, cluster):
         nightly_session['nightly_session'].split('-')[1]}
 
 
+def test_a_session_that_a_wrapper_ends_leaves_a_summary_and_no_job(
+        site, cluster, tmp_path):
+    """`timeout` sends a signal to its child, and then to the process group."""
+    job = site.start('time_limit', '--max-node-age', '0',
+                     wrapper=['timeout', '-s', 'SIGTERM', '1000'])
+    until(lambda: re.search(r'OsuPt2pt\w+ RUNNING', cluster.ask(
+        'squeue', '-h', '-o', '%j %T')), 120)
+    job.send_signal(signal.SIGTERM)
+    text, _ = job.communicate(timeout=120)
+    assert not cluster.ask('squeue', '-h', '-t', 'PD,R').strip(), text
+    summary = json.loads((tmp_path / 'night.json').read_text())
+    assert (summary['verdict'], summary['code']) == ('ended', 1), text
+    until(lambda: not cluster.ask('squeue', '-h').strip(), 180)
+
+
+@contextlib.contextmanager
+def drained(cluster, nodes):
+    """The nodes are drained meanwhile."""
+    cluster.ask('scontrol', 'update', f'NodeName={nodes}', 'State=DRAIN',
+                'Reason=cooling')
+    try:
+        yield
+    finally:
+        cluster.ask('scontrol', 'update', f'NodeName={nodes}', 'State=RESUME')
+        until(lambda: cluster.ask('sinfo', '-h', '-o', '%t').split() == ['idle'], 120)
+
+
+def test_without_usable_nodes_the_session_ends_at_once(site, cluster):
+    with drained(cluster, 'n[1-4]'):
+        text, code, nightly_session = site.run('none')
+    assert code == 2, text
+    assert nightly_session['verdict'] == 'not run'
+    assert nightly_session['headline'].endswith(
+        'takes jobs: n1 (drained: cooling), n2 (drained: cooling), '
+        'n3 (drained: cooling), n4 (drained: cooling)'), text
+    assert not cluster.ask('squeue', '-h').strip()
+
+
+def test_jobs_that_stay_pending_are_reported_and_end_at_the_limit(site, cluster):
+    # The test case needs two nodes; its build needs one.
+    other = cluster.submit('#!/bin/sh\nsleep 1000\n', '-N3', '--exclusive')
+    until(lambda: cluster.job(other)['JobState'] == 'RUNNING')
+    try:
+        text, code, nightly_session = site.run(
+            'none', '--max-node-age', '0', '--max-pending', '75s')
+        assert cluster.ask('squeue', '-h', '-o', '%A').split() == [other]
+    finally:
+        cluster.ask('scancel', other)
+        cluster.wait(other)
+    assert code == 1, text
+    assert re.search(r'1 min: 1 job waits \((Resources|Priority)\)', text), text
+    [failed] = nightly_session['failed']
+    assert 'before it started (max_pending_time is 75 s)' in failed['why'], text
+    assert nightly_session['verdict'] == 'failed'
+    # Nobody waits for it again.
+    assert failed['guard'] == 'pending' and not failed['again'], text
+
+
 def test_a_node_that_is_bad_is_named(site):
     text, code, nightly_session = site.run('exit_code', '--max-node-age', '0',
                                  bad_node='n1')
@@ -91,15 +150,18 @@ def test_jobs_of_a_nightly_session_that_was_killed_are_cancelled(
         r'rfm_(\w+?)_\w+ ', r'\1 ', cluster.ask(
             'squeue', '-h', '-o', '%j %T')), 120)
     mark = f'PLUMBLINE_WORK={site.variables["PLUMBLINE_WORK"]}'.encode()
-    # At once: nobody is left to cancel the job.
+    pids = []
     for path in Path('/proc').glob('[0-9]*/environ'):
-        try:
+        with contextlib.suppress(OSError):
             words = (path.parent / 'cmdline').read_bytes()
             if mark in path.read_bytes().split(b'\0') and (
                     b'\0nightly\0' in words or b'/reframe\0' in words):
-                os.kill(int(path.parent.name), signal.SIGKILL)
-        except OSError:
-            continue
+                pids.append(int(path.parent.name))
+    # Stopped first: else one of them cancels the job when another is killed.
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
     job.communicate(timeout=60)
     [orphan] = cluster.ask('squeue', '-h', '-o', '%A').split()
     text, code, nightly_session = site.run('none', '--max-node-age', '0')

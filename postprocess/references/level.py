@@ -13,8 +13,12 @@ is measured once, so its prediction limit is
 
 around the median of these levels, which counts up to MIN_TOLERANCE: a slow drift is
 not followed further. The tolerance is at least MIN_TOLERANCE. A session out of
-tolerance fails. All numbers come from the columns
-`value` and `reference` of the records, also of those that the ReFrame of a site wrote.
+tolerance fails, and does not count as an earlier session of those after it. So a
+change that lasts fails in each session, until fewer than FEWEST_DAYS days of HISTORY
+are left from before the change.
+
+All numbers come from the columns `value` and `reference` of the records, also of those
+that the ReFrame of a site wrote.
 """
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ from .progress import day_of_each_session, usable_records
 #: Smallest tolerance, and the widest one that is useful.
 MIN_TOLERANCE, MAX_TOLERANCE = 0.02, 0.05
 #: A session is judged if it has so many metrics with a tolerance. An earlier session
-#: counts if it has half of them, and was within MAX_TOLERANCE.
+#: counts if it has half of them, and was within MAX_TOLERANCE and its own tolerance.
 FEWEST_METRICS = 10
 #: How far back earlier sessions count.
 HISTORY = pd.Timedelta(days=100)
@@ -113,17 +117,36 @@ def _level_of_system(system: str, records: pd.DataFrame) -> Level | None:
     now = records[records['now']].groupby('metric_number')['worse'].median()
     if len(now) < FEWEST_METRICS:
         return None
-    before = records[~records['now']]
     levels, days = [], []
-    for _, session in before.groupby('run', observed=True):
+    for _, session in sorted(records[~records['now']].groupby('run', observed=True),
+                             key=lambda item: item[1]['time'].min()):
         level = session.groupby('metric_number')['worse'].median()
-        if len(level) >= len(now) / 2 and abs(level.median()) <= MAX_TOLERANCE:
+        if len(level) >= len(now) / 2:
             levels.append(float(level.median()))
             days.append((day_of_each_session(session.head(1)).iloc[0][0], ''))
+    levels, days = levels_within_tolerance(levels, days)
     tolerance = level_tolerance(levels, days)
     return Level(system, math.expm1(now.median()),
                  None if tolerance > MAX_TOLERANCE else tolerance, len(now),
                  len({*days}))
+
+
+def levels_within_tolerance(levels: Sequence[float], days: Sequence[spread.Day]
+                            ) -> tuple[list[float], list[spread.Day]]:
+    """The sessions whose level passed, compared with those before that passed.
+
+    :param levels: levels of sessions in the order of time (logs)
+    :param days: their days
+    :returns: their levels and days
+    """
+    passed: list[float] = []
+    days_passed: list[spread.Day] = []
+    for level, day in zip(levels, days, strict=True):
+        if (abs(level) <= MAX_TOLERANCE
+                and math.expm1(level) <= level_tolerance(passed, days_passed)):
+            passed.append(level)
+            days_passed.append(day)
+    return passed, days_passed
 
 
 def level_tolerance(levels: Sequence[float], days: Sequence[spread.Day]) -> float:

@@ -82,11 +82,26 @@ def test_a_level_without_days_or_metrics_is_not_judged(tmp_path):
         12, 1.2, metrics=9)) == []
 
 
-def test_nights_that_were_slow_do_not_widen_it(tmp_path):
-    """Sessions that are far off are not what later ones are compared with."""
-    slow = [one for day in range(12, 16) for one in session(day, 1.08)]
-    [after] = levels_of(tmp_path, history() + slow + session(16, 1.08))
+@pytest.mark.parametrize('factor', [1.05, 1.08])
+def test_nights_that_were_slow_do_not_widen_it(tmp_path, factor):
+    """Sessions that failed are not what later ones are compared with."""
+    slow = [one for day in range(12, 16) for one in session(day, factor)]
+    [after] = levels_of(tmp_path, history() + slow + session(16, factor))
     assert after.is_failed and after.days == 12
+
+
+@pytest.mark.parametrize('factor', [1.035, 1.05])
+def test_a_change_that_lasts_fails_for_forty_days(tmp_path, factor):
+    make.write(tmp_path, history() + [
+        one for day in range(12, 52) for one in session(day, factor)])
+    frame = perflogs.read(tmp_path)
+    runs = sorted(map(str, frame['run'].unique()))
+    failed = []
+    for number in range(12, 52):
+        [now] = level.session_levels(frame[frame['run'].isin(runs[:number + 1])],
+                                     {runs[number]})
+        failed.append(now.is_failed)
+    assert all(failed)
 
 
 def test_levels_that_vary_too_much_are_not_judged(tmp_path):

@@ -379,7 +379,7 @@ class NightlySession:
             self.summary.verdict = telling.verdict_headline(made.verdict)
             lines = commands.regressions_in_session(made.verdict, self.plan)
             self.summary.regressions = [
-                *([text] for text in commands.failed_level_texts(
+                *(level.lines for level in commands.failed_levels_of_system(
                     made.verdict, self.plan)),
                 *map(telling.regression_lines, lines)]
             if self.locates and not self.summary.ended_by:

@@ -51,6 +51,8 @@ Z = 2.5758
 class Level:
     """The level of a system in a session."""
     system: str
+    #: Date (UTC) on which the session began.
+    date: str
     #: How much worse than its references, as a fraction; negative: better.
     worse: float
     #: Tolerance as a fraction; None: the level is not judged.
@@ -66,21 +68,21 @@ class Level:
 
     @property
     def text(self) -> str:
-        """The level in one line: what, where, and what to do."""
-        start = (f'{self.system}: level {100 * self.worse:+.1f} % (median of '
-                 f'{self.metrics} metrics, positive is worse')
-        if self.tolerance is None:
-            missing = max(FEWEST_DAYS - self.days, 0)
-            return (f'{start}), not judged: '
-                    + (f'needs sessions on {missing} more day{"s" * (missing > 1)}'
-                       if missing else 'the levels of earlier sessions vary too much'))
-        start += f'; tolerance {100 * self.tolerance:.1f} %)'
-        if not self.is_failed:
-            return start
-        return (f'{start}: all test cases together are slower than their references. '
-                'Look for what they share (clock and power settings, kernel, fabric); '
-                'if the change was intended, run ./plumb references propose '
-                '--new-level')
+        """The level in one line."""
+        missing = max(FEWEST_DAYS - self.days, 0)
+        judged = (
+            f'tolerance {100 * self.tolerance:.1f} %' if self.tolerance is not None else
+            f'not judged: needs sessions on {missing} more day{"s" * (missing > 1)}'
+            if missing else 'not judged: earlier levels vary too much')
+        return (f'{self.system}: level {100 * self.worse:+.1f} %, {judged} '
+                f'({self.date}, {self.metrics} metrics; + is worse)')
+
+    @property
+    def lines(self) -> list[str]:
+        """The level, and what to do if it failed."""
+        return [self.text, *[
+            '  to do: check clocks, power, kernel, fabric; if intended: ./plumb '
+            'references propose --new-level'] * self.is_failed]
 
 
 def session_levels(frame: pd.DataFrame, sessions: Collection[str]) -> list[Level]:
@@ -114,7 +116,8 @@ def session_levels(frame: pd.DataFrame, sessions: Collection[str]) -> list[Level
 
 def _level_of_system(system: str, records: pd.DataFrame) -> Level | None:
     """The level of one system; None: too few metrics."""
-    now = records[records['now']].groupby('metric_number')['worse'].median()
+    records_now = records[records['now']]
+    now = records_now.groupby('metric_number')['worse'].median()
     if len(now) < FEWEST_METRICS:
         return None
     levels, days = [], []
@@ -126,7 +129,8 @@ def _level_of_system(system: str, records: pd.DataFrame) -> Level | None:
             days.append((day_of_each_session(session.head(1)).iloc[0][0], ''))
     levels, days = levels_within_tolerance(levels, days)
     tolerance = level_tolerance(levels, days)
-    return Level(system, math.expm1(now.median()),
+    return Level(system, f"{records_now['time'].min():%Y-%m-%d}",
+                 math.expm1(now.median()),
                  None if tolerance > MAX_TOLERANCE else tolerance, len(now),
                  len({*days}))
 

@@ -750,7 +750,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
             cut_short_cases=[(case.name, _place_text(case.row), case.number)
                              for case in page.cases if case.is_cut_short],
             counts=counts,
-            levels=[level.text for level in page.verdict.failed_levels],
+            levels=[level.lines for level in page.verdict.failed_levels],
             power=telling.power_sentence(page.verdict),
             worse=page.regression_events(),
             wrong=page.failure_groups(rows),

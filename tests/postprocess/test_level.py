@@ -1,8 +1,10 @@
 """postprocess/references/level.py: all metrics of a session against references."""
 from __future__ import annotations
 
+import dataclasses
 import json
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -47,7 +49,12 @@ def test_a_machine_that_is_slower_everywhere_fails(tmp_path):
     [slow] = levels_of(tmp_path / 'slow', history() + session(12, 1.05))
     assert slow.is_failed and slow.worse == pytest.approx(0.05, abs=0.015)
     assert slow.text.startswith('alpha: level +')
-    assert 'are slower than their references. Look for what they share' in slow.text
+    assert '(2026-11-13, 20 metrics; + is worse)' in slow.text
+    [_, todo] = slow.lines
+    assert todo.startswith('  to do: ') and 'propose --new-level' in todo
+    assert sound.lines == [sound.text]
+    long = dataclasses.replace(slow, system='aws-parallelcluster', metrics=9999)
+    assert max(len(f'  {line}') for line in long.lines) <= 100
 
 
 def test_the_level_is_told_wherever_a_session_is(tmp_path, capsys):
@@ -68,11 +75,21 @@ def test_the_level_is_told_wherever_a_session_is(tmp_path, capsys):
     assert commands._print_regressions(judged, plan) is True
     assert '\n  alpha: level +' in capsys.readouterr().out
     plan.head['system'] = 'beta'
-    assert commands.failed_level_texts(judged, plan) == []
+    assert commands.failed_levels_of_system(judged, plan) == []
     build.write_page(str(tmp_path), tmp_path / 'page')
     page = (tmp_path / 'page/index.html').read_text()
     assert '<b>All metrics together.</b> alpha: level +' in page
     assert '<b>Not healthy.</b>' in page and '1 level out of tolerance' in page
+
+
+def test_a_level_that_is_not_judged_is_skipped_in_junit(tmp_path):
+    make.write(tmp_path, history(4) + session(4, 1.2))
+    suite = ElementTree.fromstring(telling.junit_xml(
+        verdict.verdict_of_perflogs(str(tmp_path))[0]))[0]
+    [test] = [one for one in suite if one.get('name') == 'level of all metrics together']
+    assert 'not judged: needs sessions on 6 more days' in test[0].get('message')
+    skipped = [one for one in suite if one.find('skipped') is not None]
+    assert test in skipped and suite.get('skipped') == str(len(skipped))
 
 
 def test_a_level_without_days_or_metrics_is_not_judged(tmp_path):

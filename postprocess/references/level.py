@@ -139,15 +139,21 @@ def levels_within_tolerance(levels: Sequence[float], days: Sequence[spread.Day]
                             ) -> tuple[list[float], list[spread.Day]]:
     """The sessions whose level passed, compared with those before that passed.
 
+    A session right after one that failed is left out, too: during a change that lasts,
+    some sessions pass by chance, and would widen the tolerance.
+
     :param levels: levels of sessions in the order of time (logs)
     :param days: their days
     :returns: their levels and days
     """
     passed: list[float] = []
     days_passed: list[spread.Day] = []
+    is_sound = True
     for level, day in zip(levels, days, strict=True):
-        if (abs(level) <= MAX_TOLERANCE
-                and math.expm1(level) <= level_tolerance(passed, days_passed)):
+        was_sound, is_sound = is_sound, (
+            abs(level) <= MAX_TOLERANCE
+            and math.expm1(level) <= level_tolerance(passed, days_passed))
+        if was_sound and is_sound:
             passed.append(level)
             days_passed.append(day)
     return passed, days_passed

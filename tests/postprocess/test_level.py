@@ -121,6 +121,13 @@ def test_a_change_that_lasts_fails_for_forty_days(tmp_path, factor):
     assert all(failed)
 
 
+def test_a_session_that_passes_by_chance_after_a_failed_one_does_not_count():
+    levels = [0.001, -0.001] * 6 + [0.05, 0.018, 0.05, 0.0, 0.0]
+    days = [(f'{number}', '') for number in range(len(levels))]
+    assert level.levels_within_tolerance(levels, days) == (
+        [*levels[:12], 0.0], [*days[:12], days[-1]])
+
+
 def test_levels_that_vary_too_much_are_not_judged(tmp_path):
     rng = np.random.default_rng(1)
     records = [one for day in range(15)

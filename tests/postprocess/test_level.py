@@ -82,6 +82,37 @@ def test_the_level_is_told_wherever_a_session_is(tmp_path, capsys):
     assert '<b>Not healthy.</b>' in page and '1 level out of tolerance' in page
 
 
+def cancelled(day: int) -> list:
+    """A session that was cancelled before a test case ended."""
+    return [make.record(
+        'completed', 0.0, day=day, params=one['params'], case=one['case'], repetition=0,
+        guard='cancelled', result='fail') for one in session(day)]
+
+
+@pytest.mark.parametrize('later', [
+    cancelled(13), cancelled(12)[:5], session(13, metrics=level.FEWEST_METRICS - 1)])
+def test_a_failed_level_stays_until_a_session_has_another(tmp_path, later):
+    """A session that was cut short, or has few test cases, has no level."""
+    slow = session(12, 1.05)
+    if later[0]['time'] == slow[0]['time']:     # the rest of the session was cancelled
+        slow = slow[5:]
+    make.write(tmp_path, history() + slow + later)
+    judged, faults = verdict.verdict_of_perflogs(str(tmp_path))
+    assert not faults
+    [failed] = judged.failed_levels
+    assert failed.date == '2026-11-13' and judged.exit_code == 1
+    assert judged.verdict == 'failed'
+    make.write(tmp_path / 'good', history() + slow + later + session(14))
+    judged, _ = verdict.verdict_of_perflogs(str(tmp_path / 'good'))
+    assert not judged.failed_levels
+
+
+def test_a_level_of_long_ago_is_not_told(tmp_path):
+    make.write(tmp_path, history() + session(12, 1.05) + [
+        one for day in range(13, 24) for one in session(day, metrics=9)])
+    assert verdict.verdict_of_perflogs(str(tmp_path))[0].levels == []
+
+
 def test_a_level_that_is_not_judged_is_skipped_in_junit(tmp_path):
     make.write(tmp_path, history(4) + session(4, 1.2))
     suite = ElementTree.fromstring(telling.junit_xml(

@@ -65,8 +65,9 @@ test cases again. Run it three more times: four sessions on one day are enough
 for a decision.
   ./plumb run $(./plumb verdict --print-rerun-options)
 
-Exit codes: 0 good; 1 something regressed or failed, or the perflogs have
-damaged places; 2 wrong usage, or no records.
+Exit codes: 0 good; 1 something regressed or failed, the level of a system is
+out of tolerance, or the perflogs have damaged places; 2 wrong usage, or no
+records.
 """
 
 ACCEPT = """\

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
@@ -69,16 +70,20 @@ def test_the_level_is_told_wherever_a_session_is(tmp_path, capsys):
     assert data['system'] == 'alpha' and data['worse'] > data['tolerance']
     assert 'level of all metrics together' in (tmp_path / 'j.xml').read_text()
     judged, _ = verdict.verdict_of_perflogs(str(tmp_path))
-    assert judged.exit_code == 1 and judged.failed_levels
+    assert judged.exit_code == 1 and judged.failed_levels and not judged.regressions
     assert 'a level out of tolerance' in telling.verdict_headline(judged)
     plan = SimpleNamespace(head={'system': 'alpha'}, cases=[])
     assert commands._print_regressions(judged, plan) is True
     assert '\n  alpha: level +' in capsys.readouterr().out
     plan.head['system'] = 'beta'
     assert commands.failed_levels_of_system(judged, plan) == []
-    build.write_page(str(tmp_path), tmp_path / 'page')
+    written = build.write_page(str(tmp_path), tmp_path / 'page')
+    assert written.code == 1
+    assert re.search(r'level of alpha out of tolerance \(\+\d\.\d %\)',
+                     capsys.readouterr().out)
     page = (tmp_path / 'page/index.html').read_text()
     assert '<b>All metrics together.</b> alpha: level +' in page
+    assert '<br>  to do: check clocks' in page
     assert '<b>Not healthy.</b>' in page and '1 level out of tolerance' in page
 
 

@@ -110,7 +110,7 @@ def narrow_references(accepted: np.ndarray, seen: np.ndarray) -> np.ndarray:
         tolerance = refinement.refined_tolerance(
             'latency', tuple(accepted[:, metric]), tuple(seen[:, metric]))
         if tolerance is not None:
-            result[:, metric] = seen[0, metric], tolerance
+            result[1, metric] = tolerance
     return result
 
 

@@ -21,8 +21,8 @@ help, as `plumb references calibrate` does. Each later day has one session.
   (postprocess/references/level.py), in one session, and in 20 sessions in a row.
 
 Goals: at most 1 % of healthy sessions fail after 20 days with half of the variance in
-common and a noise of up to 5 %; 95 % of the systems found that are 5 % slower (after 10 days in one session, after 20
-days also in the sessions 11 to 20 of those that are slower).
+common and a noise of up to 5 %; 95 % of the systems found that are 5 % slower, after 10
+days in one session, and after 20 days in each of the sessions 11 to 20.
 """
 from __future__ import annotations
 

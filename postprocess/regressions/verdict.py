@@ -230,9 +230,9 @@ def newest_levels(frame: pd.DataFrame) -> list[Level]:
         # A session without references needs no closer look.
         numbers = dates[records['reference'] > 0].value_counts()
         for date in sorted(dates.unique(), reverse=True)[:RECENT]:
-            if numbers.get(date, 0) >= FEWEST_METRICS and (found := session_levels(
+            if numbers.get(date, 0) >= FEWEST_METRICS and (level := session_levels(
                     records[dates <= date], {*records['run'][dates == date]})):
-                levels += found
+                levels += level
                 break
     return levels
 

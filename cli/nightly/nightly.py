@@ -402,7 +402,7 @@ class NightlySession:
             self.summary.elsewhere = other_session_lines(
                 made.verdict, lines, self.summary.results)
             self.summary.regressions = [
-                *([text] for text in commands.failed_level_texts(
+                *(level.lines for level in commands.failed_levels_of_system(
                     made.verdict, self.plan)),
                 *map(telling.regression_lines, lines)]
             if self.locates and not self.summary.ended_by:

@@ -42,6 +42,7 @@ from tests import unstable
 if TYPE_CHECKING:
     from cli.session.account import Row
     from postprocess.perflogs import plans
+    from postprocess.references.level import Level
     from postprocess.regressions.finding import Regression
     from postprocess.regressions.verdict import Verdict
     from postprocess.results import Key
@@ -385,10 +386,11 @@ def _print_regressions(verdict: Verdict | None, plan: plans.Plan) -> bool:
     if verdict is None:
         return False
     lines = regressions_in_session(verdict, plan)
-    levels = failed_level_texts(verdict, plan)
+    levels = failed_levels_of_system(verdict, plan)
     if levels or lines:
         print('\nWorse than before (./plumb verdict explains it):')
-    print(*(f'  {text}\n' for text in levels), sep='', end='')
+    for level in levels:
+        print(*(f'  {text}' for text in level.lines), sep='\n')
     for line in lines:
         print(*(f'  {text}' for text in telling.regression_lines(line)), sep='\n')
     if verdict.rerun:
@@ -397,10 +399,10 @@ def _print_regressions(verdict: Verdict | None, plan: plans.Plan) -> bool:
     return bool(levels or lines)
 
 
-def failed_level_texts(verdict: Verdict, plan: plans.Plan) -> list[str]:
-    """The line of the system's level, if it is out of tolerance: all metrics of a
-    session together are worse than their references."""
-    return [level.text for level in verdict.failed_levels
+def failed_levels_of_system(verdict: Verdict, plan: plans.Plan) -> list[Level]:
+    """The level of the session's system, if it is out of tolerance: all metrics
+    together are worse than their references."""
+    return [level for level in verdict.failed_levels
             if level.system == plan.head['system']]
 
 

@@ -13,8 +13,12 @@ is measured once, so its prediction limit is
 
 around the median of these levels, which counts up to MIN_TOLERANCE: a slow drift is
 not followed further. The tolerance is at least MIN_TOLERANCE. A session out of
-tolerance fails. All numbers come from the columns
-`value` and `reference` of the records, also of those that the ReFrame of a site wrote.
+tolerance fails, and does not count as an earlier session of those after it. So a
+change that lasts fails in each session, until fewer than FEWEST_DAYS days of HISTORY
+are left from before the change.
+
+All numbers come from the columns `value` and `reference` of the records, also of those
+that the ReFrame of a site wrote.
 """
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ from .progress import day_of_each_session, usable_records
 #: Smallest tolerance, and the widest one that is useful.
 MIN_TOLERANCE, MAX_TOLERANCE = 0.02, 0.05
 #: A session is judged if it has so many metrics with a tolerance. An earlier session
-#: counts if it has half of them, and was within MAX_TOLERANCE.
+#: counts if it has half of them, and was within MAX_TOLERANCE and its own tolerance.
 FEWEST_METRICS = 10
 #: How far back earlier sessions count.
 HISTORY = pd.Timedelta(days=100)
@@ -47,6 +51,8 @@ Z = 2.5758
 class Level:
     """The level of a system in a session."""
     system: str
+    #: Date (UTC) on which the session began.
+    date: str
     #: How much worse than its references, as a fraction; negative: better.
     worse: float
     #: Tolerance as a fraction; None: the level is not judged.
@@ -62,21 +68,21 @@ class Level:
 
     @property
     def text(self) -> str:
-        """The level in one line: what, where, and what to do."""
-        start = (f'{self.system}: level {100 * self.worse:+.1f} % (median of '
-                 f'{self.metrics} metrics, positive is worse')
-        if self.tolerance is None:
-            missing = max(FEWEST_DAYS - self.days, 0)
-            return (f'{start}), not judged: '
-                    + (f'needs sessions on {missing} more day{"s" * (missing > 1)}'
-                       if missing else 'the levels of earlier sessions vary too much'))
-        start += f'; tolerance {100 * self.tolerance:.1f} %)'
-        if not self.is_failed:
-            return start
-        return (f'{start}: all test cases together are slower than their references. '
-                'Look for what they share (clock and power settings, kernel, fabric); '
-                'if the change was intended, run ./plumb references propose '
-                '--new-level')
+        """The level in one line."""
+        missing = max(FEWEST_DAYS - self.days, 0)
+        judged = (
+            f'tolerance {100 * self.tolerance:.1f} %' if self.tolerance is not None else
+            f'not judged: needs sessions on {missing} more day{"s" * (missing > 1)}'
+            if missing else 'not judged: earlier levels vary too much')
+        return (f'{self.system}: level {100 * self.worse:+.1f} %, {judged} '
+                f'({self.date}, {self.metrics} metrics; + is worse)')
+
+    @property
+    def lines(self) -> list[str]:
+        """The level, and what to do if it failed."""
+        return [self.text, *[
+            '  to do: check clocks, power, kernel, fabric; if intended: ./plumb '
+            'references propose --new-level'] * self.is_failed]
 
 
 def session_levels(frame: pd.DataFrame, sessions: Collection[str]) -> list[Level]:
@@ -110,20 +116,47 @@ def session_levels(frame: pd.DataFrame, sessions: Collection[str]) -> list[Level
 
 def _level_of_system(system: str, records: pd.DataFrame) -> Level | None:
     """The level of one system; None: too few metrics."""
-    now = records[records['now']].groupby('metric_number')['worse'].median()
+    records_now = records[records['now']]
+    now = records_now.groupby('metric_number')['worse'].median()
     if len(now) < FEWEST_METRICS:
         return None
-    before = records[~records['now']]
     levels, days = [], []
-    for _, session in before.groupby('run', observed=True):
+    for _, session in sorted(records[~records['now']].groupby('run', observed=True),
+                             key=lambda item: item[1]['time'].min()):
         level = session.groupby('metric_number')['worse'].median()
-        if len(level) >= len(now) / 2 and abs(level.median()) <= MAX_TOLERANCE:
+        if len(level) >= len(now) / 2:
             levels.append(float(level.median()))
             days.append((day_of_each_session(session.head(1)).iloc[0][0], ''))
+    levels, days = levels_within_tolerance(levels, days)
     tolerance = level_tolerance(levels, days)
-    return Level(system, math.expm1(now.median()),
+    return Level(system, f"{records_now['time'].min():%Y-%m-%d}",
+                 math.expm1(now.median()),
                  None if tolerance > MAX_TOLERANCE else tolerance, len(now),
                  len({*days}))
+
+
+def levels_within_tolerance(levels: Sequence[float], days: Sequence[spread.Day]
+                            ) -> tuple[list[float], list[spread.Day]]:
+    """The sessions whose level passed, compared with those before that passed.
+
+    A session right after one that failed is left out, too: during a change that lasts,
+    some sessions pass by chance, and would widen the tolerance.
+
+    :param levels: levels of sessions in the order of time (logs)
+    :param days: their days
+    :returns: their levels and days
+    """
+    passed: list[float] = []
+    days_passed: list[spread.Day] = []
+    is_sound = True
+    for level, day in zip(levels, days, strict=True):
+        was_sound, is_sound = is_sound, (
+            abs(level) <= MAX_TOLERANCE
+            and math.expm1(level) <= level_tolerance(passed, days_passed))
+        if was_sound and is_sound:
+            passed.append(level)
+            days_passed.append(day)
+    return passed, days_passed
 
 
 def level_tolerance(levels: Sequence[float], days: Sequence[spread.Day]) -> float:

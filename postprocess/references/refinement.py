@@ -1,8 +1,12 @@
 """Accepted tolerances become narrower as sessions of more days accumulate.
 
 A nightly session calls `narrow_accepted_tolerances`. No person needs to accept a change
-that only makes references stricter: the limit of each changed metric is within the
-accepted one. Whatever is wider, or new, needs `./plumb references accept`.
+that only makes references stricter: the centre of each metric stays, and its limit is
+within the accepted one. So a slow drift is never accepted without a person. Whatever is
+wider, or new, needs `./plumb references accept`.
+
+`worst_ratio` is relative to the accepted curves. So what the sessions show of it is
+multiplied by how much worse than accepted the centre of the worst point is.
 
 Each change picks the metrics whose variance came out small by chance. So the first one
 needs ENOUGH_DAYS (spread.py), later ones twice as many days as the one before, and a
@@ -21,7 +25,11 @@ from config.references import (
     iterate_reference_entries,
     tolerances_worse_and_better,
 )
-from config.sessions.judged import split_metric_key
+from config.sessions.judged import (
+    judged_metric_names,
+    split_metric_key,
+    worsening_of_metric,
+)
 
 from ..files import git_commit_hint, write_files_atomically
 from . import editing, proposal
@@ -54,7 +62,7 @@ def narrow_accepted_tolerances(frame: pd.DataFrame, system: str, folder: Path
         for keys, entry in iterate_reference_entries(document):
             before = entries.get(keys)
             if before and _has_enough_days(before, entry):
-                changes, too_narrow = _changes_of_entry(before, entry)
+                changes, too_narrow = _changes_of_entry(family, before, entry)
                 _write_changes(before, entry, changes)
                 narrowed += len(changes)
                 wider += too_narrow
@@ -75,9 +83,9 @@ def _has_enough_days(before: Mapping, entry: Mapping) -> bool:
     return days is not None and entry['$from']['days'] >= max(ENOUGH_DAYS, 2 * days)
 
 
-def _changes_of_entry(before: Mapping, entry: Mapping
-                      ) -> tuple[dict[str, tuple[float, float]], int]:
-    """Metric -> centre and narrower tolerance; and how many should be wider."""
+def _changes_of_entry(family: str, before: Mapping, entry: Mapping
+                      ) -> tuple[dict[str, float], int]:
+    """Metric -> narrower tolerance; and how many should be wider."""
     changes, wider = {}, 0
     for metric, line in before.items():
         if (metric.startswith('$') or metric in metrics_set_by_hand(before)
@@ -87,35 +95,48 @@ def _changes_of_entry(before: Mapping, entry: Mapping
         seen, _ = tolerances_worse_and_better(metric, entry[metric])
         if old is None or seen is None:
             continue
-        new = refined_tolerance(
-            metric, (line[0], abs(old)), (entry[metric][0], abs(seen)))
+        centre = _ratio_of_worst_point(family, before, entry) \
+            if metric == 'worst_ratio' else entry[metric][0]
+        new = refined_tolerance(metric, (line[0], abs(old)), (centre, abs(seen)))
         if new is not None:
-            changes[metric] = entry[metric][0], new
+            changes[metric] = new
         wider += abs(seen) > abs(old)
     return changes, wider
 
 
+def _ratio_of_worst_point(family: str, before: Mapping, entry: Mapping) -> float:
+    """How many times as bad as accepted the worst point of the curves is."""
+    names = judged_metric_names(family)
+    return max((
+        worsening_of_metric(family, base, better_direction(metric), entry[metric][0],
+                            before[metric][0])
+        for metric in before.keys() & entry.keys() if '@' in metric
+        for base, _ in [split_metric_key(metric)] if base in names), default=1.0)
+
+
 def refined_tolerance(metric: str, accepted: tuple[float, float],
                       seen: tuple[float, float]) -> float | None:
-    """The tolerance that replaces the accepted one; None: it stays.
+    """The tolerance about the accepted centre that replaces the accepted one; None: it
+    stays.
 
     :param metric: like `latency@8B`
     :param accepted: centre and tolerance (a fraction) of the accepted reference
     :param seen: the same from all sessions
     """
     base, _ = split_metric_key(metric)
-    tolerance = seen[1] if seen[1] <= FLOORS.get(base, FLOORS['']) \
-        else round_up_to_hundredth(RESERVE * seen[1])
+    floor = FLOORS.get(base, FLOORS[''])
     sign = 1 if better_direction(metric) == 'lower' else -1
-    within = sign * (accepted[0] * (1 + sign * accepted[1])
-                     - seen[0] * (1 + sign * tolerance)) >= 0
-    return tolerance if within and tolerance < accepted[1] else None
+    limit = seen[0] * (1 + sign * (
+        seen[1] if seen[1] <= floor else RESERVE * seen[1]))
+    tolerance = max(floor, round_up_to_hundredth(sign * (limit / accepted[0] - 1)))
+    return tolerance if tolerance < accepted[1] else None
 
 
 def _write_changes(before: Any, entry: Mapping,
-                   changes: Mapping[str, tuple[float, float]]) -> None:
-    """Writes new centres and tolerances, and what they were made of."""
-    for metric, (centre, tolerance) in changes.items():
+                   changes: Mapping[str, float]) -> None:
+    """Writes new tolerances, and what they were made of."""
+    for metric, tolerance in changes.items():
+        centre = before[metric][0]
         before[metric] = editing.reference_yaml_entry(metric, centre, tolerance)
         before['$from']['tolerances'][metric] = editing.flow_style_list(
             [editing.round_to_six_digits(centre), tolerance])

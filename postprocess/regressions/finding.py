@@ -170,7 +170,8 @@ class Verdict:
     rerun: list[Case] = field(default_factory=list)
     #: What can be found in each test case that was judged by its history.
     power: list[Power] = field(default_factory=list)
-    #: The level of each system: all metrics together against their references.
+    #: The level of each system, all metrics together against their references, in
+    #: its newest session that has enough of them.
     levels: list[Level] = field(default_factory=list)
     #: Metrics that were compared with their history.
     judged: int = 0

@@ -113,7 +113,7 @@ def _yield_verdict_lines(verdict: Verdict) -> Iterator[str]:
         yield from _omitted_count_line(len(regressions))
     if verdict.levels:
         yield 'Levels of all metrics together:'
-    yield from (f'  {level.text}' for level in verdict.levels)
+    yield from (f'  {line}' for level in verdict.levels for line in level.lines)
     cut_short = {one.test_case_key for one in verdict.cut_short}
     failures = [one for one in verdict.failures if one.test_case_key not in cut_short]
     if failures:
@@ -364,7 +364,7 @@ def junit_xml(verdict: Verdict) -> str:
     """JUnit XML: one test per test case, and one per level. It fails if the test
     case failed or is part of a regression. It is skipped if the test case is
     inconclusive, or has neither a reference nor enough sessions to be judged by its
-    history.
+    history; and if a level is not judged.
     """
     failures = {f.test_case_key: f for f in verdict.failures}
     names = Counter(map(_junit_class_and_name, verdict.results))
@@ -388,7 +388,8 @@ def junit_xml(verdict: Verdict) -> str:
         root, 'testsuite', name=f'session {verdict.session}',
         tests=str(len(verdict.results) + len(verdict.levels)), failures=str(bad),
         errors='0',
-        skipped=str(sum(bool(skip_message(one)) for one in verdict.results)))
+        skipped=str(sum(bool(skip_message(one)) for one in verdict.results)
+                    + sum(level.tolerance is None for level in verdict.levels)))
     for result in verdict.results:
         classname, name = _junit_class_and_name(result)
         if names[classname, name] > 1:
@@ -415,7 +416,9 @@ def junit_xml(verdict: Verdict) -> str:
                              name='level of all metrics together')
         if level.is_failed:
             ET.SubElement(test, 'failure', message=level.text,
-                          type='fail').text = level.text
+                          type='fail').text = '\n'.join(level.lines)
+        elif level.tolerance is None:
+            ET.SubElement(test, 'skipped', message=level.text)
     ET.indent(root)
     text = ET.tostring(root, encoding='unicode')
     return _NOT_XML.sub('\N{REPLACEMENT CHARACTER}', text) + '\n'

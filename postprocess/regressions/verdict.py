@@ -42,11 +42,12 @@ from config.sites import topology
 
 from .. import options, perflogs
 from ..files import git_commit_hint
-from ..perflogs import plans
-from ..references.level import session_levels
+from ..perflogs import plans, reasons
+from ..references.level import FEWEST_METRICS, Level, session_levels
 from . import decisions, telling
 from .finding import Regression, Verdict
-from .judging import judge_session, select_session
+from .judging import RECENT, judge_session, select_session
+from .sessions import session_dates
 
 SITES = Path(__file__).resolve().parents[2] / 'site-configs'
 
@@ -64,8 +65,9 @@ test cases again. Run it three more times: four sessions on one day are enough
 for a decision.
   ./plumb run $(./plumb verdict --print-rerun-options)
 
-Exit codes: 0 good; 1 something regressed or failed, or the perflogs have
-damaged places; 2 wrong usage, or no records.
+Exit codes: 0 good; 1 something regressed or failed, the level of a system is
+out of tolerance, or the perflogs have damaged places; 2 wrong usage, or no
+records.
 """
 
 ACCEPT = """\
@@ -206,11 +208,33 @@ def verdict_of_records(frame: pd.DataFrame, folders: Sequence[str],
                    for one in decisions.load_decisions(place)],
         switches={system: above for system in systems
                   if (above := _read_switches_by_node(system))})
-    _, records, this_session = select_session(frame, session)
-    levels = session_levels(records, this_session)
+    levels = session_levels(*select_session(frame, session)[1:]) if session \
+        else newest_levels(frame)
     verdict = dataclasses.replace(verdict, levels=levels)
     return dataclasses.replace(verdict, verdict='failed') if (
-        verdict.failed_levels and verdict.verdict == 'good') else verdict
+        verdict.failed_levels and verdict.verdict in ('good', 'not_run')) else verdict
+
+
+def newest_levels(frame: pd.DataFrame) -> list[Level]:
+    """The level of each system in its newest session that has one.
+
+    A session has a level if FEWEST_METRICS metrics with a tolerance ran to their end.
+    As for regressions, the newest RECENT sessions of the system are looked at.
+
+    :param frame: as perflogs.read gives it
+    """
+    levels = []
+    ended = frame[~frame['guard'].isin(reasons.CUT_SHORT)]
+    for _, records in ended.groupby('system', observed=True):
+        dates = records['run'].astype(str).map(session_dates(records))
+        # A session without references needs no closer look.
+        numbers = dates[records['reference'] > 0].value_counts()
+        for date in sorted(dates.unique(), reverse=True)[:RECENT]:
+            if numbers.get(date, 0) >= FEWEST_METRICS and (level := session_levels(
+                    records[dates <= date], {*records['run'][dates == date]})):
+                levels += level
+                break
+    return levels
 
 
 def _read_switches_by_node(system: str) -> dict[str, list[str]]:

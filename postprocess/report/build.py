@@ -34,9 +34,9 @@ The page needs no other file and no network. The plots are also written beside
 it as files.
 
 Exit codes: 0 good; 1 a test case failed or did not run in its newest session,
-something regressed, a test case needs more node-hours than a nightly session
-has, or the perflogs have damaged places; 2 wrong usage, no records, or the
-page cannot be written.
+something regressed, the level of a system is out of tolerance, a test case
+needs more node-hours than a nightly session has, or the perflogs have damaged
+places; 2 wrong usage, no records, or the page cannot be written.
 """
 
 
@@ -122,6 +122,7 @@ def write_page(folder: str, output: Path, references: str | None = None,
         return _print_error_and_return_failure(frame, str(err))
     _print_faults(faults[known:])
     counts = made.counts
+    levels = judged.failed_levels if judged else []
     try:
         write_files_atomically(output, made.files)
         _remove_old_plots(output, made.plots)
@@ -141,6 +142,8 @@ def write_page(folder: str, output: Path, references: str | None = None,
           f"{counts['no_tolerance']} in which a metric has no tolerance"
           + (', ' + count_with_noun(len(judged.regressions), 'regression(s)') if judged
              and judged.regressions else '')
+          + ''.join(f', level of {level.system} out of tolerance '
+                    f'({100 * level.worse:+.1f} %)' for level in levels)
           + f", {counts['improved']} improved" * bool(counts['improved'])
           + f", stale: {counts['stale']}" * bool(counts['stale'])
           + f", postponed: {counts['rotated']}" * bool(counts['rotated'])
@@ -151,7 +154,7 @@ def write_page(folder: str, output: Path, references: str | None = None,
     if judged and judged.cut_short:
         print(telling.cut_short_text(judged.results))
     bad = faults or any(counts[r] for r in results.FAILED) or (
-        judged and judged.regressions) or counts['never']
+        judged and judged.regressions) or levels or counts['never']
     return Written(1 if bad else 0, frame, ahead, judged)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from config.families import Family, families
+from config.sessions import run_id
 from config.sessions.judged import is_improved, point_in_bytes
 
 from .. import naming, outcomes, perflogs, results
@@ -752,7 +753,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
             cut_short_cases=[(case.name, _place_text(case.row), case.number)
                              for case in page.cases if case.is_cut_short],
             counts=counts,
-            levels=[level.text for level in page.verdict.failed_levels],
+            levels=[level.lines for level in page.verdict.failed_levels],
             power=telling.power_sentence(page.verdict),
             worse=page.regression_events(),
             wrong=page.failure_groups(rows),
@@ -827,13 +828,20 @@ def health_summary(counts: dict[str, int], verdict: Verdict, faults: int
     else:
         state = 'warn' if counts['no_record'] or counts['inconclusive'] else 'good'
         word = 'Healthy'
-    is_complete = not counts['no_record'] and verdict.session not in {
-        one.run for one in verdict.cut_short}
+    is_complete = (not counts['no_record']
+                   and verdict.session not in _names_of_sessions_cut_short(verdict))
     session = (f'Session of {telling.session_name(verdict.session)}, '
                + 'not ' * (not is_complete) + 'complete: ')
     return {'state': state, 'word': word,
             'text': '. '.join(filter(None, [
                 ', '.join(bad), session + '; '.join([compared, *also])]))}
+
+
+def _names_of_sessions_cut_short(verdict: Verdict) -> set[str]:
+    """The sessions that ended early, and the dates (UTC) on which they began."""
+    first = run_id.first_session_id_by_session(one.run for one in verdict.results)
+    runs = {one.run for one in verdict.cut_short}
+    return runs | {telling.session_name(first[run])[:10] for run in runs}
 
 
 def count_with_noun(number: int, what: str) -> str:

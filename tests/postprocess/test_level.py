@@ -1,8 +1,11 @@
 """postprocess/references/level.py: all metrics of a session against references."""
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -47,7 +50,12 @@ def test_a_machine_that_is_slower_everywhere_fails(tmp_path):
     [slow] = levels_of(tmp_path / 'slow', history() + session(12, 1.05))
     assert slow.is_failed and slow.worse == pytest.approx(0.05, abs=0.015)
     assert slow.text.startswith('alpha: level +')
-    assert 'are slower than their references. Look for what they share' in slow.text
+    assert '(2026-11-13, 20 metrics; + is worse)' in slow.text
+    [_, todo] = slow.lines
+    assert todo.startswith('  to do: ') and 'propose --new-level' in todo
+    assert sound.lines == [sound.text]
+    long = dataclasses.replace(slow, system='aws-parallelcluster', metrics=9999)
+    assert max(len(f'  {line}') for line in long.lines) <= 100
 
 
 def test_the_level_is_told_wherever_a_session_is(tmp_path, capsys):
@@ -62,17 +70,62 @@ def test_the_level_is_told_wherever_a_session_is(tmp_path, capsys):
     assert data['system'] == 'alpha' and data['worse'] > data['tolerance']
     assert 'level of all metrics together' in (tmp_path / 'j.xml').read_text()
     judged, _ = verdict.verdict_of_perflogs(str(tmp_path))
-    assert judged.exit_code == 1 and judged.failed_levels
+    assert judged.exit_code == 1 and judged.failed_levels and not judged.regressions
     assert 'a level out of tolerance' in telling.verdict_headline(judged)
     plan = SimpleNamespace(head={'system': 'alpha'}, cases=[])
     assert commands._print_regressions(judged, plan) is True
     assert '\n  alpha: level +' in capsys.readouterr().out
     plan.head['system'] = 'beta'
-    assert commands.failed_level_texts(judged, plan) == []
-    build.write_page(str(tmp_path), tmp_path / 'page')
+    assert commands.failed_levels_of_system(judged, plan) == []
+    written = build.write_page(str(tmp_path), tmp_path / 'page')
+    assert written.code == 1
+    assert re.search(r'level of alpha out of tolerance \(\+\d\.\d %\)',
+                     capsys.readouterr().out)
     page = (tmp_path / 'page/index.html').read_text()
     assert '<b>All metrics together.</b> alpha: level +' in page
+    assert '<br>  to do: check clocks' in page
     assert '<b>Not healthy.</b>' in page and '1 level out of tolerance' in page
+
+
+def cancelled(day: int) -> list:
+    """A session that was cancelled before a test case ended."""
+    return [make.record(
+        'completed', 0.0, day=day, params=one['params'], case=one['case'], repetition=0,
+        guard='cancelled', result='fail') for one in session(day)]
+
+
+@pytest.mark.parametrize('later', [
+    cancelled(13), cancelled(12)[:5], session(13, metrics=level.FEWEST_METRICS - 1)])
+def test_a_failed_level_stays_until_a_session_has_another(tmp_path, later):
+    """A session that was cut short, or has few test cases, has no level."""
+    slow = session(12, 1.05)
+    if later[0]['time'] == slow[0]['time']:     # the rest of the session was cancelled
+        slow = slow[5:]
+    make.write(tmp_path, history() + slow + later)
+    judged, faults = verdict.verdict_of_perflogs(str(tmp_path))
+    assert not faults
+    [failed] = judged.failed_levels
+    assert failed.date == '2026-11-13' and judged.exit_code == 1
+    assert judged.verdict == 'failed'
+    make.write(tmp_path / 'good', history() + slow + later + session(14))
+    judged, _ = verdict.verdict_of_perflogs(str(tmp_path / 'good'))
+    assert not judged.failed_levels
+
+
+def test_a_level_of_long_ago_is_not_told(tmp_path):
+    make.write(tmp_path, history() + session(12, 1.05) + [
+        one for day in range(13, 24) for one in session(day, metrics=9)])
+    assert verdict.verdict_of_perflogs(str(tmp_path))[0].levels == []
+
+
+def test_a_level_that_is_not_judged_is_skipped_in_junit(tmp_path):
+    make.write(tmp_path, history(4) + session(4, 1.2))
+    suite = ElementTree.fromstring(telling.junit_xml(
+        verdict.verdict_of_perflogs(str(tmp_path))[0]))[0]
+    [test] = [one for one in suite if one.get('name').startswith('level of all')]
+    assert 'not judged: needs sessions on 6 more days' in test[0].get('message')
+    skipped = [one for one in suite if one.find('skipped') is not None]
+    assert test in skipped and suite.get('skipped') == str(len(skipped))
 
 
 def test_a_level_without_days_or_metrics_is_not_judged(tmp_path):
@@ -82,11 +135,33 @@ def test_a_level_without_days_or_metrics_is_not_judged(tmp_path):
         12, 1.2, metrics=9)) == []
 
 
-def test_nights_that_were_slow_do_not_widen_it(tmp_path):
-    """Sessions that are far off are not what later ones are compared with."""
-    slow = [one for day in range(12, 16) for one in session(day, 1.08)]
-    [after] = levels_of(tmp_path, history() + slow + session(16, 1.08))
+@pytest.mark.parametrize('factor', [1.05, 1.08])
+def test_nights_that_were_slow_do_not_widen_it(tmp_path, factor):
+    """Sessions that failed are not what later ones are compared with."""
+    slow = [one for day in range(12, 16) for one in session(day, factor)]
+    [after] = levels_of(tmp_path, history() + slow + session(16, factor))
     assert after.is_failed and after.days == 12
+
+
+@pytest.mark.parametrize('factor', [1.035, 1.05])
+def test_a_change_that_lasts_fails_for_forty_days(tmp_path, factor):
+    make.write(tmp_path, history() + [
+        one for day in range(12, 52) for one in session(day, factor)])
+    frame = perflogs.read(tmp_path)
+    runs = sorted(map(str, frame['run'].unique()))
+    failed = []
+    for number in range(12, 52):
+        [now] = level.session_levels(frame[frame['run'].isin(runs[:number + 1])],
+                                     {runs[number]})
+        failed.append(now.is_failed)
+    assert all(failed)
+
+
+def test_a_session_that_passes_by_chance_after_a_failed_one_does_not_count():
+    levels = [0.001, -0.001] * 6 + [0.05, 0.018, 0.05, 0.0, 0.0]
+    days = [(f'{number}', '') for number in range(len(levels))]
+    assert level.levels_within_tolerance(levels, days) == (
+        [*levels[:12], 0.0], [*days[:12], days[-1]])
 
 
 def test_levels_that_vary_too_much_are_not_judged(tmp_path):

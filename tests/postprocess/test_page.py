@@ -232,6 +232,17 @@ def test_a_session_that_was_cut_short_leaves_the_health_as_it_was(tmp_path, ran)
             else 'Session of 2026-11-02 03:00 UTC, complete: 3 test cases ran') in text
 
 
+def test_one_of_two_sessions_of_a_date_was_cut_short(tmp_path):
+    second = {'run': '20261103T150000Z-bbbbbb', 'time': '2026-11-03T15:00:00Z'}
+    make.write(tmp_path, [*(case(name, 2) for name in 'ab'),
+                          case('c', 2) | second, cancelled('d', 2) | second])
+    frame = perflogs.read(tmp_path)
+    verdict = verdict_of_records(frame, [tmp_path])
+    assert verdict.session == '2026-11-03'
+    text = page.build_page(frame, verdict=verdict).files['index.html'].decode()
+    assert 'Session of 2026-11-03, not complete: 3 test cases ran' in text
+
+
 def test_a_session_that_was_cut_short_is_resumed_by_its_test_cases(tmp_path, capsys):
     make.write(tmp_path, [case('a', 1), case('b', 1), case('a', 2), cancelled('b', 2)])
     assert verdict_command.main(

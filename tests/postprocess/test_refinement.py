@@ -74,6 +74,28 @@ def test_a_slower_level_is_never_accepted_without_a_person(site):
     assert path.read_text() == text
 
 
+def test_a_drift_moves_no_centre(site):
+    """The tolerance narrows about the accepted centre, so the level keeps the drift."""
+    path, narrow = site
+    [_] = narrow(FEW + [1.04 * value for value in CALM * 6])
+    centre, _, tolerance, _ = entry_of(path)['latency@8B']
+    assert centre == 1.0 and 0.08 <= tolerance < 0.13
+
+
+def test_the_limit_of_curves_is_about_the_accepted_points():
+    before = {'$from': {'tolerances': {'worst_ratio': [1.0, 0.6]}},
+              'latency@8B': [1.0, None, None, 'us'],
+              'latency@16B': [1.0, None, None, 'us'],
+              'worst_ratio': [1.0, None, 0.6, '1']}
+    seen = {'latency@8B': [1.0, None, None, 'us'],
+            'latency@16B': [1.2, None, None, 'us'],
+            'worst_ratio': [1.0, None, 0.2, '1']}
+    assert refinement._changes_of_entry('osu', before, seen) == (
+        {'worst_ratio': 0.44}, 0)       # 1.2 * 1.2
+    seen['latency@16B'][0] = 1.5
+    assert refinement._changes_of_entry('osu', before, seen) == ({}, 0)
+
+
 def test_what_was_set_by_hand_stays(site):
     path, narrow = site
     path.write_text(path.read_text().replace(
@@ -87,6 +109,7 @@ def test_what_was_set_by_hand_stays(site):
     ((1.0, 0.2), (1.0, 0.1), 0.11),             # a tenth in reserve
     ((1.0, 0.2), (1.0, 0.05), 0.05),            # the floor
     ((1.0, 0.2), (1.1, 0.1), None),             # its limit is beyond the accepted one
+    ((1.0, 0.2), (1.04, 0.05), 0.1), ((1.0, 0.2), (0.8, 0.05), 0.05),
     ((1.0, 0.1), (1.0, 0.095), None), ((1.0, 0.1), (0.9, 0.2), None)])
 def test_only_a_narrower_limit_is_taken(accepted, seen, tolerance):
     assert refinement.refined_tolerance('latency@8B', accepted, seen) == tolerance

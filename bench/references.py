@@ -329,7 +329,7 @@ def print_levels(rng, systems: int) -> list[str]:
             *(', '.join(f'{share:.2f}' for share in lasting)
               for *_, lasting in rows[:2]))
         if not shared and width <= 0.05 and (
-                rows[0][1] > 0.012 or min(rows[0][2], rows[1][3][-1]) < 0.94):
+                rows[0][1] > 0.01 or min(rows[0][2], rows[1][3][-1]) < 0.95):
             missed.append(f'levels, {width:.0%}')
     return missed
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from config.commandline import Parser
+from config.commandline import Parser, is_duration
 from config.version import VERSION
 
 #: Task -> command -> what it does, and an example.
@@ -344,6 +344,14 @@ def _add_run_options(parser: Parser) -> None:
     _add_no_wait_option(parser)
 
 
+def _parse_duration(text: str) -> str:
+    """A duration as ReFrame writes it, such as 1h30m."""
+    if not is_duration(text):
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is not a time such as 90m, 2h or 1h30m')
+    return text
+
+
 def _add_nightly_options(parser: Parser) -> None:
     what = _add_measurement_options(parser, 'nightly', 'quick, nightly or full')
     what.add_argument('--max-node-age', type=int, default=14, metavar='N',
@@ -357,6 +365,10 @@ def _add_nightly_options(parser: Parser) -> None:
     limits.add_argument('--hours', type=float, default=20.0, metavar='H',
                         help='end the session after H hours, and end an '
                              'earlier one that is older (default: 20)')
+    limits.add_argument('--max-pending', type=_parse_duration, metavar='TIME',
+                        help='cancel a job that waits longer than TIME in the '
+                             'queue, such as 90m or 2h (default: max_pending of '
+                             'the partition, or 1h)')
     limits.add_argument('--keep-sessions', type=int, default=5, metavar='N',
                         help='keep the stage and output folders of N nightly '
                              'sessions, with this one (default: 5)')

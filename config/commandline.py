@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 import shutil
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
@@ -15,6 +16,15 @@ def suggest_nearest_word(word: str, words: Iterable[str], cutoff: float = 0.6) -
     """A suggestion of the most similar word; empty if none is similar."""
     similar = difflib.get_close_matches(word, words, 1, cutoff)
     return f'did you mean {similar[0]}? ' if similar else ''
+
+
+def is_duration(text: object) -> bool:
+    """Whether a text is a time above zero as ReFrame reads it.
+
+    >>> [is_duration(text) for text in ('1h30m', '90s', '90', '', '0m', None)]
+    [True, True, False, False, False, False]
+    """
+    return bool(re.fullmatch(r'(?=.*[1-9])(\d+d)?(\d+h)?(\d+m)?(\d+s)?', str(text)))
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):

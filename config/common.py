@@ -31,6 +31,7 @@ except (places.PlaceError, families.FamilyError) as err:
     # One line instead of ReFrame's traceback.
     raise SystemExit(str(err)) from None
 runner.install_runner()
+runner.remove_first_log_file()
 
 # With another locale, programs print a decimal comma or translated text.
 os.environ['LC_ALL'] = 'C'

@@ -563,13 +563,16 @@ class Suite:
         return output
 
     def on(self, cluster: Cluster, *args: str, site: str = 'devcluster',
-           **more: str) -> subprocess.Popen[str]:
-        """Plain reframe on the login node of a cluster."""
+           wrapper: Iterable[str] = (), **more: str) -> subprocess.Popen[str]:
+        """Plain reframe on the login node of a cluster.
+
+        :param wrapper: command that runs it
+        """
         env = {**os.environ, **self.variables, **more,
                'PLUMBLINE_SITE': site}
         return cluster.box(
             'exec', '--', 'bash', '-c', self.exports(env)
-            + '\nexec reframe "$@"', 'bash', *args, cwd=self.tmp, env=env,
+            + '\nexec "$@"', 'bash', *wrapper, 'reframe', *args, cwd=self.tmp, env=env,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     @property

@@ -80,6 +80,8 @@ PARTITION_EXTRAS: dict[str, str] = {
     'inconclusive; default: 0.05',
     'nightly_budget': 'node-hours of the partition that a nightly session may '
     'use; default: all its test cases run every night',
+    'max_pending': 'time that a job may wait in the queue, such as 30m; '
+    'default: 1h',
     'nic_bandwidth': 'all NICs of a node together, one way, in MB/s',
     'one_nic_bandwidth': 'one NIC, one way, in MB/s, if two ranks can fill it',
     'gpu_link_bandwidth': 'all links between two GPUs of a node, or of one '

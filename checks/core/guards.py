@@ -82,8 +82,8 @@ def check_job_state(job: Any) -> None:
         fail_test_case('exit_code', f'{where} ended with exit code {job.exitcode}'
                        f'{killed}; read its stderr in the stage directory')
     if state == 'CANCELLED' and not job.nodelist:
-        fail_test_case('job_state', f'job {job.jobid} was cancelled before it '
-                       f'started (max_pending_time is {job.max_pending_time} s); '
+        fail_test_case('pending', f'job {job.jobid} was cancelled before it '
+                       f'started (max_pending_time is {job.max_pending_time:g} s); '
                        'check whether the nodes that it requests are free')
     if state not in GOOD_STATES:
         fail_test_case(

@@ -65,6 +65,10 @@ PERSISTENCE_NAMES = {'aof': 'an append-only file', 'rdb': 'snapshots'}
 #: A disk with at most this much free space counts as full. Unit: bytes.
 DISK_FULL_BELOW = 1 << 20
 
+#: After a client failed, or a server did not answer: wait for a report that a
+#: server died, which would be the cause. Unit: seconds.
+CAUSE_TIMEOUT = 0.5
+
 #: Interval between two checks whether a server is ready. Unit: seconds.
 POLL_INTERVAL = 0.02
 
@@ -660,6 +664,25 @@ class Agent:
         self.channel.send(type='peers', peers={
             one.index: result[one.port] for one in self.instances})
 
+    def send_server_counters(self) -> None:
+        """Send the counters of its servers.
+
+        :raises Failed: a server has ended, or does not answer.
+        :raises Ended: a signal came.
+        """
+        counters = {}
+        for one in self.instances:
+            try:
+                counters[one.index] = ask.DIALECTS[one.server.dialect].counters(
+                    one.where)._asdict()
+            except (OSError, ask.Refusal, ValueError) as err:
+                # A server that ends closes its connections first.
+                deadline = time.monotonic() + CAUSE_TIMEOUT
+                while time.monotonic() < deadline:
+                    self.process_events(POLL_INTERVAL)
+                raise Failed(f'{one.name} no longer answers: {err}') from None
+        self.channel.send(type='counters', counters=counters)
+
     # Main loop -----------------------------------------------------------
 
     def check_servers_and_clients(self) -> None:
@@ -777,6 +800,8 @@ class Agent:
                     client.send_start_signal()
             elif message['type'] == 'who':
                 self.send_connected_peers()
+            elif message['type'] == 'counters':
+                self.send_server_counters()
             elif message['type'] == 'save':
                 self.send_servers_with_unsaved_data()
 

@@ -27,7 +27,14 @@ from typing import Any
 
 from ..machine import cpus
 from . import ask, outside, private, rank
-from .agent import Failed, Process, Rendezvous, address_of_interface, full_disk_message
+from .agent import (
+    CAUSE_TIMEOUT,
+    Failed,
+    Process,
+    Rendezvous,
+    address_of_interface,
+    full_disk_message,
+)
 from .certificates import NoCertificates, make_certificate
 from .listener import Listener
 from .plan import (
@@ -48,10 +55,6 @@ STOP_TIMEOUT = 8.0
 #: Wait for the servers to write their data to disk after the workload. Unit:
 #: seconds.
 SAVE_TIMEOUT = 120.0
-
-#: After a client failed: wait for a report that a server died, which would be
-#: the cause. Unit: seconds.
-CAUSE_TIMEOUT = 0.5
 
 #: After an agent was lost: wait for the launcher's error message, which names
 #: the cause. Less than Slurm's KillWait. Unit: seconds.
@@ -123,6 +126,8 @@ class Conductor:
         #: Output files of the clients of the last step that measured.
         self.client_outputs: list[Path] = []
         self.peers: dict[int, dict[str, int]] = {}
+        #: Server -> its counters (ask.Counters), as its agent read them.
+        self.counters: dict[int, dict[str, Any]] = {}
         #: Servers with data that is not on disk yet, by node.
         self.unsaved: dict[str, list[str]] = {}
         self.signal = 0
@@ -243,6 +248,9 @@ class Conductor:
                 case 'peers':
                     self.peers |= {int(server): there for server, there
                                    in message['peers'].items()}
+                case 'counters':
+                    self.counters |= {int(server): values for server, values
+                                      in message['counters'].items()}
                 case 'saved':
                     self.unsaved[node.name] = message['missing']
                 case 'stopped':
@@ -433,7 +441,6 @@ class Conductor:
             for one in self.servers]
         if self.plan.server.cluster:
             self.form_cluster()
-        self.dialect = ask.DIALECTS[self.plan.server.dialect]
 
     def address_of_node(self, node: Node) -> str:
         return node.channel.sock.getpeername()[0]
@@ -457,18 +464,22 @@ class Conductor:
                          f'{err}') from None
 
     def read_server_counters(self) -> list[dict[str, Any]]:
-        """The counters of every server, now."""
-        results = []
-        for one, server in zip(self.servers, self.where, strict=True):
-            try:
-                results.append(self.dialect.counters(server)._asdict())
-            except (OSError, ask.Refusal, ValueError) as err:
-                # If the server died, its agent reports that.
-                self.wait_for_failure_cause()
-                raise Failed(f'{one["program"]} (server {one["index"]} on '
-                             f'{one["node"]}) no longer answers: {err}'
-                             ) from None
-        return results
+        """The counters of every server, now.
+
+        Their agents ask for them: a Unix socket is reached on its node only.
+
+        :raises Failed: a server does not answer.
+        """
+        self.counters.clear()
+        for node in self.server_nodes:
+            node.channel.send(type='counters')
+        each = self.plan.server.instances
+        self.process_events_until(
+            lambda: len(self.counters) == len(self.servers),
+            STOP_TIMEOUT + each * ask.ANSWER_TIMEOUT,
+            lambda: 'the agents did not report the counters of the servers in '
+            f'{STOP_TIMEOUT + each * ask.ANSWER_TIMEOUT:g} s')
+        return [self.counters[one['index']] for one in self.servers]
 
     def write_service_file(self, name: str, servers: list[ask.Server], gate: bool
                       ) -> Path:

@@ -27,9 +27,9 @@ from cli.nightly import nodes
 from cli.session import account, commands
 from cli.setup.venv import WORK, SetupError, print_progress
 from cli.site import check as sites
-from cli.site import partitions
 from config import families
 from config.sessions import judged, pinned, run_id
+from config.sessions.slurm_jobs import SLURM
 from config.sites import topology
 from postprocess import perflogs
 from postprocess.regressions import locating, verdict
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 #: Searches whose records are kept; older ones are removed when one begins.
 KEPT = 20
 #: Guards of a test case that never began: no evidence about its nodes.
-NOT_BEGUN = ('build', 'cancelled', 'dependency', 'missing', 'setup',
-             'skipped')
+NOT_BEGUN = ('build', 'cancelled', 'dependency', 'missing', 'pending',
+             'setup', 'skipped')
 
 Case = Mapping[str, Any]
 
@@ -177,7 +177,7 @@ def select_partition(system: Mapping[str, Any], name: str | None,
     """
     known = {part['name']: part for part in system['partitions']}
     able = [part for part in known.values()
-            if part['scheduler'] in partitions.SLURM]
+            if part['scheduler'] in SLURM]
     if name is not None and name not in known:
         raise SetupError(f'{system["name"]} has no partition {name!r}; it has '
                          f'{", ".join(known)}')

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import shutil
 import signal
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -18,13 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cli.nightly import locate, nodes, overlap, reruns
-from cli.nightly.summary import Nodes, Summary
+from cli.nightly.summary import Nodes, Summary, shortened_list_text
 from cli.nightly.timers import KINDS
 from cli.session import account, calibrate, commands, ordering
 from cli.session import process as session
 from cli.setup.venv import SetupError, print_progress
-from cli.site.partitions import SLURM
-from config.sessions import run_id
+from config.sessions import run_id, slurm_jobs
 from postprocess import results
 from postprocess.references import refinement
 from postprocess.regressions import locating, telling
@@ -34,7 +32,7 @@ from postprocess.results import Key, Result
 if TYPE_CHECKING:
     import pandas as pd
 
-    from postprocess.regressions.finding import Regression
+    from postprocess.regressions.finding import Regression, Verdict
 
 #: Options of ReFrame by which people choose nodes themselves.
 CHOOSES = ('-J', '--job-option', '--distribute', '--flex-alloc')
@@ -61,14 +59,14 @@ def nightly(args: argparse.Namespace) -> int:
             overlap.end_leftover_processes(path, summary.add_note)
             os.environ[overlap.MARK] = str(path)
             work = stack.enter_context(commands.prepare_session(args))
-            if any(part['scheduler'] in SLURM
-                   for part in work.system['partitions']) \
-                    and shutil.which('squeue'):
+            if slurm_jobs.can_list_jobs(work.system):
                 overlap.cancel_orphaned_jobs(folder.name, summary.add_note)
             session.remove_old_nightly_sessions(
                 folder.name, args.keep_sessions - 1
             )
             summary.nightly_session = run_id.new_session_id()
+            if args.max_pending:
+                work.options.append(f'-Smax_pending_time={args.max_pending}')
             NightlySession(work._replace(nightly_session=session.NightlySession(
                 folder.name, summary.nightly_session)), args, summary).run_session()
     except KeyboardInterrupt:
@@ -221,7 +219,10 @@ class NightlySession:
     # Nodes -----------------------------------------------------------------
 
     def find_due_nodes(self) -> None:
-        """Find the nodes of each partition, and those that are due."""
+        """Find the nodes of each partition, and those that are due.
+
+        :raises SetupError: no node takes jobs, so nothing can be measured
+        """
         if self.chooses:
             self.summary.add_note('no nodes were added: options of ReFrame choose '
                                   'the nodes')
@@ -229,6 +230,7 @@ class NightlySession:
         self.pools, why = nodes.find_node_pools(self.work.system)
         if why:
             self.summary.add_note(why)
+        self.report_partitions_without_nodes()
         seen = {} if self.frame is None else nodes.last_measurement_time_by_node(
             self.frame, self.system)
         for pool in self.distinct_pools():
@@ -236,6 +238,24 @@ class NightlySession:
                 self.due[pool.name] = nodes.due_nodes(
                     pool, seen, self.max_node_age
                 )
+
+    def report_partitions_without_nodes(self) -> None:
+        """Add a note on each partition of which no node takes jobs.
+
+        :raises SetupError: that is true of all partitions of the session
+        """
+        unusable = {name: pool for name, pool in self.pools.items()
+                    if not pool.usable_nodes}
+        selected = nodes.selected_partitions(self.work.system, self.work.options)
+        lines = [
+            f'no node of partition {pool.name or "(default)"} takes jobs: '
+            f'{shortened_list_text(list(map(str, pool.unusable_nodes)))}'
+            for pool in {pool.name: pool for name, pool in unusable.items()
+                         if name in selected}.values()]
+        if lines and selected <= set(unusable):
+            raise SetupError('; '.join(lines))
+        for line in lines:
+            self.summary.add_note(f'{line}; its test cases cannot run')
 
     def distinct_pools(self) -> list[nodes.Pool]:
         """The pools, each once."""
@@ -320,7 +340,9 @@ class NightlySession:
         pools = {name: pool.usable_nodes for name, pool in self.pools.items()}
         sessions = reruns.plan_reruns([
             session for one in failed for session in one.sessions
-            if session.result in ('fail', 'not_run')], pools)
+            # A job that did not start would wait as long again.
+            if session.result in ('fail', 'not_run') and session.guard != 'pending'
+        ], pools)
         sessions += reruns.plan_suspected_regression_reruns(
             self.suspected_regressions(failed), pools
         )
@@ -376,8 +398,9 @@ class NightlySession:
         page, made = commands.write_report_page(self.work.perflog_folder)
         self.summary.page = page or ''
         if made.verdict is not None:
-            self.summary.verdict = telling.verdict_headline(made.verdict)
             lines = commands.regressions_in_session(made.verdict, self.plan)
+            self.summary.elsewhere = other_session_lines(
+                made.verdict, lines, self.summary.results)
             self.summary.regressions = [
                 *([text] for text in commands.failed_level_texts(
                     made.verdict, self.plan)),
@@ -417,6 +440,21 @@ class NightlySession:
                 self.summary.add_note(f'pairs of nodes: {line.strip()}')
         if search.why:
             self.summary.add_note(f'pairs of nodes: ended early: {search.why}')
+
+
+def other_session_lines(verdict: Verdict, lines: Sequence[Regression],
+                        own_results: Sequence[Result]) -> list[str]:
+    """A line for each failure and regression of a verdict that other sessions
+    of the same day, or of earlier days, have left.
+
+    :param lines: regressions of the nightly session
+    :param own_results: results of the nightly session
+    """
+    own = {session.run for one in own_results for session in one.sessions}
+    return [*(f'session {one.run}: {telling.failure_line(one)}'
+              for one in verdict.failures if one.run not in own),
+            *(f'worse than before: {telling.regression_lines(one)[0]}'
+              for one in verdict.regressions if one not in lines)]
 
 
 def shortest_test_cases_per_family(some: Sequence[Result], times: dict[Key, float],

@@ -20,12 +20,12 @@ import re
 import shlex
 import subprocess
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cli.setup.venv import SetupError
-from cli.site.partitions import SLURM
+from config.sessions.slurm_jobs import SLURM
 from config.sites import topology
 
 if TYPE_CHECKING:
@@ -265,6 +265,21 @@ def find_node_pools(system: Mapping[str, Any]) -> tuple[dict[str, Pool], str]:
         why.append(f'the nodes of {", ".join(lost)} cannot be listed: '
                    + _missing_partition_message(free[lost[0]].partitions, there))
     return pool_of, '; '.join(why)
+
+
+def selected_partitions(system: Mapping[str, Any],
+                        options: Sequence[str]) -> set[str]:
+    """The partitions of a site that options of ReFrame leave in a session.
+
+    >>> site = {'partitions': [{'name': 'cpu'}, {'name': 'gpu'}]}
+    >>> selected_partitions(site, ['--system=mycluster:gpu'])
+    {'gpu'}
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument('--system', default='')
+    name = parser.parse_known_args(options)[0].system.partition(':')[2]
+    return {part['name'] for part in system['partitions']
+            if name in ('', part['name'])}
 
 
 def _missing_partition_message(

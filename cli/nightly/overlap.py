@@ -13,7 +13,6 @@ import contextlib
 import os
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -22,15 +21,13 @@ from typing import Any
 from checks.services import processes
 from cli.session import process as session
 from cli.setup.venv import WORK, SetupError
-from config.sessions import lock
+from config.sessions import lock, slurm_jobs
 
 #: Variable of all processes of a nightly session: the path of its lock.
 MARK = 'PLUMBLINE_NIGHTLY_SESSION'
 #: Seconds that a nightly session has after SIGTERM: to cancel its jobs, to end
 #: what they left, and to write its summary.
 STOP_TIMEOUT = session.CANCEL_TIMEOUT + session.END_TIMEOUT + 55
-#: Seconds for Slurm to answer, and for cancelled jobs to be gone.
-ANSWER_TIMEOUT, GONE_TIMEOUT = 60, 120
 
 
 def lock_path(site: str) -> Path:
@@ -166,49 +163,8 @@ def end_leftover_processes(path: Path, note: Callable[[str], None]) -> None:
             note(f'processes that do not end: pid {" ".join(map(str, stay))}')
 
 
-def jobs_in_folders(text: str, stages: Iterable[Path]) -> list[str]:
-    """Jobs that run in one of some folders.
-
-    :param text: of `squeue --format=%A|%Z`: job and its working directory
-    """
-    folders = [os.path.realpath(stage) for stage in stages]
-    jobs = []
-    for line in text.splitlines():
-        job, _, folder = line.strip().partition('|')
-        where = os.path.realpath(folder) if folder else ''
-        if any(where == one or where.startswith(f'{one}/')
-               for one in folders):
-            jobs.append(job)
-    return list(dict.fromkeys(jobs))
-
-
 def cancel_orphaned_jobs(site: str, note: Callable[[str], None]) -> None:
     """Cancel the Slurm jobs that killed nightly sessions of a site left."""
-    stages = [one.stage for one in session.ended_nightly_sessions(site)]
-    try:
-        left = _running_jobs(stages)
-        if not left:
-            return
-        note('cancelled Slurm jobs that a killed nightly session left: '
-             f'{" ".join(left)}')
-        _slurm_output(['scancel', *left])
-        deadline = time.monotonic() + GONE_TIMEOUT
-        while left := _running_jobs(stages):
-            if time.monotonic() > deadline:
-                note(f'jobs that do not end: {" ".join(left)}; see squeue')
-                return
-            time.sleep(0.5)
-    except (OSError, subprocess.SubprocessError) as err:
-        reason = getattr(err, 'stderr', '') or str(err)
-        note('cannot list the Slurm jobs that killed nightly sessions left: '
-             f'{" ".join(reason.split())}')
-
-
-def _running_jobs(stages: list[Path]) -> list[str]:
-    return jobs_in_folders(_slurm_output(['squeue', '--noheader', '--format=%A|%Z',
-                           f'--user={os.geteuid()}']), stages)
-
-
-def _slurm_output(command: list[str]) -> str:
-    return subprocess.run(command, capture_output=True, text=True,
-                          check=True, timeout=ANSWER_TIMEOUT).stdout
+    slurm_jobs.cancel_jobs_in_folders(
+        [one.stage for one in session.ended_nightly_sessions(site)],
+        'a killed nightly session', note)

@@ -61,8 +61,8 @@ class Summary:
     #: Cases without a reference.
     waiting: int = 0
     nodes: list[Nodes] = field(default_factory=list)
-    #: The headline of the verdict.
-    verdict: str = ''
+    #: Lines on failures and regressions that other sessions have left.
+    elsewhere: list[str] = field(default_factory=list)
     page: str = ''
     #: Why nothing was measured; '': something was.
     broken: str = ''
@@ -95,6 +95,7 @@ class Summary:
                 else 'regressed' if self.regressions
                 else 'flaky' if self.test_cases_with_result('flaky')
                 else 'incomplete' if self.never or not self.page
+                or not self.results
                 else 'good')
 
     @property
@@ -114,7 +115,9 @@ class Summary:
                      (len(self.test_cases_with_result('flaky')), 'flaky'),
                      (len(self.regressions), 'worse than before')]
             sentence = ', '.join(f'{number} {what}' for number, what in parts
-                                 if number) or 'nothing is worse than before'
+                                 if number) or (
+                'nothing is worse than before' if self.results
+                else 'nothing was measured')
             sentence += (f'; {self.cases} test case{"s" * (self.cases != 1)} '
                          'to run')
             if self.ended_by:
@@ -146,8 +149,13 @@ class Summary:
         if self.waiting:
             lines.append(f'{self.waiting} of the test cases have no '
                          'reference: ./plumb references calibrate')
-        lines += [text for text in (
-            self.verdict, self.page and f'Page: {self.page}') if text]
+        if self.page:
+            lines.append(f'Page: {self.page}')
+        if self.elsewhere:
+            lines.append('Left by other sessions, not part of this result '
+                         '(./plumb verdict explains it):')
+            lines += [f'  {text}' for text in self.elsewhere[:MAXIMUM]]
+            lines += _omitted_count_lines(len(self.elsewhere))
         return lines
 
     def webhook_data(self) -> dict[str, Any]:
@@ -174,6 +182,7 @@ class Summary:
             ],
             'regressions': ['\n'.join(one) for one in self.regressions],
             'nodes': [vars(one) for one in self.nodes],
+            'elsewhere': self.elsewhere,
             'page': self.page,
         }
 
@@ -280,16 +289,17 @@ def _node_lines(one: Nodes, cover: int) -> list[str]:
         f'Nodes: {one.measured} of {one.usable} that take jobs', where,
         'were measured']))]
     if one.out:
-        lines.append(f'  left out: {_shortened_list_text(one.out)}')
+        lines.append(f'  left out: {shortened_list_text(one.out)}')
     if one.busy:
-        lines.append(f'  due, but not free: {_shortened_list_text(one.busy)}')
+        lines.append(f'  due, but not free: {shortened_list_text(one.busy)}')
     if one.late:
         lines.append(f'  not measured in the last {cover} sessions: '
-                     f'{_shortened_list_text(one.late)}')
+                     f'{shortened_list_text(one.late)}')
     return lines
 
 
-def _shortened_list_text(texts: Sequence[str]) -> str:
+def shortened_list_text(texts: Sequence[str]) -> str:
+    """The first texts, and how many more there are."""
     rest = len(texts) - MAXIMUM
     return ', '.join(texts[:MAXIMUM]) + (
         f' and {rest} more' if rest > 0 else ''

@@ -82,7 +82,7 @@ def nightly_command(args: argparse.Namespace) -> list[str]:
 
 
 #: Options that may be left out, with their defaults.
-DEFAULTS = {'mode': 'nightly', 'max_node_age': 14, 'hours': 20.0,
+DEFAULTS = {'mode': 'nightly', 'max_node_age': 14, 'hours': 20.0, 'max_pending': None,
             'keep_sessions': 5, 'mail': None, 'to': '', 'webhook': None}
 
 

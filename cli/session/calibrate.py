@@ -17,9 +17,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cli.session import account, commands
+from cli.session import process as session
 from cli.setup.venv import SetupError, print_progress
 from config import console
 from config import references as grammar
@@ -279,12 +280,15 @@ def _test_case_count_text(number: int) -> str:
 
 @contextlib.contextmanager
 def raise_interrupt_on_signals() -> Iterator[None]:
-    """Handle SIGTERM and SIGHUP like ^C.
+    """Handle SIGTERM and SIGHUP like ^C, but a repeated signal once.
 
     :raises KeyboardInterrupt: one of these signals came
     """
-    def raise_interrupt(number: int, frame: Any) -> NoReturn:
-        raise KeyboardInterrupt
+    received = session.ReceivedSignals()
+
+    def raise_interrupt(number: int, frame: Any) -> None:
+        if received.record_signal(number, frame):
+            raise KeyboardInterrupt
     before = {number: signal.signal(number, raise_interrupt)
               for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
@@ -295,6 +299,7 @@ def raise_interrupt_on_signals() -> Iterator[None]:
             raise
         raise KeyboardInterrupt from None
     finally:
+        received.wait_for_repetitions()
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -34,7 +34,7 @@ from config import console, families, places
 from config.commandline import suggest_nearest_word
 from config.places import is_site_named_local
 from config.references import accepted_files
-from config.sessions import clock, cost, lock
+from config.sessions import clock, cost, lock, slurm_jobs
 from config.sessions.modes import MODES
 from config.sessions.smoke import TAG as SMOKE
 from tests import unstable
@@ -260,7 +260,8 @@ def run_reframe_session(work: Work, *options: str,
         code, ended_by = session.run_reframe(
             [str(WORK / 'bin' / 'reframe'), *work.options, *options],
             {**work.variables, **opened.reframe_variables, **variables},
-            [*work.locks, opened.lock])
+            [*work.locks, opened.lock],
+            opened.stage if slurm_jobs.can_list_jobs(work.system) else None)
         return Ended(
             code,
             ended_by,

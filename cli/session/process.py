@@ -16,7 +16,9 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,8 +27,8 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from checks.services import processes
-from cli.setup.venv import WORK, print_progress
-from config.sessions import run_id
+from cli.setup.venv import ROOT, WORK, print_progress
+from config.sessions import run_id, slurm_jobs
 
 #: Sessions of each kind (those that measure, and others) that are kept;
 #: older ones are removed when one begins.
@@ -34,6 +36,12 @@ KEPT = 5
 #: Seconds that ReFrame has to cancel its jobs after a signal, and that what
 #: is left of them has to end.
 CANCEL_TIMEOUT, END_TIMEOUT = 30.0, 5.0
+#: Signals within so many seconds are one: `timeout`, sudo and the first process
+#: of a container forward a signal that the process group got, too.
+SAME_SIGNAL_SECONDS = 2.0
+#: Log files of ReFrame in the folder of temporary files: size in bytes above which
+#: a file is something else, and age in seconds at which nobody writes to it.
+MAX_LOG_SIZE, MIN_LOG_AGE = 1 << 16, 3600
 #: File in the folder of a night's session.
 NIGHTLY_SESSION = 'night.json'
 #: File in the folder of a session that measures nothing.
@@ -91,6 +99,7 @@ def create_session_folders(
                  ('RFM_STAGE_DIR', 'stagedir', 'stage'),
                  ('RFM_OUTPUT_DIR', 'outputdir', 'output'))]
     _remove_old_sessions(bases, runs_jobs)
+    _remove_old_reframe_logs()
     name = run_id.new_session_id() if nightly_session is None else nightly_session.first
     if (WORK / 'sessions' / name).exists():
         name = run_id.new_session_id(name)
@@ -138,6 +147,21 @@ def _remove_old_sessions(bases: Sequence[Path], runs_jobs: bool) -> None:
             for base in bases:
                 shutil.rmtree(base / folder.name, ignore_errors=True)
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_old_reframe_logs() -> None:
+    """Remove log files of this checkout that ReFrame has left in the folder of
+    temporary files: since config/common.py removes them at once, only those of
+    earlier versions and of a start that was killed."""
+    mark = f"'{ROOT}/config/common.py'".encode()
+    for path in Path(tempfile.gettempdir()).glob('rfm-*.log'):
+        with contextlib.suppress(OSError):
+            state = path.lstat()
+            if (stat.S_ISREG(state.st_mode) and state.st_uid == os.geteuid()
+                    and state.st_size < MAX_LOG_SIZE
+                    and state.st_mtime < time.time() - MIN_LOG_AGE
+                    and mark in path.read_bytes()):
+                path.unlink()
 
 
 class Left(NamedTuple):
@@ -194,13 +218,41 @@ def remove_old_nightly_sessions(site: str, keep: int) -> list[str]:
     return old
 
 
+class ReceivedSignals:
+    """The signals that ask a session to end; those that follow each other
+    within SAME_SIGNAL_SECONDS are one."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self._last = -SAME_SIGNAL_SECONDS
+
+    def record_signal(self, number: int, frame: FrameType | None) -> bool:
+        """Handle a signal; returns whether it is no repetition."""
+        now = time.monotonic()
+        is_new = now - self._last >= SAME_SIGNAL_SECONDS
+        if is_new:
+            self.numbers.append(number)
+        self._last = now
+        return is_new
+
+    def wait_for_repetitions(self) -> None:
+        """Wait until no signal can be a repetition of the last one."""
+        if self.numbers:
+            while (left := self._last + SAME_SIGNAL_SECONDS
+                   - time.monotonic()) > 0:
+                time.sleep(left)
+
+
 def run_reframe(command: Sequence[str], variables: Mapping[str, str],
-                locks: Sequence[int]) -> tuple[int, str]:
+                locks: Sequence[int], stage: Path | None = None
+                ) -> tuple[int, str]:
     """Runs ReFrame to its end, also where a signal asks for it.
 
     ReFrame cancels its jobs at the first signal; what is left of it and its
     jobs on this machine is ended, at once after a second one.
 
+    :param stage: folder of its Slurm jobs, which are cancelled if ReFrame was
+        killed or ended by a signal; None: it has none
     :returns: exit code, and the name of the signal that ended it or ''
     """
     library = ctypes.CDLL(None, use_errno=True)
@@ -213,31 +265,39 @@ def run_reframe(command: Sequence[str], variables: Mapping[str, str],
         os.setpgid(0, 0)
         library.prctl(_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
-    got: list[int] = []
-
-    def record_signal(number: int, frame: FrameType | None) -> None:
-        got.append(number)
-
-    before = {number: signal.signal(number, record_signal) for number in _SIGNALS}
+    received = ReceivedSignals()
+    before = {number: signal.signal(number, received.record_signal)
+              for number in _SIGNALS}
     try:
         process = subprocess.Popen(
             command, env={**os.environ, **variables}, pass_fds=locks,
             preexec_fn=start_own_process_group)
-        code = _wait_for_process(process, got)
-        if got:
-            _end_descendants_of_reframe(got)
+        pending = None if stage is None else slurm_jobs.PendingReports(
+            stage, print_progress)
+        code = _wait_for_process(process, received.numbers, pending)
+        if received.numbers or code < 0:
+            # Also an sbatch that ReFrame no longer waits for.
+            _end_descendants_of_reframe(received.numbers)
+            if stage is not None:
+                slurm_jobs.cancel_jobs_in_folders(
+                    [stage], 'ReFrame', print_progress)
+        received.wait_for_repetitions()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return code, signal.Signals(got[0]).name if got else ''
+    return code, (signal.Signals(received.numbers[0]).name
+                  if received.numbers else '')
 
 
 def _wait_for_process(process: subprocess.Popen[bytes],
-                      received_signals: list[int]) -> int:
+                      received_signals: list[int],
+                      pending: slurm_jobs.PendingReports | None) -> int:
     content, deadline = 0, float('inf')
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(0.2)
+        if pending and not received_signals:
+            pending.report_if_due()
         if received_signals and not content:
             content = received_signals[0]
             deadline = time.monotonic() + CANCEL_TIMEOUT
@@ -249,8 +309,7 @@ def _wait_for_process(process: subprocess.Popen[bytes],
             # it does so without a traceback.
             process.terminate()
         if len(received_signals) > 1 or time.monotonic() > deadline:
-            print_progress('ReFrame is killed: jobs of a scheduler that it has not '
-                           'cancelled go on; see squeue')
+            print_progress('ReFrame is killed; it may not have cancelled all jobs')
             process.kill()
             return process.wait()
 

@@ -10,6 +10,9 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from config.commandline import is_duration
+from config.sessions.slurm_jobs import MAX_PENDING, SLURM
+
 #: Long options of sbatch, as its manual has them (Slurm 25.05).
 SBATCH = '''
     account acctg-freq array batch bb bbf begin chdir cluster-constraint
@@ -28,8 +31,6 @@ SBATCH = '''
     threads-per-core time time-min tmp tres-bind tres-per-task uid
     use-min-nodes usage verbose version wait wait-all-nodes wckey wrap
     '''
-#: Schedulers of ReFrame whose `access` has options of sbatch.
-SLURM = ('slurm', 'squeue')
 
 
 def partition_faults(path: str, system: Mapping[str, Any]) -> Iterator[str]:
@@ -42,6 +43,10 @@ def partition_faults(path: str, system: Mapping[str, Any]) -> Iterator[str]:
         if part['scheduler'] in SLURM:
             for fault in unknown_sbatch_options(part.get('access', ())):
                 yield f'{where}: access: {fault}'
+        limit = part.get('extras', {}).get(MAX_PENDING)
+        if limit is not None and not is_duration(limit):
+            yield (f'{where}: {MAX_PENDING} is {limit!r}; write a time such as '
+                   "'30m' or '2h'")
         for fault in processor_contradictions(part.get('processor', {})):
             yield f'{where}: processor: {fault}'
         for fault in node_sharing_faults(part):

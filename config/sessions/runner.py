@@ -16,6 +16,7 @@ import contextlib
 import datetime
 import fcntl
 import json
+import logging
 import os
 import re
 import sys
@@ -28,7 +29,12 @@ from typing import Any, NoReturn
 
 import reframe
 from reframe.core import runtime
-from reframe.core.exceptions import LoggingError, RunSessionTimeout
+from reframe.core.exceptions import (
+    ForceExitError,
+    JobBlockedError,
+    LoggingError,
+    RunSessionTimeout,
+)
 from reframe.core.logging import getlogger
 from reframe.frontend import dependencies
 from reframe.frontend.executors import (
@@ -40,7 +46,7 @@ from reframe.frontend.executors import (
 from config import places
 from config.records import perflog
 from config.references import accepted_files
-from config.sessions import clock, cost, lock, ordering, pinned, smoke
+from config.sessions import clock, cost, lock, ordering, pinned, slurm_jobs, smoke
 from config.sessions.judged import MEASUREMENTS
 from config.version import VERSION
 
@@ -120,6 +126,11 @@ PRIVATE = {
 
 #: Version of the plan's format.
 PLAN = 1
+
+#: Exceptions by which a signal ends a session.
+ABORTS = (KeyboardInterrupt, ForceExitError)
+#: Seconds that an `sbatch` has to end when its session is aborted.
+SBATCH_TIMEOUT = 10
 
 #: How the file of reasons beside a plan ends, and letters of a reason.
 REASONS, MAX_REASON = '.reasons', 400
@@ -238,6 +249,8 @@ def guard_of_failed_task(task: RegressionTask) -> str:
     job = task.check.job
     if 'job timed out' in str(task.exc_info[1]):
         return 'time_limit'
+    if isinstance(task.exc_info[1], JobBlockedError):
+        return 'pending'
     if task.failed_stage == 'run' and job and job.jobid:
         return 'job_state'              # submitted, and then lost
     return STAGES.get(str(task.failed_stage), 'unknown')
@@ -417,6 +430,17 @@ class Pins(Listener):
 
     def on_task_setup(self, task: RegressionTask) -> None:
         pinned.pin_job_to_nodes(task.check)
+
+
+class PendingLimits(Listener):
+    """Gives each job the limit of its partition for the time in the queue."""
+
+    def on_task_setup(self, task: RegressionTask) -> None:
+        check = task.check
+        limit = check.current_partition.extras.get(
+            slurm_jobs.MAX_PENDING)
+        if limit and not any('max_pending_time=' in word for word in sys.argv[1:]):
+            check.max_pending_time = limit
 
 
 class Causes(Listener):
@@ -645,10 +669,13 @@ class AccountedRunner(Runner):
             testcases = add_dependencies(testcases, cases)
         self.print_cost(cases)
         self.accounts = accounts = Accounts(handler)
-        self.policy.task_listeners[:0] = [accounts, Pins()]
+        self.policy.task_listeners[:0] = [accounts, Pins(), PendingLimits()]
         with self.write_plan_and_hold_lock(handler, cases, left):
             try:
                 self.run_until_timeout(testcases, restored_cases)
+            except ABORTS:
+                cancel_jobs_of_tasks(accounts.tasks.values())
+                raise
             finally:
                 for case in filter(accounts.is_unrecorded, cases):
                     accounts.record_unstarted_test_case(case)
@@ -784,6 +811,24 @@ class AccountedRunner(Runner):
             os.close(fd)
 
 
+def cancel_jobs_of_tasks(tasks: Iterable[RegressionTask]) -> None:
+    """Cancel the Slurm jobs of an aborted session that ReFrame does not know: a
+    signal has interrupted its `sbatch`."""
+    folders = [Path(task.check.stagedir) for task in tasks
+               if task.check.current_partition.scheduler.registered_name
+               in slurm_jobs.SLURM]
+    if not folders:
+        return
+    deadline = time.monotonic() + SBATCH_TIMEOUT
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < deadline:
+            if not os.waitpid(-1, os.WNOHANG)[0]:
+                time.sleep(0.1)
+    slurm_jobs.cancel_jobs_in_folders(
+        folders, 'an interrupted session',
+        lambda line: print(f'plumb: {line}', file=sys.stderr))
+
+
 def has_only_local_partitions() -> bool:
     """Whether no scheduler allocates the CPUs of the system."""
     return all(part.scheduler.registered_name == 'local'
@@ -806,6 +851,19 @@ def hold_machine_lock() -> Iterator[None]:
 def test_case_count_text(number: int) -> str:
     """A number of test cases, as text."""
     return f'{number} test case{"s" * (number != 1)}'
+
+
+def remove_first_log_file() -> None:
+    """Remove the file in which ReFrame logs until it knows its configuration,
+    and which it leaves in the folder of temporary files at each start."""
+    logger: Any = getlogger().logger
+    # None: something else than ReFrame's command line reads the configuration.
+    for handler in list(logger.handlers) if logger else ():
+        if isinstance(handler, logging.FileHandler) and re.fullmatch(
+                r'rfm-.+\.log', Path(handler.baseFilename).name):
+            logger.removeHandler(handler)
+            handler.close()
+            Path(handler.baseFilename).unlink(missing_ok=True)
 
 
 def install_runner() -> None:

@@ -57,7 +57,7 @@ def test_an_exit_code_that_was_a_signal():
 
 
 def test_a_job_that_never_started():
-    words = refused('job_state', guards.check_job_state, job(
+    words = refused('pending', guards.check_job_state, job(
         state='CANCELLED', exitcode=None, nodelist=[]))
     assert 'max_pending_time is 60 s' in words
 

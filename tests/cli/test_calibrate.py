@@ -313,6 +313,16 @@ def test_a_signal_during_a_query_of_duckdb_is_an_interrupt():
         raise RuntimeError('another error')
 
 
+def test_a_signal_that_a_wrapper_repeats_is_one():
+    """The second one must not end what follows the first, such as a summary."""
+    with pytest.raises(KeyboardInterrupt), calibrate.raise_interrupt_on_signals():
+        sender = subprocess.Popen([
+            'sh', '-c', 'for i in 1 2; do sleep 0.5; kill -TERM $1; done', '',
+            str(os.getpid())])
+        time.sleep(30)
+    assert sender.wait() == 0
+
+
 PROPOSED = """\
 OsuStartup:
   $index: [$partition, params]

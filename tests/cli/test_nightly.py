@@ -47,6 +47,7 @@ from config import families
 from config.sessions import clock, lock, run_id
 from postprocess import perflogs, results
 from postprocess.perflogs import plans
+from postprocess.regressions import finding
 from postprocess.regressions import sessions as sessions_of
 from postprocess.results import Result
 
@@ -484,6 +485,7 @@ def nightly_session(tmp_path, monkeypatch):
     monkeypatch.setattr(commands, 'write_report_page', lambda folder: (
         'page', SimpleNamespace(verdict=None)))
     machine.worse = []
+    machine.system = {'partitions': [{'name': 'cpu'}]}
     machine.pools = {'cpu': Pool('batch', {
         **{f'n{n}': Node(f'n{n}', 'idle') for n in range(1, 6)},
         'n6': Node('n6', 'drained', 'disk')})}
@@ -499,9 +501,9 @@ def nightly_session(tmp_path, monkeypatch):
                                   mode='nightly', locate=False)
         nightly.NightlySession(
             commands.Work(
-                {'name': 'alpha'},
+                {'name': 'alpha', **machine.system},
                 {'PLUMBLINE_PERFLOGS': str(machine.folder)},
-                [],
+                list(options),
                 True,
                 [],
                 session.NightlySession('alpha', result.nightly_session),
@@ -544,6 +546,25 @@ def test_a_good_nightly_session_is_one_session(nightly_session):
     assert (result.overall_status, result.exit_code) == ('good', 0)
     assert 'Nodes: 3 of 5 that take jobs' in '\n'.join(result.summary_lines())
     assert 'left out: n6 (drained: disk)' in '\n'.join(result.summary_lines())
+
+
+def test_without_usable_nodes_the_session_ends_with_their_reasons(nightly_session):
+    nightly_session.pools = {'cpu': Pool('batch', {
+        'n5': Node('n5', 'down*', 'Not responding'),
+        'n6': Node('n6', 'drained', 'disk')})}
+    with pytest.raises(SetupError) as error:
+        nightly_session.go()
+    assert str(error.value) == (
+        'no node of partition batch takes jobs: n5 (down*: Not responding), '
+        'n6 (drained: disk)')
+    assert not nightly_session.sessions
+    # Another partition has nodes: it is measured.
+    nightly_session.pools['gpu'] = Pool('gpus', {'n1': Node('n1', 'idle')})
+    nightly_session.system = {'partitions': [{'name': 'cpu'}, {'name': 'gpu'}]}
+    assert 'takes jobs: n5 (down*: Not responding), n6 (drained: disk); its test ' \
+        'cases cannot run' in nightly_session.go().notes[0]
+    with pytest.raises(SetupError, match='takes jobs'):
+        nightly_session.go(options=('--system=alpha:cpu',))
 
 
 @pytest.mark.parametrize('looks, width, lines', [
@@ -837,8 +858,9 @@ def test_jobs_of_dead_nightly_sessions_are_cancelled_and_no_others(
         pass
     # As Slurm: what was cancelled is gone.
     (tmp_path / 'jobs').write_text(
-        f'7|{dead.stage}/cpu/Osu\n8|{second.stage}/cpu/Osu\n'
-        f'9|{dead.stage}x\n10|{tmp_path}\n')
+        f'7|RUNNING|None|{dead.stage}/cpu/Osu\n'
+        f'8|PENDING|Resources|{second.stage}/cpu/Osu\n'
+        f'9|RUNNING|None|{dead.stage}x\n10|RUNNING|None|{tmp_path}\n')
     tools = {'squeue': f'cat {tmp_path}/jobs',
              'scancel': f'echo "$*" >>{tmp_path}/cancelled; '
              f'grep -v "^[78]|" {tmp_path}/jobs >{tmp_path}/left; '
@@ -851,7 +873,7 @@ def test_jobs_of_dead_nightly_sessions_are_cancelled_and_no_others(
     notes: list[str] = []
     with work(2) as alive:
         with open(tmp_path / 'jobs', 'a') as jobs:
-            jobs.write(f'11|{alive.stage}/cpu/Osu\n')
+            jobs.write(f'11|RUNNING|None|{alive.stage}/cpu/Osu\n')
         overlap.cancel_orphaned_jobs('alpha', notes.append)
     assert (tmp_path / 'cancelled').read_text() == '7 8\n'
     assert notes == ['cancelled Slurm jobs that a killed nightly session '
@@ -866,7 +888,7 @@ def test_a_slurm_that_does_not_answer_is_told(work, tmp_path, monkeypatch):
     monkeypatch.setenv('PATH', str(tmp_path))
     notes: list[str] = []
     overlap.cancel_orphaned_jobs('alpha', notes.append)
-    assert 'cannot list the Slurm jobs' in notes[0]
+    assert 'cannot list or cancel the Slurm jobs' in notes[0]
 
 
 def test_only_folders_of_old_nightly_sessions_are_removed(
@@ -939,14 +961,15 @@ def output(**more: Any) -> nightly_summary.Summary:
 
 
 @pytest.mark.parametrize('more, word, code', [
-    ({}, 'good', 0),
+    ({}, 'incomplete', 1),
     ({'results': [whole(trial(result='pass'))]}, 'good', 0),
     ({'results': [whole(trial())]}, 'failed', 1),
     ({'results': [whole(trial(result='not_run'))]}, 'failed', 1),
     ({'results': [whole(trial(result='xpass'))]}, 'failed', 1),
     ({'results': [whole(trial(), trial(result='pass'), result='flaky')]},
      'flaky', 1),
-    ({'regressions': [['[1] latency: +5 %']]}, 'regressed', 1),
+    ({'regressions': [['[1] latency: +5 %']], 'results': [whole(trial(
+        result='pass'))]}, 'regressed', 1),
     ({'ended_by': 'ended by SIGTERM'}, 'ended', 1),
     ({'broken': 'no site', 'usage': True}, 'not run', 2)])
 def test_a_nightly_session_in_a_word_and_its_exit_code(more, word, code):
@@ -956,14 +979,38 @@ def test_a_nightly_session_in_a_word_and_its_exit_code(more, word, code):
 
 
 def test_a_nightly_session_without_a_page_is_not_good():
-    result = output()
+    result = output(results=[whole(trial(result='pass'))])
     result.page = ''
     assert (result.overall_status, result.exit_code) == ('incomplete', 1)
 
 
 def test_a_case_beyond_every_budget_makes_the_session_incomplete():
-    result = output(never=True)
+    result = output(never=True, results=[whole(trial(result='pass'))])
     assert (result.overall_status, result.exit_code) == ('incomplete', 1)
+
+
+def test_a_session_that_measured_nothing_is_not_good():
+    assert 'nothing was measured' in output().headline
+
+
+def test_the_summary_has_one_result_and_lists_what_others_left():
+    """An interrupted session of the same day has failed test cases, too."""
+    def failure(run: str) -> finding.Failure:
+        return finding.Failure(
+            'alpha', 'cpu', 'openmpi', 'osu', 'Osu', '', 'osu', 'embedded', 'c',
+            'not_run', 'cancelled', '', '', None, None, '', run, '', '')
+    own = whole(trial(result='pass'))
+    left = nightly.other_session_lines(
+        finding.Verdict('2026-11-22', 'failed', failures=[
+            failure(own.sessions[0].run), failure('20261122T150000Z-abcdef')]),
+        [], [own])
+    assert left == ['session 20261122T150000Z-abcdef: Osu on alpha:cpu openmpi: '
+                    'cancelled']
+    text = output(results=[own], elsewhere=left).summary_lines()
+    assert text[0].endswith('GOOD: nothing is worse than before; 3 test cases to run')
+    assert text[-2:] == ['Left by other sessions, not part of this result '
+                         '(./plumb verdict explains it):', f'  {left[0]}']
+    assert 'FAILED' not in '\n'.join(text)
 
 
 def test_the_mail_is_a_message_that_a_parser_reads(tmp_path):
@@ -1015,7 +1062,8 @@ def test_options_that_need_not_be_said_are_the_command_s_own():
 
 
 MANY = ['--site', 'lumi', '--bringup', '--locate', '--max-node-age', '7',
-        '--hours', '9.5', '--mail', '/srv/a b/50%.eml', '--', '-n', 'Osu$']
+        '--hours', '9.5', '--max-pending', '90m', '--mail', '/srv/a b/50%.eml',
+        '--', '-n', 'Osu$']
 
 
 def test_the_timer_says_all_that_was_asked_for():

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import mmap
 import os
 import re
 import shlex
@@ -319,6 +320,44 @@ for _env in site_configuration['environments']:
     assert done.returncode == 1, text
     assert {r['guard'] for r in suite.records} == {'leftover'}, text
     assert 'sleep (' in text
+
+
+# What killed jobs left ----------------------------------------------------
+
+def test_files_of_dead_mpi_programs_are_removed_and_no_others(tmp_path):
+    host = os.uname().nodename.partition('.')[0]
+    shm, tmp = tmp_path / 'shm', tmp_path / 'tmp'
+    shm.mkdir()
+    dead = subprocess.run(['sh', '-c', 'echo $$'], capture_output=True, text=True,
+                          check=True).stdout.strip()
+
+    def make(path, minutes=61):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b'x' * 4096)
+        for each in (path, path.parent):
+            if each not in (shm, tmp):
+                os.utime(each, (time.time() - 60 * minutes,) * 2)
+        return path
+    removed = [make(shm / 'mpich_shm_Ab12'), make(shm / f'sm_segment.{host}.0.1.0'),
+               make(shm / f'vader_segment.{host}.example.0.1.0'),
+               make(tmp / f'ompi.{host}.0' / 'contact.txt'),
+               make(tmp / f'ompi.{dead}' / f'pmix.{host}.tool')]
+    kept = [make(shm / f'sm_segment.{host}.0.2.0'), make(shm / 'mpich_shm_new', 5),
+            make(shm / 'sm_segment.other.0.1.0'), make(shm / 'mine'),
+            make(tmp / f'ompi.{os.getpid()}' / f'pmix.{host}.tool'),
+            make(tmp / f'ompi.{dead}0' / 'pmix.other.tool'),
+            make(tmp / f'prte.{host}.0' / 'new', 5)]
+    with open(kept[0], 'r+b') as file, mmap.mmap(file.fileno(), 4096):
+        file.close()
+        subprocess.run([SRC / 'remove_leftovers.sh', shm, tmp], check=True)
+    assert [path for path in removed if path.exists()] == []
+    assert [path for path in kept if not path.exists()] == []
+    if os.geteuid() == 0:
+        # A file of another user stays, even where it could be removed.
+        foreign = make(shm / 'mpich_shm_foreign')
+        os.chown(foreign, 12345, -1)
+        subprocess.run([SRC / 'remove_leftovers.sh', shm, tmp], check=True)
+        assert foreign.exists() and not kept[0].exists()
 
 
 # What the nodes are -------------------------------------------------------

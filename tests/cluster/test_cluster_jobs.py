@@ -151,10 +151,10 @@ def faulty_in(tmp_path):
         system=str(ROOT / 'site-configs' / 'devcluster' / 'system.py'),
         prefix=str(prefix)))
 
-    def start(cluster, fault, *options):
+    def start(cluster, fault, *options, wrapper=()):
         return suite.on(
             cluster, '-r', '-Sbringup=1', '-p', 'mpich', *options,
-            site=str(site), FAULT=fault,
+            site=str(site), wrapper=wrapper, FAULT=fault,
             GOLDEN=str(GOLDEN / 'osu_latency.txt'))
     suite.start = start
     return suite
@@ -196,10 +196,10 @@ def test_the_stand_in_passes_when_it_behaves(faulty, cluster):
 
 # ------------------------------------------------- plumb run, on the site
 
-def plumb_run(suite, cluster, fault='none'):
+def plumb_run(suite, cluster, fault='none', wrapper=()):
     """`plumb run` on the login node, of one case that needs two nodes."""
     return cluster.box(
-        'exec', '--', ROOT / 'plumb', 'run', '--site', suite.tmp / 'site',
+        'exec', '--', *wrapper, ROOT / 'plumb', 'run', '--site', suite.tmp / 'site',
         '--bringup', '--no-wait', '--', '--system=devcluster:slurm-srun',
         '-p', 'mpich', *PAIR, cwd=suite.tmp, env={
             **os.environ, **suite.variables, 'FAULT': fault,
@@ -240,6 +240,50 @@ def test_a_run_that_is_ended_cancels_its_jobs_and_says_so(faulty, cluster):
     # Slurm takes a moment to end what it was told to; minutes, where a busy
     # node missed the message and Slurm sends it again.
     until(lambda: not cluster.ask('squeue', '-h').strip(), 180)
+
+
+#: When a session is ended: nodes that are taken from it, and what squeue, or
+#: the processes of the login node, must show first.
+MOMENTS = [(4, r'rfm_build_\w+ PENDING'), (3, r'rfm_OsuPt2pt\w+ PENDING'),
+           (0, r'rfm_OsuPt2pt\w+ RUNNING'), (0, 'sbatch'), (3, 'sbatch')]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize('start', ['plumb run', 'reframe'])
+def test_a_signal_that_a_wrapper_repeats_leaves_no_job(faulty, cluster, start):
+    """`timeout` sends it to its child, and then to the process group."""
+    for taken, sign in MOMENTS:
+        blocker = taken and cluster.submit(
+            '#!/bin/sh\nsleep 1000\n', f'-N{taken}', '--exclusive', '-Jblocker')
+        if blocker:
+            until(lambda job=blocker: cluster.job(job)['JobState'] == 'RUNNING')
+
+        def shown(sign=sign):
+            text = cluster.ask('squeue', '-h', '-o', '%j %T')
+            return re.search(sign, text) or sign == 'sbatch' and (
+                'rfm_' in text or any(process.name == sign for process in
+                                      cluster.processes('login')))
+        wrapper = ['timeout', '-s', 'SIGTERM', '1000']
+        run = (plumb_run(faulty, cluster, 'time_limit', wrapper)
+               if start == 'plumb run' else
+               faulty.start(cluster, 'time_limit', *PAIR,
+                            '--system=devcluster:slurm-srun', wrapper=wrapper))
+        try:
+            until(shown, 120)
+            run.send_signal(signal.SIGTERM)
+            text, _ = run.communicate(timeout=120)
+            assert 'is killed' not in text, text
+            assert start == 'reframe' or 'Ended by SIGTERM' in text, text
+            left = [line for line in cluster.ask(
+                'squeue', '-h', '-t', 'PD,R', '-o', '%j %T').splitlines()
+                if 'blocker' not in line]
+            assert not left, (sign, left, text)
+        finally:
+            run.kill()
+            if blocker:
+                cluster.ask('scancel', blocker)
+                cluster.wait(blocker)
+            until(lambda: not cluster.ask('squeue', '-h').strip(), 180)
 
 
 @pytest.mark.cluster

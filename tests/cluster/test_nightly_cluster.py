@@ -2,6 +2,7 @@
 """
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -68,6 +69,49 @@ def test_every_node_is_measured_but_one_that_is_drained(site, cluster):
         len(nodes.split()) == 2 for nodes in ran.values()), ran
     assert {run.split('-')[1][:6] for run in ran} == {
         nightly_session['nightly_session'].split('-')[1]}
+
+
+@contextlib.contextmanager
+def drained(cluster, nodes):
+    """The nodes are drained meanwhile."""
+    cluster.ask('scontrol', 'update', f'NodeName={nodes}', 'State=DRAIN',
+                'Reason=cooling')
+    try:
+        yield
+    finally:
+        cluster.ask('scontrol', 'update', f'NodeName={nodes}', 'State=RESUME')
+        until(lambda: cluster.ask('sinfo', '-h', '-o', '%t').split() == ['idle'], 120)
+
+
+def test_without_usable_nodes_the_session_ends_at_once(site, cluster):
+    with drained(cluster, 'n[1-4]'):
+        text, code, nightly_session = site.run('none')
+    assert code == 2, text
+    assert nightly_session['verdict'] == 'not run'
+    assert nightly_session['headline'].endswith(
+        'takes jobs: n1 (drained: cooling), n2 (drained: cooling), '
+        'n3 (drained: cooling), n4 (drained: cooling)'), text
+    assert not cluster.ask('squeue', '-h').strip()
+
+
+def test_jobs_that_stay_pending_are_reported_and_end_at_the_limit(site, cluster):
+    # The test case needs two nodes; its build needs one.
+    other = cluster.submit('#!/bin/sh\nsleep 1000\n', '-N3', '--exclusive')
+    until(lambda: cluster.job(other)['JobState'] == 'RUNNING')
+    try:
+        text, code, nightly_session = site.run(
+            'none', '--max-node-age', '0', '--max-pending', '75s')
+        assert cluster.ask('squeue', '-h', '-o', '%A').split() == [other]
+    finally:
+        cluster.ask('scancel', other)
+        cluster.wait(other)
+    assert code == 1, text
+    assert re.search(r'1 min: 1 job waits \((Resources|Priority)\)', text), text
+    [failed] = nightly_session['failed']
+    assert 'before it started (max_pending_time is 75 s)' in failed['why'], text
+    assert nightly_session['verdict'] == 'failed'
+    # Nobody waits for it again.
+    assert failed['guard'] == 'pending' and not failed['again'], text
 
 
 def test_a_node_that_is_bad_is_named(site):

@@ -38,3 +38,25 @@ def test_ranks_and_their_database(suite, cluster, partition, name):
         ('tensorload', 'system' if os.environ.get('SMARTREDIS_PREFIX')
          else 'embedded')}
     assert left(cluster, before, suite.tmp) == []
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize('partition', ['slurm-srun', 'squeue-mpirun'])
+def test_each_node_has_a_database_of_its_own(suite, cluster, partition):
+    """Colocated on one node and on two, beside one on a node of its own."""
+    before = seen(cluster)
+    text, _ = suite.on(
+        cluster, '-r', '-Sbringup=1', f'--system=devcluster:{partition}',
+        *of_family('smartredis'), '-n', 'SmartRedisThroughput', '-E',
+        '(scenario.deployment == "colocated" or scenario.client_nodes == 2)'
+        ' and scenario.clients_per_node == 4 and scenario.db_nodes == 1'
+        ' and scenario.db in ("redis", "valkey")',
+        '-SSmartRedisThroughput.settings=iterations:10,tensor_bytes:1024'
+        ).communicate()
+    assert 'Ran 7/7 test case(s)' in text and 'PASSED' in text, text
+    ran = {(r['num_nodes'], 'colocated' in r['params'], 'valkey' in r['params'])
+           for r in suite.records}
+    assert ran == {(nodes, colocated, valkey) for valkey in (False, True)
+                   for nodes, colocated in (('1', True), ('2', True),
+                                            ('3', False))}, text
+    assert left(cluster, before, suite.tmp) == []

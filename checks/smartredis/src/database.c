@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 enum { WINDOW = 64, DIMS = 8, NAME = 160 };
@@ -44,9 +43,14 @@ static bool is_here(const struct server *s)
     struct ifaddrs *all, *one;
     bool here = false;
 
-    if (s->address.ss_family == AF_UNIX)
-        return !access(((const struct sockaddr_un *)&s->address)->sun_path,
-                       F_OK);
+    if (s->address.ss_family == AF_UNIX) {
+        /* In a shared folder the file exists on the other nodes, too. */
+        int fd = start_connect(s, 1);
+
+        if (fd >= 0)
+            close(fd);
+        return fd >= 0;
+    }
     if (s->address.ss_family != AF_INET || getifaddrs(&all))
         return false;
     for (one = all; one && !here; one = one->ifa_next) {

@@ -151,7 +151,7 @@ class NightlySession:
             first = self.run_reframe_session('all test cases that are due')
             if first is None or first.plan is None:
                 if first is not None and not self.summary.ended_by:
-                    commands.print_zero_test_cases_reason(first)
+                    commands.print_zero_test_cases_reason(self.work, first)
                     self.summary.broken = (
                         'nothing was measured; its log says why'
                     )

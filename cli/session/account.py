@@ -18,6 +18,7 @@ import pandas as pd
 
 from checks.core.references import CALIBRATE
 from cli.session import table
+from cli.session.names import name_without_blanks
 from postprocess import outcomes, results
 from postprocess.perflogs import plans, reasons
 from postprocess.references.progress import Progress
@@ -121,12 +122,12 @@ def rows_by_test_case(
 
 
 def display_names(plan: plans.Plan) -> dict[results.Key, str]:
-    """The name of each test case of a plan, with its environment if another
-    one has the same name."""
+    """The name of each test case of a plan as -n takes it, with its environment
+    (-p) if another one has the same name."""
     times = Counter(case['name'] for case in plan.cases)
     return {
-        plan.session_and_test_case_key(case)[1:]: case['name']
-        + f' @{case["environ"]}' * (times[case['name']] > 1)
+        plan.session_and_test_case_key(case)[1:]: name_without_blanks(case['name'])
+        + f' -p {case["environ"]}' * (times[case['name']] > 1)
         for case in plan.cases
     }
 

@@ -162,10 +162,10 @@ ZERO = ('no test case ran, so nothing was measured: none matches all filters '
         '`./plumb doctor` reports what this site can run')
 
 
-def exit_with_error(reason: str) -> NoReturn:
-    """Ends ReFrame with one line on stderr and exit code 1."""
+def exit_with_error(reason: str, code: int = 1) -> NoReturn:
+    """Ends ReFrame with one line on stderr and an exit code."""
     print(f'plumb: {reason}', file=sys.stderr)
-    sys.exit(1)
+    sys.exit(code)
 
 
 def first_retry_delay_seconds() -> float | None:
@@ -470,7 +470,7 @@ class Causes(Listener):
         """One line per cause; ReFrame has twenty lines per test case."""
         for number, name, text in sorted(self.examples.values(), reverse=True):
             cases = 'test case' if number == 1 else 'test cases'
-            printer.info(f'{number} {cases}: {text} (e.g. {name})')
+            printer.info(f'{number} {cases}: {text} (e.g. {name.replace(" ", "")})')
 
 
 def select_listed_test_cases(testcases: list) -> list:
@@ -617,7 +617,7 @@ class AccountedRunner(Runner):
             is_benchmark,
         )
         if all(case.check.is_fixture() for case in testcases):
-            exit_with_error(ZERO)
+            exit_with_error(ZERO, 2)
         refuse_unlisted_node_counts(testcases)
         if any(is_benchmark(case.check) and not case.check.bringup
                for case in testcases):

@@ -543,9 +543,11 @@ def test_check_file_that_cannot_be_imported(suite, tmp_path):
 
 
 def test_zero_cases(suite):
-    done = suite.plumb('run', '--', *OSU, '-n', 'NoSuchCheck')
-    assert done.returncode == 1
+    done = suite.plumb('run', '--', *OSU, '-n', 'OsuStartop')
+    assert done.returncode == 2
     assert 'no test case ran' in done.stderr
+    assert "-n OsuStartop: no such test case; the nearest: -n 'OsuStartup'" \
+        in done.stderr
 
 
 @pytest.mark.parametrize('readings, speed', [

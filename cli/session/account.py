@@ -6,9 +6,7 @@ for the page); ReFrame's report adds the text for people.
 from __future__ import annotations
 
 import argparse
-import errno
 import functools
-import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -19,6 +17,7 @@ import pandas as pd
 from checks.core.references import CALIBRATE
 from cli.session import table
 from cli.session.names import name_without_blanks
+from config.sessions import disk
 from postprocess import outcomes, results
 from postprocess.perflogs import plans, reasons
 from postprocess.references.progress import Progress
@@ -97,8 +96,10 @@ def rows_by_test_case(
         one = ended.get(key)
         if one is None or one.is_failed:
             guard = one.guard if one else plans.MISSING
-            text = reasons.failure_reason_text(
-                guard, failure_reason(case) or (one.reason if one else '')) or guard
+            known_reason = one.reason if one else ''
+            text = (known_reason if known_reason and guard in reasons.NOT_RUN else
+                    reasons.failure_reason_text(
+                        guard, failure_reason(case) or known_reason) or guard)
             if text and one and one.measurements > 1 and (
                     guard not in reasons.NOT_RUN):
                 text += f' (in each of {one.measurements} measurements)'
@@ -141,13 +142,7 @@ def failed_builds(report: list[dict[str, Any]]) -> list[Row]:
 def failure_reason(case: dict[str, Any]) -> str:
     """Why a test case failed, by ReFrame's report, in one line."""
     text = ' '.join(str(case.get('fail_reason') or '').split())
-    for number in (errno.ENOSPC, errno.EDQUOT):
-        # ReFrame lists every file that it could not copy.
-        if f'[Errno {number}]' in text:
-            return (f'disk: the disk of {case.get("stagedir")} is full '
-                    f'({os.strerror(number)}): free space, or set another '
-                    "(the site's stagedir, --prefix)")
-    return text[:400]
+    return disk.full_disk_text(text, case.get('stagedir')) or text[:400]
 
 
 def value_text(case: dict[str, Any]) -> str:

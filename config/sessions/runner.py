@@ -46,7 +46,7 @@ from reframe.frontend.executors import (
 from config import places
 from config.records import perflog
 from config.references import accepted_files
-from config.sessions import clock, cost, lock, ordering, pinned, slurm_jobs, smoke
+from config.sessions import clock, cost, disk, lock, ordering, pinned, slurm_jobs, smoke
 from config.sessions.judged import MEASUREMENTS
 from config.version import VERSION
 
@@ -320,6 +320,8 @@ class Accounts(Listener):
         self.handler = handler
         #: Test case -> the guard that failed it, or what was built for it.
         self.failed: dict[Any, str] = {}
+        #: Test case that failed -> why.
+        self.failure_reasons: dict[Any, str] = {}
         #: Test case -> its latest task.
         self.tasks: dict[Any, RegressionTask] = {}
         #: Seconds until the first retry; None: there is none.
@@ -343,6 +345,7 @@ class Accounts(Listener):
         :param stage: in which it failed
         """
         self.failed[case] = guard
+        self.failure_reasons[case] = reason
         if not is_benchmark(case.check):
             return
         case.prepare()
@@ -407,8 +410,10 @@ class Accounts(Listener):
 
     def record_failed_task(self, task: RegressionTask, guard: str) -> None:
         """Write the records of a task that failed."""
-        self.record_failed_test_case(task.testcase, guard, str(task.failed_stage),
-                                     str(task.exc_info[1] or ''))
+        reason = str(task.exc_info[1] or '')
+        self.record_failed_test_case(
+            task.testcase, guard, str(task.failed_stage),
+            disk.full_disk_text(reason, task.check.stagedir) or reason)
 
     def on_task_failure(self, task: RegressionTask) -> None:
         self.record_failed_task(task, guard_of_failed_task(task))
@@ -421,8 +426,11 @@ class Accounts(Listener):
     def on_task_skip(self, task: RegressionTask) -> None:
         needs = [c for c in task.testcase.deps if c in self.failed]
         build = any(not is_benchmark(c.check) for c in needs)
-        self.record_failed_task(task, 'build' if build else
-                                'dependency' if needs else 'skipped')
+        if not needs:
+            return self.record_failed_task(task, 'skipped')
+        self.record_failed_test_case(
+            task.testcase, 'build' if build else 'dependency', str(task.failed_stage),
+            self.failure_reasons[needs[0]])
 
 
 class Pins(Listener):

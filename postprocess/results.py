@@ -110,6 +110,11 @@ class Result(Place):
         return self.result == 'not_run' and self.guard in reasons.CUT_SHORT
 
     @property
+    def has_run(self) -> bool:
+        """Whether its job began."""
+        return self.result != 'not_run' and self.guard not in reasons.NOT_BEGUN
+
+    @property
     def is_good(self) -> bool:
         """Neither failed nor regressed."""
         return not self.is_failed and not self.regressions
@@ -118,12 +123,12 @@ class Result(Place):
     def suspect_nodes(self) -> frozenset[str]:
         """Nodes on which all sessions failed, where all sessions on other
         nodes were sound, and there is one."""
-        if self.result != 'fail' or not all(
-                one.nodes for one in self.sessions):
+        sessions = [one for one in self.sessions if one.has_run]
+        if self.result != 'fail' or not all(one.nodes for one in sessions):
             return frozenset()
-        nodes = frozenset(name for one in self.sessions if one.is_failed
+        nodes = frozenset(name for one in sessions if one.is_failed
                           for name in one.nodes)
-        sound = [one for one in self.sessions if not one.is_failed]
+        sound = [one for one in sessions if not one.is_failed]
         return nodes if sound and not any(
             one.nodes & nodes for one in sound) else frozenset()
 

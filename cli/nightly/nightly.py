@@ -257,6 +257,13 @@ class NightlySession:
         for line in lines:
             self.summary.add_note(f'{line}; its test cases cannot run')
 
+    def update_pools(self) -> None:
+        """Query the nodes again: since the session began some may have been lost.
+        The old ones stay if Slurm does not answer."""
+        if self.pools:
+            now, _ = nodes.find_node_pools(self.work.system)
+            self.pools |= now
+
     def distinct_pools(self) -> list[nodes.Pool]:
         """The pools, each once."""
         return list({pool.name: pool for pool in self.pools.values()
@@ -308,10 +315,13 @@ class NightlySession:
         """Add the nodes of each pool to the summary."""
         if not self.pools or self.frame is None:
             return
+        self.update_pools()
         this_session = self.nodes_measured_this_session()
         seen = nodes.last_measurement_time_by_node(self.frame, self.system)
         since = self.summary.began - 86400 * (self.max_node_age + 0.5)
         for pool in self.distinct_pools():
+            self.summary.unusable_nodes |= {
+                node.name: str(node) for node in pool.unusable_nodes}
             self.summary.nodes.append(
                 Nodes(
                     pool.name,
@@ -337,6 +347,8 @@ class NightlySession:
                 'too many for chance, none was measured again'
             )
             return
+        if failed:
+            self.update_pools()
         pools = {name: pool.usable_nodes for name, pool in self.pools.items()}
         sessions = reruns.plan_reruns([
             session for one in failed for session in one.sessions

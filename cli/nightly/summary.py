@@ -61,6 +61,8 @@ class Summary:
     #: Cases without a reference.
     waiting: int = 0
     nodes: list[Nodes] = field(default_factory=list)
+    #: Nodes that take no jobs at the end, with state and reason, in words.
+    unusable_nodes: dict[str, str] = field(default_factory=dict)
     #: Lines on failures and regressions that other sessions have left.
     elsewhere: list[str] = field(default_factory=list)
     page: str = ''
@@ -215,15 +217,25 @@ class Summary:
                 f'  {self._test_case_name(one)} on {one.partition}'
                 + (f' ({" ".join(sorted(first.nodes))})' if first.nodes
                    else '') + f': {why}')
-            if text := describe_reruns(one):
+            lost = self.lost_nodes(one)
+            if text := describe_reruns(one, lost):
                 lines.append(f'    measured again: {text}')
-            if one.suspect_nodes:
+            if lost:
+                names = ', '.join(self.unusable_nodes[name] for name in lost)
+                lines.append(f'    check {names}: takes no jobs since the test case '
+                             'failed')
+            elif one.suspect_nodes:
                 lines.append(f'    check {" ".join(sorted(one.suspect_nodes))}: '
                              'the test case failed only there')
         return lines + _omitted_count_lines(len(some))
 
     def _test_case_name(self, one: Result) -> str:
         return self.names.get(one.plan_key, f'{one.check} {one.params}')
+
+    def lost_nodes(self, one: Result) -> list[str]:
+        """The nodes of a test case that failed which take no jobs any more."""
+        first = next(s for s in one.sessions if s.is_failed)
+        return sorted(first.nodes & self.unusable_nodes.keys())
 
     def _test_case_data(self, one: Result) -> dict[str, Any]:
         """A test case that failed, for a program."""
@@ -236,13 +248,14 @@ class Summary:
             'why': first.reason,
             'guard': first.guard,
             'nodes': sorted(first.nodes),
-            'suspects': sorted(one.suspect_nodes),
+            'suspects': self.lost_nodes(one) or sorted(one.suspect_nodes),
             'measurements': first.measurements,
             'again': [
                 {
                     'where': where,
                     'nodes': sorted(other.nodes),
                     'failed': other.is_failed,
+                    'ran': other.has_run,
                 }
                 for where, other in sessions_by_relation_of_nodes(one)
             ],
@@ -271,11 +284,21 @@ def sessions_by_relation_of_nodes(result: Result) -> list[tuple[str, Result]]:
             if s is not first]
 
 
-def describe_reruns(one: Result) -> str:
-    """The results of the reruns of a test case, in words."""
-    endings = [f'{"failed again" if other.is_failed else "passed"} on {where}'
-               + (f' ({" ".join(sorted(other.nodes))})' if other.nodes else '')
-               for where, other in sessions_by_relation_of_nodes(one)]
+def describe_reruns(one: Result, lost: Sequence[str] = ()) -> str:
+    """The results of the reruns of a test case, in words.
+
+    :param lost: its nodes that take no jobs any more
+    """
+    others = sessions_by_relation_of_nodes(one)
+    endings = []
+    for where, other in others:
+        nodes = f' ({" ".join(sorted(other.nodes))})' if other.nodes else ''
+        endings.append('could not run again' + (f' on {where}{nodes}' if nodes else '')
+                       if not other.has_run else
+                       f'{"failed again" if other.is_failed else "passed"} on '
+                       f'{where}{nodes}')
+    if lost and not any(where == reruns.SAME for where, _ in others):
+        endings.insert(0, f'could not run again on {reruns.SAME}')
     if one.sessions[0].measurements > 1:
         endings.insert(
             0, f'failed in each of {one.sessions[0].measurements} measurements'

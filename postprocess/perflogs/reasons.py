@@ -28,6 +28,8 @@ NOT_RUN = {
     'dependency': 'not run: a test case that it depends on failed',
     'skipped': '',
 }
+#: Further guards of a test case whose job did not begin.
+NOT_BEGUN = ('setup', 'submit', 'pending')
 #: Guards of a test case that did not run because another one failed, whose cause
 #: is its reason.
 OF_ANOTHER = ('build', 'dependency')

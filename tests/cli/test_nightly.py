@@ -610,8 +610,8 @@ def test_a_failure_that_is_gone_is_flaky_and_no_pass(nightly_session):
     text = '\n'.join(result.summary_lines())
     assert 'Flaky: failed, and passed when measured again:' in text
     assert result.webhook_data()['flaky'][0]['again'] == [
-        {'where': SAME, 'nodes': ['n1'], 'failed': False},
-        {'where': OTHER, 'nodes': ['n2'], 'failed': False}]
+        {'where': SAME, 'nodes': ['n1'], 'failed': False, 'ran': True},
+        {'where': OTHER, 'nodes': ['n2'], 'failed': False, 'ran': True}]
     # The page and the verdict agree.
     assert {one.case: one.result for one in results.newest_results_of_test_cases(
         perflogs.read(nightly_session.folder))} == {'a': 'flaky', 'b': 'pass'}
@@ -626,6 +626,37 @@ def test_a_failure_of_some_nodes_names_them(nightly_session):
     ]
     assert ('    check n2 n3: the test case failed only there'
             in result.summary_lines())
+
+
+def test_only_the_lost_node_is_named(nightly_session, monkeypatch):
+    """Slurm is asked again for the nodes: before the reruns, and at the end."""
+    nightly_session.bad = {('b', 1)}
+    monkeypatch.setattr(nodes, 'find_node_pools', lambda system: ({
+        'cpu': Pool('batch', {
+            f'n{n}': Node(f'n{n}', 'down*', 'Not responding')
+            if n == 3 and nightly_session.sessions else Node(f'n{n}', 'idle')
+            for n in range(1, 6)})}, ''))
+    result = nightly_session.go()
+    assert nightly_session.sessions[1:] == [(['b'], 'n[2-3]')]
+    text = '\n'.join(result.summary_lines())
+    assert ('    measured again: could not run again on the same nodes, passed on '
+            'other nodes (n1 n4)\n'
+            '    check n3 (down*: Not responding): takes no jobs since the test case '
+            'failed\n' in text), text
+    assert 'failed only there' not in text and 'failed again' not in text
+    assert 'left out: n3 (down*: Not responding)' in text
+    assert result.webhook_data()['failed'][0]['suspects'] == ['n3']
+
+
+@pytest.mark.parametrize('guard, result', [
+    ('build', 'not_run'), ('cancelled', 'not_run'), ('pending', 'fail'),
+    ('submit', 'fail')])
+def test_a_rerun_that_could_not_run_is_no_second_failure(guard, result):
+    one = whole(trial(where='n1'), trial(result=result, guard=guard, where=''),
+                trial(result='pass', where='n2'))
+    assert nightly_summary.describe_reruns(one) == (
+        'could not run again, passed on other nodes (n2)')
+    assert one.suspect_nodes == {'n1'}
 
 
 def test_too_many_failures_are_believed_as_they_are(nightly_session):

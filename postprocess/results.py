@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from config.sessions import run_id
+from config.sessions import judged, run_id
 from config.sites import topology
 
 from . import naming
@@ -88,6 +88,10 @@ class Result(Place):
     guard: str = ''
     #: Why it failed, or is inconclusive; '': only the guard is known.
     reason: str = ''
+    #: If a metric is out of tolerance: the one that is farthest from its reference,
+    #: and its change (config/sessions/judged.py:change_in_percent).
+    metric: str = ''
+    change: str = ''
     #: How often the session measured it.
     measurements: int = 1
     #: Nodes of its jobs; empty: unknown, or none.
@@ -162,6 +166,7 @@ def newest_results_of_test_cases(frame: pd.DataFrame) -> list[Result]:
 def results_of_newest_records(records: pd.DataFrame) -> list[Result]:
     """The result of each test case, from the records that `newest_records` gave."""
     nodes = _nodes_by_test_case(records)
+    changes = _largest_change_by_test_case(records)
     records = records.assign(rank=records['result'].map(ORDER.index))
     records = records.sort_values(['rank', 'guard'], ascending=[
         True, False], kind='stable').drop_duplicates(CASE).sort_values(CASE)
@@ -179,6 +184,9 @@ def results_of_newest_records(records: pd.DataFrame) -> list[Result]:
                 measurements=int(row.measurements),
                 nodes=ran_on,
                 width=width,
+                **dict(zip(('metric', 'change'),
+                           changes.get(key, ()) if not str(row.guard) else (),
+                           strict=False)),
                 reason=reasons.reason_of_result(row)
                 if row.result in (*FAILED, 'inconclusive')
                 else '',
@@ -245,6 +253,22 @@ def _nodes_by_test_case(records: pd.DataFrame
             width if pd.isna(number) else max(width, int(number)),
         )
     return nodes_of_case
+
+
+def _largest_change_by_test_case(records: pd.DataFrame
+                                 ) -> dict[tuple[str, ...], tuple[str, str]]:
+    """Test case -> its metric that is farthest out of tolerance, and its change."""
+    failed = records[(records['result'] == 'fail') & records['reference'].notna()]
+    farthest: dict[tuple[str, ...], tuple[Any, str, str]] = {}
+    for row in failed.itertuples():
+        key = tuple(str(getattr(row, name)) for name in CASE)
+        # As in judged.out_of_tolerance_text: ratios of metrics come last.
+        rank = (row.unit != '1',
+                judged.distance_from_reference(row.value, row.reference))
+        if key not in farthest or rank > farthest[key][0]:
+            farthest[key] = (rank, judged.metric_key(str(row.metric), row.point),
+                             judged.change_in_percent(row.value, row.reference))
+    return {key: (metric, change) for key, (_, metric, change) in farthest.items()}
 
 
 @dataclass

@@ -217,6 +217,10 @@ class Summary:
                 f'  {self._test_case_name(one)} on {one.partition}'
                 + (f' ({" ".join(sorted(first.nodes))})' if first.nodes
                    else '') + f': {why}')
+            if sentence := slowdown_sentence(one):
+                lines[-1:] = [f'  {self._test_case_name(one)} on {one.partition}: '
+                              f'{sentence}']
+                continue
             lost = self.lost_nodes(one)
             if text := describe_reruns(one, lost):
                 lines.append(f'    measured again: {text}')
@@ -304,6 +308,26 @@ def describe_reruns(one: Result, lost: Sequence[str] = ()) -> str:
             0, f'failed in each of {one.sessions[0].measurements} measurements'
         )
     return ', '.join(endings)
+
+
+def slowdown_sentence(one: Result) -> str:
+    """How far a test case is out of tolerance on which nodes, if it is on several
+    without a common one; '' otherwise."""
+    failed = [s for s in one.sessions if s.is_failed]
+    if (len(failed) < 2 or failed != [*one.sessions]
+            or not all(s.change and s.nodes for s in failed)
+            or frozenset.intersection(*(s.nodes for s in failed))):
+        return ''
+    nodes_by_change: dict[str, list[str]] = {}
+    for session in failed:
+        nodes_by_change.setdefault(session.change, []).append(
+            f'on {" ".join(sorted(session.nodes))}')
+    first = failed[0]
+    changes = [f'{change} {" and ".join(places)}'
+               for change, places in nodes_by_change.items()]
+    changes[0] = changes[0].replace(first.change,
+                                    f'{first.change} against its reference', 1)
+    return f'{first.metric} {" and ".join(changes)}: not one node'
 
 
 def _node_lines(one: Nodes, cover: int) -> list[str]:

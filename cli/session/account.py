@@ -97,7 +97,8 @@ def rows_by_test_case(
         if one is None or one.is_failed:
             guard = one.guard if one else plans.MISSING
             known_reason = one.reason if one else ''
-            text = (known_reason if known_reason and guard in reasons.NOT_RUN else
+            text = (known_reason if known_reason and guard in ('', *reasons.NOT_RUN)
+                    else
                     reasons.failure_reason_text(
                         guard, failure_reason(case) or known_reason) or guard)
             if text and one and one.measurements > 1 and (

@@ -47,7 +47,7 @@ from config import places
 from config.records import perflog
 from config.references import accepted_files
 from config.sessions import clock, cost, disk, lock, ordering, pinned, slurm_jobs, smoke
-from config.sessions.judged import MEASUREMENTS
+from config.sessions.judged import MEASUREMENTS, out_of_tolerance_text
 from config.version import VERSION
 
 #: What the suite needs of ReFrame that is not documented, `MODULE:NAME` or
@@ -357,6 +357,8 @@ class Accounts(Listener):
         if not (stage == 'performance' and refuted):
             check.guard = check.guard or guard
         if not check.guard:
+            # ReFrame's text has tolerances as absolute numbers, such as l=-inf.
+            reason = out_of_tolerance_text(check.perfvalues) or reason
             # Out of tolerance, and nothing else: one measurement is no proof.
             check.retried = (
                 self.pause is not None

@@ -364,6 +364,12 @@ def test_what_is_beyond_is_measured_again(tmp_path):
             in text
         )
     assert '(2 failure(s)' in text
+    [file] = (suite.tmp / 'perflogs').glob('*/sessions/*.reasons')
+    texts = {line['reason'] for line in map(json.loads, file.open())
+             if not line['guard']}
+    assert texts and all(re.fullmatch(
+        r'latency@8B \S+ x against its reference: \S+ us, reference 0\.\d+', text)
+        for text in texts), texts
     ends = {name: [(r['result'], r['guard']) for r in session.of(name)[2]
                    if r['metric'] == 'completed' or r['point'] == '8 B']
             for name in faults}

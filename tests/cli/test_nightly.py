@@ -659,6 +659,44 @@ def test_a_rerun_that_could_not_run_is_no_second_failure(guard, result):
     assert one.suspect_nodes == {'n1'}
 
 
+@pytest.mark.parametrize('changes, sentence', [
+    ({'n1 n2': '+66 %', 'n3 n4': '+66 %'},
+     'latency@8B +66 % against its reference on n1 n2 and on n3 n4: not one node'),
+    ({'n1 n2': '+66 %', 'n3 n4': '+61 %'},
+     'latency@8B +66 % against its reference on n1 n2 and +61 % on n3 n4: not one '
+     'node'),
+    # n2 is in both; the failure was gone elsewhere; another kind of failure.
+    ({'n1 n2': '+66 %', 'n2 n4': '+66 %'}, ''),
+    ({'n1 n2': '+66 %', 'n3 n4': 'pass'}, ''),
+    ({'n1 n2': '+66 %', 'n3 n4': ''}, ''),
+    ({'n1 n2': '+66 %'}, '')])
+def test_a_slower_network_is_one_sentence(changes, sentence):
+    one = whole(*(trial(where=where, metric='latency@8B', change=change)
+                  if change != 'pass' else trial(where=where, result='pass')
+                  for where, change in changes.items()))
+    assert nightly_summary.slowdown_sentence(one) == sentence
+    summary = output(results=[one], names={one.plan_key: 'OsuPt2pt%program=osu'})
+    if sentence:
+        assert f'  OsuPt2pt%program=osu on cpu: {sentence}' in summary.summary_lines()
+        assert 'measured again' not in '\n'.join(summary.summary_lines())
+
+
+def test_the_change_of_a_result_is_in_its_records(tmp_path):
+    def slow(size: int, value: float, nodes: str, run: str) -> dict[str, Any]:
+        return record(size=size, value=value, repetition=0, result='fail', run=run,
+                      time=time_of(run, 0), reference=1.0, upper=0.1, nodes=nodes)
+    write(tmp_path, [slow(8, 1.2, 'n1 n2', NIGHTLY_SESSION),
+                     slow(16, 1.66, 'n1 n2', NIGHTLY_SESSION),
+                     slow(8, 1.5, 'n3 n4', AGAIN)])
+    [one] = results.results_of_nightly_session(
+        perflogs.read(tmp_path), NIGHTLY_SESSION).values()
+    assert [(s.metric, s.change) for s in one.sessions] == [
+        ('latency@16B', '+66 %'), ('latency@8B', '+50 %')]
+    assert nightly_summary.slowdown_sentence(one) == (
+        'latency@16B +66 % against its reference on n1 n2 and +50 % on n3 n4: not '
+        'one node')
+
+
 def test_too_many_failures_are_believed_as_they_are(nightly_session):
     nightly_session.cases = {f'c{n:02}': 'n1' for n in range(12)}
     nightly_session.bad = set(nightly_session.cases)

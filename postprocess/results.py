@@ -175,6 +175,7 @@ def results_of_newest_records(records: pd.DataFrame) -> list[Result]:
         place = place_fields(row)
         key = tuple(place[name] for name in CASE)
         ran_on, width = nodes[key]
+        metric, change = ('', '') if str(row.guard) else changes.get(key, ('', ''))
         results.append(
             Result(
                 **place,
@@ -184,9 +185,8 @@ def results_of_newest_records(records: pd.DataFrame) -> list[Result]:
                 measurements=int(row.measurements),
                 nodes=ran_on,
                 width=width,
-                **dict(zip(('metric', 'change'),
-                           changes.get(key, ()) if not str(row.guard) else (),
-                           strict=False)),
+                metric=metric,
+                change=change,
                 reason=reasons.reason_of_result(row)
                 if row.result in (*FAILED, 'inconclusive')
                 else '',

@@ -77,10 +77,12 @@ def nightly(args: argparse.Namespace) -> int:
         summary.broken = str(err) if summary.usage else \
             f'{type(err).__name__}: {err}'
         with contextlib.suppress(OSError):
-            summary.write_mail_and_webhook_files(args.mail, args.webhook, args.to)
+            summary.write_summary_files(
+                args.mail, args.webhook, args.to, args.status)
         raise
     print('', *summary.summary_lines(), sep='\n', flush=True)
-    summary.write_mail_and_webhook_files(args.mail, args.webhook, args.to)
+    summary.write_summary_files(
+        args.mail, args.webhook, args.to, args.status)
     return summary.exit_code
 
 
@@ -411,6 +413,8 @@ class NightlySession:
         self.summary.page = page or ''
         if made.verdict is not None:
             lines = commands.regressions_in_session(made.verdict, self.plan)
+            self.summary.regressed = {
+                one.plan_key for line in lines for one in line.members}
             self.summary.elsewhere = other_session_lines(
                 made.verdict, lines, self.summary.results)
             self.summary.regressions = [

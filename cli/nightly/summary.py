@@ -8,6 +8,7 @@ from __future__ import annotations
 import getpass
 import json
 import socket
+import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,13 @@ from postprocess.results import Key, Result
 
 #: Maximum of lines of a kind; the rest is counted.
 MAXIMUM = 20
+#: Most characters of a subject: its line has 78 (RFC 5322), and is not folded.
+SUBJECT = 78 - len('Subject: ')
+#: States of a status page, the worst first.
+STATUSES = ('failed', 'degraded', 'ok')
+#: Status of a session by its overall status; others: failed.
+_STATUS_OF_SESSION = {'good': 'ok', 'regressed': 'degraded', 'flaky': 'degraded',
+                      'incomplete': 'degraded'}
 
 
 @dataclass
@@ -58,6 +66,8 @@ class Summary:
     results: list[Result] = field(default_factory=list)
     #: Lines of each change for the worse (postprocess/regressions/telling.py).
     regressions: list[list[str]] = field(default_factory=list)
+    #: Test cases that are part of one.
+    regressed: set[Key] = field(default_factory=set)
     #: Cases without a reference.
     waiting: int = 0
     nodes: list[Nodes] = field(default_factory=list)
@@ -188,14 +198,45 @@ class Summary:
             'page': self.page,
         }
 
+    def status_data(self) -> dict[str, Any]:
+        """For a status page: `ok`, `degraded` or `failed`, of the session and of
+        each family and partition that it measured.
+
+        `degraded`: a test case regressed or is flaky. `failed`: one failed or did
+        not run, or the session could not run or was ended.
+        """
+        components: dict[tuple[str, str], list[str]] = {}
+        for one in self.results:
+            status = ('failed' if one.is_failed and one.result != 'flaky' else
+                      'degraded' if one.is_failed or one.plan_key in self.regressed
+                      else 'ok')
+            components.setdefault((one.partition, one.family), []).append(status)
+        return {
+            'plumbline': VERSION,
+            'site': self.site,
+            'nightly_session': self.nightly_session,
+            'updated': _utc_timestamp(time.time()),
+            'status': _STATUS_OF_SESSION.get(self.overall_status, 'failed')
+            if self.results else 'failed',
+            'headline': self.headline,
+            'page': self.page,
+            'components': [
+                {'partition': partition, 'family': family,
+                 'status': next(name for name in STATUSES if name in all_of),
+                 'cases': len(all_of),
+                 **{name: all_of.count(name) for name in STATUSES[:2]}}
+                for (partition, family), all_of in sorted(components.items())],
+        }
+
     def mail_message(self, to: str = '') -> bytes:
         """A message (RFC 5322), for `sendmail -t`."""
         host = socket.gethostname()
         mail = EmailMessage(policy=policy.default)
-        mail['Subject'] = ' '.join(f'plumbline: {self.headline}'.split())
+        mail['Subject'] = textwrap.shorten(
+            f'plumbline: {self.headline}', SUBJECT, placeholder=' ...')
         mail['From'] = f'{_user_name()}@{host}'
-        if to:
-            mail['To'] = to
+        # `sendmail -t` needs a receiver: as cron, the user.
+        mail['To'] = to or mail['From']
         mail['Date'] = format_datetime(_utc_datetime(time.time()))
         mail['Message-ID'] = make_msgid(domain=host)
         # Who is away does not answer a machine (RFC 3834).
@@ -265,19 +306,22 @@ class Summary:
             ],
         }
 
-    def write_mail_and_webhook_files(self, mail: Path | None, webhook: Path | None,
-                                     to: str = ''
-              ) -> None:
+    def write_summary_files(self, mail: Path | None, webhook: Path | None,
+                            to: str = '', status: Path | None = None) -> None:
         """Write the files, each as a whole or not at all.
 
         :raises OSError: a file cannot be written
         """
         from postprocess.files import write_files_atomically
         for path, made in ((mail, lambda: self.mail_message(to)),
-                           (webhook, lambda: json.dumps(
-                               self.webhook_data(), indent=1).encode() + b'\n')):
+                           (webhook, lambda: _json_bytes(self.webhook_data())),
+                           (status, lambda: _json_bytes(self.status_data()))):
             if path:
                 write_files_atomically(path.parent, {path.name: made()})
+
+
+def _json_bytes(data: dict[str, Any]) -> bytes:
+    return json.dumps(data, indent=1).encode() + b'\n'
 
 
 def sessions_by_relation_of_nodes(result: Result) -> list[tuple[str, Result]]:

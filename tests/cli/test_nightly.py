@@ -1085,12 +1085,12 @@ def test_the_summary_has_one_result_and_lists_what_others_left():
 def test_the_mail_is_a_message_that_a_parser_reads(tmp_path):
     result = output(results=[whole(trial(reason='zwölf\nLinien: µs' * 40))])
     result.add_note('a line\nand another')
-    result.write_mail_and_webhook_files(tmp_path / 'mail', tmp_path / 'hook',
-                                        to='ops@example.org')
+    result.write_summary_files(tmp_path / 'mail', tmp_path / 'hook',
+                               to='ops@example.org')
     mail = email.message_from_bytes((tmp_path / 'mail').read_bytes(),
                                     policy=email.policy.default)
     assert not mail.defects
-    assert mail['Subject'] == f'plumbline: {result.headline}'
+    assert result.headline in mail['Subject']
     assert mail['To'] == 'ops@example.org'
     assert mail['From'].addresses[0].domain == socket.gethostname()
     assert mail['Date'].datetime and mail['Message-ID']
@@ -1103,6 +1103,44 @@ def test_the_mail_is_a_message_that_a_parser_reads(tmp_path):
     assert data['failed'][0]['case'] == 'a'
 
 
+def test_a_subject_is_short_and_a_mail_has_a_receiver():
+    mail = email.message_from_bytes(
+        output(broken='no node of partition batch takes jobs: ' + 'n1 (down), ' * 30
+               ).mail_message(), policy=email.policy.default)
+    assert len(mail['Subject']) <= 69 and mail['Subject'].endswith(' ...')
+    assert mail['Subject'].startswith('plumbline: alpha: NOT RUN: no node of ')
+    assert mail['To'] == mail['From']
+
+
+@pytest.mark.parametrize('more, status', [
+    ({}, 'failed'), ({'broken': 'no site'}, 'failed'),
+    ({'results': [whole(trial(result='pass'))]}, 'ok'),
+    ({'results': [whole(trial(result='pass'))], 'never': True}, 'degraded'),
+    ({'results': [whole(trial(result='pass'))], 'ended_by': 'SIGTERM'}, 'failed'),
+    ({'results': [whole(trial(), trial(result='pass'), result='flaky')]},
+     'degraded')])
+def test_the_status_of_a_session(more, status):
+    assert output(**more).status_data()['status'] == status
+
+
+def test_the_status_file_has_each_family_and_partition(tmp_path):
+    def one(name: str, family: str, result: str = 'pass', partition: str = 'cpu'
+            ) -> Result:
+        return whole(dataclasses.replace(trial(name, result), family=family,
+                                         partition=partition))
+    result = output(results=[one('a', 'osu'), one('b', 'osu', 'fail'),
+                             one('c', 'nccl'), one('d', 'nccl', 'flaky'),
+                             one('e', 'taobench'), one('f', 'osu', partition='gpu')],
+                    regressed={one('e', 'taobench').plan_key})
+    result.write_summary_files(None, None, status=tmp_path / 'status.json')
+    data = json.loads((tmp_path / 'status.json').read_text())
+    assert data['status'] == 'failed' and data['site'] == 'alpha'
+    assert [(c['partition'], c['family'], c['status'], c['cases'], c['failed'],
+             c['degraded']) for c in data['components']] == [
+        ('cpu', 'nccl', 'degraded', 2, 0, 1), ('cpu', 'osu', 'failed', 2, 1, 0),
+        ('cpu', 'taobench', 'degraded', 1, 0, 1), ('gpu', 'osu', 'ok', 1, 0, 0)]
+
+
 def test_long_lists_are_counted():
     result = output(results=[whole(trial(f'c{n}')) for n in range(25)])
     assert '  and 5 more' in result.summary_lines()
@@ -1112,7 +1150,7 @@ def test_long_lists_are_counted():
 def test_no_half_file_where_it_cannot_be_written(tmp_path):
     (tmp_path / 'mail').mkdir()
     with pytest.raises(OSError):
-        output().write_mail_and_webhook_files(tmp_path / 'mail', None)
+        output().write_summary_files(tmp_path / 'mail', None)
     assert [path.name for path in tmp_path.iterdir()] == ['mail']
 
 

@@ -93,9 +93,10 @@ def check_rank_gpus(run: Run, ranks: int, shared: bool = False) -> None:
         fail_test_case('gpus', f'{run.name}: OMB could not identify the rank on its '
                        'node, so all ranks used the same GPU (src/rank.sh)')
     for host, gpus in gpus_by_host.items():
-        if unknown := gpus.count('-'):
+        # A rank that is alone on its node shares its GPU with no other.
+        if (unknown := gpus.count('-')) and len(gpus) > 1:
             fail_test_case('gpus', f'{run.name}: {host}: {unknown} of {len(gpus)} '
-                           'ranks do not know the PCI address of their GPU: '
+                           'ranks did not report the PCI address of their GPU: '
                            'nvidia-smi or rocm-smi must be on PATH, and each rank must '
                            'see all GPUs '
                            'of the job (Slurm: --gpus-per-node, not --gpus-per-task)')

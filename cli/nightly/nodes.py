@@ -155,7 +155,7 @@ def parse_sinfo(text: str) -> list[Partition]:
     """Partitions from SINFO: a line for each node of each. Lines of another
     form are skipped: a warning, or an older recording without the reason.
 
-    >>> parse_sinfo('batch*|n1|idle|2|1|2|1|(null)|1-4|none')[0].node.idle
+    >>> parse_sinfo('batch*|n1|idle|2|1|2|1|(null)|1-4|none')[0].nodes[0].is_idle
     True
     """
     parts: dict[str, Partition] = {}

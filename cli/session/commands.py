@@ -401,8 +401,8 @@ def _print_regressions(verdict: Verdict | None, plan: plans.Plan) -> bool:
     for line in lines:
         print(*(f'  {text}' for text in telling.regression_lines(line)), sep='\n')
     if verdict.rerun:
-        print(f'{len(verdict.rerun)} test cases were worse in one session; '
-              f'measure them again: {telling.RERUN}')
+        print('Test cases that are worth measuring again: '
+              f'{len(verdict.rerun)} ({telling.RERUN})')
     return bool(levels or lines)
 
 

@@ -52,11 +52,11 @@ SUSPECT = 2.0
 #: improvement is the baseline, and how many of them this begins with.
 RECOVERED, FOLLOW, FOLLOWED = 4.0, 10, 6
 
-#: Share of the reported changes that may be expected to pass by themselves, and
+#: Expected share of the reported changes that pass by themselves, and
 #: sessions within which a change that passes is over.
 FALSE_SHARE, BRIEF = 0.05, 10
-#: Newest sessions that say what passes, and fewest of them on which such changes began:
-#: a fault that was repaired is no habit of a machine.
+#: Newest sessions that show which changes pass, and fewest of them in which such
+#: changes began: one or two faults that were repaired do not hide the next one.
 MEMORY, FEWEST_BEGINS = 100, 3
 
 NORMAL, WORSE, BETTER = 0, 1, -1
@@ -88,6 +88,8 @@ class Walk(NamedTuple):
     strengths: np.ndarray
     #: Series x sessions: part of the baseline.
     baseline: np.ndarray
+    #: Added to QUANTILE.
+    caution: np.ndarray
 
 
 class Change(NamedTuple):
@@ -185,19 +187,20 @@ def detect_level_changes(
             unusable[row, :start[row]] = True
         judged = live & (mode == NORMAL) & (now.sessions >= FEWEST) & ~follow
         beyond = recent[:, -1] - now.centre
-        far_outside, this_session = _is_single_session_far_outside(
+        far_outside, this_session = _strength_of_single_session(
             beyond, spread, now, t, runs, within, caution)
         suspect = np.where(live, judged & (beyond > SUSPECT * spread),
                            suspect)
-        incident = np.where(live, suspect & far_outside & (beyond > minimum), incident)
+        incident = np.where(live, suspect & (far_outside > 1) & (beyond > minimum),
+                            incident)
         windows = _newest_windows(far)
         for side in (WORSE, BETTER):
             strength = _alarm_strength(windows, side, now, minimum / spread,
                                        t + 1 - begin, caution)
-            hit = judged & (strength > 1)
             if side == WORSE:
+                strength = np.maximum(strength, this_session * (beyond > minimum))
                 strengths[:, t] = strength
-                hit |= judged & this_session & (beyond > minimum)
+            hit = judged & (strength > 1)
             rows = np.flatnonzero(hit)
             if len(rows):
                 begins, means = _locate_change_point(side * z[rows], begin[rows], t)
@@ -210,7 +213,7 @@ def detect_level_changes(
     z = (x - now.centre[:, None]) / spread[:, None]
     return Walk(states, z, start, now.centre, spread, now.phi, now.sessions,
                 now.df, suspect & (mode == NORMAL), incident & (mode == NORMAL),
-                ~unusable & np.isfinite(x), strengths, held)
+                ~unusable & np.isfinite(x), strengths, held, caution)
 
 
 def control_false_discoveries(worse: np.ndarray, strengths: np.ndarray,
@@ -218,13 +221,13 @@ def control_false_discoveries(worse: np.ndarray, strengths: np.ndarray,
     """Which changes for the worse are reported: at most FALSE_SHARE of them are
     expected to pass by themselves.
 
-    Noise of real machines has heavier tails and longer bumps than any model, so the
-    history says what passes: changes that were over within BRIEF sessions, if they
-    began on at least FEWEST_BEGINS of the last MEMORY sessions. A recent change is
-    reported if the mean number of such changes on a day, which were as strong
+    Noise of real machines has heavier tails and longer bumps than any model. The
+    history shows which changes pass: those that were over within BRIEF sessions, if
+    they began in at least FEWEST_BEGINS of the last MEMORY sessions. A recent change
+    is reported if the mean number of such changes in a session, which were as strong
     as it, is at most FALSE_SHARE of the recent changes that are as strong (Benjamini
     and Hochberg, J. R. Stat. Soc. B 57, 1995, with the empirical null distribution of
-    Efron, J. Am. Stat. Assoc. 99, 2004). A change that lasts for BRIEF sessions is
+    Efron, J. Am. Stat. Assoc. 99, 2004). A change that alarms for BRIEF sessions is
     reported in any case.
 
     :param worse: series x sessions of a system: `Walk.states` is WORSE
@@ -460,7 +463,7 @@ def _alarm_strength(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
     return strength
 
 
-def _is_single_session_far_outside(
+def _strength_of_single_session(
     beyond: np.ndarray,
     spread: np.ndarray,
     now: _Stats,
@@ -469,17 +472,17 @@ def _is_single_session_far_outside(
     within: np.ndarray | None,
     caution: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Whether the newest session is far outside, and whether it alarms by itself,
-    because it was measured several times."""
+    """How far outside the newest session is, as a share of what an incident takes,
+    and of what alarms; the latter is 0 if it was measured less than RERUNS times."""
     far = beyond / spread / np.sqrt(1 + variance_of_mean(
-        np.maximum(now.sessions, 1), now.phi))
-    enough = student_t_quantile(now.df, RERUN_Z + caution)
+        np.maximum(now.sessions, 1), now.phi)) / student_t_quantile(
+            now.df, RERUN_Z + caution)
     if runs is None or within is None:
-        return far > enough, np.zeros(len(far), bool)
+        return far, np.zeros(len(far))
     # What reruns redraw is no noise of the session; half of it is believed.
     share = np.minimum(np.nan_to_num(within[:, t]) / spread, 1.0) ** 2
     left = 1 - share / 2 + share / np.maximum(runs[:, t], 1)
-    return far > enough, (runs[:, t] >= RERUNS) & (far > np.sqrt(left) * enough)
+    return far, np.where(runs[:, t] >= RERUNS, far / np.sqrt(left), 0.0)
 
 
 def _end_recovered_changes(mode: np.ndarray, level: np.ndarray, back: np.ndarray,

@@ -333,8 +333,10 @@ class _Judging:
         strengths[row, session] = walk.strengths[row, place]
         reported = np.zeros(len(self.rows), bool)
         for rows in hist.metrics.groupby('system', sort=False).indices.values():
+            # Sessions of other systems do not count.
+            part = np.ix_(rows, np.flatnonzero(measured[rows].any(0)))
             reported[rows] = detect.control_false_discoveries(
-                worse[rows], strengths[rows], measured[rows])[:, -1]
+                worse[part], strengths[part], measured[part])[:, -1]
         return reported
 
     def _compute_deviation_tables(self) -> None:
@@ -490,10 +492,11 @@ class _Judging:
 
     @functools.cached_property
     def _first_alarm_per_test_case(self) -> np.ndarray:
-        """First session of the alarms of each case's metrics; -1: none."""
+        """First session of the alarms of each case's metrics, also of those that
+        may pass by themselves; -1: none."""
         first_alarm = np.full(self.cases, -1)
         for row in np.flatnonzero(
-            self.reported & (self.state == detect.WORSE)
+            self.reported & ((self.state == detect.WORSE) | self.may_pass)
         ):
             start = self.hist.at[row, self.walk.start[row]]
             old = first_alarm[self.of[row]]
@@ -555,8 +558,9 @@ class _Judging:
         while len(groups) < MAX_GROUPS and len(self.rows):
             candidates = self._find_worse_groups(free)
             candidates = [candidate_ for candidate_ in candidates
-                          if candidate_.group.kind != 'case' or not (
-                         self._first_alarm_per_test_case[candidate_.cases] >= 0).any()]
+                          if candidate_.group.kind != 'case'
+                          or not (self._first_alarm_per_test_case[
+                              candidate_.cases] >= 0).any()]
             if not candidates:
                 break
             best = max(candidates, key=lambda candidate_: candidate_.gain)
@@ -810,13 +814,13 @@ class _Judging:
                 for row in row_of_case.values()]
 
     def test_cases_to_rerun(self) -> list[Case]:
-        """Test cases of the newest session of which one session says too
-        little: a judged metric was worse, and no alarm has said so."""
+        """Test cases to measure again: a judged metric was worse in the newest
+        session without an alarm, or the change may pass by itself."""
         hist, last = self.hist, self.hist.last_session_positions
         few_runs = hist.runs[self.rows, last] < detect.RERUNS
-        rows = np.flatnonzero(
-            self.live & (self.walk.suspect & few_runs | self.may_pass)
-            & hist.metrics['named'].to_numpy(bool))
+        named = hist.metrics['named'].to_numpy(bool)
+        rows = np.flatnonzero(self.live & named & self.walk.suspect & few_runs
+                              | self.reported & self.may_pass)
         times_as_bad = {row: self._times_as_bad_in_newest_session(row)
                         for row in rows.tolist()}
         # Of several metrics of a test case the worst incident counts.

@@ -17,6 +17,8 @@ from .sessions import History
 NINE_IN_TEN = {3: 1.82, 6: 1.32}
 #: Share of its variance that two levels explain in a baseline of two levels.
 TWO_LEVELS = 0.85
+#: Fewest sessions of a baseline that determine what can be found.
+FEWEST = 20
 
 
 def power_of_test_cases(hist: History, walk: detect.Walk, enough: np.ndarray
@@ -26,20 +28,22 @@ def power_of_test_cases(hist: History, walk: detect.Walk, enough: np.ndarray
 
     :param enough: whether each metric has enough sessions
     """
-    rows = np.flatnonzero(enough & hist.metrics['named'].to_numpy(bool))
+    rows = np.flatnonzero(enough & hist.metrics['named'].to_numpy(bool)
+                          & (walk.baseline.sum(1) >= FEWEST))
     if not len(rows):
         return []
     in_3, in_6 = (np.maximum(smallest_detectable_change(
         np.maximum(walk.spread, hist.floor)[rows], walk.phi[rows],
-        walk.sessions[rows], walk.df[rows], window), hist.minimum[rows])
+        walk.sessions[rows], walk.df[rows], window, walk.caution[rows]),
+        hist.minimum[rows])
         for window in (3, 6))
     number_of_case = {int(hist.metrics['of'].iat[rows[number]]): number
                       for number in np.argsort(in_6, kind='stable').tolist()}
     return [Power(
         **results.place_fields(metric), metric=str(metric.metric),
-        point=str(metric.point), in_3_sessions=math.expm1(in_3[number]),
-        in_6_sessions=math.expm1(in_6[number]), baseline=what_hides_changes(
-            hist.x[row][walk.baseline[row]], float(walk.phi[row])))
+        point=str(metric.point), in_3_sessions=share_of_value(hist, row, in_3[number]),
+        in_6_sessions=share_of_value(hist, row, in_6[number]),
+        baseline=what_hides_changes(hist, walk, row))
         for number in number_of_case.values()
         for row in [rows[number]] for metric in [hist.metrics.iloc[row]]]
 
@@ -68,19 +72,29 @@ def smallest_detectable_change(spread: np.ndarray, phi: np.ndarray,
     return spread * np.maximum(mean, worse + NINE_IN_TEN[window])
 
 
-def what_hides_changes(baseline: np.ndarray, phi: float) -> str:
-    """What makes a baseline hide changes, and what that means; '': nothing.
+def share_of_value(hist: History, row: int, size: float) -> float:
+    """A change for the worse as a share of the value: 0.05 is 5 %.
 
-    :param baseline: its values, logs
-    :param phi: autocorrelation of neighbouring sessions
+    :param size: in the unit of the series
     """
+    if hist.linear[row, 1]:
+        return float(size)
+    return float(np.expm1(min(size, 700.0)) if hist.worse_direction_sign()[row] > 0
+                 else -np.expm1(-size))
+
+
+def what_hides_changes(hist: History, walk: detect.Walk, row: int) -> str:
+    """What hides changes in the baseline of a metric, and what that means; '':
+    nothing."""
+    baseline, phi = hist.x[row][walk.baseline[row]], float(walk.phi[row])
     notes = []
     mad = 1.4826 * float(np.median(np.abs(baseline - np.median(baseline))))
-    apart = _distance_of_two_levels(baseline)
-    if apart > 0:
+    apart = distance_of_two_levels(baseline)
+    # Two printed digits are no two levels.
+    if apart > 4 * hist.floor[row]:
         notes.append(
-            f'two levels, {100 * math.expm1(apart):.1f} % apart: a smaller change is '
-            'not found; find what differs (nodes, CPU frequency)')
+            f'two levels, {100 * share_of_value(hist, row, apart):.1f} % apart: a '
+            'smaller change is not found; find what differs (nodes, CPU frequency)')
     elif mad > 0 and baseline.std(ddof=1) > 2 * mad:
         notes.append(
             'single sessions far outside: only a change of several sessions in a row '
@@ -92,7 +106,7 @@ def what_hides_changes(baseline: np.ndarray, phi: float) -> str:
     return '; '.join(notes)
 
 
-def _distance_of_two_levels(values: np.ndarray) -> float:
+def distance_of_two_levels(values: np.ndarray) -> float:
     """Distance of the two levels of values that have two; else 0.
 
     They have two if these explain TWO_LEVELS of the variance (Otsu, IEEE Trans. Syst.

@@ -159,6 +159,14 @@ def print_power_table(verdict: Verdict) -> None:
     print(power_sentence(verdict))
 
 
+def power_text(power: Power) -> str:
+    """The smallest change that is found in a test case, and what hides others."""
+    return (f'{100 * power.in_3_sessions:.1f} % in 3 sessions, '
+            f'{100 * power.in_6_sessions:.1f} % in 6 '
+            f'({f"{power.metric} {power.point}".strip()})'
+            + f'; baseline: {power.baseline}' * bool(power.baseline))
+
+
 def power_sentence(verdict: Verdict) -> str:
     """The smallest change that is found in half of the test cases and in nine tenths
     of them; '': no test case is compared with its history."""
@@ -187,7 +195,7 @@ def incident_line(verdict: Verdict) -> Iterator[str]:
 
 
 def regression_lines(change: Regression) -> list[str]:
-    """The lines of a change: metric, place, size, probability, what to do."""
+    """The lines of a change: metric, place, size, what to do."""
     what, *more = regression_detail_lines(change)
     return [f'{what}, {more[0]}', *(f'  {line}' for line in more[1:])]
 

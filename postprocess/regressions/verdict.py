@@ -238,8 +238,7 @@ def _write_output(
         return 0
     if args.power:
         telling.print_power_table(verdict)
-        return 0
-    if '-' not in (args.json, args.junit):
+    elif '-' not in (args.json, args.junit):
         print(*telling.verdict_lines(verdict), sep='\n')
     return verdict.exit_code or (1 if faults else 0)
 

@@ -421,6 +421,8 @@ class Page:
     def test_case_details(self) -> list[dict]:
         """The details of each test case that the page opens, by number."""
         first = max(len(self.past.sessions) - SESSIONS, 0)
+        power = {self.numbers.get(one.test_case_key): telling.power_text(one)
+                 for one in self.verdict.power}
         entries = []
         for case in self.cases:
             runs = self._sessions_by_test_case.get(case.number)
@@ -433,7 +435,7 @@ class Page:
                 'a': str(case.row.params), 'c': case.cells[first:],
                 'k': str(case.row.check), 'i': str(case.row.case),
                 'r': case.reason, 'g': str(case.row.guard),
-                'f': files.get(newest, ''),
+                'f': files.get(newest, ''), 'w': power.get(case.number, ''),
                 'j': {} if runs is None else {
                     session - first: job for session, job in runs[
                         ['session', 'job']].itertuples(index=False) if job},

@@ -115,8 +115,8 @@ def test_ranks(tmp_path, err):
      'Warning: OMB could not identify the local rank of the process.\n',
      'all ranks used the same GPU'),
     ('plumbline-gpu a -\nplumbline-gpu a 00000000:07:00.0\n',
-     'a: 1 of 2 ranks do not know the PCI address of their GPU: nvidia-smi or'),
-    ('plumbline-gpu a -\nplumbline-gpu a -\n', 'a: 2 of 2 ranks do not know')])
+     'a: 1 of 2 ranks did not report the PCI address of their GPU: nvidia-smi or'),
+    ('plumbline-gpu a -\nplumbline-gpu a -\n', 'a: 2 of 2 ranks did not report')])
 def test_each_rank_needs_a_gpu_of_its_own(tmp_path, err, words):
     run, = guards.read_repetitions(stage(tmp_path, err=err), 1)
     assert words in refused('gpus', gpus.check_rank_gpus, run, 2)
@@ -124,6 +124,12 @@ def test_each_rank_needs_a_gpu_of_its_own(tmp_path, err, words):
 
 def test_gpus_of_several_nodes_have_the_same_addresses(tmp_path):
     err = 'plumbline-gpu a 00000000:07:00.0\nplumbline-gpu b 00000000:07:00.0\n'
+    run, = guards.read_repetitions(stage(tmp_path, err=err), 1)
+    gpus.check_rank_gpus(run, 2)
+
+
+def test_a_rank_that_is_alone_on_its_node_shares_its_gpu_with_none(tmp_path):
+    err = 'plumbline-gpu a -\nplumbline-gpu b -\n'
     run, = guards.read_repetitions(stage(tmp_path, err=err), 1)
     gpus.check_rank_gpus(run, 2)
 

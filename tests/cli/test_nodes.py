@@ -362,9 +362,15 @@ def test_files_of_dead_mpi_programs_are_removed_and_no_others(tmp_path):
 
 # What the nodes are -------------------------------------------------------
 
-def test_facts_of_this_machine():
+def test_facts_of_this_machine(tmp_path):
+    left = tmp_path / f"ompi.{os.uname().nodename.partition('.')[0]}.0"
+    left.mkdir()
+    os.utime(left, (0, 0))
     done = subprocess.run([SRC / 'facts.sh', '', 'mpirun'], text=True,
-                          capture_output=True, timeout=60, check=True)
+                          capture_output=True, timeout=60, check=True,
+                          env={**os.environ, 'TMPDIR': str(tmp_path)})
+    # Once per session on each node, what killed jobs left is removed, too.
+    assert not left.exists()
     assert done.stderr == ''
     facts = nodes.parse_facts(done.stdout)
     assert facts['kernel'] == os.uname().release

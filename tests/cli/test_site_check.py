@@ -230,6 +230,9 @@ def test_every_site_is_sound(suite):
     ("'launcher_pin'", "'nightly_budget': '9', 'launcher_pin'",
      "system.py: partition cluster:cluster-a: nightly_budget is '9'; write a "
      'number of node-hours above 0'),
+    ("'launcher_pin'", "'max_pending': '90', 'launcher_pin'",
+     "system.py: partition cluster:cluster-a: max_pending is '90'; write a time "
+     "such as '30m' or '2h'"),
     ("'launcher_pin'", "'night_budgt': 9, 'launcher_pin'",
      "unknown name 'night_budgt'; did you mean 'nightly_budget'?"),
     ("'srun',\n            'access': ['--exclusive'], 'environs': ['gnu'],",

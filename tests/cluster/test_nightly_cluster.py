@@ -29,9 +29,9 @@ def site(tmp_path, cluster):
         first, rest = path.read_text().split('\n', 1)
         path.write_text(f'{first}\n{ONE_NODE}{rest}')
 
-    def start(fault, *options, bad_node='all'):
+    def start(fault, *options, bad_node='all', wrapper=()):
         return cluster.box(
-            'exec', '--', ROOT / 'plumb', 'nightly', '--site', tmp_path
+            'exec', '--', *wrapper, ROOT / 'plumb', 'nightly', '--site', tmp_path
             / 'site', '--mode', 'quick', '--bringup', '--webhook', tmp_path
             / 'night.json', *options, '--', '--system=devcluster:slurm-srun',
             '-p', 'mpich', *PAIR, cwd=tmp_path, env={
@@ -69,6 +69,21 @@ def test_every_node_is_measured_but_one_that_is_drained(site, cluster):
         len(nodes.split()) == 2 for nodes in ran.values()), ran
     assert {run.split('-')[1][:6] for run in ran} == {
         nightly_session['nightly_session'].split('-')[1]}
+
+
+def test_a_session_that_a_wrapper_ends_leaves_a_summary_and_no_job(
+        site, cluster, tmp_path):
+    """`timeout` sends a signal to its child, and then to the process group."""
+    job = site.start('time_limit', '--max-node-age', '0',
+                     wrapper=['timeout', '-s', 'SIGTERM', '1000'])
+    until(lambda: re.search(r'OsuPt2pt\w+ RUNNING', cluster.ask(
+        'squeue', '-h', '-o', '%j %T')), 120)
+    job.send_signal(signal.SIGTERM)
+    text, _ = job.communicate(timeout=120)
+    assert not cluster.ask('squeue', '-h', '-t', 'PD,R').strip(), text
+    summary = json.loads((tmp_path / 'night.json').read_text())
+    assert (summary['verdict'], summary['code']) == ('ended', 1), text
+    until(lambda: not cluster.ask('squeue', '-h').strip(), 180)
 
 
 @contextlib.contextmanager
@@ -152,15 +167,18 @@ def test_jobs_of_a_nightly_session_that_was_killed_are_cancelled(
         r'rfm_(\w+?)_\w+ ', r'\1 ', cluster.ask(
             'squeue', '-h', '-o', '%j %T')), 120)
     mark = f'PLUMBLINE_WORK={site.variables["PLUMBLINE_WORK"]}'.encode()
-    # At once: nobody is left to cancel the job.
+    pids = []
     for path in Path('/proc').glob('[0-9]*/environ'):
-        try:
+        with contextlib.suppress(OSError):
             words = (path.parent / 'cmdline').read_bytes()
             if mark in path.read_bytes().split(b'\0') and (
                     b'\0nightly\0' in words or b'/reframe\0' in words):
-                os.kill(int(path.parent.name), signal.SIGKILL)
-        except OSError:
-            continue
+                pids.append(int(path.parent.name))
+    # Stopped first: else one of them cancels the job when another is killed.
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
     job.communicate(timeout=60)
     [orphan] = cluster.ask('squeue', '-h', '-o', '%A').split()
     text, code, nightly_session = site.run('none', '--max-node-age', '0')

@@ -4,6 +4,7 @@ Rates are measured by bench/detect.py; here stands what must hold at all.
 """
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -229,13 +230,24 @@ def test_the_smallest_detectable_change_is_found_nine_times_in_ten(window, phi):
 
 
 def test_what_hides_changes_in_a_baseline_is_named():
-    x = noise(4, 60)
+    x = noise(5, 60)
     x[1, ::2] += 0.08
     x[2, ::12] += 0.2
-    texts = [power.what_hides_changes(row, phi)
-             for row, phi in zip(x, [0.1, 0.1, 0.1, 0.6], strict=True)]
-    assert texts[0] == ''
+    x[4] = np.log(np.where(np.arange(60) % 2, 0.06, 0.07))     # two printed digits
+    hist = SimpleNamespace(
+        x=x, linear=np.zeros((5, 2)), floor=np.array([0.001] * 4 + [0.08]),
+        worse_direction_sign=lambda: np.ones(5))
+    walk = SimpleNamespace(baseline=np.ones(x.shape, bool),
+                           phi=np.array([0.1, 0.1, 0.1, 0.6, 0.1]))
+    texts = [power.what_hides_changes(hist, walk, row) for row in range(5)]
+    assert texts[0] == texts[4] == ''
     assert texts[1].startswith('two levels, 8.')
     assert texts[2].startswith('single sessions far outside')
     assert 'resemble each other (0.60)' in texts[3]
-    assert power.what_hides_changes(np.zeros(20), 0.0) == ''
+
+
+def test_a_change_is_a_share_of_the_value():
+    hist = SimpleNamespace(linear=np.array([[0, 0], [0, 0], [5.0, 2.0]]),
+                           worse_direction_sign=lambda: np.array([1.0, -1.0, 1.0]))
+    assert [power.share_of_value(hist, row, 1.5) for row in range(3)] == \
+        pytest.approx([3.48, 0.777, 1.5], abs=0.01)

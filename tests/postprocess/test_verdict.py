@@ -16,6 +16,7 @@ import perflogs_factory as factory  # noqa: E402
 
 from postprocess import perflogs, results  # noqa: E402
 from postprocess.regressions import telling, verdict  # noqa: E402
+from postprocess.report import build  # noqa: E402
 from postprocess.report.page import Page  # noqa: E402
 
 SESSIONS, CASES = 40, 10
@@ -662,6 +663,47 @@ def test_what_may_pass_is_measured_again_and_told_when_it_lasts(judge):
     assert line.case == '00000007'
 
 
+def bumps(case, session):
+    """Each of five test cases is once worse by 5 % for four sessions."""
+    return 1.05 if case < 5 and 30 + 8 * case <= session < 34 + 8 * case else 1.0
+
+
+def test_measurements_of_one_day_decide_where_changes_often_pass(judge):
+    records = sessions(bumps, cases=30, count=80)
+    for hour in range(5):
+        records += [factory.record(
+            'latency', 10 * (case + 1) * (1.65 if case == 20 else 1.0) *
+            (1 + 0.003 * hour), 8, day=80 + hour / 24, case=f'{case:08x}',
+            params=f'program=osu_latency n={case}', nodes=f'n{case % 3}')
+            for case in range(30)]
+    verdict_ = judge(records)
+    line, = verdict_.regressions
+    assert line.case == f'{20:08x}' and line.ratio == pytest.approx(1.65, rel=0.05)
+
+
+def test_a_curve_that_may_pass_is_no_regression_of_its_test_case(judge):
+    """All sizes of a test case change, as those of others did before."""
+    rng = random.Random(3)
+
+    def value(case, session):
+        factor = 1.04 if case == 25 and session >= 76 else bumps(case, session)
+        return 10 * factor * (1 + 0.01 * rng.gauss(0, 1))
+
+    verdict_ = judge([factory.record(
+        'latency', size * value(case, session), size,
+        day=session, case=f'{case:08x}', params=f'program=osu_latency n={case}',
+        nodes=f'n{case % 3}') for session in range(80) for case in range(30)
+        for size in (8, 1024, 4096)])
+    assert verdict_.regressions == []
+    assert f'{25:08x}' in [case.case for case in verdict_.rerun]
+
+
+@pytest.mark.parametrize('metric', ['latency', 'bandwidth'])
+def test_the_power_of_noisy_metrics_is_a_share(judge, metric):
+    for one in judge(sessions(metric=metric, noise=0.2, count=60)).power:
+        assert 0.2 < one.in_6_sessions < (1.0 if metric == 'bandwidth' else 5.0)
+
+
 def test_the_power_of_each_test_case_is_told(tmp_path, capsys):
     def worse(case, session):
         return {1: 1 + 0.08 * (session % 2), 2: 1 + 0.3 * (session % 12 == 5)}.get(
@@ -675,6 +717,10 @@ def test_the_power_of_each_test_case_is_told(tmp_path, capsys):
     assert re.search(r'n=2 .* single sessions far outside', text)
     assert re.search(r'six sessions are enough to find a lasting change of [234]\.\d % '
                      r'in half of the test cases', text)
+    build.write_page(str(tmp_path), tmp_path / 'page')
+    page = (tmp_path / 'page/index.html').read_text()
+    assert re.search(r'% in 6 \(latency 8 B\); baseline: two levels', page)
+    capsys.readouterr()
     verdict.main(['--perflogs', str(tmp_path), '--json', '-'])
     one = json.loads(capsys.readouterr().out)['power'][0]
     assert 0.02 < one['in_6_sessions'] < one['in_3_sessions'] < 0.08

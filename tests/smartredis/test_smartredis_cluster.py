@@ -41,6 +41,22 @@ def test_ranks_and_their_database(suite, cluster, partition, name):
 
 
 @pytest.mark.cluster
+@pytest.mark.parametrize('partition, name, settings', [
+    ('slurm-srun', 'Throughput', 'net_type:tcp,tensor_bytes:1024'),
+    ('squeue-mpirun', 'Inference', 'net_type:uds')])
+def test_colocated_databases_on_two_nodes(suite, cluster, partition, name, settings):
+    """Over TCP; and with a model that each of them needs."""
+    text, _ = suite.on(
+        cluster, '-r', '-Sbringup=1', f'--system=devcluster:{partition}',
+        *of_family('smartredis'), '-n', f'SmartRedis{name}', '-E',
+        'scenario.deployment == "colocated" and scenario.db == "valkey"',
+        f'-SSmartRedis{name}.settings=client_nodes:2,iterations:10,{settings}'
+        ).communicate()
+    assert '[  PASSED  ]' in text, text
+    assert {r['num_nodes'] for r in suite.records} == {'2'}
+
+
+@pytest.mark.cluster
 @pytest.mark.parametrize('partition', ['slurm-srun', 'squeue-mpirun'])
 def test_each_node_has_a_database_of_its_own(suite, cluster, partition):
     """Colocated on one node and on two, beside one on a node of its own."""

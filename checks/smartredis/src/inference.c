@@ -63,6 +63,22 @@ static void store(void)
     }
 }
 
+/* Whether this rank stores model and script: of colocated databases each has a
+ * copy of its own, from the first rank on its node. */
+static bool stores(void)
+{
+    MPI_Comm node;
+    int first;
+
+    if (!arg.colocated)
+        return rank == 0;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank,
+                        MPI_INFO_NULL, &node);
+    MPI_Comm_rank(node, &first);
+    MPI_Comm_free(&node);
+    return first == 0;
+}
+
 /* As the original: a hundred times, each 100 ms. */
 static void await_key(const char *key, const char *what)
 {
@@ -92,7 +108,7 @@ void inference(void)
     if (!image || !result || !due)
         fail("cannot allocate an image of %zu bytes", n * sizeof *image);
     arg.bytes = n * sizeof *image;
-    if (rank == 0)
+    if (stores())
         store();
     named(model, MODEL, rank % arg.devices);
     named(script, SCRIPT, rank % arg.devices);

@@ -39,7 +39,7 @@ static const struct setting rows[] = {
     {"device", "NAME", "CPU or GPU (CPU)", WORD, .target = &arg.device},
     {"num-devices", "N", "of them (1); several are CPU:0, CPU:1, ...", COUNT,
      &arg.devices, 1, .high = 1e9},
-    {"model", "FILE", "blob that rank 0 stores where the model is missing",
+    {"model", "FILE", "blob that one rank stores where the model is missing",
      WORD, .target = &arg.model},
     {"script", "FILE", "source likewise", WORD, .target = &arg.script},
     {"side", "N", "pixels of an image's side (224)", COUNT, &arg.side, 1,

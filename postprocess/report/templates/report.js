@@ -204,6 +204,7 @@ const show = (number, session) => {
     add('reason', testCase.r);
     add('guard', testCase.g);
     add('record', testCase.f);
+    add('smallest change that is found', testCase.w);
   }
   add('job', testCase.j[session]);
   for (const [name, title] of Object.entries(data.fields)) {

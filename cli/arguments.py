@@ -101,8 +101,9 @@ The command runs mode nightly and prints one summary. In addition to what
 - A failed test case is measured again on its nodes, and on other nodes. If it
   passes then, it is `flaky`. If it fails only on its original nodes, the
   summary lists these nodes.
-- With --mail or --webhook the summary is written to a file. Another program
-  has to send it, for example `sendmail -t < FILE` or `curl --json @FILE URL`.
+- With --mail, --webhook or --status the summary is written to a file. Another
+  program has to send it, for example `sendmail -t < FILE` or `curl --json @FILE
+  URL`.
 
 Options that are not listed above are passed on to ReFrame.
 
@@ -376,10 +377,13 @@ def _add_nightly_options(parser: Parser) -> None:
     summary.add_argument('--mail', type=Path, metavar='FILE',
                          help='write the summary as an e-mail to FILE')
     summary.add_argument('--to', default='', metavar='ADDRESS',
-                         help='the receiver of the e-mail')
+                         help='the receiver of the e-mail (default: you)')
     summary.add_argument('--webhook', type=Path, metavar='FILE',
                          help='write the summary as JSON to FILE; chats show '
                               'its key `text`')
+    summary.add_argument('--status', type=Path, metavar='FILE',
+                         help='write ok, degraded or failed per family and '
+                              'partition as JSON to FILE, for a status page')
     parser.add_argument_group('schedule').add_argument(
         '--print', choices=('service', 'timer', 'cron', 'gitlab'),
         help='print a systemd service, a systemd timer, lines for crontab '

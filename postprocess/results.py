@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from config.sessions import run_id
+from config.sessions import judged, run_id
 from config.sites import topology
 
 from . import naming
@@ -88,6 +88,10 @@ class Result(Place):
     guard: str = ''
     #: Why it failed, or is inconclusive; '': only the guard is known.
     reason: str = ''
+    #: If a metric is out of tolerance: the one that is farthest from its reference,
+    #: and its change (config/sessions/judged.py:change_in_percent).
+    metric: str = ''
+    change: str = ''
     #: How often the session measured it.
     measurements: int = 1
     #: Nodes of its jobs; empty: unknown, or none.
@@ -110,6 +114,11 @@ class Result(Place):
         return self.result == 'not_run' and self.guard in reasons.CUT_SHORT
 
     @property
+    def has_run(self) -> bool:
+        """Whether its job began."""
+        return self.result != 'not_run' and self.guard not in reasons.NOT_BEGUN
+
+    @property
     def is_good(self) -> bool:
         """Neither failed nor regressed."""
         return not self.is_failed and not self.regressions
@@ -118,12 +127,12 @@ class Result(Place):
     def suspect_nodes(self) -> frozenset[str]:
         """Nodes on which all sessions failed, where all sessions on other
         nodes were sound, and there is one."""
-        if self.result != 'fail' or not all(
-                one.nodes for one in self.sessions):
+        sessions = [one for one in self.sessions if one.has_run]
+        if self.result != 'fail' or not all(one.nodes for one in sessions):
             return frozenset()
-        nodes = frozenset(name for one in self.sessions if one.is_failed
+        nodes = frozenset(name for one in sessions if one.is_failed
                           for name in one.nodes)
-        sound = [one for one in self.sessions if not one.is_failed]
+        sound = [one for one in sessions if not one.is_failed]
         return nodes if sound and not any(
             one.nodes & nodes for one in sound) else frozenset()
 
@@ -157,6 +166,7 @@ def newest_results_of_test_cases(frame: pd.DataFrame) -> list[Result]:
 def results_of_newest_records(records: pd.DataFrame) -> list[Result]:
     """The result of each test case, from the records that `newest_records` gave."""
     nodes = _nodes_by_test_case(records)
+    changes = _largest_change_by_test_case(records)
     records = records.assign(rank=records['result'].map(ORDER.index))
     records = records.sort_values(['rank', 'guard'], ascending=[
         True, False], kind='stable').drop_duplicates(CASE).sort_values(CASE)
@@ -165,6 +175,7 @@ def results_of_newest_records(records: pd.DataFrame) -> list[Result]:
         place = place_fields(row)
         key = tuple(place[name] for name in CASE)
         ran_on, width = nodes[key]
+        metric, change = ('', '') if str(row.guard) else changes.get(key, ('', ''))
         results.append(
             Result(
                 **place,
@@ -174,6 +185,8 @@ def results_of_newest_records(records: pd.DataFrame) -> list[Result]:
                 measurements=int(row.measurements),
                 nodes=ran_on,
                 width=width,
+                metric=metric,
+                change=change,
                 reason=reasons.reason_of_result(row)
                 if row.result in (*FAILED, 'inconclusive')
                 else '',
@@ -240,6 +253,22 @@ def _nodes_by_test_case(records: pd.DataFrame
             width if pd.isna(number) else max(width, int(number)),
         )
     return nodes_of_case
+
+
+def _largest_change_by_test_case(records: pd.DataFrame
+                                 ) -> dict[tuple[str, ...], tuple[str, str]]:
+    """Test case -> its metric that is farthest out of tolerance, and its change."""
+    failed = records[(records['result'] == 'fail') & records['reference'].notna()]
+    farthest: dict[tuple[str, ...], tuple[Any, str, str]] = {}
+    for row in failed.itertuples():
+        key = tuple(str(getattr(row, name)) for name in CASE)
+        # As in judged.out_of_tolerance_text: ratios of metrics come last.
+        rank = (row.unit != '1',
+                judged.distance_from_reference(row.value, row.reference))
+        if key not in farthest or rank > farthest[key][0]:
+            farthest[key] = (rank, judged.metric_key(str(row.metric), row.point),
+                             judged.change_in_percent(row.value, row.reference))
+    return {key: (metric, change) for key, (_, metric, change) in farthest.items()}
 
 
 @dataclass

@@ -65,7 +65,7 @@ def filters(suite):
                     ['-r', '-p', 'nosuch'], ['-r', '-E', 'program == "x"'],
                     ['-r', '--mode=quick', '-x', '.*'],
                     ['--dry-run', '-n', 'nosuch']):
-        done = ran(suite, *OSU, *options, code=1)
+        done = ran(suite, *OSU, *options, code=2)
         assert done.stderr.startswith('plumb: no test case ran')
         assert len(done.stderr.splitlines()) == 1
 

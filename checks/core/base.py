@@ -45,7 +45,7 @@ from config.sessions.judged import (
     worsening_of_metric,
 )
 
-from ..machine import gpus, nodes
+from ..machine import builds, gpus, nodes
 from ..machine.speed import cpu_speed_class
 from ..spack import stack
 from . import (
@@ -208,13 +208,8 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
             return True
         guards.check_job_state(self.build_job)
         output = Path(self.stagedir, 'rfm_build.err')
-        lines = [ln.strip() for ln in
-                 output.read_text(errors='replace').splitlines() if ln.strip()]
-        # The first error of a compiler matters, and the last of plumb.
-        ours = [ln for ln in lines if ln.startswith('plumb: ')][-1:]
-        errors = ours or [ln for ln in lines if 'rror' in ln] or lines
-        raise SanityError(f'build: {errors[0] if errors else "no output"} '
-                          f'(whole output: {output})')
+        error = builds.first_build_error(output)
+        raise SanityError(f'build: {error} (whole output: {output})')
 
 
 class Glossary(Plugin):

@@ -798,8 +798,8 @@ class Conductor:
             'clients': [{'role': role, 'node': node.name, 'cpus': cpu_set}
                         for role, clients in self.client_slots.items()
                         for node, cpu_set in clients],
-            'placed': sorted({node.placed.by for node in self.nodes.values()
-                              if node.placed}),
+            'placed': {node.name: node.placed.by for node in self.sorted_nodes()
+                       if node.placed},
             'steps': steps}
 
     def print_service_record(self) -> None:

@@ -6,7 +6,8 @@ standard output of the last step's clients.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,8 +68,9 @@ class Services:
     """Servers and clients of one run."""
     servers: tuple[Server, ...]
     clients: int
-    #: There were too few cores: some processes shared CPUs.
-    shared: bool
+    #: Servers and clients that shared CPUs because a node has too few; '': none
+    #: did.
+    shared: str
     steps: Mapping[str, Step]
     #: Node of each client.
     client_nodes: tuple[str, ...] = ()
@@ -96,11 +98,43 @@ def _services_from_json(data: Mapping[str, Any]) -> Services:
     return Services(
         tuple(Server(**{**one, 'cpus': tuple(one['cpus'])})
               for one in data['servers']),
-        len(data['clients']), 'shared' in data['placed'],
+        len(data['clients']), shared_cpus_text(
+            data['servers'], data['clients'],
+            [node for node, by in data['placed'].items() if by == 'shared']),
         {name: Step(step['seconds'], step['at'], _sum_counters(step['before']),
                     _sum_counters(step['after']))
          for name, step in data['steps'].items()},
         tuple(one['node'] for one in data['clients']))
+
+
+def shared_cpus_text(servers: Sequence[Mapping[str, Any]],
+                     clients: Sequence[Mapping[str, Any]],
+                     crowded: Iterable[str]) -> str:
+    """Which servers and clients shared CPUs, on which nodes; '': none did.
+
+    A node that only servers or only clients use is theirs: they do not disturb
+    the others.
+
+    :param servers: each with `node` and `cpus`
+    :param clients: each with `node`
+    :param crowded: nodes with fewer CPUs than their processes need
+    """
+    nodes_by_text: dict[str, list[str]] = {}
+    clients_on = Counter(one['node'] for one in clients)
+    for node in crowded:
+        here = [one for one in servers if one['node'] == node]
+        if here and clients_on[node]:
+            number = len({cpu for one in here for cpu in one['cpus']})
+            nodes_by_text.setdefault(
+                f'{_count_text(len(here), "server")} and '
+                f'{_count_text(clients_on[node], "client")} shared '
+                f'{_count_text(number, "CPU")}', []).append(node)
+    return ', '.join(f'{text} of {" ".join(nodes)}'
+                     for text, nodes in nodes_by_text.items())
+
+
+def _count_text(number: int, what: str) -> str:
+    return f'{number} {what}{"s" * (number != 1)}'
 
 
 def _sum_counters(servers: list[Mapping[str, Any]]) -> Counters:

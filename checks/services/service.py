@@ -176,5 +176,5 @@ class ServiceBenchmark(Benchmark, special=True):
             guards.fail_test_case('table', f'{run.name}: {err.filename} is missing: '
                                   f'{err.strerror}')
         if services.shared:
-            self.add_inconclusive_reason('servers and clients shared their CPUs')
+            self.add_inconclusive_reason(f'too few CPUs: {services.shared}')
         return values

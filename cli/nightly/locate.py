@@ -321,7 +321,7 @@ def _measure_pairs(search: Search, work: commands.Work, target: Target,
                 work, f'--system={work.system["name"]}:{where}', '-r', '-q',
                 only=only, variables={pinned.VARIABLE: pins.name})
         if ended.plan is None:
-            return None, '', commands.print_zero_test_cases_reason(ended)
+            return None, '', commands.print_zero_test_cases_reason(work, ended)
         results_of_round = results_of_pairs(
             ended.plan, work.perflog_folder, target.metric
         )

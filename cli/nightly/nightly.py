@@ -77,10 +77,12 @@ def nightly(args: argparse.Namespace) -> int:
         summary.broken = str(err) if summary.usage else \
             f'{type(err).__name__}: {err}'
         with contextlib.suppress(OSError):
-            summary.write_mail_and_webhook_files(args.mail, args.webhook, args.to)
+            summary.write_summary_files(
+                args.mail, args.webhook, args.to, args.status)
         raise
     print('', *summary.summary_lines(), sep='\n', flush=True)
-    summary.write_mail_and_webhook_files(args.mail, args.webhook, args.to)
+    summary.write_summary_files(
+        args.mail, args.webhook, args.to, args.status)
     return summary.exit_code
 
 
@@ -151,7 +153,7 @@ class NightlySession:
             first = self.run_reframe_session('all test cases that are due')
             if first is None or first.plan is None:
                 if first is not None and not self.summary.ended_by:
-                    commands.print_zero_test_cases_reason(first)
+                    commands.print_zero_test_cases_reason(self.work, first)
                     self.summary.broken = (
                         'nothing was measured; its log says why'
                     )
@@ -257,6 +259,13 @@ class NightlySession:
         for line in lines:
             self.summary.add_note(f'{line}; its test cases cannot run')
 
+    def update_pools(self) -> None:
+        """Query the nodes again: since the session began some may have been lost.
+        The old ones stay if Slurm does not answer."""
+        if self.pools:
+            now, _ = nodes.find_node_pools(self.work.system)
+            self.pools |= now
+
     def distinct_pools(self) -> list[nodes.Pool]:
         """The pools, each once."""
         return list({pool.name: pool for pool in self.pools.values()
@@ -308,10 +317,13 @@ class NightlySession:
         """Add the nodes of each pool to the summary."""
         if not self.pools or self.frame is None:
             return
+        self.update_pools()
         this_session = self.nodes_measured_this_session()
         seen = nodes.last_measurement_time_by_node(self.frame, self.system)
         since = self.summary.began - 86400 * (self.max_node_age + 0.5)
         for pool in self.distinct_pools():
+            self.summary.unusable_nodes |= {
+                node.name: str(node) for node in pool.unusable_nodes}
             self.summary.nodes.append(
                 Nodes(
                     pool.name,
@@ -337,6 +349,8 @@ class NightlySession:
                 'too many for chance, none was measured again'
             )
             return
+        if failed:
+            self.update_pools()
         pools = {name: pool.usable_nodes for name, pool in self.pools.items()}
         sessions = reruns.plan_reruns([
             session for one in failed for session in one.sessions
@@ -399,6 +413,8 @@ class NightlySession:
         self.summary.page = page or ''
         if made.verdict is not None:
             lines = commands.regressions_in_session(made.verdict, self.plan)
+            self.summary.regressed = {
+                one.plan_key for line in lines for one in line.members}
             self.summary.elsewhere = other_session_lines(
                 made.verdict, lines, self.summary.results)
             self.summary.regressions = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 import getpass
 import json
 import socket
+import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,13 @@ from postprocess.results import Key, Result
 
 #: Maximum of lines of a kind; the rest is counted.
 MAXIMUM = 20
+#: Most characters of a subject: its line has 78 (RFC 5322), and is not folded.
+SUBJECT = 78 - len('Subject: ')
+#: States of a status page, the worst first.
+STATUSES = ('failed', 'degraded', 'ok')
+#: Status of a session by its overall status; others: failed.
+_STATUS_OF_SESSION = {'good': 'ok', 'regressed': 'degraded', 'flaky': 'degraded',
+                      'incomplete': 'degraded'}
 
 
 @dataclass
@@ -58,9 +66,13 @@ class Summary:
     results: list[Result] = field(default_factory=list)
     #: Lines of each change for the worse (postprocess/regressions/telling.py).
     regressions: list[list[str]] = field(default_factory=list)
+    #: Test cases that are part of one.
+    regressed: set[Key] = field(default_factory=set)
     #: Cases without a reference.
     waiting: int = 0
     nodes: list[Nodes] = field(default_factory=list)
+    #: Nodes that take no jobs at the end, with state and reason, in words.
+    unusable_nodes: dict[str, str] = field(default_factory=dict)
     #: Lines on failures and regressions that other sessions have left.
     elsewhere: list[str] = field(default_factory=list)
     page: str = ''
@@ -186,14 +198,45 @@ class Summary:
             'page': self.page,
         }
 
+    def status_data(self) -> dict[str, Any]:
+        """For a status page: `ok`, `degraded` or `failed`, of the session and of
+        each family and partition that it measured.
+
+        `degraded`: a test case regressed or is flaky. `failed`: one failed or did
+        not run, or the session could not run or was ended.
+        """
+        components: dict[tuple[str, str], list[str]] = {}
+        for one in self.results:
+            status = ('failed' if one.is_failed and one.result != 'flaky' else
+                      'degraded' if one.is_failed or one.plan_key in self.regressed
+                      else 'ok')
+            components.setdefault((one.partition, one.family), []).append(status)
+        return {
+            'plumbline': VERSION,
+            'site': self.site,
+            'nightly_session': self.nightly_session,
+            'updated': _utc_timestamp(time.time()),
+            'status': _STATUS_OF_SESSION.get(self.overall_status, 'failed')
+            if self.results else 'failed',
+            'headline': self.headline,
+            'page': self.page,
+            'components': [
+                {'partition': partition, 'family': family,
+                 'status': next(name for name in STATUSES if name in all_of),
+                 'cases': len(all_of),
+                 **{name: all_of.count(name) for name in STATUSES[:2]}}
+                for (partition, family), all_of in sorted(components.items())],
+        }
+
     def mail_message(self, to: str = '') -> bytes:
         """A message (RFC 5322), for `sendmail -t`."""
         host = socket.gethostname()
         mail = EmailMessage(policy=policy.default)
-        mail['Subject'] = ' '.join(f'plumbline: {self.headline}'.split())
+        mail['Subject'] = textwrap.shorten(
+            f'plumbline: {self.headline}', SUBJECT, placeholder=' ...')
         mail['From'] = f'{_user_name()}@{host}'
-        if to:
-            mail['To'] = to
+        # `sendmail -t` needs a receiver: as cron, the user.
+        mail['To'] = to or mail['From']
         mail['Date'] = format_datetime(_utc_datetime(time.time()))
         mail['Message-ID'] = make_msgid(domain=host)
         # Who is away does not answer a machine (RFC 3834).
@@ -215,15 +258,29 @@ class Summary:
                 f'  {self._test_case_name(one)} on {one.partition}'
                 + (f' ({" ".join(sorted(first.nodes))})' if first.nodes
                    else '') + f': {why}')
-            if text := describe_reruns(one):
+            if sentence := slowdown_sentence(one):
+                lines[-1:] = [f'  {self._test_case_name(one)} on {one.partition}: '
+                              f'{sentence}']
+                continue
+            lost = self.lost_nodes(one)
+            if text := describe_reruns(one, lost):
                 lines.append(f'    measured again: {text}')
-            if one.suspect_nodes:
+            if lost:
+                names = ', '.join(self.unusable_nodes[name] for name in lost)
+                lines.append(f'    check {names}: takes no jobs since the test case '
+                             'failed')
+            elif one.suspect_nodes:
                 lines.append(f'    check {" ".join(sorted(one.suspect_nodes))}: '
                              'the test case failed only there')
         return lines + _omitted_count_lines(len(some))
 
     def _test_case_name(self, one: Result) -> str:
         return self.names.get(one.plan_key, f'{one.check} {one.params}')
+
+    def lost_nodes(self, one: Result) -> list[str]:
+        """The nodes of a test case that failed which take no jobs any more."""
+        first = next(s for s in one.sessions if s.is_failed)
+        return sorted(first.nodes & self.unusable_nodes.keys())
 
     def _test_case_data(self, one: Result) -> dict[str, Any]:
         """A test case that failed, for a program."""
@@ -236,31 +293,35 @@ class Summary:
             'why': first.reason,
             'guard': first.guard,
             'nodes': sorted(first.nodes),
-            'suspects': sorted(one.suspect_nodes),
+            'suspects': self.lost_nodes(one) or sorted(one.suspect_nodes),
             'measurements': first.measurements,
             'again': [
                 {
                     'where': where,
                     'nodes': sorted(other.nodes),
                     'failed': other.is_failed,
+                    'ran': other.has_run,
                 }
                 for where, other in sessions_by_relation_of_nodes(one)
             ],
         }
 
-    def write_mail_and_webhook_files(self, mail: Path | None, webhook: Path | None,
-                                     to: str = ''
-              ) -> None:
+    def write_summary_files(self, mail: Path | None, webhook: Path | None,
+                            to: str = '', status: Path | None = None) -> None:
         """Write the files, each as a whole or not at all.
 
         :raises OSError: a file cannot be written
         """
         from postprocess.files import write_files_atomically
         for path, made in ((mail, lambda: self.mail_message(to)),
-                           (webhook, lambda: json.dumps(
-                               self.webhook_data(), indent=1).encode() + b'\n')):
+                           (webhook, lambda: _json_bytes(self.webhook_data())),
+                           (status, lambda: _json_bytes(self.status_data()))):
             if path:
                 write_files_atomically(path.parent, {path.name: made()})
+
+
+def _json_bytes(data: dict[str, Any]) -> bytes:
+    return json.dumps(data, indent=1).encode() + b'\n'
 
 
 def sessions_by_relation_of_nodes(result: Result) -> list[tuple[str, Result]]:
@@ -271,16 +332,46 @@ def sessions_by_relation_of_nodes(result: Result) -> list[tuple[str, Result]]:
             if s is not first]
 
 
-def describe_reruns(one: Result) -> str:
-    """The results of the reruns of a test case, in words."""
-    endings = [f'{"failed again" if other.is_failed else "passed"} on {where}'
-               + (f' ({" ".join(sorted(other.nodes))})' if other.nodes else '')
-               for where, other in sessions_by_relation_of_nodes(one)]
+def describe_reruns(one: Result, lost: Sequence[str] = ()) -> str:
+    """The results of the reruns of a test case, in words.
+
+    :param lost: its nodes that take no jobs any more
+    """
+    others = sessions_by_relation_of_nodes(one)
+    endings = []
+    for where, other in others:
+        nodes = f' ({" ".join(sorted(other.nodes))})' if other.nodes else ''
+        endings.append('could not run again' + (f' on {where}{nodes}' if nodes else '')
+                       if not other.has_run else
+                       f'{"failed again" if other.is_failed else "passed"} on '
+                       f'{where}{nodes}')
+    if lost and not any(where == reruns.SAME for where, _ in others):
+        endings.insert(0, f'could not run again on {reruns.SAME}')
     if one.sessions[0].measurements > 1:
         endings.insert(
             0, f'failed in each of {one.sessions[0].measurements} measurements'
         )
     return ', '.join(endings)
+
+
+def slowdown_sentence(one: Result) -> str:
+    """How far a test case is out of tolerance on which nodes, if it is on several
+    without a common one; '' otherwise."""
+    failed = [s for s in one.sessions if s.is_failed]
+    if (len(failed) < 2 or failed != [*one.sessions]
+            or not all(s.change and s.nodes for s in failed)
+            or frozenset.intersection(*(s.nodes for s in failed))):
+        return ''
+    nodes_by_change: dict[str, list[str]] = {}
+    for session in failed:
+        nodes_by_change.setdefault(session.change, []).append(
+            f'on {" ".join(sorted(session.nodes))}')
+    first = failed[0]
+    changes = [f'{change} {" and ".join(places)}'
+               for change, places in nodes_by_change.items()]
+    changes[0] = changes[0].replace(first.change,
+                                    f'{first.change} against its reference', 1)
+    return f'{first.metric} {" and ".join(changes)}: not one node'
 
 
 def _node_lines(one: Nodes, cover: int) -> list[str]:

@@ -83,7 +83,8 @@ def nightly_command(args: argparse.Namespace) -> list[str]:
 
 #: Options that may be left out, with their defaults.
 DEFAULTS = {'mode': 'nightly', 'max_node_age': 14, 'hours': 20.0, 'max_pending': None,
-            'keep_sessions': 5, 'mail': None, 'to': '', 'webhook': None}
+            'keep_sessions': 5, 'mail': None, 'to': '', 'webhook': None,
+            'status': None}
 
 
 def _site_name_or_absolute_path(text: str) -> str:
@@ -191,7 +192,7 @@ def gitlab_pipeline(args: argparse.Namespace) -> str:
     variables, left = session_variables()
     # GitLab would replace variables in the values.
     variables = {name: value.replace('$', '$$') for name, value in variables.items()}
-    files = [str(getattr(args, name)) for name in ('mail', 'webhook')
+    files = [str(getattr(args, name)) for name in ('mail', 'webhook', 'status')
              if getattr(args, name)]
     enter = f'cd {shlex.quote(str(ROOT))}'
     # One job of the site at a time: others would disturb its values.

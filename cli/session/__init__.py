@@ -7,6 +7,7 @@ ordering    what the perflogs know of test cases, for their order and budgets
 account     the table of a session: one row per test case
 table       metrics and values in words
 calibrate   ./plumb references calibrate
+names       names of test cases as -n takes them
 data        ./plumb history, export and sql
 parse       ./plumb parse: saved output as tidy CSV
 """

@@ -6,9 +6,7 @@ for the page); ReFrame's report adds the text for people.
 from __future__ import annotations
 
 import argparse
-import errno
 import functools
-import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -18,6 +16,8 @@ import pandas as pd
 
 from checks.core.references import CALIBRATE
 from cli.session import table
+from cli.session.names import name_without_blanks
+from config.sessions import disk
 from postprocess import outcomes, results
 from postprocess.perflogs import plans, reasons
 from postprocess.references.progress import Progress
@@ -96,8 +96,11 @@ def rows_by_test_case(
         one = ended.get(key)
         if one is None or one.is_failed:
             guard = one.guard if one else plans.MISSING
-            text = reasons.failure_reason_text(
-                guard, failure_reason(case) or (one.reason if one else '')) or guard
+            known_reason = one.reason if one else ''
+            text = (known_reason if known_reason and guard in ('', *reasons.NOT_RUN)
+                    else
+                    reasons.failure_reason_text(
+                        guard, failure_reason(case) or known_reason) or guard)
             if text and one and one.measurements > 1 and (
                     guard not in reasons.NOT_RUN):
                 text += f' (in each of {one.measurements} measurements)'
@@ -121,12 +124,12 @@ def rows_by_test_case(
 
 
 def display_names(plan: plans.Plan) -> dict[results.Key, str]:
-    """The name of each test case of a plan, with its environment if another
-    one has the same name."""
+    """The name of each test case of a plan as -n takes it, with its environment
+    (-p) if another one has the same name."""
     times = Counter(case['name'] for case in plan.cases)
     return {
-        plan.session_and_test_case_key(case)[1:]: case['name']
-        + f' @{case["environ"]}' * (times[case['name']] > 1)
+        plan.session_and_test_case_key(case)[1:]: name_without_blanks(case['name'])
+        + f' -p {case["environ"]}' * (times[case['name']] > 1)
         for case in plan.cases
     }
 
@@ -140,13 +143,7 @@ def failed_builds(report: list[dict[str, Any]]) -> list[Row]:
 def failure_reason(case: dict[str, Any]) -> str:
     """Why a test case failed, by ReFrame's report, in one line."""
     text = ' '.join(str(case.get('fail_reason') or '').split())
-    for number in (errno.ENOSPC, errno.EDQUOT):
-        # ReFrame lists every file that it could not copy.
-        if f'[Errno {number}]' in text:
-            return (f'disk: the disk of {case.get("stagedir")} is full '
-                    f'({os.strerror(number)}): free space, or set another '
-                    "(the site's stagedir, --prefix)")
-    return text[:400]
+    return disk.full_disk_text(text, case.get('stagedir')) or text[:400]
 
 
 def value_text(case: dict[str, Any]) -> str:

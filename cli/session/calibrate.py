@@ -175,7 +175,7 @@ class Calibration:
             if ended.ended_by:
                 raise KeyboardInterrupt
             if ended.plan is None:
-                return commands.print_zero_test_cases_reason(ended)
+                return commands.print_zero_test_cases_reason(self.work, ended)
             self.read_round_results(ended)
             took = time.monotonic() - began
             self.print_round_progress(took)

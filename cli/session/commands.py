@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from checks.machine import software
+from cli.session import names
 from cli.session import process as session
 from cli.session.crossing import replace_settings_lists
 from cli.setup.venv import (
@@ -271,12 +272,19 @@ def run_reframe_session(work: Work, *options: str,
         )
 
 
-def print_zero_test_cases_reason(ended: Ended) -> int:
-    """Print why a session without a plan is an error; return the exit code."""
+def print_zero_test_cases_reason(work: Work, ended: Ended) -> int:
+    """Print why a session without a plan is an error, with the names that are
+    nearest to those of -n; return the exit code."""
     print(f'plumb: ended by {ended.ended_by} before any test case began'
           if ended.ended_by else
           'plumb: no test case ran, so nothing was measured; the lines above '
           'give the reason', file=sys.stderr)
+    patterns, options = names.split_name_options(work.options)
+    if ended.code == 2 and patterns and (text := names.suggest_names(
+            patterns, names.list_names(
+                str(WORK / 'bin' / 'reframe'), options,
+                {**os.environ, **work.variables}))):
+        print(f'plumb: {text}', file=sys.stderr)
     return 2 if ended.code == 2 else 1      # 2: ReFrame's own usage error
 
 
@@ -308,13 +316,14 @@ def run(args: argparse.Namespace) -> int:
                     is_terminal()):
                 code, text = cost_of_session(work, known)
                 if not text:
-                    return print_zero_test_cases_reason(Ended(code, '', None, []))
+                    return print_zero_test_cases_reason(
+                        work, Ended(code, '', None, []))
                 if not confirm_cost(work.system['name'], args.mode, text):
                     print_progress('nothing was run')
                     return 0
             ended = run_reframe_session(work, '-r', variables=known)
         if ended.plan is None:
-            return print_zero_test_cases_reason(ended)
+            return print_zero_test_cases_reason(work, ended)
         page, made = write_report_page(work.perflog_folder)
     rows = account.rows_by_test_case(ended.plan, made.records, ended.cases,
                                      made.ahead).values()

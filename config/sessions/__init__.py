@@ -5,6 +5,7 @@ In reading order:
 * `modes`: the modes of `reframe --mode`
 * `smoke`: the test cases of mode smoke
 * `cost`: node-hours of test cases together
+* `disk`: failures because of a full disk
 * `caller`: variables of the caller that must not change records
 * `run_id`: names of sessions
 * `clock`: sessions that are dated in the future or before the newest record

@@ -6,7 +6,8 @@ this module.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ..families import all_derived_metrics as derived_metrics
 from ..families import families
@@ -141,6 +142,46 @@ def worsening_ratio(better: str, value: float, reference: float, digit: float
     if near or not value or not reference:
         return 1.0
     return value / reference if better == 'lower' else reference / value
+
+
+def out_of_tolerance_text(perfvalues: Mapping[str, Sequence[Any]]) -> str:
+    """The metric that is farthest from its reference, with the change in percent,
+    and how many more are out of tolerance; '' if none is.
+
+    Ratios of metrics (unit `1`) come last, because they depend on other metrics.
+
+    :param perfvalues: of ReFrame: `system:partition:metric` -> value, reference,
+        lower, upper, unit, result
+    """
+    failed = [(key.rpartition(':')[2], *entry[:2], entry[4])
+              for key, entry in perfvalues.items() if entry[5] == 'fail']
+    failed.sort(key=lambda one: (one[3] == '1', -distance_from_reference(*one[1:3])))
+    if not failed:
+        return ''
+    metric, value, reference, unit = failed[0]
+    more = len(failed) - 1
+    return (f'{metric} {change_in_percent(value, reference)} against its reference: '
+            f'{value:.4g} {unit}, reference {reference:.4g}'
+            + (f'; {more} more metric{"s" * (more > 1)}' if more else ''))
+
+
+def distance_from_reference(value: float, reference: float) -> float:
+    """|log(value / reference)|; infinite if one of them is not positive."""
+    return (abs(math.log(value / reference)) if value > 0 and reference > 0
+            else math.inf)
+
+
+def change_in_percent(value: float, reference: float) -> str:
+    """A value as a change against its reference: `+66 %`, or `3.2 x` if it is
+    more than ten times as large; without a positive reference `out of tolerance`.
+
+    >>> change_in_percent(1.66, 1), change_in_percent(32, 1), change_in_percent(1, 0)
+    ('+66 %', '32 x', 'out of tolerance')
+    """
+    if reference <= 0:
+        return 'out of tolerance'
+    ratio = value / reference
+    return f'{ratio:.3g} x' if ratio > 10 else f'{100 * (ratio - 1):+.3g} %'
 
 
 def is_improved(better: str, value: float, reference: float,

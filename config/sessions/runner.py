@@ -46,8 +46,8 @@ from reframe.frontend.executors import (
 from config import places
 from config.records import perflog
 from config.references import accepted_files
-from config.sessions import clock, cost, lock, ordering, pinned, slurm_jobs, smoke
-from config.sessions.judged import MEASUREMENTS
+from config.sessions import clock, cost, disk, lock, ordering, pinned, slurm_jobs, smoke
+from config.sessions.judged import MEASUREMENTS, out_of_tolerance_text
 from config.version import VERSION
 
 #: What the suite needs of ReFrame that is not documented, `MODULE:NAME` or
@@ -162,10 +162,10 @@ ZERO = ('no test case ran, so nothing was measured: none matches all filters '
         '`./plumb doctor` reports what this site can run')
 
 
-def exit_with_error(reason: str) -> NoReturn:
-    """Ends ReFrame with one line on stderr and exit code 1."""
+def exit_with_error(reason: str, code: int = 1) -> NoReturn:
+    """Ends ReFrame with one line on stderr and an exit code."""
     print(f'plumb: {reason}', file=sys.stderr)
-    sys.exit(1)
+    sys.exit(code)
 
 
 def first_retry_delay_seconds() -> float | None:
@@ -320,6 +320,8 @@ class Accounts(Listener):
         self.handler = handler
         #: Test case -> the guard that failed it, or what was built for it.
         self.failed: dict[Any, str] = {}
+        #: Test case that failed -> why.
+        self.failure_reasons: dict[Any, str] = {}
         #: Test case -> its latest task.
         self.tasks: dict[Any, RegressionTask] = {}
         #: Seconds until the first retry; None: there is none.
@@ -343,6 +345,7 @@ class Accounts(Listener):
         :param stage: in which it failed
         """
         self.failed[case] = guard
+        self.failure_reasons[case] = reason
         if not is_benchmark(case.check):
             return
         case.prepare()
@@ -354,6 +357,8 @@ class Accounts(Listener):
         if not (stage == 'performance' and refuted):
             check.guard = check.guard or guard
         if not check.guard:
+            # ReFrame's text has tolerances as absolute numbers, such as l=-inf.
+            reason = out_of_tolerance_text(check.perfvalues) or reason
             # Out of tolerance, and nothing else: one measurement is no proof.
             check.retried = (
                 self.pause is not None
@@ -407,8 +412,10 @@ class Accounts(Listener):
 
     def record_failed_task(self, task: RegressionTask, guard: str) -> None:
         """Write the records of a task that failed."""
-        self.record_failed_test_case(task.testcase, guard, str(task.failed_stage),
-                                     str(task.exc_info[1] or ''))
+        reason = str(task.exc_info[1] or '')
+        self.record_failed_test_case(
+            task.testcase, guard, str(task.failed_stage),
+            disk.full_disk_text(reason, task.check.stagedir) or reason)
 
     def on_task_failure(self, task: RegressionTask) -> None:
         self.record_failed_task(task, guard_of_failed_task(task))
@@ -421,8 +428,11 @@ class Accounts(Listener):
     def on_task_skip(self, task: RegressionTask) -> None:
         needs = [c for c in task.testcase.deps if c in self.failed]
         build = any(not is_benchmark(c.check) for c in needs)
-        self.record_failed_task(task, 'build' if build else
-                                'dependency' if needs else 'skipped')
+        if not needs:
+            return self.record_failed_task(task, 'skipped')
+        self.record_failed_test_case(
+            task.testcase, 'build' if build else 'dependency', str(task.failed_stage),
+            self.failure_reasons[needs[0]])
 
 
 class Pins(Listener):
@@ -470,7 +480,7 @@ class Causes(Listener):
         """One line per cause; ReFrame has twenty lines per test case."""
         for number, name, text in sorted(self.examples.values(), reverse=True):
             cases = 'test case' if number == 1 else 'test cases'
-            printer.info(f'{number} {cases}: {text} (e.g. {name})')
+            printer.info(f'{number} {cases}: {text} (e.g. {name.replace(" ", "")})')
 
 
 def select_listed_test_cases(testcases: list) -> list:
@@ -617,7 +627,7 @@ class AccountedRunner(Runner):
             is_benchmark,
         )
         if all(case.check.is_fixture() for case in testcases):
-            exit_with_error(ZERO)
+            exit_with_error(ZERO, 2)
         refuse_unlisted_node_counts(testcases)
         if any(is_benchmark(case.check) and not case.check.bringup
                for case in testcases):

@@ -28,6 +28,11 @@ NOT_RUN = {
     'dependency': 'not run: a test case that it depends on failed',
     'skipped': '',
 }
+#: Further guards of a test case whose job did not begin.
+NOT_BEGUN = ('setup', 'submit', 'pending')
+#: Guards of a test case that did not run because another one failed, whose cause
+#: is its reason.
+OF_ANOTHER = ('build', 'dependency')
 #: Guards of a test case whose session ended before it did.
 CUT_SHORT = (plans.MISSING, 'cancelled')
 CLOCK = 'the clock was wrong in the session'
@@ -48,6 +53,8 @@ def failure_reason_text(guard: str, text: str) -> str:
     """Why a test case failed: what the guard means, or ReFrame's text."""
     if guard == clock.GUARD:            # whatever its session said
         return CLOCK
+    if guard in OF_ANOTHER and text:
+        return f'{NOT_RUN[guard]}: {text}'
     return (NOT_RUN.get(guard) or text
             or (NO_REFERENCE if guard == 'reference' else ''))
 

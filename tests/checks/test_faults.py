@@ -364,6 +364,12 @@ def test_what_is_beyond_is_measured_again(tmp_path):
             in text
         )
     assert '(2 failure(s)' in text
+    [file] = (suite.tmp / 'perflogs').glob('*/sessions/*.reasons')
+    texts = {line['reason'] for line in map(json.loads, file.open())
+             if not line['guard']}
+    assert texts and all(re.fullmatch(
+        r'latency@8B \S+ x against its reference: \S+ us, reference 0\.\d+', text)
+        for text in texts), texts
     ends = {name: [(r['result'], r['guard']) for r in session.of(name)[2]
                    if r['metric'] == 'completed' or r['point'] == '8 B']
             for name in faults}
@@ -543,9 +549,11 @@ def test_check_file_that_cannot_be_imported(suite, tmp_path):
 
 
 def test_zero_cases(suite):
-    done = suite.plumb('run', '--', *OSU, '-n', 'NoSuchCheck')
-    assert done.returncode == 1
+    done = suite.plumb('run', '--', *OSU, '-n', 'OsuStartop')
+    assert done.returncode == 2
     assert 'no test case ran' in done.stderr
+    assert "-n OsuStartop: no such test case; the nearest: -n 'OsuStartup'" \
+        in done.stderr
 
 
 @pytest.mark.parametrize('readings, speed', [
@@ -737,6 +745,10 @@ def test_a_stage_disk_that_is_full_before_reframe_begins(faulty):
     lines = [line for line in done.stdout.splitlines()
              if line.startswith(('fail  ', 'not_run  '))]
     case, build = lines
-    assert 'not run: a build that it needs failed' in case
+    full = f'disk: the disk of {stage}'
+    assert f'not run: a build that it needs failed: {full}' in case
+    # The nightly summary has no row for builds, only the reason of the test case.
+    [one] = results.newest_results_of_test_cases(perflogs.read(faulty.tmp / 'perflogs'))
+    assert full in one.reason and 'is full (No space left on device)' in one.reason
     assert (f'disk: the disk of {stage}' in build and 'is full (No space left '
             'on device): free space, or set another' in build), lines

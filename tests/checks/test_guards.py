@@ -734,12 +734,12 @@ def test_a_third_speed_is_no_slow_one(reading, speed):
 
 def test_every_reason_why_a_case_is_unfit_is_kept():
     case = types.SimpleNamespace(
-        inconclusive='servers and clients shared their CPUs')
+        inconclusive='1 server and 2 clients shared 2 CPUs of n1')
     changed = 'the CPU speed class changed during the job'
     for why in (changed, '', changed, 'user x took 50 %'):
         base.Benchmark.add_inconclusive_reason(case, why)
     assert case.inconclusive == (
-        f'servers and clients shared their CPUs; {changed}; user x took 50 %')
+        f'1 server and 2 clients shared 2 CPUs of n1; {changed}; user x took 50 %')
 
 
 # Records ------------------------------------------------------------------

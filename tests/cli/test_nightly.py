@@ -610,8 +610,8 @@ def test_a_failure_that_is_gone_is_flaky_and_no_pass(nightly_session):
     text = '\n'.join(result.summary_lines())
     assert 'Flaky: failed, and passed when measured again:' in text
     assert result.webhook_data()['flaky'][0]['again'] == [
-        {'where': SAME, 'nodes': ['n1'], 'failed': False},
-        {'where': OTHER, 'nodes': ['n2'], 'failed': False}]
+        {'where': SAME, 'nodes': ['n1'], 'failed': False, 'ran': True},
+        {'where': OTHER, 'nodes': ['n2'], 'failed': False, 'ran': True}]
     # The page and the verdict agree.
     assert {one.case: one.result for one in results.newest_results_of_test_cases(
         perflogs.read(nightly_session.folder))} == {'a': 'flaky', 'b': 'pass'}
@@ -626,6 +626,75 @@ def test_a_failure_of_some_nodes_names_them(nightly_session):
     ]
     assert ('    check n2 n3: the test case failed only there'
             in result.summary_lines())
+
+
+def test_only_the_lost_node_is_named(nightly_session, monkeypatch):
+    """Slurm is asked again for the nodes: before the reruns, and at the end."""
+    nightly_session.bad = {('b', 1)}
+    monkeypatch.setattr(nodes, 'find_node_pools', lambda system: ({
+        'cpu': Pool('batch', {
+            f'n{n}': Node(f'n{n}', 'down*', 'Not responding')
+            if n == 3 and nightly_session.sessions else Node(f'n{n}', 'idle')
+            for n in range(1, 6)})}, ''))
+    result = nightly_session.go()
+    assert nightly_session.sessions[1:] == [(['b'], 'n[2-3]')]
+    text = '\n'.join(result.summary_lines())
+    assert ('    measured again: could not run again on the same nodes, passed on '
+            'other nodes (n1 n4)\n'
+            '    check n3 (down*: Not responding): takes no jobs since the test case '
+            'failed\n' in text), text
+    assert 'failed only there' not in text and 'failed again' not in text
+    assert 'left out: n3 (down*: Not responding)' in text
+    assert result.webhook_data()['failed'][0]['suspects'] == ['n3']
+
+
+@pytest.mark.parametrize('guard, result', [
+    ('build', 'not_run'), ('cancelled', 'not_run'), ('pending', 'fail'),
+    ('submit', 'fail')])
+def test_a_rerun_that_could_not_run_is_no_second_failure(guard, result):
+    one = whole(trial(where='n1'), trial(result=result, guard=guard, where=''),
+                trial(result='pass', where='n2'))
+    assert nightly_summary.describe_reruns(one) == (
+        'could not run again, passed on other nodes (n2)')
+    assert one.suspect_nodes == {'n1'}
+
+
+@pytest.mark.parametrize('changes, sentence', [
+    ({'n1 n2': '+66 %', 'n3 n4': '+66 %'},
+     'latency@8B +66 % against its reference on n1 n2 and on n3 n4: not one node'),
+    ({'n1 n2': '+66 %', 'n3 n4': '+61 %'},
+     'latency@8B +66 % against its reference on n1 n2 and +61 % on n3 n4: not one '
+     'node'),
+    # n2 is in both; the failure was gone elsewhere; another kind of failure.
+    ({'n1 n2': '+66 %', 'n2 n4': '+66 %'}, ''),
+    ({'n1 n2': '+66 %', 'n3 n4': 'pass'}, ''),
+    ({'n1 n2': '+66 %', 'n3 n4': ''}, ''),
+    ({'n1 n2': '+66 %'}, '')])
+def test_a_slower_network_is_one_sentence(changes, sentence):
+    one = whole(*(trial(where=where, metric='latency@8B', change=change)
+                  if change != 'pass' else trial(where=where, result='pass')
+                  for where, change in changes.items()))
+    assert nightly_summary.slowdown_sentence(one) == sentence
+    summary = output(results=[one], names={one.plan_key: 'OsuPt2pt%program=osu'})
+    if sentence:
+        assert f'  OsuPt2pt%program=osu on cpu: {sentence}' in summary.summary_lines()
+        assert 'measured again' not in '\n'.join(summary.summary_lines())
+
+
+def test_the_change_of_a_result_is_in_its_records(tmp_path):
+    def slow(size: int, value: float, nodes: str, run: str) -> dict[str, Any]:
+        return record(size=size, value=value, repetition=0, result='fail', run=run,
+                      time=time_of(run, 0), reference=1.0, upper=0.1, nodes=nodes)
+    write(tmp_path, [slow(8, 1.2, 'n1 n2', NIGHTLY_SESSION),
+                     slow(16, 1.66, 'n1 n2', NIGHTLY_SESSION),
+                     slow(8, 1.5, 'n3 n4', AGAIN)])
+    [one] = results.results_of_nightly_session(
+        perflogs.read(tmp_path), NIGHTLY_SESSION).values()
+    assert [(s.metric, s.change) for s in one.sessions] == [
+        ('latency@16B', '+66 %'), ('latency@8B', '+50 %')]
+    assert nightly_summary.slowdown_sentence(one) == (
+        'latency@16B +66 % against its reference on n1 n2 and +50 % on n3 n4: not '
+        'one node')
 
 
 def test_too_many_failures_are_believed_as_they_are(nightly_session):
@@ -1016,12 +1085,12 @@ def test_the_summary_has_one_result_and_lists_what_others_left():
 def test_the_mail_is_a_message_that_a_parser_reads(tmp_path):
     result = output(results=[whole(trial(reason='zwölf\nLinien: µs' * 40))])
     result.add_note('a line\nand another')
-    result.write_mail_and_webhook_files(tmp_path / 'mail', tmp_path / 'hook',
-                                        to='ops@example.org')
+    result.write_summary_files(tmp_path / 'mail', tmp_path / 'hook',
+                               to='ops@example.org')
     mail = email.message_from_bytes((tmp_path / 'mail').read_bytes(),
                                     policy=email.policy.default)
     assert not mail.defects
-    assert mail['Subject'] == f'plumbline: {result.headline}'
+    assert result.headline in mail['Subject']
     assert mail['To'] == 'ops@example.org'
     assert mail['From'].addresses[0].domain == socket.gethostname()
     assert mail['Date'].datetime and mail['Message-ID']
@@ -1034,6 +1103,44 @@ def test_the_mail_is_a_message_that_a_parser_reads(tmp_path):
     assert data['failed'][0]['case'] == 'a'
 
 
+def test_a_subject_is_short_and_a_mail_has_a_receiver():
+    mail = email.message_from_bytes(
+        output(broken='no node of partition batch takes jobs: ' + 'n1 (down), ' * 30
+               ).mail_message(), policy=email.policy.default)
+    assert len(mail['Subject']) <= 69 and mail['Subject'].endswith(' ...')
+    assert mail['Subject'].startswith('plumbline: alpha: NOT RUN: no node of ')
+    assert mail['To'] == mail['From']
+
+
+@pytest.mark.parametrize('more, status', [
+    ({}, 'failed'), ({'broken': 'no site'}, 'failed'),
+    ({'results': [whole(trial(result='pass'))]}, 'ok'),
+    ({'results': [whole(trial(result='pass'))], 'never': True}, 'degraded'),
+    ({'results': [whole(trial(result='pass'))], 'ended_by': 'SIGTERM'}, 'failed'),
+    ({'results': [whole(trial(), trial(result='pass'), result='flaky')]},
+     'degraded')])
+def test_the_status_of_a_session(more, status):
+    assert output(**more).status_data()['status'] == status
+
+
+def test_the_status_file_has_each_family_and_partition(tmp_path):
+    def one(name: str, family: str, result: str = 'pass', partition: str = 'cpu'
+            ) -> Result:
+        return whole(dataclasses.replace(trial(name, result), family=family,
+                                         partition=partition))
+    result = output(results=[one('a', 'osu'), one('b', 'osu', 'fail'),
+                             one('c', 'nccl'), one('d', 'nccl', 'flaky'),
+                             one('e', 'taobench'), one('f', 'osu', partition='gpu')],
+                    regressed={one('e', 'taobench').plan_key})
+    result.write_summary_files(None, None, status=tmp_path / 'status.json')
+    data = json.loads((tmp_path / 'status.json').read_text())
+    assert data['status'] == 'failed' and data['site'] == 'alpha'
+    assert [(c['partition'], c['family'], c['status'], c['cases'], c['failed'],
+             c['degraded']) for c in data['components']] == [
+        ('cpu', 'nccl', 'degraded', 2, 0, 1), ('cpu', 'osu', 'failed', 2, 1, 0),
+        ('cpu', 'taobench', 'degraded', 1, 0, 1), ('gpu', 'osu', 'ok', 1, 0, 0)]
+
+
 def test_long_lists_are_counted():
     result = output(results=[whole(trial(f'c{n}')) for n in range(25)])
     assert '  and 5 more' in result.summary_lines()
@@ -1043,7 +1150,7 @@ def test_long_lists_are_counted():
 def test_no_half_file_where_it_cannot_be_written(tmp_path):
     (tmp_path / 'mail').mkdir()
     with pytest.raises(OSError):
-        output().write_mail_and_webhook_files(tmp_path / 'mail', None)
+        output().write_summary_files(tmp_path / 'mail', None)
     assert [path.name for path in tmp_path.iterdir()] == ['mail']
 
 

@@ -103,7 +103,7 @@ def test_a_session_without_a_cost_prints_the_output(monkeypatch, capsys, code,
 
 
 @pytest.mark.parametrize('words, exit_code, reason', [
-    (['-n', 'Nothing'], 1, 'none matches all filters'),
+    (['-n', 'Nothing'], 2, 'none matches all filters'),
     (['--no-such-option'], 2, 'unrecognized arguments')])
 def test_zero_test_cases_are_the_same_error_in_a_terminal(cluster, words, exit_code,
                                                           reason):

@@ -142,6 +142,23 @@ def test_a_node_that_is_bad_is_named(site):
     assert 'check n1 n2: the test case failed only there' in text
 
 
+def test_a_node_that_is_lost_is_named_alone(site, cluster):
+    job = site.start('time_limit', '--max-node-age', '0', bad_node='n1')
+    until(lambda: 'OsuPt2pt RUNNING' in re.sub(
+        r'rfm_(\w+?)_\w+ ', r'\1 ', cluster.ask(
+            'squeue', '-h', '-o', '%j %T')), 120)
+    cluster.kill('n2')
+    try:
+        text, _ = job.communicate(timeout=280)
+    finally:
+        cluster.boot('n2')
+    [failed] = json.loads((site.tmp / 'night.json').read_text())['failed']
+    assert failed['nodes'] == ['n1', 'n2'] and failed['suspects'] == ['n2'], text
+    assert 'could not run again on the same nodes, passed on other nodes (n3 n4)' \
+        in text
+    assert re.search(r'left out: n2 \(down', text), text
+
+
 def test_jobs_of_a_nightly_session_that_was_killed_are_cancelled(
     site, cluster
 ):

@@ -23,7 +23,7 @@ from checks.core.parsers import ParseError
 from checks.machine import cpus
 from checks.services import conduct
 from checks.services.agent import PREFIX, Failed, Rendezvous
-from checks.services.parser import split_conductor_output
+from checks.services.parser import shared_cpus_text, split_conductor_output
 from checks.services.plan import (
     Clients,
     Plan,
@@ -251,7 +251,24 @@ def test_server_and_client_have_cpus_of_their_own(job, store):
 def test_more_cpus_than_there_are_is_told(job, store):
     one = job(plan(real(store, cpus=10_000)))
     assert one.end() == 0, one.messages()
-    assert split_conductor_output((one.folder / 'out').read_text())[0].shared
+    node = os.uname().nodename
+    cores = len(os.sched_getaffinity(0))
+    assert split_conductor_output((one.folder / 'out').read_text())[0].shared == (
+        f'1 server and 1 client shared {cores} CPU{"s" * (cores > 1)} of {node}')
+
+
+@pytest.mark.parametrize('servers, clients, text', [
+    ('n1', 'n1 n1', '1 server and 2 clients shared 2 CPUs of n1'),
+    ('n1 n2', 'n1 n2', '1 server and 1 client shared 2 CPUs of n1 n2'),
+    ('n1 n1 n1', 'n1', '3 servers and 1 client shared 2 CPUs of n1'),
+    # Nodes that one side has for itself.
+    ('n1', 'n2 n2 n2', ''), ('n1 n1 n1', 'n2', ''),
+    # A node with enough CPUs.
+    ('n3', 'n3', '')])
+def test_who_shared_cpus_with_whom(servers, clients, text):
+    assert shared_cpus_text(
+        [{'node': name, 'cpus': [0, 1]} for name in servers.split()],
+        [{'node': name} for name in clients.split()], ['n1', 'n2']) == text
 
 
 def test_three_servers_form_a_cluster(job, store):

@@ -1,0 +1,76 @@
+"""Names of test cases in the form in which ReFrame's -n takes them.
+
+ReFrame removes the blanks from a name before it searches it for the pattern of
+-n, so that a pattern with a blank never matches.
+"""
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+
+#: Most names that are suggested.
+MAXIMUM = 3
+#: A test case in the list of `reframe -l`.
+_LISTED = re.compile(r'^- (.+) /[0-9a-f]+$', re.MULTILINE)
+
+
+def name_without_blanks(display_name: str) -> str:
+    """A name as -n takes it.
+
+    >>> name_without_blanks('StoreServes %scenario=redis get')
+    'StoreServes%scenario=redisget'
+    """
+    return display_name.replace(' ', '')
+
+
+def split_name_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The values of -n among options of ReFrame, and the options without -n and
+    tags."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument('-n', '--name', action='append', default=[])
+    parser.add_argument('-t', '--tag', action='append')
+    known, rest = parser.parse_known_args(words)
+    return known.name, rest
+
+
+def list_names(reframe: str, options: Sequence[str], variables: Mapping[str, str]
+               ) -> list[str]:
+    """The names of all test cases that ReFrame lists with these options; empty if
+    it fails."""
+    done = subprocess.run([reframe, *options, '-l'], env=variables, text=True,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL)
+    return sorted({*map(name_without_blanks, _LISTED.findall(done.stdout))})
+
+
+def suggest_names(patterns: Iterable[str], names: Iterable[str]) -> str:
+    """Why patterns of -n selected no test case, with the nearest names; '' if none
+    is near.
+
+    :param names: of all test cases, whatever their tags
+    """
+    names = [*names]
+    checks = sorted({name.partition('%')[0] for name in names})
+    texts = []
+    for pattern in patterns:
+        name = name_without_blanks(pattern)
+        exact = [one for one in names if name in one]
+        if exact and name == pattern:
+            texts.append(f'-n {pattern}: the other filters (mode, -t) leave out '
+                         + _quoted_text(exact))
+            continue
+        similar = exact or difflib.get_close_matches(
+            name, names if '%' in name else checks, MAXIMUM)
+        if similar:
+            texts.append(f'-n {pattern}: no such test case; the nearest: '
+                         + _quoted_text(similar))
+    return '; '.join(texts)
+
+
+def _quoted_text(names: Sequence[str]) -> str:
+    rest = len(names) - MAXIMUM
+    return ', '.join(f"-n '{name}'" for name in names[:MAXIMUM]) + (
+        f' and {rest} more' if rest > 0 else '')

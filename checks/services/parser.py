@@ -6,7 +6,6 @@ standard output of the last step's clients.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -112,23 +111,22 @@ def shared_cpus_text(servers: Sequence[Mapping[str, Any]],
                      crowded: Iterable[str]) -> str:
     """Which servers and clients shared CPUs, on which nodes; '': none did.
 
-    A node that only servers or only clients use is theirs: they do not disturb
-    the others.
-
     :param servers: each with `node` and `cpus`
-    :param clients: each with `node`
+    :param clients: the same
     :param crowded: nodes with fewer CPUs than their processes need
     """
     nodes_by_text: dict[str, list[str]] = {}
-    clients_on = Counter(one['node'] for one in clients)
     for node in crowded:
-        here = [one for one in servers if one['node'] == node]
-        if here and clients_on[node]:
-            number = len({cpu for one in here for cpu in one['cpus']})
-            nodes_by_text.setdefault(
-                f'{_count_text(len(here), "server")} and '
-                f'{_count_text(clients_on[node], "client")} shared '
-                f'{_count_text(number, "CPU")}', []).append(node)
+        here = [[one for one in processes if one['node'] == node]
+                for processes in (servers, clients)]
+        who = ' and '.join(_count_text(len(processes), what) for processes, what
+                           in zip(here, ('server', 'client'), strict=True)
+                           if processes)
+        processes = here[0] + here[1]
+        number = len({cpu for one in processes for cpu in one['cpus']})
+        verb = 'shared' if len(processes) > 1 else 'had'
+        nodes_by_text.setdefault(
+            f'{who} {verb} {_count_text(number, "CPU")}', []).append(node)
     return ', '.join(f'{text} of {" ".join(nodes)}'
                      for text, nodes in nodes_by_text.items())
 

@@ -262,13 +262,14 @@ def test_more_cpus_than_there_are_is_told(job, store):
     ('n1 n2', 'n1 n2', '1 server and 1 client shared 2 CPUs of n1 n2'),
     ('n1 n1 n1', 'n1', '3 servers and 1 client shared 2 CPUs of n1'),
     # Nodes that one side has for itself.
-    ('n1', 'n2 n2 n2', ''), ('n1 n1 n1', 'n2', ''),
+    ('n1', 'n2 n2 n2', '1 server had 2 CPUs of n1, 3 clients shared 2 CPUs of n2'),
     # A node with enough CPUs.
-    ('n3', 'n3', '')])
+    ('n1 n1 n3', 'n3', '2 servers shared 2 CPUs of n1'), ('n3', 'n3', '')])
 def test_who_shared_cpus_with_whom(servers, clients, text):
     assert shared_cpus_text(
         [{'node': name, 'cpus': [0, 1]} for name in servers.split()],
-        [{'node': name} for name in clients.split()], ['n1', 'n2']) == text
+        [{'node': name, 'cpus': [0, 1]} for name in clients.split()],
+        [name for name in ('n1', 'n2') if name in f'{servers} {clients}']) == text
 
 
 def test_three_servers_form_a_cluster(job, store):

@@ -1,4 +1,4 @@
-"""Tables for a terminal, 100 columns at most, and for files and pipes.
+"""Tables for a terminal, 100 columns at most, and for files and pipes; counts.
 
 On a terminal that is narrower than a table, cells wrap under their column. In
 files and pipes a row is one line of any width. No name or number is ever cut.
@@ -16,6 +16,15 @@ UNLIMITED = 100_000
 STYLES = {'fail': 'bold red', 'not_run': 'bold red', 'flaky': 'bold red',
           'xpass': 'bold red', 'xfail': 'magenta', 'pass': 'green',
           'inconclusive': 'yellow'}
+
+
+def count_with_noun(number: int, noun: str) -> str:
+    """A number and its noun.
+
+    >>> count_with_noun(1, 'test case'), count_with_noun(0, 'test case')
+    ('1 test case', '0 test cases')
+    """
+    return f'{number} {noun}{"s" * (number != 1)}'
 
 
 def print_table(rows: Iterable[Sequence[object]], head: Sequence[str] = (),

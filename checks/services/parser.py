@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from config.console import count_with_noun
+
 from ..core.parsers import ParseError
 
 MARK = '# service '
@@ -119,20 +121,16 @@ def shared_cpus_text(servers: Sequence[Mapping[str, Any]],
     for node in crowded:
         here = [[one for one in processes if one['node'] == node]
                 for processes in (servers, clients)]
-        who = ' and '.join(_count_text(len(processes), what) for processes, what
+        who = ' and '.join(count_with_noun(len(processes), what) for processes, what
                            in zip(here, ('server', 'client'), strict=True)
                            if processes)
         processes = here[0] + here[1]
         number = len({cpu for one in processes for cpu in one['cpus']})
         verb = 'shared' if len(processes) > 1 else 'had'
         nodes_by_text.setdefault(
-            f'{who} {verb} {_count_text(number, "CPU")}', []).append(node)
+            f'{who} {verb} {count_with_noun(number, "CPU")}', []).append(node)
     return ', '.join(f'{text} of {" ".join(nodes)}'
                      for text, nodes in nodes_by_text.items())
-
-
-def _count_text(number: int, what: str) -> str:
-    return f'{number} {what}{"s" * (number != 1)}'
 
 
 def _sum_counters(servers: list[Mapping[str, Any]]) -> Counters:

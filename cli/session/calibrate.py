@@ -82,21 +82,17 @@ def _progress_text(one: Progress) -> str:
         for _, tolerance, max_tolerance in one.tolerances.values()
     )
     text = (
-        f'{one.speed}: {_session_count_text(one.runs)}, {below} of '
+        f'{one.speed}: {console.count_with_noun(one.runs, "session")}, {below} of '
         f'{len(one.tolerances)} tolerances within the max tolerance'
     )
     if needs := _sessions_needed_at_speed(one):
-        text += f', needs about {_session_count_text(needs, "more ")}'
+        text += f', needs about {console.count_with_noun(needs, "more session")}'
     if one.needs is None:
         never = ', '.join(metric for metric, needs in one.needs_of.items()
                           if needs is None)
         text += (', more sessions would not help'
                  + (f' for {never}' if never else ''))
     return text
-
-
-def _session_count_text(number: int, more: str = '') -> str:
-    return f'{number} {more}session' + 's' * (number != 1)
 
 
 def progress_by_test_case(plan: Plan, frame: pd.DataFrame, ahead: list[Progress]
@@ -199,7 +195,7 @@ class Calibration:
             return commands.run_reframe_session(self.work, '-r')
         print_progress(
             f'round {self.rounds}: '
-            + _test_case_count_text(len(self.unready_test_cases))
+            + console.count_with_noun(len(self.unready_test_cases), 'test case')
             + ' without enough values'
         )
         # Quiet: the table reports what failed.
@@ -246,7 +242,7 @@ class Calibration:
         left = len(self.excluded_test_cases)
         there = len(self.standing) - len(missing) - left
         text = (f'round {self.rounds} took {took:.0f} s: {there} of '
-                f'{_test_case_count_text(len(self.standing))} ready'
+                f'{console.count_with_noun(len(self.standing), "test case")} ready'
                 + f' ({hopeless} as far as possible)' * bool(hopeless)
                 + f', {left} left out' * bool(left)
                 + f'; {(now - self.begin) / 60:.1f} min elapsed, '
@@ -272,10 +268,6 @@ class Calibration:
                 print(f'{name}: left out, inconclusive in {ROUNDS} rounds; '
                       './plumb run prints the reason')
         return 1 if self.failed else 0
-
-
-def _test_case_count_text(number: int) -> str:
-    return f'{number} test case' + 's' * (number != 1)
 
 
 @contextlib.contextmanager

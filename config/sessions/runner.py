@@ -44,6 +44,7 @@ from reframe.frontend.executors import (
 )
 
 from config import places
+from config.console import count_with_noun
 from config.records import perflog
 from config.references import accepted_files
 from config.sessions import clock, cost, disk, lock, ordering, pinned, slurm_jobs, smoke
@@ -447,8 +448,7 @@ class PendingLimits(Listener):
 
     def on_task_setup(self, task: RegressionTask) -> None:
         check = task.check
-        limit = check.current_partition.extras.get(
-            slurm_jobs.MAX_PENDING)
+        limit = check.current_partition.extras.get(slurm_jobs.MAX_PENDING)
         if limit and not any('max_pending_time=' in word for word in sys.argv[1:]):
             check.max_pending_time = limit
 
@@ -735,8 +735,8 @@ class AccountedRunner(Runner):
         if retries.due and retries.seconds > max_seconds:
             count = len(retries.pop_due_tasks())
             self.policy.printer.info(
-                f'{retries.why}: {test_case_count_text(count)}, not measured again: '
-                f'that would take {retries.seconds / 60:.0f} min, more than '
+                f'{retries.why}: {count_with_noun(count, "test case")}, not measured '
+                f'again: that would take {retries.seconds / 60:.0f} min, more than '
                 f'{max_seconds / 60:.0f} min'
             )
         return retries
@@ -750,8 +750,8 @@ class AccountedRunner(Runner):
         first = self.accounts.pause if self.accounts else None
         pause = (first or 0) * 2 ** (number - 1)
         self.policy.printer.info(
-            f'{retries.why}: {test_case_count_text(len(retries.due))}, measured again '
-            f'in {pause:g} s (retry {number} of {MEASUREMENTS - 1})'
+            f'{retries.why}: {count_with_noun(len(retries.due), "test case")}, '
+            f'measured again in {pause:g} s (retry {number} of {MEASUREMENTS - 1})'
         )
         return pause
 
@@ -783,8 +783,8 @@ class AccountedRunner(Runner):
         self.stats._alltasks[:] = [[]]
         number = sum(number for number, *_ in causes.examples.values())
         exit_with_error(
-            f'{test_case_count_text(number)} cannot run here; the lines above list the '
-            'causes'
+            f'{count_with_noun(number, "test case")} cannot run here; the lines above '
+            'list the causes'
         )
 
     @contextlib.contextmanager
@@ -856,11 +856,6 @@ def hold_machine_lock() -> Iterator[None]:
             except lock.LockError as err:
                 exit_with_error(str(err))
         yield
-
-
-def test_case_count_text(number: int) -> str:
-    """A number of test cases, as text."""
-    return f'{number} test case{"s" * (number != 1)}'
 
 
 def remove_first_log_file() -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 import pandas as pd
 
+from config.console import count_with_noun
 from config.references import (
     better_direction,
     iterate_reference_entries,
@@ -68,11 +69,12 @@ def narrow_accepted_tolerances(frame: pd.DataFrame, system: str, folder: Path
                 wider += too_narrow
         if narrowed:
             made[path.name] = editing.dump_yaml(accepted)
-            lines.append(f'{path}: {_tolerance_count(narrowed)} narrowed within the '
-                         f'accepted limits{git_commit_hint(path)}')
+            lines.append(f'{path}: {count_with_noun(narrowed, "tolerance")} narrowed '
+                         f'within the accepted limits{git_commit_hint(path)}')
         if wider:
-            lines.append(f'{path}: {_tolerance_count(wider)} should be wider, by later '
-                         'sessions; look at them with ./plumb references propose')
+            lines.append(f'{path}: {count_with_noun(wider, "tolerance")} should be '
+                         'wider, by later sessions; look at them with ./plumb '
+                         'references propose')
     write_files_atomically(folder, made)
     return lines
 
@@ -143,7 +145,3 @@ def _write_changes(before: Any, entry: Mapping,
     if changes:
         for name in ('runs', 'days', 'last'):
             before['$from'][name] = entry['$from'][name]
-
-
-def _tolerance_count(number: int) -> str:
-    return f'{number} tolerance{"s" * (number > 1)}'

@@ -63,6 +63,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from config.console import count_with_noun
+
 from ..units import unit_text
 from .detect import student_t_quantile
 
@@ -600,7 +602,7 @@ class Search:
                 self._jobs, fit.why, strict=True) if part in job.parts for one in why})
             return (f'{", ".join(names)} may explain all its slow pairs, and '
                     'no pair avoids this')
-        return (f'{_count_with_noun(len(own), "job")} cannot decide with a noise of '
+        return (f'{count_with_noun(len(own), "job")} cannot decide with a noise of '
                 f'{100 * fit.noise:.1f} %')
 
 
@@ -741,7 +743,7 @@ def result_lines(located: Located) -> Iterator[str]:
         yield f'  and {len(located.unclear) - MAXIMUM} more: --json'
     if located.not_slower:
         names = located.not_slower
-        yield (f'not {slowdown} slower: {_count_with_noun(len(names), "node")}: '
+        yield (f'not {slowdown} slower: {count_with_noun(len(names), "node")}: '
                + ', '.join(names[:MAXIMUM]) + ', ...' * (len(names) > MAXIMUM))
     yield from located.notes
 
@@ -752,12 +754,8 @@ def _evidence_text(part: Finding, unit: str) -> str:
         texts.append(f'{100 * (part.ratio - 1):+.1f} %, {part.value:.4g} '
                      f'{unit}'.rstrip() + f', level {part.level:.4g}')
     if part.failed:
-        texts.append(f'{part.failed} of {_count_with_noun(part.jobs, "job")} failed')
-    texts.append(f'{_count_with_noun(part.jobs, "job")}, compared with {part.others}')
+        texts.append(f'{part.failed} of {count_with_noun(part.jobs, "job")} failed')
+    texts.append(f'{count_with_noun(part.jobs, "job")}, compared with {part.others}')
     if part.t is not None:
         texts.append(f't {part.t:.1f}, limit {part.limit:.1f}')
     return '; '.join(texts)
-
-
-def _count_with_noun(number: int, what: str) -> str:
-    return f'{number} {what}{"s" * (number != 1)}'

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
-from config.console import print_table
+from config.console import count_with_noun, print_table
 from config.sessions import clock
 from config.sites import topology
 
@@ -34,20 +34,20 @@ def verdict_headline(verdict: Verdict) -> str:
     """The whole verdict in one sentence."""
     failed = len(verdict.failures) - len(verdict.cut_short)
     counts = [
-        _count_with_noun(len(verdict.regressions), 'regression')
+        count_with_noun(len(verdict.regressions), 'regression')
         + _test_case_count_text(verdict.regressions)
         if verdict.regressions
         else '',
-        _count_with_noun(failed, 'test case') + ' failed' if failed else '',
-        _count_with_noun(len(verdict.cut_short), 'test case') + ' did not run'
+        count_with_noun(failed, 'test case') + ' failed' if failed else '',
+        count_with_noun(len(verdict.cut_short), 'test case') + ' did not run'
         if verdict.cut_short
         else '',
         'a level out of tolerance' if verdict.failed_levels else '',
-        _count_with_noun(len(verdict.improved), 'improvement')
+        count_with_noun(len(verdict.improved), 'improvement')
         if verdict.improved
         else '',
         f'{len(verdict.muted)} muted' if verdict.muted else '',
-        _count_with_noun(len(verdict.changed), 'change')
+        count_with_noun(len(verdict.changed), 'change')
         + ' of the environment'
         if verdict.changed
         else '',
@@ -62,12 +62,12 @@ def verdict_headline(verdict: Verdict) -> str:
 def comparison_text(verdict: Verdict) -> str:
     """What the results were compared with, in one sentence for page and verdict."""
     parts = [
-        f'{_count_with_noun(verdict.compared, "test case")} with a reference or a '
+        f'{count_with_noun(verdict.compared, "test case")} with a reference or a '
         'limit' if verdict.compared else '',
-        f'{_count_with_noun(verdict.judged, "metric")} with '
+        f'{count_with_noun(verdict.judged, "metric")} with '
         f"{'its' if verdict.judged == 1 else 'their'} history"
         if verdict.judged else '']
-    return f'{_count_with_noun(verdict.cases, "test case")} ran; ' + (
+    return f'{count_with_noun(verdict.cases, "test case")} ran; ' + (
         'compared: ' + ', '.join(filter(None, parts)) if any(parts) else
         'nothing was compared: no reference, and too few sessions for a comparison '
         'with the history')
@@ -84,7 +84,7 @@ def cut_short_text(results: Sequence[Result]) -> str:
         planned = [one for one in results if one.run == run]
         number = sum(one.is_cut_short for one in planned)
         texts.append(f'The session of {session_name(run)} was cut short: {number} of '
-                     f'{_count_with_noun(len(planned), "test case")} did not run')
+                     f'{count_with_noun(len(planned), "test case")} did not run')
     if not texts:
         return ''
     return ('. '.join(texts) + '. To resume, with the same --site and --mode: '
@@ -187,7 +187,7 @@ def incident_line(verdict: Verdict) -> Iterator[str]:
     worst = sorted((case for case in verdict.rerun if case.incident),
                    key=lambda case: -(case.incident or 0))
     if worst:
-        yield (f'Incident: {_count_with_noun(len(worst), "test case")} of '
+        yield (f'Incident: {count_with_noun(len(worst), "test case")} of '
                f'{verdict.cases} had far worse values in this session alone, up to '
                f'{worst[0].incident:.3g} times as bad '
                f'({test_case_and_partition_text(worst[0])}); measure again to decide '
@@ -209,11 +209,11 @@ def regression_detail_lines(change: Regression) -> list[str]:
         else change.group
     if change.ran:
         slow = len({one.test_case_key for one in change.members})
-        where += f' ({slow} of {_count_with_noun(change.ran, "test case")})'
+        where += f' ({slow} of {count_with_noun(change.ran, "test case")})'
     texts = [
         f'[{change.id}] {what}: {_change_size_text(change)}',
         f'{where}, since {change.since} '
-        f'({_count_with_noun(change.sessions, "session")}){_nodes_text(change)}',
+        f'({count_with_noun(change.sessions, "session")}){_nodes_text(change)}',
     ]
     if change.reason:
         texts.append(f'muted until {change.until}: {change.reason}')
@@ -238,8 +238,8 @@ def event_lines(regressions: Sequence[Regression]) -> list[str]:
     cases = ' '.join(f'-n /{case}' for case in dict.fromkeys(
         one.case for one in worst.values()))
     return [
-        f'{_count_with_noun(len(worst), "test case")} worse since {first.since} '
-        f'({_count_with_noun(first.sessions, "session")})',
+        f'{count_with_noun(len(worst), "test case")} worse since {first.since} '
+        f'({count_with_noun(first.sessions, "session")})',
         ', '.join(places[:3]) + f' and {len(places) - 3} more' * (len(places) > 3),
         *([spread] if spread else []),
         *(f'changed in the same session: {cause}' for cause in causes),
@@ -347,7 +347,7 @@ def shared_node_lines(failures: Sequence[Failure]) -> Iterator[str]:
 def environment_change_line(change: Changed) -> str:
     """A change of the environment, and the test cases that it affects."""
     where = ', '.join(change.where[:3]) + ', ...' * (len(change.where) > 3)
-    return f'{change.what}: {_count_with_noun(len(change.cases), "test case")} on ' \
+    return f'{change.what}: {count_with_noun(len(change.cases), "test case")} on ' \
         f'{change.system} ({where})'
 
 
@@ -432,13 +432,9 @@ def _junit_class_and_name(result: Result) -> tuple[str, str]:
 
 def _test_case_count_text(regressions: list[Regression]) -> str:
     cases = {(m.test_case_key, m.case) for one in regressions for m in one.members}
-    return f" of {_count_with_noun(len(cases), 'test case')}"
+    return f" of {count_with_noun(len(cases), 'test case')}"
 
 
 def _omitted_count_line(count: int) -> Iterator[str]:
     if count > MAXIMUM:
         yield f'  and {count - MAXIMUM} more: --json'
-
-
-def _count_with_noun(number: int, what: str) -> str:
-    return f'{number} {what}{"" if number == 1 else "s"}'

@@ -322,17 +322,12 @@ class _Judging:
     def _is_worse_beyond_chance(self) -> np.ndarray:
         """Whether each metric is still worse after its last session, and that is no
         change that the history of its system shows to pass by itself."""
-        hist, walk = self.hist, self.walk
-        row, place = np.nonzero(hist.at >= 0)
-        shape = (len(self.rows), len(hist.sessions))
-        measured, worse = np.zeros(shape, bool), np.zeros(shape, bool)
-        strengths = np.zeros(shape)
-        session = hist.at[row, place]
-        measured[row, session] = True
-        worse[row, session] = walk.states[row, place] == detect.WORSE
-        strengths[row, session] = walk.strengths[row, place]
+        there = self.hist.at >= 0
+        measured = self._by_session(there, there, False)
+        worse = self._by_session(self.walk.states == detect.WORSE, there, False)
+        strengths = self._by_session(self.walk.strengths, there, 0.0)
         reported = np.zeros(len(self.rows), bool)
-        for rows in hist.metrics.groupby('system', sort=False).indices.values():
+        for rows in self.hist.metrics.groupby('system', sort=False).indices.values():
             # Sessions of other systems do not count.
             part = np.ix_(rows, np.flatnonzero(measured[rows].any(0)))
             reported[rows] = detect.control_false_discoveries(
@@ -343,16 +338,11 @@ class _Judging:
         """Metrics and test cases over sessions: z, and logs against the
         centre."""
         hist, walk = self.hist, self.walk
-        shape = (len(self.rows), len(hist.sessions))
-        self.z = np.full(shape, np.nan)
-        self.log = np.full(shape, np.nan)
         good = (hist.at >= 0) & walk.usable
         good &= (walk.sessions >= detect.FEWEST)[:, None]
-        row, place = np.nonzero(good)
-        self.z[row, hist.at[row, place]] = np.clip(
-            walk.z[row, place], -detect.CLIP, detect.CLIP)
-        self.log[row, hist.at[row, place]] = (
-            hist.x[row, place] - walk.centre[row])
+        self.z = self._by_session(
+            np.clip(walk.z, -detect.CLIP, detect.CLIP), good, np.nan)
+        self.log = self._by_session(hist.x - walk.centre[:, None], good, np.nan)
         named = self.hist.metrics['named'].to_numpy(bool)
         self.cases = int(self.of.max(initial=-1)) + 1
         self.case_z = self._mean_per_test_case(self.z, named)
@@ -360,6 +350,18 @@ class _Judging:
         self.case_log = self._mean_per_test_case(self.log, named)
         self.head = np.zeros(self.cases, int)  # a metric of each test case
         self.head[self.of[::-1]] = self.rows[::-1]
+
+    def _by_session(self, values: np.ndarray, chosen: np.ndarray, other: Any
+                    ) -> np.ndarray:
+        """Metrics over sessions, from arrays of metrics over their own positions.
+
+        :param chosen: which values are taken
+        :param other: the value of all other sessions
+        """
+        result = np.full((len(self.rows), len(self.hist.sessions)), other)
+        row, place = np.nonzero(chosen)
+        result[row, self.hist.at[row, place]] = values[row, place]
+        return result
 
     def _mean_per_test_case(self, values: np.ndarray, which: np.ndarray) -> np.ndarray:
         """Test cases x sessions: the mean over some of their metrics."""

@@ -210,9 +210,10 @@ def verdict_of_records(frame: pd.DataFrame, folders: Sequence[str],
                   if (above := _read_switches_by_node(system))})
     levels = session_levels(*select_session(frame, session)[1:]) if session \
         else newest_levels(frame)
-    verdict = dataclasses.replace(verdict, levels=levels)
-    return dataclasses.replace(verdict, verdict='failed') if (
-        verdict.failed_levels and verdict.verdict in ('good', 'not_run')) else verdict
+    word = verdict.verdict
+    if word != 'regressed' and any(level.is_failed for level in levels):
+        word = 'failed'
+    return dataclasses.replace(verdict, levels=levels, verdict=word)
 
 
 def newest_levels(frame: pd.DataFrame) -> list[Level]:

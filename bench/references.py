@@ -156,7 +156,7 @@ def print_sessions(rng, systems: int) -> list[str]:
                 f'{failed:.1%}, {power:.2f} of {judged:.0%}'
                 for failed, judged, power in row.values()))
             if (policy == 'accepted' and common == 0.5 and width <= 0.05
-                    and row[20][0] > 0.012):
+                    and row[20][0] > 0.01):
                 missed.append(f'sessions, {width:.0%}: {row[20][0]:.1%} fail')
     return missed
 

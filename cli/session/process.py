@@ -40,7 +40,7 @@ CANCEL_TIMEOUT, END_TIMEOUT = 30.0, 5.0
 #: of a container forward a signal that the process group got, too.
 SAME_SIGNAL_SECONDS = 2.0
 #: Log files of ReFrame in the folder of temporary files: size in bytes above which
-#: a file is something else, and age in seconds at which nobody writes to it.
+#: a file is something else, and age in seconds at which no ReFrame writes to it.
 MAX_LOG_SIZE, MIN_LOG_AGE = 1 << 16, 3600
 #: File in the folder of a night's session.
 NIGHTLY_SESSION = 'night.json'

@@ -14,6 +14,6 @@ In reading order:
 * `ordering`: which test cases run first, and how many fit into a time
 * `pinned`: test cases on chosen nodes
 * `judged`: how a value compares with its reference
-* `slurm_jobs`: jobs of a session that nobody else would cancel
+* `slurm_jobs`: jobs of a session that ReFrame does not cancel
 * `local_jobs`: local jobs in work folders whose paths need quotes
 """

@@ -1,7 +1,7 @@
 """The Slurm jobs of a session, found by their working directory.
 
-ReFrame does not know a job if a signal interrupts `sbatch`, and nobody cancels
-jobs if ReFrame is killed. Each job runs in a stage folder of its session, so
+ReFrame does not know a job if a signal interrupts `sbatch`, and cancels none if
+it is killed. Each job runs in a stage folder of its session, so
 squeue finds it without ReFrame. Only these jobs are cancelled.
 """
 from __future__ import annotations

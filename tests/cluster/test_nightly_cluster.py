@@ -125,7 +125,7 @@ def test_jobs_that_stay_pending_are_reported_and_end_at_the_limit(site, cluster)
     [failed] = nightly_session['failed']
     assert 'before it started (max_pending_time is 75 s)' in failed['why'], text
     assert nightly_session['verdict'] == 'failed'
-    # Nobody waits for it again.
+    # It is not run again, which would wait as long.
     assert failed['guard'] == 'pending' and not failed['again'], text
 
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Removes what MPI libraries of killed jobs have left on this node: segments of
 # shared memory (MPICH, Open MPI) and session folders (Open MPI, PRRTE). Jobs that
-# end in order remove them; nobody else does.
+# end in order remove them; nothing else does.
 #
 #   remove_leftovers.sh [FOLDER_OF_SHARED_MEMORY [FOLDER_OF_TEMPORARY_FILES]]
 #

@@ -111,7 +111,7 @@ class Result(Place):
     @property
     def is_cut_short(self) -> bool:
         """Whether its session ended before the test case did."""
-        return self.result == 'not_run' and self.guard in reasons.CUT_SHORT
+        return reasons.is_cut_short(self.result, self.guard)
 
     @property
     def has_run(self) -> bool:
@@ -262,9 +262,7 @@ def _largest_change_by_test_case(records: pd.DataFrame
     farthest: dict[tuple[str, ...], tuple[Any, str, str]] = {}
     for row in failed.itertuples():
         key = tuple(str(getattr(row, name)) for name in CASE)
-        # As in judged.out_of_tolerance_text: ratios of metrics come last.
-        rank = (row.unit != '1',
-                judged.distance_from_reference(row.value, row.reference))
+        rank = judged.deviation_rank(row.value, row.reference, row.unit)
         if key not in farthest or rank > farthest[key][0]:
             farthest[key] = (rank, judged.metric_key(str(row.metric), row.point),
                              judged.change_in_percent(row.value, row.reference))

@@ -148,27 +148,29 @@ def out_of_tolerance_text(perfvalues: Mapping[str, Sequence[Any]]) -> str:
     """The metric that is farthest from its reference, with the change in percent,
     and how many more are out of tolerance; '' if none is.
 
-    Ratios of metrics (unit `1`) come last, because they depend on other metrics.
-
     :param perfvalues: of ReFrame: `system:partition:metric` -> value, reference,
         lower, upper, unit, result
     """
     failed = [(key.rpartition(':')[2], *entry[:2], entry[4])
               for key, entry in perfvalues.items() if entry[5] == 'fail']
-    failed.sort(key=lambda one: (one[3] == '1', -distance_from_reference(*one[1:3])))
     if not failed:
         return ''
-    metric, value, reference, unit = failed[0]
+    metric, value, reference, unit = max(
+        failed, key=lambda one: deviation_rank(*one[1:]))
     more = len(failed) - 1
     return (f'{metric} {change_in_percent(value, reference)} against its reference: '
             f'{value:.4g} {unit}, reference {reference:.4g}'
             + (f'; {more} more metric{"s" * (more > 1)}' if more else ''))
 
 
-def distance_from_reference(value: float, reference: float) -> float:
-    """|log(value / reference)|; infinite if one of them is not positive."""
-    return (abs(math.log(value / reference)) if value > 0 and reference > 0
-            else math.inf)
+def deviation_rank(value: float, reference: float, unit: str) -> tuple[bool, float]:
+    """Rank of a metric out of tolerance: of several, the highest is reported.
+
+    It is |log(value / reference)|, infinite if one of them is not positive. Ratios of
+    metrics (unit `1`) rank lowest, because they depend on other metrics.
+    """
+    return unit != '1', (abs(math.log(value / reference))
+                         if value > 0 and reference > 0 else math.inf)
 
 
 def change_in_percent(value: float, reference: float) -> str:

@@ -49,6 +49,11 @@ def reason_of_result(row: Any) -> str:
     return failure_reason_text(str(row.guard), text)
 
 
+def is_cut_short(result: str, guard: str) -> bool:
+    """Whether a test case did not run because its session ended before it did."""
+    return result == 'not_run' and guard in CUT_SHORT
+
+
 def failure_reason_text(guard: str, text: str) -> str:
     """Why a test case failed: what the guard means, or ReFrame's text."""
     if guard == clock.GUARD:            # whatever its session said

@@ -105,8 +105,8 @@ class Failure(Place):
 def verdict_of_failures(failures: Sequence[Failure]) -> str:
     """The verdict on a session without regressions: good, failed or not_run."""
     return ('good' if not failures else 'not_run' if all(
-        one.guard in reasons.CUT_SHORT and one.result == 'not_run'
-        for one in failures) else 'failed')
+        reasons.is_cut_short(one.result, one.guard) for one in failures)
+        else 'failed')
 
 
 @dataclass(frozen=True)

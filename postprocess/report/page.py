@@ -95,7 +95,7 @@ class _Case(NamedTuple):
     @property
     def is_cut_short(self) -> bool:
         """Whether its newest session ended before the test case did."""
-        return self.result == 'not_run' and self.row.guard in reasons.CUT_SHORT
+        return reasons.is_cut_short(self.result, self.row.guard)
 
     @property
     def last_completed_result(self) -> str:

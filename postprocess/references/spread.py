@@ -153,8 +153,9 @@ def estimate_variances(values: Sequence[float], days: Sequence[Day] = ()) -> Var
     number, ends = len(values), _winsorised_count(len(values))
     if number < 2:
         return Variances(0.0, 0.0, number, 1.0)
-    low, high = sorted(values)[ends], sorted(values)[-1 - ends]
-    scale = statistics.median(values) * (1 - 2 * ends / number)
+    ordered = sorted(values)
+    low, high = ordered[ends], ordered[-1 - ends]
+    scale = statistics.median(ordered) * (1 - 2 * ends / number)
     shrunk = [min(max(value, low), high) / scale for value in values]
     groups = defaultdict(list)
     for day, value in zip(days or [('', '')] * number, shrunk, strict=True):

@@ -54,6 +54,7 @@ COMMANDS = {
     'Develop': {
         'benchmark': ('create a benchmark family',
                       './plumb benchmark new copy'),
+        'docs': ('build the documentation as HTML', './plumb docs'),
         'selftest': ('set up and pass the self-tests',
                      './plumb selftest')}}
 
@@ -209,6 +210,16 @@ files.
 Exit codes: 0 written; 2 wrong usage, or the name is taken.
 """
 
+DOCS = """Builds the documentation in docs/ as HTML.
+
+The command writes the generated pages of docs/reference/, builds all pages with
+Sphinx and prints the path of the first one. Each warning is an error: a link
+without a target, a page in no table of contents. The first build installs
+Sphinx from config/python/sphinx.lock; no other step needs a network.
+
+Exit codes: 0 built; 1 a page has an error; 2 wrong usage.
+"""
+
 SPACK = """Installs software stacks of spack-envs/ with Spack beforehand.
 
 Spack is found by SPACK_ROOT or on PATH. The environments are created in
@@ -304,6 +315,7 @@ def build_parser() -> Parser:
     add_command('completion', COMPLETION).add_argument(
         'shell', choices=('bash', 'zsh', 'fish'), help='the shell')
     _add_benchmark_actions(_add_command_with_actions(commands, 'benchmark', BENCHMARK))
+    add_command('docs', DOCS)
     _add_selftest_options(add_command('selftest', SELFTEST,
                                       './plumb selftest -n0 tests/cli/test_run.py'))
     return parser

@@ -204,7 +204,7 @@ BENCHMARK = """Creates a new benchmark family, which can run at once.
 
 The command writes checks/NAME/ (a check, its program in C, a parser,
 family.yaml, README) and tests/NAME/, and prints what to change in which order.
-No other file has to be edited. "Add a benchmark" in README.md explains the
+No other file has to be edited. docs/tutorials/first-benchmark.md explains the
 files.
 
 Exit codes: 0 written; 2 wrong usage, or the name is taken.
@@ -373,7 +373,7 @@ def _add_nightly_options(parser: Parser) -> None:
                            'nodes that Slurm selects (default: 14)')
     what.add_argument('--locate', action='store_true',
                       help='after a regression on several nodes, find the '
-                           'slow node as ./plumb locate does')
+                           'slow node as `./plumb locate` does')
     limits = parser.add_argument_group('limits')
     limits.add_argument('--hours', type=float, default=20.0, metavar='H',
                         help='end the session after H hours, and end an '

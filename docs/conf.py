@@ -25,6 +25,8 @@ html_theme = 'furo'
 html_title = f'Plumbline {VERSION}'
 html_copy_source = False
 html_show_sphinx = False
+# Otherwise `--` in a text becomes a dash.
+smartquotes = False
 # GitHub makes anchors of headings in the same way.
 myst_heading_anchors = 4
 # REMOVE when all pages of the layout are written.

@@ -83,6 +83,14 @@ def test_a_lost_picture_is_found(tmp_path):
                          '<img src="a.png"><img src="c.svg">') == ['b.png', 'c.svg']
 
 
+def test_the_index_has_the_titles_of_pages():
+    index = ROOT / 'docs' / 'index.md'
+    links = re.findall(r'^- \[(.+?)\]\((\S+)\)', index.read_text(), re.M)
+    titles = [(re.match('# (.+)', (index.parent / path).read_text())[1], path)
+              for _, path in links]
+    assert len(links) > 40 and links == titles
+
+
 @pytest.mark.strict
 def test_the_build_reports_each_fault(copy_in_place):
     ensure_folder_of_lock('sphinx')

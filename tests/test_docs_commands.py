@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from data import perflogs_factory
 from markdown_it import MarkdownIt
 
 from cli.__main__ import PASSING
 from cli.arguments import ABOUT, COMMANDS
+from cli.demo import records
 from cli.session.parse import add_family_options
 from config.commandline import Parser
 from tests.conftest import ROOT, git
@@ -284,11 +284,10 @@ def script_of_page(markdown: str) -> str:
 def run_page(markdown: str, copy_in_place, tmp_path: Path
              ) -> subprocess.CompletedProcess[str]:
     """Run the marked blocks of a page where its readers are: in a checkout
-    with perflogs."""
+    with the perflogs of the demo."""
     script = tmp_path / 'page.sh'
     script.write_text(script_of_page(markdown))
-    perflogs_factory.write(copy_in_place.folder / 'perflogs',
-                           perflogs_factory.site(8, 1))
+    records.write_perflogs(copy_in_place.folder / 'perflogs')
     return copy_in_place.run('bash', str(script), **VARIABLES, LC_ALL='C.UTF-8',
                              PLUMBLINE_LOCK=str(tmp_path / 'lock'))
 

@@ -142,7 +142,8 @@ def test_the_commands_to_try_run(demo, tmp_path, text):
 def test_a_second_demo_at_the_same_time_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv('PLUMBLINE_WORK', str(tmp_path))
     holder = 'import sys, pathlib\nfrom config.sessions import lock\n' \
-        'with lock.hold_file_lock(pathlib.Path(sys.argv[1])): print(flush=True); input()'
+        'path = pathlib.Path(sys.argv[1])\n' \
+        'with lock.hold_file_lock(path): print(flush=True), input()'
     with subprocess.Popen(
             [sys.executable, '-c', holder, tmp_path / 'demo' / '.lock'], cwd=ROOT,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:

@@ -50,7 +50,7 @@ from compiler import cached_compiler  # noqa: E402
 from packages import package_of  # noqa: E402
 
 from checks.stores.found import identify_store_server  # noqa: E402
-from cli.setup.venv import ensure_mpi_wheel  # noqa: E402
+from cli.setup.venv import ensure_folder_of_lock  # noqa: E402
 from config.sessions import clock  # noqa: E402
 from tests import forks  # noqa: E402
 
@@ -447,7 +447,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     base = tmp_path_factory.getbasetemp()
     cluster = started_cluster(base / 'box', base)
     for name in ('mpi', 'mpich'):
-        ensure_mpi_wheel(name)
+        ensure_folder_of_lock(name)
     yield cluster
     cluster.down()
 

@@ -204,7 +204,7 @@ BENCHMARK = """Creates a new benchmark family, which can run at once.
 
 The command writes checks/NAME/ (a check, its program in C, a parser,
 family.yaml, README) and tests/NAME/, and prints what to change in which order.
-No other file has to be edited. "Add a benchmark" in README.md explains the
+No other file has to be edited. docs/tutorials/first-benchmark.md explains the
 files.
 
 Exit codes: 0 written; 2 wrong usage, or the name is taken.

@@ -373,7 +373,7 @@ def _add_nightly_options(parser: Parser) -> None:
                            'nodes that Slurm selects (default: 14)')
     what.add_argument('--locate', action='store_true',
                       help='after a regression on several nodes, find the '
-                           'slow node as ./plumb locate does')
+                           'slow node as `./plumb locate` does')
     limits = parser.add_argument_group('limits')
     limits.add_argument('--hours', type=float, default=20.0, metavar='H',
                         help='end the session after H hours, and end an '

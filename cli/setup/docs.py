@@ -27,7 +27,11 @@ def docs(args: argparse.Namespace) -> int:
     done = subprocess.run(
         [sys.executable, '-m', 'sphinx', '-q', '-n', '-W', '--keep-going',
          '-c', str(ROOT / 'docs'), str(ROOT), str(HTML)],
-        stdin=subprocess.DEVNULL, env={**os.environ, 'PYTHONPATH': str(packages)})
+        stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, 'PYTHONPATH': str(packages)})
+    # Sphinx repeats a warning about a page for each page that links to it.
+    for line in dict.fromkeys(done.stderr.splitlines()):
+        print(line, file=sys.stderr)
     if done.returncode:
         print('plumb: the documentation has errors: each line above names the '
               'file and what is wrong', file=sys.stderr)

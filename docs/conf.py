@@ -5,8 +5,11 @@ folders link to each other by their paths, on GitHub and here.
 """
 from __future__ import annotations
 
+import re
+import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -31,3 +34,30 @@ smartquotes = False
 myst_heading_anchors = 4
 # REMOVE when all pages of the layout are written.
 suppress_warnings = ['toc.not_readable']
+
+
+def add_toctrees(app: Any, name: str, source: list[str]) -> None:
+    """Add a table of contents for the links below each heading of the index.
+
+    So the index is a list of links on GitHub, too.
+    """
+    if name != root_doc:
+        return
+    for title, links in re.findall(r'^## (.+)\n\n((?:- .+\n(?:  .+\n)*)+)',
+                                   source[0], re.M):
+        pages = re.findall(r'\]\((\S+)\.md\)', links)
+        source[0] += '\n'.join(['', '```{toctree}', ':hidden:', ':maxdepth: 1',
+                                f':caption: {title}', '', *pages, '```', ''])
+
+
+def copy_images(app: Any, error: Exception | None) -> None:
+    """Copy the images that pages name in HTML, which Sphinx does not read."""
+    if not error:
+        shutil.copytree(ROOT / 'docs' / 'images', app.outdir / 'docs' / 'images',
+                        dirs_exist_ok=True)
+
+
+def setup(app: Any) -> None:
+    """Called by Sphinx."""
+    app.connect('source-read', add_toctrees)
+    app.connect('build-finished', copy_images)

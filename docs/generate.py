@@ -2,7 +2,8 @@
 
     .plumbline/venv/bin/python docs/generate.py      writes docs/reference/
 
-`./plumb docs` does the same before it builds the pages. A test fails if a page is not what this script writes.
+`./plumb docs` does the same before it builds the pages. A test fails if a page
+is not what this script writes.
 """
 from __future__ import annotations
 

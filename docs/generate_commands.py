@@ -81,13 +81,16 @@ def markdown_cell(text: str) -> str:
 
 
 def markdown_paragraphs(text: str) -> Iterator[str]:
-    """The paragraphs of a help text; indented lines of one are commands."""
+    """The paragraphs of a help text; its indented lines are code."""
     for paragraph in filter(None, text.split('\n\n')):
-        for is_command, lines in itertools.groupby(
+        is_list = paragraph.startswith('- ')
+        for is_code, lines in itertools.groupby(
                 paragraph.splitlines(),
-                lambda line: line[:2] == '  ' and paragraph[:2] != '- '):
-            if is_command:
-                yield from ('```sh', *(line[2:] for line in lines), '```')
+                lambda line, is_list=is_list: line[:2] == '  ' and not is_list):
+            if is_code:
+                code = [line[2:] for line in lines]
+                yield '```sh' if './plumb ' in ''.join(code) else '```text'
+                yield from (*code, '```')
             else:
                 yield markdown_text('\n'.join(lines))
             yield ''

@@ -142,7 +142,8 @@ def command_section(command: str, parser: argparse.ArgumentParser) -> Iterator[s
     about, _, example = (parser.epilog or '').partition('Example:\n')
     yield from markdown_paragraphs(about.strip())
     if example:
-        yield from ('```sh', *(line[2:] for line in example.splitlines()), '```', '')
+        lines = [line[2:] for line in example.splitlines()]
+        yield from ('Example:', '', '```sh', *lines, '```', '')
 
 
 def family_option_rows() -> list[str]:

@@ -288,11 +288,12 @@ def run_page(markdown: str, copy_in_place, tmp_path: Path
     script = tmp_path / 'page.sh'
     script.write_text(script_of_page(markdown))
     records.write_perflogs(copy_in_place.folder / 'perflogs')
-    return copy_in_place.run('bash', str(script), **VARIABLES, LC_ALL='C.UTF-8',
+    return copy_in_place.run('bash', str(script), timeout=800, **VARIABLES,
                              PLUMBLINE_LOCK=str(tmp_path / 'lock'))
 
 
 @pytest.mark.strict
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize('path', [
     path for path in (ROOT / 'README.md', *sorted((ROOT / 'docs').rglob('*.md')))
     if '```sh runnable' in path.read_text()],

@@ -39,6 +39,8 @@ COMMANDS = {
         'parse': ('convert saved program output to CSV',
                   './plumb parse osu out.txt')},
     'Set up': {
+        'demo': ('show all of this with made-up records',
+                 './plumb demo'),
         'doctor': ('list what can run here and what is missing',
                    './plumb doctor'),
         'site': ('create or check the folder of a site',
@@ -191,6 +193,20 @@ Exit codes: 0 good; 1 a file is not the complete output of the program; 2 wrong
 usage, or a file cannot be read.
 """
 
+DEMO = """Writes the results of a made-up cluster, and shows what is found in them.
+
+The command writes perflogs of 60 nightly sessions of 64 nodes and two sites, in which
+four things go wrong. Then it prints the verdict, writes the page and lists commands
+to try. It needs no cluster and measures nothing. All files are in
+$PLUMBLINE_WORK/demo, and a further call writes them anew.
+
+Everything in it is labelled as made up: the names of the sites, the source of the
+records, the page. No reference can be made of these records.
+
+Exit codes: 0 written, whatever the verdict is; 2 wrong usage, a file cannot be
+written, or no browser can be started.
+"""
+
 SELFTEST = """Sets up what is missing and runs the tests of the suite.
 
 Options and files that are not listed above are passed on to pytest, for
@@ -307,6 +323,8 @@ def build_parser() -> Parser:
     _add_site_actions(_add_command_with_actions(commands, 'site', SITE))
     _add_spack_actions(_add_command_with_actions(commands, 'spack', SPACK))
     _add_bundle_options(add_command('bundle', BUNDLE))
+    add_command('demo', DEMO).add_argument_group('output').add_argument(
+        '--open', action='store_true', help='open the page in a browser')
     env = add_command('env', ENV, 'eval "$(./plumb env --site mycluster)"')
     _add_site_option(env.add_argument_group('which site'))
     env.add_argument_group('which ReFrame').add_argument(

@@ -32,8 +32,6 @@ html_show_sphinx = False
 smartquotes = False
 # GitHub makes anchors of headings in the same way.
 myst_heading_anchors = 4
-# REMOVE when all pages of the layout are written.
-suppress_warnings = ['toc.not_readable']
 
 
 def add_toctrees(app: Any, name: str, source: list[str]) -> None:

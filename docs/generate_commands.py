@@ -83,10 +83,11 @@ def markdown_cell(text: str) -> str:
 def markdown_paragraphs(text: str) -> Iterator[str]:
     """The paragraphs of a help text; its indented lines are code."""
     for paragraph in filter(None, text.split('\n\n')):
-        is_list = paragraph.startswith('- ')
+        if paragraph.startswith('- '):
+            yield from (markdown_text(paragraph), '')
+            continue
         for is_code, lines in itertools.groupby(
-                paragraph.splitlines(),
-                lambda line, is_list=is_list: line[:2] == '  ' and not is_list):
+                paragraph.splitlines(), lambda line: line.startswith('  ')):
             if is_code:
                 code = [line[2:] for line in lines]
                 yield '```sh' if './plumb ' in ''.join(code) else '```text'
@@ -142,7 +143,8 @@ def command_section(command: str, parser: argparse.ArgumentParser) -> Iterator[s
     about, _, example = (parser.epilog or '').partition('Example:\n')
     yield from markdown_paragraphs(about.strip())
     if example:
-        yield from ('```sh', *(line[2:] for line in example.splitlines()), '```', '')
+        lines = [line[2:] for line in example.splitlines()]
+        yield from ('Example:', '', '```sh', *lines, '```', '')
 
 
 def family_option_rows() -> list[str]:

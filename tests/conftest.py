@@ -671,13 +671,17 @@ class CopyInPlace:
 
     def run(self, *words: str, timeout: float = 280, **variables: str
             ) -> subprocess.CompletedProcess[str]:
-        """A command in the copy, which has the path of the repository."""
+        """A command in the copy, which has the path of the repository.
+
+        It has no variable of the suite but those that are given.
+        """
         work = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline')
         return subprocess.run(
             ['unshare', '-rm', 'sh', '-c', _IN_PLACE, 'sh', str(self.folder),
              str(ROOT), str(work), *words], text=True, timeout=timeout,
-            env={**os.environ, **variables}, capture_output=True,
-            stdin=subprocess.DEVNULL)
+            env={name: value for name, value in os.environ.items()
+                 if not name.startswith('PLUMBLINE_')} | variables,
+            capture_output=True, stdin=subprocess.DEVNULL)
 
 
 @pytest.fixture

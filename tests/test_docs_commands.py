@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from data import perflogs_factory
 from markdown_it import MarkdownIt
 
 from cli.__main__ import PASSING
 from cli.arguments import ABOUT, COMMANDS
+from cli.demo import records
 from cli.session.parse import add_family_options
 from config.commandline import Parser
 from tests.conftest import ROOT, git
@@ -213,6 +213,15 @@ def test_examples_of_the_help_parse():
     assert len(examples) > 15 and not faults
 
 
+def test_commands_in_messages_parse():
+    """Messages are prose: what follows the options is not looked at."""
+    page = (ROOT / 'docs' / 'reference' / 'messages.md').read_text()
+    lines = re.findall(r'\./plumb ([^;|,`:\'"()]*)', page)
+    faults = [f'{line}: {fault}' for line in lines if (fault := fault_of_command_line(
+        [word.rstrip('.') for word in line.split() if '{' not in word], False))]
+    assert len(lines) > 10 and not faults
+
+
 @pytest.mark.parametrize('markdown, fault', [
     ('    ./plumb rnu', '1: plumb rnu: no command rnu'),
     ('a\n\n```sh\n./plumb run --mod x\n```', '3: plumb run --mod x: reframe has no'),
@@ -275,15 +284,16 @@ def script_of_page(markdown: str) -> str:
 def run_page(markdown: str, copy_in_place, tmp_path: Path
              ) -> subprocess.CompletedProcess[str]:
     """Run the marked blocks of a page where its readers are: in a checkout
-    with perflogs."""
+    with the perflogs of the demo."""
     script = tmp_path / 'page.sh'
     script.write_text(script_of_page(markdown))
-    perflogs_factory.write(copy_in_place.folder / 'perflogs',
-                           perflogs_factory.site(8, 1))
-    return copy_in_place.run('bash', str(script), **VARIABLES, LC_ALL='C.UTF-8',
+    records.write_perflogs(copy_in_place.folder / 'perflogs')
+    return copy_in_place.run('bash', str(script), timeout=800, **VARIABLES,
                              PLUMBLINE_LOCK=str(tmp_path / 'lock'))
 
 
+@pytest.mark.strict
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize('path', [
     path for path in (ROOT / 'README.md', *sorted((ROOT / 'docs').rglob('*.md')))
     if '```sh runnable' in path.read_text()],
@@ -297,9 +307,10 @@ def test_a_block_that_fails_is_found(copy_in_place, tmp_path):
     page = ('```sh runnable\nexport NAME=latency\n./plumb history $NAME\n```\n'
             '```sh\nexit 3\n```\n'
             '```sh runnable exit=2\n./plumb history nosuch\n```\n'
-            '```sh runnable\n./plumb history $NAME | head -1\n{}\ntrue\n```\n')
-    done = run_page(page.format(''), copy_in_place, tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    done = run_page(page.format('./plumb sql nosuch'), copy_in_place, tmp_path)
-    assert done.returncode == 2
-    assert 'block of line 11, exit code 0:' in done.stderr
+            '```sh runnable\n./plumb history $NAME >/dev/null\n./plumb sql nosuch\n'
+            'echo further\n```\n')
+    done = run_page(page, copy_in_place, tmp_path)
+    assert done.returncode == 2 and 'further' not in done.stdout, done.stdout
+    assert re.findall('block of line (.+):', done.stderr) == [
+        '1, exit code 0', '8, exit code 2', '11, exit code 0'], done.stderr
+    assert '+ ./plumb sql nosuch' in done.stderr

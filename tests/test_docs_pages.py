@@ -15,10 +15,11 @@ PRODUCT = ('checks', 'cli', 'config', 'postprocess', 'site-configs', 'spack-envs
 VARIABLE = re.compile(r'(?<![A-Z_])PLUMBLINE_[A-Z_]*[A-Z]')
 #: A variable that is read: in Python, in C.
 READ = re.compile(r"""(?:environ(?:\.get|\.pop)?[\[(]|getenv\()\s*['"]([A-Za-z_]+)""")
-#: Variables that a shell, a scheduler, a module system or a launcher sets. None is
-#: an interface of the suite.
-OF_OTHERS = {'LC_ALL', 'LD_LIBRARY_PATH', 'LMOD_CMD', 'PATH', 'SLURM_CLUSTER_NAME',
-             'SLURM_JOB_ID', 'TMPDIR', 'XDG_RUNTIME_DIR', 'RFM_WARN_AS_ERROR'}
+#: Variables of shells, schedulers, launchers, NCCL and its stand-in. None is an
+#: interface of the suite.
+OF_OTHERS = re.compile('LC_ALL|LD_LIBRARY_PATH|LMOD_CMD|NCCL_.*|PATH|RFM_WARN_AS_ERROR|'
+                       'SLURM_.*|STANDIN_.*|TMPDIR|XDG_RUNTIME_DIR')
+
 
 
 def files(*names: str) -> list[Path]:
@@ -35,7 +36,8 @@ def texts(*names: str) -> list[str]:
 
 def variables_read(code: str) -> set[str]:
     """Variables of the environment that a text of code reads or names."""
-    return {*VARIABLE.findall(code), *READ.findall(code)} - OF_OTHERS
+    return {name for name in VARIABLE.findall(code) + READ.findall(code)
+            if not OF_OTHERS.fullmatch(name)}
 
 
 def documented_variables(page: str) -> set[str]:
@@ -79,6 +81,14 @@ def test_a_lost_picture_is_found(tmp_path):
     (tmp_path / 'a.png').touch()
     assert lost_pictures(tmp_path / 'x.md', '<source srcset="a.png, b.png 2x">'
                          '<img src="a.png"><img src="c.svg">') == ['b.png', 'c.svg']
+
+
+def test_the_index_has_the_titles_of_pages():
+    index = ROOT / 'docs' / 'index.md'
+    links = re.findall(r'^- \[(.+?)\]\((\S+)\)', index.read_text(), re.M)
+    titles = [(re.match('# (.+)', (index.parent / path).read_text())[1], path)
+              for _, path in links]
+    assert len(links) > 40 and links == titles
 
 
 @pytest.mark.strict

@@ -293,7 +293,8 @@ def run_page(markdown: str, copy_in_place, tmp_path: Path
 
 
 #: Pages with blocks that are marked to run.
-RUNNABLE = [path for path in (ROOT / 'README.md', *sorted((ROOT / 'docs').rglob('*.md')))
+RUNNABLE = [path for path in (ROOT / 'README.md',
+                              *sorted((ROOT / 'docs').rglob('*.md')))
             if '```sh runnable' in path.read_text()]
 
 

@@ -92,12 +92,12 @@ def find_chromium() -> str:
 
     :raises OSError: there is none
     """
-    found = os.environ.get('CHROMIUM') or shutil.which('chromium') or shutil.which(
+    path = os.environ.get('CHROMIUM') or shutil.which('chromium') or shutil.which(
         'google-chrome')
-    if not found:
+    if not path:
         raise OSError('Chromium is neither on PATH nor in the variable CHROMIUM; '
                       'install it, or write only the text files with --text')
-    return found
+    return path
 
 
 def picture_of_page(chromium: str, page: Path, width: int, height: int, dark: bool

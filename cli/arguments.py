@@ -56,6 +56,7 @@ COMMANDS = {
     'Develop': {
         'benchmark': ('create a benchmark family',
                       './plumb benchmark new copy'),
+        'docs': ('build the documentation as HTML', './plumb docs'),
         'selftest': ('set up and pass the self-tests',
                      './plumb selftest')}}
 
@@ -219,10 +220,20 @@ BENCHMARK = """Creates a new benchmark family, which can run at once.
 
 The command writes checks/NAME/ (a check, its program in C, a parser,
 family.yaml, README) and tests/NAME/, and prints what to change in which order.
-No other file has to be edited. "Add a benchmark" in README.md explains the
+No other file has to be edited. docs/tutorials/first-benchmark.md explains the
 files.
 
 Exit codes: 0 written; 2 wrong usage, or the name is taken.
+"""
+
+DOCS = """Builds the documentation in docs/ as HTML.
+
+The command writes the generated pages of docs/reference/, builds all pages with
+Sphinx and prints the path of the first one. Each warning is an error: a link
+without a target, a page in no table of contents. The first build installs
+Sphinx from config/python/sphinx.lock; no other step needs a network.
+
+Exit codes: 0 built; 1 a page has an error; 2 wrong usage.
 """
 
 SPACK = """Installs software stacks of spack-envs/ with Spack beforehand.
@@ -322,6 +333,7 @@ def build_parser() -> Parser:
     add_command('completion', COMPLETION).add_argument(
         'shell', choices=('bash', 'zsh', 'fish'), help='the shell')
     _add_benchmark_actions(_add_command_with_actions(commands, 'benchmark', BENCHMARK))
+    add_command('docs', DOCS)
     _add_selftest_options(add_command('selftest', SELFTEST,
                                       './plumb selftest -n0 tests/cli/test_run.py'))
     return parser
@@ -379,7 +391,7 @@ def _add_nightly_options(parser: Parser) -> None:
                            'nodes that Slurm selects (default: 14)')
     what.add_argument('--locate', action='store_true',
                       help='after a regression on several nodes, find the '
-                           'slow node as ./plumb locate does')
+                           'slow node as `./plumb locate` does')
     limits = parser.add_argument_group('limits')
     limits.add_argument('--hours', type=float, default=20.0, metavar='H',
                         help='end the session after H hours, and end an '

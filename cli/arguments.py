@@ -39,7 +39,7 @@ COMMANDS = {
         'parse': ('convert saved program output to CSV',
                   './plumb parse osu out.txt')},
     'Set up': {
-        'demo': ('show all of this with made-up records',
+        'demo': ('show the results of a made-up cluster',
                  './plumb demo'),
         'doctor': ('list what can run here and what is missing',
                    './plumb doctor'),

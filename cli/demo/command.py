@@ -63,7 +63,7 @@ def write_and_print(folder: Path) -> bool:
           'measured.\n\nWhat goes wrong in it:')
     print(*(f'  {line}' for line in event_lines(cluster)), sep='\n')
     print(f'\nPerflogs: {perflogs} ({number} records)')
-    made = build.write_page(str(perflogs), folder / 'report', str(folder))
+    made = build.write_page(str(perflogs), folder / 'report')
     if made.verdict is None or made.code not in (0, 1):
         return False                        # write_page printed the reason
     print('\nThe verdict:', *telling.verdict_lines(made.verdict), sep='\n')

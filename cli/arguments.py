@@ -80,10 +80,13 @@ The command first installs what is missing. On a cluster it prints the number
 of test cases and node-hours of the session. If stdin and stdout are a
 terminal, it asks before it starts; a script or CI job is not asked. A first
 session with --mode smoke has one short test case per family and partition, on
-two nodes if possible. The session writes its records to the perflogs, and the
-command writes the page. Options that are not listed
-above are passed on to ReFrame (-n, -t, -p, -x, -E, -S, -l, --dry-run and
-others). Options after -- are always passed on.
+two nodes if possible. --mode veto is for use after maintenance: it runs one
+short test case per partition on every node at once. -J reservation=NAME
+restricts it to the nodes of a reservation.
+
+The session writes its records to the perflogs, and the command writes the
+page. Options that are not listed above are passed on to ReFrame (-n, -t, -p,
+-x, -E, -S, -l, --dry-run and others). Options after -- are always passed on.
 
 Exit codes: 0 all test cases are good; 1 a test case failed, regressed or did
 not run; 2 wrong usage, or the session cannot start.
@@ -339,7 +342,7 @@ def _add_no_wait_option(parser: Parser) -> None:
 
 
 def _add_run_options(parser: Parser) -> None:
-    what = _add_measurement_options(parser, 'quick', 'smoke, quick or full')
+    what = _add_measurement_options(parser, 'quick', 'smoke, quick, full or veto')
     what.add_argument('--yes', action='store_true',
                       help='on a cluster, do not ask before the session starts')
     _add_no_wait_option(parser)

@@ -196,9 +196,20 @@ def results_of_newest_records(records: pd.DataFrame) -> list[Result]:
 
 
 def results_of_session(frame: pd.DataFrame, run: str) -> dict[Key, Result]:
-    """The results of the test cases of one session."""
-    return _worst_result_by_plan_key(
-        newest_results_of_test_cases(frame[frame['run'] == run]))
+    """The results of the test cases of one session.
+
+    Copies of a test case (--distribute, --repeat) differ only in their hash, and
+    each has a result.
+    """
+    records = frame[frame['run'] == run]
+    of_hash = naming.group_number_of_records(records, [*CASE, 'case'])
+    case_of_hash = np.zeros(of_hash.max(initial=-1) + 1, int)
+    case_of_hash[of_hash] = naming.group_number_of_records(records, CASE)
+    # Number of a copy among those of its test case: all 0 in most sessions.
+    copy = pd.Series(case_of_hash).groupby(case_of_hash).cumcount().to_numpy()[of_hash]
+    return _worst_result_by_plan_key([
+        one for number in range(copy.max(initial=-1) + 1)
+        for one in newest_results_of_test_cases(records[copy == number])])
 
 
 def results_of_nightly_session(frame: pd.DataFrame, run: str) -> dict[Key, Result]:

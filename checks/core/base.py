@@ -93,8 +93,9 @@ class Settings(Plugin):
     #: sets it.
     bringup = variable(bool, value=False)
 
-    #: Run one test case per family and partition (config/sessions/smoke.py).
-    smoke = variable(bool, value=False)
+    #: The mode, if it has few test cases of each partition: smoke or veto
+    #: (config/sessions/selection.py).
+    selection = variable(str, value='')
 
     #: Numbers of nodes on which collectives run, of those of the partition;
     #: empty: all of them.

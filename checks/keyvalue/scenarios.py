@@ -106,7 +106,8 @@ def store_scenarios_with_first_mode(store: str) -> Iterator[tuple[Scenario, str]
 
 
 def modes_of(scenario: Scenario) -> set[str]:
-    """The modes of a scenario; an unknown one belongs only to full."""
+    """The modes of a scenario; an unknown one belongs only to full. The base
+    scenario is also in mode veto, for partitions without MPI and GPUs."""
     return modes_starting_at(
         dict(store_scenarios_with_first_mode(scenario.store)).get(scenario, 'full')
-    )
+    ) | ({'veto'} if scenario == Scenario(scenario.store) else set())

@@ -95,6 +95,7 @@ def _check_options(args: argparse.Namespace) -> None:
     if action:
         raise SetupError(f'{action} measures nothing, so it is not a nightly '
                          'session; use ./plumb run with this option')
+    commands.refuse_mode_veto(args.mode, 'nightly')
     for name, minimum in (('hours', 0.0), ('keep_sessions', 1),
                           ('max_node_age', 0)):
         value = getattr(args, name)

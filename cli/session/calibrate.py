@@ -305,6 +305,7 @@ def calibrate(args: argparse.Namespace) -> int:
     if action:
         raise SetupError(f'{action} measures nothing, so calibration cannot '
                          'use it; use ./plumb run with this option')
+    commands.refuse_mode_veto(args.mode, 'references calibrate')
     with commands.prepare_session(args) as work:
         try:
             with raise_interrupt_on_signals():

@@ -100,7 +100,8 @@ The command runs mode nightly and prints one summary. In addition to what
 - Only one nightly session of a site runs at a time. A session that is older
   than --hours is ended, with its processes and its Slurm jobs.
 - Nodes that Slurm reports as drained or down are left out and listed. Nodes
-  that were not measured for longest are measured in addition.
+  that were not measured for longest are measured in addition, with the test
+  case of mode veto: a short one on one node.
 - A failed test case is measured again on its nodes, and on other nodes. If it
   passes then, it is `flaky`. If it fails only on its original nodes, the
   summary lists these nodes.

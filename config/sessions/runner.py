@@ -217,6 +217,14 @@ def plan_row(case: Any) -> dict[str, Any]:
         **check.find_program_origin(case.environ), 'name': check.display_name}
 
 
+def plan_rows(cases: list[Any]) -> list[dict[str, Any]]:
+    """The rows of a plan. `veto` is 1 for the test cases that mode veto has, with
+    which a nightly session measures the nodes that are due."""
+    veto = {*selection.select_veto_test_cases(cases)}
+    return [{**plan_row(case), **({'veto': 1} if case in veto else {})}
+            for case in cases]
+
+
 def write_and_lock_plan(folder: Path, run: str, head: dict[str, Any],
                         cases: list[dict[str, Any]]) -> int:
     """Write a plan atomically; returns its file descriptor, locked.
@@ -818,8 +826,7 @@ class AccountedRunner(Runner):
         if self.known.budgets:
             head['left'] = left
         try:
-            fd = write_and_lock_plan(folder, handler.run, head,
-                                     [plan_row(case) for case in cases])
+            fd = write_and_lock_plan(folder, handler.run, head, plan_rows(cases))
         except OSError as err:
             exit_with_error(
                 f'cannot write to {folder} ({err.strerror}), so nothing was '

@@ -276,6 +276,24 @@ def test_groups_have_all_nodes_that_are_due():
     assert nodes.node_groups_of_width(['n1'], pool_of(3, {'n0', 'n2'}), 2) == []
 
 
+def test_nodes_that_are_due_have_one_short_test_case_of_one_node():
+    def of(case, width, result='pass', node='n1'):
+        return SimpleNamespace(plan_key=('cpu', 'gnu', case), width=width,
+                               is_failed=result == 'fail', nodes={node})
+
+    def selected(*some, veto=(), max_nodes=4, **times):
+        one = nightly.select_test_case_for_due_nodes(
+            some, {('cpu', 'gnu', case) for case in veto},
+            {('cpu', 'gnu', case): value for case, value in times.items()}, max_nodes)
+        return one and one.plan_key[2]
+
+    some = of('wide', 2), of('long', 1), of('short', 1)
+    assert selected(*some, long=9, short=1) == 'short'
+    assert selected(*some, veto=['long', 'wide'], long=9, short=1) == 'long'
+    assert selected(of('a', 1, 'fail'), of('b', 2), veto=['a']) == 'b'
+    assert selected(of('b', 2), max_nodes=1) is None
+
+
 def test_jobs_are_kept_to_nodes_by_what_they_must_not_have():
     pool = Pool('batch', pool_of(4).nodes, frozenset({'bad'}))
     assert nodes.reframe_options_selecting_nodes({'n1', 'n2'}, [pool]) == [

@@ -71,6 +71,31 @@ def test_every_node_is_measured_but_one_that_is_drained(site, cluster):
         nightly_session['nightly_session'].split('-')[1]}
 
 
+def test_nodes_that_are_due_have_one_short_test_case_each(tmp_path, cluster):
+    suite = suite_in(tmp_path)
+    job = cluster.box(
+        'exec', '--', ROOT / 'plumb', 'nightly', '--site', 'devcluster', '--mode',
+        'quick', '--bringup', '--max-node-age', '1', '--webhook',
+        tmp_path / 'night.json', '--', '--system=devcluster:slurm-srun', *OSU, '-n',
+        'OsuCollective|OsuStartup', '-E', 'layout in ((1, "full"), (2, "one")) and '
+        'program in ("osu_allreduce", "osu_hello")', '-SOsuCollective.max_size=256',
+        '-SOsuCollective.options=-i 20 -x 2', cwd=tmp_path, stdout=subprocess.PIPE,
+        env={**os.environ, **suite.variables}, stderr=subprocess.STDOUT)
+    text, _ = job.communicate(timeout=280)
+    assert job.returncode == 0, text
+    [nodes] = json.loads((tmp_path / 'night.json').read_text())['nodes']
+    assert (nodes['usable'], nodes['measured']) == (4, 4), text
+    first, *others = dict.fromkeys(r['run'] for r in suite.records)
+    ran = {run: {(r['nodes'], r['params'].split()[1], r['program'])
+                 for r in suite.records if r['run'] == run} for run in others}
+    for cases in ran.values():
+        [(node, layout, program)] = cases
+        assert (layout, program) == ('layout=1xfull', 'osu_allreduce')
+    measured = {node for cases in ran.values() for node, *_ in cases}
+    assert len(measured) == len(ran) and measured.isdisjoint(
+        node for r in suite.records if r['run'] == first for node in r['nodes'].split())
+
+
 def test_a_session_that_a_wrapper_ends_leaves_a_summary_and_no_job(
         site, cluster, tmp_path):
     """`timeout` sends a signal to its child, and then to the process group."""

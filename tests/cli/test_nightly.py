@@ -488,7 +488,7 @@ class Machine:
         plan = plans.Plan(Path('plan'), {
             'run': run, 'system': 'alpha', 'time': '', 'commit': '',
             'reframe': ''}, [{name: str(row[name]) for name in plans.COLUMNS}
-                             | {'name': row['case']} for row in rows])
+                             | {'name': row['case'], 'veto': ''} for row in rows])
         return commands.Ended(int(worst), self.ended_by.get(number, ''),
                               plan, [])
 
@@ -754,8 +754,9 @@ def test_a_signal_ends_the_nightly_session_and_it_says_so(nightly_session):
 def test_nodes_that_slurm_did_not_choose_are_measured_too(nightly_session):
     nightly_session.cases['c'] = 'n1 n2'
     result = nightly_session.go(cover=1)
-    # n4 and n5 were left: by one of the widest cases, on both.
-    assert nightly_session.sessions[1:] == [(['b'], 'n[1-3,6]')]
+    # n4 and n5 were left: each has the test case of one node.
+    assert nightly_session.sessions[1:] == [
+        (['a'], 'n[1-3,5-6]'), (['a'], 'n[1-4,6]')]
     assert result.nodes[0].measured == 5 and not result.nodes[0].busy
     nightly_session.sessions.clear()
     # The next night: one of five is due, the one that waits for longest.
@@ -765,11 +766,13 @@ def test_nodes_that_slurm_did_not_choose_are_measured_too(nightly_session):
 
 def test_a_node_that_is_not_free_is_told_and_not_waited_for(nightly_session):
     nightly_session.pools['cpu'].nodes['n5'] = Node('n5', 'allocated')
+    del nightly_session.cases['a']
     result = nightly_session.go(cover=1)
     assert nightly_session.sessions[1:] == [(['b'], 'n[2-3,5-6]')], (
         'n1 fills it up'
     )
     nightly_session.pools['cpu'].nodes['n4'] = Node('n4', 'allocated')
+    nightly_session.cases['a'] = 'n1'
     nightly_session.sessions.clear()
     result = nightly_session.go(cover=1)
     assert len(nightly_session.sessions) == 1 and result.nodes[0].usable == 5
@@ -781,10 +784,10 @@ def test_people_who_choose_nodes_choose_them_all(nightly_session):
 
 
 def test_a_case_that_fails_where_it_was_due_is_measured_again(nightly_session):
-    nightly_session.bad = {('b', 2)}
+    nightly_session.bad = {('a', 2)}
     result = nightly_session.go(cover=1)
     assert [cases for cases, _ in nightly_session.sessions] == [
-        ['a', 'b'], ['b'], ['b'], ['b']]
+        ['a', 'b'], ['a'], ['a'], ['a'], ['a']]
     assert result.overall_status == 'flaky'
 
 

@@ -105,9 +105,9 @@ The command runs mode nightly and prints one summary. In addition to what
 - A failed test case is measured again on its nodes, and on other nodes. If it
   passes then, it is `flaky`. If it fails only on its original nodes, the
   summary lists these nodes.
-- With --mail, --webhook or --status the summary is written to a file. Another
-  program has to send it, for example `sendmail -t < FILE` or `curl --json @FILE
-  URL`.
+- With --mail, --webhook or --status the summary is written to a file. With
+  --records, the records are. Another program has to send the files: the lines that
+  --print prints call sendmail and curl.
 
 Options that are not listed above are passed on to ReFrame.
 
@@ -383,8 +383,19 @@ def _add_nightly_options(parser: Parser) -> None:
     summary.add_argument('--to', default='', metavar='ADDRESS',
                          help='the receiver of the e-mail (default: you)')
     summary.add_argument('--webhook', type=Path, metavar='FILE',
-                         help='write the summary as JSON to FILE; chats show '
-                              'its key `text`')
+                         help='write the summary for a program or chat to FILE')
+    summary.add_argument('--webhook-format', choices=('json', 'slack', 'teams', 'text'),
+                         default='json', metavar='FORMAT',
+                         help='form of --webhook: json (chats show its key `text`), '
+                              'slack (blocks with a colour), teams (an Adaptive Card) '
+                              'or text (default: json)')
+    summary.add_argument('--page-url', default='', metavar='URL',
+                         help='the address at which others can open the page; '
+                              'messages link to it instead of its path')
+    summary.add_argument('--records', type=Path, metavar='FILE',
+                         help='write the records of the session as JSON lines to '
+                              'FILE, for the bulk interface of Elasticsearch, '
+                              'OpenSearch or VictoriaLogs')
     summary.add_argument('--status', type=Path, metavar='FILE',
                          help='write ok, degraded or failed per family and '
                               'partition as JSON to FILE, for a status page')

@@ -212,14 +212,22 @@ def results_of_session(frame: pd.DataFrame, run: str) -> dict[Key, Result]:
         for one in newest_results_of_test_cases(records[copy == number])])
 
 
+def records_of_nightly_session(frame: pd.DataFrame, run: str) -> pd.DataFrame:
+    """The records of all sessions of a nightly session.
+
+    :param run: its first session
+    """
+    first = run_id.first_session_id_by_session(map(str, frame['run'].cat.categories))
+    return frame[frame['run'].isin(
+        [name for name, began in first.items() if began == run])]
+
+
 def results_of_nightly_session(frame: pd.DataFrame, run: str) -> dict[Key, Result]:
     """The results of a nightly session, with those of each of its sessions.
 
     :param run: its first session
     """
-    first = run_id.first_session_id_by_session(map(str, frame['run'].cat.categories))
-    records = frame[frame['run'].isin(
-        [name for name, began in first.items() if began == run])]
+    records = records_of_nightly_session(frame, run)
     by_session = [results_of_session(records, name)
                   for name in sorted(map(str, records['run'].unique()))]
     return {key: replace(one, sessions=tuple(

@@ -45,7 +45,8 @@ def nightly(args: argparse.Namespace) -> int:
     if args.print:
         print(KINDS[args.print](args), end='')
         return 0
-    summary = Summary(folder.name, time.time(), args.max_node_age)
+    summary = Summary(folder.name, time.time(), args.max_node_age,
+                      page_url=args.page_url)
     path = overlap.lock_path(folder.name)
     try:
         with contextlib.ExitStack() as stack:
@@ -77,13 +78,16 @@ def nightly(args: argparse.Namespace) -> int:
         summary.broken = str(err) if summary.usage else \
             f'{type(err).__name__}: {err}'
         with contextlib.suppress(OSError):
-            summary.write_summary_files(
-                args.mail, args.webhook, args.to, args.status)
+            _write_summary_files(summary, args)
         raise
     print('', *summary.summary_lines(), sep='\n', flush=True)
-    summary.write_summary_files(
-        args.mail, args.webhook, args.to, args.status)
+    _write_summary_files(summary, args)
     return summary.exit_code
+
+
+def _write_summary_files(summary: Summary, args: argparse.Namespace) -> None:
+    summary.write_summary_files(args.mail, args.webhook, args.to, args.status,
+                                args.records, args.webhook_format)
 
 
 def _check_options(args: argparse.Namespace) -> None:
@@ -218,6 +222,8 @@ class NightlySession:
         if self.frame is not None:
             self.summary.results = [*results.results_of_nightly_session(
                 self.frame, self.summary.nightly_session).values()]
+            self.summary.records = results.records_of_nightly_session(
+                self.frame, self.summary.nightly_session)
 
     # Nodes -----------------------------------------------------------------
 

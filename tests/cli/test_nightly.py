@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import email
 import email.policy
+import http.server
 import json
 import os
 import random
@@ -17,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,11 +26,13 @@ from typing import Any
 
 import pytest
 import yaml
+from aiosmtpd.controller import Controller
 from conftest import OSU, ROOT, command_lines, skip_missing, until
 from data.perflogs_factory import record, write
 
 from cli import __main__
 from cli.nightly import (
+    messages,
     nightly,
     nodes,
     overlap,
@@ -53,8 +57,6 @@ from postprocess.results import Result
 
 NIGHTLY_SESSION = '20261122T013000Z-abcdef'
 AGAIN = '20261122T023000Z-abcdef07'
-#: Before a test changes it.
-PATH = os.environ['PATH']
 TINY = ['-n', 'OsuStartup', '-E', 'program == "osu_hello"']
 
 
@@ -1253,12 +1255,201 @@ def test_cron_mails_what_is_not_good(tmp_path, monkeypatch, code, mailed):
     monkeypatch.setattr(timers, 'WORK', tmp_path / 'a work')
     (tmp_path / 'plumb').write_text(f'#!/bin/sh\necho said; exit {code}\n')
     (tmp_path / 'plumb').chmod(0o755)
-    line = timers.crontab_line(options()).splitlines()[-1].split(None, 5)[5]
-    done = subprocess.run(['sh', '-c', line.replace(r'\%', '%')], text=True,
-                          capture_output=True)
+    folder = tmp_path / 'a work' / 'nightly'
+    folder.mkdir(parents=True)
+    for days in (1, timers.LOG_DAYS + 2):
+        old = folder / f'local-{days}.log'
+        old.touch()
+        os.utime(old, (time.time() - 86400 * days,) * 2)
+    done = run_line_of_cron(timers.crontab_line(options()))
     assert (done.stdout, done.stderr) == (mailed, '')
-    [log] = (tmp_path / 'a work' / 'nightly').glob('local-*.log')
-    assert log.read_text() == 'said\n'
+    today = f'{datetime.date.today()}'
+    assert {log.name: log.read_text() for log in folder.glob('local-*.log')} == {
+        f'local-{today}.log': 'said\n', 'local-1.log': ''}
+
+
+def run_line_of_cron(text: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """As cron does, with the variables above the line."""
+    line = text.splitlines()[-1].split(None, 5)[5].replace(r'\%', '%')
+    return subprocess.run(['sh', '-c', line], text=True, capture_output=True, env={
+        **os.environ, **variables_of_cron(text), **variables})
+
+
+# Sent for real -----------------------------------------------------------------
+
+@pytest.fixture
+def http_server():
+    """A server on the loopback interface; url, and the requests that it got as
+    (path, headers, body)."""
+    got: list[tuple[str, dict[str, str], bytes]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            got.append((self.path, {name.lower(): value for name, value
+                                    in self.headers.items()},
+                        self.rfile.read(int(self.headers['Content-Length']))))
+            self.send_response(403 if self.path == '/refused' else 200)
+            self.end_headers()
+            self.wfile.write(b'ok')
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield SimpleNamespace(url=f'http://127.0.0.1:{server.server_port}', got=got)
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+#: Stands for `sendmail -t`: sends a message to all its receivers by SMTP.
+SENDMAIL = '''#!{python}
+import email, email.policy, smtplib, sys
+assert sys.argv[1:] == ['-t']
+with smtplib.SMTP('127.0.0.1', {port}) as smtp:
+    smtp.send_message(email.message_from_bytes(
+        sys.stdin.buffer.read(), policy=email.policy.SMTP))
+'''
+
+
+@pytest.fixture
+def mail_server(tmp_path):
+    """aiosmtpd, and a folder with a `sendmail` that sends to it; its messages."""
+    got: list[Any] = []
+
+    class Handler:
+        async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
+            got.append((envelope.rcpt_tos, email.message_from_bytes(
+                envelope.content, policy=email.policy.default)))
+            return '250 OK'
+
+    with socket.create_server(('127.0.0.1', 0)) as sock:
+        port = sock.getsockname()[1]
+    controller = Controller(Handler(), hostname='127.0.0.1', port=port)
+    controller.start()
+    (tmp_path / 'sbin').mkdir()
+    program = tmp_path / 'sbin' / 'sendmail'
+    program.write_text(SENDMAIL.format(python=sys.executable, port=port))
+    program.chmod(0o755)
+    yield SimpleNamespace(got=got, folder=tmp_path / 'sbin')
+    controller.stop()
+
+
+#: Stands for plumb: writes the files of a session that failed.
+SESSION = '''#!{python}
+import sys
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from cli import arguments
+from cli.nightly import nightly, summary
+args, rest = arguments.build_parser().parse_known_args(sys.argv[1:])
+one = summary.Summary('alpha', 0.0, broken='no node of batch takes jobs',
+                      page_url=args.page_url)
+nightly._write_summary_files(one, args)
+sys.exit(2)
+'''
+
+
+def test_cron_sends_mail_and_webhook(tmp_path, monkeypatch, http_server, mail_server):
+    """By a real mail server and a real web server; the address is in no argument."""
+    monkeypatch.setattr(timers, 'ROOT', tmp_path)
+    monkeypatch.setattr(timers, 'WORK', tmp_path / 'work')
+    (tmp_path / 'plumb').write_text(SESSION.format(python=sys.executable,
+                                                   root=str(ROOT)))
+    (tmp_path / 'plumb').chmod(0o755)
+    folder = tmp_path / 'work' / 'nightly'
+    folder.mkdir(parents=True)
+    # Below the checkout, because cron's line must not be too long.
+    text = timers.crontab_line(options(
+        '--mail', 'mail', '--to', 'ops@example.org', '--webhook', 'hook',
+        '--webhook-format', 'slack', '--records', 'records',
+        '--page-url', 'https://example.org/night'))
+    config = folder / 'local.webhook.curl'
+    config.write_text(f'url = "{http_server.url}/secret"\n')
+    path = f'{mail_server.folder}:{os.environ["PATH"]}'
+    (tmp_path / 'records').write_text('of the session before')
+    done = run_line_of_cron(text, PATH=path)
+    assert (done.stdout, done.stderr) == ('', '')
+    [(receivers, message)] = mail_server.got
+    assert receivers == ['ops@example.org']
+    assert message['Subject'] == (
+        'plumbline: alpha: NOT RUN: no node of batch takes jobs')
+    assert 'NOT RUN' in message.get_content()
+    # There are no records: nothing is sent, and nothing is old.
+    [(where, headers, body)] = http_server.got
+    assert where == '/secret' and headers['content-type'] == 'application/json'
+    assert json.loads(body)['attachments'][0]['color'] == '#e01e5a'
+    assert 'secret' not in text and str(config) in text
+    # What cannot be sent is an error, which cron mails.
+    config.write_text(f'url = "{http_server.url}/refused"\n')
+    assert '403' in run_line_of_cron(text, PATH=path).stderr
+
+
+def test_a_line_that_cron_cuts_off_is_refused():
+    with pytest.raises(SetupError, match='some crons accept only 998'):
+        timers.crontab_line(options('--mail', '/srv/' + 'x' * 500, '--webhook',
+                                    '/srv/' + 'y' * 300))
+
+
+def test_curl_sends_records_in_the_form_of_a_bulk_request(
+        tmp_path, monkeypatch, http_server):
+    write(tmp_path / 'perflogs', [
+        good(NIGHTLY_SESSION, case='a'), good(AGAIN, case='b', value=2.5),
+        good('20261122T150000Z-999999', case='c')])
+    frame, _ = perflogs.read(str(tmp_path / 'perflogs'), on_error='collect')
+    one = output(records=results.records_of_nightly_session(frame, NIGHTLY_SESSION))
+    one.write_summary_files(records=tmp_path / 'records')
+    monkeypatch.setattr(timers, 'WORK', tmp_path)
+    (tmp_path / 'nightly').mkdir()
+    (tmp_path / 'nightly' / 'local.records.curl').write_text(
+        f'url = "{http_server.url}/plumbline/_bulk"\n'
+        'header = "Authorization: ApiKey hidden"\n')
+    [command] = timers.sending_commands(options('--records', str(tmp_path / 'records')))
+    assert 'hidden' not in command
+    subprocess.run(['sh', '-c', command], check=True,
+                   env={**os.environ, 'PLUMBLINE_WORK': str(tmp_path)})
+    [(where, headers, body)] = http_server.got
+    assert where == '/plumbline/_bulk'
+    assert headers['content-type'] == 'application/x-ndjson'
+    assert headers['authorization'] == 'ApiKey hidden'
+    actions = body.splitlines()[::2]
+    sent = [json.loads(line) for line in body.splitlines()[1::2]]
+    assert {*actions} == {b'{"create":{}}'} and body.endswith(b'\n')
+    assert [(one['case'], one['@timestamp'][-1]) for one in sent] == [
+        ('a', 'Z'), ('b', 'Z')]
+    assert sent[1]['value'] == 2.5 and 'file' not in sent[0]
+
+
+@pytest.mark.parametrize('result, colour, style', [
+    ('pass', '#2eb67d', 'good'), ('fail', '#e01e5a', 'attention')])
+def test_chats_show_a_colour_the_title_the_details_and_the_page(
+        result, colour, style):
+    one = output(results=[whole(trial(result=result))], page_url='https://x/y')
+    one.add_note('a <b> & ```c```')
+    slack = messages.slack_message(one)
+    [attachment] = slack['attachments']
+    title, details, actions = attachment['blocks']
+    assert attachment['color'] == colour
+    assert slack['text'] == title['text']['text'] == f'plumbline: {one.headline}'
+    assert "a &lt;b&gt; &amp; '''c'''" in details['text']['text']
+    assert 'Page: https://x/y' in details['text']['text']
+    assert actions['elements'][0]['url'] == 'https://x/y'
+    card = messages.teams_message(one)['attachments'][0]['content']
+    assert card['type'] == 'AdaptiveCard' and card['body'][0]['style'] == style
+    assert card['body'][0]['items'][0]['text'] == title['text']['text']
+    assert {'type': 'Action.OpenUrl', 'title': 'Page', 'url': 'https://x/y'
+            } in card['actions']
+    assert messages.FORMATS['text'](one).decode().splitlines() == one.summary_lines()
+
+
+def test_a_message_for_a_chat_is_shorter_than_its_limit():
+    one = output(results=[whole(trial(f'c{n}', reason='x' * 400)) for n in range(90)])
+    for block in messages.slack_message(one)['attachments'][0]['blocks']:
+        assert len(block['text']['text']) <= {'header': 150, 'section': 3000}[
+            block['type']]
+    assert len(messages.FORMATS['teams'](one)) < 28_000
 
 
 @pytest.fixture
@@ -1381,17 +1572,13 @@ def test_gitlab_s_jobs_select_test_cases(suite):
 
 def test_gitlab_s_schema_takes_the_file(tmp_path, shell):
     """By GitLab's own schema, which the PyPI package check-jsonschema has."""
-    program = shutil.which('check-jsonschema', path=PATH)
-    if not program:
-        pytest.skip('check-jsonschema is missing (pip install '
-                    'check-jsonschema): it brings the schema of GitLab')
     path = tmp_path / 'ci.yml'
     for change, code in (('', 0), ('maybe', 1)):
         path.write_text(timers.gitlab_pipeline(options(*MANY)).replace(
             'interruptible: false', f'interruptible: {change or "false"}'))
-        done = subprocess.run([program, '--builtin-schema',
-                               'vendor.gitlab-ci', path], text=True,
-                              capture_output=True, env={**os.environ, 'PATH': PATH})
+        done = subprocess.run([sys.executable, '-m', 'check_jsonschema',
+                               '--builtin-schema', 'vendor.gitlab-ci', path],
+                              text=True, capture_output=True)
         assert done.returncode == code, done.stdout
 
 

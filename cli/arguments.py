@@ -166,9 +166,9 @@ unreadable input.
 DOCTOR = """Lists what can run on a site from here, and what is missing.
 
 For each benchmark family the command lists the test cases that can run, the
-reasons why others cannot, and what to do. For each mode it prints the number
-of test cases and the node-hours, estimated from the perflogs or from time
-limits.
+reasons why others cannot, and what to do. It asks Slurm or PBS which nodes of
+each partition take jobs. For each mode it prints the number of test cases and
+the node-hours, estimated from the perflogs or from time limits.
 
 Exit codes: 0 the default mode can run; 1 it cannot; 2 wrong usage.
 """

@@ -320,6 +320,11 @@ def _calibrate_and_propose(
     args: argparse.Namespace, work: commands.Work
 ) -> int:
     """All rounds, then the proposals and the page; the exit code."""
+    code, cost = commands.cost_of_session_by_records(work)
+    if not cost:
+        return commands.print_zero_test_cases_reason(
+            work, commands.Ended(code, '', None, []))
+    print_progress(f'a round with all test cases: {cost}')
     calibration = Calibration(work, args.minutes, args.interval)
     code = calibration.run_all_rounds()
     if code:

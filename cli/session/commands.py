@@ -400,6 +400,14 @@ def cost_of_session(work: Work, variables: Mapping[str, str]) -> tuple[int, str]
     return done.returncode, text
 
 
+def cost_of_session_by_records(work: Work) -> tuple[int, str]:
+    """`cost_of_session` with the times of the test cases in earlier sessions."""
+    from cli.session import ordering
+    with ordering.hold_ordering_data_file(ordering.Known(ordering.read_wall_times(
+            Path(work.perflog_folder), work.system['name']))) as known:
+        return cost_of_session(work, known)
+
+
 def confirm_cost(system: str, mode: str, cost_text: str) -> bool:
     """Print the cost of a session and ask whether to run it."""
     print(f'Mode {mode} on {system}: {cost_text}, without builds and queues')

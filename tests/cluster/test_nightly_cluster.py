@@ -184,9 +184,9 @@ def test_a_node_that_is_lost_is_named_alone(site, cluster):
     assert re.search(r'left out: n2 \(down', text), text
 
 
-def test_jobs_of_a_nightly_session_that_was_killed_are_cancelled(
-    site, cluster
-):
+def start_until_job_runs(site, cluster):
+    """A nightly session whose job does not end; the process, and the pids of plumb
+    and ReFrame."""
     job = site.start('time_limit')
     until(lambda: 'OsuPt2pt RUNNING' in re.sub(
         r'rfm_(\w+?)_\w+ ', r'\1 ', cluster.ask(
@@ -199,11 +199,45 @@ def test_jobs_of_a_nightly_session_that_was_killed_are_cancelled(
             if mark in path.read_bytes().split(b'\0') and (
                     b'\0nightly\0' in words or b'/reframe\0' in words):
                 pids.append(int(path.parent.name))
-    # Stopped first: else one of them cancels the job when another is killed.
-    for number in (signal.SIGSTOP, signal.SIGKILL):
+    return job, pids
+
+
+def signal_all(pids, *numbers):
+    for number in numbers:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
+
+
+@pytest.mark.timeout(600)
+def test_the_nightly_session_after_one_that_hung_ends_it_and_goes_on(site, cluster):
+    """All of its processes are stopped, so that they react to no signal but KILL."""
+    job, pids = start_until_job_runs(site, cluster)
+    signal_all(pids, signal.SIGSTOP)
+    text, code, _ = site.run('none', '--max-node-age', '0')
+    assert code == 2 and 'another nightly session of this site runs' in text
+    # Its lock says that it began 21 hours ago.
+    [lock] = Path(site.variables['PLUMBLINE_WORK'], 'nightly').glob('*.lock')
+    holder = json.loads(lock.read_text())
+    lock.write_text(json.dumps({**holder, 'began': holder['began'] - 21 * 3600}))
+    text, code, nightly_session = site.run('none', '--max-node-age', '0')
+    assert code == 0, text
+    assert nightly_session['verdict'] == 'good'
+    notes = '\n'.join(nightly_session['notes'])
+    assert notes.count('the previous nightly session hung and was ended: pid ') == 1
+    assert 'processes that a killed nightly session left' in notes, notes
+    assert not cluster.ask('squeue', '-h').strip()
+    assert {r['result'] for r in site.records} == {'no_reference'}
+    job.communicate(timeout=60)
+    assert not any(Path('/proc', str(pid)).exists() for pid in pids)
+
+
+def test_jobs_of_a_nightly_session_that_was_killed_are_cancelled(
+    site, cluster
+):
+    job, pids = start_until_job_runs(site, cluster)
+    # Stopped first: else one of them cancels the job when another is killed.
+    signal_all(pids, signal.SIGSTOP, signal.SIGKILL)
     job.communicate(timeout=60)
     [orphan] = cluster.ask('squeue', '-h', '-o', '%A').split()
     text, code, nightly_session = site.run('none', '--max-node-age', '0')

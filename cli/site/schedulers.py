@@ -90,20 +90,20 @@ def _nodes_of_partition(part: Mapping[str, Any], known: list[nodes.Partition],
             for node in one.nodes}, queue
 
 
-def describe_nodes(name: str, found: Mapping[str, nodes.Node], where: str
+def describe_nodes(name: str, nodes_by_name: Mapping[str, nodes.Node], where: str
                    ) -> SchedulerAnswer:
     """The nodes of a partition of the site, in words.
 
     :param where: the scheduler's partition or queue; '': its default one
     """
-    if not found:
+    if not nodes_by_name:
         return SchedulerAnswer(
             '', f'the scheduler has no partition {where or "(default)"}, which '
             f'partition {name} uses; correct access in system.py')
-    pool = nodes.Pool(where, found)
+    pool = nodes.Pool(where, nodes_by_name)
     out = shortened_list_text(list(map(str, pool.unusable_nodes)))
     if not pool.usable_nodes:
         return SchedulerAnswer('', f'no node of partition {name} takes jobs: {out}')
     return SchedulerAnswer(
-        f'{len(pool.usable_nodes)} of {len(found)} nodes take jobs '
+        f'{len(pool.usable_nodes)} of {len(nodes_by_name)} nodes take jobs '
         f'({len(pool.idle_nodes)} idle)' + (f'; left out: {out}' if out else ''))

@@ -63,11 +63,11 @@ def test_a_person_is_asked_and_may_refuse(cluster):
 
 def test_a_script_is_not_asked_and_its_log_has_the_cost(cluster):
     done = cluster.plumb('run', '--mode', 'smoke', '-n', 'TaoBench')
-    assert 'Cost: 1 test cases (1 checks), 0.17 node-hours at most' in done.stdout
+    assert 'Cost: 1 test cases (1 checks), 0.33 node-hours at most' in done.stdout
     assert 'Run it?' not in done.stdout
     assert done.returncode == 1             # without the scheduler
     done = cluster.plumb('run', '--mode', 'smoke', '-n', 'TaoBench', '--dry-run')
-    assert 'Cost: 1 test cases (1 checks), 0.17 node-hours at most' in done.stdout
+    assert 'Cost: 1 test cases (1 checks), 0.33 node-hours at most' in done.stdout
     assert done.returncode == 0
 
 

@@ -1203,7 +1203,12 @@ def test_the_timer_says_all_that_was_asked_for():
         assert getattr(again, name) == getattr(options(*MANY), name)
 
 
-@pytest.mark.parametrize('words', [['--site', 'lumi'], MANY])
+#: All files, with letters that a shell or systemd would read as their own.
+FILES = ['--site', 'lumi', '--mail', '/srv/a b/50%.eml', '--webhook', '/srv/$x.json',
+         '--webhook-format', 'teams', '--records', "/srv/it's.ndjson"]
+
+
+@pytest.mark.parametrize('words', [['--site', 'lumi'], MANY, FILES])
 def test_systemd_takes_the_units(tmp_path, words):
     program = shutil.which('systemd-analyze')
     if not program:
@@ -1522,6 +1527,17 @@ def test_systemd_reads_the_variables(tmp_path, shell):
         assert ('plumbline' not in done.stderr) == silent, done.stderr
 
 
+def test_systemd_runs_the_commands_that_a_shell_would(shell):
+    text = timers.systemd_service(options(*FILES))
+    words = [line.removeprefix('ExecStopPost=/bin/sh -c ') for line
+             in text.splitlines() if line.startswith('ExecStopPost=')]
+    # As systemd reads a quoted word.
+    assert [word.strip('"').replace('\\"', '"').replace('$$', '$').replace('%%', '%')
+            for word in words] == timers.sending_commands(options(*FILES))
+    for command in timers.sending_commands(options(*FILES)):
+        assert subprocess.run(['sh', '-n', '-c', command]).returncode == 0
+
+
 def test_all_timers_use_one_checkout_and_its_folders(shell):
     texts = {kind: timers.KINDS[kind](options('--site', 'lumi'))
              for kind in ('service', 'cron', 'gitlab')}
@@ -1570,11 +1586,12 @@ def test_gitlab_s_jobs_select_test_cases(suite):
     assert done.returncode == 0 and 'Found 0 check(s)' in done.stdout
 
 
-def test_gitlab_s_schema_takes_the_file(tmp_path, shell):
+@pytest.mark.parametrize('words', [MANY, FILES])
+def test_gitlab_s_schema_takes_the_file(tmp_path, shell, words):
     """By GitLab's own schema, which the PyPI package check-jsonschema has."""
     path = tmp_path / 'ci.yml'
     for change, code in (('', 0), ('maybe', 1)):
-        path.write_text(timers.gitlab_pipeline(options(*MANY)).replace(
+        path.write_text(timers.gitlab_pipeline(options(*words)).replace(
             'interruptible: false', f'interruptible: {change or "false"}'))
         done = subprocess.run([sys.executable, '-m', 'check_jsonschema',
                                '--builtin-schema', 'vendor.gitlab-ci', path],

@@ -270,6 +270,9 @@ def test_from_a_bare_machine_to_a_judgement(suite):
                        '1', '--minutes', '60', *pick, timeout=800)
     assert done.returncode == 0, done.stdout + done.stderr
     assert 'round 4 took' in done.stdout
+    # From the time of `run`, before the first round.
+    assert re.search(r'a round with all test cases: \d test cases \(1 checks\), '
+                     r'\S+ node-hours, by earlier times', done.stderr), done.stderr
     path = suite.tmp / 'references' / 'osu.yaml'
     assert path.is_file(), done.stdout + done.stderr
     assert '$from' in path.read_text()

@@ -119,8 +119,10 @@ def picture_of_page(chromium: str, page: Path, width: int, height: int, dark: bo
         if not file.exists():
             raise OSError(f'{chromium}: exit code {done.returncode}\n{done.stderr}')
         out = io.BytesIO()
+        # Maximum coverage keeps the colours of small areas, such as the legend.
         Image.open(file).convert('RGB').quantize(
-            COLOURS, dither=Image.Dither.NONE).save(out, 'PNG', optimize=True)
+            COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+        ).save(out, 'PNG', optimize=True)
     return out.getvalue()
 
 

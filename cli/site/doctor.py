@@ -141,8 +141,8 @@ def print_family_table(cases: Iterable[Case], blocked: Mapping[str, str],
         if not any(counts):
             reasons += [(family, text) for word, text in rows
                         if word == 'not here' and not text.startswith('--mode')][:2]
-    console.print_table(sorted(table, key=lambda row: row[0], reverse=True),
-                        ('', 'family', *MODES), right=range(2, 2 + len(MODES)))
+    table.sort(key=lambda row: row[0], reverse=True)
+    console.print_table(table, ('', 'family', *MODES), right=range(2, 2 + len(MODES)))
     if reasons:
         print('\nNot here:')
         console.print_table(reasons, indent=2)

@@ -188,7 +188,7 @@ class Calibration:
             pause = max(began + self.interval - now, 0.0)
             if now + pause + took > self.end:
                 print('\nStopped: another round of '
-                      f'{took:.0f} s would exceed --minutes.')
+                      f'{duration_text(took)} would exceed --minutes.')
                 return 0
             if pause:
                 print_progress(f'the next round begins in {pause:.0f} s')
@@ -346,11 +346,11 @@ def _calibrate_and_propose(
     code = max(calibration.print_unready_reasons(),
                _propose_and_accept_references(args, work, calibration.families))
     page, _ = commands.write_report_page(work.perflog_folder)
-    print(f'Page: {page}' if page else 'No page was written: see the error '
-                                       'above')
-    print('Next: ./plumb run' if args.accept else
-          'Next: ./plumb references accept, if the proposed references are '
-          'right; then ./plumb run')
+    console.print_lines([
+        f'Page: {page}' if page else 'No page was written: see the error above',
+        'Next: ./plumb run' if args.accept else
+        'Next: ./plumb references accept, if the proposed references are right; then '
+        './plumb run'])
     return code if page else max(code, 1)
 
 

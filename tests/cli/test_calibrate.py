@@ -123,7 +123,7 @@ def test_each_round_runs_what_is_not_there_yet(machine, capsys):
     assert min(gaps) == 60
     output = capsys.readouterr().out
     assert (
-        'osu_init /osu_init     fast: 1 session, 0 of 1 tolerances within the max '
+        'osu_init /osu_init  fast: 1 session, 0 of 1 tolerances within the max '
         'tolerance, needs about 3 more sessions' in output
     )
     assert ('round 1: 1 of 3 test cases ready, 2 to go; this round took 30 s, about '

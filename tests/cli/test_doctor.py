@@ -124,7 +124,7 @@ def test_it_fails_if_the_default_mode_cannot_run(monkeypatch, capsys, blocked,
         ),
         ('site_folder', Path('/site')),
         ('print_site_and_tools', None),
-        ('total_cost', ''),
+        ('total_cost', doctor.Cost(0, 0, 0, 0.0, 0.0)),
         ('load_site_configuration', {'systems': [{'name': 'alpha'}]}),
         ('print_environments', None),
         ('print_partition_features', None),
@@ -136,7 +136,7 @@ def test_it_fails_if_the_default_mode_cannot_run(monkeypatch, capsys, blocked,
         monkeypatch.setattr(doctor, name, lambda *_, result=answer: result)
     monkeypatch.setattr(doctor.sites, 'list_test_cases_with_reframe',
                         lambda _: {'cases': cases, 'settings': {}})
-    assert doctor.doctor(argparse.Namespace(site='alpha')) == code
+    assert doctor.doctor(argparse.Namespace(site='alpha', all=True)) == code
     assert ('no test case that can run here' in capsys.readouterr().err
             ) == bool(code)
 
@@ -236,7 +236,7 @@ def test_a_site_of_stacks_does_not_run_where_they_are_not_installed(suite):
     assert 'NOT READY: mode quick' in output
     assert 'openmpi: the stack mpi-host is not installed' in output \
         or 'sbatch not found' in output
-    assert re.search('not here +no environment has the feature', output)
+    assert re.search(r'Not here:\n +\w+ +no environment has the feature', output)
 
 
 def test_numbers_of_nodes_that_a_partition_lacks_are_listed():

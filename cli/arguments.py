@@ -39,6 +39,8 @@ COMMANDS = {
         'parse': ('convert saved program output to CSV',
                   './plumb parse osu out.txt')},
     'Set up': {
+        'demo': ('show the results of a made-up cluster',
+                 './plumb demo'),
         'doctor': ('list what can run here and what is missing',
                    './plumb doctor'),
         'site': ('create or check the folder of a site',
@@ -54,6 +56,7 @@ COMMANDS = {
     'Develop': {
         'benchmark': ('create a benchmark family',
                       './plumb benchmark new copy'),
+        'docs': ('build the documentation as HTML', './plumb docs'),
         'selftest': ('set up and pass the self-tests',
                      './plumb selftest')}}
 
@@ -80,10 +83,13 @@ The command first installs what is missing. On a cluster it prints the number
 of test cases and node-hours of the session. If stdin and stdout are a
 terminal, it asks before it starts; a script or CI job is not asked. A first
 session with --mode smoke has one short test case per family and partition, on
-two nodes if possible. The session writes its records to the perflogs, and the
-command writes the page. Options that are not listed
-above are passed on to ReFrame (-n, -t, -p, -x, -E, -S, -l, --dry-run and
-others). Options after -- are always passed on.
+two nodes if possible. --mode veto is for use after maintenance: it runs one
+short test case per partition on every node at once. -J reservation=NAME
+restricts it to the nodes of a reservation.
+
+The session writes its records to the perflogs, and the command writes the
+page. Options that are not listed above are passed on to ReFrame (-n, -t, -p,
+-x, -E, -S, -l, --dry-run and others). Options after -- are always passed on.
 
 Exit codes: 0 all test cases are good; 1 a test case failed, regressed or did
 not run; 2 wrong usage, or the session cannot start.
@@ -97,13 +103,14 @@ The command runs mode nightly and prints one summary. In addition to what
 - Only one nightly session of a site runs at a time. A session that is older
   than --hours is ended, with its processes and its Slurm jobs.
 - Nodes that Slurm reports as drained or down are left out and listed. Nodes
-  that were not measured for longest are measured in addition.
+  that were not measured for longest are measured in addition, with the test
+  case of mode veto: a short one on one node.
 - A failed test case is measured again on its nodes, and on other nodes. If it
   passes then, it is `flaky`. If it fails only on its original nodes, the
   summary lists these nodes.
-- With --mail, --webhook or --status the summary is written to a file. Another
-  program has to send it, for example `sendmail -t < FILE` or `curl --json @FILE
-  URL`.
+- With --mail, --webhook or --status the summary is written to a file. With
+  --records, the records are. Another program has to send the files: the lines that
+  --print prints call sendmail and curl.
 
 Options that are not listed above are passed on to ReFrame.
 
@@ -162,8 +169,9 @@ unreadable input.
 DOCTOR = """Lists what can run on a site from here, and what is missing.
 
 For each benchmark family the command prints how many test cases of each mode
-can run, and why a family has none. The last line says whether the default mode
-can run, and its node-hours, estimated from the perflogs or from time limits.
+can run, and why a family has none. It asks Slurm or PBS which nodes of each
+partition take jobs. The last line says whether the default mode can run, and its
+node-hours, estimated from the perflogs or from time limits.
 
 Exit codes: 0 the default mode can run; 1 it cannot; 2 wrong usage.
 """
@@ -189,6 +197,20 @@ Exit codes: 0 good; 1 a file is not the complete output of the program; 2 wrong
 usage, or a file cannot be read.
 """
 
+DEMO = """Writes the results of a made-up cluster, and shows what is found in them.
+
+The command writes perflogs of 60 nightly sessions of 64 nodes and two sites, in which
+four things go wrong. Then it prints the verdict, writes the page and lists commands
+to try. It needs no cluster and measures nothing. All files are in
+$PLUMBLINE_WORK/demo, and a further call writes them anew.
+
+Everything in it is labelled as made up: the names of the sites, the source of the
+records, the page. No reference can be made of these records.
+
+Exit codes: 0 written, whatever the verdict is; 2 wrong usage, a file cannot be
+written, or no browser can be started.
+"""
+
 SELFTEST = """Sets up what is missing and runs the tests of the suite.
 
 Options and files that are not listed above are passed on to pytest, for
@@ -202,10 +224,20 @@ BENCHMARK = """Creates a new benchmark family, which can run at once.
 
 The command writes checks/NAME/ (a check, its program in C, a parser,
 family.yaml, README) and tests/NAME/, and prints what to change in which order.
-No other file has to be edited. "Add a benchmark" in README.md explains the
+No other file has to be edited. docs/tutorials/first-benchmark.md explains the
 files.
 
 Exit codes: 0 written; 2 wrong usage, or the name is taken.
+"""
+
+DOCS = """Builds the documentation in docs/ as HTML.
+
+The command writes the generated pages of docs/reference/, builds all pages with
+Sphinx and prints the path of the first one. Each warning is an error: a link
+without a target, a page in no table of contents. The first build installs
+Sphinx from config/python/sphinx.lock; no other step needs a network.
+
+Exit codes: 0 built; 1 a page has an error; 2 wrong usage.
 """
 
 SPACK = """Installs software stacks of spack-envs/ with Spack beforehand.
@@ -298,6 +330,8 @@ def build_parser() -> Parser:
     _add_site_actions(_add_command_with_actions(commands, 'site', SITE))
     _add_spack_actions(_add_command_with_actions(commands, 'spack', SPACK))
     _add_bundle_options(add_command('bundle', BUNDLE))
+    add_command('demo', DEMO).add_argument_group('output').add_argument(
+        '--open', action='store_true', help='open the page in a browser')
     env = add_command('env', ENV, 'eval "$(./plumb env --site mycluster)"')
     _add_site_option(env.add_argument_group('which site'))
     env.add_argument_group('which ReFrame').add_argument(
@@ -306,6 +340,7 @@ def build_parser() -> Parser:
     add_command('completion', COMPLETION).add_argument(
         'shell', choices=('bash', 'zsh', 'fish'), help='the shell')
     _add_benchmark_actions(_add_command_with_actions(commands, 'benchmark', BENCHMARK))
+    add_command('docs', DOCS)
     _add_selftest_options(add_command('selftest', SELFTEST,
                                       './plumb selftest -n0 tests/cli/test_run.py'))
     return parser
@@ -341,7 +376,7 @@ def _add_no_wait_option(parser: Parser) -> None:
 
 
 def _add_run_options(parser: Parser) -> None:
-    what = _add_measurement_options(parser, 'quick', 'smoke, quick or full')
+    what = _add_measurement_options(parser, 'quick', 'smoke, quick, full or veto')
     what.add_argument('--yes', action='store_true',
                       help='on a cluster, do not ask before the session starts')
     parser.add_argument_group('output').add_argument(
@@ -366,7 +401,7 @@ def _add_nightly_options(parser: Parser) -> None:
                            'nodes that Slurm selects (default: 14)')
     what.add_argument('--locate', action='store_true',
                       help='after a regression on several nodes, find the '
-                           'slow node as ./plumb locate does')
+                           'slow node as `./plumb locate` does')
     limits = parser.add_argument_group('limits')
     limits.add_argument('--hours', type=float, default=20.0, metavar='H',
                         help='end the session after H hours, and end an '
@@ -384,8 +419,19 @@ def _add_nightly_options(parser: Parser) -> None:
     summary.add_argument('--to', default='', metavar='ADDRESS',
                          help='the receiver of the e-mail (default: you)')
     summary.add_argument('--webhook', type=Path, metavar='FILE',
-                         help='write the summary as JSON to FILE; chats show '
-                              'its key `text`')
+                         help='write the summary for a program or chat to FILE')
+    summary.add_argument('--webhook-format', choices=('json', 'slack', 'teams', 'text'),
+                         default='json', metavar='FORMAT',
+                         help='form of --webhook: json (chats show its key `text`), '
+                              'slack (blocks with a colour), teams (an Adaptive Card) '
+                              'or text (default: json)')
+    summary.add_argument('--page-url', default='', metavar='URL',
+                         help='the address at which others can open the page; '
+                              'messages link to it instead of its path')
+    summary.add_argument('--records', type=Path, metavar='FILE',
+                         help='write the records of the session as JSON lines to '
+                              'FILE, for the bulk interface of Elasticsearch, '
+                              'OpenSearch or VictoriaLogs')
     summary.add_argument('--status', type=Path, metavar='FILE',
                          help='write ok, degraded or failed per family and '
                               'partition as JSON to FILE, for a status page')

@@ -1,4 +1,4 @@
-"""Options of plain ReFrame under `plumb env`: the table of the README."""
+"""Options of plain ReFrame under `plumb env`: docs/reference/reframe-options.md."""
 from __future__ import annotations
 
 import inspect
@@ -101,6 +101,14 @@ def dry_run(suite):
     assert f'plumb: {number} test cases cannot run here' in done.stderr
 
 
+def test_a_boolean_variable_can_be_set_to_false(suite):
+    """To Python bool('0') is true, and `plumb locate` validated all its data."""
+    for value, expected in (('0', False), ('1', True)):
+        cases = json.loads(ran(suite, '--describe', *ALONE,
+                               f'-Svalidates={value}').stdout)
+        assert {case['validates'] for case in cases} == {expected}
+
+
 def reruns(suite):
     result = Session(suite, '--reruns=1').records
     assert sum(r['metric'] == 'wall_time' for r in result) == 2
@@ -176,8 +184,8 @@ ROWS = {
 }
 
 
-def test_the_table_of_the_readme_is_tested():
-    text = (ROOT / 'README.md').read_text()
+def test_the_table_of_the_documentation_is_tested():
+    text = (ROOT / 'docs' / 'reference' / 'reframe-options.md').read_text()
     rows = re.findall(r'^\| (`.*?) \| .* \| (\w+) \|$', text, re.M)
     assert rows == [(flag, row.__name__) for flag, row in ROWS.items()]
 

@@ -323,6 +323,7 @@ def calibrate(args: argparse.Namespace) -> int:
     if action:
         raise SetupError(f'{action} measures nothing, so calibration cannot '
                          'use it; use ./plumb run with this option')
+    commands.refuse_mode_veto(args.mode, 'references calibrate')
     with commands.prepare_session(args) as work:
         try:
             with raise_interrupt_on_signals():
@@ -337,6 +338,11 @@ def _calibrate_and_propose(
     args: argparse.Namespace, work: commands.Work
 ) -> int:
     """All rounds, then the proposals and the page; the exit code."""
+    code, cost = commands.cost_of_session_by_records(work)
+    if not cost:
+        return commands.print_zero_test_cases_reason(
+            work, commands.Ended(code, '', None, []))
+    print_progress(f'a round with all test cases: {cost}')
     calibration = Calibration(work, args.minutes, args.interval,
                               not commands.wants_reframe_output(args.reframe), args.all)
     code = calibration.run_all_rounds()

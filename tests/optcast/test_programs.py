@@ -183,6 +183,36 @@ def test_traces_of_a_ring(run):
         'send': 8, 'recv': 8, 'reduce': 4}
 
 
+#: A link that can hold nothing at every other attempt that need not wait.
+BUSY_LINK = """\
+#include <errno.h>
+#include <sys/socket.h>
+ssize_t __real_sendmsg(int fd, const struct msghdr *message, int flags);
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    static int attempts;
+    if (flags & MSG_DONTWAIT && ++attempts % 2) {
+        errno = EAGAIN;
+        return -1;
+    }
+    return __real_sendmsg(fd, message, flags);
+}
+"""
+
+
+def test_each_message_begins_once_in_the_trace_of_a_ring(run, tmp_path):
+    """Also if it has to wait before its first byte."""
+    (tmp_path / 'busy_link.c').write_text(BUSY_LINK)
+    subprocess.run(['cc', *FLAGS, '-Wl,--wrap=sendmsg', '-o', tmp_path / 'optcast',
+                    *SOURCES, tmp_path / 'busy_link.c'], check=True)
+    job = run(3, ring=True)
+    job.program = tmp_path / 'optcast'
+    assert job.serve().ask('96K').ends() == [0] * 3
+    result = logs.parse_client_log((job.folder / 'client.log').read_text())
+    assert {one.name: one.len for one in result.sample_statistics} == {
+        'send': 8, 'recv': 8, 'reduce': 4}
+
+
 def test_servers_serve_one_session_after_the_other(run):
     job = run(2)
     assert job.serve().ask().ends() == [0, 0]

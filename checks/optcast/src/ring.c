@@ -59,7 +59,7 @@ static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
     r->chunk = r->o->count;
     r->each = ((r->count + n - 1) / n + r->chunk - 1) / r->chunk;
     uint64_t all = r->each * 2 * (n - 1), adds = r->each * (n - 1);
-    uint64_t sent = 0, taken = 0;
+    uint64_t sent = 0, taken = 0, begun = 0;
     size_t out_done = 0, in_done = 0;
     struct header to, got = {0};
     while (taken < all || sent < all) {
@@ -73,8 +73,10 @@ static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
                 + at * size;
             if (!out_done) {
                 to = (struct header){DATA, sent, length};
-                if (traced)
+                /* It may have to wait, and begins once. */
+                if (traced && begun == sent)
                     trace_rust("TRACE", "ring", "send  : idx: 0, j: 0 start");
+                begun = sent + 1;
             }
             ssize_t w = send_message(r->next, &to, data, length, out_done,
                                      MSG_DONTWAIT);

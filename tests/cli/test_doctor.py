@@ -184,7 +184,7 @@ def test_it_fails_if_the_default_mode_cannot_run(monkeypatch, capsys, blocked,
         ),
         ('site_folder', Path('/site')),
         ('print_site_and_tools', None),
-        ('total_cost', ''),
+        ('total_cost', doctor.Cost(0, 0, 0, 0.0, 0.0)),
         ('load_site_configuration', {'systems': [{'name': 'alpha'}]}),
         ('print_environments', None),
         ('print_partition_features', None),
@@ -197,7 +197,7 @@ def test_it_fails_if_the_default_mode_cannot_run(monkeypatch, capsys, blocked,
         monkeypatch.setattr(doctor, name, lambda *_, result=answer: result)
     monkeypatch.setattr(doctor.sites, 'list_test_cases_with_reframe',
                         lambda _: {'cases': cases, 'settings': {}})
-    assert doctor.doctor(argparse.Namespace(site='alpha')) == code
+    assert doctor.doctor(argparse.Namespace(site='alpha', all=True)) == code
     assert ('no test case that can run here' in capsys.readouterr().err
             ) == bool(code)
 
@@ -274,7 +274,7 @@ def test_time_limits_of_modes(text, number):
 # --------------------------------------------------------- the command
 
 def test_it_counts_as_site_check_and_reframe_do(suite):
-    output = suite.plumb('doctor').stdout
+    output = suite.plumb('doctor', '--all').stdout
     whole = dict(re.findall(r'--mode (\w+) +(\d+) test cases \(', output))
     assert set(whole) == set(MODES)
     checked = suite.plumb('site', 'check', 'local').stdout
@@ -282,6 +282,8 @@ def test_it_counts_as_site_check_and_reframe_do(suite):
                for mode, number in whole.items())
     families = re.findall(r'runs here +--mode quick: (\d+) test cases', output)
     assert sum(map(int, families)) == int(whole['quick'])
+    short = suite.plumb('doctor').stdout
+    assert f'READY: mode quick has {whole["quick"]} test cases of' in short
     listed = suite.reframe('-l', '--mode=quick').stdout
     (checks,) = re.findall(
         r'--mode quick +\d+ test cases \((\d+) checks\)', output
@@ -292,9 +294,10 @@ def test_it_counts_as_site_check_and_reframe_do(suite):
 def test_a_site_of_stacks_does_not_run_where_they_are_not_installed(suite):
     output = suite.plumb('doctor', '--site', 'template').stdout
     assert 'runs here' not in output
+    assert 'NOT READY: mode quick' in output
     assert 'openmpi: the stack mpi-host is not installed' in output \
         or 'sbatch not found' in output
-    assert re.search('not here +no environment has the feature', output)
+    assert re.search(r'Not here:\n +\w+ +no environment has the feature', output)
 
 
 def test_numbers_of_nodes_that_a_partition_lacks_are_listed():

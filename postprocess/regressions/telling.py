@@ -216,8 +216,8 @@ def incident_line(verdict: Verdict) -> Iterator[str]:
                    key=lambda case: -(case.incident or 0))
     if worst:
         yield (f'Incident: {count_with_noun(len(worst), "test case")} of '
-               f'{verdict.cases} had far worse values in this session alone, up to '
-               f'{worst[0].incident:.3g} times as bad '
+               f'{verdict.cases} were worse in this session alone than noise '
+               f'explains, up to {worst[0].incident:.3g} times as bad '
                f'({test_case_and_partition_text(worst[0])}); measure again to decide '
                'whether it is a regression')
 
@@ -300,7 +300,7 @@ def median_and_range_text(members: Sequence[Member]) -> str:
         ratios = sorted(map(times_as_bad, members))
     return (f'test cases: median {change_text(statistics.median(ratios))}, '
             f'from {change_text(ratios[0])} to {change_text(ratios[-1])}'
-            + ' as bad' * (len(sides) > 1))
+            + ' (+ is worse)' * (len(sides) > 1))
 
 
 def _change_size_text(change: Regression) -> str:
@@ -313,11 +313,17 @@ def _change_size_text(change: Regression) -> str:
     if ratio is None or low is None or high is None:
         return values
     if not 0.5 <= ratio <= 2:
-        text = f'{ratio:.3g} x ({low:.3g} to {high:.3g})'
-    else:
+        text = (f'{ratio:.3g} x' + ('' if change.better else ' as bad')
+                + f' ({low:.3g} to {high:.3g})')
+    elif change.better:
         text = '{:+.1f} % ({:+.1f} to {:+.1f} %)'.format(
             *(100 * (part - 1) for part in (ratio, low, high)))
-    return text + f', {values}' * bool(values) + ('' if change.better else ' as bad')
+    else:  # of metrics of which some are better if higher, others if lower
+        sign = 1 if ratio >= 1 else -1
+        size, *ends = (100 * sign * (part - 1) for part in (ratio, low, high))
+        text = (f'{size:.1f} % {"worse" if sign > 0 else "better"} '
+                f'({min(ends):.1f} to {max(ends):.1f} %)')
+    return text + f', {values}' * bool(values)
 
 
 def failure_line(failure: Failure) -> str:

@@ -80,7 +80,7 @@ def test_one_busy_session_is_an_incident(judge, size):
         noise=0.01 if size > 2 else 0.002))
     assert (verdict_.exit_code, verdict_.regressions) == (0, [])
     text = [line for line in telling.verdict_lines(verdict_) if 'Incident' in line]
-    assert len(text) == 1 and 'of 40 had far worse values in this session' in text[0]
+    assert len(text) == 1 and 'of 40 were worse in this session alone' in text[0]
     assert len(verdict_.rerun) > 30
     worst = max(case.incident for case in verdict_.rerun if case.incident)
     assert worst == pytest.approx(size, rel=0.05)

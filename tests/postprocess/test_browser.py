@@ -5,7 +5,9 @@ test appends opens a test case, steps through its sessions, filters and sorts.
 """
 from __future__ import annotations
 
+import html
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -188,3 +190,43 @@ def test_the_address_of_a_test_case_opens_its_view(tmp_path: Path) -> None:
     # An address that no test case has opens nothing.
     _, text = open_page(address.replace('cb@', 'cx@'), 1440, tmp_path / 'profile')
     assert '<h2 id="case-title">' not in text
+
+
+#: Runs axe-core on the page, all folds open, and on the view of a test case.
+AXE = """
+<script>
+window.onload = async () => {
+  const found = [];
+  const check = async () => {
+    const {violations} = await axe.run(document);
+    found.push(...violations.filter(({impact}) => ['serious', 'critical'].includes(impact))
+      .map(({id, nodes}) => `${id}: ${nodes.slice(0, 3).map((node) => node.html).join(' ')}`));
+  };
+  for (const fold of document.querySelectorAll('details')) { fold.open = true; }
+  await check();
+  document.querySelector('a.case').click();
+  await check();
+  document.body.dataset.axe = JSON.stringify(found);
+};
+</script>
+"""
+
+
+@pytest.mark.parametrize('write', [
+    write_many_failures, write_killed_session, write_1000_sessions])
+@pytest.mark.parametrize('dark', [False, True])
+def test_axe_core_finds_nothing_serious(
+        tmp_path: Path, write: Callable[[Path], None], dark: bool) -> None:
+    """$PLUMBLINE_AXE is axe.min.js, from `npm install axe-core`."""
+    axe = os.environ.get('PLUMBLINE_AXE')
+    if not axe:
+        pytest.skip('PLUMBLINE_AXE does not name axe.min.js of axe-core (npm)')
+    page = make_page(tmp_path, write, '<script>' + Path(axe).read_text('utf-8').replace(
+        '</script', '<\\/script') + '</script>' + AXE)
+    if dark:
+        page.write_text(page.read_text('utf-8').replace(
+            '@media screen and (prefers-color-scheme: dark)', '@media screen'))
+    for width in (1440, 500):
+        _, text = open_page(page.as_uri(), width, tmp_path / 'profile')
+        found = re.search(r'data-axe="([^"]*)"', text)
+        assert found and found[1] == '[]', found and html.unescape(found[1])

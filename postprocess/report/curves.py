@@ -40,12 +40,15 @@ class Curve(NamedTuple):
         older = len(self.values) - _NEWEST
         if older <= _OLDER:
             return self
-        groups = np.array_split(np.arange(older), _OLDER)
+        size = -(-older // _OLDER)
+        # Fewer than one group: the oldest values.
+        first = older % size
+        middles = self.sessions[first:older].reshape(-1, size)[:, size // 2]
+        medians = np.median(self.values[first:older].reshape(-1, size), axis=1)
         return Curve(
-            np.append([self.sessions[group[len(group) // 2]] for group in groups],
-                      self.sessions[older:]),
-            np.append([np.median(self.values[group]) for group in groups],
-                      self.values[older:]))
+            np.concatenate([self.sessions[first // 2:first][:1], middles, self.sessions[older:]]),
+            np.concatenate([[np.median(self.values[:first])] if first else [],
+                            medians, self.values[older:]]))
 
 
 class Lines(NamedTuple):

@@ -1029,16 +1029,18 @@ def certainty_text(regressions: Sequence[Regression]) -> str:
 def version_and_session_facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
     """Versions, time and number of sessions: (name, text)."""
     def distinct_texts(*columns: str) -> str:
-        rows = frame[list(columns)].drop_duplicates().astype(str)
+        rows = naming.first_record_per_group(frame, columns)[[*columns]].astype(str)
         return ', '.join(sorted({' '.join(filter(None, r)) for r in
                                  rows.itertuples(index=False)} - {''}))
 
     first, last = frame['time'].min(), frame['time'].max()
-    programs = frame[['version', 'source', 'program']].drop_duplicates(
-        ).groupby(['version', 'source'], observed=True)['program'].unique()
-    cases = frame[perflogs.CASE].drop_duplicates()
+    programs = naming.first_record_per_group(
+        frame, ['version', 'source', 'program']).groupby(
+            ['version', 'source'], observed=True)['program'].unique()
+    cases = naming.first_record_per_group(frame, perflogs.CASE)
     runs = frame['run'].nunique()
-    speeds = frame[['speed', 'run']].drop_duplicates()['speed'].value_counts()
+    speeds = naming.first_record_per_group(
+        frame, ['speed', 'run'])['speed'].value_counts()
     return [(name, text) for name, text in [
         ('System', ', '.join(sorted({
             f'{s}:{p}' for s, p in frame[['system', 'partition']]

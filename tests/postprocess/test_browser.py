@@ -199,8 +199,9 @@ window.onload = async () => {
   const found = [];
   const check = async () => {
     const {violations} = await axe.run(document);
-    found.push(...violations.filter(({impact}) => ['serious', 'critical'].includes(impact))
-      .map(({id, nodes}) => `${id}: ${nodes.slice(0, 3).map((node) => node.html).join(' ')}`));
+    found.push(...violations
+      .filter(({impact}) => ['serious', 'critical'].includes(impact))
+      .map(({id, nodes}) => `${id}: ${nodes.slice(0, 3).map((node) => node.html)}`));
   };
   for (const fold of document.querySelectorAll('details')) { fold.open = true; }
   await check();

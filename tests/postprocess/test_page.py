@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip('pandas')
 pytest.importorskip('jinja2')
+import numpy as np
 import perflogs_factory as make
 
 from postprocess import perflogs, results
@@ -18,7 +19,7 @@ from postprocess.regressions import telling
 from postprocess.regressions import verdict as verdict_command
 from postprocess.regressions.finding import Verdict
 from postprocess.regressions.verdict import verdict_of_records
-from postprocess.report import grid, page, tidy
+from postprocess.report import curves, grid, page, tidy
 
 JUDGED = {'reference': '1.0', 'upper': '0.2'}
 
@@ -301,6 +302,28 @@ def test_a_sparkline_has_sessions_of_one_speed_class(tmp_path):
         in enumerate([('slow', 5.2), ('fast', 1.0), ('slow', 5.2), ('fast', 1.1)])])
     [row] = built.value_table_rows()
     assert 'aria-label="2 sessions, 1 to 1.1"' in row['spark']
+
+
+def test_a_long_curve_is_thinned_to_medians_of_older_values():
+    values = np.arange(1000.0)
+    whole = curves.Curve(np.arange(1000), values)
+    curve = whole.thinned()
+    assert len(curve.values) == len(curve.sessions) == 237
+    assert curve.values[-160:].tolist() == values[-160:].tolist()
+    assert (np.diff(curve.sessions) > 0).all()
+    assert np.abs(curve.values - curve.sessions).max() <= 1
+    assert whole._replace(values=values[:200]).thinned().values.tolist() == [
+        *values[:200]]
+
+
+def test_a_sparkline_has_baseline_tolerance_and_change():
+    curve = curves.Curve(np.arange(10), np.array([1.0] * 8 + [2.0] * 2))
+    text = curves.sparkline(curve, curves.Lines(1.0, 1.1, None, 1.3), 8)
+    for name in ('base', 'level', 'band', 'since'):
+        assert f'class="{name}"' in text
+    # From the top of the tolerance down: nothing is too low.
+    assert 'class="band" d="M0 19.8H100V30H0z"' in text
+    assert curves.sparkline(curve._replace(values=curve.values[:1])) == ''
 
 
 def test_an_event_is_one_card(tmp_path):

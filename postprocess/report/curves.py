@@ -46,7 +46,8 @@ class Curve(NamedTuple):
         middles = self.sessions[first:older].reshape(-1, size)[:, size // 2]
         medians = np.median(self.values[first:older].reshape(-1, size), axis=1)
         return Curve(
-            np.concatenate([self.sessions[first // 2:first][:1], middles, self.sessions[older:]]),
+            np.concatenate([self.sessions[first // 2:first][:1], middles,
+                            self.sessions[older:]]),
             np.concatenate([[np.median(self.values[:first])] if first else [],
                             medians, self.values[older:]]))
 

@@ -35,8 +35,8 @@ _OUTLINES = {'w': 'h1l-.5 1z', '-': 'm.3 0h.4v1h-.4z', 'X': 'v1h1z',
 #: Numbers of newest sessions that the reader may choose; the last one that is
 #: smaller than the number of sessions is chosen first.
 RANGES = (60, 180)
-#: Dates on the axis.
-_MAX_DATES = 6
+#: Dates on the axis, and sessions from one to the next.
+_MAX_DATES, _MIN_STEP = 5, 4
 #: Bad rows of a family that are not folded, and good rows beside bad ones.
 _MAX_BAD, _MAX_GOOD = 12, 3
 
@@ -160,7 +160,8 @@ def session_ranges(sessions: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _axis_dates(sessions: Sequence[str]) -> list[tuple[float, str]]:
-    """(percent from the left, date) of some sessions, the newest one included."""
-    step = -(-len(sessions) // _MAX_DATES)
-    return [(round(100 * (at + 0.5) / len(sessions), 2), sessions[at][:10])
+    """(percent from the left, date) of the ends of some sessions, the newest one
+    included."""
+    step = max(-(-len(sessions) // _MAX_DATES), _MIN_STEP)
+    return [(round(100 * (at + 1) / len(sessions), 2), sessions[at][:10])
             for at in range((len(sessions) - 1) % step, len(sessions), step)]

@@ -185,6 +185,15 @@ const found = tools(grid, (parts) => {
   });
   found.textContent = words.length ? `${count} of ${data.cases.length} test cases` : '';
 });
+// On paper nothing is folded.
+let before = [];
+window.addEventListener('beforeprint', () => {
+  before = folds.filter((fold) => !fold.open);
+  before.forEach((fold) => { fold.open = true; });
+});
+window.addEventListener('afterprint', () => {
+  before.forEach((fold) => { fold.open = false; });
+});
 const place = (box, event) => {
   const {left, width} = box.querySelector('svg').getBoundingClientRect();
   return Math.floor((event.clientX - left) / width * data.sessions.length);

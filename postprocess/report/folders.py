@@ -24,7 +24,8 @@ def folders_of_test_cases(sessions: Iterable[str]) -> dict[Key, dict[str, str]]:
         path = work_folder() / 'sessions' / session / 'report.json'
         try:
             report = json.loads(regular.read_regular_file(path))
-            test_cases = [case for run in report['runs'] for case in run['testcases']]
+            test_cases = [dict(case) for run in report['runs']
+                          for case in run['testcases']]
         except (OSError, ValueError, KeyError, TypeError):
             continue
         for case in test_cases:

@@ -19,7 +19,7 @@ noise differs by a factor of four, as `plumb verdict` does.
 warm-up, as in a reference of ReFrame. otava and ruptures are used with their
 defaults if they are installed, on fewer histories and on the last session
 alone: an alarm is a change point to the worse in the last seven sessions.
-bench/README.md has the goals.
+docs/explanation/measurements.md has the goals.
 
 --asv measures real histories instead: the results of any project that publishes its
 history of asv, for example SciPy's. asv_histories.py cuts them by hindsight. False

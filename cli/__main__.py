@@ -85,7 +85,8 @@ def parse_command_line(words: list[str]) -> argparse.Namespace:
 
 #: Command, with its action where that has a module of its own -> module.
 MODULES = {'benchmark new': 'setup.benchmark', 'bundle': 'setup.bundle',
-           'doctor': 'site.doctor', 'export': 'session.data',
+           'demo': 'demo.command', 'docs': 'setup.docs', 'doctor': 'site.doctor',
+           'export': 'session.data',
            'history': 'session.data', 'locate': 'nightly.locate',
            'nightly': 'nightly.nightly',
            'references calibrate': 'session.calibrate',

@@ -39,6 +39,8 @@ COMMANDS = {
         'parse': ('convert saved program output to CSV',
                   './plumb parse osu out.txt')},
     'Set up': {
+        'demo': ('show the results of a made-up cluster',
+                 './plumb demo'),
         'doctor': ('list what can run here and what is missing',
                    './plumb doctor'),
         'site': ('create or check the folder of a site',
@@ -54,6 +56,7 @@ COMMANDS = {
     'Develop': {
         'benchmark': ('create a benchmark family',
                       './plumb benchmark new copy'),
+        'docs': ('build the documentation as HTML', './plumb docs'),
         'selftest': ('set up and pass the self-tests',
                      './plumb selftest')}}
 
@@ -190,6 +193,20 @@ Exit codes: 0 good; 1 a file is not the complete output of the program; 2 wrong
 usage, or a file cannot be read.
 """
 
+DEMO = """Writes the results of a made-up cluster, and shows what is found in them.
+
+The command writes perflogs of 60 nightly sessions of 64 nodes and two sites, in which
+four things go wrong. Then it prints the verdict, writes the page and lists commands
+to try. It needs no cluster and measures nothing. All files are in
+$PLUMBLINE_WORK/demo, and a further call writes them anew.
+
+Everything in it is labelled as made up: the names of the sites, the source of the
+records, the page. No reference can be made of these records.
+
+Exit codes: 0 written, whatever the verdict is; 2 wrong usage, a file cannot be
+written, or no browser can be started.
+"""
+
 SELFTEST = """Sets up what is missing and runs the tests of the suite.
 
 Options and files that are not listed above are passed on to pytest, for
@@ -203,10 +220,20 @@ BENCHMARK = """Creates a new benchmark family, which can run at once.
 
 The command writes checks/NAME/ (a check, its program in C, a parser,
 family.yaml, README) and tests/NAME/, and prints what to change in which order.
-No other file has to be edited. "Add a benchmark" in README.md explains the
+No other file has to be edited. docs/tutorials/first-benchmark.md explains the
 files.
 
 Exit codes: 0 written; 2 wrong usage, or the name is taken.
+"""
+
+DOCS = """Builds the documentation in docs/ as HTML.
+
+The command writes the generated pages of docs/reference/, builds all pages with
+Sphinx and prints the path of the first one. Each warning is an error: a link
+without a target, a page in no table of contents. The first build installs
+Sphinx from config/python/sphinx.lock; no other step needs a network.
+
+Exit codes: 0 built; 1 a page has an error; 2 wrong usage.
 """
 
 SPACK = """Installs software stacks of spack-envs/ with Spack beforehand.
@@ -296,6 +323,8 @@ def build_parser() -> Parser:
     _add_site_actions(_add_command_with_actions(commands, 'site', SITE))
     _add_spack_actions(_add_command_with_actions(commands, 'spack', SPACK))
     _add_bundle_options(add_command('bundle', BUNDLE))
+    add_command('demo', DEMO).add_argument_group('output').add_argument(
+        '--open', action='store_true', help='open the page in a browser')
     env = add_command('env', ENV, 'eval "$(./plumb env --site mycluster)"')
     _add_site_option(env.add_argument_group('which site'))
     env.add_argument_group('which ReFrame').add_argument(
@@ -304,6 +333,7 @@ def build_parser() -> Parser:
     add_command('completion', COMPLETION).add_argument(
         'shell', choices=('bash', 'zsh', 'fish'), help='the shell')
     _add_benchmark_actions(_add_command_with_actions(commands, 'benchmark', BENCHMARK))
+    add_command('docs', DOCS)
     _add_selftest_options(add_command('selftest', SELFTEST,
                                       './plumb selftest -n0 tests/cli/test_run.py'))
     return parser
@@ -361,7 +391,7 @@ def _add_nightly_options(parser: Parser) -> None:
                            'nodes that Slurm selects (default: 14)')
     what.add_argument('--locate', action='store_true',
                       help='after a regression on several nodes, find the '
-                           'slow node as ./plumb locate does')
+                           'slow node as `./plumb locate` does')
     limits = parser.add_argument_group('limits')
     limits.add_argument('--hours', type=float, default=20.0, metavar='H',
                         help='end the session after H hours, and end an '

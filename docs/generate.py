@@ -2,7 +2,8 @@
 
     .plumbline/venv/bin/python docs/generate.py      writes docs/reference/
 
-A test fails if a page is not what this script writes.
+`./plumb docs` does the same before it builds the pages. A test fails if a page
+is not what this script writes.
 """
 from __future__ import annotations
 
@@ -18,6 +19,11 @@ from typing import Any
 from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from docs.generate_commands import commands_page, markdown_cell  # noqa: E402
+from docs.generate_metrics import metrics_page  # noqa: E402
+
 REFERENCE = ROOT / 'docs' / 'reference'
 #: Folders with code that users run.
 PRODUCT = ('checks', 'cli', 'config', 'postprocess')
@@ -132,8 +138,8 @@ def message_page() -> str:
             rows = dict.fromkeys(reported_messages(ast.parse(path.read_text())))
             if rows:
                 page.append(f'## {name}\n\n| message |\n|---|')
-                page += ['| ' + row.replace('|', '\\|').replace('<', '&lt;')
-                         + ' |' for row in rows]
+                page += [f'| {markdown_cell(row.replace("<", "&lt;"))} |'
+                         for row in rows]
                 page.append('')
     return '\n'.join(page)
 
@@ -220,7 +226,8 @@ def software_text(family: str, configuration: dict[str, Any]) -> str:
     return words_text(dict.fromkeys(sources))
 
 
-PAGES = {'messages.md': message_page, 'sites.md': sites_page}
+PAGES = {'commands.md': commands_page, 'messages.md': message_page,
+         'metrics.md': metrics_page, 'sites.md': sites_page}
 
 
 def main() -> None:
@@ -231,5 +238,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-    sys.path[0] = str(ROOT)
     main()

@@ -50,7 +50,7 @@ from compiler import cached_compiler  # noqa: E402
 from packages import package_of  # noqa: E402
 
 from checks.stores.found import identify_store_server  # noqa: E402
-from cli.setup.venv import ensure_mpi_wheel  # noqa: E402
+from cli.setup.venv import ensure_folder_of_lock  # noqa: E402
 from config.sessions import clock  # noqa: E402
 from tests import forks  # noqa: E402
 
@@ -447,7 +447,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     base = tmp_path_factory.getbasetemp()
     cluster = started_cluster(base / 'box', base)
     for name in ('mpi', 'mpich'):
-        ensure_mpi_wheel(name)
+        ensure_folder_of_lock(name)
     yield cluster
     cluster.down()
 
@@ -643,6 +643,60 @@ def suite_in(tmp_path: Path) -> Suite:
         # Tests wait neither for each other nor for the user's runs.
         'PLUMBLINE_LOCK': str(tmp_path / 'lock'),
     })
+
+
+#: In a namespace of its own a copy lies where the repository is: what is
+#: installed for that is there, read-only, and nothing of the repository is
+#: written.
+_IN_PLACE = """
+set -e
+copy=$1 root=$2 work=$3
+shift 3
+for name in venv mpi mpich stores bin sphinx; do
+    [ -d "$work/$name" ] || continue
+    mkdir -p "$copy/.plumbline/$name"
+    mount --bind "$work/$name" "$copy/.plumbline/$name"
+    mount -o remount,bind,ro "$copy/.plumbline/$name"
+done
+mount --rbind "$copy" "$root"
+cd "$root"
+exec "$@"
+"""
+
+
+@dataclass
+class CopyInPlace:
+    """A copy of the repository, as it is now, with nothing measured yet."""
+    folder: Path
+
+    def run(self, *words: str, timeout: float = 280, **variables: str
+            ) -> subprocess.CompletedProcess[str]:
+        """A command in the copy, which has the path of the repository.
+
+        It has no variable of the suite but those that are given.
+        """
+        work = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline')
+        return subprocess.run(
+            ['unshare', '-rm', 'sh', '-c', _IN_PLACE, 'sh', str(self.folder),
+             str(ROOT), str(work), *words], text=True, timeout=timeout,
+            env={name: value for name, value in os.environ.items()
+                 if not name.startswith('PLUMBLINE_')} | variables,
+            capture_output=True, stdin=subprocess.DEVNULL)
+
+
+@pytest.fixture
+def copy_in_place(tmp_path: Path) -> CopyInPlace:
+    if not shutil.which('unshare') or subprocess.run(
+            ['unshare', '-rm', 'true'], capture_output=True).returncode:
+        pytest.skip('no user namespaces with mounts here')
+    folder = tmp_path / 'checkout'
+    for name in git('ls-files', '-coz', '--exclude-standard').split('\0'):
+        if name and (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
+    git('init', '-q', folder=folder)
+    git('add', '-A', folder=folder)
+    return CopyInPlace(folder)
 
 
 class Store(NamedTuple):

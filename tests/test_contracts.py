@@ -105,7 +105,7 @@ def test_postprocess_and_checks_do_not_know_each_other():
 
 
 def test_glossary_is_in_the_docs():
-    text = (ROOT / 'site-configs' / 'README.md').read_text()
+    text = (ROOT / 'docs' / 'reference' / 'site-files.md').read_text()
     assert features.format_glossary_table() in text, (
         'run python -m checks.core.features and paste it')
 

@@ -1,4 +1,4 @@
-"""Options of plain ReFrame under `plumb env`: the table of the README."""
+"""Options of plain ReFrame under `plumb env`: docs/reference/reframe-options.md."""
 from __future__ import annotations
 
 import inspect
@@ -176,8 +176,8 @@ ROWS = {
 }
 
 
-def test_the_table_of_the_readme_is_tested():
-    text = (ROOT / 'README.md').read_text()
+def test_the_table_of_the_documentation_is_tested():
+    text = (ROOT / 'docs' / 'reference' / 'reframe-options.md').read_text()
     rows = re.findall(r'^\| (`.*?) \| .* \| (\w+) \|$', text, re.M)
     assert rows == [(flag, row.__name__) for flag, row in ROWS.items()]
 

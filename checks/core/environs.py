@@ -44,7 +44,7 @@ def stack_environment(name: str, stack: str, *, mpi: str = '',
     :arg name: name of the environment in records and references.
     :arg stack: folder under spack-envs/.
     :arg mpi: name and version of the MPI, for the records.
-    :arg transport: see `transport` in site-configs/README.md.
+    :arg transport: see `transport` in docs/reference/site-files.md.
     :arg nccl_settings: see `nccl_settings` there.
     :arg more: keys of ReFrame's environment: cc, modules, env_vars, ...
     :raises NoStack: the stack does not exist.

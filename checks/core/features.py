@@ -4,7 +4,7 @@ It holds all features that a site may offer and a check may require. A name
 that is not in it would never match, and the check would silently never run.
 So an unknown name is an error that suggests the nearest name. Features of a
 family are in its family.yaml. ``python -m checks.core.features`` prints the
-table of ``site-configs/README.md``.
+table of ``docs/reference/site-files.md``.
 """
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ENVIRON_FEATURES: dict[str, str] = {
 #: Extras of a partition: name -> meaning, with the unit.
 PARTITION_EXTRAS: dict[str, str] = {
     'max_nodes': 'nodes that one job may have; default: 1',
-    'node_counts': 'numbers of nodes on which collectives run, besides 1 and 2 '
+    'node_counts': 'numbers of nodes on which collectives run, in addition to 1 and 2 '
     '(list); default: 4, 8, ... and max_nodes',
     'launcher_pin': 'launcher options that bind each rank to one core per '
     'thread, shared with no other rank; `{cpus}` is the number of cores '
@@ -150,7 +150,7 @@ def _refuse_unknown_names(names: Iterable[str], known: Collection[str], where: s
             continue
         near = difflib.get_close_matches(name, known, 1, 0.5)
         hint = f'did you mean {near[0]!r}?' if near else (
-            'see the glossary in site-configs/README.md')
+            'see the glossary in docs/reference/site-files.md')
         raise GlossaryError(f'{where}: unknown name {name!r}; {hint}')
 
 

@@ -1,6 +1,7 @@
 """plumbload, the suite's load generator, and the parsers of load generators.
 
-It is built from src/ on the node where it runs; see README.md.
+It is built from src/ on the node where it runs; see
+docs/reference/families/loadgen.md.
 """
 from pathlib import Path
 

@@ -50,7 +50,7 @@ REPLACED = {
     'exp_name': 'records contain the names of test case and session',
     'launcher': 'set the launcher in the system.py of the site',
     'run_db_as_batch': 'the database is part of the job, and its servers end '
-    'with the clients (README.md)',
+    'with the clients (docs/reference/families/smartredis.md)',
     'batch_args': "put the scheduler's options into access of the partition",
     'node_feature': 'put constraints into access of the partition',
     'db_node_feature': 'put constraints into access of the partition',
@@ -125,7 +125,7 @@ def read_options(kind: str, given: Mapping[str, str]) -> Options:
 def _parse_number(name: str, text: str, minimum: int) -> int:
     if not text.isdigit() or int(text) < minimum:
         hint = ('; only ./plumb run crosses lists, and plain ReFrame needs -P '
-                '(README.md)' if '|' in text else '')
+                '(docs/reference/families/smartredis.md)' if '|' in text else '')
         raise SettingError(f'{name}: expected a whole number of at least '
                            f'{minimum}, got {text!r}{hint}')
     return int(text)

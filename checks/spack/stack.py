@@ -486,7 +486,7 @@ class Stack:
         _ = self.stack_yaml_contents
         if not (self.site / 'spack').is_dir():
             raise StackError(f'{self.site}/spack is missing: add the Spack '
-                             'settings of the site (site-configs/README.md)')
+                             'settings of the site (docs/how-to/spack.md)')
         digest = hashlib.sha256(self.spack.version.encode())
         digest.update(self.spack.recipes.encode())
         # Not the whole folder of the manifest: plain Spack writes there.

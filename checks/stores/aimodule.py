@@ -1,6 +1,6 @@
 """Build and load the module that answers RedisAI's commands.
 
-Its commands and networks are described in src/ai/README.md.
+Its commands and networks are described in docs/reference/families/ai-module.md.
 """
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Files in the format of torch.jit.save, written without torch.
 
 A file is an archive with the source of a module, its weights, and a pickle
-that refers to them. The AI module with libtorch (src/ai/README.md) loads them:
-its own networks as TorchScript with the same weights, and a script like the
-original's.
+that refers to them. The AI module with libtorch loads them: its own networks as
+TorchScript with the same weights, and a script like the original's
+(docs/reference/families/ai-module.md).
 """
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Points over time from the files of a run: logs and CPU use.
 
-`plumb report` plots `format_points_over_time`, see perflogs/README.md.
+`plumb report` plots `format_points_over_time`, see docs/reference/perflogs.md.
 """
 from __future__ import annotations
 

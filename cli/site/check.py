@@ -118,7 +118,8 @@ def examine_site(folder: Path, update: bool = False) -> Verdict:
         verdict.facts += [
             f'to finish   {folder}/system.py: partition {name}: the cores near its '
             'GPUs are unknown, so ranks may run far from them; add gpu_cores to its '
-            'extras (site-configs/README.md)' for name in answer['without_gpu_cores']]
+            'extras (docs/reference/site-files.md)'
+            for name in answer['without_gpu_cores']]
     verdict.findings += faults_of_site_files(folder, answer.get('cases', []))
     verdict.facts += [f'to finish   {line}' for line in unfinished_lines(folder)]
     with contextlib.suppress(topology.TopologyError):
@@ -182,7 +183,7 @@ def compare_test_cases_with_snapshot(verdict: Verdict, folder: Path,
     if not cases:
         verdict.findings.append(
             f'{folder}/system.py:1: no test case can run on this site; '
-            'correct its features (site-configs/README.md)')
+            'correct its features (docs/reference/site-files.md)')
     verdict.findings += sorted({c['misplaced'] for c in cases
                                 if c['misplaced']})
     home = default_reference_folder(folder)
@@ -366,7 +367,7 @@ def idle_environment_faults(folder: Path, answer: dict[str, Any]) -> list[str]:
     busy = {case['where'].partition('+')[2] for case in answer['cases']}
     return [f'{path}:{line_number_of_text(path, repr(name))}: environment {name}: no '
             'test case exists for its features and the partitions that use it; '
-            'correct its features (site-configs/README.md), or remove it'
+            'correct its features (docs/reference/site-files.md), or remove it'
             for name in answer['environments'] if name not in busy] if busy else []
 
 

@@ -12,6 +12,8 @@ from config.families import all_metrics
 
 #: System, partition, environment and source of saved results without a name.
 SAVED = 'saved'
+#: Source of records that no program measured (cli/demo). They never become references.
+MADE_UP = 'made-up'
 
 
 @functools.cache

@@ -58,7 +58,7 @@ def drop_wrong_clock_values(
         first = sessions[sessions['run'] == run].iloc[0]
         report(Path(first['file']), int(first['line']), f'session {run} '
                f'{why}: a clock was wrong. The values are not used; remove '
-               'the session (perflogs/README.md, "Remove a session")')
+               'the session (docs/how-to/troubleshooting.md, "Remove a session")')
     sound = sessions[~sessions['run'].isin(wrong)]
     times = {run: _time_by_write_order(sessions[sessions['run'] == run], sound)
              for run in wrong}

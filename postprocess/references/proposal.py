@@ -17,8 +17,8 @@ the difference; `accept_and_print` takes it over (acceptance.py). The rules:
   proposed curve.
 - `$from` says what an entry was made of, and `tolerances` what was written as
   [centre, tolerance]: a line that differs was set by hand, and stays.
-- Failed, guarded, xfailed and emulated runs, runs with a metric that is no
-  number, and runs while the machine changed speed (`mixed`), are never used.
+- Failed, guarded, xfailed, emulated and made-up runs, runs with a metric that is
+  no number, and runs while the machine changed speed (`mixed`), are never used.
   Program source and speed class are part of the key, so metrics of two
   sources or speeds never meet.
 """
@@ -39,6 +39,7 @@ from ruamel.yaml.comments import CommentedMap
 
 from config import references as grammar
 from config.commandline import Parser
+from config.records.columns import MADE_UP
 from config.sessions.judged import metric_key
 
 from .. import options, perflogs
@@ -356,7 +357,11 @@ def propose_references(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
     :raises Refused: no entry has enough runs
     """
     floors = FLOORS | (floors or {})
-    good, notes = usable_records(frame, include_reference_failures)
+    made_up = frame['source'] == MADE_UP
+    good, notes = usable_records(frame[~made_up], include_reference_failures)
+    if made_up.any():
+        notes.append(f"{frame['run'][made_up].nunique()} sessions left out: made up "
+                     'by `./plumb demo`')
     entries: list[dict] = []
     missing: Counter[tuple] = Counter()
     clashes: list[str] = []

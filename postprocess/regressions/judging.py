@@ -716,7 +716,9 @@ class _Judging:
                 r for r in of_case if named[r] and level[r] > 0] or [
                 r for r in of_case if level[r] > 0]
             members += sorted(worse, key=lambda r: not named[r])
-        logs = self.log[members]
+        # Of a node or switch, only the sessions in which a test case ran there.
+        logs = np.where(candidate.group.there[self.of[members]],
+                        self.log[members], np.nan)
         with np.errstate(invalid='ignore'):
             count = np.isfinite(logs).sum(0)
             mean = np.where(count > 0, np.nansum(logs, 0)
@@ -748,13 +750,15 @@ class _Judging:
             group_size=0 if candidate.group.kind == 'case' else int(
                 candidate.group.there[:, candidate.start:candidate.last + 1].any(
                     1).sum()),
+            there=candidate.group.there,
         )
 
     def _make_regression(self, kind: str, name: str, rows: list[int], start: int,
                          count: int, ratio: float | None, low: float | None,
                          high: float | None, before: float | None, now: float | None,
                          mute: Decision | None, better: str, improved: bool = False,
-                         group_size: int = 0) -> Regression:
+                         group_size: int = 0, there: np.ndarray | None = None
+                         ) -> Regression:
         series = self.hist.metrics.iloc[rows]
 
         def common_value(column: str) -> str:
@@ -785,7 +789,8 @@ class _Judging:
         first = ran['run'][ran['session'] == start]
         members = [
             Member(**results.place_fields(r), metric=str(r.metric),
-                   point=str(r.point), ratio=self._ratio_to_centre(row, start))
+                   point=str(r.point), ratio=self._ratio_to_centre(
+                       row, start, True if there is None else there[self.of[row]]))
             for row, r in zip(rows, series.itertuples(), strict=True)]
         return Regression(
             id=ident, kind=kind, group=name, **place, case=case, cases=cases,
@@ -802,9 +807,13 @@ class _Judging:
             reason=mute.reason if mute else '',
             until=str(mute.until) if mute else '')
 
-    def _ratio_to_centre(self, row: int, start: int) -> float | None:
-        """Level of a metric since a session over its centre."""
-        log = self.log[row, start:]
+    def _ratio_to_centre(self, row: int, start: int, there: np.ndarray | bool
+                         ) -> float | None:
+        """Level of a metric since a session over its centre.
+
+        :param there: the sessions that count, of all
+        """
+        log = np.where(there, self.log[row], np.nan)[start:]
         log = log[np.isfinite(log)]
         if not len(log) or self.hist.linear[row, 1]:
             return None

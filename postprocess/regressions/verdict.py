@@ -284,6 +284,9 @@ def _accept_or_mute_regression(
     folder = decisions.references_folder(system)
     if args.references and not folder.parent.is_dir() or system == 'local':
         folder = Path(args.references or folder)
+    elif not folder.parent.is_dir():
+        raise ValueError(f'{folder.parent} does not exist; name a folder for the '
+                         'decision with --references DIR')
     names = [
         decisions.decision_target_names(
             one.system,

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from config.families import Family, families
+from config.records.columns import MADE_UP
 from config.sessions import run_id
 from config.sessions.judged import (
     change_in_percent,
@@ -941,6 +942,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
             ],
             faults=[str(fault) for fault in faults],
             emulated=sorted(frame.loc[frame['emulated'], 'program'].unique()),
+            made_up=sorted(frame.loc[frame['source'] == MADE_UP, 'system'].unique()),
             data=_script_safe_json(
                 {
                     'cases': page.test_case_details(),

@@ -62,12 +62,12 @@ site_configuration = {
             },
         }],
     }],
-    # An environment: one way to get programs. This one is installed by
-    # Spack from spack-envs/mpi-host, with this site's spack/ folder; what it
-    # offers is said there. `mpi` is for the records: what the figures were
-    # made with. ../README.md has the other ways.
+    # An environment: one way to get programs. Spack installs this one from
+    # spack-envs/mpi-host, with this site's spack/ folder; stack.yaml there has
+    # its features. `mpi` is for the records. docs/reference/site-files.md has
+    # the other ways.
     # Add `transport` as soon as you know what your MPI prints: without it a
-    # run that went over TCP is only slow.
+    # run over TCP is only slow.
     'environments': [
         environs.stack_environment('openmpi', 'mpi-host', mpi='openmpi 5.0.x'),
         # environs.stack_environment('stores', 'keyvalue'),

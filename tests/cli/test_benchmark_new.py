@@ -2,52 +2,23 @@
 from __future__ import annotations
 
 import csv
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, git
-
-#: In a namespace of its own a copy lies where the repository is: what is
-#: installed for that is there, and nothing of the repository is written.
-INSIDE = """
-set -e
-mkdir -p "$1/.plumbline" "$2/.plumbline"
-mount --bind "$2/.plumbline" "$1/.plumbline"
-mount --rbind "$1" "$2"
-cd "$2"
-shift 2
-exec "$@"
-"""
+from tests.conftest import ROOT
 
 
 @pytest.fixture
-def checkout(suite, tmp_path):
+def checkout(suite, copy_in_place):
     """plumb in a copy of the repository."""
-    folder = tmp_path / 'checkout'
-    names = git('ls-files', '-co', '--exclude-standard')
-    for name in names.splitlines():
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
-    git('init', '-q', folder=folder)
-    git('add', '-A', folder=folder)
-    if not shutil.which('unshare') or subprocess.run(
-            ['unshare', '-rm', 'true'], capture_output=True).returncode:
-        pytest.skip('no user namespaces with mounts here')
-    env = {**os.environ, **suite.variables}
-
     def plumb(*words: str, code: int = 0) -> str:
-        done = subprocess.run(
-            ['unshare', '-rm', 'sh', '-c', INSIDE, 'sh', folder, ROOT,
-             './plumb', *words], text=True, env=env, capture_output=True)
+        done = copy_in_place.run('./plumb', *words, **suite.variables)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
-    plumb.folder = folder
+    plumb.folder = copy_in_place.folder
     return plumb
 
 

@@ -260,7 +260,7 @@ def test_a_session_runs_only_the_cases_that_are_named(suite, tmp_path):
 @two_cpus
 @pytest.mark.timeout(1200)
 def test_from_a_bare_machine_to_a_judgement(suite):
-    """The README's path: run, calibrate, run."""
+    """The path of docs/how-to/references.md: run, calibrate, run."""
     pick = ['--', *OSU, '-n', 'OsuStartup', '-E',
             'program == "osu_init"']
     done = suite.plumb('run', *pick)
@@ -358,7 +358,8 @@ def test_only_accept_accepts_and_only_what_is_new(tmp_path, monkeypatch,
 
 
 def test_the_way_to_references_is_calibrate_everywhere():
-    files = [ROOT / 'README.md', *ROOT.glob('site-configs/*/README.md'),
+    files = [ROOT / 'README.md', *ROOT.glob('docs/*/*.md'),
+             *ROOT.glob('site-configs/*/README.md'),
              *ROOT.glob('cli/*.py')]
     for path in files:
         text = path.read_text()

@@ -17,7 +17,7 @@ import subprocess
 import pytest
 from conftest import OSU, ROOT, started_cluster, until
 
-from cli.setup.venv import ensure_mpi_wheel
+from cli.setup.venv import ensure_folder_of_lock
 
 # Searches take minutes each.
 pytestmark = [pytest.mark.cluster, pytest.mark.slow,
@@ -34,7 +34,7 @@ def limited(tmp_path_factory):
     base = tmp_path_factory.getbasetemp()
     cluster = started_cluster(base / 'limited', base)
     for name in ('mpi', 'mpich'):
-        ensure_mpi_wheel(name)
+        ensure_folder_of_lock(name)
     for node in cluster.nodes:
         cluster.rate(node, RATE)
     yield cluster

@@ -25,7 +25,7 @@ from rounds import (
 )
 
 from checks.services.plan import Program, Step
-from cli.setup.venv import ensure_mpi_wheel, ensure_store_servers
+from cli.setup.venv import ensure_folder_of_lock, ensure_store_servers
 from config.sites import launch
 
 #: How a node asks a server: without and with a password of its own.
@@ -52,7 +52,7 @@ def tools(cluster, tmp_path_factory):
 def ranks(tools):
     """The same folder, with programs of MPI ranks for each launcher."""
     for folder, _ in rounds.MPI.values():
-        ensure_mpi_wheel(folder)
+        ensure_folder_of_lock(folder)
     rounds.build_ranks(tools)
     return tools
 
@@ -141,7 +141,7 @@ int main(int argc, char **argv)
 def test_ranks_of_an_mpi_program_beside_a_server(cluster, tools, tmp_path,
                                                  launcher):
     folder, env = rounds.MPI[launcher]
-    ensure_mpi_wheel(folder)
+    ensure_folder_of_lock(folder)
     count = tmp_path / 'count'
     subprocess.run([WORK / folder / 'bin' / 'mpicc', '-x', 'c', '-', '-o',
                     count], input=COUNT, text=True, check=True)

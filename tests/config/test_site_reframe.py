@@ -115,10 +115,10 @@ def test_references_of_another_site_are_refused(clone):
     assert 'of the site lumi, not of hgx-h100' in done.stderr
 
 
-def test_the_command_of_the_readme(clone, tmp_path):
-    text = (ROOT / 'README.md').read_text()
-    part = text.partition('### The ReFrame of your site\n')[2]
-    block, = re.findall(r'(?:^    .*\n)+', part.partition('To type')[0], re.M)
+def test_the_command_of_the_documentation(clone, tmp_path):
+    text = (ROOT / 'docs' / 'how-to' / 'own-reframe.md').read_text()
+    part = text.partition('## With plain options\n')[2]
+    block, = re.findall(r'(?:^    .*\n)+', part.partition('\n## ')[0], re.M)
     reframe = tmp_path / 'module' / 'reframe'
     reframe.parent.mkdir()
     reframe.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c '

@@ -53,7 +53,8 @@ def test_every_kind_takes_the_options_that_it_has():
 
 
 def test_every_kind_is_documented():
-    text = (ROOT / 'postprocess/report/plots/README.md').read_text('utf-8')
+    text = (ROOT / 'docs/reference/plots.md').read_text('utf-8')
+    text = text.partition('## Kinds\n')[2].partition('\n## ')[0]
     assert plots.plot_kinds() == sorted(re.findall(r'^\| `(\w+)`', text, re.M))
     for kind in map(plots.module_of_kind, plots.plot_kinds()):
         assert kind.READING and callable(kind.drawings_from_records)

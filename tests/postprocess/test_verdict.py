@@ -382,6 +382,15 @@ def test_a_muted_regression_can_be_accepted(capsys, regressed):
     assert code == 0 and 'Muted' not in output.out
 
 
+def test_a_decision_needs_a_folder(capsys, regressed):
+    """The system has no folder in site-configs/, and none is made."""
+    (_, folder, *_), ident = regressed
+    code, output = run(capsys, 'accept', ident, '--perflogs', folder)
+    assert code == 2 and 'name a folder for the decision with --references' in \
+        output.err
+    assert not (verdict.SITES / 'alpha').exists()
+
+
 @pytest.mark.parametrize('action, options, words', [
     ('accept', ['nope'], ["no regression has the ID 'nope'", 'latency at 8 B',
                           'the verdict has [']),
@@ -506,6 +515,19 @@ def test_a_bad_node_of_jobs_on_several_nodes_is_one_line(judge):
         nodes=lambda c, n: pairs[c]))
     line, = verdict_.regressions
     assert (line.kind, line.group) == ('node', 'node n2 of alpha')
+
+
+def test_the_size_of_a_bad_node_is_that_of_its_own_sessions(judge):
+    """Test cases run on it in some sessions only, and on good nodes otherwise."""
+    def node(case, session):
+        return f'n{(case + 3 * session) % 5}'
+
+    line, *_ = judge(sessions(
+        lambda c, n: 1.1 if node(c, n) == 'n2' and n > 24 else 1, nodes=node)
+        ).regressions
+    assert line.group == 'node n2 of alpha'
+    assert 1.08 < line.ratio < 1.12
+    assert all(1.08 < one.ratio < 1.12 for one in line.members)
 
 
 @pytest.mark.parametrize(

@@ -559,7 +559,7 @@ def shell(lines, real, name, **variables):
 
 def commands_of_the_readme():
     text = (ROOT / 'spack-envs' / 'README.md').read_text()
-    part = text.partition('### Plain Spack')[2].partition('\nSpack 1.0')[0]
+    part = text.partition('## Plain Spack')[2]
     blocks = re.findall(r'(?:^    .*\n)+', part, re.M)
     assert len(blocks) == 2
     return blocks

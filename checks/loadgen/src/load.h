@@ -1,6 +1,7 @@
 /*
  * load.h - what the files of plumbload share: a load generator for stores
- * that speak RESP or memcached's protocols. README.md says what it measures.
+ * that speak RESP or memcached's protocols. docs/reference/families/loadgen.md
+ * describes it.
  */
 #ifndef LOAD_H
 #define LOAD_H

@@ -1,7 +1,7 @@
 /*
  * tensor.h - what the files of tensorload share: an MPI program that follows
- * the loops of SmartSim-Scaling's applications call by call. README.md says
- * what it measures, and in what it differs.
+ * the loops of SmartSim-Scaling's applications call by call.
+ * docs/reference/families/smartredis.md describes what it measures.
  */
 #ifndef TENSOR_H
 #define TENSOR_H

@@ -1,6 +1,7 @@
 /*
  * tao.h - what the files of tao_server share: a look-through cache with fast
- * and slow threads. README.md says what it is like and what it is not.
+ * and slow threads. docs/reference/families/taobench.md
+ * describes it.
  */
 #ifndef TAO_H
 #define TAO_H

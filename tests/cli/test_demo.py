@@ -1,0 +1,183 @@
+"""./plumb demo: labelled, the same each time, and what goes wrong is found."""
+from __future__ import annotations
+
+import argparse
+import csv
+import fnmatch
+import os
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip('pandas')
+pytest.importorskip('matplotlib')
+
+from cli.demo import cluster as demo_cluster
+from cli.demo import command, records
+from cli.setup.venv import SetupError
+from config import families
+from config.records.columns import MADE_UP
+from postprocess import perflogs
+from postprocess.references import proposal
+from postprocess.regressions import telling, verdict
+from tests.conftest import ROOT
+
+OPTIONS = argparse.Namespace(open=False)
+
+
+@pytest.fixture(scope='module')
+def demo(tmp_path_factory):
+    """Folder of the demo, its output, its exit code, and perflogs of the user."""
+    work, user = (tmp_path_factory.mktemp(name) for name in ('work', 'user'))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv('PLUMBLINE_WORK', str(work))
+        patch.setenv('PLUMBLINE_PERFLOGS', str(user))
+        lines = []
+        patch.setattr('builtins.print', lambda *words, sep=' ', **_: lines.append(
+            sep.join(map(str, words))))
+        code = command.demo(OPTIONS)
+    return work / 'demo', '\n'.join(lines), code, user
+
+
+def made_verdict(folder):
+    return verdict.verdict_of_perflogs(str(folder / 'perflogs'))[0]
+
+
+def files_of(folder):
+    """Path -> bytes, of all but what readers and locks leave there."""
+    return {path.relative_to(folder): path.read_bytes()
+            for path in folder.rglob('*') if path.is_file()
+            and '.store' not in path.parts and path.name != '.lock'}
+
+
+def test_the_same_bytes_each_time(demo, tmp_path):
+    folder, *_ = demo
+    records.write_perflogs(tmp_path / 'again')
+    again = files_of(tmp_path / 'again')
+    assert again == files_of(folder / 'perflogs') and len(again) > 10
+    records.write_perflogs(tmp_path / 'other', seed=1)
+    assert files_of(tmp_path / 'other') != again
+
+
+def test_everything_is_labelled(demo):
+    folder, output, code, user = demo
+    assert code == 0 and not list(user.iterdir())
+    assert output.startswith('MADE UP: ') and 'nothing was measured' in output
+    rows = [row for path in (folder / 'perflogs').glob('*/*/*.csv')
+            for row in csv.DictReader(path.open())]
+    assert len(rows) > 10_000
+    assert {row['source'] for row in rows} == {MADE_UP}
+    assert all(row['system'].startswith(MADE_UP) for row in rows)
+    page = (folder / 'report' / 'index.html').read_text()
+    assert '<b>MADE UP.</b> Nothing was measured on made-up-north and made-up-south' \
+        in page
+
+
+def test_the_cluster_is_as_large_as_it_says():
+    made = demo_cluster.read_cluster()
+    nodes = [node for parts in made.nodes.values() for names in parts.values()
+             for node in names]
+    assert len(nodes) == len(set(nodes)) == 64
+    assert made.sessions == 60 and len(made.nodes) == 2
+
+
+def test_test_cases_are_named_like_real_ones():
+    for case in sum(demo_cluster.read_cluster().test_cases.values(), []):
+        assert any(f'class {case.check}(' in path.read_text()
+                   for path in (ROOT / 'checks' / case.family).glob('*.py'))
+        assert any(fnmatch.fnmatch(case.program, name)
+                   for name in families.families()[case.family].about)
+
+
+@pytest.mark.parametrize('name, place, words', [
+    ('slow link', 'node n17 of made-up-north', 'since 2025-04-18'),
+    ('new kernel', 'check StoreServes on made-up-south:cpu', 'kernel 5.14.0-503.26'),
+    ('missing GPU', 'on made-up-north failed because of guard exit_code',
+     'all of them ran on g05'),
+    ('flaky node', 'on made-up-south failed because of guard job_state',
+     'all of them ran on s11')])
+def test_each_event_is_reported_with_its_place(demo, name, place, words):
+    folder, output, *_ = demo
+    assert f'  {name}: ' in output
+    lines = telling.verdict_lines(made_verdict(folder))
+    [at] = [number for number, line in enumerate(lines) if place in line]
+    text = ' '.join(lines[at:at + 2])
+    assert words in text
+    assert all(line in output for line in lines)
+
+
+def test_nothing_else_is_reported(demo):
+    made = made_verdict(demo[0])
+    assert [one.since for one in made.regressions] == ['2025-04-18', '2025-04-22']
+    assert {one.result for one in made.failures} == {'fail', 'flaky'}
+    assert {one.result for one in made.failures if one.system.endswith('south')} == {
+        'flaky'}
+    assert not made.failed_levels and not made.improved and not made.stale
+
+
+def test_no_reference_can_be_made_of_it(demo):
+    frame = perflogs.read(demo[0] / 'perflogs')
+    with pytest.raises(proposal.Refused, match='made up by `./plumb demo`'):
+        proposal.propose_references(frame)
+    # The records have nothing else that hinders.
+    proposal.propose_references(frame.assign(source='module'))
+
+
+def run_on_demo(folder, text, cwd):
+    """Runs a command on the perflogs of the demo; all that it prints and writes."""
+    words = shlex.split(text)
+    done = subprocess.run(
+        [ROOT / words[0], *words[1:]], cwd=cwd, capture_output=True, text=True,
+        timeout=120, env=os.environ | {'PLUMBLINE_PERFLOGS': str(folder / 'perflogs')})
+    assert done.returncode in (0, 1) and not done.stderr
+    return done.stdout + ''.join(
+        path.read_text() for path in cwd.rglob('*') if path.is_file())
+
+
+@pytest.mark.parametrize('text', command.COMMANDS)
+def test_the_commands_to_try_run(demo, tmp_path, text):
+    folder, output, *_ = demo
+    text = text.format(*demo_cluster.read_cluster().nodes)
+    assert f'  {text}\n' in output
+    assert 'made-up-' in run_on_demo(folder, text, tmp_path)
+
+
+def test_plots_can_be_drawn_of_it(demo, tmp_path):
+    plots = tmp_path / 'plots.yaml'
+    plots.write_text('plots:\n'
+                     '- {kind: scaling, metric: latency, at: 8, by: program, where:'
+                     ' {program: osu_allreduce, system: made-up-north}}\n'
+                     '- {kind: curve, metric: busbw, by: program}\n'
+                     '- {kind: ratio, of: system, base: made-up-north,'
+                     ' metric: bandwidth}\n')
+    run_on_demo(demo[0], './plumb plot plots.yaml --output drawn', tmp_path)
+    assert len(list((tmp_path / 'drawn').glob('*.svg'))) >= 2
+
+
+def test_a_second_demo_at_the_same_time_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv('PLUMBLINE_WORK', str(tmp_path))
+    holder = 'import sys, pathlib\nfrom config.sessions import lock\n' \
+        'path = pathlib.Path(sys.argv[1])\n' \
+        'with lock.hold_file_lock(path): print(flush=True), input()'
+    with subprocess.Popen(
+            [sys.executable, '-c', holder, tmp_path / 'demo' / '.lock'], cwd=ROOT,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        with pytest.raises(SetupError, match='is written by'):
+            command.demo(OPTIONS)
+        other.communicate(b'\n')
+    assert not (tmp_path / 'demo' / 'perflogs').exists()
+
+
+@pytest.mark.parametrize('starts, code', [(True, 0), (False, 2)])
+def test_a_browser_is_started_on_request(tmp_path, monkeypatch, capsys, starts, code):
+    opened = []
+    monkeypatch.setenv('PLUMBLINE_WORK', str(tmp_path))
+    monkeypatch.setattr(command, 'write_and_print', lambda folder: True)
+    monkeypatch.setattr('webbrowser.open', lambda page: opened.append(page) or starts)
+    assert command.demo(argparse.Namespace(open=True)) == code
+    assert opened == [(tmp_path / 'demo/report/index.html').as_uri()]
+    assert ('no browser' in capsys.readouterr().err) == (code == 2)
+    assert command.demo(OPTIONS) == 0 and len(opened) == 1

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from config.families import Family, families
+from config.records.units import change_text, number_text, size_text, unit_text
 from config.sessions import run_id
 from config.sessions.judged import is_improved, point_in_bytes
 
@@ -30,7 +31,6 @@ from ..references.progress import Progress
 from ..regressions import telling
 from ..regressions.finding import Member, Regression, Verdict
 from ..regressions.judging import judge_session
-from ..units import unit_text
 from . import charts, plots
 from .plots import ratio
 from .tidy import build_tidy_records
@@ -289,7 +289,7 @@ class Page:
             'name': member.check if number is None else self.cases[number].name,
             'place': _place_text(member) if self.places > 1 else '',
             'metric': member.metric, 'point': member.point,
-            'change': telling.ratio_text(member.ratio),
+            'change': change_text(member.ratio) if member.ratio else '',
             'times_as_bad': telling.times_as_bad(member)}
 
     def changes_since_last_session(self, rows: list[dict]) -> list[dict]:
@@ -511,7 +511,7 @@ class Page:
     def _value_table_row(self, row: Any, past: dict[tuple, np.ndarray]) -> dict:
         sign = {'lower': '≤', 'higher': '≥'}
         allowed = [
-            f'{sign[side]} {charts.number_text(row.reference * (1 + part))}'
+            f'{sign[side]} {number_text(row.reference * (1 + part))}'
             for side, part in (('higher', row.lower), ('lower', row.upper))
             if pd.notna(part) and pd.notna(row.reference)
         ]
@@ -535,13 +535,13 @@ class Page:
             'program': name['program'],
             'label': name['label'], 'speed': row.speed.strip('-'),
             'place': _place_text(row), 'metric': row.metric,
-            'size': '' if pd.isna(row.point) else charts.size_text(row.point),
+            'size': '' if pd.isna(row.point) else size_text(row.point),
             'bytes': '' if pd.isna(row.point) else int(row.point),
             'value': '' if pd.isna(row.value)
-            else charts.number_text(row.value), 'unit': unit_text(row.unit),
+            else number_text(row.value), 'unit': unit_text(row.unit),
             'raw': '' if pd.isna(row.value) else float(row.value),
             'reference': '' if pd.isna(row.reference)
-            else charts.number_text(row.reference),
+            else number_text(row.reference),
             'allowed': ', '.join(allowed),
             'guard': '' if row.guard in reasons.CUT_SHORT else row.guard,
             'reason': reasons.reason_of_result(row) if row.guard else '',
@@ -881,7 +881,7 @@ def version_and_session_facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
             f' to {last:%Y-%m-%d %H:%M}' if last > first else '')),
         ('Sessions', f"{runs} session{'s' * (runs > 1)} of {len(cases)} "
          f"test case{'s' * (len(cases) > 1)}"
-         f', {charts.number_text(len(frame))} records'),
+         f', {number_text(len(frame))} records'),
         ('CPU speed class', ', '.join(
             f"{'no speed probe' if s == '-' else s} ({n} "
             f"session{'s' * (n > 1)})" for s, n in speeds.items() if n))]
@@ -908,8 +908,8 @@ def sparkline(values: np.ndarray, reference: float) -> str:
              if reference == reference else '')
     return (
         f'<svg class="spark" viewBox="0 0 100 20" role="img" '
-        f'aria-label="{len(values)} sessions, {charts.number_text(low)} to '
-        f'{charts.number_text(high)}">{level}<polyline points="{line}"/>'
+        f'aria-label="{len(values)} sessions, {number_text(low)} to '
+        f'{number_text(high)}">{level}<polyline points="{line}"/>'
         f'<circle cx="98" cy="{y_coordinate(values[-1])}" r="2"/></svg>'
     )
 

@@ -313,13 +313,16 @@ def _print_test_case_table(records: Sequence[Row], scale: Scale) -> None:
             point_text(at) or 'all',
             *(values[run].text(scale) if run in values else '-' for run in sessions),
             _change_from_earlier_median([row.value for row in values.values()])])
-    for part in range(0, len(sessions), IN_A_TABLE):
-        last = part + IN_A_TABLE >= len(sessions)
-        names = [*sessions.values()][part:part + IN_A_TABLE]
+    on_terminal = sys.stdout.isatty()
+    number = IN_A_TABLE if on_terminal else len(sessions)
+    for part in range(0, len(sessions), number):
+        last = part + number >= len(sessions)
+        names = [*sessions.values()][part:part + number]
         console.print_table(
             [(line[0], *line[part + 1:part + 1 + len(names)], *line[-1:] * last)
              for line in lines],
-            ('point', *(name.replace(' ', '\n') for name in names),
+            ('point', *(name.replace(' ', '\n') if on_terminal else name
+                        for name in names),
              *['change'] * last), right=range(len(names) + 2))
 
 

@@ -17,8 +17,8 @@ def short_name(check: str, params: str, case: str) -> str:
     :param check, params, case: columns of a record; a check without a parameter
         `program` is named by itself
 
-    >>> short_name('OsuPt2pt', 'program=osu_bw placement=intra_node', 'a38ba5b9')
-    'osu_bw intra_node /a38ba5b9'
+    >>> short_name('Copy', 'program=copy_bw placement=intra_node', 'a38ba5b9')
+    'copy_bw intra_node /a38ba5b9'
     >>> short_name('StoreServes', 'store=redis payload=64 tls=False', 'b328e76d')
     'StoreServes redis payload=64 /b328e76d'
     """

@@ -252,6 +252,9 @@ class SessionProgress:
             return
         if self.begin is None:
             self.begin = now
+            if progress.cost:
+                self.line.close()
+                print(f'Cost: {progress.cost}', flush=True)
         if self.line.is_live:
             self.line.update(progress.text(now - self.begin))
         elif (now - self.last_report >= REPORT_SECONDS

@@ -131,12 +131,13 @@ def print_family_table(cases: Iterable[Case], blocked: Mapping[str, str],
     :arg rows_of_family: what `--all` prints of each family
     """
     cases = list(cases)
-    table, reasons = [], []
+    table: list[tuple[str, ...]] = []
+    reasons: list[tuple[str, str]] = []
     for family, rows in rows_of_family.items():
         counts = [sum(mode in c['modes'] and c['where'] not in blocked
                       for c in cases if c['family'] == family) for mode in MODES]
         table.append(('runs here' if any(counts) else 'not here', family,
-                      *(count or '-' for count in counts)))
+                      *(str(count or '-') for count in counts)))
         if not any(counts):
             reasons += [(family, text) for word, text in rows
                         if word == 'not here' and not text.startswith('--mode')][:2]

@@ -97,13 +97,13 @@ def tick_text(value: float) -> str:
 
 
 def size_text(count: float) -> str:
-    """A size in bytes, in the largest unit in which three digits are exact.
+    """A size in bytes, in the largest unit in which four digits are exact.
 
     >>> size_text(8), size_text(4_194_304), size_text(1536), size_text(1_000_000)
     ('8 B', '4 MiB', '1.5 KiB', '1000000 B')
     """
     for unit, factor in (('GiB', 1 << 30), ('MiB', 1 << 20), ('KiB', 1 << 10)):
-        text = f'{count / factor:.3g}'
+        text = f'{count / factor:.4g}'
         if count >= factor and 'e' not in text and float(text) * factor == count:
             return f'{text} {unit}'
     return f'{count:.0f} B'

@@ -440,12 +440,16 @@ class Accounts(Listener):
 class Reporter(Listener):
     """Writes the progress of the session to its folder, where `plumb run` reads it."""
 
-    def __init__(self, folder: Path, seconds_of_case: dict[Any, float]) -> None:
-        """:param seconds_of_case: expected seconds of each test case"""
+    def __init__(self, folder: Path, seconds_of_case: dict[Any, float],
+                 cost_text: str = '') -> None:
+        """:param seconds_of_case: expected seconds of each test case
+        :param cost_text: the cost of the session; '' on one machine
+        """
         self.folder = folder
         self.seconds = seconds_of_case
         self.progress = Progress(len(seconds_of_case),
-                                 expected=sum(seconds_of_case.values()))
+                                 expected=sum(seconds_of_case.values()),
+                                 cost=cost_text)
         self.ended: set[tuple[str, str, str]] = set()
         self.failed: set[tuple[str, str, str]] = set()
         self.write()
@@ -741,7 +745,9 @@ class AccountedRunner(Runner):
             seen = all(was_seen for _, was_seen in times.values())
             self.reporter = Reporter(Path(folder), {
                 key: seconds if seen else 1.0
-                for key, (seconds, _) in times.items()})
+                for key, (seconds, _) in times.items()},
+                '' if has_only_local_partitions() else str(
+                    cost_of_test_cases(cases, self.known)))
             self.policy.task_listeners.append(self.reporter)
         with self.write_plan_and_hold_lock(handler, cases, left):
             try:

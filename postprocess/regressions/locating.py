@@ -533,7 +533,7 @@ class Search:
         unclear: list[Part] = [('node', n) for n in self.nodes if n not in not_slower]
         unclear += sorted(part for part in fit.suspects if part[0] != 'node')
         notes = []
-        if ratio is not None and ratio > 1 + self.slowdown / 2:
+        if ratio is not None and expected is not None and ratio > 1 + self.slowdown / 2:
             kind = Counter(job.climbs for job in self._jobs).most_common(1)[0][0]
             notes.append(
                 f'all pairs are slow: {number_text(levels[kind])}, and '
@@ -751,7 +751,8 @@ def result_lines(located: Located) -> Iterator[str]:
 
 def _evidence_text(part: Finding, unit: str) -> str:
     texts = []
-    if part.ratio is not None:
+    if (part.ratio is not None and part.value is not None
+            and part.level is not None):
         texts.append(f'{change_text(part.ratio)}, '
                      f'{value_text(part.value, unit)}, '
                      f'level {value_text(part.level, unit)}')

@@ -110,7 +110,7 @@ class Section(NamedTuple):
     title: str
     lines: list[str]
     #: Things that it lists.
-    count: int = 0
+    number: int = 0
     #: Whether a terminal shows only its title and count.
     is_folded: bool = False
 
@@ -122,7 +122,7 @@ def print_verdict(verdict: Verdict, every: bool = False) -> None:
     """
     for section in reversed(_sections(verdict)):
         if section.is_folded and not every:
-            print_lines([f'{section.title.removesuffix(":")}: {section.count} '
+            print_lines([f'{section.title.removesuffix(":")}: {section.number} '
                          '(--all lists them)'])
         else:
             print_lines([*filter(None, [section.title]), *section.lines])
@@ -162,7 +162,7 @@ def _sections(verdict: Verdict) -> list[Section]:
                 ('Not run for longer than others:', verdict.stale),
                 ('Too few sessions for a comparison with the history:',
                  verdict.not_enough)))]
-    return [section for section in sections if section.count]
+    return [section for section in sections if section.number]
 
 
 def _regression_section(title: str, regressions: list[Regression]) -> Section:

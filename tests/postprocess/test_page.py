@@ -272,7 +272,7 @@ def test_an_event_is_one_card(tmp_path):
     [card] = built.regression_events()
     assert card['first'] == '7 test cases worse since 2026-12-06 (5 sessions)'
     assert card['rest'][:2] == [
-        'alpha:p0, alpha:p1', 'test cases: median +40.0 %, from +20.0 % to +70.0 %']
+        'alpha:p0, alpha:p1', 'test cases: median +40 %, from +20 % to +70 %']
     assert [row['change'] for row in card['worst']] == [
         '+70.0 %', '+60.0 %', '+50.0 %', '+40.0 %', '+30.0 %']
     assert len(card['rows']) == 7 and card['several']

@@ -164,10 +164,9 @@ unreadable input.
 
 DOCTOR = """Lists what can run on a site from here, and what is missing.
 
-For each benchmark family the command lists the test cases that can run, the
-reasons why others cannot, and what to do. For each mode it prints the number
-of test cases and the node-hours, estimated from the perflogs or from time
-limits.
+For each benchmark family the command prints how many test cases of each mode
+can run, and why a family has none. The last line says whether the default mode
+can run, and its node-hours, estimated from the perflogs or from time limits.
 
 Exit codes: 0 the default mode can run; 1 it cannot; 2 wrong usage.
 """
@@ -318,8 +317,11 @@ def build_parser() -> Parser:
         commands.add_parser(name, add_help=False).add_argument(
             'rest', nargs=argparse.REMAINDER)
     _add_parse_options(add_command('parse', PARSE))
-    _add_site_option(add_command('doctor', DOCTOR, './plumb doctor --site mycluster'
-                      ).add_argument_group('which site'))
+    doctor = add_command('doctor', DOCTOR, './plumb doctor --site mycluster')
+    _add_site_option(doctor.add_argument_group('which site'))
+    doctor.add_argument_group('output').add_argument(
+        '--all', action='store_true', help='list the tools, environments and stores, '
+        'the optional parts of each family, and the cost of each mode')
     _add_site_actions(_add_command_with_actions(commands, 'site', SITE))
     _add_spack_actions(_add_command_with_actions(commands, 'spack', SPACK))
     _add_bundle_options(add_command('bundle', BUNDLE))
@@ -372,6 +374,9 @@ def _add_run_options(parser: Parser) -> None:
     what = _add_measurement_options(parser, 'quick', 'smoke, quick or full')
     what.add_argument('--yes', action='store_true',
                       help='on a cluster, do not ask before the session starts')
+    parser.add_argument_group('output').add_argument(
+        '--all', action='store_true', help='also list the test cases that passed (with '
+        "references), or have no reference; -v prints ReFrame's own output")
     _add_no_wait_option(parser)
 
 
@@ -475,6 +480,9 @@ def _add_references_actions(actions: Any) -> None:
                       help='begin a round at least S seconds after the one '
                            'before began, so that the machine can change its '
                            'speed in between (default: 60)')
+    calibrate.add_argument_group('output').add_argument(
+        '--all', action='store_true', help='after each round list all test cases that '
+        'are not ready, and not only those that failed')
     calibrate.add_argument_group('references').add_argument(
         '--accept', action='store_true',
         help='accept the proposed references of test cases that have none')

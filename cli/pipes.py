@@ -31,11 +31,15 @@ class Pipe(io.TextIOWrapper):
             exit_like_sigpipe()
 
 
+#: What a terminal without Unicode shows instead; of other characters `?`.
+PLAIN = {'µ': 'u', '\u202f': ' ', '…': '...', '·': ',', '–': '-', '│': '|', '─': '-'}
+
+
 def _replace_unencodable(err: UnicodeError) -> tuple[str, int]:
-    """Write µ as u and any other character that the encoding lacks as ?."""
+    """Write a character that the encoding lacks as PLAIN has it."""
     assert isinstance(err, UnicodeEncodeError)
     characters = err.object[err.start:err.end]
-    return ''.join('u' if one == 'µ' else '?' for one in characters), err.end
+    return ''.join(PLAIN.get(one, '?') for one in characters), err.end
 
 
 codecs.register_error('plumb.plain', _replace_unencodable)

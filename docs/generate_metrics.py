@@ -5,10 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from config.families import Family, families, shared_limits, shared_metrics
-from config.records.sizes import size_with_unit
+from config.records.units import size_text, unit_text
 from config.sessions.judged import max_tolerance
 from docs.generate_commands import markdown_cell, markdown_text
-from postprocess.units import unit_text
 
 METRICS_HEAD = """\
 # Metrics and limits
@@ -47,7 +46,7 @@ def unit_name(unit: str) -> str:
 
 def point_text(point: int | str) -> str:
     """A point of `judged`."""
-    return f'{point} size' if isinstance(point, str) else size_with_unit(point)
+    return f'{point} size' if isinstance(point, str) else size_text(point)
 
 
 def metric_rows(metrics: Mapping[str, Mapping[str, Any]]
@@ -74,7 +73,7 @@ def judged_rows(family: Family) -> Iterator[tuple[str, ...]]:
 
 def mean_text(row: Mapping[str, Any]) -> str:
     """What a derived metric is computed from."""
-    sizes = ' '.join(f'{word} {size_with_unit(row[word])}'
+    sizes = ' '.join(f'{word} {size_text(row[word])}'
                      for word in ('from', 'to') if word in row)
     return f'geometric mean of `{row["of"]}` at sizes {sizes}'
 
@@ -94,7 +93,7 @@ def limit_rows(limits: Iterable[Mapping[str, Any]],
             parts.append(f'below half of `{row["half_of"]}` of the partition: '
                          'a note, not a failure')
         if 'from' in row:
-            parts.append(f'from {size_with_unit(row["from"])} on')
+            parts.append(f'from {size_text(row["from"])} on')
         yield (f'size / {name}' if 'per' in row else name, ', '.join(parts),
                f'`{row["when"]}`' if 'when' in row else 'always',
                markdown_text(row['why']))

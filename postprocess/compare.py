@@ -33,13 +33,14 @@ import pandas as pd
 
 from config import console
 from config.commandline import Parser
+from config.records.units import change_text, point_text, value_text
 from config.sessions import judged
 
 from . import options, perflogs
+from .names import short_name
 from .references.progress import median_per_session, usable_records
 from .regressions import detect
 from .regressions.sessions import session_dates
-from .units import unit_text
 
 #: What a word without `=` may be a value of, the first that has it.
 FIELDS = ('system', 'environ', 'program', 'stack', 'partition', 'version',
@@ -52,6 +53,10 @@ CURVE = 3
 LEVEL, SURE = 1.96, 0.05
 #: Outcomes of a comparison; `other`: it differs, and no side is better.
 OUTCOMES = ('worse', 'better', 'other', 'same', 'undecided')
+#: Outcomes of metrics that differ.
+DIFFERENT = ('worse', 'better', 'other')
+#: Outcome -> how a sentence calls it.
+WORDS = {'other': 'different', 'undecided': 'too noisy to say'}
 
 HELP = """\
 Compares two sessions, sites, software stacks or programs.
@@ -114,6 +119,8 @@ def parser() -> Parser:
         help='the smallest difference that matters, as a fraction (default: '
              '0.05)')
     output = cmd.add_argument_group('output')
+    output.add_argument('--all', action='store_true', help='also list the metrics '
+                        'that are the same, and those too noisy to say')
     output.add_argument('--all-points', action='store_true',
                         help='print one row for each point of a curve '
                         '(default: one row for each curve)')
@@ -143,7 +150,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for file, text in ((args.csv, _rows_as_csv), (args.json, _rows_as_json)):
         options.write_or_print_answer(file, text(rows) if file else '')
     if '-' not in (args.csv, args.json):
-        print_table(rows, args.a, args.b, args.all_points)
+        print_table(rows, args.a, args.b, args.all_points, args.all)
     return 1 if faults else 0
 
 
@@ -411,34 +418,45 @@ def _sort_key(row: Row) -> tuple:
             row.params, row.metric, row.point)
 
 
-def print_table(rows: list[Row], a: str, b: str, every: bool = False) -> None:
-    """Prints the table, for people."""
+def print_table(rows: list[Row], a: str, b: str, every_point: bool = False,
+                every_row: bool = False) -> None:
+    """Print the table for people, what matters last; and how many metrics have each
+    outcome.
+
+    :param every_point: one row for each point of a curve
+    :param every_row: also what is the same, or undecided
+    """
     count = {outcome: sum(row.outcome == outcome for row in rows)
              for outcome in OUTCOMES}
     curves = {(row.check, row.params, row.environ, row.metric)
-              for row in rows if row.point == 'curve'}
-    shown = [row for row in rows if every or row.point in ('', 'curve') or (
-        row.check, row.params, row.environ, row.metric) not in curves]
-    counts = ', '.join(f'{n} {outcome}' for outcome, n in count.items() if n)
-    print(f'{b} compared with {a}: {len(rows)} metrics in common: {counts}')
+              for row in rows if row.point == 'curve' and (
+                  every_row or row.outcome in DIFFERENT)}
+    shown = [row for row in rows[::-1] if (every_row or row.outcome in DIFFERENT) and (
+        every_point or row.point in ('', 'curve') or (
+            row.check, row.params, row.environ, row.metric) not in curves)]
     cells = []
     for row in shown:
         low = '' if row.low is None or row.high is None else (
-            f'{row.low:.3f} to {row.high:.3f}')
-        outcome = row.outcome
-        if outcome == 'undecided':
-            outcome += (': needs more than 500 sessions'
-                        if row.needs is None else
-                        f': needs {row.needs} more '
-                        f'session{"s" * (row.needs != 1)} of each')
+            f'{change_text(row.low)} to {change_text(row.high)}')
+        needs = '' if row.outcome != 'undecided' else (
+            f' (+{row.needs})' if row.needs is not None else ' (+500)')
         cells.append((
-            outcome, f'{row.ratio:.3f}', low, f'{row.a:.4g}', f'{row.b:.4g}',
-            unit_text(row.unit), f'{row.runs_a}, {row.runs_b}',
+            row.outcome, change_text(row.ratio), low, value_text(row.a, row.unit),
+            value_text(row.b, row.unit), f'{row.runs_a}, {row.runs_b}{needs}',
             ' '.join(filter(None, [
-                row.metric, row.point, row.check, row.params,
-                row.environ, row.speed.strip('-')]))))
-    console.print_table(cells, ('', 'B / A', '95 %', 'A', 'B', 'unit', 'sessions',
-                                'metric'), right=(1, 3, 4))
+                row.metric, point_text(row.point),
+                short_name(row.check, row.params, ''), row.environ,
+                row.speed.strip('-')]))))
+    console.print_table(cells, ('', 'change', '95 % interval', 'A', 'B', 'sessions',
+                                'metric'), right=(1, 3, 4), below=True)
+    counts = ', '.join(f'{count[outcome]} {WORDS.get(outcome, outcome)}'
+                       for outcome in reversed(OUTCOMES) if count[outcome])
+    folded = not every_row and any(row.outcome not in DIFFERENT for row in rows)
+    console.print_lines([
+        f'{b} compared with {a}: {console.count_with_noun(len(rows), "metric")} in '
+        f'common: {counts}' + ' (--all lists them)' * folded])
+    if any(row.outcome == 'undecided' for row in shown):
+        print('(+N): so many more sessions of each would decide; 500 stands for more')
 
 
 def _rows_as_csv(rows: list[Row]) -> str:

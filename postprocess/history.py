@@ -20,12 +20,13 @@ import duckdb
 
 from config import console
 from config.commandline import Parser
+from config.records.units import Scale, change_text, point_text, readable_scale
 from config.sessions.judged import point_with_unit
 
 from . import options
+from .names import short_name
 from .perflogs import cache
 from .perflogs.formats import sql_string_literal
-from .units import unit_text
 
 HELP = """\
 Shows a metric of test cases, session by session.
@@ -46,6 +47,8 @@ wrong usage, or nothing matches.
 """
 #: Test cases that have a table of their own.
 TABLES = 3
+#: A change that is folded; sessions side by side in a table.
+SMALL, IN_A_TABLE = 0.05, 8
 COLUMNS = ('time', 'run', 'system', 'partition', 'environ', 'check', 'params',
            'case', 'speed', 'metric', 'point', 'value', 'unit', 'better', 'result')
 #: What people call a test case and its CPU speed class, in SQL.
@@ -81,12 +84,16 @@ _CHANGES = '''WITH ordered AS (
 ), points AS (
     SELECT name, unit, better, any_value(value) FILTER (newest)
         / nullif(median(value) FILTER (NOT newest), 0) - 1 AS change,
-        bool_or(newest AND result IN ('fail', 'xpass')) AS failed
+        bool_or(newest AND result IN ('fail', 'xpass')) AS failed,
+        any_value("check") AS "check", any_value(params) AS params,
+        any_value("case") AS "case", any_value(concat('@', system, ':', partition, '+',
+            environ, CASE WHEN speed IN ('', '-') THEN '' ELSE ' ' || speed END))
+            AS place
     FROM ordered GROUP BY name, unit, better, point
 )
 SELECT CASE WHEN bool_or(failed) THEN 'fail' ELSE '' END, median(change),
-    count(*), unit, better, name
-FROM points GROUP BY name, unit, better ORDER BY name, unit'''
+    count(*), better, any_value("check"), any_value(params), any_value("case"), place
+FROM points GROUP BY name, unit, better, place ORDER BY name, unit'''
 
 
 class Row(NamedTuple):
@@ -108,16 +115,16 @@ class Row(NamedTuple):
     result: str
 
     @property
-    def table_heading(self) -> str:
-        """The heading of a table."""
-        way = '' if self.better == 'none' else f', {self.better} is better'
-        unit = unit_text(self.unit) or 'dimensionless'
+    def test_case(self) -> str:
+        """The test case and its place, and below them ReFrame's name."""
         speed = f' {self.speed}' if self.speed.strip('-') else ''
-        return (f'{self.check} {self.params} @{self.system}:{self.partition}+'
-                f'{self.environ}{speed}\n{self.metric} ({unit}){way}')
+        return (f'{short_name(self.check, self.params, self.case)} '
+                f'@{self.system}:{self.partition}+{self.environ}{speed}\n'
+                f'{self.check} {self.params}')
 
-    def __str__(self) -> str:
-        return f'{self.value:.4g}' + '!' * (self.result in ('fail', 'xpass'))
+    def text(self, scale: Scale) -> str:
+        """The value, with a mark if it failed."""
+        return scale.number(self.value) + '!' * (self.result in ('fail', 'xpass'))
 
 
 def parser() -> Parser:
@@ -134,6 +141,8 @@ def parser() -> Parser:
         '--last', type=options.parse_positive_number, metavar='N',
         help='show only the newest N sessions (default: 8; with --csv and '
              '--json all)')
+    cmd.add_argument('--all', action='store_true', help='in the table of many test '
+                     'cases, also list those that changed by less than 5 %%')
     form = cmd.add_argument_group('output').add_mutually_exclusive_group()
     form.add_argument('--csv', metavar='FILE', help='write the rows as CSV to '
                       'FILE; - prints them')
@@ -194,7 +203,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.json or args.csv:
         pass
     elif many:
-        print_newest_changes(answer)
+        print_newest_changes(answer, args.all)
     else:
         print_tables(answer)
     return 1 if faults else 0
@@ -235,7 +244,8 @@ def fill_answer_table(
     """
     # Not as parameters: the client imports pandas for those.
     con.execute('CREATE OR REPLACE TEMP TABLE answer AS ' + _ROWS.format(
-        metric=sql_string_literal(metric), case=sql_string_literal(case), name=_NAME,
+        metric=sql_string_literal(metric),
+        case=sql_string_literal(case.removeprefix('/')), name=_NAME,
         last=last or 'NULL'))
     [[count]] = con.execute(
         'SELECT count(DISTINCT name) FROM answer').fetchall()
@@ -252,26 +262,45 @@ def read_answer_rows(con: duckdb.DuckDBPyConnection) -> list[Row]:
                 'point NULLS FIRST, day, run').fetchall()]
 
 
-def print_newest_changes(cells: Iterable[tuple]) -> None:
-    """Prints one row per test case, from the rows of `_CHANGES`."""
+def print_newest_changes(cells: Iterable[tuple], every: bool = False) -> None:
+    """Print one row per test case from the rows of `_CHANGES`, the largest change last.
+
+    :param every: also those that changed by less than SMALL and did not fail
+    """
+    rows = sorted(cells, key=lambda row: (row[0], abs(row[1] or 0)))
+    shown = [row for row in rows if every or row[0] or abs(row[1] or 0) >= SMALL]
     console.print_table(
-        [(result, '' if change is None else f'{change:+.1%}', points,
-          unit_text(unit), better, name)
-         for result, change, points, unit, better, name in cells],
-        ('', 'change', 'points', 'unit', 'better', 'test case'), right=(1, 2))
-    print('\nTo see the values of a test case, give its name as CASE.')
+        [(result, '' if change is None else change_text(1 + change), points,
+          f'{short_name(check, params, case)} {place}')
+         for result, change, points, _, check, params, case, place in shown],
+        ('', 'change', 'points', 'test case'), right=(1, 2), below=True)
+    folded = f'; {len(rows) - len(shown)} changed by less than {100 * SMALL:g} % ' \
+        '(--all lists them)' if len(shown) < len(rows) else ''
+    console.print_lines([
+        f'{console.count_with_noun(len(rows), "test case")}{folded}',
+        'To see the values of a test case, give its hash or a part of its name as '
+        'CASE'])
 
 
 def print_tables(records: Iterable[Row]) -> None:
-    """Prints one table per test case and unit, one column per session."""
-    for title, group in itertools.groupby(records, lambda row: row.table_heading):
-        print(title)
-        _print_test_case_table([*group])
+    """Print one table per test case and unit, one column per session."""
+    failed = False
+    for (name, unit), group in itertools.groupby(
+            records, lambda row: (row.test_case, row.unit)):
+        rows = [*group]
+        failed |= any(row.result in ('fail', 'xpass') for row in rows)
+        scale = readable_scale(unit, statistics.median(abs(row.value) for row in rows))
+        better = rows[0].better
+        console.print_lines([
+            *name.split('\n'), f'{rows[0].metric} ({scale.unit or "dimensionless"})'
+            + f', {better} is better' * (better != 'none')])
+        _print_test_case_table(rows, scale)
         print()
-    print('! failed')
+    if failed:
+        print('! failed')
 
 
-def _print_test_case_table(records: Sequence[Row]) -> None:
+def _print_test_case_table(records: Sequence[Row], scale: Scale) -> None:
     sessions: dict[str, str] = {}
     # Sorted again, because the rows of one point stand together.
     for row in sorted(records, key=lambda row: (
@@ -280,20 +309,24 @@ def _print_test_case_table(records: Sequence[Row]) -> None:
     lines = []
     for at, line in itertools.groupby(records, lambda row: row.point):
         values = {row.run: row for row in line}
-        lines.append(
-            [
-                at or 'all',
-                *(str(values.get(run, '-')) for run in sessions),
-                _change_from_earlier_median(
-                    [row.value for row in values.values()]
-                ),
-            ]
-        )
-    console.print_table(lines, ('point', *sessions.values(), 'change'),
-                        right=range(len(sessions) + 2))
+        lines.append([
+            point_text(at) or 'all',
+            *(values[run].text(scale) if run in values else '-' for run in sessions),
+            _change_from_earlier_median([row.value for row in values.values()])])
+    on_terminal = sys.stdout.isatty()
+    number = IN_A_TABLE if on_terminal else len(sessions)
+    for part in range(0, len(sessions), number):
+        last = part + number >= len(sessions)
+        names = [*sessions.values()][part:part + number]
+        console.print_table(
+            [(line[0], *line[part + 1:part + 1 + len(names)], *line[-1:] * last)
+             for line in lines],
+            ('point', *(name.replace(' ', '\n') if on_terminal else name
+                        for name in names),
+             *['change'] * last), right=range(len(names) + 2))
 
 
 def _change_from_earlier_median(values: list[float]) -> str:
     """The last value compared with the median of the earlier values."""
     before = statistics.median(values[:-1]) if values[1:] else 0
-    return f'{values[-1] / before - 1:+.1%}' if before else ''
+    return change_text(values[-1] / before) if before and values[-1] > 0 else ''

@@ -20,12 +20,14 @@ that any record of its newest session has. The sessions of one nightly session
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from config.console import count_with_noun
 from config.sessions import judged, run_id
 from config.sites import topology
 
@@ -39,6 +41,9 @@ ORDER = ('fail', 'not_run', 'flaky', 'xpass', 'xfail', 'pass',
 #: Results with which a command exits with 1. A known fault that is gone is to
 #: be removed from the reference file, as ReFrame has it.
 FAILED = ('fail', 'not_run', 'flaky', 'xpass')
+#: Results of sound test cases of which nothing has to be done at once: terminals
+#: fold them.
+GOOD = ('pass', 'no_reference')
 #: What a cell of `History` is without a record: the test case was expected to
 #: run, or it was not.
 NO_RECORD, NOT_EXPECTED = len(ORDER), len(ORDER) + 1
@@ -50,6 +55,18 @@ _FAIL, _NOT_RUN, _FLAKY = range(3)
 
 #: Partition, environment, hash: a test case of a plan.
 Key = tuple[str, str, str]
+
+
+def tally_text(results: Iterable[str]) -> str:
+    """The number of test cases of each result, what matters last.
+
+    >>> tally_text(['pass', 'fail', 'pass'])
+    '2 pass · 1 fail of 3 test cases'
+    """
+    counts = Counter(results)
+    order = [*GOOD, *(name for name in reversed(ORDER) if name not in GOOD)]
+    return (' · '.join(f'{counts[name]} {name}' for name in order if counts[name])
+            + f' of {count_with_noun(counts.total(), "test case")}').lstrip()
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import yaml
 
+from config.records.units import size_text
+
 from ..core import metrics
 from ..core.parsers import ParseError
 from ..services.parser import Services
@@ -186,7 +188,7 @@ class Evaluation:
         of, bottlenecks = self.setup, analysis.summary_sentences()
         if of.type == 'ring':
             return bottlenecks
-        return [*bottlenecks, *(f'{size} B: ' + words.compare_bandwidths(
+        return [*bottlenecks, *(f'{size_text(size)}: ' + words.compare_bandwidths(
             values[metrics.metric_key('busbw', size)],
             values[metrics.metric_key('ring_busbw', size)], 'ring')
             for size in of.sizes),

@@ -23,6 +23,8 @@ from typing import Any
 
 import yaml
 
+from config.records.units import size_text
+
 from ..core.parsers import ParseError, Record
 from . import logs, table, words
 from .logs import Log, Stats
@@ -380,8 +382,8 @@ def bandwidth_curves(runs: dict[Path, tuple[Record, ...]], metric: str = 'busbw'
 
 def curve_comparison_sentences(curves: dict[str, dict[int, float]]) -> list[str]:
     """Sentences that compare Optcast with NCCL or a ring at each size."""
-    return [f'{size} B, {name}: ' + words.compare_bandwidths(curve[size], other[size],
-                                                             against)
+    return [f'{size_text(size)}, {name}: '
+            + words.compare_bandwidths(curve[size], other[size], against)
             for against in ('nccl', 'ring') if against in curves
             for other in [curves[against]]
             for name, curve in curves.items() if name.startswith('optcast')

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from config.records.sizes import size_with_unit
+from config.records.units import size_text
 
 from .timeline import save_figure
 
@@ -48,7 +48,7 @@ def draw(curves: Mapping[str, Curve], title: str, folder: Path, name: str,
             axes.plot([], [], '--', color='#777777', label='model')
         ticks = sorted({size for curve in curves.values() for size in curve})
         axes.set_xscale('log', base=2)
-        axes.set_xticks(ticks, map(size_with_unit, ticks))
+        axes.set_xticks(ticks, map(size_text, ticks))
         axes.minorticks_off()
         axes.set_ylim(bottom=0)
         axes.margins(x=0.1)             # the last numbers stand beside

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from config.records.units import value_text
+
 from .logs import Stats
 
 #: Class of a server's threads -> explanation if it is the slowest.
@@ -74,5 +76,5 @@ def compare_bandwidths(optcast: float, other: float, name: str) -> str:
     share = optcast / other - 1
     how = (f'{share:.0%} faster' if share > 0.005 else
            f'{-share:.0%} slower' if share < -0.005 else 'equally fast')
-    return (f'Optcast: {optcast:.4g} GB/s, {name}: {other:.4g} GB/s: '
-            f'Optcast is {how}')
+    return (f'Optcast: {value_text(optcast, "GB/s")}, '
+            f'{name}: {value_text(other, "GB/s")}: Optcast is {how}')

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -19,6 +20,7 @@ from cli.session import table
 from cli.session.names import name_without_blanks
 from config.sessions import disk
 from postprocess import outcomes, results
+from postprocess.names import short_name
 from postprocess.perflogs import plans, reasons
 from postprocess.references.progress import Progress
 
@@ -40,6 +42,7 @@ BEYOND = 'out of tolerance or inconclusive at first'
 
 class Row(NamedTuple):
     """A row of the table."""
+    #: The short name (postprocess/names.py).
     name: str
     #: One of results.ORDER.
     result: str
@@ -49,6 +52,22 @@ class Row(NamedTuple):
     note: str = ''
     #: Whether it waits for a reference.
     waits: bool = False
+    #: The name as -n takes it, with the environment if -n is not enough.
+    reframe_name: str = ''
+    #: How often it was measured in this session.
+    measurements: int = 1
+    #: Hash, which `-n /HASH` takes.
+    case: str = ''
+    #: Folder with the output of its last job; '': it was removed, or none began.
+    folder: str = ''
+
+    @property
+    def details(self) -> list[str]:
+        """What the terminal shows below the name."""
+        texts = [self.text, self.note and f'({self.note})']
+        if self.result in results.FAILED:
+            texts += [self.reframe_name, self.folder and f'log {self.folder}']
+        return [text for text in texts if text]
 
 
 def find_non_run_action(words: list[str]) -> str:
@@ -91,8 +110,12 @@ def rows_by_test_case(
     known = {(c['partition'], c['environ'], c['hashcode']): c for c in report}
     names = display_names(plan)
     rows_by_key = {}
-    for key, name in names.items():
+    for planned in plan.cases:
+        key = plan.session_and_test_case_key(planned)[1:]
+        name = short_name(planned['check'], planned['params'], planned['case'])
         case = known.get(key, {})
+        more: dict[str, Any] = {'reframe_name': names[key], 'case': planned['case'],
+                                'folder': _output_folder(case)}
         one = ended.get(key)
         if one is None or one.is_failed:
             guard = one.guard if one else plans.MISSING
@@ -105,8 +128,8 @@ def rows_by_test_case(
                     guard not in reasons.NOT_RUN):
                 text += f' (in each of {one.measurements} measurements)'
             rows_by_key[key] = Row(
-                name, one.result if one else 'not_run', text
-            )
+                name, one.result if one else 'not_run', text,
+                measurements=one.measurements if one else 1, **more)
             continue
         note = case.get('no_reference') or ''
         lacks = LACKS.search(note)
@@ -119,8 +142,18 @@ def rows_by_test_case(
                 note, f'{AT_FIRST.get(one.result, BEYOND)}, measured '
                 f'{one.measurements} times']))
         rows_by_key[key] = Row(name, one.result, value_text(case), note,
-                               bool(lacks) and one.result == 'no_reference')
+                               bool(lacks) and one.result == 'no_reference',
+                               measurements=one.measurements, **more)
     return rows_by_key
+
+
+def _output_folder(case: dict[str, Any]) -> str:
+    """The folder with the output of a test case that failed, as a short path."""
+    folder = case.get('stagedir') or ''
+    if not folder or not os.path.isdir(folder):
+        return ''
+    near = os.path.relpath(folder)
+    return near if not near.startswith('..') else folder
 
 
 def display_names(plan: plans.Plan) -> dict[results.Key, str]:
@@ -136,7 +169,8 @@ def display_names(plan: plans.Plan) -> dict[results.Key, str]:
 
 def failed_builds(report: list[dict[str, Any]]) -> list[Row]:
     """Builds for test cases that failed."""
-    return [Row(case['display_name'], 'fail', failure_reason(case))
+    return [Row(case['display_name'], 'fail', failure_reason(case),
+                folder=_output_folder(case))
             for case in report if case.get('fixture')]
 
 

@@ -24,7 +24,9 @@ from cli.session import process as session
 from cli.setup.venv import SetupError, print_progress
 from config import console
 from config import references as grammar
+from config.sessions.progress import duration_text
 from postprocess import perflogs, results
+from postprocess.names import short_name
 from postprocess.references import editing
 from postprocess.references import proposal as references
 from postprocess.references.progress import Progress, progress_of_test_cases
@@ -130,8 +132,13 @@ class Calibration:
     """The test cases of a mode, and their progress."""
 
     def __init__(self, work: commands.Work, minutes: float,
-                 interval: float) -> None:
+                 interval: float, quiet: bool = True,
+                 lists_all: bool = False) -> None:
+        """:param quiet: print the progress instead of ReFrame's output"""
         self.work = work
+        self.quiet = quiet
+        #: Whether each round lists the test cases that are not ready.
+        self.lists_all = lists_all
         #: Seconds between the beginnings of two rounds, at least.
         self.interval = interval
         self.begin = time.monotonic()
@@ -192,7 +199,7 @@ class Calibration:
         ready."""
         self.rounds += 1
         if self.rounds == 1:
-            return commands.run_reframe_session(self.work, '-r')
+            return commands.run_reframe_session(self.work, '-r', quiet=self.quiet)
         print_progress(
             f'round {self.rounds}: '
             + console.count_with_noun(len(self.unready_test_cases), 'test case')
@@ -200,8 +207,7 @@ class Calibration:
         )
         # Quiet: the table reports what failed.
         return commands.run_reframe_session(
-            self.work, '-r', '-q', only=self.unready_test_cases
-        )
+            self.work, '-r', '-q', only=self.unready_test_cases, quiet=self.quiet)
 
     def read_round_results(self, ended: commands.Ended) -> None:
         """Read the records after a round."""
@@ -213,7 +219,10 @@ class Calibration:
         ahead = progress_of_test_cases(frame)
         now = progress_by_test_case(plan, frame, ahead)
         self.standing |= now
-        self.names = account.display_names(plan) | self.names
+        self.names = {
+            plan.session_and_test_case_key(case)[1:]: short_name(
+                case['check'], case['params'], case['case'])
+            for case in plan.cases} | self.names
         self.families |= {case['family'] for case in plan.cases}
         ended_so = results.results_of_session(frame, plan.session_name)
         rows = account.rows_by_test_case(plan, frame, ended.cases, ahead)
@@ -232,22 +241,29 @@ class Calibration:
         now = time.monotonic()
         missing = self.unready_test_cases
         print()
-        console.print_table([(self.names[key], f'{self.standing[key]}' + (
-            f'; failed: {self.failed[key]}' if key in self.failed else ''))
-            for key in missing])
-        hopeless = sum(
-            bool(s.uncalibratable_speed_classes)
-            for s in self.standing.values()
-        )
+        shown = missing if self.lists_all else [
+            key for key in missing if key in self.failed]
+        console.print_entries([
+            ('fail' if key in self.failed else 'unready', self.names[key],
+             [f'{self.standing[key]}', *filter(None, [self.failed.get(key)])])
+            for key in sorted(shown, key=lambda key: key in self.failed)])
+        hopeless = sum(bool(standing.uncalibratable_speed_classes)
+                       for standing in self.standing.values())
         left = len(self.excluded_test_cases)
-        there = len(self.standing) - len(missing) - left
-        text = (f'round {self.rounds} took {took:.0f} s: {there} of '
-                f'{console.count_with_noun(len(self.standing), "test case")} ready'
-                + f' ({hopeless} as far as possible)' * bool(hopeless)
-                + f', {left} left out' * bool(left)
-                + f'; {(now - self.begin) / 60:.1f} min elapsed, '
-                f'{max(self.end - now, 0) / 60:.1f} min remaining')
-        print(text, flush=True)
+        ready = len(self.standing) - len(missing) - left
+        rounds = max((self.standing[key].sessions_needed for key in missing), default=0)
+        console.print_lines([
+            f'round {self.rounds}: {ready} of '
+            f'{console.count_with_noun(len(self.standing), "test case")} ready'
+            + f' ({hopeless} as far as possible)' * bool(hopeless)
+            + f', {len(missing)} to go' * bool(missing)
+            + (' (--all lists them)' if len(shown) < len(missing) else '')
+            + f', {left} left out' * bool(left)
+            + f'; this round took {duration_text(took)}'
+            + (f', about {duration_text(rounds * max(took, self.interval))} left'
+               if rounds else '')
+            + f', at most {duration_text(max(self.end - now, 0))}' * bool(missing)])
+        sys.stdout.flush()
 
     def print_unready_reasons(self) -> int:
         """Print why test cases are not ready; return the exit code."""
@@ -256,17 +272,19 @@ class Calibration:
             for one in standing.uncalibratable_speed_classes:
                 wide = ', '.join(metric for metric, needs in
                                  one.needs_of.items() if needs is None)
-                print(f'{name} at CPU speed class {one.speed}: no_reference, '
-                      f'because more sessions would not bring '
-                      f'{wide or "its values"} within the max tolerance')
+                console.print_lines([
+                    f'{name} at CPU speed class {one.speed}: no_reference, because '
+                    f'more sessions would not bring {wide or "its values"} within the '
+                    'max tolerance'])
             if key in self.failed:
                 tried = (f'left out, failed in {ROUNDS} rounds in a row'
                          if key in self.excluded_test_cases else 'failed in its last '
                          'round')
-                print(f'{name}: {tried}: {self.failed[key]}')
+                console.print_lines([f'{name}: {tried}: {self.failed[key]}'])
             elif key in self.excluded_test_cases:
-                print(f'{name}: left out, inconclusive in {ROUNDS} rounds; '
-                      './plumb run prints the reason')
+                console.print_lines([
+                    f'{name}: left out, inconclusive in {ROUNDS} rounds; ./plumb run '
+                    'prints the reason'])
         return 1 if self.failed else 0
 
 
@@ -319,7 +337,8 @@ def _calibrate_and_propose(
     args: argparse.Namespace, work: commands.Work
 ) -> int:
     """All rounds, then the proposals and the page; the exit code."""
-    calibration = Calibration(work, args.minutes, args.interval)
+    calibration = Calibration(work, args.minutes, args.interval,
+                              not commands.wants_reframe_output(args.reframe), args.all)
     code = calibration.run_all_rounds()
     if code:
         return code

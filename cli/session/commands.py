@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,7 +35,7 @@ from config import console, families, places
 from config.commandline import suggest_nearest_word
 from config.places import is_site_named_local
 from config.references import accepted_files
-from config.sessions import clock, cost, lock, slurm_jobs
+from config.sessions import clock, cost, lock, progress, slurm_jobs
 from config.sessions.modes import MODES
 from config.sessions.smoke import TAG as SMOKE
 from tests import unstable
@@ -188,6 +188,8 @@ class Ended(NamedTuple):
     plan: plans.Plan | None
     #: Of ReFrame's report (`_test_cases_of_report`).
     cases: list[dict[str, Any]]
+    #: Where ReFrame's output is; None: it was printed.
+    output: Path | None = None
 
 
 @contextlib.contextmanager
@@ -237,9 +239,12 @@ def _has_only_local_scheduler(system: dict[str, Any]) -> bool:
 
 def run_reframe_session(work: Work, *options: str,
                         only: Collection[Key] | None = None,
-                        variables: Mapping[str, str] | None = None) -> Ended:
+                        variables: Mapping[str, str] | None = None,
+                        quiet: bool = False) -> Ended:
     """Run one session of ReFrame; one of the options is its action.
 
+    :param quiet: print its progress instead of ReFrame's output, which goes to a
+        file; if it ends without a plan, the last lines of the file are printed
     :param only: the only test cases to run; None: all of the mode
     :raises SetupError: it would measure, but the clock is wrong
     """
@@ -263,13 +268,19 @@ def run_reframe_session(work: Work, *options: str,
             [str(WORK / 'bin' / 'reframe'), *work.options, *options],
             {**work.variables, **opened.reframe_variables, **variables},
             [*work.locks, opened.lock],
-            opened.stage if slurm_jobs.can_list_jobs(work.system) else None)
-        return Ended(
-            code,
-            ended_by,
-            account.find_plan(work.perflog_folder, opened.folder.name),
-            _test_cases_of_report(opened.report_path),
-        )
+            opened.stage if slurm_jobs.can_list_jobs(work.system) else None,
+            opened if quiet else None)
+        plan = account.find_plan(work.perflog_folder, opened.folder.name)
+        if quiet and plan is None:
+            print(*opened.output_path.read_text(errors='replace').splitlines()[-40:],
+                  sep='\n', file=sys.stderr)
+        return Ended(code, ended_by, plan, _test_cases_of_report(opened.report_path),
+                     opened.output_path if quiet else None)
+
+
+def wants_reframe_output(words: Sequence[str]) -> bool:
+    """Whether options of ReFrame ask for its own output: -v."""
+    return any(word == '--verbose' or re.fullmatch('-v+', word) for word in words)
 
 
 def print_zero_test_cases_reason(work: Work, ended: Ended) -> int:
@@ -291,6 +302,7 @@ def print_zero_test_cases_reason(work: Work, ended: Ended) -> int:
 def run(args: argparse.Namespace) -> int:
     """Run a mode, print the table, write the page; return the exit code."""
     from cli.session import account, ordering
+    from postprocess import results
     from postprocess.results import FAILED
     start = time.monotonic()
     action = account.find_non_run_action(args.reframe)
@@ -321,29 +333,39 @@ def run(args: argparse.Namespace) -> int:
                 if not confirm_cost(work.system['name'], args.mode, text):
                     print_progress('nothing was run')
                     return 0
-            ended = run_reframe_session(work, '-r', variables=known)
+            ended = run_reframe_session(work, '-r', variables=known,
+                                        quiet=not wants_reframe_output(args.reframe))
         if ended.plan is None:
             return print_zero_test_cases_reason(work, ended)
         page, made = write_report_page(work.perflog_folder)
-    rows = account.rows_by_test_case(ended.plan, made.records, ended.cases,
-                                     made.ahead).values()
-    _print_table([*rows, *account.failed_builds(ended.cases)])
+    rows = [*account.rows_by_test_case(ended.plan, made.records, ended.cases,
+                                       made.ahead).values()]
+    print_results([*rows, *account.failed_builds(ended.cases)], args.all)
     failed = [one for one in rows if one.result in FAILED]
-    not_run = sum(one.result == 'not_run' for one in failed)
-    print(f'\n{len(rows)} test cases, {len(failed) - not_run} failed, '
-          + f'{not_run} not run, ' * bool(not_run)
-          + f'{time.monotonic() - start:.0f} s in total')
+    worse = _print_regressions(made.verdict, ended.plan)
+    notes = []
     if ended.ended_by:
-        print(f'Ended by {ended.ended_by}: test cases that did not finish are '
-              'not_run.')
+        notes.append(f'Ended by {ended.ended_by}: test cases that did not finish are '
+                     'not_run.')
     if work.bringup:
-        print('Bring-up: only limits, and the vendor profile of the site, can '
-              'fail a value')
+        notes.append('Bring-up: only limits, and the vendor profile of the site, can '
+                     'fail a value')
     waiting = sum(one.waits for one in rows)
     if waiting:
-        print(f'{waiting} of the test cases have no reference; add them: '
-              './plumb references calibrate')
-    worse = _print_regressions(made.verdict, ended.plan)
+        notes.append(f'{waiting} of the test cases have no reference; add them: '
+                     './plumb references calibrate')
+    if ended.output and ended.code and not failed:
+        notes.append(f'ReFrame ended with exit code {ended.code}; see {ended.output}')
+    again = sum(one.measurements > 1 for one in rows)
+    print()
+    console.print_lines([
+        *notes,
+        results.tally_text(one.result for one in rows)
+        + f', {again} measured again' * bool(again)
+        + f' · {progress.duration_text(time.monotonic() - start)}'])
+    if failed:
+        print('Next: ./plumb run ' + ' '.join(dict.fromkeys(
+            f'-n /{one.case}' for one in failed[:3])))
     print(f'Page: {page}' if page else 'No page was written: see the error '
                                        'above')
     return 1 if (ended.code or failed or not page or ended.ended_by
@@ -398,10 +420,9 @@ def _print_regressions(verdict: Verdict | None, plan: plans.Plan) -> bool:
     levels = failed_levels_of_system(verdict, plan)
     if levels or lines:
         print('\nWorse than before (./plumb verdict explains it):')
-    for level in levels:
-        print(*(f'  {text}' for text in level.lines), sep='\n')
-    for line in lines:
-        print(*(f'  {text}' for text in telling.regression_lines(line)), sep='\n')
+    console.print_lines(f'  {text}' for level in levels for text in level.lines)
+    console.print_lines(f'  {text}' for line in lines
+                        for text in telling.regression_lines(line))
     if verdict.rerun:
         print('Test cases that are worth measuring again: '
               f'{len(verdict.rerun)} ({telling.RERUN})')
@@ -434,15 +455,26 @@ def _test_cases_of_report(report: Path) -> list[dict[str, Any]]:
             if not case.get('fixture') or case['result'] == 'fail']
 
 
-def _print_table(rows: Collection[Row]) -> None:
-    """Prints the table of a session: failures last, what could not start
-    before its cause."""
-    from postprocess.results import FAILED
+def print_results(rows: Collection[Row], every: bool = False) -> None:
+    """Print the test cases of a session: failures last, what could not start
+    before its cause.
+
+    Good ones are only counted; in a session without any reference, those without one
+    are listed, because nothing else says what was measured.
+
+    :param every: list all of them
+    """
+    from postprocess.results import FAILED, GOOD
+    folded = set() if every else {'pass'} if not any(
+        one.result == 'pass' for one in rows) else set(GOOD)
+    shown = [one for one in rows if one.result not in folded]
     print()
-    console.print_table([
-        (one.result, one.name, ' '.join(filter(None, [
-            one.text, one.note and f'({one.note})'])))
-        for one in sorted(rows, key=lambda one: one.result in FAILED)])
+    console.print_entries([
+        (one.result, one.name, one.details)
+        for one in sorted(shown, key=lambda one: one.result in FAILED)])
+    if len(shown) < len(rows):
+        print(f'{console.count_with_noun(len(rows) - len(shown), "good test case")} '
+              'not listed: --all')
 
 
 def write_report_page(perflogs: str) -> tuple[str | None, Any]:

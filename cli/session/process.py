@@ -20,7 +20,7 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -28,7 +28,9 @@ from typing import Any, NamedTuple
 
 from checks.services import processes
 from cli.setup.venv import ROOT, WORK, print_progress
+from config import console
 from config.sessions import run_id, slurm_jobs
+from config.sessions.progress import Progress
 
 #: Sessions of each kind (those that measure, and others) that are kept;
 #: older ones are removed when one begins.
@@ -46,6 +48,8 @@ MAX_LOG_SIZE, MIN_LOG_AGE = 1 << 16, 3600
 NIGHTLY_SESSION = 'night.json'
 #: File in the folder of a session that measures nothing.
 IDLE = 'idle'
+#: Seconds between two lines of progress that are not on a terminal.
+REPORT_SECONDS = 60.0
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
 
@@ -70,6 +74,11 @@ class Session:
     @property
     def report_path(self) -> Path:
         return self.folder / 'report.json'
+
+    @property
+    def output_path(self) -> Path:
+        """Where ReFrame's output is, if it is not printed."""
+        return self.folder / 'reframe.out'
 
     @property
     def reframe_variables(self) -> dict[str, str]:
@@ -218,6 +227,42 @@ def remove_old_nightly_sessions(site: str, keep: int) -> list[str]:
     return old
 
 
+class SessionProgress:
+    """One line of progress on a terminal; else a line every REPORT_SECONDS, if
+    something has changed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.line = console.StatusLine()
+        self.begin: float | None = None
+        self.last_report, self.last_ended = time.monotonic(), -1
+
+    def __enter__(self) -> SessionProgress:
+        self.line.update('ReFrame reads the checks')
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.line.close()
+
+    def report_if_due(self) -> None:
+        """Show the progress."""
+        now = time.monotonic()
+        progress = Progress.read(self.folder)
+        if progress is None:
+            return
+        if self.begin is None:
+            self.begin = now
+            if progress.cost:
+                self.line.close()
+                print(f'Cost: {progress.cost}', flush=True)
+        if self.line.is_live:
+            self.line.update(progress.text(now - self.begin))
+        elif (now - self.last_report >= REPORT_SECONDS
+                and progress.ended != self.last_ended):
+            print_progress(progress.text(now - self.begin))
+            self.last_report, self.last_ended = now, progress.ended
+
+
 class ReceivedSignals:
     """The signals that ask a session to end; those that follow each other
     within SAME_SIGNAL_SECONDS are one."""
@@ -244,8 +289,8 @@ class ReceivedSignals:
 
 
 def run_reframe(command: Sequence[str], variables: Mapping[str, str],
-                locks: Sequence[int], stage: Path | None = None
-                ) -> tuple[int, str]:
+                locks: Sequence[int], stage: Path | None = None,
+                quiet: Session | None = None) -> tuple[int, str]:
     """Runs ReFrame to its end, also where a signal asks for it.
 
     ReFrame cancels its jobs at the first signal; what is left of it and its
@@ -253,6 +298,8 @@ def run_reframe(command: Sequence[str], variables: Mapping[str, str],
 
     :param stage: folder of its Slurm jobs, which are cancelled if ReFrame was
         killed or ended by a signal; None: it has none
+    :param quiet: the session, if its output goes to its file, and its progress is
+        printed instead; None: ReFrame prints
     :returns: exit code, and the name of the signal that ended it or ''
     """
     library = ctypes.CDLL(None, use_errno=True)
@@ -269,12 +316,20 @@ def run_reframe(command: Sequence[str], variables: Mapping[str, str],
     before = {number: signal.signal(number, received.record_signal)
               for number in _SIGNALS}
     try:
-        process = subprocess.Popen(
-            command, env={**os.environ, **variables}, pass_fds=locks,
-            preexec_fn=start_own_process_group)
-        pending = None if stage is None else slurm_jobs.PendingReports(
-            stage, print_progress)
-        code = _wait_for_process(process, received.numbers, pending)
+        with contextlib.ExitStack() as stack:
+            output = stack.enter_context(
+                open(quiet.output_path, 'wb')) if quiet else None
+            process = subprocess.Popen(
+                command, env={**os.environ, **variables}, pass_fds=locks,
+                stdout=output, stderr=output, preexec_fn=start_own_process_group)
+            reports = []
+            if quiet:
+                reports.append(stack.enter_context(
+                    SessionProgress(quiet.folder)).report_if_due)
+            if stage is not None:
+                reports.append(slurm_jobs.PendingReports(
+                    stage, print_progress).report_if_due)
+            code = _wait_for_process(process, received.numbers, reports)
         if received.numbers or code < 0:
             # Also an sbatch that ReFrame no longer waits for.
             _end_descendants_of_reframe(received.numbers)
@@ -291,13 +346,18 @@ def run_reframe(command: Sequence[str], variables: Mapping[str, str],
 
 def _wait_for_process(process: subprocess.Popen[bytes],
                       received_signals: list[int],
-                      pending: slurm_jobs.PendingReports | None) -> int:
+                      reports: Sequence[Callable[[], object]]) -> int:
+    """Wait until a process ends, and end it if signals ask for it.
+
+    :param reports: called several times per second
+    """
     content, deadline = 0, float('inf')
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(0.2)
-        if pending and not received_signals:
-            pending.report_if_due()
+        if not received_signals:
+            for report in reports:
+                report()
         if received_signals and not content:
             content = received_signals[0]
             deadline = time.monotonic() + CANCEL_TIMEOUT

@@ -1,28 +1,15 @@
 """Figures as an operator looks for them: which, and in which words."""
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from config.families import families
 from config.records.metrics import split_metric_key
-from config.records.sizes import size_with_unit
+from config.records.units import size_text, value_text
 
 #: Figures in a row, at most, where nothing is judged.
 MAXIMUM = 3
-#: Unit -> larger ones and how many of it they are, the largest first. A
-#: value is told in the first one of which it is as many as LEAST.
-_LARGER: dict[str, list[tuple[str, float]]] = {
-    '1/s': [('G/s', 1e9), ('M/s', 1e6), ('k/s', 1e3), ('/s', 0)],
-    'us': [('s', 1e6), ('ms', 1e3), ('us', 0)],
-    'ms': [('s', 1e3), ('ms', 0)],
-    'ns': [('ms', 1e6), ('us', 1e3), ('ns', 0)],
-    'MB/s': [('GB/s', 1e3), ('MB/s', 0)],
-    '1': [('', 0)],
-}
-MINIMUM = {'us': 10, 'ms': 10, 'ns': 10, 'MB/s': 10}
 
 
 class Metric(NamedTuple):
@@ -73,34 +60,9 @@ def _headline_metrics(rules: Iterable[Mapping[str, Any]],
 
 
 def _metric_text(one: Metric) -> str:
-    text = f'{one.metric} {value_with_unit(one.value, one.unit)}'
+    text = f'{one.metric} {value_text(one.value, one.unit)}'
     if one.size is not None:
-        text += f' at {size_with_unit(one.size)}'
+        text += f' at {size_text(one.size)}'
     if one.reference:
-        text += f' (reference {value_with_unit(one.reference, one.unit)})'
+        text += f' (reference {value_text(one.reference, one.unit)})'
     return text
-
-
-def value_with_unit(value: float, unit: str) -> str:
-    """A value in three digits and the unit that people would choose."""
-    larger, factor = next(
-        (name, factor) for name, factor in _LARGER.get(unit, [(unit, 0)])
-        if not factor or abs(value) >= factor * MINIMUM.get(unit, 1))
-    digits = format_three_digits(value / (factor or 1))
-    return f'{digits} {_microsecond_unit() if larger == "us" else larger}'.rstrip()
-
-
-def format_three_digits(value: float) -> str:
-    """Three digits that count, never an exponent; a count is whole."""
-    if value == int(value) and abs(value) < 1e15:
-        return str(int(value))
-    return f'{value:.{max(2 - math.floor(math.log10(abs(value))), 0)}f}'
-
-
-def _microsecond_unit() -> str:
-    """As the terminal can show it."""
-    try:
-        'µ'.encode(sys.stdout.encoding or 'ascii')
-    except (UnicodeEncodeError, LookupError):
-        return 'us'
-    return 'µs'

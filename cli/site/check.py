@@ -28,7 +28,7 @@ from cli.setup.venv import (
 )
 from cli.site import spack_yaml
 from cli.site.measured import read_measured_families
-from config import schema, strict
+from config import console, schema, strict
 from config.places import default_reference_folder, is_site_named_local
 from config.references import accepted_files
 from config.sites import topology
@@ -69,8 +69,9 @@ def check(args: argparse.Namespace) -> int:
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         verdicts = list(pool.map(
             lambda folder: examine_site(folder, args.update), folders))
-    for verdict in verdicts:
-        print_verdict(verdict)
+    # What matters last; of several sites, one line for each good one.
+    for verdict in sorted(verdicts, key=lambda verdict: bool(verdict.findings)):
+        print_verdict(verdict, folded=len(verdicts) > 1)
     stacks = sorted(ENVS.glob('*/spack.yaml'))
     # common/ is not a stack, but a scope that the stacks share.
     faults, note = spack_yaml.faults_of_scope(
@@ -83,13 +84,21 @@ def check(args: argparse.Namespace) -> int:
     return 1 if bad else 0
 
 
-def print_verdict(verdict: Verdict) -> None:
-    """Print a site's facts, then its faults, one per line."""
+def print_verdict(verdict: Verdict, folded: bool = False) -> None:
+    """Print a site's facts, then its faults, one per line.
+
+    :param folded: print only its test cases if it has no fault
+    """
+    if folded and not verdict.findings:
+        fact = verdict.facts[0] if verdict.facts else ''
+        counts = fact.rpartition('; ')[2] if '; ' in fact else ''
+        print(f'{verdict.name}: good' + f', test cases: {counts}' * bool(counts))
+        return
     print(verdict.name)
-    for fact in verdict.facts:
-        print(f'  {fact}')
-    for line in verdict.findings:
-        print(line.replace(f'{Path.cwd()}/', ''))
+    console.print_table([re.split('  +', fact, maxsplit=1) for fact in verdict.facts],
+                        indent=2)
+    console.print_lines(line.replace(f'{Path.cwd()}/', '')
+                        for line in verdict.findings)
 
 
 def examine_site(folder: Path, update: bool = False) -> Verdict:

@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from config import console
 from config.families import families
 from config.places import is_site_named_local
 from config.sessions import cost, ordering
-from config.sessions.cost import Cost
+from config.sessions.cost import Cost, node_hours_text
 
 #: Scheduler of ReFrame -> the command that submits its jobs.
 SUBMIT = {'slurm': 'sbatch', 'squeue': 'sbatch', 'pbs': 'qsub', 'pbspro': 'qsub',
@@ -55,11 +55,6 @@ def doctor(args: argparse.Namespace) -> int:
     configuration = load_site_configuration(folder / 'system.py')
     path = variables['PATH']
     answer = sites.list_test_cases_with_reframe(folder)
-    print_site_and_tools(folder, path)
-    print_environments(configuration)
-    if is_site_named_local(folder):
-        print_store_servers()
-    print_partition_features(configuration)
     if 'error' in answer:
         print(*answer['output'], answer['error'], sep='\n', file=sys.stderr)
         return 1
@@ -69,9 +64,9 @@ def doctor(args: argparse.Namespace) -> int:
     prefix = Path(variables['RFM_REFERENCE_PREFIX'])
     calibrate = './plumb references calibrate' + (
         '' if is_site_named_local(folder) else f' --site {args.site}')
+    rows_of_family = {}
     for family in families():
         rows = [c for c in answer['cases'] if c['family'] == family]
-        print(f'\nfamily {family}')
         too_large = [*excessive_node_count_rows(
             answer.get('needed_nodes', {}).get(family, ()), configuration)]
         if not rows:
@@ -79,30 +74,104 @@ def doctor(args: argparse.Namespace) -> int:
                 'environment and partition are sufficient, but no check fits '
                 f'them: compare their nodes and programs with checks/{family}/'
                 'README.md')
-            console.print_table([('not here', reason), *too_large], indent=2)
+            rows_of_family[family] = [('not here', reason), *too_large]
             continue
         file = prefix / f'{family}.yaml'
         hint = '' if file.is_file() else (
             f': no references yet; add them: {calibrate}')
-        console.print_table([
+        rows_of_family[family] = [
             *runnable_test_case_rows(rows, blocked), *too_large,
             *optional_part_rows(family, configuration),
-            ('references', f'{file}{hint}')], indent=2)
-    print('\nCost per mode: test cases (as in `plumb site check`), checks (as '
-          'in `reframe -l`),\nand node-hours without builds and queues')
-    console.print_table([(f'--mode {mode}', total_cost(
-        [c for c in answer['cases'] if mode in c['modes']], seen,
-        answer['settings'].get(mode, {}))) for mode in MODES], indent=2)
-    for line in nightly_budget_lines(configuration, [
-            case for case in answer['cases'] if NIGHTLY in case['modes']],
-            seen, answer['settings'].get(NIGHTLY, {})):
-        print(f'  {line}')
-    if not has_runnable_test_case(answer['cases'], blocked, DEFAULT_MODE):
+            ('references', f'{file}{hint}')]
+    costs = {mode: total_cost([c for c in answer['cases'] if mode in c['modes']], seen,
+                              answer['settings'].get(mode, {})) for mode in MODES}
+    if args.all:
+        print_site_and_tools(folder, path)
+        print_environments(configuration)
+        if is_site_named_local(folder):
+            print_store_servers()
+        print_partition_features(configuration)
+        for family, lines in rows_of_family.items():
+            print(f'\nfamily {family}')
+            console.print_table(lines, indent=2)
+        print('\nCost per mode: test cases (as in `plumb site check`), checks (as in '
+              '`reframe -l`),\nand node-hours without builds and queues')
+        console.print_table([(f'--mode {mode}', cost) for mode, cost in costs.items()],
+                            indent=2)
+        console.print_lines(f'  {line}' for line in nightly_budget_lines(
+            configuration, [case for case in answer['cases']
+                            if NIGHTLY in case['modes']],
+            seen, answer['settings'].get(NIGHTLY, {})))
+    else:
+        print_family_table(answer['cases'], blocked, rows_of_family)
+    is_ready = has_runnable_test_case(answer['cases'], blocked, DEFAULT_MODE)
+    print()
+    console.print_lines([readiness_line(answer['cases'], blocked, rows_of_family,
+                                        costs[DEFAULT_MODE])])
+    if not args.all:
+        print('To list tools, environments, optional parts and the cost of each mode: '
+              '--all')
+    if not is_ready:
         print(f'plumb doctor: mode {DEFAULT_MODE}, the default of ./plumb '
               'run, has no test case that can run here; the lines "not here" '
               'give the reasons', file=sys.stderr)
         return 1
     return 0
+
+
+Rows = Mapping[str, Sequence[tuple[str, str]]]
+
+
+def print_family_table(cases: Iterable[Case], blocked: Mapping[str, str],
+                       rows_of_family: Rows) -> None:
+    """Print one row per family: how many test cases of each mode can start here; below
+    the table, why families have none.
+
+    :arg blocked: of `reasons_test_cases_cannot_start`
+    :arg rows_of_family: what `--all` prints of each family
+    """
+    cases = list(cases)
+    table: list[tuple[str, ...]] = []
+    reasons: list[tuple[str, str]] = []
+    for family, rows in rows_of_family.items():
+        counts = [sum(mode in c['modes'] and c['where'] not in blocked
+                      for c in cases if c['family'] == family) for mode in MODES]
+        table.append(('runs here' if any(counts) else 'not here', family,
+                      *(str(count or '-') for count in counts)))
+        if not any(counts):
+            reasons += [(family, text) for word, text in rows
+                        if word == 'not here' and not text.startswith('--mode')][:2]
+    console.print_table(sorted(table, key=lambda row: row[0], reverse=True),
+                        ('', 'family', *MODES), right=range(2, 2 + len(MODES)))
+    if reasons:
+        print('\nNot here:')
+        console.print_table(reasons, indent=2)
+
+
+def readiness_line(cases: Iterable[Case], blocked: Mapping[str, str],
+                   rows_of_family: Rows, cost: Cost) -> str:
+    """Whether the default mode can run, its cost, and what is optional.
+
+    :arg cost: of the default mode
+    """
+    here = [case for case in cases if DEFAULT_MODE in case['modes']
+            and case['where'] not in blocked]
+    names = {case['family'] for case in here}
+    missing = [text.partition(':')[0] for family in names
+               for word, text in rows_of_family[family]
+               if word == 'not here' and text.partition(':')[0] in
+               families()[family].parts]
+    return (f'{"READY" if here else "NOT READY"}: mode {DEFAULT_MODE} has '
+            + console.count_with_noun(len(here), 'test case')
+            + f' of {len(names)} {"family" if len(names) == 1 else "families"}'
+            + f' ({cost_text(cost)})' * bool(here)
+            + f' · optional, not here: {", ".join(sorted(missing))}' * bool(missing))
+
+
+def cost_text(cost: Cost) -> str:
+    """The node-hours of a cost."""
+    hours = node_hours_text(cost.by_times + cost.by_limits)
+    return f'{hours} node-hours' + ' at most' * (cost.seen < cost.cases)
 
 
 def has_runnable_test_case(cases: Iterable[Case], blocked: Mapping[str, str], mode: str

@@ -6,6 +6,6 @@ In reading order:
 * `columns`: the columns of records, and records of results that others saved
 * `perflog`: the handler that writes records
 * `samples`: the values of each repetition, beside the records
-* `sizes`: sizes in bytes as people write them
+* `units`: values, sizes and units as people read them
 * `scenarios`: the arrangements that are measured, and their modes
 """

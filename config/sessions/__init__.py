@@ -10,6 +10,7 @@ In reading order:
 * `run_id`: names of sessions
 * `clock`: sessions that are dated in the future or before the newest record
 * `lock`: one session at a time on a machine, one set-up per work folder
+* `progress`: how far a session is, for one line of `plumb run`
 * `runner`: the subclass of ReFrame's runner: plan, records and retries
 * `ordering`: which test cases run first, and how many fit into a time
 * `pinned`: test cases on chosen nodes

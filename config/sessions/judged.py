@@ -11,6 +11,7 @@ from typing import Any
 
 from ..families import all_derived_metrics as derived_metrics
 from ..families import families
+from ..records.units import change_text, size_text, value_text
 
 #: Max tolerance, as a fraction, of a row without its own: with a wider one,
 #: faulty and healthy machines would look alike.
@@ -158,8 +159,10 @@ def out_of_tolerance_text(perfvalues: Mapping[str, Sequence[Any]]) -> str:
     metric, value, reference, unit = max(
         failed, key=lambda one: deviation_rank(*one[1:]))
     more = len(failed) - 1
-    return (f'{metric} {change_in_percent(value, reference)} against its reference: '
-            f'{value:.4g} {unit}, reference {reference:.4g}'
+    name, size = split_metric_key(metric)
+    at = '' if size is None else f' at {size_text(size)}'
+    return (f'{name}{at} {change_in_percent(value, reference)} against its reference: '
+            f'{value_text(value, unit)}, reference {value_text(reference, unit)}'
             + (f'; {more} more metric{"s" * (more > 1)}' if more else ''))
 
 
@@ -175,15 +178,14 @@ def deviation_rank(value: float, reference: float, unit: str) -> tuple[bool, flo
 
 def change_in_percent(value: float, reference: float) -> str:
     """A value as a change against its reference: `+66 %`, or `3.2 x` if it is
-    more than ten times as large; without a positive reference `out of tolerance`.
+    more than twice or less than half; without a positive reference `out of tolerance`.
 
     >>> change_in_percent(1.66, 1), change_in_percent(32, 1), change_in_percent(1, 0)
     ('+66 %', '32 x', 'out of tolerance')
     """
     if reference <= 0:
         return 'out of tolerance'
-    ratio = value / reference
-    return f'{ratio:.3g} x' if ratio > 10 else f'{100 * (ratio - 1):+.3g} %'
+    return change_text(value / reference)
 
 
 def is_improved(better: str, value: float, reference: float,

@@ -49,6 +49,7 @@ from config.records import perflog
 from config.references import accepted_files
 from config.sessions import clock, cost, disk, lock, ordering, pinned, slurm_jobs, smoke
 from config.sessions.judged import MEASUREMENTS, out_of_tolerance_text
+from config.sessions.progress import Progress
 from config.version import VERSION
 
 #: What the suite needs of ReFrame that is not documented, `MODULE:NAME` or
@@ -436,6 +437,57 @@ class Accounts(Listener):
             self.failure_reasons[needs[0]])
 
 
+class Reporter(Listener):
+    """Writes the progress of the session to its folder, where `plumb run` reads it."""
+
+    def __init__(self, folder: Path, seconds_of_case: dict[Any, float],
+                 cost_text: str = '') -> None:
+        """:param seconds_of_case: expected seconds of each test case
+        :param cost_text: the cost of the session; '' on one machine
+        """
+        self.folder = folder
+        self.seconds = seconds_of_case
+        self.progress = Progress(len(seconds_of_case),
+                                 expected=sum(seconds_of_case.values()),
+                                 cost=cost_text)
+        self.ended: set[tuple[str, str, str]] = set()
+        self.failed: set[tuple[str, str, str]] = set()
+        self.write()
+
+    def write(self) -> None:
+        """Write the progress; it is only for people, so a full disk is no failure."""
+        with contextlib.suppress(OSError):
+            self.progress.write(self.folder)
+
+    def count_retries(self, tasks: Iterable[RegressionTask]) -> None:
+        """Count test cases that are measured again, before the pause."""
+        keys = [test_case_key(task.testcase) for task in tasks]
+        self.progress.again = len(keys)
+        self.progress.expected += sum(self.seconds.get(key, 0.0) for key in keys)
+        self.write()
+
+    def count_end(self, task: RegressionTask, is_failed: bool) -> None:
+        """Count a test case, or a retry, that has ended."""
+        key = test_case_key(task.testcase)
+        if key not in self.seconds:
+            return                          # a build
+        if key in self.ended:
+            self.progress.again = max(self.progress.again - 1, 0)
+        self.ended.add(key)
+        (self.failed.add if is_failed else self.failed.discard)(key)
+        self.progress.ended, self.progress.failed = len(self.ended), len(self.failed)
+        self.progress.expected_ended += self.seconds[key]
+        self.write()
+
+    def on_task_success(self, task: RegressionTask) -> None:
+        self.count_end(task, False)
+
+    def on_task_failure(self, task: RegressionTask) -> None:
+        self.count_end(task, True)
+
+    on_task_skip = on_task_failure
+
+
 class Pins(Listener):
     """Gives each job its chosen nodes."""
 
@@ -618,10 +670,16 @@ class AccountedRunner(Runner):
     record, and one out of tolerance or with interference is retried."""
 
     accounts: Accounts | None = None
+    #: Writes the progress for `plumb run`; None: nobody reads it.
+    reporter: Reporter | None = None
+    #: All test cases that ReFrame selected, with those that a mode leaves out: a
+    #: test case depends on the builds of all environments.
+    selected_by_reframe: list = []
     #: Times and last sessions of the test cases, from the records.
     known = ordering.Known()
 
     def runall(self, testcases: list, restored_cases: Any = None) -> None:
+        self.selected_by_reframe = testcases
         testcases = pinned.pin_test_cases(
             select_smoke_test_cases(select_listed_test_cases(testcases)),
             is_benchmark,
@@ -680,6 +738,17 @@ class AccountedRunner(Runner):
         self.print_cost(cases)
         self.accounts = accounts = Accounts(handler)
         self.policy.task_listeners[:0] = [accounts, Pins(), PendingLimits()]
+        if folder := os.environ.get('PLUMBLINE_SESSION'):
+            times = {test_case_key(case): expected_test_case_seconds(case, self.known)
+                     for case in cases}
+            # A time limit says nothing of the time that a test case will take.
+            seen = all(was_seen for _, was_seen in times.values())
+            self.reporter = Reporter(Path(folder), {
+                key: seconds if seen else 1.0
+                for key, (seconds, _) in times.items()},
+                '' if has_only_local_partitions() else str(
+                    cost_of_test_cases(cases, self.known)))
+            self.policy.task_listeners.append(self.reporter)
         with self.write_plan_and_hold_lock(handler, cases, left):
             try:
                 self.run_until_timeout(testcases, restored_cases)
@@ -724,9 +793,12 @@ class AccountedRunner(Runner):
             tasks = [task for retries in due for task in retries.pop_due_tasks()]
             for task in tasks:
                 done.remove(task)
+            if self.reporter:
+                self.reporter.count_retries(tasks)
             time.sleep(pause)
             cases = [task.testcase.clone() for task in tasks]
-            graph, _ = dependencies.build_deps(cases, testcases)
+            graph, _ = dependencies.build_deps(
+                cases, [*dict.fromkeys([*testcases, *self.selected_by_reframe])])
             super()._runall(dependencies.toposort(graph, is_subgraph=True))
 
     def drop_all_retries_if_slow(self, retries: Retries, max_seconds: float) -> Retries:

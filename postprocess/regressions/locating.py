@@ -64,8 +64,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from config.console import count_with_noun
+from config.records.units import change_text, number_text, value_text
 
-from ..units import unit_text
 from .detect import student_t_quantile
 
 #: Chance that a search accuses a good part, and that a look takes a slow node
@@ -533,10 +533,11 @@ class Search:
         unclear: list[Part] = [('node', n) for n in self.nodes if n not in not_slower]
         unclear += sorted(part for part in fit.suspects if part[0] != 'node')
         notes = []
-        if ratio is not None and ratio > 1 + self.slowdown / 2:
+        if ratio is not None and expected is not None and ratio > 1 + self.slowdown / 2:
             kind = Counter(job.climbs for job in self._jobs).most_common(1)[0][0]
             notes.append(
-                f'all pairs are slow: {levels[kind]:.4g}, and {expected:.4g} before; '
+                f'all pairs are slow: {number_text(levels[kind])}, and '
+                f'{number_text(expected)} before; '
                 'check what all nodes share (software, settings, the fabric)')
         if fit.noise > self.d / 2 and len(unclear) > len(self._named):
             notes.append(f'pairs differ by {100 * fit.noise:.1f} %, too much to see '
@@ -722,7 +723,7 @@ MAXIMUM = 20
 
 def result_lines(located: Located) -> Iterator[str]:
     """The text for people: slow parts, unclear parts, and the evidence."""
-    unit = unit_text(located.unit)
+    unit = located.unit
     slowdown = f'{100 * located.slowdown:g} %'
     noise = ('' if located.noise is None
              else f', noise of a pair {100 * located.noise:.1f} %')
@@ -731,7 +732,7 @@ def result_lines(located: Located) -> Iterator[str]:
     for kind, level in located.levels.items():
         where = {-1: '', 0: ' inside a switch'}.get(
             kind, f' across {kind} level{"s" * (kind > 1)} of switches')
-        yield f'  a good pair{where}: {level:.4g} {unit}'.rstrip()
+        yield f'  a good pair{where}: {value_text(level, unit)}'
     if not located.named:
         yield f'No part was found that is {slowdown} slower than the others.'
     for part in located.named:
@@ -750,9 +751,11 @@ def result_lines(located: Located) -> Iterator[str]:
 
 def _evidence_text(part: Finding, unit: str) -> str:
     texts = []
-    if part.ratio is not None:
-        texts.append(f'{100 * (part.ratio - 1):+.1f} %, {part.value:.4g} '
-                     f'{unit}'.rstrip() + f', level {part.level:.4g}')
+    if (part.ratio is not None and part.value is not None
+            and part.level is not None):
+        texts.append(f'{change_text(part.ratio)}, '
+                     f'{value_text(part.value, unit)}, '
+                     f'level {value_text(part.level, unit)}')
     if part.failed:
         texts.append(f'{part.failed} of {count_with_noun(part.jobs, "job")} failed')
     texts.append(f'{count_with_noun(part.jobs, "job")}, compared with {part.others}')

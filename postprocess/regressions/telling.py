@@ -7,14 +7,16 @@ import statistics
 import xml.etree.ElementTree as ET
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from config.console import count_with_noun, print_table
+from config.console import count_with_noun, print_lines, print_table
+from config.records.units import change_text, point_text, value_text
 from config.sessions import clock
 from config.sites import topology
 
+from ..names import short_name
 from ..perflogs import all_metrics
 from ..results import Result
-from ..units import unit_text
 from .finding import Case, Changed, Failure, Member, Power, Regression, Verdict
 
 #: Lines of a kind; the rest is counted.
@@ -27,7 +29,9 @@ _NOT_XML = re.compile('[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]')
 
 def verdict_lines(verdict: Verdict) -> list[str]:
     """The text for people, the worst first."""
-    return list(_yield_verdict_lines(verdict))
+    return [verdict_headline(verdict), *(
+        line for section in _sections(verdict)
+        for line in (*filter(None, [section.title]), *section.lines))]
 
 
 def verdict_headline(verdict: Verdict) -> str:
@@ -101,48 +105,71 @@ def session_name(run: str) -> str:
     return f'{start:%Y-%m-%d %H:%M} UTC' if start else run
 
 
-def _yield_verdict_lines(verdict: Verdict) -> Iterator[str]:
-    yield verdict_headline(verdict)
-    for title, regressions in (('Regressed:', verdict.regressions),
-                               ('Muted:', verdict.muted),
-                               ('Improved:', verdict.improved)):
-        if regressions:
-            yield title
-        for one in regressions[:MAXIMUM]:
-            yield from (f'  {text}' for text in regression_lines(one))
-        yield from _omitted_count_line(len(regressions))
-    if verdict.levels:
-        yield 'Levels of all metrics together:'
-    yield from (f'  {line}' for level in verdict.levels for line in level.lines)
+class Section(NamedTuple):
+    """A part of the text of a verdict."""
+    title: str
+    lines: list[str]
+    #: Things that it lists.
+    number: int = 0
+    #: Whether a terminal shows only its title and count.
+    is_folded: bool = False
+
+
+def print_verdict(verdict: Verdict, every: bool = False) -> None:
+    """Print the text for people on a terminal, the worst last.
+
+    :param every: also the lists that need nothing at once
+    """
+    for section in reversed(_sections(verdict)):
+        if section.is_folded and not every:
+            print_lines([f'{section.title.removesuffix(":")}: {section.number} '
+                         '(--all lists them)'])
+        else:
+            print_lines([*filter(None, [section.title]), *section.lines])
+    print_lines([verdict_headline(verdict)])
+
+
+def _sections(verdict: Verdict) -> list[Section]:
+    """The parts of the text below the headline, the worst first."""
     cut_short = {one.test_case_key for one in verdict.cut_short}
     failures = [one for one in verdict.failures if one.test_case_key not in cut_short]
-    if failures:
-        yield 'Failed:'
-    for failure in failures[:MAXIMUM]:
-        yield f'  {failure_line(failure)}'
-        yield f'    to do: {failure.todo}'
-    yield from (f'  {text}' for text in shared_node_lines(failures))
-    yield from _omitted_count_line(len(failures))
-    if cut_short:
-        yield cut_short_text(verdict.results)
-    if verdict.changed:
-        yield 'Changed environment:'
-    for change in verdict.changed[:MAXIMUM]:
-        yield f'  {environment_change_line(change)}'
-    yield from _omitted_count_line(len(verdict.changed))
-    yield from incident_line(verdict)
-    if sentence := power_sentence(verdict):
-        yield f'{sentence}: ./plumb verdict --power'
-    for title, cases in (
-            (f'Worth measuring again ({RERUN}):', verdict.rerun),
-            ('Not run for longer than others:', verdict.stale),
-            ('Too few sessions for a comparison with the history:',
-             verdict.not_enough)):
-        if cases:
-            yield title
-        for case in cases[:MAXIMUM]:
-            yield f'  {test_case_and_partition_text(case)}: {case.why}'
-        yield from _omitted_count_line(len(cases))
+    sections = [
+        *(_regression_section(*part) for part in (
+            ('Regressed:', verdict.regressions), ('Muted:', verdict.muted),
+            ('Improved:', verdict.improved))),
+        Section('Levels of all metrics together:', [
+            f'  {line}' for level in verdict.levels for line in level.lines],
+            len(verdict.levels)),
+        Section('Failed:', [
+            *(line for failure in failures[:MAXIMUM] for line in (
+                f'  {failure_line(failure)}', f'    to do: {failure.todo}')),
+            *(f'  {text}' for text in shared_node_lines(failures)),
+            *_omitted_count_line(len(failures))], len(failures)),
+        Section('', [cut_short_text(verdict.results)], len(cut_short)),
+        Section('Changed environment:', [
+            *(f'  {environment_change_line(change)}'
+              for change in verdict.changed[:MAXIMUM]),
+            *_omitted_count_line(len(verdict.changed))], len(verdict.changed)),
+        Section('', [*incident_line(verdict)], any(
+            case.incident for case in verdict.rerun)),
+        Section('', [f'{power_sentence(verdict)}: ./plumb verdict --power'],
+                len(verdict.power)),
+        *(Section(title, [
+            *(f'  {test_case_and_partition_text(case)}: {case.why}'
+              for case in cases[:MAXIMUM]), *_omitted_count_line(len(cases))],
+            len(cases), True) for title, cases in (
+                (f'Worth measuring again ({RERUN}):', verdict.rerun),
+                ('Not run for longer than others:', verdict.stale),
+                ('Too few sessions for a comparison with the history:',
+                 verdict.not_enough)))]
+    return [section for section in sections if section.number]
+
+
+def _regression_section(title: str, regressions: list[Regression]) -> Section:
+    return Section(title, [
+        *(f'  {text}' for one in regressions[:MAXIMUM]
+          for text in regression_lines(one)),
+        *_omitted_count_line(len(regressions))], len(regressions))
 
 
 def print_power_table(verdict: Verdict) -> None:
@@ -151,7 +178,8 @@ def print_power_table(verdict: Verdict) -> None:
         print('No test case has enough sessions to be compared with its history')
         return
     print_table([(
-        test_case_and_partition_text(one), f'{one.metric} {one.point}'.strip(),
+        test_case_and_partition_text(one),
+        f'{one.metric} {point_text(one.point)}'.strip(),
         f'{100 * one.in_3_sessions:.1f} %', f'{100 * one.in_6_sessions:.1f} %',
         one.baseline) for one in sorted(
             verdict.power, key=lambda one: -one.in_6_sessions)],
@@ -163,7 +191,7 @@ def power_text(power: Power) -> str:
     """The smallest change that is found in a test case, and what hides others."""
     return (f'{100 * power.in_3_sessions:.1f} % in 3 sessions, '
             f'{100 * power.in_6_sessions:.1f} % in 6 '
-            f'({f"{power.metric} {power.point}".strip()})'
+            f'({f"{power.metric} {point_text(power.point)}".strip()})'
             + f'; baseline: {power.baseline}' * bool(power.baseline))
 
 
@@ -204,7 +232,7 @@ def regression_detail_lines(change: Regression) -> list[str]:
     """The same lines, with metric and size apart from the place."""
     what = change.metric or ', '.join(change.metrics)
     if change.point:
-        what += f' at {change.point}'
+        what += f' at {point_text(change.point)}'
     where = test_case_and_partition_text(change) if change.kind in ('metric', 'case') \
         else change.group
     if change.ran:
@@ -270,33 +298,26 @@ def median_and_range_text(members: Sequence[Member]) -> str:
     sides = {all_metrics().get(one.metric, {}).get('better') for one in members}
     if len(sides) > 1:
         ratios = sorted(map(times_as_bad, members))
-    return (f'test cases: median {ratio_text(statistics.median(ratios))}, '
-            f'from {ratio_text(ratios[0])} to {ratio_text(ratios[-1])}'
+    return (f'test cases: median {change_text(statistics.median(ratios))}, '
+            f'from {change_text(ratios[0])} to {change_text(ratios[-1])}'
             + ' as bad' * (len(sides) > 1))
-
-
-def ratio_text(ratio: float | None) -> str:
-    """A ratio as a change: `+5.0 %`, or `3.2 x` if it is large; '': unknown."""
-    if ratio is None:
-        return ''
-    return (f'{ratio:.3g} x' if not 0.5 <= ratio <= 2
-            else f'{100 * (ratio - 1):+.1f} %')
 
 
 def _change_size_text(change: Regression) -> str:
     """The size of a change: `+5.0 % (+4.1 to +5.9 %)`."""
-    unit = unit_text(change.unit)
     ratio, low, high = change.ratio, change.low, change.high
+    values = ''
+    if change.before is not None and change.now is not None:
+        values = (f'{value_text(change.before, change.unit)} -> '
+                  f'{value_text(change.now, change.unit)}')
     if ratio is None or low is None or high is None:
-        return f'{change.before:g} -> {change.now:g} {unit}'.strip()
+        return values
     if not 0.5 <= ratio <= 2:
         text = f'{ratio:.3g} x ({low:.3g} to {high:.3g})'
     else:
         text = '{:+.1f} % ({:+.1f} to {:+.1f} %)'.format(
             *(100 * (part - 1) for part in (ratio, low, high)))
-    if change.before is not None and change.now is not None:
-        text += f', {change.before:.4g} -> {change.now:.4g} {unit}'.rstrip()
-    return text + ('' if change.better else ' as bad')
+    return text + f', {values}' * bool(values) + ('' if change.better else ' as bad')
 
 
 def failure_line(failure: Failure) -> str:
@@ -308,10 +329,10 @@ def failure_line(failure: Failure) -> str:
         return text + _guard_text(failure) + _nodes_text(failure)
     if failure.value is None:
         return text + 'the test case did not complete' + _nodes_text(failure)
-    at = f' at {failure.point}' if failure.point else ''
-    unit = f' {unit_text(failure.unit)}'.rstrip()
-    return text + (f'{failure.metric}{at}: {failure.value:.4g}{unit}, '
-                   + (f'reference {failure.reference:.4g}'
+    at = f' at {point_text(failure.point)}' if failure.point else ''
+    return text + (f'{failure.metric}{at}: '
+                   f'{value_text(failure.value, failure.unit)}, '
+                   + (f'reference {value_text(failure.reference, failure.unit)}'
                       if failure.reference is not None
                       else 'beyond a limit')) + _nodes_text(failure)
 
@@ -356,8 +377,9 @@ def test_case_and_partition_text(
 ) -> str:
     """A test case, its partition and its environment."""
     return ' '.join(filter(None, [
-        item.check, item.params, f'on {item.system}:{item.partition}',
-        item.environ, getattr(item, 'speed', '').strip('-')]))
+        short_name(item.check, item.params, item.case),
+        f'on {item.system}:{item.partition}', item.environ,
+        getattr(item, 'speed', '').strip('-')]))
 
 
 def junit_xml(verdict: Verdict) -> str:

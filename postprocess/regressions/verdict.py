@@ -101,6 +101,9 @@ def parser() -> Parser:
     output.add_argument('--junit', metavar='FILE', help='write JUnit XML with '
                         'one test per test case to FILE; - prints it, and '
                         'nothing else')
+    output.add_argument('--all', action='store_true', help='also list the test cases '
+                        'that are worth measuring again, did not run for long, or have '
+                        'too few sessions')
     output.add_argument('--power', action='store_true', help='print the smallest '
                         'change that is found in each test case within 3 and 6 '
                         'sessions, nine times in ten, and what hides changes')
@@ -264,7 +267,7 @@ def _write_output(
     if args.power:
         telling.print_power_table(verdict)
     elif '-' not in (args.json, args.junit):
-        print(*telling.verdict_lines(verdict), sep='\n')
+        telling.print_verdict(verdict, args.all)
     return verdict.exit_code or (1 if faults else 0)
 
 

@@ -14,10 +14,20 @@ import io
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+
+from config.records.units import (
+    Scale,
+    axis_text,
+    quantity_text,
+    readable_scale,
+    size_text,
+    tick_text,
+    value_text,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,30 +44,16 @@ INK, GRID, PAPER, *COLOURS = LIGHT
 STYLES = {'fast': ('-', 'o'), '-': ('-', 'o'), 'slow': ('--', 's'),
           'mixed': (':', '^')}
 WIDTH = 4.7            # inches
+#: Font sizes in points: of names of rows and values, of axes and legends, of titles.
+SMALL, TEXT, TITLE = 7.0, 7.5, 8.5
+#: Widths of plots for a paper (one column, a page) in inches, and their font sizes.
+PAPER_WIDTHS, PAPER_FONTS = (3.5, 7.0), (8.0, 8.0, 9.0)
 FEWEST_FOR_BOX = 3     # samples
 MAX_POINTS = 130      # of a line over time; half of it among many lines
 BAR = 0.75             # opacity of bars
 #: Speed class -> hatch of a bar.
 HATCHES = {'slow': '////', 'mixed': '....'}
 GOOD = 2               # number of the colour where values are to be
-
-
-def size_text(size: float) -> str:
-    """A size in bytes with a binary prefix: 4194304 -> '4 MiB'."""
-    for prefix in ('', 'Ki', 'Mi', 'Gi'):
-        if size < 1024 or prefix == 'Gi':
-            return f'{size:.4g} {prefix}B'
-        size /= 1024
-    raise AssertionError
-
-
-def number_text(value: float) -> str:
-    """Four digits, no exponent where people read it without."""
-    if value and not 1e-4 <= abs(value) < 1e7:
-        return f'{value:.3e}'
-    if abs(value) >= 1000:
-        return f'{value:,.0f}'.replace(',', '\u202f')
-    return f'{value:.4g}'
 
 
 def series_with_styles(frame: pd.DataFrame) -> Iterator[tuple]:
@@ -71,18 +67,51 @@ def series_with_styles(frame: pd.DataFrame) -> Iterator[tuple]:
                    line, marker, rows[rows['speed'] == speed])
 
 
+class Quantity(NamedTuple):
+    """What the values of a plot are."""
+    #: Its name as the title of an axis, such as `Latency`.
+    title: str
+    #: Unit of the metric, as in records.
+    unit: str
+
+    @classmethod
+    def of_metric(cls, metric: str, unit: str) -> Quantity:
+        """The quantity of a metric with its unit."""
+        return cls(quantity_text(metric, unit), unit)
+
+    def scale(self, value: float) -> Scale:
+        """The unit of an axis with values of this size; ticks of counts and rates
+        have a letter instead (200k)."""
+        if self.unit in ('1', '1/s'):
+            return Scale('' if self.title.endswith(' per second') or
+                         self.unit == '1' else 'per second', 1)
+        return readable_scale(self.unit, value)
+
+    def text(self, value: float) -> str:
+        """A value with its unit."""
+        return value_text(value, self.unit)
+
+
 @contextlib.contextmanager
-def use_theme_temporarily(dark: bool) -> Iterator[None]:
+def use_theme_temporarily(dark: bool, paper_width: float = 0) -> Iterator[None]:
     """Plots that are made and rendered within have the colours of dark, or
-    of light paper."""
-    global INK, GRID, PAPER
+    of light paper.
+
+    :param paper_width: inches of a plot for a paper, whose fonts have the size of
+        PAPER_FONTS; 0: a plot for a screen
+    """
+    global INK, GRID, PAPER, WIDTH, SMALL, TEXT, TITLE
     before = [INK, GRID, PAPER, *COLOURS]
+    sizes = WIDTH, SMALL, TEXT, TITLE
     INK, GRID, PAPER, *COLOURS[:] = DARK if dark else LIGHT
+    if paper_width:
+        WIDTH, (SMALL, TEXT, TITLE) = paper_width, PAPER_FONTS
     try:
         with _import_configured_matplotlib().rc_context(_theme_parameters()):
             yield
     finally:
         INK, GRID, PAPER, *COLOURS[:] = before
+        WIDTH, SMALL, TEXT, TITLE = sizes
 
 
 def render_svg(figure: Figure, name: str) -> bytes:
@@ -105,6 +134,16 @@ def render_png(figure: Figure) -> bytes:
     out = io.BytesIO()
     figure.savefig(out, format='png', dpi=200,
                    pil_kwargs={'compress_level': 3})
+    return out.getvalue()
+
+
+def render_pdf(figure: Figure) -> bytes:
+    """PDF of a plot, for a paper; its fonts are embedded as outlines of TrueType."""
+    import matplotlib
+    out = io.BytesIO()
+    with matplotlib.rc_context({'pdf.fonttype': 42}):
+        figure.savefig(out, format='pdf', metadata={
+            'CreationDate': None, 'Creator': None, 'Producer': None})
     return out.getvalue()
 
 
@@ -146,7 +185,7 @@ def _import_configured_matplotlib():
         **_theme_parameters(), 'text.parse_math': False,
         'font.size': 8, 'font.family': 'DejaVu Sans', 'axes.linewidth': 0.6,
         'axes.spines.top': False, 'axes.spines.right': False,
-        'xtick.labelsize': 7.5, 'ytick.labelsize': 7.5, 'axes.grid': True,
+        'axes.grid': True,
         'grid.linewidth': 0.5, 'axes.axisbelow': True,
         'axes.facecolor': 'none', 'hatch.linewidth': 0.5,
         # The grid does what ticks would.
@@ -160,6 +199,7 @@ def _theme_parameters() -> dict[Any, Any]:
     return {**dict.fromkeys((
         'text.color', 'axes.edgecolor', 'axes.labelcolor', 'xtick.color',
         'ytick.color', 'hatch.color'), INK), 'grid.color': GRID,
+        'xtick.labelsize': TEXT, 'ytick.labelsize': TEXT,
         'figure.facecolor': PAPER, 'savefig.facecolor': PAPER}
 
 
@@ -168,6 +208,7 @@ def create_figure(title: str, names: list[tuple], columns: int = 1,
                   beside: float = 0.12):
     """A plot with a title and a legend above its axes, laid out by hand.
 
+    :param title: after a line break, where its values are from
     :param names: (name, colour, line style, marker) of each entry of the
         legend, and what else its line is made with; line style `bar`: a bar,
         whose marker is its hatch
@@ -180,16 +221,22 @@ def create_figure(title: str, names: list[tuple], columns: int = 1,
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    lines = [(textwrap.fill(name, 62), *style) for name, *style in names]
+    line = TEXT * 0.0183                    # inches between lines
+    lines = [(textwrap.fill(name, int(WIDTH * 99 / TEXT)), *style)
+             for name, *style in names]
     longest = max((len(name) for name, *_ in lines), default=0)
-    across = min(len(lines), max(1, 84 // (longest + 8))) or 1
-    title = textwrap.fill(title, 62)
-    head = 0.24 + 0.137 * title.count('\n')
-    above = head + 0.12 + 0.137 * (sum(
+    across = min(len(lines), max(1, int(WIDTH * 134 / TEXT) // (longest + 8))) or 1
+    title, _, origin = title.partition('\n')
+    title = textwrap.fill(title, int(WIDTH * 112 / TITLE))
+    origin = textwrap.fill(origin, int(WIDTH * 120 / SMALL))
+    below_title = 0.1 + TITLE * 0.0165 * (title.count('\n') + 1)
+    head = below_title + (0.02 + SMALL * 0.018 * (origin.count('\n') + 1)
+                          ) * bool(origin)
+    above = head + 0.12 + line * (sum(
         n.count('\n') + 1 for n, *_ in lines) / across).__ceil__()
-    left, below = 0.62, 0.5
+    left, below = 0.083 * TEXT, 0.067 * TEXT
     if names_beside:
-        left = min(max(0.15 + 0.058 * names_beside, 0.5), 2.7)
+        left = min(max(0.15 + _letter_width() * names_beside, 0.5), _room_of_names())
     above += 0.06 * (not lines) + 0.14 * (rows > 1)
     height += 0.3 * (rows - 1)
     total = above + height + below
@@ -199,18 +246,65 @@ def create_figure(title: str, names: list[tuple], columns: int = 1,
         'top': 1 - above / total, 'bottom': below / total,
         'wspace': 0.15, 'hspace': 0.28})
     figure.text(0.06 / WIDTH, 1 - 0.06 / total, title, va='top',
-                fontsize=8.5, fontweight='bold')
+                fontsize=TITLE, fontweight='bold')
+    figure.text(0.06 / WIDTH, 1 - below_title / total, origin, va='top',
+                fontsize=SMALL)
     if lines:
         figure.legend(
-            [Patch(facecolor=c, hatch=m, alpha=BAR, lw=0) if ls == 'bar' else
+            [Patch(**{'facecolor': c, 'hatch': m, 'alpha': BAR, 'lw': 0, **dict(*more)})
+             if ls == 'bar' else
              Line2D([], [], **{'color': c, 'ls': ls, 'marker': m, 'ms': 3.5,
                                'lw': 1.6, **dict(*more)})
              for _, c, ls, m, *more in lines],
             [n for n, *_ in lines], ncols=across, loc='upper left',
             bbox_to_anchor=(0.04 / WIDTH, 1 - head / total),
-            borderaxespad=0, borderpad=0.2, frameon=False, fontsize=7.5,
+            borderaxespad=0, borderpad=0.2, frameon=False, fontsize=TEXT,
             labelspacing=0.25, handlelength=2.4)
     return figure, axes
+
+
+def _letter_width() -> float:
+    """Mean width of a letter of a name of a row, in inches."""
+    return 0.0083 * SMALL
+
+
+def _room_of_names() -> float:
+    """Maximum width of the names of rows, in inches."""
+    return 0.57 * WIDTH
+
+
+def shorten_row_name(name: str, room: float = 0) -> str:
+    """A name of a row, cut with a mark if it is too long.
+
+    :param room: inches for it; 0: those that `create_figure` gives at most
+    """
+    maximum = int(((room or _room_of_names()) - 0.15) / _letter_width() + 0.5)
+    return name if len(name) <= maximum else name[:maximum - 1] + '…'
+
+
+def band_entries(frame: pd.DataFrame) -> list[tuple]:
+    """Entries of the legend for what is drawn around the newest value of a series.
+
+    :param frame: with columns runs, low, high, reference, lower and upper
+    """
+    entries: list[tuple] = []
+    if (frame['runs'] > 1).any():
+        entries += [('median of all sessions', INK, '-', '', {'lw': 0.7}),
+                    ('8 of 10 sessions', INK, 'bar', '', {'alpha': 0.16})]
+    if 'reference' in frame and frame['reference'].notna().any():
+        entries.append(('reference', INK, ':', '', {'lw': 1}))
+        if frame[['lower', 'upper']].notna().any(axis=None):
+            entries.append(('tolerance', INK, '-', '', {
+                'lw': 4, 'alpha': 0.4, 'solid_capstyle': 'butt'}))
+    return entries
+
+
+def box_entries() -> list[tuple]:
+    """Entries of the legend for the parts of a box."""
+    return [('quartiles', INK, 'bar', '', {'alpha': 0.35}),
+            ('median', INK, '-', '', {'lw': 1.6}),
+            ('whiskers: at most 1.5 times the box', INK, '', '|', {'ms': 8}),
+            ('farthest values', INK, '', 'o', {'ms': 2})]
 
 
 def series_name(label: str, speed: str) -> str:
@@ -247,28 +341,48 @@ def log2_size_positions(sizes, every: list[int]) -> np.ndarray:
 
 
 def set_size_axis(axes: Axes, every: list[int]) -> None:
-    """Ticks at seven of the sizes at most, the last one included, so far
-    apart that their labels are."""
+    """Ticks at as many of the sizes as there is room for, the last one included, so
+    far apart that their labels are; a single size has no axis."""
+    if len(every) == 1:                     # the title has it
+        axes.set_xticks([])
+        return
     at = log2_size_positions(every, every)
+    room = max(int(axes.get_position().width * WIDTH / (0.071 * TEXT)), 2)
     shown: list[int] = []
     for n in reversed(np.unique(np.linspace(
-            0, len(every) - 1, min(7, len(every))).round()).astype(int)):
-        if not shown or at[shown[-1]] - at[n] >= (at[-1] - at[0]) / 8:
+            0, len(every) - 1, min(room, len(every))).round()).astype(int)):
+        if not shown or at[shown[-1]] - at[n] >= (at[-1] - at[0]) / (room + 1):
             shown.append(n)
     axes.set_xticks(at[shown], [size_text(every[n]) for n in shown])
-    axes.set_xlabel('size')
+    axes.set_xlabel('Size (log)')
     axes.set_xlim(at[0] - 0.6, at[-1] + 0.6)
 
 
-def set_value_axis(axes: Axes, values: pd.Series, unit: str) -> None:
-    axes.set_ylabel(unit, labelpad=2)
-    set_log_axis(axes.yaxis, values, axes.set_yscale)
+def set_value_axis(axes: Axes, values: pd.Series, quantity: Quantity) -> None:
+    """The y axis: a log scale where the values allow and need it; its title has
+    quantity, unit and scale."""
+    log = _set_scale_and_ticks(axes.yaxis, values, axes.set_yscale)
+    set_axis_title_and_labels(axes.yaxis, values, quantity, log)
 
 
-def set_log_axis(axis, values: pd.Series, set_scale, few: bool = False) -> None:
-    """A log scale with plain numbers, where the values allow and need it."""
+def set_axis_title_and_labels(axis, values: pd.Series, quantity: Quantity,
+                              log: bool) -> None:
+    """The title of an axis, and plain numbers in a unit that suits its values."""
     from matplotlib import ticker
-    if len(values) and values.min() > 0 and values.max() > 4 * values.min():
+    size = abs(values).median() if log else abs(values).max()
+    scale = quantity.scale(size if len(values) else 1)
+    axis.set_label_text(axis_text(quantity.title, scale.unit, log))
+    axis.labelpad = 2
+    axis.set_major_formatter(ticker.FuncFormatter(
+        lambda v, _: tick_text(v / scale.factor)))
+
+
+def _set_scale_and_ticks(axis, values: pd.Series, set_scale, few: bool = False
+                         ) -> bool:
+    """A log scale, where the values allow and need it; returns whether."""
+    from matplotlib import ticker
+    log = bool(len(values) and values.min() > 0 and values.max() > 4 * values.min())
+    if log:
         decades = np.log10(values.max() / values.min())
         set_scale('log')
         axis.set_major_locator(ticker.LogLocator(
@@ -283,20 +397,12 @@ def set_log_axis(axis, values: pd.Series, set_scale, few: bool = False) -> None:
             axis.set_view_interval(*sorted((0.98 * middle, 1.02 * middle)),
                                    ignore=True)
         axis.set_major_locator(ticker.MaxNLocator(3 if few else 6))
-    axis.set_major_formatter(ticker.FuncFormatter(lambda v, _: tick_text(v)))
-
-
-def tick_text(value: float) -> str:
-    """A number for an axis: 0.05, 20, 3k, 12M."""
-    for limit, letter in ((1e9, 'G'), (1e6, 'M'), (1e4, 'k')):
-        if abs(value) >= limit:
-            return f"{value / (1e3 if letter == 'k' else limit):.4g}{letter}"
-    return f'{value:.4g}'
+    return log
 
 
 def set_row_title(axes: Axes, text: str) -> None:
     """Sets the title of one of several rows."""
-    axes.set_title(text, loc='left', fontsize=7.5, color=INK, pad=3)
+    axes.set_title(text, loc='left', fontsize=TEXT, color=INK, pad=3)
 
 
 def draw_boxes(axes: Axes, at: np.ndarray, frame: pd.DataFrame, colour: str,
@@ -336,17 +442,15 @@ def draw_boxes(axes: Axes, at: np.ndarray, frame: pd.DataFrame, colour: str,
 def set_row_names(axes: Axes, names: Sequence[str]) -> None:
     """A row for each name, the first one at the top; `names_beside` has room
     for so many letters."""
-    axes.set_yticks(range(len(names)), [
-        name if len(name) < 44 else name[:43] + '…' for name in names],
-        fontsize=7)
+    axes.set_yticks(range(len(names)), [*map(shorten_row_name, names)],
+                    fontsize=SMALL)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.grid(axis='y', visible=False)
 
 
 def set_few_ticks(axis, log: bool) -> None:
-    """Four plain numbers on a narrow axis."""
+    """Four ticks at most on a narrow axis."""
     from matplotlib import ticker
     axis.set_major_locator(ticker.LogLocator(numticks=4) if log
                            else ticker.MaxNLocator(4))
     axis.set_minor_locator(ticker.NullLocator())
-    axis.set_major_formatter(ticker.FuncFormatter(lambda v, _: tick_text(v)))

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from config.records.units import number_text
+
 from .. import naming
-from . import charts
 from .tidy import Tidy
 
 #: Sessions of a small plot.
@@ -129,8 +130,8 @@ def sparkline(curve: Curve | None, lines: Lines = NO_LINES, since: int | None = 
         return ''
     sessions, values = curve.sessions[-SPARK:], curve.values[-SPARK:]
     low, high = float(values.min()), float(values.max())
-    text = text or (f'{len(values)} sessions, {charts.number_text(low)} to '
-                    f'{charts.number_text(high)}')
+    text = text or (f'{len(values)} sessions, {number_text(low)} to '
+                    f'{number_text(high)}')
     for line in (lines.baseline, lines.reference):
         if line is not None:
             low, high = min(low, line), max(high, line)

@@ -31,11 +31,11 @@ def folders_of_test_cases(sessions: Iterable[str]) -> dict[Key, dict[str, str]]:
         for case in test_cases:
             paths = {name: Path(str(case.get(key) or ''))
                      for name, key in (('stage', 'stagedir'), ('output', 'outputdir'))}
-            found = {name: str(path) for name, path in paths.items()
+            existing = {name: str(path) for name, path in paths.items()
                      if path.is_absolute() and path.is_dir()}
-            log = Path(next(iter(found.values()), ''), str(case.get('job_stdout')))
-            if found and log.is_file():
-                found['log'] = str(log)
+            log = Path(next(iter(existing.values()), ''), str(case.get('job_stdout')))
+            if existing and log.is_file():
+                existing['log'] = str(log)
             folders[session, str(case.get('partition')), str(case.get('environ')),
-                    str(case.get('hashcode'))] = found
+                    str(case.get('hashcode'))] = existing
     return folders

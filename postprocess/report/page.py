@@ -21,6 +21,7 @@ import pandas as pd
 
 from config.families import Family, families
 from config.records.columns import MADE_UP
+from config.records.units import change_text, number_text, size_text, unit_text
 from config.sessions import run_id
 from config.sessions.judged import (
     change_in_percent,
@@ -29,13 +30,13 @@ from config.sessions.judged import (
 )
 
 from .. import naming, outcomes, perflogs, results
+from ..names import short_name
 from ..perflogs import attached, reasons, samples, series
 from ..perflogs.plans import Left, Partial
 from ..references.progress import Progress
 from ..regressions import detect, telling
 from ..regressions.finding import Baseline, Member, Regression, Verdict
 from ..regressions.judging import judge_session
-from ..units import unit_text
 from . import charts, folders, grid, plots
 from .curves import (
     NO_LINES,
@@ -148,7 +149,7 @@ class Page:
         self.files: dict[str, bytes] = {}
         self.plots: list[str] = []
         self.faults: attached.Faults = []
-        self.names = _test_case_names(data.table)
+        self.labels = _kind_labels(data.table)
         self.past = results.result_history(frame, data.judged, data.case, partial)
         letters = np.array(list(LETTERS))[self.past.ended]
         last = list(self.data.frame.loc[self.past.last.index].itertuples())
@@ -190,8 +191,8 @@ class Page:
     # Names ------------------------------------------------------------
 
     def test_case_name(self, row: Any) -> str:
-        """The name of the test case of a record: program and label."""
-        return str(self.names['name'][row.kind])
+        """The name of the test case of a record."""
+        return short_name(str(row.check), str(row.params), str(row.case))
 
     def test_case_name_and_place(self, row: Any) -> str:
         """The name of a test case and its place."""
@@ -444,7 +445,7 @@ class Page:
                 for side in (low, high)]
         return sparkline(curve, Lines(1.0, None, *ends), since, (
             f'median of {count_with_noun(len(curves), "metric(s)")} relative to the '
-            f'baseline: {telling.ratio_text(float(curve.values[-1]))} in the newest '
+            f'baseline: {change_text(float(curve.values[-1]))} in the newest '
             f'of {count_with_noun(len(curve.values), "session(s)")}'))
 
     def _regression_row(self, regression: Regression, member: Member) -> dict:
@@ -457,12 +458,12 @@ class Page:
             'id': regression.id, 'key': member.test_case_key, 'number': number,
             'curve': key, 'name': case.name if case else member.check,
             'place': _place_text(member) if self.places > 1 else '',
-            'metric': member.metric, 'point': charts.size_text(
+            'metric': member.metric, 'point': size_text(
                 _point_number(member.point)) if member.point else '',
-            'change': telling.ratio_text(member.ratio),
+            'change': change_text(member.ratio) if member.ratio else '',
             'values': '' if before is None or member.ratio is None else ' '.join([
-                charts.number_text(before), '→',
-                charts.number_text(before * member.ratio),
+                number_text(before), '→',
+                number_text(before * member.ratio),
                 unit_text(str(perflogs.all_metrics().get(member.metric, {}).get(
                     'unit', '')))]),
             'times_as_bad': telling.times_as_bad(member),
@@ -488,7 +489,7 @@ class Page:
             elif before in FAILED and now not in FAILED:
                 changed.setdefault('no longer failing', []).append(
                     (case.name, case.number))
-        improved = [(f"{row['program']} {row['label']} {row['metric']} "
+        improved = [(f"{row['name']} {row['metric']} "
                      f"{row['ratio']}", row['number'])
                     for row in rows if row['note']]
         news = [{'what': what, 'count': len(cases),
@@ -588,7 +589,7 @@ class Page:
         row = self.cases[key.test_case].row
         metric = perflogs.all_metrics().get(key.metric, {})
         return {
-            'm': key.metric, 'p': charts.size_text(key.point) if key.point >= 0 else '',
+            'm': key.metric, 'p': size_text(key.point) if key.point >= 0 else '',
             'u': unit_text(str(metric.get('unit', ''))), 's': key.speed.strip('-'),
             'x': curve.sessions.tolist(), 'o': len(self.curves[key].values),
             'y': [*map(_round_to_five_digits, curve.values)],
@@ -650,7 +651,7 @@ class Page:
     def _value_table_row(self, row: Any) -> dict:
         sign = {'lower': '≤', 'higher': '≥'}
         allowed = [
-            f'{sign[side]} {charts.number_text(row.reference * (1 + part))}'
+            f'{sign[side]} {number_text(row.reference * (1 + part))}'
             for side, part in (('higher', row.lower), ('lower', row.upper))
             if pd.notna(part) and pd.notna(row.reference)
         ]
@@ -664,21 +665,18 @@ class Page:
                 metric='values kept' if row.kept else 'no values',
                 value=float('nan'), unit='', reference=float('nan'))
             ratio, allowed, spark = float('nan'), [], ''
-        name = self.names.loc[row.kind]
         return {
             'result': row.result, 'number': row.number,
             'family': str(row.family),
-            'anchor': f'{row.family}-{row.program}',
-            'program': name['program'],
-            'label': name['label'], 'speed': row.speed.strip('-'),
+            'name': self.test_case_name(row), 'speed': row.speed.strip('-'),
             'place': _place_text(row), 'metric': row.metric,
-            'size': '' if pd.isna(row.point) else charts.size_text(row.point),
+            'size': '' if pd.isna(row.point) else size_text(row.point),
             'bytes': '' if pd.isna(row.point) else int(row.point),
             'value': '' if pd.isna(row.value)
-            else charts.number_text(row.value), 'unit': unit_text(row.unit),
+            else number_text(row.value), 'unit': unit_text(row.unit),
             'raw': '' if pd.isna(row.value) else float(row.value),
             'reference': '' if pd.isna(row.reference)
-            else charts.number_text(row.reference),
+            else number_text(row.reference),
             'allowed': ', '.join(allowed),
             'guard': '' if row.guard in reasons.CUT_SHORT else row.guard,
             'reason': reasons.reason_of_result(row) if row.guard else '',
@@ -799,9 +797,9 @@ class Page:
                  for name in metrics} | perflogs.all_metrics()
         return {
             'left': left,
-            'kinds': [[*row] for row in zip(
-                table['family'], self.names['name'], places,
-                first_record_numbers, strict=True)],
+            'kinds': [[family, self.cases[number].name, place, number]
+                      for family, place, number in zip(
+                          table['family'], places, first_record_numbers, strict=True)],
             'metrics': [[name, unit_text(known[name]['unit']),
                          known[name]['means']] for name in metrics],
             'rows': [[row.kind, row.speed.strip('-'), where[row.metric],
@@ -1058,7 +1056,7 @@ def version_and_session_facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
             f' to {last:%Y-%m-%d %H:%M}' if last > first else '')),
         ('Sessions', f"{runs} session{'s' * (runs > 1)} of {len(cases)} "
          f"test case{'s' * (len(cases) > 1)}"
-         f', {charts.number_text(len(frame))} records'),
+         f', {number_text(len(frame))} records'),
         ('CPU speed class', ', '.join(
             f"{'no speed probe' if s == '-' else s} ({n} "
             f"session{'s' * (n > 1)})" for s, n in speeds.items() if n))]
@@ -1074,20 +1072,14 @@ def _script_safe_json(data: Any) -> str:
                       allow_nan=False, default=int).replace('<', '\\u003c')
 
 
-def _test_case_names(table: pd.DataFrame) -> pd.DataFrame:
-    """`program`, `label` and `name` of each kind."""
+def _kind_labels(table: pd.DataFrame) -> pd.Series:
+    """What tells each kind apart from others of its program."""
     # One program may serve several checks, and they say what it did.
-    parts = [naming.series_labels_and_panels(group, panel=('check',),
-                                             maximum=len(group))
-             for _, group in table.groupby(['family', 'program'], sort=False)]
-    names = pd.concat(parts).reindex(table.index)
-    program = table['program'].where(table['program'] != '', table['check'])
-    label = [', '.join(filter(None, pair)) for pair in zip(
-        names['panel'], names['label'], strict=True)]
-    return pd.DataFrame({'program': program, 'label': label, 'name': [
-        f'{one} {two}'.strip() for one, two in zip(program, label,
-                                                   strict=True)]},
-                        index=table.index)
+    names = pd.concat([naming.series_labels_and_panels(
+        group, panel=('check',), maximum=len(group))
+        for _, group in table.groupby(['family', 'program'], sort=False)])
+    return pd.Series([', '.join(filter(None, pair)) for pair in zip(
+        names['panel'], names['label'], strict=True)], index=names.index)
 
 
 def _addresses(rows: Sequence[Any]) -> list[str]:
@@ -1166,7 +1158,7 @@ def time_series_by_family(page: Page, runs: list[series.Series]
             [*perflogs.CASE, 'run']]).all(axis=1)
         guards = sorted(set(frame.loc[of_run, 'guard']) - {''})
         title = ', '.join(filter(None, [
-            f'{row.program}: over time', page.names['label'][row.kind],
+            f'{row.program}: over time', page.labels[row.kind],
             f'{row.time:%d %b %H:%M} UTC', 'NOT VALID' * bool(guards)]))
         note = guards and (
             f"Not valid (guard: {', '.join(guards)}): "

@@ -66,6 +66,9 @@ def parser() -> Parser:
                         help='write the plots to this folder (default: plots)')
     output.add_argument('--dark', action='store_true',
                         help='draw on a dark background')
+    output.add_argument('--paper', action='store_true',
+                        help='write PDF and SVG for a paper, 3.5 and 7 inches wide, '
+                        'with fonts of 8 and 9 pt')
     output.add_argument('--png', action='store_true',
                         help='write the plots as PNG, too, and not only SVG')
     return cmd
@@ -87,10 +90,12 @@ def main(argv: list[str] | None = None) -> int:
                   '--perflogs', file=sys.stderr)
             return 2
         files: dict[str, bytes] = {}
-        with charts.use_theme_temporarily(args.dark):
-            for drawing in (drawings_of_file(frame, args.file, title, entries)
-                            if args.file else drawings_of_families(frame)):
-                draw_plot(files, drawing, args.png)
+        for drawing in (drawings_of_file(frame, args.file, title, entries)
+                        if args.file else drawings_of_families(frame)):
+            if args.paper:
+                draw_plot_for_paper(files, drawing, args.dark)
+            else:
+                draw_plot(files, drawing, args.dark, args.png)
         write_files_atomically(args.output, files)
     except (strict.Fault, OSError, ValueError) as err:
         print(f'plumb plot: {err}', file=sys.stderr)
@@ -261,16 +266,34 @@ def _families_in_plot(records: plots.Records, options: Mapping[str, Any]
     return [name for name in names if name in families()]
 
 
-def draw_plot(files: dict[str, bytes], drawing: plots.Drawing, png: bool
-         ) -> None:
-    """Draws a plot into `files`, by a name of its own."""
+def draw_plot(files: dict[str, bytes], drawing: plots.Drawing, dark: bool, png: bool
+              ) -> None:
+    """Draws a plot for a screen into `files`, by a name of its own."""
+    stem = _unused_stem(files, drawing, '')
+    with charts.use_theme_temporarily(dark):
+        figure = drawing.chart(*drawing.args)
+        files[f'{stem}.svg'] = charts.render_svg(figure, stem)
+        if png:
+            files[f'{stem}.png'] = charts.render_png(figure)
+
+
+def draw_plot_for_paper(files: dict[str, bytes], drawing: plots.Drawing, dark: bool
+                        ) -> None:
+    """Draws a plot in the widths of a paper into `files`, as PDF and SVG."""
+    for width in charts.PAPER_WIDTHS:
+        stem = _unused_stem(files, drawing, f'-{width:g}in')
+        with charts.use_theme_temporarily(dark, paper_width=width):
+            figure = drawing.chart(*drawing.args)
+            files[f'{stem}.pdf'] = charts.render_pdf(figure)
+            files[f'{stem}.svg'] = charts.render_svg(figure, stem)
+
+
+def _unused_stem(files: dict[str, bytes], drawing: plots.Drawing, end: str) -> str:
+    """The stem of the files of a plot, which no other plot has."""
     stem = re.sub(r'[^\w.]+', '-', drawing.name).strip('-')
-    while f'{stem}.svg' in files:
+    while f'{stem}{end}.svg' in files:
         stem += '-'
-    figure = drawing.chart(*drawing.args)
-    files[f'{stem}.svg'] = charts.render_svg(figure, stem)
-    if png:
-        files[f'{stem}.png'] = charts.render_png(figure)
+    return stem + end
 
 
 if __name__ == '__main__':

@@ -55,7 +55,7 @@ def test_a_broken_compile_after_a_good_run(suite, tmp_path):
     another_site(suite, tmp_path, BROKEN)
     done = suite.plumb('run', '--bringup', '--', *STARTUP)
     assert done.returncode == 1
-    assert '1 test cases, 0 failed, 1 not run' in done.stdout
+    assert '1 not_run of 1 test case' in done.stdout
     for words in ('build: ', 'rfm_build.err',
                   'not run: a build that it needs failed'):
         assert words in done.stdout
@@ -197,7 +197,7 @@ def test_plumb_run_tells_of_a_reframe_that_was_killed(suite, tmp_path):
     done = suite.plumb('run', '--bringup', '--', *OSU, '-n', 'OsuStartup',
                        '--exec-policy=serial')
     assert done.returncode == 1
-    assert '2 test cases, 0 failed, 1 not run' in done.stdout, done.stdout
+    assert '1 not_run of 2 test cases' in done.stdout, done.stdout
     assert 'planned, but the session ended before it ran' in done.stdout
     assert failed_by(done.stdout) == 1
 

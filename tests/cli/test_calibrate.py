@@ -50,8 +50,8 @@ class Machine:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def measured(self, work: Any, *options: str, only: Any = None
-                 ) -> commands.Ended:
+    def measured(self, work: Any, *options: str, only: Any = None,
+                 quiet: bool = False) -> commands.Ended:
         cases = self.cases if only is None else [key[2] for key in only]
         self.rounds.append(cases)
         self.began.append(self.now)
@@ -107,15 +107,15 @@ def machine(tmp_path, monkeypatch):
     return machine
 
 
-def calibration(machine, minutes=60.0):
+def calibration(machine, minutes=60.0, lists_all=False):
     return calibrate.Calibration(commands.Work(
         {'name': 'alpha'}, {'PLUMBLINE_PERFLOGS': str(machine.folder)}, [],
-        True, []), minutes, interval=60.0)
+        True, []), minutes, interval=60.0, lists_all=lists_all)
 
 
 def test_each_round_runs_what_is_not_there_yet(machine, capsys):
     machine.enough = {A: 1, B: 2, C: 4}
-    assert calibration(machine).run_all_rounds() == 0
+    assert calibration(machine, lists_all=True).run_all_rounds() == 0
     assert machine.rounds == [[A, B, C], [B, C], [C], [C]]
     # Spread over the time, also where a round is short.
     gaps = [b - a for a, b in zip(machine.began, machine.began[1:],
@@ -123,13 +123,20 @@ def test_each_round_runs_what_is_not_there_yet(machine, capsys):
     assert min(gaps) == 60
     output = capsys.readouterr().out
     assert (
-        'Check%osu_init  fast: 1 session, 0 of 1 tolerances within '
-        'the max tolerance, needs '
-        'about 3 more sessions' in output
+        'osu_init /osu_init     fast: 1 session, 0 of 1 tolerances within the max '
+        'tolerance, needs about 3 more sessions' in output
     )
-    assert ('round 1 took 30 s: 1 of 3 test cases ready; 0.5 min elapsed'
-            in output)
-    assert 'round 4 took 10 s: 3 of 3 test cases ready' in output
+    assert ('round 1: 1 of 3 test cases ready, 2 to go; this round took 30 s, about '
+            '3 min left, at most 59 min' in output)
+    assert 'round 4: 3 of 3 test cases ready; this round took 10 s\n' in output
+
+
+def test_test_cases_that_are_not_ready_are_only_counted(machine, capsys):
+    machine.enough = {A: 1, B: 2, C: 4}
+    assert calibration(machine).run_all_rounds() == 0
+    output = capsys.readouterr().out
+    assert 'needs about' not in output
+    assert '1 of 3 test cases ready, 2 to go (--all lists them)' in output
 
 
 def test_what_earlier_runs_have_left_counts(machine):
@@ -170,7 +177,7 @@ def test_what_no_number_of_runs_would_do_is_told(machine, capsys):
     assert subset.run_all_rounds() == subset.print_unready_reasons() == 0
     assert len(machine.rounds) == 1
     output = capsys.readouterr().out
-    assert 'Check%osu_latency at CPU speed class fast: no_reference' in output
+    assert 'osu_latency /osu_latency at CPU speed class fast: no_reference' in output
     assert '3 of 3 test cases ready (1 as far as possible)' in output
 
 
@@ -194,14 +201,13 @@ def test_after_three_bad_rounds_a_case_is_left_out(machine, capsys, bad,
     assert ran == {A: 5, B: 3, C: 5}, 'the others go on'
     assert subset.print_unready_reasons() == code
     output = capsys.readouterr().out
-    assert '2 of 3 test cases ready, 1 left out' in output
+    assert '2 of 3 test cases ready, 1 left out; this round' in output
     if code:
-        assert 'osu_bw: left out, failed in 3 rounds in a row: exit_code' \
+        assert 'osu_bw /osu_bw: left out, failed in 3 rounds in a row: exit_code' \
             in output
-        assert 'more sessions; failed' not in output
-        assert 'no conclusive session yet; failed: exit_code' in output
+        assert 'no conclusive session yet; exit_code' in output
     else:
-        assert 'osu_bw: left out, inconclusive in 3 rounds' in output
+        assert 'osu_bw /osu_bw: left out, inconclusive in 3 rounds' in output
 
 
 def test_a_failure_that_is_gone_is_forgotten(machine):
@@ -269,7 +275,7 @@ def test_from_a_bare_machine_to_a_judgement(suite):
     done = suite.plumb('references', 'calibrate', '--accept', '--interval',
                        '1', '--minutes', '60', *pick, timeout=800)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert 'round 4 took' in done.stdout
+    assert 'round 4: ' in done.stdout
     path = suite.tmp / 'references' / 'osu.yaml'
     assert path.is_file(), done.stdout + done.stderr
     assert '$from' in path.read_text()

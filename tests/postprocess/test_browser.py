@@ -164,8 +164,8 @@ def test_a_browser_opens_the_page_without_an_error(
     for width in (1440, 500):
         lines, text = open_page(page.as_uri(), width, tmp_path / 'profile')
         assert not lines, (width, lines)
-        found = re.search(r'data-used="([^"]*)"', text)
-        used = json.loads(found[1].replace('&quot;', '"')) if found else {}
+        attribute = re.search(r'data-used="([^"]*)"', text)
+        used = json.loads(attribute[1].replace('&quot;', '"')) if attribute else {}
         assert used.get('title') and used['wider'] <= 0, (width, used)
         assert (used['rows'] > 0) == (write is not write_empty_session)
         assert used['address'].startswith('#case=') and used['has'], used
@@ -182,7 +182,7 @@ def test_the_address_of_a_test_case_opens_its_view(tmp_path: Path) -> None:
     lines, text = open_page(address, 1440, tmp_path / 'profile')
     assert not lines
     [dialog] = re.findall(r'<dialog[^>]* open.*?</dialog>', text, re.S)
-    assert '<h2 id="case-title">b</h2>' in dialog
+    assert '<h2 id="case-title">b /cb</h2>' in dialog
     assert 'OsuPt2pt %program=b /cb @alpha:cpu+openmpi' in dialog
     # Two CPU speed classes are two curves, over all sessions.
     assert dialog.count('<polyline') == 2
@@ -229,5 +229,5 @@ def test_axe_core_finds_nothing_serious(
             '@media screen and (prefers-color-scheme: dark)', '@media screen'))
     for width in (1440, 500):
         _, text = open_page(page.as_uri(), width, tmp_path / 'profile')
-        found = re.search(r'data-axe="([^"]*)"', text)
-        assert found and found[1] == '[]', found and html.unescape(found[1])
+        attribute = re.search(r'data-axe="([^"]*)"', text)
+        assert attribute and attribute[1] == '[]', attribute and html.unescape(attribute[1])

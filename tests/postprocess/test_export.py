@@ -4,6 +4,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+import re
 import shutil
 import statistics
 import subprocess
@@ -48,10 +49,10 @@ def test_history_shows_each_session(tree, capsys):
     assert history.main(['latency', 'program=a', '--perflogs',
                          str(tree)]) == 0
     text = capsys.readouterr().out
-    assert 'OsuPt2pt program=a @alpha:cpu+openmpi fast' in text
+    assert 'a /c0ffee00 @alpha:cpu+openmpi fast\nOsuPt2pt program=a\n' in text
     assert 'program=b' not in text
     [line] = [ln for ln in text.splitlines() if ln.strip().startswith('8 B')]
-    assert line.split()[2:] == ['1.1', '1.2', '1.3', '1.4', '1.5!', '+20.0%']
+    assert line.split()[2:] == ['1.1', '1.2', '1.3', '1.4', '1.5!', '+20', '%']
 
 
 def test_history_of_many_test_cases_lists_them(tree, capsys, monkeypatch):
@@ -59,12 +60,11 @@ def test_history_of_many_test_cases_lists_them(tree, capsys, monkeypatch):
     monkeypatch.setattr(history, 'TABLES', 1)
     assert history.main(['latency', '--perflogs', str(tree)]) == 0
     head, first, second, *_ = capsys.readouterr().out.splitlines()
-    assert head.split() == ['change', 'points', 'unit', 'better', 'test',
-                            'case']
-    assert first.split() == [
-        'fail', '+20.0%', '2', 'µs', 'lower', 'OsuPt2pt', 'program=a',
-        '@alpha:cpu+openmpi', 'fast']
-    assert second.split()[:2] == ['+20.0%', '2']
+    assert head.split() == ['change', 'points', 'test', 'case']
+    assert first.split()[:3] == ['+20', '%', '2']
+    # Last, where the eye is.
+    assert second.split() == [
+        'fail', '+20', '%', '2', 'a', '/c0ffee00', '@alpha:cpu+openmpi', 'fast']
 
 
 def test_history_compares_sessions_of_one_speed_class(tmp_path, capsys, monkeypatch):
@@ -76,11 +76,13 @@ def test_history_compares_sessions_of_one_speed_class(tmp_path, capsys, monkeypa
     text = capsys.readouterr().out
     for speed, value in (('fast', '0.16'), ('slow', '0.52')):
         table = text.partition(f'+openmpi {speed}\n')[2].splitlines()
-        assert table[2].split() == ['8', 'B', value, value, '+0.0%']
+        assert table[3].split() == ['8', 'B', value, value, '+0.0', '%']
     monkeypatch.setattr(history, 'TABLES', 1)
     assert history.main(['latency', '--perflogs', str(tmp_path)]) == 0
+    assert '2 test cases; 2 changed by less than 5 % (--all' in capsys.readouterr().out
+    assert history.main(['latency', '--all', '--perflogs', str(tmp_path)]) == 0
     _, *lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[:2]] == ['+0.0%', '+0.0%']
+    assert [line.split()[0] for line in lines[:2]] == ['+0.0', '+0.0']
     assert [line.split()[-1] for line in lines[:2]] == ['fast', 'slow']
 
 
@@ -180,8 +182,8 @@ def test_history_of_a_cache_that_grows(tmp_path, capsys, seed):
             text = capsys.readouterr().out
             assert text.count('(µs)') == len({r[5:8] for r in rows})
             shown = [cell for line in text.splitlines()
-                     if ' B  ' in line for cell in line.split()[2:]
-                     if cell != '-' and not cell.endswith('%')]
+                     if ' B  ' in line for cell in re.sub(
+                         r'\S+ (%|x)$', '', line).split()[2:] if cell != '-']
             assert len(shown) == len(rows)
 
 

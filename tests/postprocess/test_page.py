@@ -58,7 +58,7 @@ def test_a_session_that_lacks_a_case_stands_out(tmp_path):
     assert built.result_counts['no_record'] == 1
     [group] = built.failure_groups([])
     assert group['why'] == 'no record in the newest session'
-    assert [line['name'] for line in group['lines']] == ['a']
+    assert [line['name'] for line in group['lines']] == ['a /ca']
     # A session that left test cases out on purpose owes nothing.
     run = make.record(day=4)['run']
     assert cells(made(tmp_path / 'x', records, {run: None}))['a'] == 'pp-p.'
@@ -153,13 +153,19 @@ def test_the_data_of_the_page_is_json_that_a_browser_reads(tmp_path):
         page._script_safe_json({'value': float('nan')})
 
 
-def test_cases_of_one_program_are_named_by_their_check(tmp_path):
+def test_a_test_case_has_the_same_name_on_the_page_and_in_the_verdict(tmp_path):
     built = made(tmp_path, [
         make.record('latency', 1.0, 8, day=1, program='p', check=check,
-                    params=f'x={x}', case=f'{check}{x}')
+                    params=f'x={x}', case=f'{check}{x}', result='fail', **JUDGED)
         for check in ('Puts', 'Asks') for x in (1, 2)])
-    assert sorted(row.name for row in built.result_grid_rows()) == [
-        'p Asks, x 1', 'p Asks, x 2', 'p Puts, x 1', 'p Puts, x 2']
+    names = [row.name for row in built.result_grid_rows()]
+    assert names == ['Asks /Asks1', 'Asks x=2 /Asks2', 'Puts /Puts1', 'Puts x=2 /Puts2']
+    lines = map(telling.failure_line, built.verdict.failures)
+    assert all(line.startswith(name) for line, name in zip(
+        lines, names, strict=True))
+    assert {one['m'] for one in built.test_case_details()} == {
+        f'{check} %x={x} /{check}{x} @alpha:cpu+openmpi'
+        for check in ('Puts', 'Asks') for x in (1, 2)}
 
 
 def test_a_case_that_was_measured_again_stands_in_the_grid(tmp_path):
@@ -340,9 +346,9 @@ def test_an_event_is_one_card(tmp_path):
     assert card['first'] == '7 test cases worse since 2026-12-06 (5 sessions)'
     assert '<svg' in card['spark'] and 'class="since"' in card['spark']
     assert card['rest'][:2] == [
-        'alpha:p0, alpha:p1', 'test cases: median +40.0 %, from +20.0 % to +70.0 %']
+        'alpha:p0, alpha:p1', 'test cases: median +40 %, from +20 % to +70 %']
     assert [row['change'] for row in card['worst']] == [
-        '+70.0 %', '+60.0 %', '+50.0 %', '+40.0 %', '+30.0 %']
+        '+70 %', '+60 %', '+50 %', '+40 %', '+30 %']
     assert len(card['rows']) == 7 and card['several']
     text = page.build_page(perflogs.read(tmp_path)).files['index.html'].decode()
     assert text.count('class="alarm worse"') == 1

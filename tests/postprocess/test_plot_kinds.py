@@ -322,6 +322,7 @@ def test_more_runs_than_a_line_has_points():
     """A run is a category, of which some may not be drawn."""
     import pandas as pd
 
+    from postprocess.report import charts
     from postprocess.report.plots import runs
     names = [f'run{n:04}' for n in range(3 * runs.MAXIMUM)]
     frame = pd.DataFrame({
@@ -329,6 +330,21 @@ def test_more_runs_than_a_line_has_points():
         'run': pd.Categorical(names, ['other', *names]),
         'time': pd.date_range('2026-01-01', periods=len(names), tz='UTC'),
         'reference': 1.0, 'lower': float('nan'), 'upper': 0.2})
-    line = runs.draw_values_over_sessions(frame, 'many', 'us').axes[0].lines[0]
+    line = runs.draw_values_over_sessions(
+        frame, 'many', charts.Quantity('Latency', 'us')).axes[0].lines[0]
     assert 2 < len(line.get_xdata()) <= runs.MAXIMUM
     assert max(line.get_xdata()) > 2.9 * runs.MAXIMUM
+
+
+def test_a_heat_map_has_its_sizes_and_a_single_size_has_no_axis():
+    import pandas as pd
+
+    from postprocess.report.plots import heatmap
+    frame = pd.DataFrame([
+        {'label': label, 'speed': 'fast', 'point': size, 'value': 1.1, 'median': 1.0}
+        for label in 'ab' for size in (1, 8, 64)])
+    axes = heatmap.draw_heatmap(frame, 'many', 'lower').axes[0]
+    assert [text.get_text() for text in axes.get_xticklabels()] == [
+        '64 B', '8 B', '1 B']
+    axes = heatmap.draw_heatmap(frame[frame['point'] == 8], 'one', 'lower').axes[0]
+    assert not len(axes.get_xticks()) and not axes.get_xlabel()

@@ -17,6 +17,7 @@ pytest.importorskip('matplotlib')
 pytest.importorskip('jinja2')
 import perflogs_factory as make
 
+from config.records import units
 from postprocess import perflogs
 from postprocess.report import build as report
 from postprocess.report import charts, plots
@@ -333,7 +334,7 @@ def test_hostile_text_stays_text(tmp_path):
 def test_numbers_in_plots_are_not_rounded_away(tmp_path):
     [panel] = panels(tmp_path, make.curve('latency', float, [1, 8]))
     svg = charts.render_svg(
-        curve.draw_curves(panel.points_of_panel, 'mpi 1.23456', 'us'), 'x'
+        curve.draw_curves(panel.points_of_panel, 'mpi 1.23456', panel.quantity), 'x'
     )
     assert 'mpi 1.23456' in svg.decode()
     assert not re.search(r'[ "]\d+\.\d{3,}[ "]', svg.decode())
@@ -432,7 +433,7 @@ def test_odd_sizes_and_values_can_be_drawn(tmp_path, sizes, values):
     (1, '1 B'), (1024, '1 KiB'), (1536, '1.5 KiB'), (4194304, '4 MiB'),
     (0, '0 B'), (2 ** 31, '2 GiB'), (2 ** 41, '2048 GiB')])
 def test_sizes_for_people(size, text):
-    assert charts.size_text(size) == text
+    assert units.size_text(size) == text
 
 
 def test_command_line(tmp_path):

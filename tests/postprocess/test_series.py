@@ -150,7 +150,7 @@ def test_a_run_is_drawn_over_time(tmp_path):
                  'hit ratio, valid: 0.88 to 0.90', 'warm-up', 'server 0',
                  'total (valid: 70 to 80 %)',
                  'dashed: user mode (valid: 15 to 30 %)',
-                 'time since the first server started (s)'):
+                 'Time since the first server started (s)'):
         assert part in words
     assert 'not valid' not in words.lower()
 
@@ -315,7 +315,8 @@ def test_points_that_count_are_filled(tmp_path):
 def test_a_metric_has_its_parts(tmp_path):
     metric = drawn(read(tmp_path, rows(servers=2)))
     qps, hit, cpu = metric.axes
-    assert [a.get_ylabel() for a in metric.axes] == ['1/s', '', '%']
+    assert [a.get_ylabel() for a in metric.axes] == [
+        'Total queries per second', '', 'CPU total (%)']
     assert [t.get_text() for t in metric.legends[0].texts] == [
         'server 0', 'server 1', 'does not count']
     assert {t.get_text() for t in qps.texts} == {'warm-up', 'test'}
@@ -352,7 +353,7 @@ def test_many_points_are_thinned_but_not_a_dip(tmp_path):
     points = [[n, 'server 0', 'total_qps', 5 + (n == 7000), '1/s', 'test',
                int(n != 7000), LOW * (n == 7000)] for n in range(10000)]
     [axes] = [a for a in drawn(read(tmp_path, points)).axes
-              if a.get_ylabel() == '1/s']
+              if a.get_ylabel() == 'Total queries per second']
     assert marks(axes, 'none') == [7000]
     assert len(marks(axes, 'full')) < 150
 

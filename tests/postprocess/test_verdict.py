@@ -604,10 +604,10 @@ def test_failures_say_why_and_what_they_have_shared_nodes(judge, tmp_path):
                         (3, 'what it said'))))
     verdict_ = judge([*sessions(), *records])
     text = '\n'.join(telling.verdict_lines(verdict_))
-    assert ('x=1 on alpha:cpu openmpi: rows: run.1.out:12: the table ends '
+    assert ('/dead1 on alpha:cpu openmpi: rows: run.1.out:12: the table ends '
             '[ran on n1 n2]') in text
-    assert 'x=2 on alpha:cpu openmpi: rows [ran on n2 n3]' in text
-    assert 'x=3 on alpha:cpu openmpi: x: what it said [ran on n4]' in text
+    assert '/dead2 on alpha:cpu openmpi: rows [ran on n2 n3]' in text
+    assert '/dead3 on alpha:cpu openmpi: x: what it said [ran on n4]' in text
     assert (
         '2 test cases on alpha failed because of guard rows; all of them ran '
         'on n2'
@@ -667,7 +667,7 @@ def test_a_case_that_failed_without_a_guard_or_a_metric(judge):
         'completed', 0.0, day=SESSIONS - 1, repetition=0, params='x=1',
         case='dead', result='fail', reference='1.0')])
     assert (
-        'x=1 on alpha:cpu openmpi: the test case did not complete'
+        '/dead on alpha:cpu openmpi: the test case did not complete'
         in '\n'.join(telling.verdict_lines(verdict_))
     )
 
@@ -735,8 +735,8 @@ def test_the_power_of_each_test_case_is_told(tmp_path, capsys):
     assert verdict.main(['--perflogs', str(tmp_path), '--power']) == 0
     text = capsys.readouterr().out
     assert '3 sessions' in text and 'n=9' in text
-    assert re.search(r'n=1 .* two levels, (7|8)\.\d % apart', text)
-    assert re.search(r'n=2 .* single sessions far outside', text)
+    assert re.search(r'/00000001 .* two levels, (7|8)\.\d % apart', text)
+    assert re.search(r'/00000002 .* single sessions far outside', text)
     assert re.search(r'six sessions are enough to find a lasting change of [234]\.\d % '
                      r'in half of the test cases', text)
     build.write_page(str(tmp_path), tmp_path / 'page')

@@ -33,10 +33,10 @@ import pandas as pd
 
 from config import strict
 from config.families import Family, families, shared_limits
+from config.records.units import size_text, value_text
 from config.sessions import judged
 
 from ... import naming, perflogs
-from ...units import unit_text
 from .. import charts, summary
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 #: Metrics of the whole program, which `times` draws.
 TIMES = ('wall_time', 'user_time', 'system_time')
+#: Series whose values the text for who cannot see a plot has.
+MAX_TOLD = 8
 #: Of a family that does not say what is drawn of it.
 DEFAULT: tuple[dict[str, Any], ...] = (
     {'kind': 'curve'}, {'kind': 'box'}, {'kind': 'bars'}, {'kind': 'runs'},
@@ -161,9 +163,10 @@ class Panel:
     labels: pd.DataFrame
 
     @property
-    def unit(self) -> str:
-        """The unit for people; '': dimensionless."""
-        return unit_text(perflogs.all_metrics()[self.metric]['unit'])
+    def quantity(self) -> charts.Quantity:
+        """What its values are."""
+        return charts.Quantity.of_metric(
+            self.metric, perflogs.all_metrics()[self.metric]['unit'])
 
     @property
     def plot_description(self) -> str:
@@ -192,9 +195,59 @@ class Panel:
 
         :param more: arguments of `chart` after the records and the title
         """
-        return Drawing(f'{self.name} {kind}', about or self.plot_description, chart,
-                       (frame, title, *more), program=self.program,
-                       metric=self.metric)
+        return Drawing(
+            f'{self.name} {kind}',
+            about or self.plot_description + numbers_text(frame, self.quantity.unit),
+            chart, (frame, with_origin(title, self.records, self.labels.index), *more),
+            program=self.program, metric=self.metric)
+
+
+def with_origin(title: str, records: Records, kinds: Iterable[int]) -> str:
+    """A title, and below it where the values of a plot are from: system and
+    partition, date of the newest session, and software.
+
+    :param kinds: rows of records.table that the plot has
+    """
+    table = records.table.loc[list(kinds)]
+    when = records.points.loc[records.points['kind'].isin(table.index), 'time'].max()
+    software = dict.fromkeys(
+        ' '.join(filter(None, [row.stack, row.source, row.version]))
+        for row in table.itertuples())
+    return f'{title}\n' + ' · '.join(filter(None, [
+        _shortened_list([*dict.fromkeys(table['system'] + ':' + table['partition'])]),
+        '' if pd.isna(when) else f'{when:%Y-%m-%d}',
+        _shortened_list([*filter(None, software)])]))
+
+
+def _shortened_list(names: list[str], maximum: int = 2) -> str:
+    """'a, b' or 'a and 20 more'."""
+    if len(names) <= maximum:
+        return ', '.join(names)
+    return f"{', '.join(names[:maximum - 1])} and {len(names) - maximum + 1} more"
+
+
+def numbers_text(frame: pd.DataFrame, unit: str) -> str:
+    """The values of a plot for who cannot see it, one sentence per series: the first
+    and the last one over size or another field, or the smallest and the largest.
+
+    :param frame: columns label, speed, and value, ratio or q2; perhaps point or x
+    """
+    if frame.empty or not {'label', 'speed'} <= set(frame):
+        return ''
+    column = next(name for name in ('value', 'ratio', 'q2', 'median') if name in frame)
+    over = next((name for name in ('point', 'x') if name in frame
+                 and frame[name].nunique() > 1), '')
+    texts = []
+    for label, speed, *_, rows in charts.series_with_styles(
+            frame[frame[column].notna()]):
+        values = rows.sort_values(over or column)
+        ends = [values.iloc[0], values.iloc[-1]][:len(values)]
+        texts.append(f'{charts.series_name(label, speed)}: ' + ' to '.join(
+            dict.fromkeys(value_text(end[column], unit) + (
+                '' if not over else f' at {size_text(end[over])}' if over == 'point'
+                else f' at {end[over]:g}') for end in ends)))
+    return '. ' + '; '.join(texts[:MAX_TOLD]) + (
+        f'; and {len(texts) - MAX_TOLD} more' * (len(texts) > MAX_TOLD))
 
 
 @functools.cache
@@ -404,13 +457,13 @@ def fields_given_by_axis(table: pd.DataFrame, over: str, by: naming.Names
 
 
 #: Title of the axis of a field.
-FIELD_TITLES = {'num_nodes': 'number of nodes', 'num_tasks': 'number of ranks',
-                'client_total': 'number of clients'}
+FIELD_TITLES = {'num_nodes': 'Number of nodes', 'num_tasks': 'Number of ranks',
+                'client_total': 'Number of clients'}
 
 
 def field_title(name: str) -> str:
     """The title of the axis of a field."""
-    return FIELD_TITLES.get(name, name.replace('_', ' '))
+    return FIELD_TITLES.get(name, name.replace('_', ' ').capitalize())
 
 
 def drop_curves(records: Records) -> Records:
@@ -458,7 +511,7 @@ def add_dates_of_older_sessions(points: pd.DataFrame) -> pd.DataFrame:
 def title_size_suffix(points: pd.DataFrame) -> str:
     """' at 8 B', where all points that have a size have that one."""
     sizes = points['point'].dropna().unique()
-    return f' at {charts.size_text(sizes[0])}' if len(sizes) == 1 else ''
+    return f' at {size_text(sizes[0])}' if len(sizes) == 1 else ''
 
 
 def main_metrics(family: str, names: set[str]) -> list[str]:

@@ -53,10 +53,10 @@ def drawings_from_records(records: Records, by: naming.Names = (),
                  if by and first in records.table else '')
         yield panel.make_drawing('bars', draw_bars, points.assign(group=group)[COLUMNS],
                                  panel.title + title_size_suffix(points)
-                                 + ', newest session', panel.unit)
+                                 + ', newest session', panel.quantity)
 
 
-def draw_bars(frame: pd.DataFrame, title: str, unit: str) -> Figure:
+def draw_bars(frame: pd.DataFrame, title: str, quantity: charts.Quantity) -> Figure:
     """A bar a row, its value beside it; dots if a logarithmic axis is needed,
     because the length of a bar means nothing there.
 
@@ -102,10 +102,10 @@ def draw_bars(frame: pd.DataFrame, title: str, unit: str) -> Figure:
                           [y + 0.36] * 2, color=charts.INK, lw=2.4,
                           alpha=0.5, solid_capstyle='butt')
         axes.annotate(
-            f'{charts.number_text(row.value)} {unit}'.strip(),
+            quantity.text(row.value),
             (max(row.value, row.maximum if row.runs > 1 else 0), y),
             xytext=(4, 0), textcoords='offset points', va='center',
-            fontsize=7, color=charts.INK)
+            fontsize=charts.SMALL, color=charts.INK)
     if wide:
         start = min([minimum, *frame.loc[frame['minimum'] > 0, 'minimum']]) / 2
         axes.set_xscale('log')
@@ -114,5 +114,5 @@ def draw_bars(frame: pd.DataFrame, title: str, unit: str) -> Figure:
         axes.set_xlim(0, top * 1.28)
     charts.set_few_ticks(axes.xaxis, wide)
     charts.set_row_names(axes, names)
-    axes.set_xlabel(unit or 'dimensionless')
+    charts.set_axis_title_and_labels(axes.xaxis, frame['value'], quantity, wide)
     return figure

@@ -17,6 +17,7 @@ from . import (
     field_title,
     fields_given_by_axis,
     metric_panels,
+    numbers_text,
     parse_over_option,
     parse_size_option,
     points_at_size,
@@ -59,8 +60,11 @@ def drawings_from_records(records: Records, over: str = '', at: tuple[Any, ...] 
             if len(rows):
                 yield panel.make_drawing(
                     f'spread {name}', draw_box_plots, rows,
-                    f'{panel.title}, spread of {name} around the median',
-                    about=f'{panel.title}: spread of {name}')
+                    f'{panel.title}{title_size_suffix(rows)}, spread of {name} around '
+                    'the median',
+                    about=f'{panel.title}: spread of {name}' + numbers_text(
+                        rows.assign(value=(rows['high'] - rows['low']) / rows['q2']
+                                    * 100), '%') + ' from whisker to whisker')
 
 
 def _boxes_of_enough_values(table: pd.DataFrame, beyond: pd.DataFrame) -> pd.DataFrame:
@@ -85,11 +89,12 @@ def _drawings_over_field(records: Records, over: str, at: tuple[Any, ...],
             yield panel.make_drawing(
                 f'boxes {over}{title_size_suffix(rows)}', draw_boxes_over_field,
                 rows[['label', 'speed', 'x', 'count', *NUMBERS]],
-                panel.title + title_size_suffix(rows), panel.unit, field_title(over))
+                panel.title + title_size_suffix(rows), panel.quantity,
+                field_title(over))
 
 
-def draw_boxes_over_field(frame: pd.DataFrame, title: str, unit: str, over: str
-                          ) -> Figure:
+def draw_boxes_over_field(frame: pd.DataFrame, title: str, quantity: charts.Quantity,
+                          over: str) -> Figure:
     """Box plots over the values of a field, the series side by side.
 
     :param frame: `label`, `speed`, `x`, `count` and NUMBERS, a row a box
@@ -100,7 +105,7 @@ def draw_boxes_over_field(frame: pd.DataFrame, title: str, unit: str, over: str
          if rows['count'].nunique() == 1 else
          f'{charts.series_name(label, speed)} ({int(rows["count"].min())}–'
          f'{int(rows["count"].max())} values)', colour, '-', '')
-        for label, speed, colour, _, _, rows in parts])
+        for label, speed, colour, _, _, rows in parts] + charts.box_entries())
     every = sorted(frame['x'].unique())
     width = 0.8 / len(parts)
     for n, (_, _, colour, _, _, rows) in enumerate(parts):
@@ -110,8 +115,8 @@ def draw_boxes_over_field(frame: pd.DataFrame, title: str, unit: str, over: str
     axes.set_xticks(range(len(every)), [f'{v:g}' for v in every])
     axes.set_xlim(-0.6, len(every) - 0.4)
     axes.set_xlabel(over)
-    charts.set_value_axis(axes, pd.concat([
-        frame[name].dropna() for name in ('low', 'high', 'minimum', 'maximum')]), unit)
+    ends = [frame[name].dropna() for name in ('low', 'high', 'minimum', 'maximum')]
+    charts.set_value_axis(axes, pd.concat(ends), quantity)
     return figure
 
 
@@ -134,7 +139,8 @@ def draw_box_plots(frame: pd.DataFrame, title: str) -> Figure:
     # No value is less than 100 % below the median, unless some are negative.
     low = far if (frame[NUMBERS] < -1).any(axis=None) else min(far, 1.0)
     parts = list(charts.series_with_styles(frame))
-    figure, axes = charts.create_figure(title, [], height=max(1.5, 0.8 * len(parts)))
+    figure, axes = charts.create_figure(title, charts.box_entries(),
+                                        height=max(1.5, 0.8 * len(parts)))
     # No wider than the margins of the axis.
     width = min([0.6 * step for step in np.diff(charts.log2_size_positions(
         every, every))], default=0.6)
@@ -153,13 +159,15 @@ def draw_box_plots(frame: pd.DataFrame, title: str) -> Figure:
         name = (f'{charts.series_name(label, speed)} '
                 f"({'–'.join(map(str, counts))} values per size)")
         axes.text(0.01, middle + 1.06, textwrap.shorten(
-            name, 68, placeholder='…'), transform=axes.get_yaxis_transform(),
-            color=colour, fontsize=7.5, va='bottom')
+            name, int(charts.WIDTH * 108 / charts.TEXT), placeholder='…'),
+            transform=axes.get_yaxis_transform(), color=colour,
+            fontsize=charts.TEXT, va='bottom')
     # Labels closer than a third of the band would overlap.
     ticks = [-low, 0.0, far] if low > 0.3 * far else [0.0, far]
     axes.set_yticks(
         [y / far - 3 * n for n in range(len(parts)) for y in ticks],
         [f'{y:+.0%}'.replace('%', ' %') if y else '0' for _ in parts for y in ticks])
     axes.set_ylim(-3 * (len(parts) - 1) - 1.2, 1.6)
+    axes.set_ylabel('Difference', labelpad=2)
     charts.set_size_axis(axes, every)
     return figure

@@ -71,11 +71,11 @@ def drawings_from_records(records: Records, limit: str = '', beside: str = '',
                                    if points[name].notna().any()]]
         if len(points):
             yield panel.make_drawing('curve', draw_curves, points, panel.title,
-                                     panel.unit, physical_limits_of_panel(panel),
+                                     panel.quantity, physical_limits_of_panel(panel),
                                      beside)
 
 
-def draw_curves(frame: pd.DataFrame, title: str, unit: str,
+def draw_curves(frame: pd.DataFrame, title: str, quantity: charts.Quantity,
                 limits: list[Mapping[str, Any]] = [], beside: str = '') -> Figure:
     """A plot over size.
 
@@ -84,10 +84,15 @@ def draw_curves(frame: pd.DataFrame, title: str, unit: str,
     :param limits: rows of config/limits.yaml and the like
     :param beside: the metric in the column `beside`
     """
-    names = charts.legend_entries(frame)
+    names = [*charts.legend_entries(frame), *charts.band_entries(frame)]
     if 'beside' in frame:
         names.append((f'{beside} of the same job', charts.INK, '-', 'o',
                       {'fillstyle': 'none', 'lw': 0.8}))
+    if 'limit' in frame:
+        names.append(('limit of the devices', charts.INK, '-.', '', {'lw': 1}))
+    if limits:
+        names.append(('beyond a physical limit', 'none', 'bar', '////', {
+            'edgecolor': charts.INK, 'alpha': 0.35}))
     figure, axes = charts.create_figure(title, names)
     every = charts.distinct_sizes(frame)
     for _, _, colour, line, marker, rows in charts.series_with_styles(frame):
@@ -117,7 +122,7 @@ def draw_curves(frame: pd.DataFrame, title: str, unit: str,
                               solid_capstyle='butt')
     charts.set_size_axis(axes, every)
     charts.set_value_axis(axes, pd.concat([
-        frame[name].dropna() for name in ('value', 'low', 'high')]), unit)
+        frame[name].dropna() for name in ('value', 'low', 'high')]), quantity)
     _hatch_limits(axes, limits, every)
     return figure
 

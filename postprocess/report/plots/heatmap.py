@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from config.records.units import size_text
+
 from ... import naming, perflogs
 from .. import charts
-from . import CHOICE, Drawing, Records, metric_panels
+from . import CHOICE, Drawing, Records, metric_panels, numbers_text, title_size_suffix
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,7 +38,11 @@ def drawings_from_records(records: Records, by: naming.Names = (), **choice: Any
         if len(points):
             yield panel.make_drawing(
                 'heat', draw_heatmap, points,
-                f'{panel.title}, newest session / median', better)
+                f'{panel.title}{title_size_suffix(points)}, newest session / median',
+                better,
+                about=f'{panel.title}, newest session divided by the median of all '
+                'sessions' + numbers_text(points.assign(
+                    value=points['value'] / points['median']), '1'))
 
 
 def draw_heatmap(frame: pd.DataFrame, title: str, better: str) -> Figure:
@@ -67,12 +73,12 @@ def draw_heatmap(frame: pd.DataFrame, title: str, better: str) -> Figure:
     for marker, beyond in (('^', ratio > FAR), ('v', ratio < 1 / FAR)):
         axes.plot(*np.nonzero(beyond)[::-1], marker, color=charts.PAPER, ms=3, mew=0)
     many = int(axes.get_position().width * charts.WIDTH / 0.48) + 1
-    shown = np.arange(len(every) - 1, -1, -(-len(every) // many))
-    axes.set_xticks(shown, [charts.size_text(every[n]) for n in shown])
-    axes.set_yticks(range(len(names)), [
-        name if len(name) < 44 else name[:43] + '…' for name in names],
-        fontsize=6.6)
-    axes.set_xlabel('size')
+    shown = np.arange(len(every) - 1, -1, -(len(every) // many + 1))
+    axes.set_xticks(*(([], []) if len(every) == 1 else (
+        shown, [size_text(every[n]) for n in shown])))
+    axes.set_yticks(range(len(names)), [*map(charts.shorten_row_name, names)],
+                    fontsize=charts.SMALL)
+    axes.set_xlabel('Size (log)' if len(every) > 1 else '')
     axes.grid(visible=False)
     height = figure.get_size_inches()[1]
     box = axes.get_position()
@@ -83,6 +89,6 @@ def draw_heatmap(frame: pd.DataFrame, title: str, better: str) -> Figure:
                  (bool((ratio > FAR).any()), bool((ratio < 1 / FAR).any())), 'neither'))
     marks = (1 / FAR, 0.9, 1, 1.1, FAR)
     bar.set_ticks(np.log(marks), labels=[f'{m:.2g}' for m in marks],
-                  fontsize=6.6)
+                  fontsize=charts.SMALL)
     bar.outline.set_visible(False)
     return figure

@@ -15,9 +15,12 @@ from . import (
     Drawing,
     Records,
     main_metrics,
+    numbers_text,
     parse_single_field_option,
     parse_text_option,
     rows_matching_fields,
+    title_size_suffix,
+    with_origin,
 )
 
 if TYPE_CHECKING:
@@ -67,11 +70,13 @@ def drawings_from_records(records: Records, of: str, base: str, metric: tuple[st
                     labels[n * len(labels) // parts:
                            (n + 1) * len(labels) // parts])]
                 text = ', '.join(filter(None, [
-                    f'{title or name}: {other} / {first}',
+                    f'{title or name}: {other} / {first}{title_size_suffix(part)}',
                     f'{n + 1} of {parts}' * (parts > 1)]))
                 yield Drawing(
-                    f'ratio {of} {other} {name} {n}', text, draw_ratio_curves,
-                    (part[COLUMNS], text, perflogs.all_metrics()[name]['better']),
+                    f'ratio {of} {other} {name} {n}', text + numbers_text(part, '1'),
+                    draw_ratio_curves,
+                    (part[COLUMNS], with_origin(text, records, part['kind'].unique()),
+                     perflogs.all_metrics()[name]['better']),
                     section=f'Comparison by {of}')
 
 
@@ -118,8 +123,9 @@ def draw_ratio_curves(frame: pd.DataFrame, title: str, better: str) -> Figure:
     :param better: which side of 1 is: higher, lower or none
     """
     figure, axes = charts.create_figure(
-        title, charts.legend_entries(frame, runs=False)
-    )
+        title, [*charts.legend_entries(frame, runs=False), *(
+            [('better', charts.COLOURS[charts.GOOD], 'bar', '', {'alpha': 0.08})]
+            if better != 'none' else [])])
     every = charts.distinct_sizes(frame)
     for _, _, colour, line, marker, rows in charts.series_with_styles(frame):
         rows = rows.sort_values('point')
@@ -134,7 +140,7 @@ def draw_ratio_curves(frame: pd.DataFrame, title: str, better: str) -> Figure:
             mew=0,
         )
     charts.set_size_axis(axes, every)
-    charts.set_value_axis(axes, frame['ratio'], 'ratio')
+    charts.set_value_axis(axes, frame['ratio'], charts.Quantity('Ratio', '1'))
     low, high = axes.get_ylim()
     low, high = min(low, 0.93), max(high, 1.07)
     axes.axhline(1, color=charts.INK, lw=0.9)

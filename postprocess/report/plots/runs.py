@@ -48,10 +48,12 @@ def drawings_from_records(records: Records, at: tuple[Any, ...] = (), **choice: 
         rows = rows[rows['kind'].isin(points['kind'])
                     & rows['point'].isin(points['point'].unique())][COLUMNS]
         yield panel.make_drawing('runs', draw_values_over_sessions, rows,
-                                 panel.title + title_size_suffix(points), panel.unit)
+                                 panel.title + title_size_suffix(points),
+                                 panel.quantity)
 
 
-def draw_values_over_sessions(frame: pd.DataFrame, title: str, unit: str) -> Figure:
+def draw_values_over_sessions(frame: pd.DataFrame, title: str,
+                              quantity: charts.Quantity) -> Figure:
     """A line a series, over runs.
 
     :param frame: COLUMNS, a row a run of a series
@@ -59,8 +61,7 @@ def draw_values_over_sessions(frame: pd.DataFrame, title: str, unit: str) -> Fig
     frame = frame.assign(runs=frame.groupby(['label', 'speed'])[
         'run'].transform('nunique'))
     figure, axes = charts.create_figure(
-        title, charts.legend_entries(frame), beside=0.2
-    )
+        title, [*charts.legend_entries(frame), *_band_entries(frame)], beside=0.2)
     runs = frame.groupby('run', observed=True)['time'].max().sort_values()
     place = {run: n for n, run in enumerate(runs.index)}
     for _, _, colour, line, marker, rows in charts.series_with_styles(frame):
@@ -92,6 +93,19 @@ def draw_values_over_sessions(frame: pd.DataFrame, title: str, unit: str) -> Fig
     axes.set_xticks(list(ticks), [runs.iloc[n].strftime(form)
                                   for n in ticks])
     axes.set_xlim(-0.5, len(runs) - 0.5)
-    axes.set_xlabel('session (UTC)')
-    charts.set_value_axis(axes, frame['value'], unit)
+    axes.set_xlabel('Session (UTC)')
+    charts.set_value_axis(axes, frame['value'], quantity)
     return figure
+
+
+def _band_entries(frame: pd.DataFrame) -> list[tuple]:
+    """Entries of the legend for references, tolerances and merged sessions."""
+    entries: list[tuple] = []
+    if frame['reference'].notna().any():
+        entries.append(('reference', charts.INK, ':', '', {'lw': 1}))
+        if frame[['lower', 'upper']].notna().any(axis=None):
+            entries.append(('tolerance', charts.INK, 'bar', '', {'alpha': 0.12}))
+    if frame['runs'].max() > MAXIMUM:
+        entries.append(('range of neighbouring sessions', charts.INK, 'bar', '',
+                        {'alpha': 0.25}))
+    return entries

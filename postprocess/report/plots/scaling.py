@@ -86,7 +86,7 @@ def drawings_from_records(records: Records, over: str, fit: str, at: tuple[Any, 
             yield panel.make_drawing(
                 f'scaling {over}{title_size_suffix(points)}', draw_scaling,
                 points[COLUMNS], panel.title + title_size_suffix(points),
-                panel.unit, field_title(over), fit)
+                panel.quantity, field_title(over), fit)
 
 
 def fitted_values(x: np.ndarray, y: np.ndarray, fit: str) -> np.ndarray | None:
@@ -123,8 +123,8 @@ def fit_and_deviations(frame: pd.DataFrame, fit: str
     return line, np.where(abs(off) > far, off, np.nan)
 
 
-def draw_scaling(frame: pd.DataFrame, title: str, unit: str, over: str, fit: str
-            ) -> Figure:
+def draw_scaling(frame: pd.DataFrame, title: str, quantity: charts.Quantity, over: str,
+                 fit: str) -> Figure:
     """Points of the newest run, the median of all, what is expected.
 
     :param frame: COLUMNS, a row a series and x
@@ -134,6 +134,12 @@ def draw_scaling(frame: pd.DataFrame, title: str, unit: str, over: str, fit: str
              _, _, colour, line, marker, rows in charts.series_with_styles(frame)]
     if any(line is not None for *_, line, _ in parts):
         names.append((f'fit: {FITS[fit]}', charts.INK, '--', ''))
+    if (frame['runs'] > 1).any():
+        names += [('median of all sessions', charts.INK, '-', '', {'lw': 1}),
+                  ('8 of 10 sessions', charts.INK, '', '|', {'ms': 8})]
+    if any((~np.isnan(off)).any() for *_, off in parts):
+        names.append(('far from the fit', charts.INK, '', 'o', {
+            'fillstyle': 'none', 'ms': 7}))
     figure, axes = charts.create_figure(title, names)
     for colour, line, marker, rows, expected_values, off in parts:
         x = np.log2(rows['x'].to_numpy())
@@ -153,13 +159,13 @@ def draw_scaling(frame: pd.DataFrame, title: str, unit: str, over: str, fit: str
                 axes.annotate(
                     f'{far:+.0%}'.replace('%', ' %'), (at, value),
                     xytext=(0, 8), textcoords='offset points', ha='center',
-                    fontsize=7, fontweight='bold', color=charts.INK)
+                    fontsize=charts.SMALL, fontweight='bold', color=charts.INK)
     every = sorted(frame['x'].unique())
     axes.set_xticks(np.log2(every), [f'{v:g}' for v in every])
     axes.set_xlim(np.log2(every[0]) - 0.4, np.log2(every[-1]) + 0.4)
-    axes.set_xlabel(over)
+    axes.set_xlabel(f'{over} (log)')
     charts.set_value_axis(axes, pd.concat([
-        frame[name] for name in ('value', 'low', 'high')]), unit)
+        frame[name] for name in ('value', 'low', 'high')]), quantity)
     low, high = axes.get_ylim()
     axes.set_ylim(low, high * 1.15 if axes.get_yscale() == 'linear'
                   else high * 1.3)

@@ -25,8 +25,8 @@ import numpy as np
 import pandas as pd
 
 from config.families import Family
+from config.records.units import axis_text, quantity_text, tick_text
 
-from ...units import unit_text
 from .. import charts
 from . import Drawing, Records, did_you_mean_text
 
@@ -193,7 +193,7 @@ def _draw_node_lines(axes: Axes, points: pd.DataFrame, nodes: list[str],
             if len(nodes) > 1 and key == 'metric' and len(rows):
                 axes.annotate(
                     node.partition(' ')[2], rows.iloc[-1][
-                        ['second', 'value']], color=colour, fontsize=7,
+                        ['second', 'value']], color=colour, fontsize=charts.SMALL,
                     ha='right', va='bottom')
 
 
@@ -210,7 +210,7 @@ def _set_axis_and_title(axes: Axes, points: pd.DataFrame, panel: Panel, bands: B
     if unit == '%':
         axes.set_ylim(0, 104)
         axes.set_yticks([0, 25, 50, 75, 100])
-        axes.set_ylabel('%', labelpad=2)
+        axes.set_ylabel(axis_text(quantity_text(metric, unit), '%'), labelpad=2)
     elif metric in bands:
         # What a warm-up has far below the band is cut off.
         seen = rows.loc[rows['phase'] == 'test', 'value']
@@ -221,7 +221,8 @@ def _set_axis_and_title(axes: Axes, points: pd.DataFrame, panel: Panel, bands: B
     else:
         # Room for the names of the phases.
         axes.set_ylim(0, 1.2 * max([*rows['value'], 1]))
-        axes.set_ylabel(unit_text(unit), labelpad=2)
+        charts.set_axis_title_and_labels(
+            axes.yaxis, rows['value'], charts.Quantity.of_metric(metric, unit), False)
 
     def band_text(match: re.Match) -> str:
         if match[1] not in bands:
@@ -248,7 +249,7 @@ def _shade_phases_outside_test(rows: np.ndarray, points: pd.DataFrame) -> None:
                 axes.axvspan(start, end, color=charts.GRID, alpha=0.6, lw=0,
                              zorder=0)
         if phase == 'warmup' or end - start > 0.08 * last:
-            rows[0].text((start + end) / 2, 0.97, word, fontsize=7,
+            rows[0].text((start + end) / 2, 0.97, word, fontsize=charts.SMALL,
                          ha='center', va='top', color=charts.INK,
                          transform=rows[0].get_xaxis_transform())
         start = end
@@ -256,6 +257,6 @@ def _shade_phases_outside_test(rows: np.ndarray, points: pd.DataFrame) -> None:
         if not axes.get_ylabel():
             axes.yaxis.set_major_locator(ticker.MaxNLocator(5))
         axes.yaxis.set_major_formatter(
-            ticker.FuncFormatter(lambda v, _: charts.tick_text(v)))
+            ticker.FuncFormatter(lambda v, _: tick_text(v)))
     rows[-1].set_xlim(0, last * 1.01 or 1)
-    rows[-1].set_xlabel('time since the first server started (s)')
+    rows[-1].set_xlabel('Time since the first server started (s)')

@@ -10,8 +10,8 @@ import pandas as pd
 
 from ... import naming
 from .. import charts
-from . import Drawing, Records, parse_text_option, violin
-from .violin import samples_grouped_by_plot
+from . import Drawing, Records, parse_text_option, violin, with_origin
+from .violin import calls_text, samples_grouped_by_plot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,11 +51,13 @@ def drawings_from_records(records: Records, call: tuple[str, ...], by: naming.Na
                 f'{left} more {rows or "ranks"} are not drawn' * bool(left),
                 f'only the first {MAX_SPANS} calls are drawn' * cut]))
             yield Drawing(
-                f'{head} {split} {label} timeline', f'{text}: timeline',
-                draw_call_timeline, (spans[['rank', 'call', 'start', 'seconds']],
-                                     f'{text}: calls over time'
-                                     + f' ({note})' * bool(note), rows or 'rank'),
-                section='Calls')
+                f'{head} {split} {label} timeline',
+                f'{text}: timeline of {len(spans)} calls'
+                + calls_text(spans.assign(label=spans['call'])),
+                draw_call_timeline,
+                (spans[['rank', 'call', 'start', 'seconds']],
+                 with_origin(f'{text}: calls over time' + f' ({note})' * bool(note),
+                             records, [run.kind]), rows or 'rank'), section='Calls')
 
 
 def draw_call_timeline(spans: pd.DataFrame, title: str, rows: str = 'rank') -> Figure:
@@ -94,7 +96,7 @@ def draw_call_timeline(spans: pd.DataFrame, title: str, rows: str = 'rank') -> F
     axes.set_ylim(len(ranks) - 0.4, -0.6)
     step = -(-len(ranks) // 12)
     axes.set_yticks(range(0, len(ranks), step), ranks[::step])
-    axes.set_ylabel(rows, labelpad=2)
-    axes.set_xlabel(f'time ({unit})')
+    axes.set_ylabel(rows.capitalize(), labelpad=2)
+    axes.set_xlabel(f'Time ({unit})')
     axes.grid(axis='y', visible=False)
     return figure

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ... import naming
 from .. import charts
-from . import TIMES, Drawing, Records
+from . import TIMES, Drawing, Records, numbers_text, with_origin
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,9 +48,13 @@ def drawings_from_records(records: Records) -> Iterator[Drawing]:
                 f"{n} node{'s' * (n != 1)}" for n in map(int, part['nodes'])])
             yield Drawing(
                 f'times {where} {n}',
-                f'Time of the whole program on {where}', draw_program_times,
-                (part[COLUMNS], f'{records.family}: time of the whole program '
-                 f'({where})'), section=SECTION)
+                f'Time of the whole program on {where}' + numbers_text(
+                    part[part['metric'] == 'wall_time'].assign(
+                        label=part['row'] + ', ' + part['label']), 's'),
+                draw_program_times,
+                (part[COLUMNS], with_origin(
+                    f'{records.family}: time of the whole program ({where})', records,
+                    part['kind'].unique())), section=SECTION)
 
 
 def draw_program_times(frame: pd.DataFrame, title: str) -> Figure:
@@ -93,9 +97,11 @@ def draw_program_times(frame: pd.DataFrame, title: str) -> Figure:
         axes.set_xlim(0)
         charts.set_few_ticks(axes.xaxis, False)
         axes.set_ylim(len(rows) - 0.4, -0.6)
-        axes.set_xlabel(metric.replace('_', ' ') + ' (s)')
+        charts.set_axis_title_and_labels(
+            axes.xaxis, frame['median'], charts.Quantity.of_metric(metric, 's'), False)
         axes.set_yticks(range(len(rows)), [])
         axes.grid(axis='y', visible=False)
-    columns[0].set_yticklabels([r if len(r) < 28 else r[:27] + '…'
-                                for r in rows], fontsize=6.6)
+    room = columns[0].get_position().x0 * charts.WIDTH
+    columns[0].set_yticklabels([charts.shorten_row_name(row, room) for row in rows],
+                               fontsize=charts.SMALL)
     return figure

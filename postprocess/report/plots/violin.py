@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from config.families import Family
+from config.records.units import size_text
 
 from ... import naming
 from .. import charts
@@ -24,6 +25,7 @@ from . import (
     parse_text_option,
     parse_where_option,
     rows_matching_fields,
+    with_origin,
 )
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ READING = ('Violins: the distribution of all calls of the newest session. A '
            'line marks the mean, whose value is beside it. The ends are the '
            'fastest and the slowest call. Over a field the violins stand upright, '
            'and a dotted line joins the means.')
+#: What is drawn: records of calls are in seconds.
+TIME = charts.Quantity('Time of a call', 'us')
 #: Calls that a violin is made of: quantiles of more look the same.
 MAX_CALLS = 600
 
@@ -76,17 +80,20 @@ def drawings_from_records(records: Records, call: tuple[str, ...], by: naming.Na
                      run.calls['call'] == name, 'seconds'])],
                 columns=['label', 'x', 'seconds'])
             text = ', '.join(filter(None, [f'{head}: {call_label(name)}', split]))
+            origin = with_origin(text, records, [run.kind for _, run in runs])
             if over:
                 yield Drawing(
                     f'{head} {name} {split} violin {over}',
-                    f'{text}: all calls over {field_title(over)}',
+                    f'{text}: all calls over {field_title(over).lower()}'
+                    + calls_text(frame),
                     draw_violins_over_field,
-                    (frame.assign(x=pd.to_numeric(frame['x'])), text,
+                    (frame.assign(x=pd.to_numeric(frame['x'])), origin,
                      field_title(over)), section='Calls')
             else:
                 yield Drawing(
-                    f'{head} {name} {split} violin', f'{text}: all calls',
-                    draw_violins, (frame.drop(columns='x'), text), section='Calls')
+                    f'{head} {name} {split} violin',
+                    f'{text}: all calls' + calls_text(frame), draw_violins,
+                    (frame.drop(columns='x'), origin), section='Calls')
 
 
 def samples_grouped_by_plot(records: Records, by: naming.Names, panel: naming.Names,
@@ -119,10 +126,20 @@ def samples_grouped_by_plot(records: Records, by: naming.Names, panel: naming.Na
                 part['label'].items()]
 
 
+def calls_text(frame: pd.DataFrame) -> str:
+    """Number and mean time of the calls of a plot, for who cannot see it.
+
+    :param frame: columns label and seconds
+    """
+    means = frame.groupby('label', sort=False)['seconds'].mean() * 1e6
+    return '. Mean: ' + '; '.join(
+        f"{label or 'all calls'} {TIME.text(mean)}" for label, mean in means.items())
+
+
 def call_label(call: str) -> str:
     """The name of a call, and its size if the call ends with `/BYTESB`."""
     name, _, size = call.partition('/')
-    return f'{name} of {charts.size_text(int(size[:-1]))}' \
+    return f'{name} of {size_text(int(size[:-1]))}' \
         if size[:-1].isdecimal() else call
 
 
@@ -141,8 +158,7 @@ def draw_violins(frame: pd.DataFrame, title: str) -> Figure:
     :param frame: columns label and seconds
     """
     labels = list(dict.fromkeys(frame['label']))
-    unit, scale = _time_unit_and_factor(frame['seconds'].median())
-    values = frame['seconds'] * scale
+    values = frame['seconds'] * 1e6
     good = values[values > 0]
     log = len(good) == len(values) and good.max() > 20 * good.min()
     parts = [values[frame['label'] == label].to_numpy() for label in labels]
@@ -158,18 +174,16 @@ def draw_violins(frame: pd.DataFrame, title: str) -> Figure:
         mean = part.mean()
         at = np.log10(mean) if log else mean
         axes.plot([at, at], [n - 0.36, n + 0.36], color=charts.INK, lw=1)
-        axes.annotate(f'{charts.number_text(mean)} {unit}', (shown.max(), n),
-                      xytext=(4, 0), textcoords='offset points', fontsize=7,
+        axes.annotate(TIME.text(mean), (shown.max(), n),
+                      xytext=(4, 0), textcoords='offset points', fontsize=charts.SMALL,
                       va='center', color=charts.INK)
     minimum, maximum = np.log10([good.min(), good.max()]) if log else (
         values.min(), values.max())
     wide = (maximum - minimum) or abs(maximum) or 1
     axes.set_xlim(minimum - 0.03 * wide, maximum + 0.3 * wide)
-    if log:
-        _label_powers_of_ten(axes.xaxis)
-    else:
+    if not log:
         charts.set_few_ticks(axes.xaxis, False)
-    axes.set_xlabel(f'{unit} (in brackets: number of calls)')
+    _set_title_and_labels(axes.xaxis, values, log)
     charts.set_row_names(axes, names)
     return figure
 
@@ -182,8 +196,7 @@ def draw_violins_over_field(frame: pd.DataFrame, title: str, over: str) -> Figur
     """
     labels = list(dict.fromkeys(frame['label']))
     every = sorted(frame['x'].unique())
-    unit, scale = _time_unit_and_factor(frame['seconds'].median())
-    values = frame['seconds'] * scale
+    values = frame['seconds'] * 1e6
     log = bool(values.min() > 0 and values.max() > 20 * values.min())
     figure, axes = charts.create_figure(title, [
         (label or 'all calls', charts.COLOURS[n % len(charts.COLOURS)], '-', '')
@@ -206,20 +219,20 @@ def draw_violins_over_field(frame: pd.DataFrame, title: str, over: str) -> Figur
     axes.set_xticks(range(len(every)), [f'{x:g}' for x in every])
     axes.set_xlim(-0.6, len(every) - 0.4)
     axes.set_xlabel(over)
-    axes.set_ylabel(unit, labelpad=2)
-    if log:
-        _label_powers_of_ten(axes.yaxis)
-    else:
+    _set_title_and_labels(axes.yaxis, values, log)
+    if not log:
         axes.set_ylim(bottom=0)
     return figure
 
 
-def _label_powers_of_ten(axis) -> None:
-    """Plain numbers on an axis of their logarithms."""
+def _set_title_and_labels(axis, values: pd.Series, log: bool) -> None:
+    """The title of an axis of times, or of their logarithms, and plain numbers."""
     from matplotlib import ticker
-    axis.set_major_locator(ticker.MaxNLocator(4, integer=True))
-    axis.set_major_formatter(ticker.FuncFormatter(
-        lambda v, _: charts.tick_text(10 ** v)))
+    charts.set_axis_title_and_labels(axis, values, TIME, log)
+    if log:
+        plain = axis.get_major_formatter()
+        axis.set_major_locator(ticker.MaxNLocator(4, integer=True))
+        axis.set_major_formatter(ticker.FuncFormatter(lambda v, _: plain(10 ** v)))
 
 
 def _draw_violin_outline(axes, at: float, values: np.ndarray, colour: str,
@@ -233,11 +246,3 @@ def _draw_violin_outline(axes, at: float, values: np.ndarray, colour: str,
             body.set(facecolor=colour, edgecolor=colour, alpha=0.45, lw=0.8)
     line = [values.min(), values.max()], [at, at]
     axes.plot(*(line[::-1] if upright else line), color=colour, lw=0.8)
-
-
-def _time_unit_and_factor(seconds: float) -> tuple[str, float]:
-    """A unit that suits times of this size, and its number per second."""
-    for unit, scale in (('s', 1.0), ('ms', 1e3), ('µs', 1e6)):
-        if seconds * scale >= 0.5:
-            return unit, scale
-    return 'ns', 1e9

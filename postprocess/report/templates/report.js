@@ -270,13 +270,13 @@ const curve = (line, session) => {
     line.k.length && `change points ${line.k.map((n) => sessions[n].slice(0, 10)).join(', ')}`,
     line.o > line.y.length && `${line.o} values, older ones as medians`];
   svg.setAttribute('aria-label', text.filter(Boolean).join(', '));
-  const figure = el('figure', '', {className: 'curve'});
+  const plot = el('div', '', {className: 'curve'});
   const ends = el('div', '', {className: 'ends'});
   ends.append(...[0, sessions.length - 1].map((n) => el('span', sessions[n].slice(0, 10))));
-  figure.append(el('b', `${line.m}${line.p && ` at ${line.p}`}${line.u && ` (${line.u})`}`
+  plot.append(el('b', `${line.m}${line.p && ` at ${line.p}`}${line.u && ` (${line.u})`}`
     + (line.s && ` · ${line.s}`) + `, from ${digits(bottom)} to ${digits(top)}`),
-  svg, ends, el('figcaption', text.filter(Boolean).join(' · ')));
-  return figure;
+  svg, ends, el('p', text.filter(Boolean).join(' · ')));
+  return plot;
 };
 const allMetrics = (number) => {
   const {kinds, metrics, rows} = data.numbers;

@@ -1,0 +1,68 @@
+"""The progress of a session: from ReFrame's process to one line."""
+from __future__ import annotations
+
+import types
+
+import pytest
+
+from cli.session import process
+from config.sessions.progress import Progress
+from config.sessions.runner import Reporter
+
+
+def task(name: str) -> types.SimpleNamespace:
+    case = types.SimpleNamespace(
+        partition=types.SimpleNamespace(name='cpu'),
+        environ=types.SimpleNamespace(name='gnu'),
+        check=types.SimpleNamespace(hashcode=name))
+    return types.SimpleNamespace(testcase=case)
+
+
+def test_test_cases_are_counted_once_and_retries_besides(tmp_path):
+    reporter = Reporter(tmp_path, {('cpu', 'gnu', name): 10.0 for name in 'abcd'})
+    assert Progress.read(tmp_path).ended == 0
+    reporter.on_task_success(task('a'))
+    reporter.on_task_failure(task('b'))
+    reporter.on_task_success(task('a build'))
+    now = Progress.read(tmp_path)
+    assert (now.cases, now.ended, now.failed) == (4, 2, 1)
+    assert now.seconds_left(30.0) == 30.0
+    reporter.count_retries([task('b')])
+    assert Progress.read(tmp_path).again == 1
+    reporter.on_task_success(task('b'))
+    now = Progress.read(tmp_path)
+    assert (now.ended, now.failed, now.again) == (2, 0, 0)
+    assert now.expected == 50 and now.expected_ended == 30
+
+
+def test_without_an_end_no_time_is_promised(tmp_path):
+    assert Progress.read(tmp_path) is None
+    assert Progress(4, expected=40).seconds_left(5) is None
+    assert 'left' not in Progress(4, expected=40).text(5)
+
+
+@pytest.mark.parametrize('text', ['', '{', '{"cases": 1, "more": 2}', '[]'])
+def test_a_damaged_file_is_no_progress(tmp_path, text):
+    (tmp_path / 'progress.json').write_text(text)
+    assert Progress.read(tmp_path) is None
+
+
+def test_a_long_session_fits_on_a_line():
+    line = Progress(1000, 999, 123, 45, 1e6, 5e5).text(3 * 3600)
+    assert len(line) <= 78, line
+
+
+def test_without_a_terminal_a_line_is_printed_every_so_often(
+        tmp_path, monkeypatch, capsys):
+    times = iter([0.0, 10.0, 61.0, 122.0, 183.0])
+    monkeypatch.setattr(process.time, 'monotonic', lambda: next(times))
+    Progress(4, 1, expected=4, expected_ended=1).write(tmp_path)
+    with process.SessionProgress(tmp_path) as shown:
+        shown.report_if_due()               # too early
+        shown.report_if_due()
+        shown.report_if_due()               # nothing has changed
+        Progress(4, 2, expected=4, expected_ended=2).write(tmp_path)
+        shown.report_if_due()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(' test')[0] for line in lines] == [
+        'plumb: 1 of 4', 'plumb: 2 of 4']

@@ -83,10 +83,13 @@ The command first installs what is missing. On a cluster it prints the number
 of test cases and node-hours of the session. If stdin and stdout are a
 terminal, it asks before it starts; a script or CI job is not asked. A first
 session with --mode smoke has one short test case per family and partition, on
-two nodes if possible. The session writes its records to the perflogs, and the
-command writes the page. Options that are not listed
-above are passed on to ReFrame (-n, -t, -p, -x, -E, -S, -l, --dry-run and
-others). Options after -- are always passed on.
+two nodes if possible. --mode veto is for use after maintenance: it runs one
+short test case per partition on every node at once. -J reservation=NAME
+restricts it to the nodes of a reservation.
+
+The session writes its records to the perflogs, and the command writes the
+page. Options that are not listed above are passed on to ReFrame (-n, -t, -p,
+-x, -E, -S, -l, --dry-run and others). Options after -- are always passed on.
 
 Exit codes: 0 all test cases are good; 1 a test case failed, regressed or did
 not run; 2 wrong usage, or the session cannot start.
@@ -100,13 +103,14 @@ The command runs mode nightly and prints one summary. In addition to what
 - Only one nightly session of a site runs at a time. A session that is older
   than --hours is ended, with its processes and its Slurm jobs.
 - Nodes that Slurm reports as drained or down are left out and listed. Nodes
-  that were not measured for longest are measured in addition.
+  that were not measured for longest are measured in addition, with the test
+  case of mode veto: a short one on one node.
 - A failed test case is measured again on its nodes, and on other nodes. If it
   passes then, it is `flaky`. If it fails only on its original nodes, the
   summary lists these nodes.
-- With --mail, --webhook or --status the summary is written to a file. Another
-  program has to send it, for example `sendmail -t < FILE` or `curl --json @FILE
-  URL`.
+- With --mail, --webhook or --status the summary is written to a file. With
+  --records, the records are. Another program has to send the files: the lines that
+  --print prints call sendmail and curl.
 
 Options that are not listed above are passed on to ReFrame.
 
@@ -165,8 +169,9 @@ unreadable input.
 DOCTOR = """Lists what can run on a site from here, and what is missing.
 
 For each benchmark family the command prints how many test cases of each mode
-can run, and why a family has none. The last line says whether the default mode
-can run, and its node-hours, estimated from the perflogs or from time limits.
+can run, and why a family has none. It asks Slurm or PBS which nodes of each
+partition take jobs. The last line says whether the default mode can run, and its
+node-hours, estimated from the perflogs or from time limits.
 
 Exit codes: 0 the default mode can run; 1 it cannot; 2 wrong usage.
 """
@@ -371,7 +376,7 @@ def _add_no_wait_option(parser: Parser) -> None:
 
 
 def _add_run_options(parser: Parser) -> None:
-    what = _add_measurement_options(parser, 'quick', 'smoke, quick or full')
+    what = _add_measurement_options(parser, 'quick', 'smoke, quick, full or veto')
     what.add_argument('--yes', action='store_true',
                       help='on a cluster, do not ask before the session starts')
     parser.add_argument_group('output').add_argument(
@@ -414,8 +419,19 @@ def _add_nightly_options(parser: Parser) -> None:
     summary.add_argument('--to', default='', metavar='ADDRESS',
                          help='the receiver of the e-mail (default: you)')
     summary.add_argument('--webhook', type=Path, metavar='FILE',
-                         help='write the summary as JSON to FILE; chats show '
-                              'its key `text`')
+                         help='write the summary for a program or chat to FILE')
+    summary.add_argument('--webhook-format', choices=('json', 'slack', 'teams', 'text'),
+                         default='json', metavar='FORMAT',
+                         help='form of --webhook: json (chats show its key `text`), '
+                              'slack (blocks with a colour), teams (an Adaptive Card) '
+                              'or text (default: json)')
+    summary.add_argument('--page-url', default='', metavar='URL',
+                         help='the address at which others can open the page; '
+                              'messages link to it instead of its path')
+    summary.add_argument('--records', type=Path, metavar='FILE',
+                         help='write the records of the session as JSON lines to '
+                              'FILE, for the bulk interface of Elasticsearch, '
+                              'OpenSearch or VictoriaLogs')
     summary.add_argument('--status', type=Path, metavar='FILE',
                          help='write ok, degraded or failed per family and '
                               'partition as JSON to FILE, for a status page')

@@ -39,6 +39,8 @@ PICTURES = {'page-light.png': (1440, 1000, False), 'page-dark.png': (1440, 1000,
             'page-phone.png': (390, 844, False)}
 #: Colours of a picture, which make it small.
 COLOURS = 256
+#: What is another one each time that the page is written.
+WRITTEN = re.compile(r'written [\d-]+ [\d:]+ UTC')
 #: Characters of the page that are about a screen.
 SCREEN = 1800
 
@@ -77,12 +79,11 @@ def wrap_line(line: str) -> list[str]:
 
 
 def first_screen_text(page: Path) -> str:
-    """The words of the first screen of the page, without the time of its writing."""
-    text = page.read_text('utf-8')
+    """The words of the first screen of the page."""
+    text = WRITTEN.sub('', page.read_text('utf-8'))
     body = re.sub(r'<(style|svg|script|noscript).*?</\1>', ' ',
                   text[text.index('<body'):], flags=re.S)
     words = ' '.join(html.unescape(re.sub(r'<[^>]*>', ' ', body)).split())
-    words = re.sub(r' written [\d-]+ [\d:]+ UTC', '', words)
     return textwrap.fill(words[:SCREEN], COLUMNS, break_on_hyphens=False,
                          break_long_words=False) + '\n'
 
@@ -92,12 +93,12 @@ def find_chromium() -> str:
 
     :raises OSError: there is none
     """
-    program = os.environ.get('CHROMIUM') or shutil.which('chromium') or shutil.which(
+    path = os.environ.get('CHROMIUM') or shutil.which('chromium') or shutil.which(
         'google-chrome')
-    if not program:
+    if not path:
         raise OSError('Chromium is neither on PATH nor in the variable CHROMIUM; '
                       'install it, or write only the text files with --text')
-    return program
+    return path
 
 
 def picture_of_page(chromium: str, page: Path, width: int, height: int, dark: bool
@@ -118,8 +119,10 @@ def picture_of_page(chromium: str, page: Path, width: int, height: int, dark: bo
         if not file.exists():
             raise OSError(f'{chromium}: exit code {done.returncode}\n{done.stderr}')
         out = io.BytesIO()
+        # Maximum coverage keeps the colours of small areas, such as the legend.
         Image.open(file).convert('RGB').quantize(
-            COLOURS, dither=Image.Dither.NONE).save(out, 'PNG', optimize=True)
+            COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+        ).save(out, 'PNG', optimize=True)
     return out.getvalue()
 
 
@@ -137,6 +140,7 @@ def main() -> int:
         subprocess.run([sys.executable, '-c', code, ROOT, folder], check=True,
                        stdout=subprocess.DEVNULL)
         page = folder / 'report' / 'index.html'
+        page.write_text(WRITTEN.sub('', page.read_text('utf-8')), 'utf-8')
         files = {'terminal.txt': terminal_sample(folder / 'perflogs').encode(),
                  'page.txt': first_screen_text(page).encode()}
         if not args.text:

@@ -141,9 +141,10 @@ def parser() -> Parser:
         '--last', type=options.parse_positive_number, metavar='N',
         help='show only the newest N sessions (default: 8; with --csv and '
              '--json all)')
-    cmd.add_argument('--all', action='store_true', help='in the table of many test '
+    output = cmd.add_argument_group('output')
+    output.add_argument('--all', action='store_true', help='in the table of many test '
                      'cases, also list those that changed by less than 5 %%')
-    form = cmd.add_argument_group('output').add_mutually_exclusive_group()
+    form = output.add_mutually_exclusive_group()
     form.add_argument('--csv', metavar='FILE', help='write the rows as CSV to '
                       'FILE; - prints them')
     form.add_argument('--json', metavar='FILE', help='write the rows as JSON '

@@ -213,9 +213,30 @@ def results_of_newest_records(records: pd.DataFrame) -> list[Result]:
 
 
 def results_of_session(frame: pd.DataFrame, run: str) -> dict[Key, Result]:
-    """The results of the test cases of one session."""
-    return _worst_result_by_plan_key(
-        newest_results_of_test_cases(frame[frame['run'] == run]))
+    """The results of the test cases of one session.
+
+    Copies of a test case (--distribute, --repeat) differ only in their hash, and
+    each has a result.
+    """
+    records = frame[frame['run'] == run]
+    of_hash = naming.group_number_of_records(records, [*CASE, 'case'])
+    case_of_hash = np.zeros(of_hash.max(initial=-1) + 1, int)
+    case_of_hash[of_hash] = naming.group_number_of_records(records, CASE)
+    # Number of a copy among those of its test case: all 0 in most sessions.
+    copy = pd.Series(case_of_hash).groupby(case_of_hash).cumcount().to_numpy()[of_hash]
+    return _worst_result_by_plan_key([
+        one for number in range(copy.max(initial=-1) + 1)
+        for one in newest_results_of_test_cases(records[copy == number])])
+
+
+def records_of_nightly_session(frame: pd.DataFrame, run: str) -> pd.DataFrame:
+    """The records of all sessions of a nightly session.
+
+    :param run: its first session
+    """
+    first = run_id.first_session_id_by_session(map(str, frame['run'].cat.categories))
+    return frame[frame['run'].isin(
+        [name for name, began in first.items() if began == run])]
 
 
 def results_of_nightly_session(frame: pd.DataFrame, run: str) -> dict[Key, Result]:
@@ -223,9 +244,7 @@ def results_of_nightly_session(frame: pd.DataFrame, run: str) -> dict[Key, Resul
 
     :param run: its first session
     """
-    first = run_id.first_session_id_by_session(map(str, frame['run'].cat.categories))
-    records = frame[frame['run'].isin(
-        [name for name, began in first.items() if began == run])]
+    records = records_of_nightly_session(frame, run)
     by_session = [results_of_session(records, name)
                   for name in sorted(map(str, records['run'].unique()))]
     return {key: replace(one, sessions=tuple(

@@ -292,12 +292,20 @@ def run_page(markdown: str, copy_in_place, tmp_path: Path
                              PLUMBLINE_LOCK=str(tmp_path / 'lock'))
 
 
+#: Pages with blocks that are marked to run.
+RUNNABLE = [path for path in (ROOT / 'README.md',
+                              *sorted((ROOT / 'docs').rglob('*.md')))
+            if '```sh runnable' in path.read_text()]
+
+
+def test_each_tutorial_has_blocks_that_run():
+    assert {*(ROOT / 'docs' / 'tutorials').glob('*.md')} <= {*RUNNABLE}
+    assert all(script_of_page(path.read_text()) for path in RUNNABLE) and RUNNABLE
+
+
 @pytest.mark.strict
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize('path', [
-    path for path in (ROOT / 'README.md', *sorted((ROOT / 'docs').rglob('*.md')))
-    if '```sh runnable' in path.read_text()],
-    ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize('path', RUNNABLE, ids=lambda path: str(path.relative_to(ROOT)))
 def test_blocks_that_are_marked_run(path, copy_in_place, tmp_path):
     done = run_page(path.read_text(), copy_in_place, tmp_path)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]

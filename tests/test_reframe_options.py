@@ -101,6 +101,14 @@ def dry_run(suite):
     assert f'plumb: {number} test cases cannot run here' in done.stderr
 
 
+def test_a_boolean_variable_can_be_set_to_false(suite):
+    """To Python bool('0') is true, and `plumb locate` validated all its data."""
+    for value, expected in (('0', False), ('1', True)):
+        cases = json.loads(ran(suite, '--describe', *ALONE,
+                               f'-Svalidates={value}').stdout)
+        assert {case['validates'] for case in cases} == {expected}
+
+
 def reruns(suite):
     result = Session(suite, '--reruns=1').records
     assert sum(r['metric'] == 'wall_time' for r in result) == 2

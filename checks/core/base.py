@@ -91,17 +91,18 @@ class Settings(Plugin):
 
     #: Record all values; compare them with limits only. --bringup of plumb
     #: sets it.
-    bringup = variable(bool, value=False)
+    bringup = variable(typ.Bool, value=False)
 
-    #: Run one test case per family and partition (config/sessions/smoke.py).
-    smoke = variable(bool, value=False)
+    #: The mode, if it has few test cases of each partition: smoke or veto
+    #: (config/sessions/selection.py).
+    selection = variable(str, value='')
 
     #: Numbers of nodes on which collectives run, of those of the partition;
     #: empty: all of them.
     node_counts = variable(typ.List[int], value=[])
 
     #: Programs that can validate their data do so, in an extra repetition.
-    validates = variable(bool, value=True)
+    validates = variable(typ.Bool, value=True)
 
 
 class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
@@ -232,7 +233,7 @@ class Launch(Plugin):
     inconclusive = variable(str, value='')
 
     #: The reason may vanish: the session measures the test case again.
-    transient = variable(bool, value=False)
+    transient = variable(typ.Bool, value=False)
 
     def required_transport(self) -> Mapping[str, Any] | None:
         """The MPI transport that must be used; None for a single rank."""
@@ -395,7 +396,7 @@ class Referenced(Plugin):
     no_reference = variable(str, value='', loggable=True)
 
     #: Out of tolerance, and the session will measure it once more.
-    retried = variable(bool, value=False)
+    retried = variable(typ.Bool, value=False)
 
     @run_after('setup')
     def check_reference_file(self) -> None:
@@ -457,7 +458,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     stack = variable(str, value='')
 
     #: Whether a device or a server is emulated: never used as a reference.
-    emulated = variable(bool, value=False)
+    emulated = variable(typ.Bool, value=False)
 
     #: CPU speed class: fast, slow; mixed: it changed; other: neither; -: no
     #: speed probe.

@@ -68,7 +68,9 @@ AXES: dict[str, dict[str, tuple]] = {
 #: Scenarios that differ from the base scenario in more than one field.
 OTHERS: dict[str, tuple[dict[str, Any], ...]] = {
     'nightly': ({'operation': 'set', 'persistence': 'aof'},
-                {'operation': 'set', 'persistence': 'rdb'}),
+                {'operation': 'set', 'persistence': 'rdb'},
+                # Servers alone on their node: two shards run on two cores.
+                {'shards': 2, 'client_nodes': 1}),
     'full': (*({'operation': 'set', 'payload': size}
                for size in (1024, 65536, 1 << 20)),
              {'operation': 'set', 'shards': 3},
@@ -76,7 +78,8 @@ OTHERS: dict[str, tuple[dict[str, Any], ...]] = {
              {'operation': 'connect', 'tls': True},
              {'operation': 'mixed', 'payload': 1024, 'tls': True},
              {'operation': 'mixed', 'payload': 1024, 'connections': 200,
-              'client_nodes': 3}),
+              'client_nodes': 3},
+             {'shards': 2, 'client_nodes': 3}),
 }
 
 #: Scenarios of the other load generators.
@@ -106,7 +109,8 @@ def store_scenarios_with_first_mode(store: str) -> Iterator[tuple[Scenario, str]
 
 
 def modes_of(scenario: Scenario) -> set[str]:
-    """The modes of a scenario; an unknown one belongs only to full."""
+    """The modes of a scenario; an unknown one belongs only to full. The base
+    scenario is also in mode veto, for partitions without MPI and GPUs."""
     return modes_starting_at(
         dict(store_scenarios_with_first_mode(scenario.store)).get(scenario, 'full')
-    )
+    ) | ({'veto'} if scenario == Scenario(scenario.store) else set())

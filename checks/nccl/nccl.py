@@ -259,12 +259,12 @@ class NcclBenchmark(Benchmark, special=True):
                 f'+{tests} +{self.program}'
                 for tests in ('nccl_tests', 'rccl_tests')]
         self.tags = {'full', self.family, *self.additional_modes()}
+        self.num_gpus_per_node = self.layout.gpus
         self.descr = f'{self.program} on {self.layout.rank_count} GPUs'
 
     @run_after('setup')
     def lay_out_ranks(self) -> None:
         self.num_nodes = self.layout.nodes
-        self.num_gpus_per_node = self.layout.gpus
         self.num_tasks_per_node = self.layout.gpus // self.gpus_per_rank()
         self.num_tasks = self.layout.nodes * self.num_tasks_per_node
         # NCCL moves data to and from the network with its own threads:
@@ -562,7 +562,9 @@ class NcclCollective(NcclBenchmark):
         if not full or self.layout.nodes > 2:
             return set()
         return {'nightly', *{'all_reduce_perf': ('smoke', 'quick'),
-                             'sendrecv_perf': ('quick',)}.get(self.program, ())}
+                             'sendrecv_perf': ('quick',)}.get(self.program, ()),
+                *(['veto'] if self.program == 'all_reduce_perf'
+                  and self.layout.nodes == 1 else [])}
 
 
 @register_if_available

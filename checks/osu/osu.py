@@ -166,6 +166,8 @@ class OsuBenchmark(Benchmark, special=True):
                 self.tags |= {'quick'}
                 if self.is_short_pair():
                     self.tags |= {'smoke'}
+                if self.is_short_on_full_node():
+                    self.tags |= {'veto'}
         self.descr = f'{self.program} of the OSU micro-benchmarks'
 
     @run_after('setup')
@@ -212,6 +214,10 @@ class OsuBenchmark(Benchmark, special=True):
 
     def is_short_pair(self) -> bool:
         """Whether mode smoke may take the test case."""
+        return False
+
+    def is_short_on_full_node(self) -> bool:
+        """Whether mode veto may take the test case."""
         return False
 
     def largest_message_size(self) -> int | None:
@@ -512,6 +518,9 @@ class OsuCollective(OsuBenchmark):
         if self.largest_message_size() is None:
             return ['latency']
         return super().required_metrics()
+
+    def is_short_on_full_node(self) -> bool:
+        return self.program == 'osu_allreduce' and self.layout == (1, 'full')
 
     def supports_validation(self) -> bool:
         return 'barrier' not in self.program and super().supports_validation()

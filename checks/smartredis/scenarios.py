@@ -123,6 +123,9 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
         'smoke': ({'clients_per_node': 1, 'iterations': 1000},
                   {'clients_per_node': 1, 'iterations': 1000, 'client_nodes': 1}),
         'nightly': (
+            # One client per node, so that two cores per node are enough.
+            {'clients_per_node': 1, 'client_nodes': 1, 'db_nodes': 3},
+            {'clients_per_node': 1, 'client_nodes': 3},
             {'sizes': 'all'}, {'db_nodes': 3}, {'deployment': 'colocated'},
             {'client_nodes': 2}, {'client_nodes': 1, 'db_nodes': 3},
             {'client_nodes': 2, 'deployment': 'colocated'},

@@ -87,14 +87,18 @@ class Scenario:
         return 1 + self.client_nodes
 
     def __str__(self) -> str:
-        apart = (f' from {self.client_nodes} nodes' if self.client_nodes
-                 else '')
+        apart = (f' from {self.client_nodes} node{"s" * (self.client_nodes > 1)}'
+                 if self.client_nodes else '')
         return f'{self.job} {self.program} {self.scale}{apart}'
 
 
 def scenarios_with_first_mode() -> Iterator[tuple[Scenario, str]]:
     """Every scenario, and its first mode."""
     yield Scenario('standalone'), 'smoke'
+    # The server on one node, all clients on another: the shortest job over a
+    # network. Jobs of the original have two machines of clients or more.
+    yield Scenario('autoscale', client_nodes=1), 'smoke'
+    yield Scenario('autoscale', client_nodes=3), 'full'
     jobs = ('autoscale', 'autoscale_v2_beta', 'custom', '64g')
     for job in jobs:
         yield Scenario(job), 'nightly'

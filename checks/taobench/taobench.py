@@ -78,7 +78,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     #: Users start the clients on machines outside the job; run.1.clients.txt
     #: has the commands, and the job waits for them.
-    outside = variable(bool, value=False)
+    outside = variable(typ.Bool, value=False)
 
     #: Time limit for the clients to connect. Unit: s. Default: ten times the
     #: original's.

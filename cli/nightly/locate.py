@@ -15,16 +15,18 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from cli.nightly import nodes
-from cli.session import account, commands
+from cli.nightly import nodes, pairs
+from cli.session import account, commands, ordering
 from cli.setup.venv import WORK, SetupError, print_progress
 from cli.site import check as sites
 from config import families
@@ -108,6 +110,8 @@ def search_slow_nodes(args: argparse.Namespace) -> SearchResult:
         except ValueError as err:
             raise SetupError(f'partition {target.partition["name"]}: {err}: '
                              'see --nodes') from None
+        known_seconds = None if pairs.has_own_settings(args.reframe) else (
+            earlier_job_seconds(work, target.case))
         place = _make_record_folder()
         work = work._replace(
             variables={**work.variables,
@@ -118,9 +122,13 @@ def search_slow_nodes(args: argparse.Namespace) -> SearchResult:
                      f'-Srepetitions={args.repetitions}', *args.reframe])
         print_progress(f'{target.case["check"]} {target.case["params"]} on '
                        f'{target.case["where"]}, {len(search.nodes)} nodes')
-        return SearchResult(*_measure_pairs(
-            search, work, target, args.parallel
-            or int(target.partition.get('max_jobs') or 8)), place)
+        parallel = args.parallel or int(target.partition.get('max_jobs') or 8)
+        job_time = JobTime(known_seconds or 0.0)
+        if not known_seconds or known_seconds > pairs.BOUNDED_ABOVE:
+            work, target, job_time = bound_jobs_in_time(
+                search, work, target, parallel, args)
+        return SearchResult(
+            *_measure_pairs(search, work, target, parallel, job_time), place)
 
 
 # ------------------------------------------------- what to measure, where
@@ -302,24 +310,113 @@ def _make_record_folder() -> Path:
 
 # ------------------------------------------------- measuring
 
+class JobTime(NamedTuple):
+    """What is known of the time of a job. Unit: s."""
+    #: 0: nothing.
+    job: float
+    #: Of a session besides its jobs: the start of ReFrame, the build, the queue.
+    overhead: float = 10.0
+
+
+def earlier_job_seconds(work: commands.Work, case: Case) -> float | None:
+    """Median seconds of the test case in earlier sessions; None: it never ran."""
+    where, _, environ = case['where'].partition('+')
+    return ordering.read_wall_times(
+        Path(work.perflog_folder), work.system['name']).get(
+        (where, environ, case['hash']))
+
+
+def bound_jobs_in_time(search: Search, work: commands.Work, target: Target,
+                       parallel: int, args: argparse.Namespace
+                       ) -> tuple[commands.Work, Target, JobTime]:
+    """Measure first pairs with short jobs, and bound the jobs of the search.
+
+    :returns: with options that bound a job; without, if a person set some or the
+        test case is not one of a link
+    """
+    if pairs.has_own_settings(args.reframe) or target.metric not in (
+            'bandwidth', 'latency') or target.case['link'] != target.metric:
+        return work, target, JobTime(0.0)
+    first = [(a, b) for a, b in zip(search.nodes[::2], search.nodes[1::2], strict=False)
+             ][:parallel]
+    print_progress('a short job on ' + ', '.join('-'.join(pair) for pair in first)
+                   + ' measures how long a job takes')
+    began = time.monotonic()
+    check = target.case['check']
+    short = pairs.first_job_options(check, target.metric)
+    ended = _run_pairs(work._replace(options=[*work.options, *short]), target,
+                       [first], parallel)
+    if ended.plan is None:
+        return work, target, JobTime(0.0)
+    values = [value for _, value in results_of_pairs(
+        ended.plan, work.perflog_folder, target.metric).metrics if value]
+    if not values:
+        return work, target, JobTime(0.0)
+    options, seconds = pairs.bounded_job_options(
+        check, target.metric, statistics.median(values))
+    if options:
+        # The value before the regression is of other sizes.
+        target = target._replace(expected=None)
+        print_progress(f'the jobs are bounded: {" ".join(options)}')
+    return (work._replace(options=[*work.options, *options]), target,
+            JobTime(seconds, time.monotonic() - began))
+
+
+def _run_pairs(work: commands.Work, target: Target, rounds: list[list[Pair]],
+               parallel: int) -> commands.Ended:
+    """Run the test case on pairs of nodes, round after round."""
+    where, _, environ = target.case['where'].partition('+')
+    with tempfile.NamedTemporaryFile('w', suffix='.json') as pins:
+        json.dump({'rounds': rounds, 'parallel': parallel}, pins)
+        pins.flush()
+        return commands.run_reframe_session(
+            work, f'--system={work.system["name"]}:{where}', '-r', '-q',
+            only=[(where, environ, target.case['hash'])],
+            variables={pinned.VARIABLE: pins.name})
+
+
+def progress_text(search: Search, rounds: list[list[Pair]], parallel: int,
+                  known: JobTime, elapsed: float) -> str:
+    """The next rounds, how long they take, and how long the search may take.
+
+    :param elapsed: seconds since the search began
+    """
+    jobs = sum(map(len, rounds))
+    now = pairs.rounds_seconds(rounds, parallel, known.job, known.overhead)
+    left = search.rounds_left()
+    widest = max(rounds, key=len)
+    # Each later round is a session of its own at worst.
+    most = now + left * pairs.rounds_seconds([widest], parallel, *known)
+    return (f'{jobs} job{"s" * (jobs > 1)} in {len(rounds)} '
+            f'round{"s" * (len(rounds) > 1)}: '
+            + ', '.join('-'.join(pair) for jobs_of_round in rounds
+                        for pair in jobs_of_round[:4])
+            + ' ...' * (jobs > 4 * len(rounds))
+            + (f'; about {duration_text(now)}, and at most {left} more '
+               f'round{"s" * (left != 1)} ({duration_text(most)} with them)'
+               if known.job else '')
+            + (f'; {duration_text(elapsed)} elapsed' if search.look > 1 else ''))
+
+
+def duration_text(seconds: float) -> str:
+    return f'{seconds:.0f} s' if seconds < 100 else f'{seconds / 60:.0f} min'
+
+
 def _measure_pairs(search: Search, work: commands.Work, target: Target,
-                   parallel: int) -> tuple[Located | None, str, int]:
+                   parallel: int, known: JobTime) -> tuple[Located | None, str, int]:
     """Measure pairs until no other pair could add evidence."""
     better = unit = why = ''
-    where, _, environ = target.case['where'].partition('+')
-    only = [(where, environ, target.case['hash'])]
+    began = time.monotonic()
     while rounds := search.next_rounds():
-        jobs = sum(map(len, rounds))
-        print_progress(f'{jobs} job{"s" * (jobs > 1)} in {len(rounds)} '
-                       f'round{"s" * (len(rounds) > 1)}: ' + ', '.join(
-                '-'.join(pair) for pairs in rounds for pair in pairs[:4])
-            + ' ...' * (jobs > 4 * len(rounds)))
-        with tempfile.NamedTemporaryFile('w', suffix='.json') as pins:
-            json.dump({'rounds': rounds, 'parallel': parallel}, pins)
-            pins.flush()
-            ended = commands.run_reframe_session(
-                work, f'--system={work.system["name"]}:{where}', '-r', '-q',
-                only=only, variables={pinned.VARIABLE: pins.name})
+        print_progress(progress_text(search, rounds, parallel, known,
+                                     time.monotonic() - began))
+        before = time.monotonic()
+        ended = _run_pairs(work, target, rounds, parallel)
+        took = time.monotonic() - before
+        in_turn = pairs.rounds_seconds(rounds, parallel, 1.0, 0.0)
+        # What was measured is better than what was expected.
+        known = (JobTime(known.job, max(took - in_turn * known.job, 1.0)) if known.job
+                 else JobTime(took / in_turn, 0.0))
         if ended.plan is None:
             return None, '', commands.print_zero_test_cases_reason(work, ended)
         results_of_round = results_of_pairs(

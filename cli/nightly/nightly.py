@@ -12,7 +12,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,8 @@ def nightly(args: argparse.Namespace) -> int:
     if args.print:
         print(KINDS[args.print](args), end='')
         return 0
-    summary = Summary(folder.name, time.time(), args.max_node_age)
+    summary = Summary(folder.name, time.time(), args.max_node_age,
+                      page_url=args.page_url)
     path = overlap.lock_path(folder.name)
     try:
         with contextlib.ExitStack() as stack:
@@ -77,13 +78,16 @@ def nightly(args: argparse.Namespace) -> int:
         summary.broken = str(err) if summary.usage else \
             f'{type(err).__name__}: {err}'
         with contextlib.suppress(OSError):
-            summary.write_summary_files(
-                args.mail, args.webhook, args.to, args.status)
+            _write_summary_files(summary, args)
         raise
     print('', *summary.summary_lines(), sep='\n', flush=True)
-    summary.write_summary_files(
-        args.mail, args.webhook, args.to, args.status)
+    _write_summary_files(summary, args)
     return summary.exit_code
+
+
+def _write_summary_files(summary: Summary, args: argparse.Namespace) -> None:
+    summary.write_summary_files(args.mail, args.webhook, args.to, args.status,
+                                args.records, args.webhook_format)
 
 
 def _check_options(args: argparse.Namespace) -> None:
@@ -95,6 +99,7 @@ def _check_options(args: argparse.Namespace) -> None:
     if action:
         raise SetupError(f'{action} measures nothing, so it is not a nightly '
                          'session; use ./plumb run with this option')
+    commands.refuse_mode_veto(args.mode, 'nightly')
     for name, minimum in (('hours', 0.0), ('keep_sessions', 1),
                           ('max_node_age', 0)):
         value = getattr(args, name)
@@ -217,6 +222,8 @@ class NightlySession:
         if self.frame is not None:
             self.summary.results = [*results.results_of_nightly_session(
                 self.frame, self.summary.nightly_session).values()]
+            self.summary.records = results.records_of_nightly_session(
+                self.frame, self.summary.nightly_session)
 
     # Nodes -----------------------------------------------------------------
 
@@ -276,14 +283,14 @@ class NightlySession:
         if not self.pools or self.frame is None:
             return
         for pool in self.distinct_pools():
-            for group, cases in self.node_groups_with_test_cases(pool):
+            for group, case in self.node_groups_with_test_case(pool):
                 self.run_reframe_session(
-                    f'nodes that are due: {" ".join(sorted(group))}', cases,
+                    f'nodes that are due: {" ".join(sorted(group))}', [case],
                     nodes.reframe_options_selecting_nodes(group, [pool]))
 
-    def node_groups_with_test_cases(self, pool: nodes.Pool
-               ) -> list[tuple[frozenset[str], list[Key]]]:
-        """Groups of nodes, each with the test cases that measure it."""
+    def node_groups_with_test_case(self, pool: nodes.Pool
+               ) -> list[tuple[frozenset[str], Key]]:
+        """Groups of nodes, each with the test case that measures it."""
         assert self.frame is not None
         this_session = self.nodes_measured_this_session()
         # Their states have changed since the nightly session began.
@@ -293,17 +300,19 @@ class NightlySession:
         due = [n for n in self.due.get(pool.name, ())
                if n not in this_session and n in free.idle_nodes]
         names = [name for name, one in self.pools.items() if one is pool]
-        cases, width = shortest_test_cases_per_family(
+        case = select_test_case_for_due_nodes(
             [one for one in self.first.values() if one.partition in names],
+            {self.plan.session_and_test_case_key(planned)[1:]
+             for planned in self.plan.cases if planned['veto']},
             ordering.wall_time_by_test_case(
                 self.frame[self.frame['run'] == self.plan.session_name], max
             ),
             len(free.idle_nodes),
         )
-        if not due or not cases:
+        if not due or case is None:
             return []
-        return [(group, cases)
-                for group in nodes.node_groups_of_width(due, free, width)]
+        return [(group, case.plan_key)
+                for group in nodes.node_groups_of_width(due, free, case.width)]
 
     def nodes_measured_this_session(self) -> set[str]:
         if self.frame is None:
@@ -473,23 +482,21 @@ def other_session_lines(verdict: Verdict, lines: Sequence[Regression],
               for one in verdict.regressions if one not in lines)]
 
 
-def shortest_test_cases_per_family(some: Sequence[Result], times: dict[Key, float],
-                                   max_nodes: int) -> tuple[list[Key], int]:
-    """Test cases that measure nodes which no other test case used.
+def select_test_case_for_due_nodes(
+    some: Iterable[Result], veto: Collection[Key], times: Mapping[Key, float],
+    max_nodes: int,
+) -> Result | None:
+    """The test case that measures nodes which no other test case used; None: no
+    test case can.
 
-    Per family, the shortest of those that use the most nodes and passed in
-    this session: each node of a group takes part, in little time.
+    It has the fewest nodes, of those that passed in this session. Of several, it
+    is the one of mode veto, or else the shortest.
 
+    :param veto: test cases of mode veto
+    :param times: test case -> seconds
     :param max_nodes: number of free nodes
-    :returns: test cases, and how many nodes they use
     """
     good = [one for one in some
             if not one.is_failed and one.nodes and one.width <= max_nodes]
-    width = max((one.width for one in good), default=0)
-    best: dict[str, Result] = {}
-    for one in good:
-        if one.width == width and (
-                one.family not in best or times.get(one.plan_key, 0.0)
-                < times.get(best[one.family].plan_key, 0.0)):
-            best[one.family] = one
-    return [one.plan_key for one in best.values()], width
+    return min(good, default=None, key=lambda one: (
+        one.width, one.plan_key not in veto, times.get(one.plan_key, 0.0)))

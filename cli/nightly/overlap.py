@@ -47,16 +47,19 @@ def hold_nightly_lock(path: Path, hours: float, note: Callable[[str], None],
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
+        limit = 0.0
         while True:
             try:
                 stack.enter_context(lock.hold_file_lock(
-                    path, limit=0, host=socket.gethostname(), began=began,
+                    path, limit=limit, host=socket.gethostname(), began=began,
                     started=process_start_ticks(os.getpid())))
                 break
             except lock.LockError as err:
                 if err.holder is None:
                     raise SetupError(str(err)) from None
                 _end_hanging_session(path, err.holder, hours, note)
+                # A process that was killed closes its files a little later.
+                limit = session.END_TIMEOUT
         yield
 
 

@@ -1,7 +1,8 @@
 """The summary of a nightly session: text, mail and data for a webhook.
 
 Only files are written; the site's own tools send them (`sendmail -t < FILE`,
-`curl --json @FILE URL`). So no address, password or URL is needed here.
+`curl --data-binary @FILE`: timers.py). So no password and no secret URL is
+needed here.
 """
 from __future__ import annotations
 
@@ -16,11 +17,14 @@ from email import policy
 from email.message import EmailMessage
 from email.utils import format_datetime, make_msgid
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cli.nightly import reruns
+from cli.nightly import messages, reruns
 from config.version import VERSION
 from postprocess.results import Key, Result
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Maximum of lines of a kind; the rest is counted.
 MAXIMUM = 20
@@ -76,6 +80,10 @@ class Summary:
     #: Lines on failures and regressions that other sessions have left.
     elsewhere: list[str] = field(default_factory=list)
     page: str = ''
+    #: Address at which others can open the page; '': none.
+    page_url: str = ''
+    #: The records of its sessions; None: there are none.
+    records: pd.DataFrame | None = None
     #: Why nothing was measured; '': something was.
     broken: str = ''
     #: Whether a test case can never run within the site's budget.
@@ -162,7 +170,7 @@ class Summary:
             lines.append(f'{self.waiting} of the test cases have no '
                          'reference: ./plumb references calibrate')
         if self.page:
-            lines.append(f'Page: {self.page}')
+            lines.append(f'Page: {self.page_url or self.page}')
         if self.elsewhere:
             lines.append('Left by other sessions, not part of this result '
                          '(./plumb verdict explains it):')
@@ -195,8 +203,14 @@ class Summary:
             'regressions': ['\n'.join(one) for one in self.regressions],
             'nodes': [vars(one) for one in self.nodes],
             'elsewhere': self.elsewhere,
-            'page': self.page,
+            'page': self.page_url or self.page,
         }
+
+    @property
+    def status(self) -> str:
+        """One of STATUSES, of the whole session."""
+        return (_STATUS_OF_SESSION.get(self.overall_status, 'failed')
+                if self.results else 'failed')
 
     def status_data(self) -> dict[str, Any]:
         """For a status page: `ok`, `degraded` or `failed`, of the session and of
@@ -216,10 +230,9 @@ class Summary:
             'site': self.site,
             'nightly_session': self.nightly_session,
             'updated': _utc_timestamp(time.time()),
-            'status': _STATUS_OF_SESSION.get(self.overall_status, 'failed')
-            if self.results else 'failed',
+            'status': self.status,
             'headline': self.headline,
-            'page': self.page,
+            'page': self.page_url or self.page,
             'components': [
                 {'partition': partition, 'family': family,
                  'status': next(name for name in STATUSES if name in all_of),
@@ -306,22 +319,26 @@ class Summary:
             ],
         }
 
-    def write_summary_files(self, mail: Path | None, webhook: Path | None,
-                            to: str = '', status: Path | None = None) -> None:
+    def write_summary_files(
+        self, mail: Path | None = None, webhook: Path | None = None, to: str = '',
+        status: Path | None = None, records: Path | None = None,
+        webhook_format: str = 'json',
+    ) -> None:
         """Write the files, each as a whole or not at all.
 
+        :param webhook_format: one of messages.FORMATS
         :raises OSError: a file cannot be written
         """
         from postprocess.files import write_files_atomically
-        for path, made in ((mail, lambda: self.mail_message(to)),
-                           (webhook, lambda: _json_bytes(self.webhook_data())),
-                           (status, lambda: _json_bytes(self.status_data()))):
+        for path, made in (
+                (mail, lambda: self.mail_message(to)),
+                (webhook, lambda: messages.FORMATS[webhook_format](self)),
+                (status, lambda: json.dumps(self.status_data(), indent=1).encode()),
+                (records, lambda: ''.join(
+                    f'{line}\n' for line in messages.bulk_lines(self.records)
+                    ).encode())):
             if path:
                 write_files_atomically(path.parent, {path.name: made()})
-
-
-def _json_bytes(data: dict[str, Any]) -> bytes:
-    return json.dumps(data, indent=1).encode() + b'\n'
 
 
 def sessions_by_relation_of_nodes(result: Result) -> list[tuple[str, Result]]:

@@ -1,8 +1,9 @@
 """Timers of nightly sessions: systemd service and timer, cron, GitLab.
 
 Only texts are printed, for this checkout, site and options; the user installs
-them. No file of the repository could name the checkout. All of them start the
-suite in this checkout, with the same variables (`session_variables`), so that
+them. They also send the files that the session writes (`sending_commands`). No
+file of the repository could name the checkout. All of them start the suite in
+this checkout, with the same variables (`session_variables`), so that
 they share one work folder, one folder of perflogs and one set-up.
 """
 from __future__ import annotations
@@ -84,7 +85,72 @@ def nightly_command(args: argparse.Namespace) -> list[str]:
 #: Options that may be left out, with their defaults.
 DEFAULTS = {'mode': 'nightly', 'max_node_age': 14, 'hours': 20.0, 'max_pending': None,
             'keep_sessions': 5, 'mail': None, 'to': '', 'webhook': None,
-            'status': None}
+            'webhook_format': 'json', 'page_url': '', 'status': None, 'records': None}
+
+#: Options whose files curl sends -> their media type.
+SENT_BY_CURL = {'webhook': 'application/json', 'records': 'application/x-ndjson'}
+#: Most characters of a command of cron: MAX_COMMAND of Vixie cron is 1000.
+MAX_CRON = 998
+#: The page among the artifacts of a job of GitLab.
+GITLAB_PAGE = '$CI_JOB_URL/artifacts/file/report/index.html'
+#: Days for which the lines of cron keep logs.
+LOG_DAYS = 30
+
+
+def written_files(args: argparse.Namespace) -> list[str]:
+    """The files that the session writes for others."""
+    return [str(file) for file in (args.mail, args.webhook, args.records, args.status)
+            if file]
+
+
+def remove_command(args: argparse.Namespace) -> str:
+    """A command of a shell that removes the files of the session before, so that
+    they are not sent twice; '': the session writes none."""
+    files = written_files(args)
+    return shlex.join(['rm', '-f', '--', *files]) if files else ''
+
+
+def sending_commands(args: argparse.Namespace) -> list[str]:
+    """Commands of a shell that send what the session wrote.
+
+    The address of a webhook and the password of a database are secrets: curl reads
+    them from a file, so that neither a command line nor a log has them.
+    """
+    commands = []
+    if args.mail:
+        commands.append('PATH="$PATH:/usr/sbin" sendmail -t '
+                        f'< {shlex.quote(str(args.mail))}')
+    for name, media_type in SENT_BY_CURL.items():
+        if file := getattr(args, name):
+            # Without a session there are no records.
+            commands.append(
+                (f'test ! -s {shlex.quote(str(file))} || ' if name == 'records' else '')
+                + f'curl -sSf -o /dev/null -K {_curl_config(args, name)} '
+                f"-H 'Content-Type: {media_type}' "
+                f'--data-binary {shlex.quote(f"@{file}")}')
+    return commands
+
+
+def _curl_config(args: argparse.Namespace, option: str) -> str:
+    """The file with which curl finds the receiver of an option's file."""
+    name = shlex.quote(Path(args.site).name)
+    return f'"$PLUMBLINE_WORK"/nightly/{name}.{option}.curl'
+
+
+def sending_comment(args: argparse.Namespace) -> str:
+    """Comment lines on what a person has to do so that others get the files."""
+    lines = []
+    for name, about in (('webhook', ''), ('records', '/_bulk')):
+        if getattr(args, name):
+            lines += [f'# Write to {WORK}/nightly/{Path(args.site).name}.{name}.curl '
+                      '(chmod 600), for example:',
+                      f'#   url = "https://HOST/...{about}"']
+            if name == 'records':
+                lines.append('#   header = "Authorization: ApiKey ..."')
+    if (args.mail or args.webhook) and not args.page_url:
+        lines.append('# Add --page-url URL, if the page is published; messages have '
+                     'its path otherwise.')
+    return ''.join(f'{line}\n' for line in lines)
 
 
 def _site_name_or_absolute_path(text: str) -> str:
@@ -107,12 +173,19 @@ def systemd_service(args: argparse.Namespace) -> str:
     environment = variables_comment(left) + ''.join(
         f'Environment={_quote_unit_word(f"{key}={value}")}\n'
         for key, value in variables.items())
+    other_commands = ''.join(
+        f'{key}=/bin/sh -c {_quote_unit_word(text).replace("$", "$$")}\n'
+        for key, text in [('ExecStartPre', remove_command(args)),
+                          *(('ExecStopPost', one) for one in sending_commands(args))]
+        if text)
     return f'''\
 # ~/.config/systemd/user/{name}.service; its timer starts it:
 #   ./plumb nightly ... --print timer > ~/.config/systemd/user/{name}.timer
 #   systemctl --user daemon-reload
 #   systemctl --user enable --now {name}.timer
 #   loginctl enable-linger            (also while nobody is logged in)
+# The journal has the logs: journalctl --user -u {name}
+{sending_comment(args)}\
 [Unit]
 Description=Plumbline nightly session (site {_escape_percent(
         Path(args.site).name)})
@@ -122,6 +195,7 @@ Type=oneshot
 WorkingDirectory={_escape_percent(str(ROOT))}
 {environment}\
 ExecStart={command}
+{other_commands}\
 # A nightly session ends itself after --hours; this ends one that hangs.
 TimeoutStartSec={round(args.hours * 3600 + 2 * STOP_TIMEOUT)}
 # plumb cancels its jobs and ends their processes; then the rest is killed.
@@ -162,19 +236,34 @@ def _quote_unit_word(word: str) -> str:
 
 
 def crontab_line(args: argparse.Namespace) -> str:
-    """A line for `crontab -e`."""
-    folder = shlex.quote(str(WORK / 'nightly'))
-    # One log per day of the week: a session that is refused because the
-    # previous one still runs must not overwrite its log.
-    log = f'{folder}/{shlex.quote(Path(args.site).name)}-$(date +%a).log'
-    command = (f'cd {shlex.quote(str(ROOT))} && mkdir -p {folder} && '
-               f'log={log} && {{ {shlex.join(nightly_command(args))} >"$log" 2>&1 '
-               '|| tail -n 60 "$log"; }')
+    """A line for `crontab -e`.
+
+    :raises SetupError: some crons would cut it off
+    """
+    folder = '"$PLUMBLINE_WORK"/nightly'
+    name = shlex.quote(Path(args.site).name)
+    # Without a mail of the session, cron mails the output of the line. Two sessions
+    # of a day have one log: the second one may be refused while the first one runs.
+    tail = '' if args.mail else ' || tail -n 60 "$log"'
+    command = '; '.join([
+        f'cd {shlex.quote(str(ROOT))} && mkdir -p {folder} && '
+        + (f'{text} && ' if (text := remove_command(args)) else '')
+        + f'log={folder}/{name}-$(date +%F).log && '
+        f'{{ {shlex.join(nightly_command(args))} >>"$log" 2>&1{tail}; }}',
+        *sending_commands(args),
+        f'find {folder} -name {name}-\'*.log\' -mtime +{LOG_DAYS} -delete'])
+    if len(command) > MAX_CRON:
+        raise SetupError(f'the command for cron has {len(command)} characters, and '
+                         f'some crons accept only {MAX_CRON}; use --print service and '
+                         '--print timer, or shorter paths')
     variables, left = session_variables()
     # cron reads a % as the end of the line.
-    return ('# crontab -e: if a nightly session is not good, cron mails the '
-            'end of its log.\n# The time is local; choose one after '
-            'midnight in UTC.\n' + variables_comment(left)
+    return ('# crontab -e. '
+            + ('cron mails what cannot be sent.' if args.mail else
+               'If a nightly session is not good, cron mails the end of its log.')
+            + f'\n# There is one log per day, for {LOG_DAYS} days. The time is local; '
+            'choose one after midnight in UTC.\n'
+            + sending_comment(args) + variables_comment(left)
             + '# They hold for all lines below them: put these lines at the end.\n'
             + ''.join(f'{name}={value}\n' for name, value in variables.items())
             + f'{MINUTE} {HOUR} * * * ' + command.replace('%', r'\%') + '\n')
@@ -192,8 +281,9 @@ def gitlab_pipeline(args: argparse.Namespace) -> str:
     variables, left = session_variables()
     # GitLab would replace variables in the values.
     variables = {name: value.replace('$', '$$') for name, value in variables.items()}
-    files = [str(getattr(args, name)) for name in ('mail', 'webhook', 'status')
-             if getattr(args, name)]
+    files = written_files(args)
+    if not args.page_url:
+        args = argparse.Namespace(**{**vars(args), 'page_url': GITLAB_PAGE})
     enter = f'cd {shlex.quote(str(ROOT))}'
     # One job of the site at a time: others would disturb its values.
     group = {'resource_group': timer_name(args)}
@@ -207,8 +297,11 @@ def gitlab_pipeline(args: argparse.Namespace) -> str:
         **group,
         'rules': [{'if': '$CI_PIPELINE_SOURCE == "schedule"'}],
         'timeout': f'{int(args.hours) + 1} hours',
-        'script': [enter, shlex.join(nightly_command(args))],
-        **({'after_script': [enter, copy]} if files else {})}}
+        'script': [enter, *filter(None, [remove_command(args)]),
+                   # GitLab's own variable, which the shell has to replace.
+                   shlex.join(nightly_command(args)).replace(
+                       shlex.quote(GITLAB_PAGE), f'"{GITLAB_PAGE}"')],
+        **({'after_script': [enter, copy, *sending_commands(args)]} if files else {})}}
     quick = ['./plumb', 'run', '--site', _site_name_or_absolute_path(args.site),
              *['--bringup'] * args.bringup, '--', *args.reframe]
     for family in families_of_site(args.site):
@@ -230,7 +323,7 @@ def gitlab_pipeline(args: argparse.Namespace) -> str:
 # do. So they set up nothing anew, and no `git clean` of the runner removes
 # records. To use a newer version, update this checkout.
 '''
-    return comment + variables_comment(left) + text
+    return comment + sending_comment(args) + variables_comment(left) + text
 
 
 def families_of_site(site: str) -> list[str]:

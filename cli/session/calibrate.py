@@ -188,7 +188,7 @@ class Calibration:
             pause = max(began + self.interval - now, 0.0)
             if now + pause + took > self.end:
                 print('\nStopped: another round of '
-                      f'{took:.0f} s would exceed --minutes.')
+                      f'{duration_text(took)} would exceed --minutes.')
                 return 0
             if pause:
                 print_progress(f'the next round begins in {pause:.0f} s')
@@ -323,6 +323,7 @@ def calibrate(args: argparse.Namespace) -> int:
     if action:
         raise SetupError(f'{action} measures nothing, so calibration cannot '
                          'use it; use ./plumb run with this option')
+    commands.refuse_mode_veto(args.mode, 'references calibrate')
     with commands.prepare_session(args) as work:
         try:
             with raise_interrupt_on_signals():
@@ -337,6 +338,11 @@ def _calibrate_and_propose(
     args: argparse.Namespace, work: commands.Work
 ) -> int:
     """All rounds, then the proposals and the page; the exit code."""
+    code, cost = commands.cost_of_session_by_records(work)
+    if not cost:
+        return commands.print_zero_test_cases_reason(
+            work, commands.Ended(code, '', None, []))
+    print_progress(f'a round with all test cases: {cost}')
     calibration = Calibration(work, args.minutes, args.interval,
                               not commands.wants_reframe_output(args.reframe), args.all)
     code = calibration.run_all_rounds()
@@ -346,11 +352,11 @@ def _calibrate_and_propose(
     code = max(calibration.print_unready_reasons(),
                _propose_and_accept_references(args, work, calibration.families))
     page, _ = commands.write_report_page(work.perflog_folder)
-    print(f'Page: {page}' if page else 'No page was written: see the error '
-                                       'above')
-    print('Next: ./plumb run' if args.accept else
-          'Next: ./plumb references accept, if the proposed references are '
-          'right; then ./plumb run')
+    console.print_lines([
+        f'Page: {page}' if page else 'No page was written: see the error above',
+        'Next: ./plumb run' if args.accept else
+        'Next: ./plumb references accept, if the proposed references are right; then '
+        './plumb run'])
     return code if page else max(code, 1)
 
 

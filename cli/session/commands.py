@@ -37,7 +37,7 @@ from config.places import is_site_named_local
 from config.references import accepted_files
 from config.sessions import clock, cost, lock, progress, slurm_jobs
 from config.sessions.modes import MODES
-from config.sessions.smoke import TAG as SMOKE
+from config.sessions.selection import SMOKE, VETO
 from tests import unstable
 
 if TYPE_CHECKING:
@@ -211,6 +211,8 @@ def prepare_session(args: argparse.Namespace) -> Iterator[Work]:
     folder = site_folder(args.site)
     variables = reframe_environment_variables(args.site)
     system = load_site_configuration(folder / 'system.py')['systems'][0]
+    if args.mode == VETO:
+        refuse_schedulers_that_list_no_nodes(system)
     with contextlib.ExitStack() as stack:
         locks = []
         # Without a scheduler, only one session at a time may measure.
@@ -230,6 +232,29 @@ def prepare_session(args: argparse.Namespace) -> Iterator[Work]:
         print_progress(f'set-up took {time.monotonic() - start:.1f} s')
         yield Work(system, variables, [*options, *replace_settings_lists(args.reframe)],
                    args.bringup, locks)
+
+
+def refuse_schedulers_that_list_no_nodes(system: Mapping[str, Any]) -> None:
+    """Check that ReFrame can list the nodes of each partition for mode veto.
+
+    :raises SetupError: of some it cannot
+    """
+    names = [part['name'] for part in system['partitions']
+             if part['scheduler'] not in (*slurm_jobs.SLURM, 'local')]
+    if names:
+        raise SetupError(f'--mode {VETO} needs a scheduler whose nodes ReFrame can '
+                         'list: slurm, squeue or local; partitions with another '
+                         f'scheduler: {", ".join(names)}')
+
+
+def refuse_mode_veto(mode: str, command: str) -> None:
+    """Check that a command that chooses nodes itself has another mode.
+
+    :raises SetupError: it has mode veto
+    """
+    if mode == VETO:
+        raise SetupError(f'--mode {VETO} measures every node once, so it is not a mode '
+                         f'of ./plumb {command}; use ./plumb run --mode {VETO}')
 
 
 def _has_only_local_scheduler(system: dict[str, Any]) -> bool:
@@ -395,6 +420,14 @@ def cost_of_session(work: Work, variables: Mapping[str, str]) -> tuple[int, str]
     if not text:
         print(done.stdout, end='', flush=True)
     return done.returncode, text
+
+
+def cost_of_session_by_records(work: Work) -> tuple[int, str]:
+    """`cost_of_session` with the times of the test cases in earlier sessions."""
+    from cli.session import ordering
+    with ordering.hold_ordering_data_file(ordering.Known(ordering.read_wall_times(
+            Path(work.perflog_folder), work.system['name']))) as known:
+        return cost_of_session(work, known)
 
 
 def confirm_cost(system: str, mode: str, cost_text: str) -> bool:

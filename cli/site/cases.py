@@ -26,8 +26,8 @@ from cli.session.commands import MODES, load_site_configuration
 from cli.setup.venv import ROOT, SetupError
 from cli.site import partitions
 from config.families import NEEDED_NODES, families
-from config.sessions import smoke
 from config.sessions.ordering import max_job_seconds
+from config.sessions.selection import SELECTIONS
 
 #: ReFrame only warns of a check that cannot be imported. The caller reports
 #: each line on stderr as a fault.
@@ -126,7 +126,7 @@ def iterate_test_case_facts() -> Iterator[dict[str, Any]]:
         [str(family.folder) for family in families().values()], recurse=True)
     cases = [case for case in generate_testcases(loader.load_all())
              if not case.check.is_fixture()]
-    smoke_cases = smoke.select_smoke_test_cases(cases)
+    selected = {mode: select(cases) for mode, select in SELECTIONS.items()}
     settings = variables_by_mode()
     for case in cases:
         check, partition, environ = case
@@ -139,7 +139,7 @@ def iterate_test_case_facts() -> Iterator[dict[str, Any]]:
                'params': getattr(check, 'params', ''),
                'where': f'{partition.name}+{environ.name}',
                'modes': [mode for mode in MODES if (
-                   case in smoke_cases if mode == smoke.TAG else mode in check.tags)
+                   case in selected[mode] if mode in selected else mode in check.tags)
                    and is_selected_by_nodes(check, settings.get(mode, {}))],
                'reference': kind, 'lacks': lacks, 'fault': fault,
                'judges': judges,

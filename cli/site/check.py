@@ -150,7 +150,7 @@ def unfinished_lines(folder: Path) -> list[str]:
     return [f'{path}:{text.count(chr(10), 0, comment.start()) + 1}: '
             + ' '.join(comment[1].replace('# ', '').split())
             for comment in re.finditer(
-                rf'^ *# {FINISH}(.*\n(?: *# (?!{FINISH}).*\n)*)', text, re.M)]
+                rf'^ *# {FINISH}(.*\n(?: *# (?!{FINISH}|\w+: ).*\n)*)', text, re.M)]
 
 
 def list_test_cases_with_reframe(folder: Path) -> dict[str, Any]:

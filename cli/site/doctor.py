@@ -28,11 +28,13 @@ from cli.session.ordering import NIGHTLY, Key, read_wall_times
 from cli.setup.venv import WORK
 from cli.site import check as sites
 from cli.site.reasons import reason_without_test_cases
+from cli.site.schedulers import SchedulerAnswer, query_partitions
 from config import console
 from config.families import families
 from config.places import is_site_named_local
 from config.sessions import cost, ordering
 from config.sessions.cost import Cost, node_hours_text
+from config.sessions.selection import VETO
 
 #: Scheduler of ReFrame -> the command that submits its jobs.
 SUBMIT = {'slurm': 'sbatch', 'squeue': 'sbatch', 'pbs': 'qsub', 'pbspro': 'qsub',
@@ -55,10 +57,11 @@ def doctor(args: argparse.Namespace) -> int:
     configuration = load_site_configuration(folder / 'system.py')
     path = variables['PATH']
     answer = sites.list_test_cases_with_reframe(folder)
+    schedulers = query_partitions(configuration['systems'][0])
     if 'error' in answer:
         print(*answer['output'], answer['error'], sep='\n', file=sys.stderr)
         return 1
-    blocked = reasons_test_cases_cannot_start(configuration, path, folder)
+    blocked = reasons_test_cases_cannot_start(configuration, path, folder, schedulers)
     seen = read_wall_times(Path(variables['PLUMBLINE_PERFLOGS']),
                            configuration['systems'][0]['name'])
     prefix = Path(variables['RFM_REFERENCE_PREFIX'])
@@ -91,18 +94,21 @@ def doctor(args: argparse.Namespace) -> int:
         if is_site_named_local(folder):
             print_store_servers()
         print_partition_features(configuration)
+        print_schedulers(schedulers)
         for family, lines in rows_of_family.items():
             print(f'\nfamily {family}')
             console.print_table(lines, indent=2)
         print('\nCost per mode: test cases (as in `plumb site check`), checks (as in '
               '`reframe -l`),\nand node-hours without builds and queues')
-        console.print_table([(f'--mode {mode}', cost) for mode, cost in costs.items()],
-                            indent=2)
+        console.print_table([
+            (f'--mode {mode}', f'{cost}' + ', on each node' * (mode == VETO))
+            for mode, cost in costs.items()], indent=2)
         console.print_lines(f'  {line}' for line in nightly_budget_lines(
             configuration, [case for case in answer['cases']
                             if NIGHTLY in case['modes']],
             seen, answer['settings'].get(NIGHTLY, {})))
     else:
+        print_schedulers(schedulers)
         print_family_table(answer['cases'], blocked, rows_of_family)
     is_ready = has_runnable_test_case(answer['cases'], blocked, DEFAULT_MODE)
     print()
@@ -141,8 +147,8 @@ def print_family_table(cases: Iterable[Case], blocked: Mapping[str, str],
         if not any(counts):
             reasons += [(family, text) for word, text in rows
                         if word == 'not here' and not text.startswith('--mode')][:2]
-    console.print_table(sorted(table, key=lambda row: row[0], reverse=True),
-                        ('', 'family', *MODES), right=range(2, 2 + len(MODES)))
+    table.sort(key=lambda row: row[0], reverse=True)
+    console.print_table(table, ('', 'family', *MODES), right=range(2, 2 + len(MODES)))
     if reasons:
         print('\nNot here:')
         console.print_table(reasons, indent=2)
@@ -246,16 +252,26 @@ def print_partition_features(configuration: Mapping[str, Any]) -> None:
          'the feature in its site folder'))], indent=2)
 
 
+def print_schedulers(answers: Mapping[str, SchedulerAnswer]) -> None:
+    """Print which nodes of each partition can be had."""
+    if answers:
+        print()
+        console.print_table([(name, one.text or one.why)
+                             for name, one in answers.items()], ('partition', 'nodes'))
+
+
 # ------------------------------------------------- what would start
 
 def reasons_test_cases_cannot_start(configuration: Mapping[str, Any], path: str,
-                                    folder: Path
+                                    folder: Path,
+                                    schedulers: Mapping[str, SchedulerAnswer] = {}
               ) -> dict[str, str]:
     """`partition+environment` -> why its test cases cannot start here; those
     that can start are left out.
 
     :arg path: PATH of the checks
     :arg folder: the site's folder
+    :arg schedulers: partition -> answer of its scheduler, if that can be asked
     """
     system, = configuration['systems']
     faults = {env['name']: reason_environment_cannot_start(env, path, folder)
@@ -263,8 +279,10 @@ def reasons_test_cases_cannot_start(configuration: Mapping[str, Any], path: str,
     reasons = {}
     for part in system['partitions']:
         fault = reason_partition_cannot_start_jobs(part, path)
+        answer = schedulers.get(part['name'])
         for name in part['environs']:
-            why = fault or faults.get(name, '')
+            # What a person has to change comes before what may be over tomorrow.
+            why = fault or faults.get(name, '') or (answer.why if answer else '')
             if why:
                 reasons[f"{part['name']}+{name}"] = why
     return reasons
@@ -317,6 +335,8 @@ def runnable_test_case_rows(cases: Iterable[Case], blocked: Mapping[str, str]
     cases = list(cases)
     for mode in MODES:
         mode_cases = [c for c in cases if mode in c['modes']]
+        if mode == VETO and not mode_cases:
+            continue            # one of another family is enough
         start = sum(c['where'] not in blocked for c in mode_cases)
         rest = f' of {len(mode_cases)}' if start < len(mode_cases) else ''
         yield ('runs here' if start else 'not here',

@@ -3,7 +3,7 @@
 In reading order:
 
 * `modes`: the modes of `reframe --mode`
-* `smoke`: the test cases of mode smoke
+* `selection`: the test cases of modes smoke and veto
 * `cost`: node-hours of test cases together
 * `disk`: failures because of a full disk
 * `caller`: variables of the caller that must not change records

@@ -47,7 +47,16 @@ from config import places
 from config.console import count_with_noun
 from config.records import perflog
 from config.references import accepted_files
-from config.sessions import clock, cost, disk, lock, ordering, pinned, slurm_jobs, smoke
+from config.sessions import (
+    clock,
+    cost,
+    disk,
+    lock,
+    ordering,
+    pinned,
+    selection,
+    slurm_jobs,
+)
 from config.sessions.judged import MEASUREMENTS, out_of_tolerance_text
 from config.sessions.progress import Progress
 from config.version import VERSION
@@ -207,6 +216,14 @@ def plan_row(case: Any) -> dict[str, Any]:
         'params': check.params, 'case': check.hashcode,
         'program': check.program, 'emulated': int(check.emulated),
         **check.find_program_origin(case.environ), 'name': check.display_name}
+
+
+def plan_rows(cases: list[Any]) -> list[dict[str, Any]]:
+    """The rows of a plan. `veto` is 1 for the test cases that mode veto has, with
+    which a nightly session measures the nodes that are due."""
+    veto = {*selection.select_veto_test_cases(cases)}
+    return [{**plan_row(case), **({'veto': 1} if case in veto else {})}
+            for case in cases]
 
 
 def write_and_lock_plan(folder: Path, run: str, head: dict[str, Any],
@@ -568,12 +585,13 @@ def refuse_unlisted_node_counts(testcases: list) -> None:
             'extra node_counts of a partition in system.py')
 
 
-def select_smoke_test_cases(testcases: list) -> list:
-    """The test cases of mode smoke, with their fixtures; all in other modes."""
+def select_test_cases_of_mode(testcases: list) -> list:
+    """The test cases of modes smoke and veto, with their fixtures; all in other
+    modes."""
     cases = [case for case in testcases if is_benchmark(case.check)]
-    if not any(case.check.smoke for case in cases):
-        return testcases
-    return add_dependencies(testcases, smoke.select_smoke_test_cases(cases))
+    select = selection.SELECTIONS.get(next((
+        case.check.selection for case in cases if case.check.selection), ''))
+    return add_dependencies(testcases, select(cases)) if select else testcases
 
 
 def add_dependencies(testcases: list, selected: list) -> list:
@@ -681,7 +699,7 @@ class AccountedRunner(Runner):
     def runall(self, testcases: list, restored_cases: Any = None) -> None:
         self.selected_by_reframe = testcases
         testcases = pinned.pin_test_cases(
-            select_smoke_test_cases(select_listed_test_cases(testcases)),
+            select_test_cases_of_mode(select_listed_test_cases(testcases)),
             is_benchmark,
         )
         if all(case.check.is_fixture() for case in testcases):
@@ -880,8 +898,7 @@ class AccountedRunner(Runner):
         if self.known.budgets:
             head['left'] = left
         try:
-            fd = write_and_lock_plan(folder, handler.run, head,
-                                     [plan_row(case) for case in cases])
+            fd = write_and_lock_plan(folder, handler.run, head, plan_rows(cases))
         except OSError as err:
             exit_with_error(
                 f'cannot write to {folder} ({err.strerror}), so nothing was '

@@ -66,6 +66,7 @@ class Plan(NamedTuple):
     file: Path
     #: Columns that all its test cases have in common.
     head: dict[str, str]
+    #: Columns, name, and `veto`: '1' if mode veto has the test case, or ''.
     cases: list[dict[str, str]]
     #: What it did not mean to run, for want of node-hours.
     left: list[Left] = []
@@ -180,7 +181,7 @@ def read_plan(path: Path, report: Callable[[Path, int, str], None]
                    '1; read it with a newer checkout of the suite')
             return None
         cases = [{name: str(case[name]) for name in (*COLUMNS, 'name')}
-                 for case in data['cases']]
+                 | {'veto': str(case.get('veto', ''))} for case in data['cases']]
         head = {name: data[name] for name in HEAD} | {
             name: data.get(name, '') for name in LATER}
         left = [

@@ -323,6 +323,10 @@ class Search:
         self.rounds += len(rounds)
         return rounds
 
+    def rounds_left(self) -> int:
+        """Rounds after those of `next_rounds`, at most."""
+        return 0 if len(self.nodes) == 2 else max(self._last - self.rounds, 0)
+
     def _first_rounds(self) -> list[list[Pair]]:
         """Rounds of the round robin: neighbours first, then nodes that are far
         from each other."""

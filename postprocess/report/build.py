@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from config.commandline import Parser
+from config.console import print_lines
 
 from .. import options, outcomes, perflogs, results
 from ..files import write_files_atomically
@@ -130,29 +131,31 @@ def write_page(folder: str, output: Path, references: str | None = None,
         return _print_error_and_return_failure(
             frame, f'{err.filename or output}: cannot be written ({err.strerror}); the '
             'earlier page is unchanged')
-    print(f"{output / 'index.html'}: {counts['fail']} failed, "
-          + f"{counts['not_run']} not run, " * bool(counts['not_run'])
-          + f"{counts['flaky']} flaky, " * bool(counts['flaky'])
-          + f"{counts['pass']} passed, "
-          + f"{counts['inconclusive']} inconclusive, " * bool(counts['inconclusive'])
-          + f"{counts['no_reference']} without a reference of "
-          + count_with_noun(counts['cases'], 'test case(s)') + ', '
-          + count_with_noun(frame['run'].nunique(), 'session(s)')
-          + f"; {counts['judged']} with a tolerance, "
-          f"{counts['no_tolerance']} in which a metric has no tolerance"
-          + (', ' + count_with_noun(len(judged.regressions), 'regression(s)') if judged
-             and judged.regressions else '')
-          + ''.join(f', level of {level.system} out of tolerance '
-                    f'({100 * level.worse:+.1f} %)' for level in levels)
-          + f", {counts['improved']} improved" * bool(counts['improved'])
-          + f", stale: {counts['stale']}" * bool(counts['stale'])
-          + f", postponed: {counts['rotated']}" * bool(counts['rotated'])
-          + (f", beyond every budget: {counts['never']}"
-             if counts['never'] else '')
-          + (', ' + count_with_noun(len(faults), 'damaged place(s) in the perflogs')
-             if faults else ''))
+    lines = [
+        f"{output / 'index.html'}: {counts['fail']} failed, "
+        + f"{counts['not_run']} not run, " * bool(counts['not_run'])
+        + f"{counts['flaky']} flaky, " * bool(counts['flaky'])
+        + f"{counts['pass']} passed, "
+        + f"{counts['inconclusive']} inconclusive, " * bool(counts['inconclusive'])
+        + f"{counts['no_reference']} without a reference of "
+        + count_with_noun(counts['cases'], 'test case(s)') + ', '
+        + count_with_noun(frame['run'].nunique(), 'session(s)')
+        + f"; {counts['judged']} with a tolerance, "
+        f"{counts['no_tolerance']} in which a metric has no tolerance"
+        + (', ' + count_with_noun(len(judged.regressions), 'regression(s)') if judged
+        and judged.regressions else '')
+        + ''.join(f', level of {level.system} out of tolerance '
+        f'({100 * level.worse:+.1f} %)' for level in levels)
+        + f", {counts['improved']} improved" * bool(counts['improved'])
+        + f", stale: {counts['stale']}" * bool(counts['stale'])
+        + f", postponed: {counts['rotated']}" * bool(counts['rotated'])
+        + (f", beyond every budget: {counts['never']}"
+        if counts['never'] else '')
+        + (', ' + count_with_noun(len(faults), 'damaged place(s) in the perflogs')
+        if faults else '')]
     if judged and judged.cut_short:
-        print(telling.cut_short_text(judged.results))
+        lines.append(telling.cut_short_text(judged.results))
+    print_lines(lines)
     bad = faults or any(counts[r] for r in results.FAILED) or (
         judged and judged.regressions) or levels or counts['never']
     return Written(1 if bad else 0, frame, ahead, judged)

@@ -80,8 +80,7 @@ def test_mode_smoke_has_one_test_case_per_family_on_two_nodes(site):
     assert sorted(case['family'] for case in short) == sorted(
         {case['family'] for case in answer['cases']})
     for case in short:
-        # TaoBench has one node, or three and more.
-        assert case['nodes'] == (1 if case['family'] == 'taobench' else min(2, nodes))
+        assert case['nodes'] == min(2, nodes)
         assert {'quick', 'nightly', 'full'} <= {*case['modes']}
 
 

@@ -123,7 +123,7 @@ def test_each_round_runs_what_is_not_there_yet(machine, capsys):
     assert min(gaps) == 60
     output = capsys.readouterr().out
     assert (
-        'osu_init /osu_init     fast: 1 session, 0 of 1 tolerances within the max '
+        'osu_init /osu_init  fast: 1 session, 0 of 1 tolerances within the max '
         'tolerance, needs about 3 more sessions' in output
     )
     assert ('round 1: 1 of 3 test cases ready, 2 to go; this round took 30 s, about '
@@ -276,6 +276,9 @@ def test_from_a_bare_machine_to_a_judgement(suite):
                        '1', '--minutes', '60', *pick, timeout=800)
     assert done.returncode == 0, done.stdout + done.stderr
     assert 'round 4: ' in done.stdout
+    # From the time of `run`, before the first round.
+    assert re.search(r'a round with all test cases: \d test cases \(1 checks\), '
+                     r'\S+ node-hours, by earlier times', done.stderr), done.stderr
     path = suite.tmp / 'references' / 'osu.yaml'
     assert path.is_file(), done.stdout + done.stderr
     assert '$from' in path.read_text()

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import json
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from data import perflogs_factory as factory
 
 from cli.session.commands import MODES
-from cli.site import doctor
+from cli.site import doctor, schedulers
 
 SITE = {
     'systems': [{'name': 'cluster', 'partitions': [{
@@ -63,6 +64,65 @@ def test_without_the_schedulers_command_nothing_starts(path):
     assert set(result) == {'a+gnu', 'a+stores'}
     assert 'sbatch not found: partition a has the scheduler slurm; use a ' \
         'login node' in result['a+gnu']
+
+
+SINFO = '''#!/bin/sh
+cat <<END
+gpu|n1|idle|2|1|2|1|(null)|1-4|none
+gpu|n2|drained|2|1|2|1|(null)|1-4|disk
+gpu|n3|mixed|2|1|2|1|(null)|1-4|none
+dead*|n4|down*|2|1|2|1|(null)|1-4|Not responding
+END
+'''
+
+
+def with_access(scheduler='slurm', *access):
+    return {'partitions': [{'name': 'a', 'scheduler': scheduler, 'access': access}]}
+
+
+@pytest.mark.parametrize('access, text, why', [
+    (['-p gpu'], '2 of 3 nodes take jobs (1 idle); left out: n2 (drained: disk)', ''),
+    (['-p', 'gpu', '-x', 'n[1-2]'], '1 of 1 nodes take jobs (0 idle)', ''),
+    ([], '', 'no node of partition a takes jobs: n4 (down*: Not responding)'),
+    (['-p', 'old'], '', 'the scheduler has no partition old, which partition a uses; '
+     'correct access in system.py')])
+def test_slurm_reports_the_nodes_of_a_partition(
+        tmp_path, monkeypatch, access, text, why):
+    (tmp_path / 'sinfo').write_text(SINFO)
+    (tmp_path / 'sinfo').chmod(0o755)
+    monkeypatch.setenv('PATH', str(tmp_path), prepend=':')
+    assert schedulers.query_partitions(with_access('slurm', *access)) == {
+        'a': (text, why)}
+
+
+def test_a_scheduler_that_does_not_answer_starts_nothing(path):
+    programs = path('sbatch', 'gcc')
+    answers = schedulers.query_partitions(with_access('slurm'))
+    assert answers['a'].why == (
+        'the scheduler does not answer: sinfo: No such file or directory: run this on '
+        'a node where jobs are submitted')
+    result = doctor.reasons_test_cases_cannot_start(SITE, programs, FOLDER, answers)
+    assert result['a+gnu'] == answers['a'].why
+    answers = schedulers.query_partitions(with_access('pbs'))
+    assert answers['a'].why.startswith(
+        'the scheduler does not answer: pbsnodes: No such')
+    assert schedulers.query_partitions(with_access('flux')) == {}
+
+
+def test_pbs_reports_the_nodes_of_a_queue(tmp_path, monkeypatch):
+    nodes = {'nodes': {
+        'n1': {'state': 'free', 'resources_available': {'ncpus': 4, 'host': 'n1'}},
+        'n2': {'state': 'offline', 'comment': 'disk',
+               'resources_available': {'ncpus': 4, 'host': 'n2'}}}}
+    queues = {'Queue': {'work': {'queue_type': 'Execution', 'enabled': 'True',
+                                 'started': 'True'}}}
+    for name, answer in (('pbsnodes', nodes), ('qstat', queues)):
+        (tmp_path / name).write_text(
+            f"#!/bin/sh\ncat <<END\n{json.dumps(answer)}\nEND\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv('PATH', str(tmp_path), prepend=':')
+    [answer] = schedulers.query_partitions(with_access('pbs', '-q work')).values()
+    assert answer.text.startswith('1 of 2 nodes take jobs (1 idle); left out: n2 (')
 
 
 @pytest.mark.parametrize('change, words', [
@@ -124,10 +184,11 @@ def test_it_fails_if_the_default_mode_cannot_run(monkeypatch, capsys, blocked,
         ),
         ('site_folder', Path('/site')),
         ('print_site_and_tools', None),
-        ('total_cost', ''),
+        ('total_cost', doctor.Cost(0, 0, 0, 0.0, 0.0)),
         ('load_site_configuration', {'systems': [{'name': 'alpha'}]}),
         ('print_environments', None),
         ('print_partition_features', None),
+        ('query_partitions', {}),
         ('nightly_budget_lines', []),
         ('optional_part_rows', []),
         ('reason_without_test_cases', ''),
@@ -136,7 +197,7 @@ def test_it_fails_if_the_default_mode_cannot_run(monkeypatch, capsys, blocked,
         monkeypatch.setattr(doctor, name, lambda *_, result=answer: result)
     monkeypatch.setattr(doctor.sites, 'list_test_cases_with_reframe',
                         lambda _: {'cases': cases, 'settings': {}})
-    assert doctor.doctor(argparse.Namespace(site='alpha')) == code
+    assert doctor.doctor(argparse.Namespace(site='alpha', all=True)) == code
     assert ('no test case that can run here' in capsys.readouterr().err
             ) == bool(code)
 
@@ -236,7 +297,7 @@ def test_a_site_of_stacks_does_not_run_where_they_are_not_installed(suite):
     assert 'NOT READY: mode quick' in output
     assert 'openmpi: the stack mpi-host is not installed' in output \
         or 'sbatch not found' in output
-    assert re.search('not here +no environment has the feature', output)
+    assert re.search(r'Not here:\n +\w+ +no environment has the feature', output)
 
 
 def test_numbers_of_nodes_that_a_partition_lacks_are_listed():

@@ -10,7 +10,7 @@ import pytest
 from data.perflogs_factory import record, write
 from locate import Cluster
 
-from cli.nightly import locate
+from cli.nightly import locate, pairs
 from cli.nightly import nodes as slurm
 from cli.session import commands
 from cli.setup.venv import SetupError
@@ -163,8 +163,8 @@ class Nodes:
         request = json.loads(Path(variables[pinned.VARIABLE]).read_text())
         self.asked.append(request)
         rows, cases = [], []
-        for number, pairs in enumerate(request['rounds'], 1):
-            for nodes in pairs:
+        for number, jobs in enumerate(request['rounds'], 1):
+            for nodes in jobs:
                 metric = self.cluster.simulated_pair_metric(*nodes)
                 row = record(
                     'bandwidth', metric or 0.0, 4194304,
@@ -202,8 +202,16 @@ def site(tmp_path, monkeypatch):
         search = locate.Search(cluster.nodes, 'higher',
                                above=cluster.above)
         result = locate._measure_pairs(search, work, locate.Target(
-            SLURM, case('bandwidth'), 'bandwidth', 120.0), 4)
+            SLURM, case('bandwidth'), 'bandwidth', 120.0), 4, locate.JobTime(2.0))
         return result, nodes
+
+    def stand_in(cluster):
+        nodes = Nodes(tmp_path, cluster)
+        monkeypatch.setattr(commands, 'run_reframe_session', nodes.measured)
+        return nodes
+    run.stand_in = stand_in
+    run.work = commands.Work(SYSTEM, {'PLUMBLINE_PERFLOGS': str(tmp_path)},
+                             ['-Sbringup=1'], True, [])
     return run
 
 
@@ -216,6 +224,48 @@ def test_a_slow_node_by_records_alone(site):
     assert {request['parallel'] for request in nodes.asked} == {4}
     assert '--system=alpha:batch' in nodes.options
     assert any('all pairs are slow' in note for note in result.notes)
+
+
+def test_jobs_on_slow_links_are_bounded_in_time(site, tmp_path, capsys):
+    """A first pair decides: 100 MB/s, of which the full test case would take 118 s."""
+    nodes = site.stand_in(Cluster(4, 0))
+    search = locate.Search(['n1', 'n2', 'n3', 'n4'], 'higher')
+    target = locate.Target(SLURM, case('bandwidth'), 'bandwidth', 120.0)
+    given = locate.make_locate_command_args('alpha')
+    work, bounded, known = locate.bound_jobs_in_time(
+        search, site.work, target, 4, given)
+    assert nodes.asked == [{'rounds': [[['n1', 'n2'], ['n3', 'n4']]], 'parallel': 4}]
+    assert '-SC.max_size=65536' in nodes.options
+    assert work.options == ['-Sbringup=1', '-SC.max_size=524288',
+                            '-SC.options=-i 12 -x 2']
+    assert bounded.expected is None and 5 < known.job < 10
+    assert 'a short job on n1-n2, n3-n4 measures how long' in capsys.readouterr().err
+    given.reframe = ['-SC.max_size=64']
+    assert locate.bound_jobs_in_time(search, site.work, target, 4, given) == (
+        site.work, target, locate.JobTime(0.0))
+
+
+@pytest.mark.parametrize('metric, value, options, seconds', [
+    ('bandwidth', 12_000, [], 1), ('bandwidth', 125, ['524288', '-i 12 -x 2'], 7.5),
+    ('bandwidth', 12.5, ['65536', '-i 12 -x 2'], 9.4),
+    ('bandwidth', 0.1, ['4096', '-i 12 -x 2'], 73),
+    ('latency', 1.5, ['1024', '-i 10000 -x 1000'], 0.4),
+    ('latency', 1000, ['1024', '-i 416 -x 41'], 10)])
+def test_a_bounded_job_takes_about_ten_seconds(metric, value, options, seconds):
+    result, time = pairs.bounded_job_options('Osu', metric, value)
+    assert [word.partition('=')[2] for word in result] == options
+    assert time == pytest.approx(seconds, rel=0.1)
+
+
+def test_the_time_of_a_search_is_told_beforehand():
+    search = locate.Search([f'n{n}' for n in range(4)], 'higher')
+    rounds = search.next_rounds()
+    text = locate.progress_text(search, rounds, 2, locate.JobTime(12.0, 5.0), 0.0)
+    assert text.startswith('12 jobs in 6 rounds: n0-n')
+    # Six rounds of jobs side by side, then at most thirty sessions of one.
+    assert text.endswith('; about 77 s, and at most 30 more rounds (10 min with them)')
+    assert 'about' not in locate.progress_text(
+        search, rounds, 2, locate.JobTime(0.0), 0.0)
 
 
 def test_a_node_that_fails_every_job(site, capsys):

@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import email
 import email.policy
+import http.server
 import json
 import os
 import random
@@ -17,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,11 +26,13 @@ from typing import Any
 
 import pytest
 import yaml
+from aiosmtpd.controller import Controller
 from conftest import OSU, ROOT, command_lines, skip_missing, until
 from data.perflogs_factory import record, write
 
 from cli import __main__
 from cli.nightly import (
+    messages,
     nightly,
     nodes,
     overlap,
@@ -53,8 +57,6 @@ from postprocess.results import Result
 
 NIGHTLY_SESSION = '20261122T013000Z-abcdef'
 AGAIN = '20261122T023000Z-abcdef07'
-#: Before a test changes it.
-PATH = os.environ['PATH']
 TINY = ['-n', 'OsuStartup', '-E', 'program == "osu_hello"']
 
 
@@ -276,6 +278,24 @@ def test_groups_have_all_nodes_that_are_due():
     assert nodes.node_groups_of_width(['n1'], pool_of(3, {'n0', 'n2'}), 2) == []
 
 
+def test_nodes_that_are_due_have_one_short_test_case_of_one_node():
+    def of(case, width, result='pass', node='n1'):
+        return SimpleNamespace(plan_key=('cpu', 'gnu', case), width=width,
+                               is_failed=result == 'fail', nodes={node})
+
+    def selected(*some, veto=(), max_nodes=4, **times):
+        one = nightly.select_test_case_for_due_nodes(
+            some, {('cpu', 'gnu', case) for case in veto},
+            {('cpu', 'gnu', case): value for case, value in times.items()}, max_nodes)
+        return one and one.plan_key[2]
+
+    some = of('wide', 2), of('long', 1), of('short', 1)
+    assert selected(*some, long=9, short=1) == 'short'
+    assert selected(*some, veto=['long', 'wide'], long=9, short=1) == 'long'
+    assert selected(of('a', 1, 'fail'), of('b', 2), veto=['a']) == 'b'
+    assert selected(of('b', 2), max_nodes=1) is None
+
+
 def test_jobs_are_kept_to_nodes_by_what_they_must_not_have():
     pool = Pool('batch', pool_of(4).nodes, frozenset({'bad'}))
     assert nodes.reframe_options_selecting_nodes({'n1', 'n2'}, [pool]) == [
@@ -470,7 +490,7 @@ class Machine:
         plan = plans.Plan(Path('plan'), {
             'run': run, 'system': 'alpha', 'time': '', 'commit': '',
             'reframe': ''}, [{name: str(row[name]) for name in plans.COLUMNS}
-                             | {'name': row['case']} for row in rows])
+                             | {'name': row['case'], 'veto': ''} for row in rows])
         return commands.Ended(int(worst), self.ended_by.get(number, ''),
                               plan, [])
 
@@ -736,8 +756,9 @@ def test_a_signal_ends_the_nightly_session_and_it_says_so(nightly_session):
 def test_nodes_that_slurm_did_not_choose_are_measured_too(nightly_session):
     nightly_session.cases['c'] = 'n1 n2'
     result = nightly_session.go(cover=1)
-    # n4 and n5 were left: by one of the widest cases, on both.
-    assert nightly_session.sessions[1:] == [(['b'], 'n[1-3,6]')]
+    # n4 and n5 were left: each has the test case of one node.
+    assert nightly_session.sessions[1:] == [
+        (['a'], 'n[1-3,5-6]'), (['a'], 'n[1-4,6]')]
     assert result.nodes[0].measured == 5 and not result.nodes[0].busy
     nightly_session.sessions.clear()
     # The next night: one of five is due, the one that waits for longest.
@@ -747,11 +768,13 @@ def test_nodes_that_slurm_did_not_choose_are_measured_too(nightly_session):
 
 def test_a_node_that_is_not_free_is_told_and_not_waited_for(nightly_session):
     nightly_session.pools['cpu'].nodes['n5'] = Node('n5', 'allocated')
+    del nightly_session.cases['a']
     result = nightly_session.go(cover=1)
     assert nightly_session.sessions[1:] == [(['b'], 'n[2-3,5-6]')], (
         'n1 fills it up'
     )
     nightly_session.pools['cpu'].nodes['n4'] = Node('n4', 'allocated')
+    nightly_session.cases['a'] = 'n1'
     nightly_session.sessions.clear()
     result = nightly_session.go(cover=1)
     assert len(nightly_session.sessions) == 1 and result.nodes[0].usable == 5
@@ -763,10 +786,10 @@ def test_people_who_choose_nodes_choose_them_all(nightly_session):
 
 
 def test_a_case_that_fails_where_it_was_due_is_measured_again(nightly_session):
-    nightly_session.bad = {('b', 2)}
+    nightly_session.bad = {('a', 2)}
     result = nightly_session.go(cover=1)
     assert [cases for cases, _ in nightly_session.sessions] == [
-        ['a', 'b'], ['b'], ['b'], ['b']]
+        ['a', 'b'], ['a'], ['a'], ['a'], ['a']]
     assert result.overall_status == 'flaky'
 
 
@@ -1180,7 +1203,12 @@ def test_the_timer_says_all_that_was_asked_for():
         assert getattr(again, name) == getattr(options(*MANY), name)
 
 
-@pytest.mark.parametrize('words', [['--site', 'lumi'], MANY])
+#: All files, with letters that a shell or systemd would read as their own.
+FILES = ['--site', 'lumi', '--mail', '/srv/a b/50%.eml', '--webhook', '/srv/$x.json',
+         '--webhook-format', 'teams', '--records', "/srv/it's.ndjson"]
+
+
+@pytest.mark.parametrize('words', [['--site', 'lumi'], MANY, FILES])
 def test_systemd_takes_the_units(tmp_path, words):
     program = shutil.which('systemd-analyze')
     if not program:
@@ -1232,12 +1260,201 @@ def test_cron_mails_what_is_not_good(tmp_path, monkeypatch, code, mailed):
     monkeypatch.setattr(timers, 'WORK', tmp_path / 'a work')
     (tmp_path / 'plumb').write_text(f'#!/bin/sh\necho said; exit {code}\n')
     (tmp_path / 'plumb').chmod(0o755)
-    line = timers.crontab_line(options()).splitlines()[-1].split(None, 5)[5]
-    done = subprocess.run(['sh', '-c', line.replace(r'\%', '%')], text=True,
-                          capture_output=True)
+    folder = tmp_path / 'a work' / 'nightly'
+    folder.mkdir(parents=True)
+    for days in (1, timers.LOG_DAYS + 2):
+        old = folder / f'local-{days}.log'
+        old.touch()
+        os.utime(old, (time.time() - 86400 * days,) * 2)
+    done = run_line_of_cron(timers.crontab_line(options()))
     assert (done.stdout, done.stderr) == (mailed, '')
-    [log] = (tmp_path / 'a work' / 'nightly').glob('local-*.log')
-    assert log.read_text() == 'said\n'
+    today = f'{datetime.date.today()}'
+    assert {log.name: log.read_text() for log in folder.glob('local-*.log')} == {
+        f'local-{today}.log': 'said\n', 'local-1.log': ''}
+
+
+def run_line_of_cron(text: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """As cron does, with the variables above the line."""
+    line = text.splitlines()[-1].split(None, 5)[5].replace(r'\%', '%')
+    return subprocess.run(['sh', '-c', line], text=True, capture_output=True, env={
+        **os.environ, **variables_of_cron(text), **variables})
+
+
+# Sent for real -----------------------------------------------------------------
+
+@pytest.fixture
+def http_server():
+    """A server on the loopback interface; url, and the requests that it got as
+    (path, headers, body)."""
+    got: list[tuple[str, dict[str, str], bytes]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            got.append((self.path, {name.lower(): value for name, value
+                                    in self.headers.items()},
+                        self.rfile.read(int(self.headers['Content-Length']))))
+            self.send_response(403 if self.path == '/refused' else 200)
+            self.end_headers()
+            self.wfile.write(b'ok')
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield SimpleNamespace(url=f'http://127.0.0.1:{server.server_port}', got=got)
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+#: Stands for `sendmail -t`: sends a message to all its receivers by SMTP.
+SENDMAIL = '''#!{python}
+import email, email.policy, smtplib, sys
+assert sys.argv[1:] == ['-t']
+with smtplib.SMTP('127.0.0.1', {port}) as smtp:
+    smtp.send_message(email.message_from_bytes(
+        sys.stdin.buffer.read(), policy=email.policy.SMTP))
+'''
+
+
+@pytest.fixture
+def mail_server(tmp_path):
+    """aiosmtpd, and a folder with a `sendmail` that sends to it; its messages."""
+    got: list[Any] = []
+
+    class Handler:
+        async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
+            got.append((envelope.rcpt_tos, email.message_from_bytes(
+                envelope.content, policy=email.policy.default)))
+            return '250 OK'
+
+    with socket.create_server(('127.0.0.1', 0)) as sock:
+        port = sock.getsockname()[1]
+    controller = Controller(Handler(), hostname='127.0.0.1', port=port)
+    controller.start()
+    (tmp_path / 'sbin').mkdir()
+    program = tmp_path / 'sbin' / 'sendmail'
+    program.write_text(SENDMAIL.format(python=sys.executable, port=port))
+    program.chmod(0o755)
+    yield SimpleNamespace(got=got, folder=tmp_path / 'sbin')
+    controller.stop()
+
+
+#: Stands for plumb: writes the files of a session that failed.
+SESSION = '''#!{python}
+import sys
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from cli import arguments
+from cli.nightly import nightly, summary
+args, rest = arguments.build_parser().parse_known_args(sys.argv[1:])
+one = summary.Summary('alpha', 0.0, broken='no node of batch takes jobs',
+                      page_url=args.page_url)
+nightly._write_summary_files(one, args)
+sys.exit(2)
+'''
+
+
+def test_cron_sends_mail_and_webhook(tmp_path, monkeypatch, http_server, mail_server):
+    """By a real mail server and a real web server; the address is in no argument."""
+    monkeypatch.setattr(timers, 'ROOT', tmp_path)
+    monkeypatch.setattr(timers, 'WORK', tmp_path / 'work')
+    (tmp_path / 'plumb').write_text(SESSION.format(python=sys.executable,
+                                                   root=str(ROOT)))
+    (tmp_path / 'plumb').chmod(0o755)
+    folder = tmp_path / 'work' / 'nightly'
+    folder.mkdir(parents=True)
+    # Below the checkout, because cron's line must not be too long.
+    text = timers.crontab_line(options(
+        '--mail', 'mail', '--to', 'ops@example.org', '--webhook', 'hook',
+        '--webhook-format', 'slack', '--records', 'records',
+        '--page-url', 'https://example.org/night'))
+    config = folder / 'local.webhook.curl'
+    config.write_text(f'url = "{http_server.url}/secret"\n')
+    path = f'{mail_server.folder}:{os.environ["PATH"]}'
+    (tmp_path / 'records').write_text('of the session before')
+    done = run_line_of_cron(text, PATH=path)
+    assert (done.stdout, done.stderr) == ('', '')
+    [(receivers, message)] = mail_server.got
+    assert receivers == ['ops@example.org']
+    assert message['Subject'] == (
+        'plumbline: alpha: NOT RUN: no node of batch takes jobs')
+    assert 'NOT RUN' in message.get_content()
+    # There are no records: nothing is sent, and nothing is old.
+    [(where, headers, body)] = http_server.got
+    assert where == '/secret' and headers['content-type'] == 'application/json'
+    assert json.loads(body)['attachments'][0]['color'] == '#e01e5a'
+    assert 'secret' not in text and str(config) in text
+    # What cannot be sent is an error, which cron mails.
+    config.write_text(f'url = "{http_server.url}/refused"\n')
+    assert '403' in run_line_of_cron(text, PATH=path).stderr
+
+
+def test_a_line_that_cron_cuts_off_is_refused():
+    with pytest.raises(SetupError, match='some crons accept only 998'):
+        timers.crontab_line(options('--mail', '/srv/' + 'x' * 500, '--webhook',
+                                    '/srv/' + 'y' * 300))
+
+
+def test_curl_sends_records_in_the_form_of_a_bulk_request(
+        tmp_path, monkeypatch, http_server):
+    write(tmp_path / 'perflogs', [
+        good(NIGHTLY_SESSION, case='a'), good(AGAIN, case='b', value=2.5),
+        good('20261122T150000Z-999999', case='c')])
+    frame, _ = perflogs.read(str(tmp_path / 'perflogs'), on_error='collect')
+    one = output(records=results.records_of_nightly_session(frame, NIGHTLY_SESSION))
+    one.write_summary_files(records=tmp_path / 'records')
+    monkeypatch.setattr(timers, 'WORK', tmp_path)
+    (tmp_path / 'nightly').mkdir()
+    (tmp_path / 'nightly' / 'local.records.curl').write_text(
+        f'url = "{http_server.url}/plumbline/_bulk"\n'
+        'header = "Authorization: ApiKey hidden"\n')
+    [command] = timers.sending_commands(options('--records', str(tmp_path / 'records')))
+    assert 'hidden' not in command
+    subprocess.run(['sh', '-c', command], check=True,
+                   env={**os.environ, 'PLUMBLINE_WORK': str(tmp_path)})
+    [(where, headers, body)] = http_server.got
+    assert where == '/plumbline/_bulk'
+    assert headers['content-type'] == 'application/x-ndjson'
+    assert headers['authorization'] == 'ApiKey hidden'
+    actions = body.splitlines()[::2]
+    sent = [json.loads(line) for line in body.splitlines()[1::2]]
+    assert {*actions} == {b'{"create":{}}'} and body.endswith(b'\n')
+    assert [(one['case'], one['@timestamp'][-1]) for one in sent] == [
+        ('a', 'Z'), ('b', 'Z')]
+    assert sent[1]['value'] == 2.5 and 'file' not in sent[0]
+
+
+@pytest.mark.parametrize('result, colour, style', [
+    ('pass', '#2eb67d', 'good'), ('fail', '#e01e5a', 'attention')])
+def test_chats_show_a_colour_the_title_the_details_and_the_page(
+        result, colour, style):
+    one = output(results=[whole(trial(result=result))], page_url='https://x/y')
+    one.add_note('a <b> & ```c```')
+    slack = messages.slack_message(one)
+    [attachment] = slack['attachments']
+    title, details, actions = attachment['blocks']
+    assert attachment['color'] == colour
+    assert slack['text'] == title['text']['text'] == f'plumbline: {one.headline}'
+    assert "a &lt;b&gt; &amp; '''c'''" in details['text']['text']
+    assert 'Page: https://x/y' in details['text']['text']
+    assert actions['elements'][0]['url'] == 'https://x/y'
+    card = messages.teams_message(one)['attachments'][0]['content']
+    assert card['type'] == 'AdaptiveCard' and card['body'][0]['style'] == style
+    assert card['body'][0]['items'][0]['text'] == title['text']['text']
+    assert {'type': 'Action.OpenUrl', 'title': 'Page', 'url': 'https://x/y'
+            } in card['actions']
+    assert messages.FORMATS['text'](one).decode().splitlines() == one.summary_lines()
+
+
+def test_a_message_for_a_chat_is_shorter_than_its_limit():
+    one = output(results=[whole(trial(f'c{n}', reason='x' * 400)) for n in range(90)])
+    for block in messages.slack_message(one)['attachments'][0]['blocks']:
+        assert len(block['text']['text']) <= {'header': 150, 'section': 3000}[
+            block['type']]
+    assert len(messages.FORMATS['teams'](one)) < 28_000
 
 
 @pytest.fixture
@@ -1310,6 +1527,17 @@ def test_systemd_reads_the_variables(tmp_path, shell):
         assert ('plumbline' not in done.stderr) == silent, done.stderr
 
 
+def test_systemd_runs_the_commands_that_a_shell_would(shell):
+    text = timers.systemd_service(options(*FILES))
+    words = [line.removeprefix('ExecStopPost=/bin/sh -c ') for line
+             in text.splitlines() if line.startswith('ExecStopPost=')]
+    # As systemd reads a quoted word.
+    assert [word.strip('"').replace('\\"', '"').replace('$$', '$').replace('%%', '%')
+            for word in words] == timers.sending_commands(options(*FILES))
+    for command in timers.sending_commands(options(*FILES)):
+        assert subprocess.run(['sh', '-n', '-c', command]).returncode == 0
+
+
 def test_all_timers_use_one_checkout_and_its_folders(shell):
     texts = {kind: timers.KINDS[kind](options('--site', 'lumi'))
              for kind in ('service', 'cron', 'gitlab')}
@@ -1358,19 +1586,16 @@ def test_gitlab_s_jobs_select_test_cases(suite):
     assert done.returncode == 0 and 'Found 0 check(s)' in done.stdout
 
 
-def test_gitlab_s_schema_takes_the_file(tmp_path, shell):
+@pytest.mark.parametrize('words', [MANY, FILES])
+def test_gitlab_s_schema_takes_the_file(tmp_path, shell, words):
     """By GitLab's own schema, which the PyPI package check-jsonschema has."""
-    program = shutil.which('check-jsonschema', path=PATH)
-    if not program:
-        pytest.skip('check-jsonschema is missing (pip install '
-                    'check-jsonschema): it brings the schema of GitLab')
     path = tmp_path / 'ci.yml'
     for change, code in (('', 0), ('maybe', 1)):
-        path.write_text(timers.gitlab_pipeline(options(*MANY)).replace(
+        path.write_text(timers.gitlab_pipeline(options(*words)).replace(
             'interruptible: false', f'interruptible: {change or "false"}'))
-        done = subprocess.run([program, '--builtin-schema',
-                               'vendor.gitlab-ci', path], text=True,
-                              capture_output=True, env={**os.environ, 'PATH': PATH})
+        done = subprocess.run([sys.executable, '-m', 'check_jsonschema',
+                               '--builtin-schema', 'vendor.gitlab-ci', path],
+                              text=True, capture_output=True)
         assert done.returncode == code, done.stdout
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from cli.session import commands
-from config.sessions.smoke import select_smoke_test_cases
+from config.sessions.selection import select_smoke_test_cases, select_veto_test_cases
 from tests.conftest import ROOT
 
 #: A cluster whose scheduler this machine need not have.
@@ -63,11 +63,11 @@ def test_a_person_is_asked_and_may_refuse(cluster):
 
 def test_a_script_is_not_asked_and_its_log_has_the_cost(cluster):
     done = cluster.plumb('run', '--mode', 'smoke', '-n', 'TaoBench')
-    assert 'Cost: 1 test cases (1 checks), 0.17 node-hours at most' in done.stdout
+    assert 'Cost: 1 test cases (1 checks), 0.33 node-hours at most' in done.stdout
     assert 'Run it?' not in done.stdout
     assert done.returncode == 1             # without the scheduler
     done = cluster.plumb('run', '--mode', 'smoke', '-n', 'TaoBench', '--dry-run')
-    assert 'Cost: 1 test cases (1 checks), 0.17 node-hours at most' in done.stdout
+    assert 'Cost: 1 test cases (1 checks), 0.33 node-hours at most' in done.stdout
     assert done.returncode == 0
 
 
@@ -132,10 +132,11 @@ PARTITION = SimpleNamespace(fullname='alpha:cpu', environs=[
 
 
 def case(name, nodes=1, environ=0, tags=('smoke',), family='osu',
-         partition=PARTITION, variant=0):
+         partition=PARTITION, variant=0, gpus=None, params=''):
     return SimpleNamespace(
         check=SimpleNamespace(display_name=name, node_count_before_setup=nodes,
-                              tags={*tags}, family=family, variant_num=variant),
+                              tags={*tags}, family=family, variant_num=variant,
+                              num_gpus_per_node=gpus, params=params),
         partition=partition, environ=PARTITION.environs[environ])
 
 
@@ -158,3 +159,16 @@ def test_smoke_takes_one_of_each_family_and_partition():
     assert selected(case('a'), case('b'), case('c', family='nccl'),
                     case('d', partition=other), case('e', tags=('full',))
                     ) == ['a', 'c', 'd']
+
+
+def test_veto_takes_one_of_each_partition_on_every_node():
+    """With the most GPUs, then in the first environment; all of its copies."""
+    veto = {'tags': ('veto',)}
+    other = SimpleNamespace(fullname='alpha:gpu', environs=PARTITION.environs)
+    cases = [case('b %nid=n1', **veto), case('b %nid=n2', **veto),
+             case('b %nid=n1', environ=1, **veto), case('c %nid=n1', **veto),
+             case('a', params='x', environ=1, **veto), case('d'),
+             case('e', partition=other, **veto),
+             case('f %nid=n3', partition=other, gpus=8, environ=1, **veto)]
+    assert [one.check.display_name for one in select_veto_test_cases(cases)] == [
+        'b %nid=n1', 'b %nid=n2', 'f %nid=n3']

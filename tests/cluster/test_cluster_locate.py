@@ -109,6 +109,24 @@ def locate(cluster, suite, *options):
     return ended
 
 
+def test_on_slow_links_the_jobs_are_bounded_in_time(limited, suite):
+    """By itself: osu_bw with its defaults would send for a quarter of an hour."""
+    with rates(limited, n3='70mbit'):
+        job = limited.box(
+            'exec', '--', ROOT / 'plumb', 'locate', '--site', 'devcluster',
+            '--partition', 'slurm-srun', '--json', str(suite.tmp / 'found.json'), '--',
+            *OSU, cwd=suite.tmp, env={**os.environ, **suite.variables},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        text, _ = job.communicate()
+    assert job.returncode == 1, text
+    result = json.loads((suite.tmp / 'found.json').read_text())
+    assert [(one['kind'], one['name'], one['verdict'])
+            for one in result['named']] == [('node', 'n3', 'slow')], text
+    for words in (r'jobs are bounded: -SOsuPt2pt.max_size=\d+ ',
+                  r'\d+ jobs in \d+ rounds: .*; about \d+ s, and at most'):
+        assert re.search(words, text), text
+
+
 def history(suite, days):
     """Gives what was measured so many sessions before, a little different each
     time; the records of this session come after them."""

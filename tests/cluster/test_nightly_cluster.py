@@ -71,6 +71,31 @@ def test_every_node_is_measured_but_one_that_is_drained(site, cluster):
         nightly_session['nightly_session'].split('-')[1]}
 
 
+def test_nodes_that_are_due_have_one_short_test_case_each(tmp_path, cluster):
+    suite = suite_in(tmp_path)
+    job = cluster.box(
+        'exec', '--', ROOT / 'plumb', 'nightly', '--site', 'devcluster', '--mode',
+        'quick', '--bringup', '--max-node-age', '1', '--webhook',
+        tmp_path / 'night.json', '--', '--system=devcluster:slurm-srun', *OSU, '-n',
+        'OsuCollective|OsuStartup', '-E', 'layout in ((1, "full"), (2, "one")) and '
+        'program in ("osu_allreduce", "osu_hello")', '-SOsuCollective.max_size=256',
+        '-SOsuCollective.options=-i 20 -x 2', cwd=tmp_path, stdout=subprocess.PIPE,
+        env={**os.environ, **suite.variables}, stderr=subprocess.STDOUT)
+    text, _ = job.communicate(timeout=280)
+    assert job.returncode == 0, text
+    [nodes] = json.loads((tmp_path / 'night.json').read_text())['nodes']
+    assert (nodes['usable'], nodes['measured']) == (4, 4), text
+    first, *others = dict.fromkeys(r['run'] for r in suite.records)
+    ran = {run: {(r['nodes'], r['params'].split()[1], r['program'])
+                 for r in suite.records if r['run'] == run} for run in others}
+    for cases in ran.values():
+        [(node, layout, program)] = cases
+        assert (layout, program) == ('layout=1xfull', 'osu_allreduce')
+    measured = {node for cases in ran.values() for node, *_ in cases}
+    assert len(measured) == len(ran) and measured.isdisjoint(
+        node for r in suite.records if r['run'] == first for node in r['nodes'].split())
+
+
 def test_a_session_that_a_wrapper_ends_leaves_a_summary_and_no_job(
         site, cluster, tmp_path):
     """`timeout` sends a signal to its child, and then to the process group."""
@@ -159,9 +184,9 @@ def test_a_node_that_is_lost_is_named_alone(site, cluster):
     assert re.search(r'left out: n2 \(down', text), text
 
 
-def test_jobs_of_a_nightly_session_that_was_killed_are_cancelled(
-    site, cluster
-):
+def start_until_job_runs(site, cluster):
+    """A nightly session whose job does not end; the process, and the pids of plumb
+    and ReFrame."""
     job = site.start('time_limit')
     until(lambda: 'OsuPt2pt RUNNING' in re.sub(
         r'rfm_(\w+?)_\w+ ', r'\1 ', cluster.ask(
@@ -171,14 +196,50 @@ def test_jobs_of_a_nightly_session_that_was_killed_are_cancelled(
     for path in Path('/proc').glob('[0-9]*/environ'):
         with contextlib.suppress(OSError):
             words = (path.parent / 'cmdline').read_bytes()
-            if mark in path.read_bytes().split(b'\0') and (
+            # The box's own command outside of the cluster has the same words.
+            if mark in path.read_bytes().split(b'\0') and b'/box\0' not in words and (
                     b'\0nightly\0' in words or b'/reframe\0' in words):
                 pids.append(int(path.parent.name))
-    # Stopped first: else one of them cancels the job when another is killed.
-    for number in (signal.SIGSTOP, signal.SIGKILL):
+    return job, pids
+
+
+def signal_all(pids, *numbers):
+    for number in numbers:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
+
+
+@pytest.mark.timeout(600)
+def test_the_nightly_session_after_one_that_hung_ends_it_and_goes_on(site, cluster):
+    """All of its processes are stopped, so that they react to no signal but KILL."""
+    job, pids = start_until_job_runs(site, cluster)
+    signal_all(pids, signal.SIGSTOP)
+    text, code, _ = site.run('none', '--max-node-age', '0')
+    assert code == 2 and 'another nightly session of this site runs' in text
+    # Its lock says that it began 21 hours ago.
+    [lock] = Path(site.variables['PLUMBLINE_WORK'], 'nightly').glob('*.lock')
+    holder = json.loads(lock.read_text())
+    lock.write_text(json.dumps({**holder, 'began': holder['began'] - 21 * 3600}))
+    text, code, nightly_session = site.run('none', '--max-node-age', '0')
+    assert code == 0, text
+    assert nightly_session['verdict'] == 'good'
+    notes = '\n'.join(nightly_session['notes'])
+    assert notes.count('the previous nightly session hung and was ended: pid ') == 1
+    assert 'processes that a killed nightly session left' in notes, notes
+    assert not cluster.ask('squeue', '-h').strip()
+    last = max(r['run'] for r in site.records)
+    assert {r['result'] for r in site.records if r['run'] == last} == {'no_reference'}
+    job.communicate(timeout=60)
+    assert not any(Path('/proc', str(pid)).exists() for pid in pids)
+
+
+def test_jobs_of_a_nightly_session_that_was_killed_are_cancelled(
+    site, cluster
+):
+    job, pids = start_until_job_runs(site, cluster)
+    # Stopped first: else one of them cancels the job when another is killed.
+    signal_all(pids, signal.SIGSTOP, signal.SIGKILL)
     job.communicate(timeout=60)
     [orphan] = cluster.ask('squeue', '-h', '-o', '%A').split()
     text, code, nightly_session = site.run('none', '--max-node-age', '0')

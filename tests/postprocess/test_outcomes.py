@@ -123,6 +123,19 @@ def test_one_failure_of_several_rounds_fails_the_case(tmp_path):
         ('cpu', 'openmpi', 'ca'), 'fail', 'ranks')
 
 
+def test_each_copy_of_a_test_case_has_a_result(tmp_path):
+    """--distribute and --repeat make copies that differ in their hash alone."""
+    write(tmp_path, [case('one', 1) | {'case': 'c1'},
+                     refused('one', 1, 'job_state') | {'case': 'c2', 'nodes': 'n2'},
+                     case('two', 1), case('one', 2) | {'case': 'c1', 'nodes': 'n3'}])
+    frame, _ = perflogs.read(str(tmp_path), on_error='collect')
+    first = results.results_of_session(frame, run_of(1))
+    assert {key[2]: (one.result, *one.nodes) for key, one in first.items()} == {
+        'c1': ('no_reference', 'n1'), 'c2': ('fail', 'n2'),
+        'ctwo': ('no_reference', 'n1')}
+    assert results.results_of_session(frame, 'none') == {}
+
+
 def test_page_table_and_exit_codes_agree(tmp_path, monkeypatch):
     """Whatever a session did: made-up ones after a good one."""
     # What is drawn is not looked at here.

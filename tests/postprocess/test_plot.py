@@ -148,7 +148,7 @@ def test_cases_are_compared_with_the_same_case_elsewhere(tmp_path):
     [figure] = ratio.drawings_from_records(own_rows, of='system', base='alpha',
                                            metric=(),
                                            where=(), title='')
-    assert figure.args[1] == 'latency: beta / alpha'
+    assert figure.args[1].startswith('latency: beta / alpha\nbeta:cpu · ')
     figure.chart(*figure.args)
 
 
@@ -200,7 +200,7 @@ def test_calls_of_a_run_are_drawn_from_its_samples(tmp_path):
     [one] = plots.module_of_kind('timeline').drawings_from_records(
         result, call=('*',), by=(), panel=(), title='', rows='request')
     [axes] = one.chart(*one.args).axes
-    assert axes.get_ylabel() == 'request'
+    assert axes.get_ylabel() == 'Request'
 
 
 def write_samples_of_arrangements(folder):
@@ -234,7 +234,8 @@ def test_violins_over_a_field_stand_upright(tmp_path):
         'db_nodes 4', 'db_nodes 16'}
     means = [line for line in axes.lines if line.get_linestyle() == ':']
     # Of 0.008 to 0.04 s, 0.032 to 0.16 s and 0.128 to 0.64 s, on a log axis.
-    assert [10 ** y for y in means[0].get_ydata()] == pytest.approx([24, 96, 384])
+    assert [10 ** y for y in means[0].get_ydata()] == pytest.approx(
+        [24_000, 96_000, 384_000])
 
 
 def test_violins_over_a_field_that_no_record_has(tmp_path):

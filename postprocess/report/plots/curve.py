@@ -90,11 +90,13 @@ def draw_curves(frame: pd.DataFrame, title: str, quantity: charts.Quantity,
                       {'fillstyle': 'none', 'lw': 0.8}))
     if 'limit' in frame:
         names.append(('limit of the devices', charts.INK, '-.', '', {'lw': 1}))
-    if limits:
+    values = pd.concat([frame[name].dropna() for name in ('value', 'low', 'high')])
+    every = charts.distinct_sizes(frame)
+    near_limits = _limits_near_values(limits, every, values.min(), values.max())
+    if near_limits:
         names.append(('beyond a physical limit', 'none', 'bar', '////', {
             'edgecolor': charts.INK, 'alpha': 0.35}))
     figure, axes = charts.create_figure(title, names)
-    every = charts.distinct_sizes(frame)
     for _, _, colour, line, marker, rows in charts.series_with_styles(frame):
         rows = rows.sort_values('point')
         x = charts.log2_size_positions(rows['point'], every)
@@ -121,21 +123,22 @@ def draw_curves(frame: pd.DataFrame, title: str, quantity: charts.Quantity,
                               color=colour, lw=4, alpha=0.4,
                               solid_capstyle='butt')
     charts.set_size_axis(axes, every)
-    charts.set_value_axis(axes, pd.concat([
-        frame[name].dropna() for name in ('value', 'low', 'high')]), quantity)
-    _hatch_limits(axes, limits, every)
+    charts.set_value_axis(axes, values, quantity)
+    _hatch_limits(axes, near_limits)
     return figure
 
 
-def _hatch_limits(axes: Axes, limits: list[Mapping[str, Any]], every: list[int]
-               ) -> None:
-    """Hatches what physics forbids, where it is near."""
-    low, high = axes.get_ylim()
+def _limits_near_values(limits: list[Mapping[str, Any]], every: list[int], low: float,
+                        high: float) -> list[tuple[np.ndarray, np.ndarray, bool]]:
+    """The physical limits that are near the values: positions, limits at them, and
+    whether what is below is impossible.
+
+    :param low, high: the smallest and the largest value
+    """
+    near_limits = []
     for row in limits:
         sizes = np.array([s for s in every if s >= row.get('from', 0) and (
             s or 'per' not in row)], float)
-        if not len(sizes):
-            continue
         x = charts.log2_size_positions(sizes, every)
         for side in ('min', 'max'):
             if side not in row:
@@ -147,10 +150,18 @@ def _hatch_limits(axes: Axes, limits: list[Mapping[str, Any]], every: list[int]
             below = (side == 'min') != ('per' in row)
             near = (edge > low / FAR) if below else (edge < high * FAR)
             if near.any():
-                axes.fill_between(
-                    x[near], edge[near], 1e-30 if below else 1e30,
-                    facecolor='none', edgecolor=charts.INK, alpha=0.35,
-                    hatch='////', lw=0.8, zorder=0)
-                low, high = ((min(low, edge[near].min() / 1.3), high) if below
-                             else (low, max(high, edge[near].max() * 1.3)))
+                near_limits.append((x[near], edge[near], below))
+    return near_limits
+
+
+def _hatch_limits(axes: Axes, near_limits: list[tuple[np.ndarray, np.ndarray, bool]]
+                  ) -> None:
+    """Hatches what physics forbids."""
+    low, high = axes.get_ylim()
+    for x, edge, below in near_limits:
+        axes.fill_between(
+            x, edge, 1e-30 if below else 1e30, facecolor='none',
+            edgecolor=charts.INK, alpha=0.35, hatch='////', lw=0.8, zorder=0)
+        low, high = ((min(low, edge.min() / 1.3), high) if below
+                     else (low, max(high, edge.max() * 1.3)))
     axes.set_ylim(low, high)

@@ -313,6 +313,8 @@ class History:
     #: one date stand together, a second one of a system in the next column
     #: (unless it measured again what failed in the first one).
     sessions: list[list[str]]
+    #: Of each record: the number of its column.
+    session: np.ndarray
     #: Test cases: the number of each record's, and its newest record.
     case: np.ndarray
     last: pd.DataFrame
@@ -346,7 +348,7 @@ def result_history(frame: pd.DataFrame, counted: np.ndarray, case: np.ndarray,
     for group in np.unique(place):
         rows_of_place = np.flatnonzero(place == group)
         ended[rows_of_place] = _mark_missing_records(ended[rows_of_place], skipped)
-    return History(names, case, rows, ended)
+    return History(names, column, case, rows, ended)
 
 
 def _result_order_numbers(frame: pd.DataFrame, case: np.ndarray, counted: np.ndarray

@@ -150,6 +150,21 @@ class Power(Place):
 
 
 @dataclass(frozen=True)
+class Baseline(Place):
+    """The baseline of a metric that is judged by its history."""
+    #: CPU speed class.
+    speed: str
+    metric: str
+    #: '8 B', or ''.
+    point: str
+    #: Its centre, in the unit of the metric.
+    value: float
+    #: Dates of the sessions from which on the metric was worse or better than its
+    #: baseline, or no longer was.
+    changes: list[str]
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The verdict on a session."""
     #: The session, or the date where there were several.
@@ -170,6 +185,9 @@ class Verdict:
     rerun: list[Case] = field(default_factory=list)
     #: What can be found in each test case that was judged by its history.
     power: list[Power] = field(default_factory=list)
+    #: The baselines of what was judged by its history: judged metrics of family.yaml,
+    #: and what regressed.
+    baselines: list[Baseline] = field(default_factory=list)
     #: The level of each system, all metrics together against their references, in
     #: its newest session that has enough of them.
     levels: list[Level] = field(default_factory=list)
@@ -198,9 +216,10 @@ class Verdict:
         return [level for level in self.levels if level.is_failed]
 
     def as_json_data(self) -> dict[str, Any]:
-        """As JSON has it: all but the results, which are no news."""
-        fields = dataclasses.asdict(dataclasses.replace(self, results=[]))
-        del fields['results']
+        """As JSON has it: all but results and baselines, which are no news."""
+        fields = dataclasses.asdict(dataclasses.replace(
+            self, results=[], baselines=[]))
+        del fields['results'], fields['baselines']
         return fields
 
     def json(self) -> str:

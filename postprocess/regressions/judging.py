@@ -22,6 +22,7 @@ from ..perflogs.plans import Partial
 from . import changes, detect, power
 from .decisions import Decision, decision_target_names
 from .finding import (
+    Baseline,
     Case,
     Failure,
     Member,
@@ -125,6 +126,7 @@ def judge_session(records: pd.DataFrame, session: str | None = None, *,
         rerun=judging.test_cases_to_rerun(),
         judged=int(judging.enough.sum()), cases=len(cases),
         power=power.power_of_test_cases(judging.hist, judging.walk, judging.enough),
+        baselines=judging.baselines(),
         compared=len(naming.first_record_per_group(complete[
             complete['result'].isin(['pass', 'xpass', 'xfail'])
             | complete['result'].eq('fail') & complete['guard'].eq('')],
@@ -659,19 +661,45 @@ class _Judging:
             float | None, float | None, float | None, float | None,
             float | None]:
         """(before, now, ratio, low, high) in the metric's own direction."""
-        hist, sign = self.hist, float(self.hist.worse_direction_sign()[row])
         centre = float(self.walk.centre[row])
-        middle, scale = map(float, hist.linear[row])
-        sizes = (0.0, change.size, change.low, change.high)
-        if scale:
-            at = [middle + sign * scale * (centre + size) for size in sizes]
-        else:
-            at = [math.exp(min(sign * (centre + size), 700.0))
-                  for size in sizes]
+        at = [self._value_of_level(row, centre + size)
+              for size in (0.0, change.size, change.low, change.high)]
         if not at[0]:
             return at[0], at[1], None, None, None
         ratio, *ends = (value / at[0] for value in at[1:])
         return at[0], at[1], ratio, min(ends), max(ends)
+
+    def _value_of_level(self, row: int, level: float) -> float:
+        """The value of a metric, in its own unit and direction, of a level of its
+        series."""
+        sign = float(self.hist.worse_direction_sign()[row])
+        middle, scale = map(float, self.hist.linear[row])
+        return middle + sign * scale * level if scale else math.exp(
+            min(sign * level, 700.0))
+
+    def baselines(self) -> list[Baseline]:
+        """The baselines of judged metrics, and of what is worse."""
+        hist = self.hist
+        rows = np.flatnonzero(self.enough & (
+            hist.metrics['named'].to_numpy(bool) | (self.state != detect.NORMAL)))
+        return [Baseline(
+            **results.place_fields(metric), speed=str(metric.speed),
+            metric=str(metric.metric), point=str(metric.point),
+            value=self._value_of_level(row, float(self.walk.centre[row])),
+            changes=[str(hist.sessions[hist.at[row, turn]])
+                     for turn in self._change_positions(row)])
+            for row, metric in zip(rows.tolist(), hist.metrics.iloc[rows].itertuples(),
+                                   strict=True)]
+
+    def _change_positions(self, row: int) -> list[int]:
+        """Positions from which on a metric was worse or better, or no longer was."""
+        last = int(self.hist.last_session_positions[row])
+        states = self.walk.states[row, :last + 1]
+        turns: list[int] = (np.flatnonzero(np.diff(states)) + 1).tolist()
+        if turns and states[last] != detect.NORMAL:
+            # Found later than it began.
+            turns[-1] = int(self.walk.start[row])
+        return turns
 
     def _make_group_regression(self, candidate: Candidate) -> Regression:
         """The line of a group."""

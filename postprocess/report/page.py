@@ -23,32 +23,39 @@ from config.families import Family, families
 from config.records.columns import MADE_UP
 from config.records.units import change_text, number_text, size_text, unit_text
 from config.sessions import run_id
-from config.sessions.judged import is_improved, point_in_bytes
+from config.sessions.judged import (
+    change_in_percent,
+    is_improved,
+    point_in_bytes,
+)
 
 from .. import naming, outcomes, perflogs, results
+from ..names import short_name
 from ..perflogs import attached, reasons, samples, series
 from ..perflogs.plans import Left, Partial
 from ..references.progress import Progress
-from ..regressions import telling
-from ..regressions.finding import Member, Regression, Verdict
+from ..regressions import detect, telling
+from ..regressions.finding import Baseline, Member, Regression, Verdict
 from ..regressions.judging import judge_session
-from . import charts, plots
+from . import charts, folders, grid, plots
+from .curves import (
+    NO_LINES,
+    Curve,
+    Key,
+    Lines,
+    curves_of_metrics,
+    median_curve,
+    newest_curve_by_metric,
+    sparkline,
+)
+from .grid import FAILED, LETTERS, WORSE
 from .plots import ratio
 from .tidy import build_tidy_records
 
 TEMPLATES = Path(__file__).parent / 'templates'
-#: Sessions that the grid has, the newest; runs of a sparkline.
-SESSIONS, SPARK = 180, 90
-#: Letters of the grid's cells: results.ORDER, NO_RECORD, NOT_EXPECTED; and
-#: of what did not fail and is worse than it was.
-LETTERS, WORSE = 'fnkXxpir-.', 'w'
-#: Letters of results.FAILED.
-FAILED = LETTERS[:len(results.FAILED)]
-#: Letter -> top and bottom of the filled parts of a cell, so that results
-#: differ without colours, too.
-CELLS = {**dict.fromkeys('fX-', ((0, 1),)), 'n': ((0, .3), (.7, 1)),
-         'k': ((0, .45),), 'w': ((.1, 1),), 'x': ((.3, 1),), 'i': ((.3, 1),),
-         'p': ((.3, .8),), 'r': ((.45, .65),)}
+#: Newest sessions whose jobs the page has, and most changes of one field of the
+#: environment of a test case.
+SESSIONS = 180
 #: Column that may differ between sessions of a test case -> its title.
 ENVIRONMENT = {
     'version': 'version', 'source': 'source', 'stack': 'stack',
@@ -57,10 +64,8 @@ ENVIRONMENT = {
     'binding': 'CPU binding', 'num_nodes': 'number of nodes',
     'num_tasks': 'number of ranks', 'nodes': 'nodes',
     'speed': 'speed class'}
-#: Columns whose change is listed on the first screen.
-NEWS = ('version', 'source', 'stack', 'spec', 'reframe', 'suite', 'machine')
 #: Lines of a list before 'and N more'; rows of numbers in the page.
-MAX_LINES, MAX_NUMBERS = 6, 20_000
+MAX_LINES, MAX_NUMBERS = 5, 20_000
 #: Test cases that the card of an event names, and rows of its table.
 MAX_WORST, MAX_EVENT_ROWS = 5, 500
 #: Newest runs whose raw samples are read, of each family.
@@ -84,6 +89,8 @@ class _Case(NamedTuple):
     #: Its newest record.
     row: Any
     name: str
+    #: Its address in every page: `case=HASH@SYSTEM:PARTITION+ENVIRONMENT`.
+    address: str
     #: Letters of all sessions.
     cells: str
     #: Its newest result: one of results.ORDER.
@@ -142,15 +149,15 @@ class Page:
         self.files: dict[str, bytes] = {}
         self.plots: list[str] = []
         self.faults: attached.Faults = []
-        self.names = _test_case_names(data.table)
+        self.labels = _kind_labels(data.table)
         self.past = results.result_history(frame, data.judged, data.case, partial)
         letters = np.array(list(LETTERS))[self.past.ended]
-        last = self.data.frame.loc[self.past.last.index]
+        last = list(self.data.frame.loc[self.past.last.index].itertuples())
         self.cases = [
-            _Case(number, row, self.test_case_name(row), ''.join(cells),
+            _Case(number, row, self.test_case_name(row), address, ''.join(cells),
                   results.ORDER[LETTERS.index(''.join(cells).rstrip('-.')[-1])], '')
-            for number, (row, cells) in enumerate(zip(
-                last.itertuples(), letters, strict=True))]
+            for number, (row, address, cells) in enumerate(zip(
+                last, _addresses(last), letters, strict=True))]
         self.cases = [case._replace(reason=reasons.reason_of_result(case.row))
                       if case.newest_result_letter in FAILED + 'i' else case
                       for case in self.cases]
@@ -161,17 +168,21 @@ class Page:
                               perflogs.CASE): case.number for case in self.cases}
         self.regressions = self.verdict.regressions
         self.improved = self.verdict.improved
+        #: Test case -> its metrics that are part of a regression.
+        self.worse_metrics: dict[int, set[str]] = {}
         for one in self.regressions:
             self._mark_test_cases_as_worse(one)
+        #: Systems whose level is in the card of an event.
+        self.levels_of_events: set[str] = set()
         self.places = len({_place_text(case.row) for case in self.cases})
 
     def _mark_test_cases_as_worse(self, regression: Regression) -> None:
         """Marks the sessions in which test cases are worse than they were."""
-        since = next((n for n, runs in enumerate(self.past.sessions)
-                      if regression.since_run in runs), 0)
+        since = self.session_number(regression.since_run)
         for member in regression.members:
             number = self.numbers.get(member.test_case_key)
             if number is not None:
+                self.worse_metrics.setdefault(number, set()).add(member.metric)
                 case = self.cases[number]
                 self.cases[number] = case._replace(
                     worse=True, cells=case.cells[:since] + re.sub(
@@ -180,8 +191,8 @@ class Page:
     # Names ------------------------------------------------------------
 
     def test_case_name(self, row: Any) -> str:
-        """The name of the test case of a record: program and label."""
-        return str(self.names['name'][row.kind])
+        """The name of the test case of a record."""
+        return short_name(str(row.check), str(row.params), str(row.case))
 
     def test_case_name_and_place(self, row: Any) -> str:
         """The name of a test case and its place."""
@@ -192,6 +203,72 @@ class Page:
         """The name of a session: its date and time."""
         run = self.past.sessions[session_number][0]
         return telling.session_name(run).removesuffix(' UTC')
+
+    def session_number(self, run: str) -> int:
+        """The number of the nightly session of a session; 0: unknown."""
+        return next((n for n, runs in enumerate(self.past.sessions) if run in runs), 0)
+
+    # Curves -----------------------------------------------------------
+
+    @functools.cached_property
+    def table_records(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Records of the newest session of each test case: all judged ones, the
+        worst first; and the main ones of metrics without a reference."""
+        frame = results.newest_records(self.data.frame.assign(
+            number=self.data.case))
+        result = frame['result']
+        kept = (frame['metric'] != 'completed').groupby(
+            frame['number']).transform('any')
+        order = [*results.FAILED, 'xfail', 'pass']
+        judged = frame.assign(kept=kept)[result.isin(order)]
+        judged = judged.assign(rank=judged['result'].map(order.index)
+                               ).sort_values(['rank', 'family', 'program',
+                                              'params', 'metric', 'point'])
+        return judged, self._main_records_without_reference(
+            frame[~result.isin(order)], judged)
+
+    def _last_values_of_other_test_cases(self) -> pd.DataFrame:
+        """The main records of test cases without a value in their newest session:
+        those of the last session in which they had one."""
+        there = {number for records in self.table_records for number in records.loc[
+            records['metric'] != 'completed', 'number']}
+        frame = self.data.frame.assign(number=self.data.case,
+                                       session=self.past.session)
+        frame = frame[~frame['number'].isin(there) & self.data.judged
+                      & frame['value'].notna() & (frame['metric'] != 'completed')]
+        newest = frame.groupby('number')['session'].transform('max')
+        return self._main_records_without_reference(
+            frame[frame['session'] == newest], frame[:0])
+
+    @functools.cached_property
+    def lines(self) -> dict[Key, Lines]:
+        """What the metrics of the page's tables, and those that are judged by
+        their history, are compared with."""
+        lines = {}
+        for row in pd.concat([*self.table_records,
+                              self._last_values_of_other_test_cases()]).itertuples():
+            sides = [None if pd.isna(part) or pd.isna(row.reference)
+                     else float(row.reference * (1 + part))
+                     for part in (row.lower, row.upper)]
+            lines[_key_of_record(row)] = Lines(
+                None, None if pd.isna(row.reference) else float(row.reference),
+                *sides)
+        for key, one in self._baselines.items():
+            lines[key] = lines.get(key, Lines())._replace(baseline=one.value)
+        return lines
+
+    @functools.cached_property
+    def _baselines(self) -> dict[Key, Baseline]:
+        return {Key(self.numbers[one.test_case_key], one.speed, one.metric,
+                    _point_number(one.point)): one
+                for one in self.verdict.baselines
+                if one.test_case_key in self.numbers}
+
+    @functools.cached_property
+    def curves(self) -> dict[Key, Curve]:
+        """The curves of the metrics of `lines`, in all CPU speed classes."""
+        return curves_of_metrics(self.data, self.past.session, {
+            (key.test_case, key.metric, key.point) for key in self.lines})
 
     # The first screen -------------------------------------------------
 
@@ -215,7 +292,9 @@ class Page:
             result: ends[result] for result in results.ORDER}
 
     def failure_groups(self, rows: list[dict]) -> list[dict]:
-        """Failed test cases, grouped by reason: {why, lines, more}.
+        """Failed test cases, grouped by reason: {why, lines, count, rows, todo}.
+
+        Test cases whose metric is part of a regression are in the card of its event.
 
         :param rows: of `value_table_rows`
         """
@@ -229,9 +308,10 @@ class Page:
                if case.cells[this_session:] in FAILED
                and case.cells[:this_session].rstrip('-.')[-1:] not in FAILED}
         for case in self.cases:
-            if case.result not in results.FAILED or case.is_cut_short:
-                continue
             row = worst.get(case.number, {})
+            if case.result not in results.FAILED or case.is_cut_short or (
+                    self._is_part_of_event(row)):
+                continue
             guard = str(case.row.guard).partition(':')[0] or row.get(
                 'guard', '').partition(':')[0]
             why = ('known fault fixed: remove it from the reference file'
@@ -241,63 +321,159 @@ class Page:
                    f'guard {guard}' if guard else
                    f"{row.get('metric', 'a metric')} out of tolerance")
             text = case.reason if guard else ' '.join(filter(None, [
-                row.get('metric'), row.get('size') and f"at {row['size']}",
-                f"{row.get('value')} {row.get('unit')}, "
-                f"{row.get('ratio')} of the reference"]))
+                row.get('metric'), row.get('size') and f"at {row['size']}:",
+                row.get('value'), row.get('unit'), row.get('reference') and (
+                    f"(reference {row['reference']}, {row['change']})")]))
             groups.setdefault(why, []).append({
                 'name': case.name, 'place': _place_text(case.row), 'text': text
                 or (guard and row.get('guard', '')), 'number': case.number,
                 'sessions': case.newest_result_session_count,
-                'is_new': case.number in new})
+                'is_new': case.number in new, 'times_as_bad': row.get(
+                    'times_as_bad', 1), 'family': str(case.row.family),
+                'spark': '' if guard else row.get('spark', ''),
+                'where': row.get('where', ''),
+                'log': self.folders_of_test_case(case).get('log', '')})
         lost = [case for case in self.cases if case.cells[-1:] == '-']
         if lost:
             groups['no record in the newest session'] = [{
                 'name': case.name, 'place': _place_text(case.row), 'text':
                 f'last ran {case.row.time:%Y-%m-%d %H:%M}',
                 'number': case.number, 'sessions': 0} for case in lost]
-        return [{'why': why, 'lines': lines[:MAX_LINES],
-                 'count': len(lines), 'more': lines[MAX_LINES:]}
-                for why, lines in sorted(groups.items(),
-                                         key=lambda g: -len(g[1]))]
+        todo = {self.numbers.get(one.test_case_key): one.todo
+                for one in self.verdict.failures}
+        cards = []
+        for why, lines in sorted(groups.items(), key=lambda group: -len(group[1])):
+            lines.sort(key=lambda line: -line.get('times_as_bad', 1))
+            numbers = {line['number'] for line in lines}
+            todos = dict.fromkeys(filter(None, map(todo.get, numbers)))
+            cards.append({
+                'why': why, 'lines': lines[:MAX_LINES], 'count': len(lines),
+                'more': lines[MAX_LINES:], 'families': sorted(
+                    {line['family'] for line in lines if 'family' in line}),
+                'rows': [row for row in rows if row['number'] in numbers
+                         and row['result'] in results.FAILED],
+                'todo': next(iter(todos)) if len(todos) == 1 else ''})
+        return cards
 
-    def regression_events(self) -> list[dict]:
+    def _is_part_of_event(self, row: dict) -> bool:
+        """Whether a value out of tolerance is of a metric that is part of a
+        regression.
+
+        :param row: of `value_table_rows`
+        """
+        return not row.get('guard') and row.get('result') == 'fail' and row.get(
+            'metric') in self.worse_metrics.get(row['number'], ())
+
+    def regression_events(self, rows: Sequence[dict] = ()) -> list[dict]:
         """A card per event: the regression of a group, or all regressions of
-        single test cases that began on one date. {first, rest, worst, rows, more}"""
+        single test cases that began on one date.
+
+        {id, first, rest, spark, worst, rows, more, cases, several, ...}
+
+        :param rows: of `value_table_rows`
+        """
         events: dict[str, list[Regression]] = {}
         for one in self.regressions:
             events.setdefault(one.since if one.kind in ('metric', 'case')
                               else one.id, []).append(one)
+        out_of_tolerance = {row['number'] for row in rows
+                            if self._is_part_of_event(row)}
         cards = []
         for regressions in events.values():
+            values = [self._regression_row(one, member) for one in regressions
+                      for member in telling.members_by_change([one])]
+            values.sort(key=lambda row: -row['times_as_bad'])
+            worst = {row['key']: row for row in reversed(values)}
+            failed = len(out_of_tolerance & {row['number'] for row in worst.values()})
             first, *rest = telling.event_lines(regressions)
-            rows = [self._regression_row(one, member) for one in regressions
-                    for member in telling.members_by_change([one])]
-            rows.sort(key=lambda row: -row['times_as_bad'])
-            worst = {row['key']: row for row in reversed(rows)}
+            if not any(one.cause for one in regressions):
+                rest.insert(-1, 'changed in the same session: nothing that is recorded')
             cards.append({
-                'first': first, 'rest': rest, 'rows': rows[:MAX_EVENT_ROWS],
-                'more': len(rows) - MAX_EVENT_ROWS, 'cases': len(worst),
+                'first': first, 'rest': [
+                    *rest[:-1], certainty_text(regressions),
+                    *([f"{count_with_noun(failed, 'test case(s)')} of these out of "
+                       'tolerance'] if failed else []), *rest[-1:]],
+                'rows': values[:MAX_EVENT_ROWS],
+                'more': len(values) - MAX_EVENT_ROWS, 'cases': len(worst),
+                'systems': {member.system for one in regressions
+                            for member in one.members},
                 'several': len(regressions) > 1,
+                'families': sorted({member.family for one in regressions
+                                    for member in one.members}),
+                'spark': self._event_sparkline(values, min(
+                    self.session_number(one.since_run) for one in regressions)),
                 'worst': sorted(worst.values(), key=lambda row: -row[
-                    'times_as_bad'])[:MAX_WORST] if len(rows) > 1 else []})
+                    'times_as_bad'])[:MAX_WORST]})
+        self._add_levels(cards)
         return cards
+
+    def _add_levels(self, cards: list[dict]) -> None:
+        """Adds the level of each system to the event that most of its test cases
+        have in common."""
+        cases = Counter(str(case.row.system) for case in self.cases)
+        for level in self.verdict.failed_levels:
+            for card in cards:
+                if card['systems'] == {level.system} and (
+                        card['cases'] > cases[level.system] / 2):
+                    card['rest'].insert(-1, f'all metrics together: {level.text}')
+                    self.levels_of_events.add(level.system)
+                    break
+
+    @functools.cached_property
+    def _newest_keys(self) -> dict[tuple[int, str, int], Key]:
+        return newest_curve_by_metric(self.curves)
+
+    def _key_of_member(self, member: Member) -> Key | None:
+        """The key of a metric that is part of a regression; None: it has no curve."""
+        number = self.numbers.get(member.test_case_key)
+        return None if number is None else self._newest_keys.get(
+            (number, member.metric, _point_number(member.point)))
+
+    def _event_sparkline(self, rows: Sequence[dict], since: int) -> str:
+        """The median of the metrics of an event, relative to their baselines."""
+        curves, low, high = [], [], []
+        for row in rows:
+            lines = self.lines.get(row['curve'], NO_LINES)
+            if row['curve'] in self.curves and lines.baseline:
+                curves.append((self.curves[row['curve']], lines.baseline))
+                low.append(lines.low and lines.low / lines.baseline)
+                high.append(lines.high and lines.high / lines.baseline)
+        if not curves:
+            return ''
+        curve = median_curve(curves)
+        ends = [float(np.median([*filter(None, side)])) if all(side) else None
+                for side in (low, high)]
+        return sparkline(curve, Lines(1.0, None, *ends), since, (
+            f'median of {count_with_noun(len(curves), "metric(s)")} relative to the '
+            f'baseline: {change_text(float(curve.values[-1]))} in the newest '
+            f'of {count_with_noun(len(curve.values), "session(s)")}'))
 
     def _regression_row(self, regression: Regression, member: Member) -> dict:
         """A metric of a test case that is part of a regression."""
         number = self.numbers.get(member.test_case_key)
+        case = None if number is None else self.cases[number]
+        key = self._key_of_member(member)
+        before = self.lines.get(key, NO_LINES).baseline if key else None
         return {
             'id': regression.id, 'key': member.test_case_key, 'number': number,
-            'name': member.check if number is None else self.cases[number].name,
+            'curve': key, 'name': case.name if case else member.check,
             'place': _place_text(member) if self.places > 1 else '',
-            'metric': member.metric, 'point': member.point,
+            'metric': member.metric, 'point': size_text(
+                _point_number(member.point)) if member.point else '',
             'change': change_text(member.ratio) if member.ratio else '',
-            'times_as_bad': telling.times_as_bad(member)}
+            'values': '' if before is None or member.ratio is None else ' '.join([
+                number_text(before), '→',
+                number_text(before * member.ratio),
+                unit_text(str(perflogs.all_metrics().get(member.metric, {}).get(
+                    'unit', '')))]),
+            'times_as_bad': telling.times_as_bad(member),
+            'where': self.record_text(case.row) if case else '',
+            'log': self.folders_of_test_case(case).get('log', '') if case else ''}
 
     def changes_since_last_session(self, rows: list[dict]) -> list[dict]:
         """Changes since the session before: {what, lines, count}."""
         changed: dict[str, list[tuple[str, int]]] = {}
         this_session = len(self.past.sessions) - 1
-        changes: Counter[str] = Counter()
         for case in self.cases:
             now, before = (
                 case.cells[this_session:],
@@ -313,19 +489,7 @@ class Page:
             elif before in FAILED and now not in FAILED:
                 changed.setdefault('no longer failing', []).append(
                     (case.name, case.number))
-            for name, past in self.environment_changes_of_test_case(
-                    case.number).items():
-                # What a test case that never ran had is not known.
-                if (
-                    name in NEWS
-                    and len(past) > 1
-                    and past[-1][0] == this_session
-                    and past[-2][1]
-                    and past[-1][1]
-                ):
-                    changes[f'{ENVIRONMENT[name]}: {past[-2][1]} → '
-                            f'{past[-1][1]}'] += 1
-        improved = [(f"{row['program']} {row['label']} {row['metric']} "
+        improved = [(f"{row['name']} {row['metric']} "
                      f"{row['ratio']}", row['number'])
                     for row in rows if row['note']]
         news = [{'what': what, 'count': len(cases),
@@ -343,127 +507,127 @@ class Page:
                              (telling.regression_lines(one)[0], None)
                              for one in self.improved[:MAX_LINES]],
                          'more': len(self.improved) - MAX_LINES})
+        # What changed when something regressed is in the card of the event.
+        causes = {cause for one in self.regressions for cause in one.cause.split('; ')}
+        changes = [one for one in self.verdict.changed if one.what not in causes]
         if changes:
             news.append({'what': 'changed environment', 'count': len(changes),
-                         'lines': [(f'{text} ({n} test case{"s" * (n > 1)})',
-                                    None)
-                                   for text, n in changes.most_common(
-                                       MAX_LINES)],
+                         'lines': [(telling.environment_change_line(one), None)
+                                   for one in changes[:MAX_LINES]],
                          'more': len(changes) - MAX_LINES})
         return news
 
-    def result_grid_rows(self) -> list[dict]:
+    def result_grid_rows(self) -> list[grid.Row]:
         """A row of cells for each test case, those that failed first."""
-        first = max(len(self.past.sessions) - SESSIONS, 0)
         rows = []
         for case in sorted(self.cases, key=lambda c: (
                 c.cells[-1:] != '-' and c.newest_result_letter not in FAILED + WORSE,
                 str(c.row.family), plots.natural_sort_key(c.name), _place_text(c.row))):
-            cells = case.cells[first:]
-            paths: dict[str, list[str]] = {}
-            for match in re.finditer(r'(.)\1*', cells):
-                letter = match[1]
-                wide = match.end() - match.start()
-                for top, bottom in CELLS.get(letter, ()):
-                    paths.setdefault(letter, []).append(
-                        f'M{match.start()} {top}h{wide}v{bottom - top:.2g}'
-                        f'h-{wide}z')
-            rows.append({
-                'number': case.number, 'name': case.name,
-                'place': _place_text(case.row) if self.places > 1 else '',
-                'ended': '-' if cells.endswith('-') else case.newest_result_letter,
-                'paths': [(letter, ''.join(parts))
-                          for letter, parts in paths.items()]})
+            place = _place_text(case.row)
+            ended = '-' if case.cells.endswith('-') else case.newest_result_letter
+            rows.append(grid.Row(
+                case.number, case.name, place if self.places > 1 else '', case.address,
+                ended, f'{case.name}, {place}: {grid.result_text(case.cells, ended)}',
+                grid.cell_outlines(case.cells), str(case.row.family)))
         return rows
 
     # Test cases ------------------------------------------------------------
 
     @functools.cached_property
     def _first_record_per_session(self) -> pd.DataFrame:
-        """The first record of each test case and session of the grid."""
-        data, past = self.data, self.past
-        frame = data.frame
-        _, column = results.group_into_nightly_sessions(frame)
-        first = max(len(past.sessions) - SESSIONS, 0)
-        key = data.case * len(past.sessions) + column
-        shown = column >= first
-        _, at = np.unique(key[shown], return_index=True)
-        at = np.flatnonzero(shown)[at]
-        return frame.iloc[at].assign(number=data.case[at], session=column[at])
+        """The first record of each test case and session, by test case and time."""
+        key = self.past.case * len(self.past.sessions) + self.past.session
+        _, at = np.unique(key, return_index=True)
+        return self.data.frame.iloc[at].assign(
+            number=self.past.case[at], session=self.past.session[at])
 
     @functools.cached_property
-    def _sessions_by_test_case(self) -> dict[int, pd.DataFrame]:
-        runs = self._first_record_per_session[
-            ['number', 'session', 'job', 'file', 'line', *ENVIRONMENT]
-        ]
-        # A test case that was not set up has no number of nodes.
-        runs = runs.astype(object).fillna('').astype(
-            {name: str for name in ENVIRONMENT} | {'job': str, 'file': str})
-        return dict(list(runs.groupby('number', sort=False)))
-
-    @functools.cache                         # noqa: B019  (one page)
-    def environment_changes_of_test_case(self, test_case_number: int) -> dict[
-            str, list[tuple[int, str]]]:
-        """The environment of a test case: field -> [(first session,
-        value)]."""
-        runs = self._sessions_by_test_case.get(test_case_number)
-        changes: dict[str, list[tuple[int, str]]] = {}
-        if runs is None:
-            return changes
-        sessions = runs['session'].tolist()
+    def _environment_changes(self) -> dict[int, dict[str, list[tuple[int, str]]]]:
+        """Test case -> field of the environment -> [(first session, value)]."""
+        rows = self._first_record_per_session
+        number, session = rows['number'].to_numpy(), rows['session'].to_numpy()
+        begins = np.diff(number, prepend=-1) != 0
+        changes: dict[int, dict[str, list[tuple[int, str]]]] = {}
         for name in ENVIRONMENT:
-            before = None
-            for session, value in zip(sessions, runs[name].tolist(),
-                                      strict=True):
-                if value != before:
-                    changes.setdefault(name, []).append((session, value))
-                    before = value
+            # A test case that was not set up has no number of nodes.
+            codes, values = pd.factorize(rows[name])
+            texts = [*map(str, values), '']
+            for at in np.flatnonzero(begins | (np.diff(codes, prepend=-1) != 0)):
+                past = changes.setdefault(int(number[at]), {}).setdefault(name, [])
+                if not past or past[-1][1] != texts[codes[at]]:
+                    past.append((int(session[at]), texts[codes[at]]))
         return changes
 
     def test_case_details(self) -> list[dict]:
         """The details of each test case that the page opens, by number."""
-        first = max(len(self.past.sessions) - SESSIONS, 0)
         power = {self.numbers.get(one.test_case_key): telling.power_text(one)
                  for one in self.verdict.power}
-        entries = []
-        for case in self.cases:
-            runs = self._sessions_by_test_case.get(case.number)
-            files = {} if runs is None else {
-                session: f'{file}:{line}' for session, file, line in runs[
-                    ['session', 'file', 'line']].itertuples(index=False)}
-            newest = max(files, default=None)
-            entries.append({
-                'n': case.name, 'p': _place_text(case.row),
-                'a': str(case.row.params), 'c': case.cells[first:],
-                'k': str(case.row.check), 'i': str(case.row.case),
-                'r': case.reason, 'g': str(case.row.guard),
-                'f': files.get(newest, ''), 'w': power.get(case.number, ''),
-                'j': {} if runs is None else {
-                    session - first: job for session, job in runs[
-                        ['session', 'job']].itertuples(index=False) if job},
-                'h': {name: [(max(session - first, 0), value)
-                             for session, value in past]
-                      for name,
-                      past in self.environment_changes_of_test_case(case.number).items()
-                      if past != [(past[0][0], '')]}})
-        return entries
+        newest = self._first_record_per_session
+        newest = newest[newest['session'] >= len(self.past.sessions) - SESSIONS]
+        jobs: dict[int, dict[int, str]] = {}
+        for number, session, job in newest[['number', 'session', 'job']].itertuples(
+                index=False):
+            if str(job):
+                jobs.setdefault(number, {})[session] = str(job)
+        curves: dict[int, list[dict]] = {}
+        for key in self.curves:
+            curves.setdefault(key.test_case, []).append(self._curve_details(key))
+        return [{
+            'n': case.name, 'p': _place_text(case.row), 'u': case.address,
+            'm': _reframe_name(case.row), 'a': f'-n /{case.row.case}',
+            'c': case.cells, 'r': case.reason, 'g': str(case.row.guard),
+            'f': self.record_text(case.row), 'd': self.folders_of_test_case(case),
+            'w': power.get(case.number, ''), 'v': curves.get(case.number, []),
+            'j': jobs.get(case.number, {}),
+            'h': {name: past[-SESSIONS:] for name, past in
+                  self._environment_changes[case.number].items()
+                  if past != [(past[0][0], '')]}} for case in self.cases]
+
+    def _curve_details(self, key: Key) -> dict:
+        """A curve of the view of a test case: values, lines, change points."""
+        curve, lines = self.curves[key].thinned(), self.lines.get(key, NO_LINES)
+        row = self.cases[key.test_case].row
+        metric = perflogs.all_metrics().get(key.metric, {})
+        return {
+            'm': key.metric, 'p': size_text(key.point) if key.point >= 0 else '',
+            'u': unit_text(str(metric.get('unit', ''))), 's': key.speed.strip('-'),
+            'x': curve.sessions.tolist(), 'o': len(self.curves[key].values),
+            'y': [*map(_round_to_five_digits, curve.values)],
+            'l': [_round_to_five_digits(value) if value is not None else None
+                  for value in lines],
+            'z': plots.physical_limits(str(row.family), key.metric, str(row.params)),
+            'k': sorted({self._number_of_date[date]
+                         for date in self._baselines[key].changes
+                         if date in self._number_of_date}
+                        ) if key in self._baselines else []}
+
+    @functools.cached_property
+    def _number_of_date(self) -> dict[str, int]:
+        """Date -> the number of its first session."""
+        numbers: dict[str, int] = {}
+        for number in range(len(self.past.sessions)):
+            numbers.setdefault(self.session_name(number)[:10], number)
+        return numbers
+
+    def record_text(self, row: Any) -> str:
+        """File and line of a record."""
+        return f'{row.file}:{row.line}'
+
+    @functools.cached_property
+    def _folders(self) -> dict[folders.Key, dict[str, str]]:
+        return folders.folders_of_test_cases(str(case.row.run) for case in self.cases)
+
+    def folders_of_test_case(self, case: _Case) -> dict[str, str]:
+        """Stage folder, output folder and log of the newest session of a test
+        case, as far as they exist on this machine."""
+        row = case.row
+        return self._folders.get((str(row.run), str(row.partition), str(row.environ),
+                                  str(row.case)), {})
 
     def value_table_rows(self) -> list[dict]:
         """Values of the newest session of each test case, failed ones first:
         all judged values, and the main values of other test cases."""
-        frame = results.newest_records(self.data.frame.assign(
-            number=self.data.case))
-        result = frame['result']
-        kept = (frame['metric'] != 'completed').groupby(
-            frame['number']).transform('any')
-        order = [*results.FAILED, 'xfail', 'pass']
-        judged = frame.assign(kept=kept)[result.isin(order)]
-        judged = judged.assign(rank=judged['result'].map(order.index)
-                               ).sort_values(['rank', 'family', 'program',
-                                              'params', 'metric', 'point'])
-        shown = self._main_records_without_reference(frame[~result.isin(order)], judged)
-        past = self._values_of_past_sessions(pd.concat([judged, shown]))
-        return [self._value_table_row(row, past) for part in (judged, shown)
+        return [self._value_table_row(row) for part in self.table_records
                 for row in part.itertuples()]
 
     def _main_records_without_reference(self, frame: pd.DataFrame, judged: pd.DataFrame
@@ -484,32 +648,7 @@ class Page:
         return frame.loc[shown].assign(kept=True, rank=9).sort_values(
             ['family', 'program', 'params', 'metric'])
 
-    def _values_of_past_sessions(self, rows: pd.DataFrame) -> dict[tuple, np.ndarray]:
-        """Values of all sessions of some metrics, per test case, CPU speed class,
-        metric and point."""
-        data = self.data
-        metric = rows['metric'].cat.codes if len(rows) else []
-        keys = set(zip(rows['number'], rows['speed'], metric, rows['point'].fillna(
-            -1), strict=True))
-        drawn = data.metric_records
-        chosen = drawn['judged'] & drawn['metric'].isin(
-            list(rows['metric'].unique())) & drawn['point'].isin(
-                [*rows['point'].unique(), np.nan])
-        records = drawn.loc[chosen]
-        number = pd.Series(data.case, data.frame.index)[records.index]
-        frame = pd.DataFrame(
-            {
-                'number': number.to_numpy(),
-                'speed': records['speed'].astype(object).to_numpy(),
-                'metric': records['metric'].cat.codes.to_numpy(),
-                'point': records['point'].fillna(-1).to_numpy(),
-                'value': records['value'].to_numpy(),
-            }
-        )
-        return {key: part.to_numpy()[-SPARK:] for key, part in frame.groupby(
-            ['number', 'speed', 'metric', 'point'])['value'] if key in keys}
-
-    def _value_table_row(self, row: Any, past: dict[tuple, np.ndarray]) -> dict:
+    def _value_table_row(self, row: Any) -> dict:
         sign = {'lower': '≤', 'higher': '≥'}
         allowed = [
             f'{sign[side]} {number_text(row.reference * (1 + part))}'
@@ -519,22 +658,17 @@ class Page:
         ratio = row.value / row.reference if row.reference else float('nan')
         better = row.result == 'pass' and is_improved(
             row.better, row.value, row.reference, row.lower, row.upper)
-        codes = self.data.frame['metric'].cat.categories
-        values = past.get((row.number, row.speed, codes.get_loc(row.metric),
-                           -1.0 if pd.isna(row.point) else row.point))
-        spark = '' if values is None else sparkline(values, row.reference)
+        key = _key_of_record(row)
+        spark = sparkline(self.curves.get(key), self.lines[key])
         if row.metric == 'completed':      # the guard is the result
             row = row._replace(
                 metric='values kept' if row.kept else 'no values',
                 value=float('nan'), unit='', reference=float('nan'))
             ratio, allowed, spark = float('nan'), [], ''
-        name = self.names.loc[row.kind]
         return {
             'result': row.result, 'number': row.number,
             'family': str(row.family),
-            'anchor': f'{row.family}-{row.program}',
-            'program': name['program'],
-            'label': name['label'], 'speed': row.speed.strip('-'),
+            'name': self.test_case_name(row), 'speed': row.speed.strip('-'),
             'place': _place_text(row), 'metric': row.metric,
             'size': '' if pd.isna(row.point) else size_text(row.point),
             'bytes': '' if pd.isna(row.point) else int(row.point),
@@ -547,6 +681,9 @@ class Page:
             'guard': '' if row.guard in reasons.CUT_SHORT else row.guard,
             'reason': reasons.reason_of_result(row) if row.guard else '',
             'ratio': '' if pd.isna(ratio) else f'{ratio:.2f}\u2009×',
+            'change': '' if pd.isna(ratio) else change_in_percent(
+                row.value, row.reference),
+            'times_as_bad': _times_as_bad(ratio, row.better),
             'note': 'improved: propose a new reference' if better else '',
             'spark': spark, 'run': row.run, 'where':
             f'{row.file}:{row.line}', 'emulated': row.emulated}
@@ -605,8 +742,7 @@ class Page:
                 'about': _plot_descriptions_of_programs(known, programs),
                 'over_time': bool(over_time),
                 'rows': [row for row in rows if row['family'] == name
-                         and row['result'] in ('pass', 'no_reference',
-                                               'inconclusive')]}
+                         and row['result'] not in results.FAILED]}
 
     def site_comparison(self) -> dict | None:
         """A comparison of sites: ratio curves, and a table of mean ratios."""
@@ -650,6 +786,9 @@ class Page:
         table = self.data.table
         places = (table['system'] + ':' + table['partition'] + ' '
                   + table['environ'])
+        # The test case of each kind.
+        first_record_numbers = self.data.case[
+            np.unique(self.data.kind, return_index=True)[1]].tolist()
         metrics = list(dict.fromkeys(points['metric']))
         where = {name: n for n, name in enumerate(metrics)}
         # Records of other formats have metrics that config/ does not name.
@@ -658,8 +797,9 @@ class Page:
                  for name in metrics} | perflogs.all_metrics()
         return {
             'left': left,
-            'kinds': [[*row] for row in zip(
-                table['family'], self.names['name'], places, strict=True)],
+            'kinds': [[family, self.cases[number].name, place, number]
+                      for family, place, number in zip(
+                          table['family'], places, first_record_numbers, strict=True)],
             'metrics': [[name, unit_text(known[name]['unit']),
                          known[name]['means']] for name in metrics],
             'rows': [[row.kind, row.speed.strip('-'), where[row.metric],
@@ -695,9 +835,24 @@ class Page:
 def _template_environment() -> Any:
     """The page's templates, each compiled once."""
     import jinja2
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters['commands'] = mark_commands
+    return environment
+
+
+def mark_commands(text: str) -> Any:
+    """A text as HTML whose commands are code, which the page's script lets people
+    copy.
+
+    >>> str(mark_commands('do: ./plumb run -n /a; if <not>: ./plumb verdict'))[:44]
+    'do: <code class="command">./plumb run -n /a<'
+    """
+    import markupsafe
+    return markupsafe.Markup(re.sub(
+        r'\./plumb [^;]*', lambda match: f'<code class="command">{match[0]}</code>',
+        str(markupsafe.escape(text))))
 
 
 def build_page(frame: pd.DataFrame, faults: list | None = None,
@@ -738,8 +893,11 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
                 for name in sorted(page.data.table['family'].unique())]
     sites = page.site_comparison()
     faults += page.faults
-    first = max(len(page.past.sessions) - SESSIONS, 0)
-    sessions = [page.session_name(n) for n in range(first, len(page.past.sessions))]
+    sessions = [page.session_name(n) for n in range(len(page.past.sessions))]
+    events = page.regression_events(rows)
+    levels = [level.lines for level in page.verdict.failed_levels
+              if level.system not in page.levels_of_events]
+    cells = {case.number: case.cells for case in page.cases}
     text = (
         _template_environment()
         .get_template('report.html')
@@ -747,23 +905,23 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
             title=title
             or 'Plumbline · ' + ', '.join(sorted(frame['system'].unique())),
             written=f'{datetime.datetime.now(datetime.timezone.utc):%F %H:%M}',
-            health=health_summary(counts | page.last_completed_result_counts,
-                                  page.verdict, len(faults)),
+            health=health_summary(counts | page.last_completed_result_counts | {
+                'levels': len(levels)}, page.verdict, len(faults)),
             compared=bool(page.verdict.compared or page.verdict.judged),
             cut_short=telling.cut_short_text(page.verdict.results),
+            addresses=[case.address for case in page.cases],
             cut_short_cases=[(case.name, _place_text(case.row), case.number)
                              for case in page.cases if case.is_cut_short],
             counts=counts,
-            levels=[level.lines for level in page.verdict.failed_levels],
-            power=telling.power_sentence(page.verdict),
-            worse=page.regression_events(),
+            levels=levels,
+            worse=events,
             wrong=page.failure_groups(rows),
             news=page.changes_since_last_session(rows),
-            grid=page.result_grid_rows(),
-            failed=FAILED,
+            families_of_grid=grid.rows_by_family(page.result_grid_rows(), cells),
+            ranges=grid.session_ranges(sessions),
+            legend=grid.legend(''.join(cells.values())),
             places=page.places,
             sessions=sessions,
-            older=first,
             facts=version_and_session_facts(frame),
             stale=stale,
             postponed=postponed,
@@ -788,6 +946,8 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
                     'cases': page.test_case_details(),
                     'sessions': sessions,
                     'fields': ENVIRONMENT,
+                    'words': grid.WORDS | {'.': 'not planned'},
+                    'bad': grid.BAD,
                     'numbers': page.numbers_table_data(),
                 }
             ),
@@ -802,10 +962,12 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
 
 def health_summary(counts: dict[str, int], verdict: Verdict, faults: int
                    ) -> dict[str, str]:
-    """The health of the system: {state, word, text}; the state is bad if
-    something failed or regressed, or the perflogs are damaged.
+    """The health of the system: {state, word, text, details}; the state is bad if
+    something failed or regressed, or the perflogs are damaged. `text` says what is
+    bad, and when and how completely it was measured.
 
-    :param counts: test cases per result of the last session that was complete
+    :param counts: test cases per result of the last session that was complete;
+        `levels`: levels out of tolerance that are no part of a regression
     """
     cases = counts['cases']
     bad = [count_with_noun(number, what) for number, what in (
@@ -814,7 +976,7 @@ def health_summary(counts: dict[str, int], verdict: Verdict, faults: int
         (counts['flaky'], 'flaky'),
         (counts['regressed'], 'regression(s)'),
         (counts['xpass'], 'known fault(s) fixed'),
-        (len(verdict.failed_levels), 'level(s) out of tolerance'),
+        (counts['levels'], 'level(s) out of tolerance'),
         (faults, 'damaged place(s) in the perflogs')) if number]
     also = [count_with_noun(number, what) for number, what in (
         (counts['inconclusive'], 'inconclusive'),
@@ -822,7 +984,6 @@ def health_summary(counts: dict[str, int], verdict: Verdict, faults: int
         (counts['waiting'] * any([verdict.compared, verdict.judged]),
          'without a reference'),
         (counts['xfail'], 'with a known fault')) if number]
-    compared = telling.comparison_text(verdict)
     if bad:
         state, word = 'bad', 'Not healthy'
     elif not verdict.compared and not verdict.judged:
@@ -833,10 +994,12 @@ def health_summary(counts: dict[str, int], verdict: Verdict, faults: int
     is_complete = (not counts['no_record']
                    and verdict.session not in _names_of_sessions_cut_short(verdict))
     session = (f'Session of {telling.session_name(verdict.session)}, '
-               + 'not ' * (not is_complete) + 'complete: ')
+               + 'not ' * (not is_complete) + 'complete')
     return {'state': state, 'word': word,
-            'text': '. '.join(filter(None, [
-                ', '.join(bad), session + '; '.join([compared, *also])]))}
+            'text': '. '.join(filter(None, [', '.join(bad), session])),
+            'details': '. '.join(filter(None, [
+                '; '.join([telling.comparison_text(verdict), *also]),
+                telling.power_sentence(verdict)]))}
 
 
 def _names_of_sessions_cut_short(verdict: Verdict) -> set[str]:
@@ -855,19 +1018,29 @@ def count_with_noun(number: int, what: str) -> str:
     return f"{number} {what.replace('(s)', 's' * (number != 1))}"
 
 
+def certainty_text(regressions: Sequence[Regression]) -> str:
+    """How certain the change of an event is."""
+    sessions = max(one.sessions for one in regressions)
+    return (f'certainty: worse in {count_with_noun(sessions, "session(s)")}; the '
+            f'interval has a confidence of 95 %; about '
+            f'{100 * detect.FALSE_SHARE:.0f} % of all reported changes are temporary')
+
+
 def version_and_session_facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
     """Versions, time and number of sessions: (name, text)."""
     def distinct_texts(*columns: str) -> str:
-        rows = frame[list(columns)].drop_duplicates().astype(str)
+        rows = naming.first_record_per_group(frame, columns)[[*columns]].astype(str)
         return ', '.join(sorted({' '.join(filter(None, r)) for r in
                                  rows.itertuples(index=False)} - {''}))
 
     first, last = frame['time'].min(), frame['time'].max()
-    programs = frame[['version', 'source', 'program']].drop_duplicates(
-        ).groupby(['version', 'source'], observed=True)['program'].unique()
-    cases = frame[perflogs.CASE].drop_duplicates()
+    programs = naming.first_record_per_group(
+        frame, ['version', 'source', 'program']).groupby(
+            ['version', 'source'], observed=True)['program'].unique()
+    cases = naming.first_record_per_group(frame, perflogs.CASE)
     runs = frame['run'].nunique()
-    speeds = frame[['speed', 'run']].drop_duplicates()['speed'].value_counts()
+    speeds = naming.first_record_per_group(
+        frame, ['speed', 'run'])['speed'].value_counts()
     return [(name, text) for name, text in [
         ('System', ', '.join(sorted({
             f'{s}:{p}' for s, p in frame[['system', 'partition']]
@@ -890,32 +1063,6 @@ def version_and_session_facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
         if text]
 
 
-def sparkline(values: np.ndarray, reference: float) -> str:
-    """A small line plot of the values of a metric over sessions, as SVG; '' if
-    there are fewer than two."""
-    if len(values) < 2:
-        return ''
-    low, high = float(values.min()), float(values.max())
-    if reference == reference:
-        low, high = min(low, reference), max(high, reference)
-    scale = 16 / (high - low) if high > low else 0.0
-    step = 96 / (len(values) - 1)
-
-    def y_coordinate(value: float) -> str:
-        return f'{18 - (value - low) * scale:.0f}' if scale else '10'
-
-    line = ' '.join(f'{2 + n * step:.0f},{y_coordinate(v)}'
-                    for n, v in enumerate(values))
-    level = (f'<path d="M0 {y_coordinate(reference)}H100" class="level"/>'
-             if reference == reference else '')
-    return (
-        f'<svg class="spark" viewBox="0 0 100 20" role="img" '
-        f'aria-label="{len(values)} sessions, {number_text(low)} to '
-        f'{number_text(high)}">{level}<polyline points="{line}"/>'
-        f'<circle cx="98" cy="{y_coordinate(values[-1])}" r="2"/></svg>'
-    )
-
-
 def _script_safe_json(data: Any) -> str:
     """JSON that may stand in a script element.
 
@@ -925,20 +1072,52 @@ def _script_safe_json(data: Any) -> str:
                       allow_nan=False, default=int).replace('<', '\\u003c')
 
 
-def _test_case_names(table: pd.DataFrame) -> pd.DataFrame:
-    """`program`, `label` and `name` of each kind."""
+def _kind_labels(table: pd.DataFrame) -> pd.Series:
+    """What tells each kind apart from others of its program."""
     # One program may serve several checks, and they say what it did.
-    parts = [naming.series_labels_and_panels(group, panel=('check',),
-                                             maximum=len(group))
-             for _, group in table.groupby(['family', 'program'], sort=False)]
-    names = pd.concat(parts).reindex(table.index)
-    program = table['program'].where(table['program'] != '', table['check'])
-    label = [', '.join(filter(None, pair)) for pair in zip(
-        names['panel'], names['label'], strict=True)]
-    return pd.DataFrame({'program': program, 'label': label, 'name': [
-        f'{one} {two}'.strip() for one, two in zip(program, label,
-                                                   strict=True)]},
-                        index=table.index)
+    names = pd.concat([naming.series_labels_and_panels(
+        group, panel=('check',), maximum=len(group))
+        for _, group in table.groupby(['family', 'program'], sort=False)])
+    return pd.Series([', '.join(filter(None, pair)) for pair in zip(
+        names['panel'], names['label'], strict=True)], index=names.index)
+
+
+def _addresses(rows: Sequence[Any]) -> list[str]:
+    """Addresses of test cases in the page, by their newest records; those of two
+    sources or programs have the same hash."""
+    addresses: list[str] = []
+    for row in rows:
+        address = f'case={row.case}@{row.system}:{row.partition}+{row.environ}'
+        for more in ('', f'+{row.source}', f'+{row.source}+{row.program}',
+                     f'+{row.source}+{row.program}+{len(addresses)}'):
+            if address + more not in addresses:
+                addresses.append(address + more)
+                break
+    return addresses
+
+
+def _reframe_name(row: Any) -> str:
+    """A test case as ReFrame lists it."""
+    return ' '.join([row.check, *(f'%{word}' for word in str(row.params).split()),
+                     f'/{row.case} @{row.system}:{row.partition}+{row.environ}'])
+
+
+def _key_of_record(row: Any) -> Key:
+    """The key of a record's metric; the record has the number of its test case."""
+    return Key(int(row.number), str(row.speed), str(row.metric),
+               -1 if pd.isna(row.point) else int(row.point))
+
+
+def _point_number(point: str) -> int:
+    """A point in bytes, of its text `8 B`; -1: no point."""
+    return int(point.split()[0]) if point else -1
+
+
+def _times_as_bad(ratio: float, better: str) -> float:
+    """How many times as bad as its reference a value is; 1: unknown."""
+    if not ratio > 0:
+        return 1.0
+    return 1 / ratio if better == 'higher' else ratio
 
 
 def _place_text(row: Any) -> str:
@@ -979,7 +1158,7 @@ def time_series_by_family(page: Page, runs: list[series.Series]
             [*perflogs.CASE, 'run']]).all(axis=1)
         guards = sorted(set(frame.loc[of_run, 'guard']) - {''})
         title = ', '.join(filter(None, [
-            f'{row.program}: over time', page.names['label'][row.kind],
+            f'{row.program}: over time', page.labels[row.kind],
             f'{row.time:%d %b %H:%M} UTC', 'NOT VALID' * bool(guards)]))
         note = guards and (
             f"Not valid (guard: {', '.join(guards)}): "

@@ -5,7 +5,9 @@ test appends opens a test case, steps through its sessions, filters and sorts.
 """
 from __future__ import annotations
 
+import html
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -46,14 +48,21 @@ window.onload = () => {
     input.value = 'latency';
     input.oninput();
   }
+  for (const range of document.querySelectorAll('input[name=range]')) {
+    range.click();
+  }
   const link = document.querySelector('a.case');
   link.click();
   const dialog = document.getElementById('case');
   for (const key of ['ArrowLeft', 'ArrowRight']) {
     dialog.dispatchEvent(new KeyboardEvent('keydown', {key}));
   }
+  const address = decodeURIComponent(location.hash);
+  const has = Boolean(document.getElementById(address.slice(1)));
   document.body.dataset.used = JSON.stringify({
-    rows, title: dialog.querySelector('h2').textContent,
+    rows, address, has, curves: dialog.querySelectorAll('.curve polyline').length,
+    commands: document.querySelectorAll('.command + .copy').length,
+    title: dialog.querySelector('h2').textContent,
     wider: document.documentElement.scrollWidth - window.innerWidth});
 };
 </script>
@@ -122,16 +131,27 @@ def write_1000_sessions(root: Path) -> None:
                       for day in range(1000) for name in 'ab'])
 
 
-def console_lines(page: Path, width: int, profile: Path) -> tuple[list[str], dict]:
-    """Lines of the browser's console, and what the script USE found."""
+def open_page(address: str, width: int, profile: Path) -> tuple[list[str], str]:
+    """Lines of the browser's console, and the page as it is then."""
+    if not BROWSER:
+        skip_missing('chromium', 'no Chromium on PATH')
     done = subprocess.run(
         [BROWSER, '--headless', '--no-sandbox', '--disable-gpu', '--dump-dom',
-         '--enable-logging=stderr',
-         f'--window-size={width},900', f'--user-data-dir={profile}',
-         page.as_uri()], capture_output=True, text=True, timeout=120)
-    used = re.search(r'data-used="([^"]*)"', done.stdout)
-    return (re.findall(r'CONSOLE.*', done.stderr),
-            json.loads(used[1].replace('&quot;', '"')) if used else {})
+         '--enable-logging=stderr', '--virtual-time-budget=20000',
+         f'--window-size={width},900', f'--user-data-dir={profile}', address],
+        capture_output=True, text=True, timeout=120)
+    return re.findall(r'CONSOLE.*', done.stderr), done.stdout
+
+
+def make_page(folder: Path, write: Callable[[Path], None], script: str = '') -> Path:
+    """A page, with a script that uses it at the end."""
+    write(folder / 'perflogs')
+    report.main(['--perflogs', str(folder / 'perflogs'),
+                 '--output', str(folder / 'page')])
+    page = folder / 'page' / 'index.html'
+    page.write_text(page.read_text('utf-8').replace('<main>', NEAR + '<main>')
+                    .replace('</body>', script + '</body>'))
+    return page
 
 
 @pytest.mark.parametrize('write', [
@@ -140,16 +160,75 @@ def console_lines(page: Path, width: int, profile: Path) -> tuple[list[str], dic
     write_1000_sessions])
 def test_a_browser_opens_the_page_without_an_error(
         tmp_path: Path, write: Callable[[Path], None]) -> None:
-    if not BROWSER:
-        skip_missing('chromium', 'no Chromium on PATH')
-    write(tmp_path / 'perflogs')
-    report.main(['--perflogs', str(tmp_path / 'perflogs'),
-                 '--output', str(tmp_path / 'page')])
-    page = tmp_path / 'page' / 'index.html'
-    page.write_text(page.read_text('utf-8').replace('<main>', NEAR + '<main>')
-                    .replace('</body>', USE + '</body>'))
+    page = make_page(tmp_path, write, USE)
     for width in (1440, 500):
-        lines, used = console_lines(page, width, tmp_path / 'profile')
+        lines, text = open_page(page.as_uri(), width, tmp_path / 'profile')
         assert not lines, (width, lines)
+        attribute = re.search(r'data-used="([^"]*)"', text)
+        used = json.loads(attribute[1].replace('&quot;', '"')) if attribute else {}
         assert used.get('title') and used['wider'] <= 0, (width, used)
         assert (used['rows'] > 0) == (write is not write_empty_session)
+        assert used['address'].startswith('#case=') and used['has'], used
+        # The first test case is the one that fails: it never had a value.
+        assert (used['curves'] > 0) == (write not in (
+            write_empty_session, write_many_failures))
+        if write is write_killed_session:
+            assert used['commands'] > 0
+
+
+def test_the_address_of_a_test_case_opens_its_view(tmp_path: Path) -> None:
+    page = make_page(tmp_path, write_1000_sessions)
+    address = page.as_uri() + '#case=cb@alpha:cpu+openmpi'
+    lines, text = open_page(address, 1440, tmp_path / 'profile')
+    assert not lines
+    [dialog] = re.findall(r'<dialog[^>]* open.*?</dialog>', text, re.S)
+    assert '<h2 id="case-title">b /cb</h2>' in dialog
+    assert 'OsuPt2pt %program=b /cb @alpha:cpu+openmpi' in dialog
+    # Two CPU speed classes are two curves, over all sessions.
+    assert dialog.count('<polyline') == 2
+    assert '500 values, older ones as medians' in dialog
+    # An address that no test case has opens nothing.
+    _, text = open_page(address.replace('cb@', 'cx@'), 1440, tmp_path / 'profile')
+    assert '<h2 id="case-title">' not in text
+
+
+#: Runs axe-core on the page, all folds open, and on the view of a test case.
+AXE = """
+<script>
+window.onload = async () => {
+  const found = [];
+  const check = async () => {
+    const {violations} = await axe.run(document);
+    found.push(...violations
+      .filter(({impact}) => ['serious', 'critical'].includes(impact))
+      .map(({id, nodes}) => `${id}: ${nodes.slice(0, 3).map((node) => node.html)}`));
+  };
+  for (const fold of document.querySelectorAll('details')) { fold.open = true; }
+  await check();
+  document.querySelector('a.case').click();
+  await check();
+  document.body.dataset.axe = JSON.stringify(found);
+};
+</script>
+"""
+
+
+@pytest.mark.parametrize('write', [
+    write_many_failures, write_killed_session, write_1000_sessions])
+@pytest.mark.parametrize('dark', [False, True])
+def test_axe_core_finds_nothing_serious(
+        tmp_path: Path, write: Callable[[Path], None], dark: bool) -> None:
+    """$PLUMBLINE_AXE is axe.min.js, from `npm install axe-core`."""
+    axe = os.environ.get('PLUMBLINE_AXE')
+    if not axe:
+        pytest.skip('PLUMBLINE_AXE does not name axe.min.js of axe-core (npm)')
+    page = make_page(tmp_path, write, '<script>' + Path(axe).read_text('utf-8').replace(
+        '</script', '<\\/script') + '</script>' + AXE)
+    if dark:
+        page.write_text(page.read_text('utf-8').replace(
+            '@media screen and (prefers-color-scheme: dark)', '@media screen'))
+    for width in (1440, 500):
+        _, text = open_page(page.as_uri(), width, tmp_path / 'profile')
+        attribute = re.search(r'data-axe="([^"]*)"', text)
+        assert attribute, 'axe-core did not end'
+        assert json.loads(html.unescape(attribute[1])) == []

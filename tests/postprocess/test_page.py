@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip('pandas')
 pytest.importorskip('jinja2')
+import numpy as np
 import perflogs_factory as make
 
 from postprocess import perflogs, results
@@ -18,7 +19,7 @@ from postprocess.regressions import telling
 from postprocess.regressions import verdict as verdict_command
 from postprocess.regressions.finding import Verdict
 from postprocess.regressions.verdict import verdict_of_records
-from postprocess.report import page, tidy
+from postprocess.report import curves, grid, page, tidy
 
 JUDGED = {'reference': '1.0', 'upper': '0.2'}
 
@@ -57,7 +58,7 @@ def test_a_session_that_lacks_a_case_stands_out(tmp_path):
     assert built.result_counts['no_record'] == 1
     [group] = built.failure_groups([])
     assert group['why'] == 'no record in the newest session'
-    assert [line['name'] for line in group['lines']] == ['a']
+    assert [line['name'] for line in group['lines']] == ['a /ca']
     # A session that left test cases out on purpose owes nothing.
     run = make.record(day=4)['run']
     assert cells(made(tmp_path / 'x', records, {run: None}))['a'] == 'pp-p.'
@@ -126,7 +127,7 @@ def test_what_is_new_is_told(tmp_path):
     assert [(line['name'][0], line['is_new']) for group in built.failure_groups([])
             for line in group['lines']] == [('a', True)]
     assert news['changed environment'] == [
-        ('version: 7.5 \u2192 7.6 (3 test cases)', None)]
+        ('program version 7.5 -> 7.6: 3 test cases on alpha (cpu openmpi)', None)]
     # And can be looked up: from which session on it was so.
     [one] = [one for one in built.test_case_details() if one['n'].startswith('c ')]
     assert one['h']['version'] == [(0, '7.5'), (2, '7.6')]
@@ -152,13 +153,19 @@ def test_the_data_of_the_page_is_json_that_a_browser_reads(tmp_path):
         page._script_safe_json({'value': float('nan')})
 
 
-def test_cases_of_one_program_are_named_by_their_check(tmp_path):
+def test_a_test_case_has_the_same_name_on_the_page_and_in_the_verdict(tmp_path):
     built = made(tmp_path, [
         make.record('latency', 1.0, 8, day=1, program='p', check=check,
-                    params=f'x={x}', case=f'{check}{x}')
+                    params=f'x={x}', case=f'{check}{x}', result='fail', **JUDGED)
         for check in ('Puts', 'Asks') for x in (1, 2)])
-    assert sorted(row['name'] for row in built.result_grid_rows()) == [
-        'p Asks, x 1', 'p Asks, x 2', 'p Puts, x 1', 'p Puts, x 2']
+    names = [row.name for row in built.result_grid_rows()]
+    assert names == ['Asks /Asks1', 'Asks x=2 /Asks2', 'Puts /Puts1', 'Puts x=2 /Puts2']
+    lines = map(telling.failure_line, built.verdict.failures)
+    assert all(line.startswith(name) for line, name in zip(
+        lines, names, strict=True))
+    assert {one['m'] for one in built.test_case_details()} == {
+        f'{check} %x={x} /{check}{x} @alpha:cpu+openmpi'
+        for check in ('Puts', 'Asks') for x in (1, 2)}
 
 
 def test_a_case_that_was_measured_again_stands_in_the_grid(tmp_path):
@@ -168,22 +175,64 @@ def test_a_case_that_was_measured_again_stands_in_the_grid(tmp_path):
     assert cells(built) == {'a': 'p'}
 
 
-def test_a_grid_of_many_sessions_has_the_newest(tmp_path, monkeypatch):
-    monkeypatch.setattr(page, 'SESSIONS', 3)
-    built = made(tmp_path, [case('a', day, 'fail' if day == 4 else 'pass')
-                            for day in range(6)])
+def test_the_grid_has_all_sessions(tmp_path):
+    built = made(tmp_path, [case('a', day, 'fail' if day == 1 else 'pass')
+                            for day in range(3)])
     [row] = built.result_grid_rows()
-    assert row['paths'] == [('p', 'M0 0.3h1v0.5h-1zM2 0.3h1v0.5h-1z'),
-                            ('f', 'M1 0h1v1h-1z')]
+    assert row.paths == [('p', 'M0 0.3h1v0.5h-1zM2 0.3h1v0.5h-1z'),
+                         ('f', 'M1 0h1v1h-1z')]
+
+
+def test_results_differ_without_their_colours():
+    shapes = [outline for _, _, outline in grid.legend(grid.LETTERS + grid.WORSE)]
+    assert len({*shapes}) == len(shapes) == len(grid.WORDS) == len(
+        grid.LETTERS + grid.WORSE) - 1
+
+
+def test_good_families_and_most_rows_are_folded():
+    def rows(family, letters):
+        return [grid.Row(n, f'{family}{n}', '', '', letter, '', [], family)
+                for n, letter in enumerate(letters)]
+
+    every = [*rows('good', 'ppi'), *rows('bad', 'f' * 15 + 'pppp')]
+    bad, good = grid.rows_by_family(every, dict.fromkeys(range(19), 'p'))
+    assert (bad.row.is_bad, good.row.is_bad) == (True, False)
+    assert [(title, len(part)) for title, part in bad.parts] == [
+        ('', 12), ('3 more of these', 3), ('4 other test cases', 4)]
+    assert [(title, len(part)) for title, part in good.parts] == [('', 3)]
+    assert good.row.label == 'good: 1 inconclusive, 2 passed'
+
+
+def test_older_sessions_can_be_chosen():
+    names = [f'{n:04}-01-01 03:00' for n in range(1, 1001)]
+    ranges = grid.session_ranges(names)
+    assert [(one['text'], one['is_chosen']) for one in ranges] == [
+        ('newest 60', False), ('newest 180', True), ('all 1000', False)]
+    assert ranges[2]['dates'][-1] == (100.0, '1000-01-01')
+    [only] = grid.session_ranges(names[:3])
+    assert only['is_chosen'] and only['dates'] == [(100.0, '0003-01-01')]
+
+
+def test_addresses_of_test_cases_are_unique_and_stable(tmp_path):
+    records = [case(name, day) for name in 'ab' for day in range(2)] + [
+        case('a', 1, source='system')]
+    addresses = [one.address for one in made(tmp_path / 'x', records).cases]
+    assert len({*addresses}) == 3
+    assert addresses[:2] == ['case=ca@alpha:cpu+openmpi', 'case=cb@alpha:cpu+openmpi']
+    # Neither other test cases nor further sessions change them.
+    [one] = made(tmp_path / 'y', [case('b', day) for day in range(5)]).cases
+    assert one.address == addresses[1]
 
 
 @pytest.mark.parametrize(('more', 'state'), [
     ({}, 'good'), ({'fail': 1}, 'bad'), ({'regressed': 1}, 'bad'),
     ({'inconclusive': 2}, 'warn'), ({'no_record': 1}, 'warn'),
-    ({'xpass': 1}, 'bad'), ({'not_run': 1}, 'bad'), ({'flaky': 1}, 'bad')])
+    ({'xpass': 1}, 'bad'), ({'not_run': 1}, 'bad'), ({'flaky': 1}, 'bad'),
+    ({'levels': 1}, 'bad')])
 def test_healthy_or_not_in_a_sentence(more, state):
     counts = dict.fromkeys((
-        *results.ORDER, 'no_record', 'waiting', 'regressed'), 0) | {'cases': 9}
+        *results.ORDER, 'no_record', 'waiting', 'regressed', 'levels'), 0) | {
+            'cases': 9}
     verdict = Verdict('x', 'good', judged=9, cases=9)
     assert page.health_summary(counts | more, verdict, 0)['state'] == state
     assert page.health_summary(counts | more, verdict, 1)['state'] == 'bad'
@@ -199,12 +248,12 @@ def test_history_without_references_is_a_comparison(tmp_path):
     sentence = '4 test cases ran; compared: 4 metrics with their history'
     assert telling.verdict_headline(verdict).endswith(sentence)
     text = page.build_page(frame, verdict=verdict).files['index.html'].decode()
-    assert ('<b>Healthy.</b> Session of 2026-12-30 03:00 UTC, complete: '
-            f'{sentence};') in text
+    assert '<b>Healthy.</b> Session of 2026-12-30 03:00 UTC, complete.</p>' in text
+    assert f'{sentence}; 4 without a reference' in text
     assert 'Not compared yet' not in text
     # Neither references nor sessions.
     few = page.build_page(frame[frame['run'] == frame['run'].iloc[-1]])
-    assert ('complete: 4 test cases ran; nothing was compared'
+    assert ('4 test cases ran; nothing was compared'
             in few.files['index.html'].decode())
 
 
@@ -224,12 +273,14 @@ def test_a_session_that_was_cut_short_leaves_the_health_as_it_was(tmp_path, ran)
     assert re.search(rf'NOT RUN: {3 - ran} test cases? did not run\. '
                      rf'{ran or 3} test cases? ran', lines[0]), lines[0]
     text = page.build_page(frame, verdict=verdict).files['index.html'].decode()
-    assert 'class="health good"' in text and sentence in text
+    assert 'class="health good"' in text
+    assert sentence in re.sub('</?code[^>]*>', '', text)
     assert f'<b>{3 - ran}</b> not run' in text and f'<b>{ran}</b> passed' in text
     assert '3 test cases with a reference or a limit' in text
     # Of the last session in which a test case ran.
-    assert ('Session of 2026-11-03 03:00 UTC, not complete: 1 test case ran' if ran
-            else 'Session of 2026-11-02 03:00 UTC, complete: 3 test cases ran') in text
+    assert ('Session of 2026-11-03 03:00 UTC, not complete.' if ran
+            else 'Session of 2026-11-02 03:00 UTC, complete.') in text
+    assert ('1 test case ran' if ran else '3 test cases ran') in text
 
 
 def test_one_of_two_sessions_of_a_date_was_cut_short(tmp_path):
@@ -240,7 +291,7 @@ def test_one_of_two_sessions_of_a_date_was_cut_short(tmp_path):
     verdict = verdict_of_records(frame, [tmp_path])
     assert verdict.session == '2026-11-03'
     text = page.build_page(frame, verdict=verdict).files['index.html'].decode()
-    assert 'Session of 2026-11-03, not complete: 3 test cases ran' in text
+    assert 'Session of 2026-11-03, not complete.' in text
 
 
 def test_a_session_that_was_cut_short_is_resumed_by_its_test_cases(tmp_path, capsys):
@@ -258,6 +309,28 @@ def test_a_sparkline_has_sessions_of_one_speed_class(tmp_path):
     assert 'aria-label="2 sessions, 1 to 1.1"' in row['spark']
 
 
+def test_a_long_curve_is_thinned_to_medians_of_older_values():
+    values = np.arange(1000.0)
+    whole = curves.Curve(np.arange(1000), values)
+    curve = whole.thinned()
+    assert len(curve.values) == len(curve.sessions) == 237
+    assert curve.values[-160:].tolist() == values[-160:].tolist()
+    assert (np.diff(curve.sessions) > 0).all()
+    assert np.abs(curve.values - curve.sessions).max() <= 1
+    assert whole._replace(values=values[:200]).thinned().values.tolist() == [
+        *values[:200]]
+
+
+def test_a_sparkline_has_baseline_tolerance_and_change():
+    curve = curves.Curve(np.arange(10), np.array([1.0] * 8 + [2.0] * 2))
+    text = curves.sparkline(curve, curves.Lines(1.0, 1.1, None, 1.3), 8)
+    for name in ('base', 'level', 'band', 'since'):
+        assert f'class="{name}"' in text
+    # From the top of the tolerance down: nothing is too low.
+    assert 'class="band" d="M0 19.8H100V30H0z"' in text
+    assert curves.sparkline(curve._replace(values=curve.values[:1])) == ''
+
+
 def test_an_event_is_one_card(tmp_path):
     """Test cases that regressed one by one, and on one date."""
     slow = {2: 1.2, 5: 1.4, 8: 1.3, 11: 1.5, 14: 1.6, 17: 1.7, 20: 1.25}
@@ -271,10 +344,11 @@ def test_an_event_is_one_card(tmp_path):
     assert len(built.regressions) == len(slow)
     [card] = built.regression_events()
     assert card['first'] == '7 test cases worse since 2026-12-06 (5 sessions)'
+    assert '<svg' in card['spark'] and 'class="since"' in card['spark']
     assert card['rest'][:2] == [
         'alpha:p0, alpha:p1', 'test cases: median +40 %, from +20 % to +70 %']
     assert [row['change'] for row in card['worst']] == [
-        '+70.0 %', '+60.0 %', '+50.0 %', '+40.0 %', '+30.0 %']
+        '+70 %', '+60 %', '+50 %', '+40 %', '+30 %']
     assert len(card['rows']) == 7 and card['several']
     text = page.build_page(perflogs.read(tmp_path)).files['index.html'].decode()
     assert text.count('class="alarm worse"') == 1

@@ -76,7 +76,7 @@ def test_exit_code_and_order_of_verdicts(site):
     code, text, _ = site
     assert code == 1
     words = visible(text)
-    assert '✗ failed osu_bcast 2 nodes · fast' in words
+    assert '✗ failed osu_bcast num_nodes=2 /c0ffee00 · fast' in words
     assert 'guard: transport: tcp used, shared memory asked for' in words
     assert words.index('✗ failed') < words.index('✓ passed')
 
@@ -194,9 +194,9 @@ def test_what_waits_for_a_reference_is_counted_and_says_how_long(
         '1 with a tolerance 1 in which a metric has no tolerance'
         in words
     ), words
-    assert re.search(r'osu_bw · .*alpha:cpu openmpi · no reference: needs \d+ '
+    assert re.search(r'osu_bw /bbb · .*alpha:cpu openmpi · no reference: needs \d+ '
                      'more sessions', words), words
-    assert re.search(r'osu_init · .* · init_time · no tolerance yet: needs '
+    assert re.search(r'osu_init /ccc · .* · init_time · no tolerance yet: needs '
                      r'about \d+ more ', words), words
     assert (
         '2 without a reference of 3 test cases, 1 session; 1 with a tolerance, 1 '

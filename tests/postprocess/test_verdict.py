@@ -496,9 +496,8 @@ def test_report_verdict_and_their_exit_codes_agree_on_every_case(
     failed = {(s.params, s.environ) for s in verdict_.results
               if s.is_failed}
     assert {f.params for f in verdict_.failures} == {p for p, _ in failed}
-    assert len(failed) == len({(r['program'], r['label'], r['place'])
-                               for r in rows if r['result'] in
-                               results.FAILED})
+    assert len(failed) == len({r['number'] for r in rows
+                               if r['result'] in results.FAILED})
     assert verdict_.exit_code == int(bool(
         verdict_.regressions or any(page.result_counts[r] for r in results.FAILED)))
     reported = {case for line in verdict_.regressions for case in line.cases}

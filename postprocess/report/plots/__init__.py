@@ -619,13 +619,22 @@ def natural_sort_key(text: str) -> str:
 def physical_limits_of_panel(panel: Panel) -> list[Mapping[str, Any]]:
     """The physical limits of a panel's metric that are the same for all of
     its series; without what only the site's devices tell."""
-    family = families().get(panel.records.family)
     params = panel.records.table.loc[panel.labels.index, 'params']
-    return [row for row in [*shared_limits(), *(
-        family.limits if family else [])]
-        if row['metric'] == panel.metric and ('min' in row or 'max' in row)
-        and all(re.search(row.get('when', ''), one) for one in params)]
+    return _physical_limits(panel.records.family, panel.metric, params)
 
+
+def physical_limits(family: str, metric: str, params: str) -> list[float]:
+    """The values beyond which a metric of a test case is not possible."""
+    return [float(row[side]) for row in _physical_limits(family, metric, [params])
+            for side in ('min', 'max') if side in row and row.get('per') != 'size']
+
+
+def _physical_limits(family: str, metric: str, params: Iterable[str]
+                     ) -> list[Mapping[str, Any]]:
+    known = families().get(family)
+    return [row for row in [*shared_limits(), *(known.limits if known else [])]
+            if row['metric'] == metric and ('min' in row or 'max' in row)
+            and all(re.search(row.get('when', ''), one) for one in params)]
 
 
 def drawings_of_family(records: Records, family: Family | None

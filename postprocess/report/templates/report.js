@@ -8,8 +8,7 @@ const el = (name, text = '', more = {}) => {
   element.textContent = text;
   return element;
 };
-const results = {f: 'failed', n: 'not run', k: 'flaky', X: 'known fault fixed', x: 'known fault',
-  p: 'passed', w: 'regressed', i: 'inconclusive', r: 'no reference', '-': 'no record', '.': 'not planned'};
+const results = data.words;
 const colour = (letter) => letter === '-' ? 'none' : letter;
 
 // Tables ------------------------------------------------------------------
@@ -27,14 +26,15 @@ const csv = (rows) => rows.map((row) => row.map((text) => {
   return /[",\n]/.test(plain) ? '"' + plain.replace(/"/g, '""') + '"' : plain;
 }).join(',')).join('\n') + '\n';
 const copy = (button, text) => {
+  const label = button.textContent;
   const done = (message) => {
     button.textContent = message;
-    setTimeout(() => { button.textContent = 'copy as CSV'; }, 1500);
+    setTimeout(() => { button.textContent = label; }, 1500);
   };
   // A page that is opened as a file must not use navigator.clipboard.
   const old = () => {
     const area = el('textarea', text);
-    document.body.append(area);
+    (button.closest('dialog') ?? document.body).append(area);
     area.select();
     const good = document.execCommand('copy');
     area.remove();
@@ -44,6 +44,14 @@ const copy = (button, text) => {
     navigator.clipboard.writeText(text).then(() => done('copied'), old);
   } else { old(); }
 };
+const copyButton = (text, label = 'copy') => {
+  const button = el('button', label, {className: 'copy'});
+  button.onclick = () => copy(button, text);
+  return button;
+};
+for (const command of document.querySelectorAll('.command')) {
+  command.after(' ', copyButton(command.textContent));
+}
 const sorters = (heads, sort) => heads.forEach((th, n) => {
   const button = el('button', th.textContent.trim());
   th.replaceChildren(button);
@@ -58,11 +66,14 @@ const tools = (before, filter, rows) => {
   const bar = el('div', '', {className: 'tools'});
   const input = el('input', '', {type: 'search',
     placeholder: 'filter: words in a row', ariaLabel: 'filter'});
-  const button = el('button', 'copy as CSV');
   const count = el('span', '', {className: 'soft'});
   input.oninput = () => filter(input.value.toLowerCase().split(/\s+/));
-  button.onclick = () => copy(button, csv(rows()));
-  bar.append(input, button, count);
+  bar.append(input, count);
+  if (rows) {
+    const button = el('button', 'copy as CSV');
+    button.onclick = () => copy(button, csv(rows()));
+    input.after(button);
+  }
   before.before(bar);
   return count;
 };
@@ -156,20 +167,134 @@ if ('IntersectionObserver' in window) {
   watch.observe(later);
 } else { numbers(); }
 
+// The grid ----------------------------------------------------------------
+const grid = document.querySelector('.grid');
+const folds = [...grid.querySelectorAll('details')];
+const open = folds.map((fold) => fold.open);
+const found = tools(grid, (parts) => {
+  const words = parts.filter((part) => part);
+  let count = 0;
+  for (const row of grid.querySelectorAll('a.row')) {
+    const text = row.getAttribute('aria-label').toLowerCase();
+    row.hidden = !words.every((word) => text.includes(word));
+    count += !row.hidden;
+  }
+  folds.forEach((fold, n) => {
+    fold.hidden = words.length && !fold.querySelector('a.row:not([hidden])');
+    fold.open = words.length ? true : open[n];
+  });
+  found.textContent = words.length ? `${count} of ${data.cases.length} test cases` : '';
+});
+// On paper nothing is folded.
+let before = [];
+window.addEventListener('beforeprint', () => {
+  before = folds.filter((fold) => !fold.open);
+  before.forEach((fold) => { fold.open = true; });
+});
+window.addEventListener('afterprint', () => {
+  before.forEach((fold) => { fold.open = false; });
+});
+const place = (box, event) => {
+  const {left, width} = box.querySelector('svg').getBoundingClientRect();
+  return Math.floor((event.clientX - left) / width * data.sessions.length);
+};
+for (const row of grid.querySelectorAll('a.row')) {
+  row.onmousemove = (event) => {
+    const box = event.target.closest('.cells');
+    const testCase = data.cases[+row.dataset.case];
+    const session = box && place(box, event);
+    row.title = box && testCase.c[session]
+      ? `${testCase.n}: ${results[testCase.c[session]]}, ${data.sessions[session]} UTC`
+      : `${testCase.n}, ${testCase.p}`;
+  };
+}
+
 // A test case -------------------------------------------------------------
 const dialog = document.getElementById('case');
 const sessions = data.sessions;
+const numberOf = new Map(data.cases.map((testCase, n) => ['#' + testCase.u, n]));
 const at = (past, session) => {
   let latest = null;
   for (const [from, value] of past) { if (from <= session) { latest = value; } }
   return latest;
 };
 const newest = (cells) => {
-  const all = [...cells];
-  for (let n = all.length - 1; n >= 0; n -= 1) {
-    if (all[n] !== '.') { return n; }
+  for (let n = cells.length - 1; n >= 0; n -= 1) {
+    if (cells[n] !== '.') { return n; }
   }
   return 0;
+};
+const digits = (value) => value === null || value === undefined ? ''
+  : Math.abs(value) >= 1e4 ? Math.round(value).toLocaleString('en').replace(/,/g, '\u202f')
+    : String(+value.toPrecision(4));
+const shape = (name, attributes) => {
+  const element = document.createElementNS('http://www.w3.org/2000/svg', name);
+  for (const [key, value] of Object.entries(attributes)) {
+    element.setAttribute(key, value);
+  }
+  return element;
+};
+// A curve over all sessions, with what it is compared with.
+const curve = (line, session) => {
+  const [base, reference, low, high] = line.l;
+  const shown = [...line.y, base, reference, low, high].filter((value) => value !== null);
+  const limits = line.z.filter((limit) => limit >= Math.min(...shown) / 2
+    && limit <= Math.max(...shown) * 2);
+  const bottom = Math.min(...shown, ...limits), top = Math.max(...shown, ...limits);
+  const x = (n) => 4 + 592 * (sessions.length > 1 ? n / (sessions.length - 1) : .5);
+  const y = (value) => top > bottom ? 96 - 90 * (value - bottom) / (top - bottom) : 50;
+  const svg = shape('svg', {viewBox: '0 0 600 100', preserveAspectRatio: 'none',
+    class: 'spark', role: 'img'});
+  if (low !== null || high !== null) {
+    svg.append(shape('path', {class: 'band', d: `M0 ${high === null ? 0 : y(high)}H600V${
+      low === null ? 100 : y(low)}H0z`}));
+  }
+  for (const [name, value] of [['base', base], ['level', reference],
+    ...limits.map((limit) => ['limit', limit])]) {
+    if (value !== null) { svg.append(shape('path', {class: name, d: `M0 ${y(value)}H600`})); }
+  }
+  for (const turn of line.k) {
+    svg.append(shape('path', {class: 'since', d: `M${x(turn - .5)} 0V100`}));
+  }
+  svg.append(shape('path', {class: 'now', d: `M${x(session)} 0V100`}),
+    shape('polyline', {points: line.x.map((n, i) => `${x(n).toFixed(1)},${
+      y(line.y[i]).toFixed(1)}`).join(' ')}));
+  if (line.x.length < 30) {
+    line.x.forEach((n, i) => svg.append(shape('path', {class: 'dot',
+      d: `M${x(n)} ${y(line.y[i])}h0`})));
+  }
+  const text = [`newest ${digits(line.y.at(-1))}`, base !== null && `baseline ${digits(base)}`,
+    reference !== null && `reference ${digits(reference)}`,
+    low !== null && `at least ${digits(low)}`, high !== null && `at most ${digits(high)}`,
+    line.z.length && `physical limit ${line.z.map(digits).join(' and ')}`,
+    line.k.length && `change points ${line.k.map((n) => sessions[n].slice(0, 10)).join(', ')}`,
+    line.o > line.y.length && `${line.o} values, older ones as medians`];
+  svg.setAttribute('aria-label', text.filter(Boolean).join(', '));
+  const plot = el('div', '', {className: 'curve'});
+  const ends = el('div', '', {className: 'ends'});
+  ends.append(...[0, sessions.length - 1].map((n) => el('span', sessions[n].slice(0, 10))));
+  plot.append(el('b', `${line.m}${line.p && ` at ${line.p}`}${line.u && ` (${line.u})`}`
+    + (line.s && ` · ${line.s}`) + `, from ${digits(bottom)} to ${digits(top)}`),
+  svg, ends, el('p', text.filter(Boolean).join(' · ')));
+  return plot;
+};
+const allMetrics = (number) => {
+  const {kinds, metrics, rows} = data.numbers;
+  const table = el('table');
+  const head = table.createTHead().insertRow();
+  for (const title of ['metric', 'size', 'unit', 'newest', 'median', 'min', 'max',
+    'sessions', 'reference']) { head.append(el('th', title)); }
+  const body = table.createTBody();
+  for (const row of rows.filter((one) => kinds[one[0]][3] === number)) {
+    const [metric, unit] = metrics[row[2]];
+    body.insertRow().append(...[metric + (row[1] && ` · ${row[1]}`), human(row[3]), unit,
+      ...row.slice(4, 8).map(digits), row[8], digits(row[9])].map((text) => el('td', text)));
+  }
+  const details = el('details');
+  const scroll = el('div', '', {className: 'scroll', tabIndex: 0});
+  scroll.append(table);
+  details.append(el('summary', `all ${body.rows.length} values of all metrics`), scroll);
+  return details;
 };
 let now = null;
 const show = (number, session) => {
@@ -177,9 +302,10 @@ const show = (number, session) => {
   if (!testCase) { return; }
   session = Math.max(0, Math.min(sessions.length - 1,
     session ?? newest(testCase.c)));
+  const opened = now?.number === number && dialog.querySelector('details')?.open;
   now = {number, session};
   const letter = testCase.c[session];
-  const title = el('h2', testCase.n);
+  const title = el('h2', testCase.n, {id: 'case-title'});
   const mark = el('span', results[letter], {className: `mark m-${colour(letter)}`});
   const move = el('div', '', {className: 'move'});
   const [back, next, close] = ['← earlier', 'later →', 'close']
@@ -189,7 +315,10 @@ const show = (number, session) => {
   close.onclick = () => dialog.close();
   back.disabled = !session;
   next.disabled = session === sessions.length - 1;
-  move.append(back, next, mark, el('b', `${sessions[session]} UTC`), close);
+  move.append(back, next, mark, el('b', `${sessions[session]} UTC`),
+    copyButton(location.href.replace(/#.*/, '') + '#' + testCase.u, 'copy address'), close);
+  const name = el('p', '', {className: 'soft'});
+  name.append(`${testCase.p} · in ReFrame `, el('code', testCase.m));
   const table = el('table');
   const add = (name, text, was) => {
     if (!text && !was) { return; }
@@ -204,6 +333,9 @@ const show = (number, session) => {
     add('reason', testCase.r);
     add('guard', testCase.g);
     add('record', testCase.f);
+    add('log', testCase.d.log);
+    add('stage folder', testCase.d.stage);
+    add('output folder', testCase.d.output);
     add('smallest change that is found', testCase.w);
   }
   add('job', testCase.j[session]);
@@ -212,38 +344,45 @@ const show = (number, session) => {
     const turn = past.findIndex(([from]) => from === session);
     add(title, at(past, session), turn > 0 ? past[turn - 1][1] : undefined);
   }
-  add('check', testCase.k);
-  add('parameters', testCase.a);
-  add('hash of the test case', testCase.i);
-  const past = [...testCase.c].map((c, n) => [c, n]).filter(([c]) => c !== '.');
-  const bad = past.filter(([c]) => 'fnk-Xw'.includes(c)).length;
-  dialog.replaceChildren(title, el('p', testCase.p, {className: 'soft'}), move,
-    cells(testCase, session), el('p', `It failed, regressed or has no record in ${bad} `
-      + `of ${past.length} sessions.`, {className: 'soft'}), table);
+  const changes = Object.entries(testCase.h).flatMap(([name, past]) => past.slice(1).map(
+    ([from, value], n) => [from, `${sessions[from]}: ${data.fields[name]} ${
+      past[n][1] || '-'} → ${value || '-'}`])).sort((a, b) => b[0] - a[0]);
+  const list = el('ul');
+  list.append(...changes.slice(0, 40).map(([, text]) => el('li', text)));
+  const past = [...testCase.c].filter((c) => c !== '.');
+  const bad = past.filter((c) => data.bad.includes(c)).length;
+  const again = el('p', 'to run it again: ');
+  const command = `./plumb run ${testCase.a}`;
+  again.append(el('code', command, {className: 'command'}), ' ', copyButton(command));
+  const values = allMetrics(number);
+  values.open = Boolean(opened);
+  dialog.replaceChildren(title, name, move, cells(testCase, session),
+    el('p', `It failed, regressed or has no record in ${bad} of ${past.length} sessions.`,
+      {className: 'soft'}), ...testCase.v.map((line) => curve(line, session)),
+    values, table, ...(changes.length ? [el('h3', `Changes of the environment: ${
+      changes.length}`), list] : []), again);
   if (!dialog.open) { dialog.showModal(); }
+  if (location.hash !== '#' + testCase.u) {
+    history.replaceState(null, '', '#' + testCase.u);
+  }
 };
 const cells = (testCase, session) => {
   const row = document.querySelector(`.row[data-case="${data.cases.indexOf(testCase)}"] .cells`);
   const copy = row.cloneNode(true);
-  copy.style.setProperty('--n', sessions.length);
-  const here = el('span');
-  here.style.cssText = 'position:absolute;top:0;bottom:0;z-index:1;'
-    + `border:2px solid var(--c0);left:${100 * session / sessions.length}%;`
+  const here = el('span', '', {className: 'here'});
+  here.style.cssText = `left:${100 * session / sessions.length}%;`
     + `width:max(6px,${100 / sessions.length}%)`;
   copy.append(here);
   copy.onclick = (event) => show(now.number, place(copy, event));
   return copy;
 };
-const place = (box, event) => {
-  const {left, width} = box.getBoundingClientRect();
-  return Math.floor((event.clientX - left) / width * sessions.length);
-};
 document.addEventListener('click', (event) => {
   const link = event.target.closest('a.case');
-  if (!link) { return; }
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) { return; }
   event.preventDefault();
   const box = event.target.closest('.cells');
-  show(+link.hash.slice(6), box && event.clientX ? place(box, event) : null);
+  show(numberOf.get(decodeURIComponent(link.hash)),
+    box && event.clientX ? place(box, event) : null);
 });
 dialog.addEventListener('keydown', (event) => {
   const step = {ArrowLeft: -1, ArrowRight: 1}[event.key];
@@ -252,14 +391,10 @@ dialog.addEventListener('keydown', (event) => {
 dialog.addEventListener('click', (event) => {
   if (event.target === dialog) { dialog.close(); }
 });
-for (const row of document.querySelectorAll('.row')) {
-  row.onmousemove = (event) => {
-    const box = event.target.closest('.cells');
-    const testCase = data.cases[+row.dataset.case];
-    const session = box && place(box, event);
-    row.title = box && testCase.c[session]
-      ? `${testCase.n}: ${results[testCase.c[session]]}, ${sessions[session]} UTC`
-      : `${testCase.n}, ${testCase.p}`;
-  };
-}
+dialog.addEventListener('close', () => {
+  history.replaceState(null, '', location.href.replace(/#.*/, ''));
+});
+const follow = () => show(numberOf.get(decodeURIComponent(location.hash)));
+window.addEventListener('hashchange', follow);
+follow();
 })();

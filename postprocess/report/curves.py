@@ -1,0 +1,174 @@
+"""The values of metrics over sessions: for small plots and the view of a test case."""
+from __future__ import annotations
+
+import html
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from config.records.units import number_text
+
+from .. import naming
+from .tidy import Tidy
+
+#: Sessions of a small plot.
+SPARK = 90
+#: Points of a curve in the view of a test case: the newest sessions, and medians of
+#: older ones.
+_NEWEST, _OLDER = 160, 80
+
+
+class Key(NamedTuple):
+    """A metric of a test case at a CPU speed class."""
+    #: Number of the test case.
+    test_case: int
+    speed: str
+    metric: str
+    #: Unit: bytes; -1: the metric has no point.
+    point: int = -1
+
+
+class Curve(NamedTuple):
+    """The values of a metric over sessions, the oldest first."""
+    #: Numbers of the sessions.
+    sessions: np.ndarray
+    values: np.ndarray
+
+    def thinned(self) -> Curve:
+        """A curve with fewer points: groups of older sessions become one, with
+        their median."""
+        older = len(self.values) - _NEWEST
+        if older <= _OLDER:
+            return self
+        size = -(-older // _OLDER)
+        # Fewer than one group: the oldest values.
+        first = older % size
+        middles = self.sessions[first:older].reshape(-1, size)[:, size // 2]
+        medians = np.median(self.values[first:older].reshape(-1, size), axis=1)
+        return Curve(
+            np.concatenate([self.sessions[first // 2:first][:1], middles,
+                            self.sessions[older:]]),
+            np.concatenate([[np.median(self.values[:first])] if first else [],
+                            medians, self.values[older:]]))
+
+
+class Lines(NamedTuple):
+    """What the values of a metric are compared with; None: unknown."""
+    baseline: float | None = None
+    reference: float | None = None
+    #: Ends of the tolerance.
+    low: float | None = None
+    high: float | None = None
+
+
+NO_LINES = Lines()
+
+
+def curves_of_metrics(data: Tidy, session: np.ndarray,
+                      wanted: Collection[tuple[int, str, int]]) -> dict[Key, Curve]:
+    """The curves of some metrics. Of several values in a session the last one counts.
+
+    :param session: the number of each record's session
+    :param wanted: test cases, metrics and points, as in `Key`
+    """
+    records = data.metric_records
+    points = [point for *_, point in wanted if point >= 0]
+    records = records[
+        records['judged'] & records['value'].notna()
+        & records['metric'].isin({metric for _, metric, _ in wanted})
+        & (records['point'].isin(points) | records['point'].isna())]
+    at = data.frame.index.get_indexer(records.index)
+    records = records.assign(number=data.case[at], session=session[at])
+    group = naming.group_number_of_records(
+        records, ['number', 'speed', 'metric', 'point'])
+    first = np.unique(group, return_index=True)[1]
+    keys = [Key(int(number), str(speed), str(metric),
+                -1 if point != point else int(point))
+            for number, speed, metric, point in records.iloc[first][
+                ['number', 'speed', 'metric', 'point']].itertuples(index=False)]
+    chosen = np.isin(group, [n for n, key in enumerate(keys) if (
+        key.test_case, key.metric, key.point) in wanted])
+    group, column = group[chosen], records['session'].to_numpy()[chosen]
+    values = records['value'].to_numpy(float)[chosen]
+    order = np.lexsort((column, group))
+    group, column, values = group[order], column[order], values[order]
+    is_last = np.ones(len(group), bool)
+    is_last[:-1] = (np.diff(group) != 0) | (np.diff(column) != 0)
+    group, column, values = group[is_last], column[is_last], values[is_last]
+    ends = np.flatnonzero(np.diff(group)) + 1
+    return {keys[part[0]]: Curve(sessions, of_group)
+            for part, sessions, of_group in zip(
+                np.split(group, ends), np.split(column, ends),
+                np.split(values, ends), strict=True) if len(part)}
+
+
+def median_curve(curves: Sequence[tuple[Curve, float]]) -> Curve:
+    """The median of several metrics in each session, relative to their baselines.
+
+    :param curves: curves and their baselines, none of them 0
+    """
+    sessions = np.concatenate([curve.sessions for curve, _ in curves])
+    values = np.concatenate([curve.values / base for curve, base in curves])
+    order = np.argsort(sessions, kind='stable')
+    every, starts = np.unique(sessions[order], return_index=True)
+    return Curve(every, np.array([
+        np.median(part) for part in np.split(values[order], starts[1:])]))
+
+
+def sparkline(curve: Curve | None, lines: Lines = NO_LINES, since: int | None = None,
+              text: str = '') -> str:
+    """A small plot of a curve, as SVG; '' if it has fewer than two values.
+
+    It has the newest SPARK values; baseline (a line), reference (dashed), tolerance
+    (a band), and a mark where a change began.
+
+    :param since: number of the first session of a change
+    :param text: for screen readers; '': number of sessions, smallest and largest value
+    """
+    if curve is None or len(curve.values) < 2:
+        return ''
+    sessions, values = curve.sessions[-SPARK:], curve.values[-SPARK:]
+    low, high = float(values.min()), float(values.max())
+    text = text or (f'{len(values)} sessions, {number_text(low)} to '
+                    f'{number_text(high)}')
+    for line in (lines.baseline, lines.reference):
+        if line is not None:
+            low, high = min(low, line), max(high, line)
+    # A tolerance far away does not flatten the curve: its band ends at the edge.
+    span = high - low
+    for end in (lines.low, lines.high):
+        if end is not None and low - span <= end <= high + span:
+            low, high = min(low, end), max(high, end)
+    scale = 24 / (high - low) if high > low else 0.0
+
+    def y(value: float) -> float:
+        return round(min(max(27 - (value - low) * scale, 0), 30), 1) if scale else 15
+
+    x = np.linspace(2, 98, len(values))
+    parts = []
+    if lines.low is not None or lines.high is not None:
+        top = 0 if lines.high is None else y(lines.high)
+        bottom = 30 if lines.low is None else y(lines.low)
+        parts.append(f'<path class="band" d="M0 {top}H100V{bottom}H0z"/>')
+    parts += [f'<path class="{name}" d="M0 {y(value)}H100"/>'
+              for name, value in (('base', lines.baseline), ('level', lines.reference))
+              if value is not None]
+    if since is not None and sessions[0] < since <= sessions[-1]:
+        at = int(np.searchsorted(sessions, since))
+        parts.append(f'<path class="since" d="M{(x[at - 1] + x[at]) / 2:.1f} 0V30"/>')
+    points = ' '.join(f'{place:.4g},{y(value):g}'
+                      for place, value in zip(x, values, strict=True))
+    return (f'<svg class="spark" viewBox="0 0 100 30" preserveAspectRatio="none" '
+            f'role="img" aria-label="{html.escape(text)}">{"".join(parts)}'
+            f'<polyline points="{points}"/></svg>')
+
+
+def newest_curve_by_metric(curves: Mapping[Key, Curve]
+                           ) -> dict[tuple[int, str, int], Key]:
+    """(test case, metric, point) -> the key of the speed class with the newest
+    value."""
+    newest: dict[tuple[int, str, int], Key] = {}
+    for key in sorted(curves, key=lambda key: int(curves[key].sessions[-1])):
+        newest[key.test_case, key.metric, key.point] = key
+    return newest

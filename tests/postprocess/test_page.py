@@ -274,7 +274,7 @@ def test_an_event_is_one_card(tmp_path):
     assert card['rest'][:2] == [
         'alpha:p0, alpha:p1', 'test cases: median +40 %, from +20 % to +70 %']
     assert [row['change'] for row in card['worst']] == [
-        '+70.0 %', '+60.0 %', '+50.0 %', '+40.0 %', '+30.0 %']
+        '+70 %', '+60 %', '+50 %', '+40 %', '+30 %']
     assert len(card['rows']) == 7 and card['several']
     text = page.build_page(perflogs.read(tmp_path)).files['index.html'].decode()
     assert text.count('class="alarm worse"') == 1

@@ -66,7 +66,8 @@ def write_and_print(folder: Path) -> bool:
     made = build.write_page(str(perflogs), folder / 'report')
     if made.verdict is None or made.code not in (0, 1):
         return False                        # write_page printed the reason
-    print('\nThe verdict:', *telling.verdict_lines(made.verdict), sep='\n')
+    print('\nThe verdict:')
+    telling.print_verdict(made.verdict, every=True)
     print(f'\nPage: {folder / "report" / "index.html"}', '\nTo try next:',
           f'  export PLUMBLINE_PERFLOGS={shlex.quote(str(perflogs))}',
           *(f'  {command.format(*cluster.nodes)}' for command in COMMANDS),

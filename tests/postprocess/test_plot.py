@@ -314,7 +314,7 @@ def test_the_newest_session_of_a_curve_is_one_session(tmp_path):
     figure = drawing.chart(*drawing.args)
     assert [text.get_text() for text in figure.legends[0].texts] == [
         'fast (3 sessions)', 'slow (1 session, newest 2026-11-01)',
-        'median of all sessions', '8 of 10 sessions', 'beyond a physical limit']
+        'median of all sessions', '8 of 10 sessions']
 
 
 def test_the_band_of_a_curve_lies_within_its_axis(tmp_path):

@@ -82,8 +82,7 @@ def test_the_level_is_told_wherever_a_session_is(tmp_path, capsys):
     assert re.search(r'level of alpha out of tolerance \(\+\d\.\d %\)',
                      capsys.readouterr().out)
     page = (tmp_path / 'page/index.html').read_text()
-    assert '<b>All metrics together.</b> alpha: level +' in page
-    assert '<br>  to do: check clocks' in page
+    assert 'level +' in page and 'to do: check clocks' in page
     assert '<b>Not healthy.</b>' in page and '1 level out of tolerance' in page
 
 

@@ -167,9 +167,9 @@ def test_page_table_and_exit_codes_agree(tmp_path, monkeypatch):
         rows = account.rows_by_test_case(path, perflogs.read(root), []).values()
         failed = {one.name for one in rows if one.result in results.FAILED}
         assert {one.name for one in rows if one.result == 'not_run'} == {
-            f'OsuPt2pt%{name}' for name, end in ended.items()
+            f'{name} /c{name}' for name, end in ended.items()
             if end in ('build', 'cancelled', 'nothing')}
-        assert failed == {f'OsuPt2pt%{name}' for name, end in ended.items()
+        assert failed == {f'{name} /c{name}' for name, end in ended.items()
                           if end not in ('pass', 'no_reference', 'xfail',
                                          'inconclusive')}
         seen |= set(ended.values())

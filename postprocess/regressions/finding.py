@@ -80,6 +80,12 @@ class Regression:
     reason: str = ''
     until: str = ''
 
+    @property
+    def node(self) -> str:
+        """The node that is worse; '': the regression is not that of a node."""
+        return (self.group.removeprefix('node ').removesuffix(f' of {self.system}')
+                if self.kind == 'node' else '')
+
 
 @dataclass(frozen=True)
 class Failure(Place):

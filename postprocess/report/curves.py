@@ -35,6 +35,13 @@ class Curve(NamedTuple):
     sessions: np.ndarray
     values: np.ndarray
 
+    def part(self, chosen: np.ndarray) -> Curve:
+        """The values of some sessions.
+
+        :param chosen: whether each value is taken
+        """
+        return Curve(self.sessions[chosen], self.values[chosen])
+
     def thinned(self) -> Curve:
         """A curve with fewer points: groups of older sessions become one, with
         their median."""
@@ -103,13 +110,10 @@ def curves_of_metrics(data: Tidy, session: np.ndarray,
                 np.split(values, ends), strict=True) if len(part)}
 
 
-def median_curve(curves: Sequence[tuple[Curve, float]]) -> Curve:
-    """The median of several metrics in each session, relative to their baselines.
-
-    :param curves: curves and their baselines, none of them 0
-    """
-    sessions = np.concatenate([curve.sessions for curve, _ in curves])
-    values = np.concatenate([curve.values / base for curve, base in curves])
+def median_curve(curves: Sequence[Curve]) -> Curve:
+    """The median of several metrics in each session."""
+    sessions = np.concatenate([curve.sessions for curve in curves])
+    values = np.concatenate([curve.values for curve in curves])
     order = np.argsort(sessions, kind='stable')
     every, starts = np.unique(sessions[order], return_index=True)
     return Curve(every, np.array([

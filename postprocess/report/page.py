@@ -21,13 +21,20 @@ import pandas as pd
 
 from config.families import Family, families
 from config.records.columns import MADE_UP
-from config.records.units import change_text, number_text, size_text, unit_text
+from config.records.units import (
+    change_text,
+    number_text,
+    size_text,
+    unit_text,
+    value_text,
+)
 from config.sessions import run_id
 from config.sessions.judged import (
     change_in_percent,
     is_improved,
     point_in_bytes,
 )
+from config.sites.topology import nodes_of_record
 
 from .. import naming, outcomes, perflogs, results
 from ..names import short_name
@@ -177,16 +184,32 @@ class Page:
         self.places = len({_place_text(case.row) for case in self.cases})
 
     def _mark_test_cases_as_worse(self, regression: Regression) -> None:
-        """Marks the sessions in which test cases are worse than they were."""
+        """Marks the sessions in which test cases are worse than they were; of a node
+        those that ran on it."""
         since = self.session_number(regression.since_run)
+        there = self.sessions_on_node(regression)
         for member in regression.members:
             number = self.numbers.get(member.test_case_key)
             if number is not None:
                 self.worse_metrics.setdefault(number, set()).add(member.metric)
                 case = self.cases[number]
-                self.cases[number] = case._replace(
-                    worse=True, cells=case.cells[:since] + re.sub(
-                        '[pr]', WORSE, case.cells[since:]))
+                self.cases[number] = case._replace(worse=True, cells=''.join(
+                    WORSE if session >= since and cell in 'pr' and (
+                        there is None or (number, session) in there) else cell
+                    for session, cell in enumerate(case.cells)))
+
+    def sessions_on_node(self, regression: Regression) -> set[tuple[int, int]] | None:
+        """Numbers of test cases, and of sessions in which they ran on the node of a
+        regression; None: it is not the regression of a node."""
+        if not regression.node:
+            return None
+        frame, node = self.data.frame, regression.node
+        texts = [text for text in frame['nodes'].unique()
+                 if node in nodes_of_record(str(text))]
+        there = (frame['nodes'].isin(texts)
+                 & (frame['system'] == regression.system)).to_numpy()
+        return set(zip(self.data.case[there].tolist(),
+                       self.past.session[there].tolist(), strict=True))
 
     # Names ------------------------------------------------------------
 
@@ -401,7 +424,8 @@ class Page:
                 'families': sorted({member.family for one in regressions
                                     for member in one.members}),
                 'spark': self._event_sparkline(values, min(
-                    self.session_number(one.since_run) for one in regressions)),
+                    self.session_number(one.since_run) for one in regressions),
+                    self.sessions_on_node(regressions[0])),
                 'worst': sorted(worst.values(), key=lambda row: -row[
                     'times_as_bad'])[:MAX_WORST]})
         self._add_levels(cards)
@@ -429,16 +453,33 @@ class Page:
         return None if number is None else self._newest_keys.get(
             (number, member.metric, _point_number(member.point)))
 
-    def _event_sparkline(self, rows: Sequence[dict], since: int) -> str:
-        """The median of the metrics of an event, relative to their baselines."""
+    def _event_sparkline(self, rows: Sequence[dict], since: int,
+                         there: set[tuple[int, int]] | None) -> str:
+        """The median of the metrics of an event, relative to their baselines; more is
+        worse if some are better higher and others lower.
+
+        :param there: test cases and sessions that count; None: all
+        """
         curves, low, high = [], [], []
+        several_sides = len({row['better'] for row in rows}) > 1
         for row in rows:
             lines = self.lines.get(row['curve'], NO_LINES)
-            if row['curve'] in self.curves and lines.baseline:
-                curves.append((self.curves[row['curve']], lines.baseline))
-                low.append(lines.low and lines.low / lines.baseline)
-                high.append(lines.high and lines.high / lines.baseline)
-        if not curves:
+            if row['curve'] not in self.curves or not lines.baseline:
+                continue
+            curve = self.curves[row['curve']]
+            if there is not None:
+                curve = curve.part(np.array([(row['number'], session) in there
+                                             for session in curve.sessions.tolist()]))
+            ends = [end and end / lines.baseline for end in (lines.low, lines.high)]
+            ratios = curve.values / lines.baseline
+            if several_sides and row['better'] == 'higher':
+                curve = curve.part(ratios > 0)
+                ratios = 1 / ratios[ratios > 0]
+                ends = [end and 1 / end for end in reversed(ends)]
+            curves.append(curve._replace(values=ratios))
+            low.append(ends[0])
+            high.append(ends[1])
+        if not any(len(curve.values) for curve in curves):
             return ''
         curve = median_curve(curves)
         ends = [float(np.median([*filter(None, side)])) if all(side) else None
@@ -454,6 +495,7 @@ class Page:
         case = None if number is None else self.cases[number]
         key = self._key_of_member(member)
         before = self.lines.get(key, NO_LINES).baseline if key else None
+        metric = perflogs.all_metrics().get(member.metric, {})
         return {
             'id': regression.id, 'key': member.test_case_key, 'number': number,
             'curve': key, 'name': case.name if case else member.check,
@@ -461,11 +503,10 @@ class Page:
             'metric': member.metric, 'point': size_text(
                 _point_number(member.point)) if member.point else '',
             'change': change_text(member.ratio) if member.ratio else '',
-            'values': '' if before is None or member.ratio is None else ' '.join([
-                number_text(before), '→',
-                number_text(before * member.ratio),
-                unit_text(str(perflogs.all_metrics().get(member.metric, {}).get(
-                    'unit', '')))]),
+            'better': metric.get('better', ''),
+            'values': '' if before is None or member.ratio is None else ' → '.join(
+                value_text(value, str(metric.get('unit', '')))
+                for value in (before, before * member.ratio)),
             'times_as_bad': telling.times_as_bad(member),
             'where': self.record_text(case.row) if case else '',
             'log': self.folders_of_test_case(case).get('log', '') if case else ''}

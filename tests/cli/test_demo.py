@@ -5,6 +5,7 @@ import argparse
 import csv
 import fnmatch
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from config.records.columns import MADE_UP
 from postprocess import perflogs
 from postprocess.references import proposal
 from postprocess.regressions import telling, verdict
+from postprocess.report import page
 from tests.conftest import ROOT
 
 OPTIONS = argparse.Namespace(open=False)
@@ -181,3 +183,15 @@ def test_a_browser_is_started_on_request(tmp_path, monkeypatch, capsys, starts, 
     assert opened == [(tmp_path / 'demo/report/index.html').as_uri()]
     assert ('no browser' in capsys.readouterr().err) == (code == 2)
     assert command.demo(OPTIONS) == 0 and len(opened) == 1
+
+
+def test_a_slow_node_marks_only_the_sessions_on_it(demo):
+    built = page.Page(perflogs.read(demo[0] / 'perflogs'))
+    [slow] = [one for one in built.regressions if one.node]
+    there = built.sessions_on_node(slow)
+    marked = {(case.number, session) for case in built.cases
+              if case.row.system == slow.system
+              for session, cell in enumerate(case.cells) if cell == page.WORSE}
+    assert slow.node == 'n17' and len(marked) > 20 and marked < there
+    [card] = [card for card in built.regression_events() if 'n17' in card['rest'][0]]
+    assert re.search(r'baseline: \+\d+(\.\d)? % in the newest', card['spark'])

@@ -78,9 +78,15 @@ def wrap_line(line: str) -> list[str]:
                          break_on_hyphens=False, break_long_words=False) or ['']
 
 
+def lasting_html(page: Path) -> str:
+    """The page of a demo without its time, and with paths relative to its folder."""
+    text = WRITTEN.sub('', page.read_text('utf-8'))
+    return text.replace(f'{page.parent.parent}/', '')
+
+
 def first_screen_text(page: Path) -> str:
     """The words of the first screen of the page."""
-    text = WRITTEN.sub('', page.read_text('utf-8'))
+    text = lasting_html(page)
     body = re.sub(r'<(style|svg|script|noscript).*?</\1>', ' ',
                   text[text.index('<body'):], flags=re.S)
     words = ' '.join(html.unescape(re.sub(r'<[^>]*>', ' ', body)).split())
@@ -140,7 +146,7 @@ def main() -> int:
         subprocess.run([sys.executable, '-c', code, ROOT, folder], check=True,
                        stdout=subprocess.DEVNULL)
         page = folder / 'report' / 'index.html'
-        page.write_text(WRITTEN.sub('', page.read_text('utf-8')), 'utf-8')
+        page.write_text(lasting_html(page), 'utf-8')
         files = {'terminal.txt': terminal_sample(folder / 'perflogs').encode(),
                  'page.txt': first_screen_text(page).encode()}
         if not args.text:

@@ -321,8 +321,13 @@ def check_metrics_and_limits(family: str, values: Mapping[str, float],
     """Check that every planned metric has a possible value."""
     missing = sorted(set(expected) - set(values))
     if missing:
-        fail_test_case('missing_metric', 'the output has no value of '
-                       f'{", ".join(missing)}')
+        # A curve without sizes would pass with a part of its points.
+        curves = [name for name in missing if '@' not in name
+                  and metrics.metric(name).point]
+        fail_test_case('missing_metric', (
+            f'{curves[0]} has a value per size: required_metrics of the check must '
+            f'list metrics.metric_key({curves[0]!r}, BYTES) for each size'
+            if curves else f'the output has no value of {", ".join(missing)}'))
     for metric in values:
         metrics.metric(metrics.split_metric_key(metric)[0])
     bad = limits.exceeded_limits(family, values, params, site)

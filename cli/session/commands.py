@@ -389,8 +389,12 @@ def run(args: argparse.Namespace) -> int:
         + f', {again} measured again' * bool(again)
         + f' · {progress.duration_text(time.monotonic() - start)}'])
     if failed:
-        print('Next: ./plumb run ' + ' '.join(dict.fromkeys(
-            f'-n /{one.case}' for one in failed[:3])))
+        print('Next: ' + ' '.join([
+            './plumb run',
+            *([f'--site {shlex.quote(args.site)}'] if args.site != 'local' else []),
+            *([f'--mode {args.mode}'] if args.mode != 'quick' else []),
+            *['--bringup'] * bool(work.bringup),
+            *dict.fromkeys(f'-n /{one.case}' for one in failed[:3])]))
     print(f'Page: {page}' if page else 'No page was written: see the error '
                                        'above')
     return 1 if (ended.code or failed or not page or ended.ended_by

@@ -368,8 +368,8 @@ def test_what_is_beyond_is_measured_again(tmp_path):
     texts = {line['reason'] for line in map(json.loads, file.open())
              if not line['guard']}
     assert texts and all(re.fullmatch(
-        r'latency@8B \S+ x against its reference: \S+ us, reference 0\.\d+', text)
-        for text in texts), texts
+        r'latency at 8 B \S+ x against its reference: \S+ µs, reference 0\.\d+ µs',
+        text) for text in texts), texts
     ends = {name: [(r['result'], r['guard']) for r in session.of(name)[2]
                    if r['metric'] == 'completed' or r['point'] == '8 B']
             for name in faults}

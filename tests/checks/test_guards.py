@@ -303,6 +303,13 @@ def test_values(guard, values):
             'program=osu_latency', {})
 
 
+def test_a_curve_is_required_at_its_sizes():
+    """Without sizes a table that lacks some would pass."""
+    text = refused('missing_metric', guards.check_metrics_and_limits, 'osu',
+                   {'latency@8B': 1.0}, ['latency'], 'program=osu_latency', {})
+    assert "metrics.metric_key('latency', BYTES) for each size" in text
+
+
 INTRA = 'buffers=host placement=intra_node program=osu_latency'
 INTER = INTRA.replace('intra', 'inter')
 GPUS = INTRA.replace('host', 'cuda')

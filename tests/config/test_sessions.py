@@ -244,7 +244,7 @@ def test_a_run_that_is_ended_leaves_nothing_and_says_so(suite, number):
     assert not processes(suite)
     assert job.returncode == 1, out
     assert f'Ended by {number.name}' in out
-    assert re.search('^not_run +OsuPt2pt%program=osu_latency', out, re.M), out
+    assert re.search('^not_run +osu_latency intra_node /', out, re.M), out
     assert 'Traceback' not in out
 
 

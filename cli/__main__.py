@@ -120,6 +120,8 @@ def print_completion_script(shell: str) -> int:
 
 def main() -> int:
     caller.unset_caller_environment_variables()
+    # matplotlib would write to the home folder.
+    os.environ.setdefault('MPLCONFIGDIR', str(setup.WORK / 'cache' / 'matplotlib'))
     if '_ARGCOMPLETE' in os.environ:
         # ReFrame brings argcomplete; without the venv nothing is completed.
         with contextlib.suppress(ImportError):

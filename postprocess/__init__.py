@@ -3,8 +3,8 @@
 perflogs/       read, cache and query the records of sessions
 results         the result of a test case in a session
 outcomes        how test cases stand over sessions
-naming          names of test cases and series
-units           units as people read them
+naming          names of series, and groups of records
+names           short names of test cases
 references/     proposed and accepted references
 regressions/    what changed for the worse, since when, and where
 report/         the page and the plots

@@ -109,10 +109,13 @@ def rows_by_test_case(
                                                       computed_progress))
     known = {(c['partition'], c['environ'], c['hashcode']): c for c in report}
     names = display_names(plan)
+    times = Counter(case['case'] for case in plan.cases)
     rows_by_key = {}
     for planned in plan.cases:
         key = plan.session_and_test_case_key(planned)[1:]
         name = short_name(planned['check'], planned['params'], planned['case'])
+        if times[planned['case']] > 1:
+            name += f' {planned["environ"]}'
         case = known.get(key, {})
         more: dict[str, Any] = {'reframe_name': names[key], 'case': planned['case'],
                                 'folder': _output_folder(case)}

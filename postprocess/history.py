@@ -10,6 +10,7 @@ import difflib
 import io
 import itertools
 import json
+import re
 import statistics
 import sys
 from collections.abc import Iterable, Sequence
@@ -31,12 +32,12 @@ from .perflogs.formats import sql_string_literal
 HELP = """\
 Shows a metric of test cases, session by session.
 
-If at most 3 test cases match, each has a table with one row per point and one
-column per session. `change` compares the last session with the median of the
-earlier sessions in the table. If more test cases match, one table lists them:
-`change` is then the median over the points of a test case. Of several
-repetitions in a session the median counts. Sessions of two CPU speed classes
-are never compared: a test case has one table or line per class.
+If CASE is a hash, or at most 3 test cases match, each has a table with one row
+per point and one column per session. `change` compares the last session with
+the median of the earlier sessions in the table. If more test cases match, one
+table lists them: `change` is then the median over the points of a test case. Of
+several repetitions in a session the median counts. Sessions of two CPU speed
+classes are never compared: a test case has one table or line per class.
 
 --csv and --json write one row per session, test case and point: time, run,
 system, partition, environ, check, params, case, speed, metric, point, value,
@@ -176,7 +177,8 @@ def main(argv: list[str] | None = None) -> int:
         test_cases = fill_answer_table(con, args.metric, args.case, last)
         known = set() if test_cases else {name for name, in con.execute(
             'SELECT DISTINCT metric FROM records').fetchall()}
-        many = test_cases > TABLES and not args.csv and not args.json
+        many = test_cases > TABLES and not args.csv and not args.json \
+            and not re.fullmatch('/?[0-9a-f]{8}', args.case)
         answer: list[Any] = con.execute(
             _CHANGES).fetchall() if many else read_answer_rows(con)
     for fault in faults:

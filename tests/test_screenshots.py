@@ -47,7 +47,7 @@ def test_pictures_are_small_and_as_wide_as_a_screen(name):
 
 
 def test_a_command_that_fails_is_no_sample(tmp_path):
-    with pytest.raises(OSError, match='exit code 2\n.*no records'):
+    with pytest.raises(OSError, match='(?s)exit code 2\n.*no records'):
         screenshots.terminal_sample(tmp_path)
 
 

@@ -233,7 +233,7 @@ def test_a_broken_mpi_on_path_is_not_used(suite, tmp_path):
 
 
 def test_doctor_says_what_would_run_and_what_not(suite):
-    done = suite.plumb('doctor')
+    done = suite.plumb('doctor', '--all')
     assert done.returncode == 0, done.stderr
     assert 'family osu' in done.stdout
     assert re.search(r'^  runs here +--mode quick: ', done.stdout, re.M)

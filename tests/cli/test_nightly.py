@@ -1096,7 +1096,7 @@ def test_the_summary_has_one_result_and_lists_what_others_left():
         finding.Verdict('2026-11-22', 'failed', failures=[
             failure(own.sessions[0].run), failure('20261122T150000Z-abcdef')]),
         [], [own])
-    assert left == ['session 20261122T150000Z-abcdef: Osu on alpha:cpu openmpi: '
+    assert left == ['session 20261122T150000Z-abcdef: Osu /c on alpha:cpu openmpi: '
                     'cancelled']
     text = output(results=[own], elsewhere=left).summary_lines()
     assert text[0].endswith('GOOD: nothing is worse than before; 3 test cases to run')

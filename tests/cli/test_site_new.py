@@ -124,7 +124,7 @@ def test_what_was_made_passes_the_check_unedited(made):
         [ROOT / 'plumb', 'site', 'check', *sorted(made.iterdir())],
         text=True, capture_output=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count('cases.txt unchanged') == 4
+    assert done.stdout.count(': good, test cases: ') == 4
     assert 'sites: 4, to fix: 0' in done.stdout
 
 

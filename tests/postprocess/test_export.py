@@ -84,6 +84,9 @@ def test_history_compares_sessions_of_one_speed_class(tmp_path, capsys, monkeypa
     _, *lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[:2]] == ['+0.0', '+0.0']
     assert [line.split()[-1] for line in lines[:2]] == ['fast', 'slow']
+    # By its hash, with the values of each class.
+    assert history.main(['latency', '/c0ffee00', '--perflogs', str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count('OsuPt2pt ') == 2
 
 
 def test_history_as_data_is_the_table(tree, capsys):

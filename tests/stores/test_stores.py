@@ -160,7 +160,7 @@ def test_doctor_tells_of_stores(suite, tmp_path):
     for part in ('cli', 'benchmark'):
         (folder / f'keydb-{part}').touch(0o755)
     path = f'{folder}:{os.environ["PATH"]}'
-    done = suite.plumb('doctor', PATH=path)
+    done = suite.plumb('doctor', '--all', PATH=path)
     assert done.returncode == 0, done.stderr
     assert re.search(r'^keydb-system +keyvalue: system ', done.stdout, re.M)
     assert re.search(rf'^keydb +6\.3\.4 +system +{folder.parent} +yes +yes$',
@@ -171,7 +171,7 @@ def test_doctor_tells_of_stores(suite, tmp_path):
         assert re.search("not here +memcached: install the distribution's",
                          done.stdout)
     store_in(folder, 'memcached')
-    output = suite.plumb('doctor', PATH=path).stdout
+    output = suite.plumb('doctor', '--all', PATH=path).stdout
     assert re.search('^  offered +memcached', output, re.M)
     assert 'memcached-system' in output
     stores = suite.tmp / 'work' / 'stores'
@@ -179,7 +179,7 @@ def test_doctor_tells_of_stores(suite, tmp_path):
     stores.unlink()
     shutil.copytree(target, stores, symlinks=True)
     (stores / 'missing').write_text('no wheel; a reason\n')
-    output = suite.plumb('doctor').stdout
+    output = suite.plumb('doctor', '--all').stdout
     assert ('no store was installed from wheels: no wheel; a reason; '
             'to retry, remove ' in output)
 

@@ -298,7 +298,7 @@ def agrees(seed: int, folder: Path, capsys) -> set[str]:
     assert telling.cut_short_text(result.results) in html.unescape(
         re.sub('<[^>]*>', '', re.sub('<button.*?</button>', '', text)))
     loud = dict(re.findall(
-        r'id="case-(\d+)"[^>]*><span class="who( fail)?"', text))
+        r'data-case="(\d+)"[^>]*><span class="who( fail)?"', text))
     assert {int(number) for number, fail in loud.items() if fail} == {
         one.number for one in made.cases
         if one.newest_result_letter in page.FAILED + 'w' or one.cells.endswith('-')}

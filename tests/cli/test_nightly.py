@@ -54,6 +54,7 @@ from postprocess.perflogs import plans
 from postprocess.regressions import finding
 from postprocess.regressions import sessions as sessions_of
 from postprocess.results import Result
+from tests.conftest import python_script
 
 NIGHTLY_SESSION = '20261122T013000Z-abcdef'
 AGAIN = '20261122T023000Z-abcdef07'
@@ -1310,7 +1311,7 @@ def http_server():
 
 
 #: Stands for `sendmail -t`: sends a message to all its receivers by SMTP.
-SENDMAIL = '''#!{python}
+SENDMAIL = '''\
 import email, email.policy, smtplib, sys
 assert sys.argv[1:] == ['-t']
 with smtplib.SMTP('127.0.0.1', {port}) as smtp:
@@ -1336,14 +1337,14 @@ def mail_server(tmp_path):
     controller.start()
     (tmp_path / 'sbin').mkdir()
     program = tmp_path / 'sbin' / 'sendmail'
-    program.write_text(SENDMAIL.format(python=sys.executable, port=port))
+    program.write_text(python_script(SENDMAIL.format(port=port)))
     program.chmod(0o755)
     yield SimpleNamespace(got=got, folder=tmp_path / 'sbin')
     controller.stop()
 
 
 #: Stands for plumb: writes the files of a session that failed.
-SESSION = '''#!{python}
+SESSION = '''\
 import sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
@@ -1361,8 +1362,7 @@ def test_cron_sends_mail_and_webhook(tmp_path, monkeypatch, http_server, mail_se
     """By a real mail server and a real web server; the address is in no argument."""
     monkeypatch.setattr(timers, 'ROOT', tmp_path)
     monkeypatch.setattr(timers, 'WORK', tmp_path / 'work')
-    (tmp_path / 'plumb').write_text(SESSION.format(python=sys.executable,
-                                                   root=str(ROOT)))
+    (tmp_path / 'plumb').write_text(python_script(SESSION.format(root=str(ROOT))))
     (tmp_path / 'plumb').chmod(0o755)
     folder = tmp_path / 'work' / 'nightly'
     folder.mkdir(parents=True)

@@ -145,7 +145,7 @@ class StatusLine:
     """One line of progress on stderr, if it is a terminal; results go to stdout."""
 
     def __init__(self) -> None:
-        #: Whether somebody sees it.
+        #: Whether stderr is a terminal, which shows the line.
         self.is_live = sys.stderr.isatty()
         self._status: Status | None = None
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import strict
+from .console import count_with_noun
 from .records import metrics
 from .sessions.judged import (
     derived_replacement_metric,
@@ -305,8 +306,8 @@ def metrics_lacking_tolerance(family: str, entry: Mapping[str, Any],
 def more_sessions_text(number: int | None) -> str:
     """How many more sessions a metric without a tolerance needs; 0 or None:
     more sessions would not help."""
-    return (f'needs about {number} more session{"s" * (number > 1)}'
-            if number else 'more sessions would not help')
+    return (f'needs about {count_with_noun(number, "more session")}' if number
+            else 'more sessions would not help')
 
 
 def _default_sessions_needed(entry: Mapping[str, Any], metrics: Iterable[str]

@@ -52,9 +52,10 @@ TABLES = 3
 SMALL, IN_A_TABLE = 0.05, 8
 COLUMNS = ('time', 'run', 'system', 'partition', 'environ', 'check', 'params',
            'case', 'speed', 'metric', 'point', 'value', 'unit', 'better', 'result')
-#: What people call a test case and its CPU speed class, in SQL.
-_NAME = "concat(\"check\", ' ', params, ' @', system, ':', partition, '+', " \
-        "environ, CASE WHEN speed IN ('', '-') THEN '' ELSE ' ' || speed END)"
+#: The place of a test case and its CPU speed class, in SQL; and what people call it.
+_PLACE = "concat('@', system, ':', partition, '+', environ, " \
+         "CASE WHEN speed IN ('', '-') THEN '' ELSE ' ' || speed END)"
+_NAME = f"concat(\"check\", ' ', params, ' ', {_PLACE})"
 #: One row per session, test case and point: of several repetitions what was
 #: judged counts, or else the median of all.
 _ROWS = '''WITH matching AS NOT MATERIALIZED (
@@ -79,7 +80,7 @@ SELECT strftime(max(time), '%Y-%m-%dT%H:%M:%SZ') AS time, run,
 FROM matching JOIN newest_sessions USING (run)
 GROUP BY {name}, run, day, metric, point, unit, better'''
 #: The last session of each test case, compared with those before it.
-_CHANGES = '''WITH ordered AS (
+_CHANGES = f'''WITH ordered AS (
     SELECT *, row_number() OVER (PARTITION BY name, unit, point
         ORDER BY day DESC, run DESC) = 1 AS newest FROM answer
 ), points AS (
@@ -87,9 +88,7 @@ _CHANGES = '''WITH ordered AS (
         / nullif(median(value) FILTER (NOT newest), 0) - 1 AS change,
         bool_or(newest AND result IN ('fail', 'xpass')) AS failed,
         any_value("check") AS "check", any_value(params) AS params,
-        any_value("case") AS "case", any_value(concat('@', system, ':', partition, '+',
-            environ, CASE WHEN speed IN ('', '-') THEN '' ELSE ' ' || speed END))
-            AS place
+        any_value("case") AS "case", any_value({_PLACE}) AS place
     FROM ordered GROUP BY name, unit, better, point
 )
 SELECT CASE WHEN bool_or(failed) THEN 'fail' ELSE '' END, median(change),

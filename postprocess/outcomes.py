@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from config.console import count_with_noun
 from config.references import more_sessions_text
 from config.sessions import judged
 
@@ -154,7 +155,7 @@ def missing_reference_text(runs: int | None, lacks: str = '') -> str:
         todo = ('at least one metric varies too much, also after more '
                 'sessions; ./plumb references propose shows which')
     elif runs:
-        todo = f'needs {runs} more session{"s" * (runs > 1)}'
+        todo = f'needs {count_with_noun(runs, "more session")}'
     else:
         todo = 'enough sessions exist; run ./plumb references propose'
     return f'{lacks or "no reference"}: {todo}'

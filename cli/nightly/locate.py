@@ -30,6 +30,7 @@ from cli.session import account, commands, ordering
 from cli.setup.venv import WORK, SetupError, print_progress
 from cli.site import check as sites
 from config import families
+from config.console import count_with_noun
 from config.sessions import judged, pinned, run_id
 from config.sessions.slurm_jobs import SLURM
 from config.sites import topology
@@ -387,13 +388,14 @@ def progress_text(search: Search, rounds: list[list[Pair]], parallel: int,
     widest = max(rounds, key=len)
     # Each later round is a session of its own at worst.
     most = now + left * pairs.rounds_seconds([widest], parallel, *known)
-    return (f'{jobs} job{"s" * (jobs > 1)} in {len(rounds)} '
-            f'round{"s" * (len(rounds) > 1)}: '
+    return (f'{count_with_noun(jobs, "job")} in '
+            f'{count_with_noun(len(rounds), "round")}: '
             + ', '.join('-'.join(pair) for jobs_of_round in rounds
                         for pair in jobs_of_round[:4])
             + ' ...' * (jobs > 4 * len(rounds))
-            + (f'; about {duration_text(now)}, and at most {left} more '
-               f'round{"s" * (left != 1)} ({duration_text(most)} with them)'
+            + (f'; about {duration_text(now)}, and at most '
+               f'{count_with_noun(left, "more round")} '
+               f'({duration_text(most)} with them)'
                if known.job else '')
             + (f'; {duration_text(elapsed)} elapsed' if search.look > 1 else ''))
 

@@ -22,6 +22,7 @@ from cli.nightly.timers import KINDS
 from cli.session import account, calibrate, commands, ordering
 from cli.session import process as session
 from cli.setup.venv import SetupError, print_progress
+from config.console import count_with_noun
 from config.sessions import run_id, slurm_jobs
 from postprocess import results
 from postprocess.references import refinement
@@ -379,7 +380,7 @@ class NightlySession:
             keys = {of.plan_key for of in one.of}
             ended = self.run_reframe_session(
                 f'rerun {number} of {len(sessions)}, on {one.where}: '
-                f'{len(keys)} test case{"s" * (len(keys) > 1)}', keys, options)
+                + count_with_noun(len(keys), 'test case'), keys, options)
             if ended is None or ended.plan is None or ended.ended_by:
                 break
         left = len(sessions) - reruns.MAX_SESSIONS

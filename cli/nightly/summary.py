@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cli.nightly import messages, reruns
+from config.console import count_with_noun
 from config.version import VERSION
 from postprocess.results import Key, Result
 
@@ -138,8 +139,7 @@ class Summary:
                                  if number) or (
                 'nothing is worse than before' if self.results
                 else 'nothing was measured')
-            sentence += (f'; {self.cases} test case{"s" * (self.cases != 1)} '
-                         'to run')
+            sentence += f'; {count_with_noun(self.cases, "test case")} to run'
             if self.ended_by:
                 sentence = f'{self.ended_by}; {sentence}'
         return f'{self.site}: {self.overall_status.upper()}: {sentence}'
@@ -170,7 +170,7 @@ class Summary:
             lines.append(f'{self.waiting} of the test cases have no '
                          'reference: ./plumb references calibrate')
         if self.page:
-            lines.append(f'Page: {self.page_url or self.page}')
+            lines.append(f'Page: {self.page_address}')
         if self.elsewhere:
             lines.append('Left by other sessions, not part of this result '
                          '(./plumb verdict explains it):')
@@ -203,8 +203,13 @@ class Summary:
             'regressions': ['\n'.join(one) for one in self.regressions],
             'nodes': [vars(one) for one in self.nodes],
             'elsewhere': self.elsewhere,
-            'page': self.page_url or self.page,
+            'page': self.page_address,
         }
+
+    @property
+    def page_address(self) -> str:
+        """Where the page is, for others if they can open it; '': there is none."""
+        return self.page_url or self.page
 
     @property
     def status(self) -> str:
@@ -232,7 +237,7 @@ class Summary:
             'updated': _utc_timestamp(time.time()),
             'status': self.status,
             'headline': self.headline,
-            'page': self.page_url or self.page,
+            'page': self.page_address,
             'components': [
                 {'partition': partition, 'family': family,
                  'status': next(name for name in STATUSES if name in all_of),

@@ -346,9 +346,7 @@ def run(args: argparse.Namespace) -> int:
             # A dry run has no jobs to wait for, one after the other.
             serial = ['--exec-policy=serial'] * (action == '--dry-run')
             return run_reframe_session(work, *serial).code
-        with ordering.hold_ordering_data_file(
-                ordering.Known(ordering.read_wall_times(
-                Path(work.perflog_folder), work.system['name']))) as known:
+        with hold_known_wall_times(work) as known:
             if not (args.yes or _has_only_local_scheduler(work.system)) and (
                     is_terminal()):
                 code, text = cost_of_session(work, known)
@@ -426,11 +424,17 @@ def cost_of_session(work: Work, variables: Mapping[str, str]) -> tuple[int, str]
     return done.returncode, text
 
 
+def hold_known_wall_times(work: Work
+                          ) -> contextlib.AbstractContextManager[dict[str, str]]:
+    """Variables of a session that knows the times of the test cases in earlier ones."""
+    from cli.session import ordering
+    return ordering.hold_ordering_data_file(ordering.Known(ordering.read_wall_times(
+        Path(work.perflog_folder), work.system['name'])))
+
+
 def cost_of_session_by_records(work: Work) -> tuple[int, str]:
     """`cost_of_session` with the times of the test cases in earlier sessions."""
-    from cli.session import ordering
-    with ordering.hold_ordering_data_file(ordering.Known(ordering.read_wall_times(
-            Path(work.perflog_folder), work.system['name']))) as known:
+    with hold_known_wall_times(work) as known:
         return cost_of_session(work, known)
 
 

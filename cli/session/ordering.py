@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from config.console import count_with_noun
 from config.sessions.ordering import KNOWN, Key, Known
 from config.sessions.ordering import Case as Case
 from config.sessions.ordering import select_within_budget as select_within_budget
@@ -118,8 +119,8 @@ def describe_postponed_test_cases(plan: Plan) -> tuple[list[str], bool]:
     for name in dict.fromkeys(one.case['partition'] for one in turns):
         rows = [one for one in turns if one.case['partition'] == name]
         lines.append(
-            f'Left to later sessions: {len(rows)} test '
-            f'case{"s" * (len(rows) > 1)} of {name} with '
+            f'Left to later sessions: {count_with_noun(len(rows), "test case")} of '
+            f'{name} with '
             f'{sum(one.hours for one in rows):.3g} node-hours (budget per '
             f'session: {rows[0].budget:g}); all run within '
             f'{rows[0].nightly_sessions} sessions')

@@ -110,14 +110,14 @@ def doctor(args: argparse.Namespace) -> int:
     else:
         print_schedulers(schedulers)
         print_family_table(answer['cases'], blocked, rows_of_family)
-    is_ready = has_runnable_test_case(answer['cases'], blocked, DEFAULT_MODE)
+    here = [case for case in answer['cases'] if DEFAULT_MODE in case['modes']
+            and case['where'] not in blocked]
     print()
-    console.print_lines([readiness_line(answer['cases'], blocked, rows_of_family,
-                                        costs[DEFAULT_MODE])])
+    console.print_lines([readiness_line(here, rows_of_family, costs[DEFAULT_MODE])])
     if not args.all:
         print('To list tools, environments, optional parts and the cost of each mode: '
               '--all')
-    if not is_ready:
+    if not here:
         print(f'plumb doctor: mode {DEFAULT_MODE}, the default of ./plumb '
               'run, has no test case that can run here; the lines "not here" '
               'give the reasons', file=sys.stderr)
@@ -154,14 +154,12 @@ def print_family_table(cases: Iterable[Case], blocked: Mapping[str, str],
         console.print_table(reasons, indent=2)
 
 
-def readiness_line(cases: Iterable[Case], blocked: Mapping[str, str],
-                   rows_of_family: Rows, cost: Cost) -> str:
+def readiness_line(here: Sequence[Case], rows_of_family: Rows, cost: Cost) -> str:
     """Whether the default mode can run, its cost, and what is optional.
 
+    :arg here: test cases of the default mode that can start
     :arg cost: of the default mode
     """
-    here = [case for case in cases if DEFAULT_MODE in case['modes']
-            and case['where'] not in blocked]
     names = {case['family'] for case in here}
     missing = [text.partition(':')[0] for family in names
                for word, text in rows_of_family[family]
@@ -178,13 +176,6 @@ def cost_text(cost: Cost) -> str:
     """The node-hours of a cost."""
     hours = node_hours_text(cost.by_times + cost.by_limits)
     return f'{hours} node-hours' + ' at most' * (cost.seen < cost.cases)
-
-
-def has_runnable_test_case(cases: Iterable[Case], blocked: Mapping[str, str], mode: str
-            ) -> bool:
-    """Whether a test case of the mode would start."""
-    return any(mode in case['modes'] and case['where'] not in blocked
-               for case in cases)
 
 
 # ------------------------------------------- what this machine has

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..console import count_with_noun
 from ..families import all_derived_metrics as derived_metrics
 from ..families import families
 from ..records.units import change_text, size_text, value_text
@@ -163,7 +164,7 @@ def out_of_tolerance_text(perfvalues: Mapping[str, Sequence[Any]]) -> str:
     at = '' if size is None else f' at {size_text(size)}'
     return (f'{name}{at} {change_in_percent(value, reference)} against its reference: '
             f'{value_text(value, unit)}, reference {value_text(reference, unit)}'
-            + (f'; {more} more metric{"s" * (more > 1)}' if more else ''))
+            + (f'; {count_with_noun(more, "more metric")}' if more else ''))
 
 
 def deviation_rank(value: float, reference: float, unit: str) -> tuple[bool, float]:

@@ -23,7 +23,7 @@ class Progress:
     #: Expected times of all jobs, and of those that ended.
     expected: float = 0.0
     expected_ended: float = 0.0
-    #: Cost of the session, which is told before its first job; '' on one machine.
+    #: Cost of the session, printed before its first job; '' on one machine.
     cost: str = ''
 
     def write(self, folder: Path) -> None:

@@ -688,7 +688,7 @@ class AccountedRunner(Runner):
     record, and one out of tolerance or with interference is retried."""
 
     accounts: Accounts | None = None
-    #: Writes the progress for `plumb run`; None: nobody reads it.
+    #: Writes the progress for `plumb run`; None: ReFrame was started without it.
     reporter: Reporter | None = None
     #: All test cases that ReFrame selected, with those that a mode leaves out: a
     #: test case depends on the builds of all environments.

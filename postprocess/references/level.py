@@ -30,6 +30,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from config.console import count_with_noun
+
 from .. import naming, perflogs
 from . import spread
 from .progress import day_of_each_session, usable_records
@@ -72,7 +74,7 @@ class Level:
         missing = max(FEWEST_DAYS - self.days, 0)
         judged = (
             f'tolerance {100 * self.tolerance:.1f} %' if self.tolerance is not None else
-            f'not judged: needs sessions on {missing} more day{"s" * (missing > 1)}'
+            f'not judged: needs sessions on {count_with_noun(missing, "more day")}'
             if missing else 'not judged: earlier levels vary too much')
         return (f'{self.system}: level {100 * self.worse:+.1f} %, {judged} '
                 f'({self.date}, {self.metrics} metrics; + is worse)')

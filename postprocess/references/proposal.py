@@ -39,6 +39,7 @@ from ruamel.yaml.comments import CommentedMap
 
 from config import references as grammar
 from config.commandline import Parser
+from config.console import count_with_noun
 from config.records.columns import MADE_UP
 from config.sessions.judged import metric_key
 
@@ -307,7 +308,7 @@ def _provisional_note(proposed: dict[str, CommentedMap]) -> list[str]:
                for _, entry in grammar.iterate_reference_entries(document))
     if days >= ENOUGH_DAYS:
         return []
-    return [f'from {days} day{"s" * (days > 1)}: provisional. The tolerances assume '
+    return [f'from {count_with_noun(days, "day")}: provisional. The tolerances assume '
             'that half of the variance is common to a day; ./plumb nightly narrows '
             f'them after {ENOUGH_DAYS} days']
 

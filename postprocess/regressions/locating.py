@@ -735,7 +735,7 @@ def result_lines(located: Located) -> Iterator[str]:
            f'rounds{noise}; searched slowdown {slowdown}')
     for kind, level in located.levels.items():
         where = {-1: '', 0: ' inside a switch'}.get(
-            kind, f' across {kind} level{"s" * (kind > 1)} of switches')
+            kind, f' across {count_with_noun(kind, "level")} of switches')
         yield f'  a good pair{where}: {value_text(level, unit)}'
     if not located.named:
         yield f'No part was found that is {slowdown} slower than the others.'

@@ -176,7 +176,7 @@ def _import_configured_matplotlib():
     import matplotlib
     from matplotlib.artist import Artist
     # While it is imported it writes the help text of set() for a hundred
-    # classes, a third of what that takes; nobody reads it here.
+    # classes, a third of what that takes; the suite does not use it.
     if hasattr(Artist, '_update_set_signature_and_docstring'):
         Artist._update_set_signature_and_docstring = classmethod(
             lambda cls: None)

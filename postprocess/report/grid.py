@@ -20,6 +20,9 @@ LETTERS, WORSE = 'fnkXxpir-.', 'w'
 FAILED = LETTERS[:len(results.FAILED)]
 #: Letters that open a family, the worst first.
 BAD = FAILED + WORSE + '-'
+#: Letters, the worst first: what is expected and has no record is worse than what
+#: passed.
+_WORST_FIRST = BAD + 'ixpr.'
 #: Letter -> its word, in the order of the legend.
 WORDS = {'f': 'failed', 'n': 'not run', 'k': 'flaky', 'w': 'regressed',
          '-': 'no record', 'X': 'known fault fixed', 'x': 'known fault',
@@ -126,7 +129,7 @@ def rows_by_family(rows: Sequence[Row], cells: dict[int, str]) -> list[FamilyRow
                          if counts[letter])
         letters = _worst_letters([cells[row.number] for row in of_family
                                   if row.number is not None])
-        ended = min(counts, key=(BAD + 'ixpr.').find)
+        ended = min(counts, key=_WORST_FIRST.find)
         more = bad[_MAX_BAD:]
         parts = [('', bad[:_MAX_BAD]), (f'{len(more)} more of these', more), (
             f'{len(good)} other test cases' if bad and len(good) > _MAX_GOOD else '',
@@ -140,9 +143,8 @@ def rows_by_family(rows: Sequence[Row], cells: dict[int, str]) -> list[FamilyRow
 
 def _worst_letters(rows: Sequence[str]) -> str:
     """The worst letter of each session."""
-    # What is expected and has no record is worse than what passed.
-    order = BAD + 'ixpr.'
-    return ''.join(min(column, key=order.find) for column in zip(*rows, strict=True))
+    return ''.join(min(column, key=_WORST_FIRST.find)
+                   for column in zip(*rows, strict=True))
 
 
 def session_ranges(sessions: Sequence[str]) -> list[dict[str, Any]]:

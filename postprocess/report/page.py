@@ -175,6 +175,9 @@ class Page:
                               perflogs.CASE): case.number for case in self.cases}
         self.regressions = self.verdict.regressions
         self.improved = self.verdict.improved
+        #: Of each regression, by its ID.
+        self.sessions_on_nodes = {one.id: self.sessions_on_node(one)
+                                  for one in self.regressions}
         #: Test case -> its metrics that are part of a regression.
         self.worse_metrics: dict[int, set[str]] = {}
         for one in self.regressions:
@@ -187,7 +190,7 @@ class Page:
         """Marks the sessions in which test cases are worse than they were; of a node
         those that ran on it."""
         since = self.session_number(regression.since_run)
-        there = self.sessions_on_node(regression)
+        there = self.sessions_on_nodes[regression.id]
         for member in regression.members:
             number = self.numbers.get(member.test_case_key)
             if number is not None:
@@ -425,7 +428,7 @@ class Page:
                                     for member in one.members}),
                 'spark': self._event_sparkline(values, min(
                     self.session_number(one.since_run) for one in regressions),
-                    self.sessions_on_node(regressions[0])),
+                    self.sessions_on_nodes[regressions[0].id]),
                 'worst': sorted(worst.values(), key=lambda row: -row[
                     'times_as_bad'])[:MAX_WORST]})
         self._add_levels(cards)

@@ -12,6 +12,7 @@ import contextlib
 import datetime
 import fcntl
 import gc
+import io
 import json
 import os
 import random
@@ -489,6 +490,14 @@ def command_lines() -> list[str]:
 
 #: Of `plumb env`: variables -> the test's folder, the output, local.json.
 _REPORTED: dict[frozenset[tuple[str, str]], tuple[str, str, str]] = {}
+
+
+def printed_verdict_lines(verdict: Any) -> list[str]:
+    """The lines that `plumb verdict --all` prints of a verdict."""
+    from postprocess.regressions import telling
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        telling.print_verdict(verdict, every=True)
+    return out.getvalue().splitlines()
 
 
 def python_script(text: str) -> str:

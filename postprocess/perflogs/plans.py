@@ -107,11 +107,6 @@ def is_session_running(path: Path) -> bool:
     return False
 
 
-def session_sort_key(run: str) -> tuple[str, str]:
-    """Sorts runs by time: they are 20261101T030000Z-..., or a date."""
-    return run.replace('-', '')[:8], run
-
-
 #: Sessions that left test cases out on purpose -> which ones, by CASE, and the
 #: sessions within which each has its turn (0: never); None: it is not said.
 Partial = Mapping[str, Mapping[tuple[str, ...], int] | None]

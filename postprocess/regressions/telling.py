@@ -27,13 +27,6 @@ RERUN = './plumb run $(./plumb verdict --print-rerun-options)'
 _NOT_XML = re.compile('[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]')
 
 
-def verdict_lines(verdict: Verdict) -> list[str]:
-    """The text for people, the worst first."""
-    return [verdict_headline(verdict), *(
-        line for section in _sections(verdict)
-        for line in (*filter(None, [section.title]), *section.lines))]
-
-
 def verdict_headline(verdict: Verdict) -> str:
     """The whole verdict in one sentence."""
     failed = len(verdict.failures) - len(verdict.cut_short)

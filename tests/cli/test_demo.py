@@ -22,9 +22,9 @@ from config import families
 from config.records.columns import MADE_UP
 from postprocess import perflogs
 from postprocess.references import proposal
-from postprocess.regressions import telling, verdict
+from postprocess.regressions import verdict
 from postprocess.report import page
-from tests.conftest import ROOT
+from tests.conftest import ROOT, printed_verdict_lines
 
 OPTIONS = argparse.Namespace(open=False)
 
@@ -103,7 +103,7 @@ def test_test_cases_are_named_like_real_ones():
 def test_each_event_is_reported_with_its_place(demo, name, place, words):
     folder, output, *_ = demo
     assert f'  {name}: ' in output
-    lines = telling.verdict_lines(made_verdict(folder))
+    lines = printed_verdict_lines(made_verdict(folder))
     [at] = [number for number, line in enumerate(lines) if place in line]
     text = ' '.join(lines[at:at + 2])
     assert words in text

@@ -20,6 +20,7 @@ from postprocess.regressions import verdict as verdict_command
 from postprocess.regressions.finding import Verdict
 from postprocess.regressions.verdict import verdict_of_records
 from postprocess.report import curves, grid, page, tidy
+from tests.conftest import printed_verdict_lines
 
 JUDGED = {'reference': '1.0', 'upper': '0.2'}
 
@@ -268,10 +269,10 @@ def test_a_session_that_was_cut_short_leaves_the_health_as_it_was(tmp_path, ran)
     sentence = (f'The session of 2026-11-03 03:00 UTC was cut short: {3 - ran} of 3 '
                 'test cases did not run. To resume, with the same --site and --mode: '
                 './plumb run $(./plumb verdict --print-rerun-options)')
-    lines = telling.verdict_lines(verdict)
+    lines = printed_verdict_lines(verdict)
     assert sentence in lines and not [line for line in lines if 'guard' in line]
     assert re.search(rf'NOT RUN: {3 - ran} test cases? did not run\. '
-                     rf'{ran or 3} test cases? ran', lines[0]), lines[0]
+                     rf'{ran or 3} test cases? ran', lines[-1]), lines[-1]
     text = page.build_page(frame, verdict=verdict).files['index.html'].decode()
     assert 'class="health good"' in text
     assert sentence in re.sub('</?code[^>]*>', '', text)

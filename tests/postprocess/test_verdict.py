@@ -18,6 +18,7 @@ from postprocess import perflogs, results  # noqa: E402
 from postprocess.regressions import telling, verdict  # noqa: E402
 from postprocess.report import build  # noqa: E402
 from postprocess.report.page import Page  # noqa: E402
+from tests.conftest import printed_verdict_lines  # noqa: E402
 
 SESSIONS, CASES = 40, 10
 
@@ -79,7 +80,7 @@ def test_one_busy_session_is_an_incident(judge, size):
         lambda case, session: size if session == SESSIONS - 1 else 1.0, cases=40,
         noise=0.01 if size > 2 else 0.002))
     assert (verdict_.exit_code, verdict_.regressions) == (0, [])
-    text = [line for line in telling.verdict_lines(verdict_) if 'Incident' in line]
+    text = [line for line in printed_verdict_lines(verdict_) if 'Incident' in line]
     assert len(text) == 1 and 'of 40 were worse in this session alone' in text[0]
     assert len(verdict_.rerun) > 30
     worst = max(case.incident for case in verdict_.rerun if case.incident)
@@ -561,7 +562,7 @@ def test_a_changed_environment_is_told_once(judge, more, words):
     assert (change.what, change.system, len(change.cases)) == (
         words, 'alpha', CASES)
     assert (verdict_.exit_code, verdict_.verdict) == (0, 'good')
-    text = '\n'.join(telling.verdict_lines(verdict_))
+    text = '\n'.join(printed_verdict_lines(verdict_))
     assert '1 change of the environment' in text
     assert (f'Changed environment:\n  {words}: 10 test cases on alpha '
             '(cpu openmpi)') in text
@@ -602,7 +603,7 @@ def test_failures_say_why_and_what_they_have_shared_nodes(judge, tmp_path):
                         (1, 'rows: run.1.out:12: the table ends'),
                         (3, 'what it said'))))
     verdict_ = judge([*sessions(), *records])
-    text = '\n'.join(telling.verdict_lines(verdict_))
+    text = '\n'.join(printed_verdict_lines(verdict_))
     assert ('/dead1 on alpha:cpu openmpi: rows: run.1.out:12: the table ends '
             '[ran on n1 n2]') in text
     assert '/dead2 on alpha:cpu openmpi: rows [ran on n2 n3]' in text
@@ -667,7 +668,7 @@ def test_a_case_that_failed_without_a_guard_or_a_metric(judge):
         case='dead', result='fail', reference='1.0')])
     assert (
         '/dead on alpha:cpu openmpi: the test case did not complete'
-        in '\n'.join(telling.verdict_lines(verdict_))
+        in '\n'.join(printed_verdict_lines(verdict_))
     )
 
 

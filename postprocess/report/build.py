@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from config.commandline import Parser
-from config.console import print_lines
+from config.console import count_with_noun, print_lines
 
 from .. import options, outcomes, perflogs, results
 from ..files import write_files_atomically
@@ -23,7 +23,7 @@ from ..references.progress import Progress, progress_of_test_cases
 from ..regressions import telling
 from ..regressions.verdict import Verdict, verdict_of_records
 from . import plots
-from .page import build_page, count_with_noun
+from .page import build_page
 
 #: End of an SVG that a page drew (page.Page.draw).
 OURS = re.compile(rb'<!-- [0-9a-f]{64} -->\n\Z')
@@ -138,21 +138,20 @@ def write_page(folder: str, output: Path, references: str | None = None,
         + f"{counts['pass']} passed, "
         + f"{counts['inconclusive']} inconclusive, " * bool(counts['inconclusive'])
         + f"{counts['no_reference']} without a reference of "
-        + count_with_noun(counts['cases'], 'test case(s)') + ', '
-        + count_with_noun(frame['run'].nunique(), 'session(s)')
+        + count_with_noun(counts['cases'], 'test case') + ', '
+        + count_with_noun(frame['run'].nunique(), 'session')
         + f"; {counts['judged']} with a tolerance, "
         f"{counts['no_tolerance']} in which a metric has no tolerance"
-        + (', ' + count_with_noun(len(judged.regressions), 'regression(s)') if judged
-        and judged.regressions else '')
+        + (', ' + count_with_noun(len(judged.regressions), 'regression')
+           if judged and judged.regressions else '')
         + ''.join(f', level of {level.system} out of tolerance '
-        f'({100 * level.worse:+.1f} %)' for level in levels)
+                  f'({100 * level.worse:+.1f} %)' for level in levels)
         + f", {counts['improved']} improved" * bool(counts['improved'])
         + f", stale: {counts['stale']}" * bool(counts['stale'])
         + f", postponed: {counts['rotated']}" * bool(counts['rotated'])
-        + (f", beyond every budget: {counts['never']}"
-        if counts['never'] else '')
-        + (', ' + count_with_noun(len(faults), 'damaged place(s) in the perflogs')
-        if faults else '')]
+        + (f", beyond every budget: {counts['never']}" if counts['never'] else '')
+        + (', ' + count_with_noun(len(faults), 'damaged place') + ' in the perflogs'
+           if faults else '')]
     if judged and judged.cut_short:
         lines.append(telling.cut_short_text(judged.results))
     print_lines(lines)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from config.console import count_with_noun
 from config.families import Family, families
 from config.records.columns import MADE_UP
 from config.records.units import (
@@ -417,7 +418,7 @@ class Page:
             cards.append({
                 'first': first, 'rest': [
                     *rest[:-1], certainty_text(regressions),
-                    *([f"{count_with_noun(failed, 'test case(s)')} of these out of "
+                    *([f"{count_with_noun(failed, 'test case')} of these out of "
                        'tolerance'] if failed else []), *rest[-1:]],
                 'rows': values[:MAX_EVENT_ROWS],
                 'more': len(values) - MAX_EVENT_ROWS, 'cases': len(worst),
@@ -488,9 +489,9 @@ class Page:
         ends = [float(np.median([*filter(None, side)])) if all(side) else None
                 for side in (low, high)]
         return sparkline(curve, Lines(1.0, None, *ends), since, (
-            f'median of {count_with_noun(len(curves), "metric(s)")} relative to the '
+            f'median of {count_with_noun(len(curves), "metric")} relative to the '
             f'baseline: {change_text(float(curve.values[-1]))} in the newest '
-            f'of {count_with_noun(len(curve.values), "session(s)")}'))
+            f'of {count_with_noun(len(curve.values), "session")}'))
 
     def _regression_row(self, regression: Regression, member: Member) -> dict:
         """A metric of a test case that is part of a regression."""
@@ -1014,15 +1015,17 @@ def health_summary(counts: dict[str, int], verdict: Verdict, faults: int
         `levels`: levels out of tolerance that are no part of a regression
     """
     cases = counts['cases']
-    bad = [count_with_noun(number, what) for number, what in (
-        (counts['fail'], f'of {cases} test cases failed'),
-        (counts['not_run'], 'not run'),
-        (counts['flaky'], 'flaky'),
-        (counts['regressed'], 'regression(s)'),
-        (counts['xpass'], 'known fault(s) fixed'),
-        (counts['levels'], 'level(s) out of tolerance'),
-        (faults, 'damaged place(s) in the perflogs')) if number]
-    also = [count_with_noun(number, what) for number, what in (
+    bad = [text for number, text in (
+        (counts['fail'], f"{counts['fail']} of {cases} test cases failed"),
+        (counts['not_run'], f"{counts['not_run']} not run"),
+        (counts['flaky'], f"{counts['flaky']} flaky"),
+        (counts['regressed'], count_with_noun(counts['regressed'], 'regression')),
+        (counts['xpass'], count_with_noun(counts['xpass'], 'known fault') + ' fixed'),
+        (counts['levels'], count_with_noun(counts['levels'], 'level')
+         + ' out of tolerance'),
+        (faults, count_with_noun(faults, 'damaged place') + ' in the perflogs'))
+        if number]
+    also = [f'{number} {what}' for number, what in (
         (counts['inconclusive'], 'inconclusive'),
         (counts['no_record'], 'without a record in the newest session'),
         (counts['waiting'] * any([verdict.compared, verdict.judged]),
@@ -1053,19 +1056,10 @@ def _names_of_sessions_cut_short(verdict: Verdict) -> set[str]:
     return runs | {telling.session_name(first[run])[:10] for run in runs}
 
 
-def count_with_noun(number: int, what: str) -> str:
-    """A number and its noun.
-
-    >>> count_with_noun(1, 'test case(s)'), count_with_noun(2, 'test case(s)')
-    ('1 test case', '2 test cases')
-    """
-    return f"{number} {what.replace('(s)', 's' * (number != 1))}"
-
-
 def certainty_text(regressions: Sequence[Regression]) -> str:
     """How certain the change of an event is."""
     sessions = max(one.sessions for one in regressions)
-    return (f'certainty: worse in {count_with_noun(sessions, "session(s)")}; the '
+    return (f'certainty: worse in {count_with_noun(sessions, "session")}; the '
             f'interval has a confidence of 95 %; about '
             f'{100 * detect.FALSE_SHARE:.0f} % of all reported changes are temporary')
 

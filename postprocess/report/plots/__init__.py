@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 #: Metrics of the whole program, which `times` draws.
 TIMES = ('wall_time', 'user_time', 'system_time')
 #: Series whose values the text for who cannot see a plot has.
-MAX_TOLD = 8
+MAX_DESCRIBED = 8
 #: Of a family that does not say what is drawn of it.
 DEFAULT: tuple[dict[str, Any], ...] = (
     {'kind': 'curve'}, {'kind': 'box'}, {'kind': 'bars'}, {'kind': 'runs'},
@@ -246,8 +246,8 @@ def numbers_text(frame: pd.DataFrame, unit: str) -> str:
             dict.fromkeys(value_text(end[column], unit) + (
                 '' if not over else f' at {size_text(end[over])}' if over == 'point'
                 else f' at {end[over]:g}') for end in ends)))
-    return '. ' + '; '.join(texts[:MAX_TOLD]) + (
-        f'; and {len(texts) - MAX_TOLD} more' * (len(texts) > MAX_TOLD))
+    return '. ' + '; '.join(texts[:MAX_DESCRIBED]) + (
+        f'; and {len(texts) - MAX_DESCRIBED} more' * (len(texts) > MAX_DESCRIBED))
 
 
 @functools.cache

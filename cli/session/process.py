@@ -242,6 +242,8 @@ class SessionProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self.begin is None:              # it ended soon after its first job began
+            self.report_if_due()
         self.line.close()
 
     def report_if_due(self) -> None:

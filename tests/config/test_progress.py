@@ -66,3 +66,10 @@ def test_without_a_terminal_a_line_is_printed_every_so_often(
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(' test')[0] for line in lines] == [
         'plumb: 1 of 4', 'plumb: 2 of 4']
+
+
+def test_the_cost_of_a_short_session_is_printed(tmp_path, capsys):
+    """Though it ended before anything was reported of it."""
+    with process.SessionProgress(tmp_path):
+        Progress(1, cost='1 test cases (1 checks)').write(tmp_path)
+    assert capsys.readouterr().out == 'Cost: 1 test cases (1 checks)\n'

@@ -1,11 +1,14 @@
 """Reference pages that people write have all keys and columns of the code."""
 import re
+import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from config import families
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -41,6 +44,17 @@ def test_every_key_of_a_family_is_described():
                     'without'}
     assert missing_rows({*schema_keys(schema)} - in_sentences,
                         'family-yaml.md') == []
+
+
+def test_examples_of_a_whole_family_are_valid(tmp_path):
+    text = (ROOT / 'docs' / 'reference' / 'family-yaml.md').read_text('utf-8')
+    examples = re.findall(r'^    title: .*\n(?:    .*\n)+', text, re.M)
+    assert len(examples) == 2
+    for number, example in enumerate(examples):
+        file = tmp_path / f'family{number}' / families.FILE
+        file.parent.mkdir()
+        file.write_text(textwrap.dedent(example), 'utf-8')
+        assert families.faults_of_family_file(file, families.shared_metrics()) == []
 
 
 @pytest.mark.parametrize('page', ['perflogs.md', 'family-yaml.md'])

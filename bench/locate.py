@@ -158,6 +158,12 @@ def cluster_with_slow_switch(rng: np.random.Generator, **more: Any) -> Cluster:
                    slow={f'leaf{rng.integers(1, 5)}': 0.8}, **more)
 
 
+def cluster_with_slow_switch_of_two(rng: np.random.Generator, **more: Any) -> Cluster:
+    """A leaf switch of two, with four nodes each, is 20 % slower."""
+    return Cluster(8, leaf=4, across=0.85,
+                   slow={f'leaf{rng.integers(1, 3)}': 0.8}, **more)
+
+
 def noisy_cluster(rng: np.random.Generator, **more: Any) -> Cluster:
     """Three of 16 nodes have a noise of 20 %, and are not slower."""
     return Cluster(16, **{**more, 'noise': noise_of_some_nodes(16, rng)})
@@ -188,6 +194,7 @@ CLUSTERS: dict[str, tuple[int, Callable[..., Cluster]]] = {
     '3 of 8': (8, make_slow_nodes(8, 3)),
     'link of 8, 20 %': (8, cluster_with_slow_link),
     'switch of 4, 20 %': (32, cluster_with_slow_switch),
+    'switch of 2, 20 %': (8, cluster_with_slow_switch_of_two),
     '3 of 16 noisy': (16, noisy_cluster),
 }
 

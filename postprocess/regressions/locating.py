@@ -52,6 +52,7 @@ as the noise so far makes necessary (two-stage samples; Stein, 1945).
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import re
@@ -253,6 +254,18 @@ class Search:
         for node, switches in self.above.items():
             for switch in switches:
                 self._under[switch].add(node)
+        #: Switches that a pair climbs -> switches and uplinks of all such pairs.
+        self._shared_parts: dict[int, set[Part]] = {}
+        # Two nodes of each leaf switch stand for all.
+        of_leaf: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        for node in self.nodes:
+            of_leaf[self.above[node]].append(node)
+        for a, b in itertools.combinations(
+                [node for some in of_leaf.values() for node in some[:2]], 2):
+            parts = {part for part in self._all_parts_of_pair(a, b)
+                     if part[0] in ('switch', 'uplink')}
+            kind = self.lowest_common_switch_level(a, b)
+            self._shared_parts[kind] = self._shared_parts.get(kind, parts) & parts
         self._jobs: list[_Job] = []
         #: How often each pair, each node, and each node with pairs that climb
         #: so far, was planned.
@@ -276,7 +289,13 @@ class Search:
 
     def hardware_parts_of_pair(self, a: str, b: str) -> Iterator[Part]:
         """The parts that can slow a pair. A switch above all nodes or above
-        two, and an uplink of all nodes but one, say no more than others do."""
+        two, and an uplink of all nodes but one, say no more than others do. Nor
+        does a switch or uplink of a pair if all pairs that climb as many
+        switches have it: both of two leaf switches, between them."""
+        shared = self._shared_parts.get(self.lowest_common_switch_level(a, b), set())
+        return (part for part in self._all_parts_of_pair(a, b) if part not in shared)
+
+    def _all_parts_of_pair(self, a: str, b: str) -> Iterator[Part]:
         yield 'node', a
         yield 'node', b
         yield ('link', *self._ordered_pair(a, b))

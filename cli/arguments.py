@@ -90,6 +90,7 @@ restricts it to the nodes of a reservation.
 The session writes its records to the perflogs, and the command writes the
 page. Options that are not listed above are passed on to ReFrame (-n, -t, -p,
 -x, -E, -S, -l, --dry-run and others). Options after -- are always passed on.
+Without --mode, -n /HASH selects a test case of any mode.
 
 Exit codes: 0 all test cases are good; 1 a test case failed, regressed or did
 not run; 2 wrong usage, or the session cannot start.

@@ -6,6 +6,7 @@ and `plumb run` select it with $PLUMBLINE_SITE.
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,12 @@ SITES = ROOT / 'site-configs'
 
 #: Configuration of a site, in its folder.
 SYSTEM = 'system.py'
+
+#: The site of commands without --site.
+DEFAULT_SITE = os.environ.get('PLUMBLINE_SITE') or 'local'
+
+#: The command that makes references.
+CALIBRATE = './plumb references calibrate'
 
 
 class PlaceError(ValueError):
@@ -52,6 +59,20 @@ def prepare_environment_and_work_folder() -> None:
                          'PLUMBLINE_WORK to a folder that you can write to')
 
 
+def site_option(site: str) -> str:
+    """The option that selects a site in a printed command, with a blank before it.
+
+    It is '' for the site `local` if commands select that one without the option, and
+    for '', which is several sites.
+
+    >>> site_option('mycluster')
+    ' --site mycluster'
+    """
+    if not site or site == 'local' == Path(DEFAULT_SITE).name:
+        return ''
+    return f' --site {shlex.quote(site)}'
+
+
 def is_site_named_local(site: Path) -> bool:
     """Whether the site is `local`, which describes the machine it runs on."""
     return site.resolve() == SITES / 'local'
@@ -65,6 +86,11 @@ def site_folder_of_name(site: str) -> Path:
         known / SYSTEM).is_file() else Path(site).absolute()
 
 
+def site_name_or_path(folder: Path) -> str:
+    """What --site takes: the name of a site in site-configs/, or a path."""
+    return folder.name if folder.parent == SITES else str(folder)
+
+
 def current_site_folder() -> Path | None:
     """Folder of the site; None: no site is selected yet."""
     configuration = _reframe_configuration()
@@ -73,6 +99,12 @@ def current_site_folder() -> Path | None:
             return Path(path).parent
     name = os.environ.get('PLUMBLINE_SITE')
     return site_folder_of_name(name) if name else None
+
+
+def calibrate_command() -> str:
+    """The command that makes references of the current site."""
+    return CALIBRATE + site_option(
+        site_name_or_path(current_site_folder() or SITES / 'local'))
 
 
 def _reframe_configuration() -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from config.console import count_with_noun
+from config.places import site_option
 from config.references import more_sessions_text
 from config.sessions import judged
 
@@ -113,7 +114,8 @@ def summarize_reference_status(frame: pd.DataFrame, ahead: list[Progress] | None
             not has_tolerance.any() and rows['result'].eq('no_reference').all()
         ):
             standing_.waiting.append(
-                (first, missing_reference_text(ahead_of.needs if ahead_of else 0)))
+                (first, missing_reference_text(
+                    ahead_of.needs if ahead_of else 0, str(first.system))))
     return standing_
 
 
@@ -144,20 +146,22 @@ def _metrics_without_tolerance(
                           judged.derived_replacement_metric(family, metric)} & there)
 
 
-def missing_reference_text(runs: int | None, lacks: str = '') -> str:
+def missing_reference_text(runs: int | None, site: str, lacks: str = '') -> str:
     """The text for people of a test case that waits for a reference.
 
     :param runs: as `sessions_needed_by_test_case` has it
+    :param site: of the test case
     :param lacks: what is missing, where it is not simply a reference
     """
     if runs is None:
         # All other metrics get a reference all the same.
         todo = ('at least one metric varies too much, also after more '
-                'sessions; ./plumb references propose shows which')
+                f'sessions; ./plumb references propose{site_option(site)} shows which')
     elif runs:
         todo = f'needs {count_with_noun(runs, "more session")}'
     else:
-        todo = 'enough sessions exist; run ./plumb references propose'
+        todo = ('enough sessions exist; run ./plumb references propose'
+                + site_option(site))
     return f'{lacks or "no reference"}: {todo}'
 
 

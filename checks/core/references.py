@@ -33,9 +33,6 @@ from . import metrics, vendor
 #: One reference: centre, lower and upper as fractions (None: open), unit.
 Reference = tuple[float, float | None, float | None, str]
 
-#: What to do about a case without a reference.
-CALIBRATE = './plumb references calibrate'
-
 
 class Entry(NamedTuple):
     """The references of a test case."""
@@ -132,7 +129,7 @@ def find_entry(check: Any) -> Entry:
         none = Entry('vendor', vendor.references_by_metric(published),
                      vendor.source_note(published))
     else:
-        none = Entry('none', note=f'no reference yet: {CALIBRATE}')
+        none = Entry('none', note=f'no reference yet: {places.calibrate_command()}')
     if check.bringup:
         return none if published else Entry('-', note='bring-up')
     speed, features = check.speed, check.current_partition.features
@@ -146,10 +143,10 @@ def find_entry(check: Any) -> Entry:
             if speed == '-':
                 return Entry('-', note='the CPU speed class is unknown')
             return Entry('none', note='no reference for CPU speed class '
-                         f'{speed}: {CALIBRATE}')
+                         f'{speed}: {places.calibrate_command()}')
         if there and missing_speeds and load_references(check.family).complete:
             return Entry('none', note='no reference for CPU speed class '
-                         f'{missing_speeds[0]}: {CALIBRATE}')
+                         f'{missing_speeds[0]}: {places.calibrate_command()}')
         table = there[0] if there else None
     if table is None:
         return none
@@ -211,7 +208,7 @@ def references_to_compare_and_note(check: Any, values: Mapping[str, float]
                 f'{where}: {site_entry.note.partition(":")[0]}, on '
                 f'{check.current_partition.fullname} '
                 f'{check.current_environ.name} {check.source} {check.speed},'
-                f' but the file has `complete: true`; {CALIBRATE}')
+                f' but the file has `complete: true`; {places.calibrate_command()}')
     sound = {f: strip_xfail_mark(e) for f, e in site_entry.values.items()}
     # A dry run has only the planned metrics.
     reference_table: dict[str, Any] = dict(parse_reference_table(sound, {
@@ -225,7 +222,7 @@ def references_to_compare_and_note(check: Any, values: Mapping[str, float]
     if missing := [f for f in needs if needs[f] is None and f in to_judge]:
         raise ReferenceError_(
             f'{where}: no reference for the metrics {", ".join(missing)}, '
-            f'which are compared with references; {CALIBRATE}')
+            f'which are compared with references; {places.calibrate_command()}')
     notes = [
         site_entry.note,
         _missing_tolerance_note(needs),

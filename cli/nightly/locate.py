@@ -31,6 +31,7 @@ from cli.setup.venv import WORK, SetupError, print_progress
 from cli.site import check as sites
 from config import families
 from config.console import count_with_noun
+from config.places import site_option
 from config.sessions import judged, pinned, run_id
 from config.sessions.slurm_jobs import SLURM
 from config.sites import topology
@@ -163,7 +164,7 @@ def select_partition_and_test_case(args: argparse.Namespace, folder: Path,
         one.metric for _, one in worse if one.partition == name])
     if worse and not args.partition:
         print_progress(f'the test case is chosen by the regressions of {name} (./plumb '
-                       f'verdict)')
+                       f'verdict{site_option(system)})')
     before = [line.before for line, _ in worse
               if line.case == case['hash'] and line.metric == metric]
     return Target(partition, case, metric, before[0] if before else None)

@@ -46,7 +46,7 @@ def nightly(args: argparse.Namespace) -> int:
     if args.print:
         print(KINDS[args.print](args), end='')
         return 0
-    summary = Summary(folder.name, time.time(), args.max_node_age,
+    summary = Summary(folder.name, time.time(), args.max_node_age, args.mode,
                       page_url=args.page_url)
     path = overlap.lock_path(folder.name)
     try:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from cli.nightly import messages, reruns
 from config.console import count_with_noun
+from config.places import CALIBRATE, site_option
 from config.version import VERSION
 from postprocess.results import Key, Result
 
@@ -61,6 +62,7 @@ class Summary:
     began: float
     #: Sessions within which each node is measured; 0: no such limit.
     max_node_age: int = 0
+    mode: str = 'nightly'
     #: Identifier of its first session.
     nightly_session: str = ''
     #: Further remarks, the most important first.
@@ -146,6 +148,7 @@ class Summary:
 
     def summary_lines(self) -> list[str]:
         """The lines of the summary, the worst first."""
+        site = site_option(self.site)
         lines = [
             f'Nightly session {self.nightly_session} of '
             f'{self.headline}'.replace(
@@ -159,8 +162,7 @@ class Summary:
             self.test_cases_with_result('flaky'),
         )
         if self.regressions:
-            lines.append('Worse than before (./plumb verdict explains '
-                         'it):')
+            lines.append(f'Worse than before (./plumb verdict{site} explains it):')
             lines += [f'  {text}' for one in self.regressions[:MAXIMUM]
                       for text in one]
             lines += _omitted_count_lines(len(self.regressions))
@@ -168,12 +170,12 @@ class Summary:
             lines += _node_lines(one, self.max_node_age)
         if self.waiting:
             lines.append(f'{self.waiting} of the test cases have no '
-                         'reference: ./plumb references calibrate')
+                         f'reference: {CALIBRATE}{site} --mode {self.mode}')
         if self.page:
             lines.append(f'Page: {self.page_address}')
         if self.elsewhere:
             lines.append('Left by other sessions, not part of this result '
-                         '(./plumb verdict explains it):')
+                         f'(./plumb verdict{site} explains it):')
             lines += [f'  {text}' for text in self.elsewhere[:MAXIMUM]]
             lines += _omitted_count_lines(len(self.elsewhere))
         return lines

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from checks.core.references import CALIBRATE
 from cli.session import table
 from cli.session.names import name_without_blanks
+from config.places import CALIBRATE
 from config.sessions import disk
 from postprocess import outcomes, results
 from postprocess.names import short_name
@@ -25,7 +25,7 @@ from postprocess.perflogs import plans, reasons
 from postprocess.references.progress import Progress
 
 #: What a check reports of a test case without a reference.
-LACKS = re.compile(rf'(no reference[^;]*): {re.escape(CALIBRATE)}')
+LACKS = re.compile(rf'(no reference[^;]*): {re.escape(CALIBRATE)}[^;]*')
 
 #: Actions of ReFrame that measure nothing: `plumb run` hands them on.
 ACTIONS = ('--ci-generate', '--delete-stored-sessions', '--describe',
@@ -138,8 +138,8 @@ def rows_by_test_case(
         lacks = LACKS.search(note)
         if lacks:
             note = note.replace(lacks[0], outcomes.missing_reference_text(
-                needs().get(key), '' if lacks[1] == 'no reference yet'
-                else lacks[1]))
+                needs().get(key), plan.head['system'],
+                '' if lacks[1] == 'no reference yet' else lacks[1]))
         if one.measurements > 1:
             note = '; '.join(filter(None, [
                 note, f'{AT_FIRST.get(one.result, BEYOND)}, measured '

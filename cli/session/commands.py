@@ -36,7 +36,7 @@ from config.commandline import suggest_nearest_word
 from config.places import is_site_named_local
 from config.references import accepted_files
 from config.sessions import clock, cost, lock, progress, slurm_jobs
-from config.sessions.modes import MODES
+from config.sessions.modes import MODES, QUICK
 from config.sessions.selection import SMOKE, VETO
 from tests import unstable
 
@@ -225,13 +225,22 @@ def prepare_session(args: argparse.Namespace) -> Iterator[Work]:
             variables[lock.HELD] = str(locks[0])
         if not args.bringup:
             refuse_unreadable_reference_files(Path(variables['RFM_REFERENCE_PREFIX']))
-        # Not --mode: ReFrame ignores -p beside it.
-        options = [*MODES[args.mode]]
+        options = mode_options(args.mode, args.reframe)
         if args.bringup:
             options.append('-Sbringup=1')
         print_progress(f'set-up took {time.monotonic() - start:.1f} s')
         yield Work(system, variables, [*options, *replace_settings_lists(args.reframe)],
                    args.bringup, locks)
+
+
+def mode_options(mode: str, words: Sequence[str]) -> list[str]:
+    """The options of a mode. Not --mode: ReFrame ignores -p beside it.
+
+    In mode quick, the default, a hash selects its test case in whatever mode it is.
+
+    :param words: options of ReFrame that the user gave
+    """
+    return [] if mode == QUICK and names.has_only_hashes(words) else [*MODES[mode]]
 
 
 def refuse_schedulers_that_list_no_nodes(system: Mapping[str, Any]) -> None:
@@ -330,17 +339,15 @@ def run(args: argparse.Namespace) -> int:
     from postprocess import results
     from postprocess.results import FAILED
     start = time.monotonic()
+    site = places.site_option(args.site)
     action = account.find_non_run_action(args.reframe)
     if args.mode == ordering.NIGHTLY and not action:
-        site = '' if args.site == 'local' \
-            else f' --site {shlex.quote(args.site)}'
         raise SetupError('--mode nightly: a nightly session is started with '
                          f'./plumb nightly{site}')
     if action == '--ci-generate':
         raise SetupError('--ci-generate: ReFrame would make a job for each test case, '
                          'without the builds that it needs; for a pipeline with a job '
-                         f'for each family, run ./plumb nightly --site {args.site} '
-                         '--print gitlab')
+                         f'for each family, run ./plumb nightly{site} --print gitlab')
     with prepare_session(args) as work:
         if action:
             # A dry run has no jobs to wait for, one after the other.
@@ -365,7 +372,7 @@ def run(args: argparse.Namespace) -> int:
                                        made.ahead).values()]
     print_results([*rows, *account.failed_builds(ended.cases)], args.all)
     failed = [one for one in rows if one.result in FAILED]
-    worse = _print_regressions(made.verdict, ended.plan)
+    worse = _print_regressions(made.verdict, ended.plan, site)
     notes = []
     if ended.ended_by:
         notes.append(f'Ended by {ended.ended_by}: test cases that did not finish are '
@@ -375,8 +382,9 @@ def run(args: argparse.Namespace) -> int:
                      'fail a value')
     waiting = sum(one.waits for one in rows)
     if waiting:
+        mode = ' --mode full' * (args.mode == 'full')
         notes.append(f'{waiting} of the test cases have no reference; add them: '
-                     './plumb references calibrate')
+                     f'{places.CALIBRATE}{site}{mode}')
     if ended.output and ended.code and not failed:
         notes.append(f'ReFrame ended with exit code {ended.code}; see {ended.output}')
     again = sum(one.measurements > 1 for one in rows)
@@ -388,9 +396,8 @@ def run(args: argparse.Namespace) -> int:
         + f' · {progress.duration_text(time.monotonic() - start)}'])
     if failed:
         print('Next: ' + ' '.join([
-            './plumb run',
-            *([f'--site {shlex.quote(args.site)}'] if args.site != 'local' else []),
-            *([f'--mode {args.mode}'] if args.mode != 'quick' else []),
+            f'./plumb run{site}',
+            *([f'--mode {args.mode}'] if args.mode != QUICK else []),
             *['--bringup'] * bool(work.bringup),
             *dict.fromkeys(f'-n /{one.case}' for one in failed[:3])]))
     print(f'Page: {page}' if page else 'No page was written: see the error '
@@ -451,22 +458,26 @@ def confirm_cost(system: str, mode: str, cost_text: str) -> bool:
     return answer.strip().lower() in ('y', 'yes')
 
 
-def _print_regressions(verdict: Verdict | None, plan: plans.Plan) -> bool:
+def _print_regressions(verdict: Verdict | None, plan: plans.Plan, site: str) -> bool:
     """Print the regressions among the test cases of a session, and a level out of
-    tolerance; return whether there are any."""
+    tolerance; return whether there are any.
+
+    :param site: the option that selects the site of the session
+    """
     from postprocess.regressions import telling
     if verdict is None:
         return False
     lines = regressions_in_session(verdict, plan)
     levels = failed_levels_of_system(verdict, plan)
     if levels or lines:
-        print('\nWorse than before (./plumb verdict explains it):')
+        print(f'\nWorse than before (./plumb verdict{site} explains it):')
     console.print_lines(f'  {text}' for level in levels for text in level.lines)
     console.print_lines(f'  {text}' for line in lines
                         for text in telling.regression_lines(line))
-    if verdict.rerun:
-        print('Test cases that are worth measuring again: '
-              f'{len(verdict.rerun)} ({telling.RERUN})')
+    rerun = [one for one in verdict.rerun if one.system == plan.head['system']]
+    if rerun:
+        print(f'Test cases that are worth measuring again: {len(rerun)} '
+              f'({telling.rerun_command_text(site)})')
     return bool(levels or lines)
 
 

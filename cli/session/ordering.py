@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from config.console import count_with_noun
+from config.places import site_option
 from config.sessions.ordering import KNOWN, Key, Known
 from config.sessions.ordering import Case as Case
 from config.sessions.ordering import select_within_budget as select_within_budget
@@ -129,17 +130,18 @@ def describe_postponed_test_cases(plan: Plan) -> tuple[list[str], bool]:
         lines += [f'  {one}' for one in rows[:MAXIMUM]]
         lines += [f'  and {len(rows) - MAXIMUM} more'] * (len(rows) > MAXIMUM)
     never = [one for one in plan.left if not one.nightly_sessions]
-    return lines + [describe_budget_excess(one) for one in never], bool(never)
+    return lines + [describe_budget_excess(one, plan.head['system'])
+                    for one in never], bool(never)
 
 
-def describe_budget_excess(one: Left) -> str:
+def describe_budget_excess(one: Left, site: str) -> str:
     """What to do about a case that needs more than a session has."""
     how = ('raise nightly_budget in system.py, or exclude the test case with '
            '-x'
            if one.by == 'time' else
            'this is its time limit, because it has not run yet; run it once '
-           '(./plumb run --mode full -n /'
-           f'{one.case["case"]}), or raise nightly_budget in system.py')
+           f'(./plumb run{site_option(site)} -n /{one.case["case"]}), or raise '
+           'nightly_budget in system.py')
     return (f'error: {one.test_case_and_place} needs {one.hours:.3g} node-hours, but '
             f'{one.case["partition"]} has {one.budget:g} per session: it '
             f'never runs in mode {NIGHTLY}; {how}')

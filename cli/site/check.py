@@ -29,7 +29,13 @@ from cli.setup.venv import (
 from cli.site import spack_yaml
 from cli.site.measured import read_measured_families
 from config import console, schema, strict
-from config.places import default_reference_folder, is_site_named_local
+from config.places import (
+    CALIBRATE,
+    default_reference_folder,
+    is_site_named_local,
+    site_name_or_path,
+    site_option,
+)
 from config.references import accepted_files
 from config.sites import topology
 
@@ -103,8 +109,7 @@ def print_verdict(verdict: Verdict, folded: bool = False) -> None:
 
 def examine_site(folder: Path, update: bool = False) -> Verdict:
     """Check one site: system.py, test cases, references, YAML files."""
-    verdict = Verdict(folder.name if folder.parent == ROOT / 'site-configs'
-                      else str(folder))
+    verdict = Verdict(site_name_or_path(folder))
     answer = list_test_cases_with_reframe(folder)
     verdict.findings += answer['output']
     if 'error' in answer:
@@ -199,7 +204,8 @@ def compare_test_cases_with_snapshot(verdict: Verdict, folder: Path,
     verdict.facts += reference_coverage_lines(cases, complete)
     verdict.findings += shorten_list(sorted(
         {c['fault'] for c in cases if c['fault'] and c['reference'] != '-'}))
-    verdict.findings += shorten_list(missing_reference_faults(home, cases, complete))
+    verdict.findings += shorten_list(missing_reference_faults(
+        home, cases, complete, verdict.name))
     if is_site_named_local(folder):
         verdict.facts.append('snapshot    not used, because this site is '
                              'the machine that it runs on')
@@ -298,12 +304,12 @@ def reference_coverage_lines(cases: Iterable[dict[str, Any]],
 
 
 def missing_reference_faults(folder: Path, cases: Iterable[dict[str, Any]],
-                             complete: Iterable[str]) -> list[str]:
+                             complete: Iterable[str], site: str) -> list[str]:
     """Faults: test cases of mode quick that need a reference and have none, in
     families with `complete: true`."""
     return [f'{folder}/{c["family"]}.yaml:1: {c["lacks"]} for {c["check"]} '
             f'{c["params"]} on {c["where"]}, but the file has `complete: '
-            'true`; run ./plumb references calibrate' for c in cases
+            f'true`; run {CALIBRATE}{site_option(site)}' for c in cases
             if not c['fault'] and c['family'] in complete
             and c['reference'] == 'none' and 'quick' in c['modes']]
 
@@ -334,9 +340,10 @@ def faults_of_site_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]
             faults.append(f'{path}:1: spack-envs/ has no stack '
                           f'{path.stem!r}; rename the file, or remove it')
         elif stack.read_spack_lock_file(path) is None:
+            site = site_option(site_name_or_path(folder))
             faults.append(
                 f'{path}:1: this is not a lock file of Spack; to make it '
-                f'again, run ./plumb spack lock --stack {path.stem}'
+                f'again, run ./plumb spack lock{site} --stack {path.stem}'
             )
     known = {c['family']: {d['check'] for d in cases
                            if d['family'] == c['family']} for c in cases}

@@ -19,7 +19,6 @@ from typing import Any
 from checks.core import environs
 from checks.spack import stack
 from cli.session.commands import (
-    MODES,
     load_site_configuration,
     reframe_environment_variables,
     site_folder,
@@ -31,9 +30,10 @@ from cli.site.reasons import reason_without_test_cases
 from cli.site.schedulers import SchedulerAnswer, query_partitions
 from config import console
 from config.families import families
-from config.places import is_site_named_local
+from config.places import CALIBRATE, is_site_named_local, site_option
 from config.sessions import cost, ordering
 from config.sessions.cost import Cost, node_hours_text
+from config.sessions.modes import MODES, QUICK
 from config.sessions.selection import VETO
 
 #: Scheduler of ReFrame -> the command that submits its jobs.
@@ -43,8 +43,6 @@ SUBMIT = {'slurm': 'sbatch', 'squeue': 'sbatch', 'pbs': 'qsub', 'pbspro': 'qsub'
 
 Case = Mapping[str, Any]
 
-#: The mode of `./plumb run` without --mode.
-DEFAULT_MODE = 'quick'
 
 
 def doctor(args: argparse.Namespace) -> int:
@@ -65,8 +63,7 @@ def doctor(args: argparse.Namespace) -> int:
     seen = read_wall_times(Path(variables['PLUMBLINE_PERFLOGS']),
                            configuration['systems'][0]['name'])
     prefix = Path(variables['RFM_REFERENCE_PREFIX'])
-    calibrate = './plumb references calibrate' + (
-        '' if is_site_named_local(folder) else f' --site {args.site}')
+    calibrate = CALIBRATE + site_option(args.site)
     rows_of_family = {}
     for family in families():
         rows = [c for c in answer['cases'] if c['family'] == family]
@@ -110,15 +107,15 @@ def doctor(args: argparse.Namespace) -> int:
     else:
         print_schedulers(schedulers)
         print_family_table(answer['cases'], blocked, rows_of_family)
-    here = [case for case in answer['cases'] if DEFAULT_MODE in case['modes']
+    here = [case for case in answer['cases'] if QUICK in case['modes']
             and case['where'] not in blocked]
     print()
-    console.print_lines([readiness_line(here, rows_of_family, costs[DEFAULT_MODE])])
+    console.print_lines([readiness_line(here, rows_of_family, costs[QUICK])])
     if not args.all:
         print('To list tools, environments, optional parts and the cost of each mode: '
               '--all')
     if not here:
-        print(f'plumb doctor: mode {DEFAULT_MODE}, the default of ./plumb '
+        print(f'plumb doctor: mode {QUICK}, the default of ./plumb '
               'run, has no test case that can run here; the lines "not here" '
               'give the reasons', file=sys.stderr)
         return 1
@@ -165,7 +162,7 @@ def readiness_line(here: Sequence[Case], rows_of_family: Rows, cost: Cost) -> st
                for word, text in rows_of_family[family]
                if word == 'not here' and text.partition(':')[0] in
                families()[family].parts]
-    return (f'{"READY" if here else "NOT READY"}: mode {DEFAULT_MODE} has '
+    return (f'{"READY" if here else "NOT READY"}: mode {QUICK} has '
             + console.count_with_noun(len(here), 'test case')
             + f' of {len(names)} {"family" if len(names) == 1 else "families"}'
             + f' ({cost_text(cost)})' * bool(here)

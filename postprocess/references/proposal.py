@@ -40,6 +40,7 @@ from ruamel.yaml.comments import CommentedMap
 from config import references as grammar
 from config.commandline import Parser
 from config.console import count_with_noun
+from config.places import CALIBRATE, site_option
 from config.records.columns import MADE_UP
 from config.sessions.judged import metric_key
 
@@ -195,27 +196,27 @@ def _run_accept_command(args: argparse.Namespace, folder: Path) -> int:
         return not args.case or any(one.search(text) for one in args.case)
 
     return accept_and_print(
-        folder, _chosen_proposals(folder, args.family), is_chosen, args.reason
+        folder, _chosen_proposals(folder, args.family, args.site), is_chosen,
+        args.reason
     )
 
 
-def _chosen_proposals(folder: Path, families: list[str] | None
+def _chosen_proposals(folder: Path, families: list[str] | None, site: str
             ) -> dict[str, CommentedMap]:
     """The proposals of these families; None: all.
 
     :raises Refused: there is none
     """
     existing = acceptance.read_proposals(folder)
+    command = f'make one: ./plumb references propose{site_option(site)}'
     for name in families or []:
         if name not in existing:
             raise Refused(
                 f'{folder}: no proposal of family {name!r} '
-                f'(proposals: {", ".join(existing) or "none"}); make '
-                'one: ./plumb references propose'
+                f'(proposals: {", ".join(existing) or "none"}); {command}'
             )
     if not existing:
-        raise Refused(f'{folder}: no proposal; make one: ./plumb references '
-                      'propose')
+        raise Refused(f'{folder}: no proposal; {command}')
     return {name: proposal for name, proposal in existing.items()
             if not families or name in families}
 
@@ -397,12 +398,12 @@ def propose_references(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
                 }
             )
     for (family, speed, runs), count in sorted(missing.items()):
-        more = min_runs - runs
+        more, site = min_runs - runs, site_option(str(good['system'].iloc[0]))
         notes.append(
             f"{count} test case{'s have' if count > 1 else ' has'} {runs} of "
             f'{min_runs} sessions (family {family}, CPU speed class {speed}); '
-            f"run `./plumb run` {more} more time{'s' * (more > 1)}, or "
-            '`./plumb references calibrate`')
+            f"run `./plumb run{site}` {more} more time{'s' * (more > 1)}, or "
+            f'`{CALIBRATE}{site}`')
     notes += clashes
     if not entries:
         raise Refused('; '.join(notes) or 'no records')

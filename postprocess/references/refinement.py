@@ -21,6 +21,7 @@ from typing import Any
 import pandas as pd
 
 from config.console import count_with_noun
+from config.places import site_option
 from config.references import (
     better_direction,
     iterate_reference_entries,
@@ -74,7 +75,7 @@ def narrow_accepted_tolerances(frame: pd.DataFrame, system: str, folder: Path
         if wider:
             lines.append(f'{path}: {count_with_noun(wider, "tolerance")} should be '
                          'wider, by later sessions; look at them with ./plumb '
-                         'references propose')
+                         f'references propose{site_option(system)}')
     write_files_atomically(folder, made)
     return lines
 

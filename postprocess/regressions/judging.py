@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from config import places
 from config.sessions import judged
 from config.sites import topology
 
@@ -199,6 +200,7 @@ def _results_with_regressions(newest: pd.DataFrame, regressions: list[Regression
 
 
 def _failure_of_record(row: Any) -> Failure:
+    site = places.site_option(str(row.system))
     if row.result == 'xpass':
         todo = 'remove $xfail from the reference file'
     elif row.result == 'flaky':
@@ -210,12 +212,12 @@ def _failure_of_record(row: Any) -> Failure:
     elif row.guard == clock.GUARD:
         todo = 'set the clock, then remove the session or run it again'
     elif row.guard == 'reference':
-        todo = 'make a reference: ./plumb references calibrate'
+        todo = f'make a reference: ./plumb references calibrate{site}'
     elif row.guard:
         todo = 'see the output of the test case'
     else:
         todo = ('run the test case again, and check what changed; after an '
-                'intended change: ./plumb references propose --new-level')
+                f'intended change: ./plumb references propose{site} --new-level')
     kept = row.metric != 'completed'
     return Failure(
         **results.place_fields(row), result=row.result, guard=row.guard,
@@ -936,17 +938,18 @@ def _job_nodes_and_switches(
 def _advice_text(kind: str, name: str, ident: str, cause: str, cases: list[str],
                  system: str) -> str:
     """The advice for people."""
-    known = (f'if the change was intended: ./plumb verdict accept {ident}; if '
-             f'the problem is known: ./plumb verdict mute {ident} --until '
+    site = places.site_option(system)
+    known = (f'if the change was intended: ./plumb verdict accept {ident}{site}; if '
+             f'the problem is known: ./plumb verdict mute {ident}{site} --until '
              'DATE --reason TEXT')
     if cause:
         return f'check whether the cause is {cause.split(";")[0]}; {known}'
     if kind in ('node', 'switch'):
         return (f'before you drain the {kind}, measure it against others: '
-                f'./plumb locate --site {system}; {known}')
+                f'./plumb locate{site}; {known}')
     again = ' '.join(f'-n /{case}' for case in cases[:3])
     return ('run the test cases again, if possible on other nodes: '
-            f'./plumb run {again}; {known}')
+            f'./plumb run{site} {again}; {known}')
 
 
 def _regression_sort_key(line: Regression) -> tuple:

@@ -6,9 +6,10 @@ import re
 import statistics
 import xml.etree.ElementTree as ET
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from config import places
 from config.console import count_with_noun, print_lines, print_table
 from config.records.units import change_text, point_text, value_text
 from config.sessions import clock
@@ -21,8 +22,6 @@ from .finding import Case, Changed, Failure, Member, Power, Regression, Verdict
 
 #: Lines of a kind; the rest is counted.
 MAXIMUM = 20
-#: Measures again what a single session cannot decide, and what did not run.
-RERUN = './plumb run $(./plumb verdict --print-rerun-options)'
 #: What XML 1.0 cannot have, not even escaped.
 _NOT_XML = re.compile('[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]')
 
@@ -77,15 +76,30 @@ def cut_short_text(results: Sequence[Result]) -> str:
     :param results: of all test cases, in the newest session of each
     """
     texts = []
-    for run in sorted({one.run for one in results if one.is_cut_short}):
+    cut_short = [one for one in results if one.is_cut_short]
+    for run in sorted({one.run for one in cut_short}):
         planned = [one for one in results if one.run == run]
         number = sum(one.is_cut_short for one in planned)
         texts.append(f'The session of {session_name(run)} was cut short: {number} of '
                      f'{count_with_noun(len(planned), "test case")} did not run')
     if not texts:
         return ''
-    return ('. '.join(texts) + '. To resume, with the same --site and --mode: '
-            + RERUN)
+    return '. '.join([*texts, f'To resume: {rerun_commands_text(cut_short)}'])
+
+
+def rerun_command_text(site: str) -> str:
+    """The command that measures test cases of a site again: those that did not run,
+    and those of which a single session cannot decide.
+
+    :param site: the option that selects the site
+    """
+    return f'./plumb run{site} $(./plumb verdict{site} --print-rerun-options)'
+
+
+def rerun_commands_text(cases: Iterable[Result | Case]) -> str:
+    """The commands for test cases of several sites."""
+    return '; '.join(map(rerun_command_text, sorted(
+        {places.site_option(one.system) for one in cases})))
 
 
 def session_name(run: str) -> str:
@@ -145,13 +159,15 @@ def _sections(verdict: Verdict) -> list[Section]:
             *_omitted_count_line(len(verdict.changed))], len(verdict.changed)),
         Section('', [*incident_line(verdict)], any(
             case.incident for case in verdict.rerun)),
-        Section('', [f'{power_sentence(verdict)}: ./plumb verdict --power'],
+        Section('', [f'{power_sentence(verdict)}: ./plumb verdict'
+                     f'{_common_site_option(verdict.power)} --power'],
                 len(verdict.power)),
         *(Section(title, [
             *(f'  {test_case_and_partition_text(case)}: {case.why}'
               for case in cases[:MAXIMUM]), *_omitted_count_line(len(cases))],
             len(cases), True) for title, cases in (
-                (f'Worth measuring again ({RERUN}):', verdict.rerun),
+                (f'Worth measuring again ({rerun_commands_text(verdict.rerun)}):',
+                 verdict.rerun),
                 ('Not run for longer than others:', verdict.stale),
                 ('Too few sessions for a comparison with the history:',
                  verdict.not_enough)))]
@@ -258,6 +274,7 @@ def event_lines(regressions: Sequence[Regression]) -> list[str]:
     causes = dict.fromkeys(one.cause for one in regressions if one.cause)
     cases = ' '.join(f'-n /{case}' for case in dict.fromkeys(
         one.case for one in worst.values()))
+    site = _common_site_option(members)
     return [
         f'{count_with_noun(len(worst), "test case")} worse since {first.since} '
         f'({count_with_noun(first.sessions, "session")})',
@@ -265,8 +282,14 @@ def event_lines(regressions: Sequence[Regression]) -> list[str]:
         *([spread] if spread else []),
         *(f'changed in the same session: {cause}' for cause in causes),
         'to do: run the test cases again, if possible on other nodes'
-        + (f': ./plumb run {cases}' if len(worst) <= 3 else '')
-        + '; to accept or mute one: ./plumb verdict']
+        + (f': ./plumb run{site} {cases}' if len(worst) <= 3 else '')
+        + f'; to accept or mute one: ./plumb verdict{site}']
+
+
+def _common_site_option(items: Iterable[Member | Power]) -> str:
+    """The option that selects the site of test cases; '' if there are several."""
+    systems = {one.system for one in items}
+    return places.site_option(systems.pop()) if len(systems) == 1 else ''
 
 
 def members_by_change(regressions: Sequence[Regression]) -> list[Member]:

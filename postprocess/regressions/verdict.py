@@ -63,7 +63,7 @@ baseline. If a problem is known, `plumb verdict mute ID` marks it until a date.
 A regression in a single session is not certain. This command measures its
 test cases again. Run it three more times: four sessions on one day are enough
 for a decision.
-  ./plumb run $(./plumb verdict --print-rerun-options)
+  ./plumb run --site SITE $(./plumb verdict --site SITE --print-rerun-options)
 
 Exit codes: 0 good; 1 something regressed or failed, the level of a system is
 out of tolerance, or the perflogs have damaged places; 2 wrong usage, or no

@@ -21,6 +21,7 @@ import pandas as pd
 
 from config.console import count_with_noun
 from config.families import Family, families
+from config.places import site_option
 from config.records.columns import MADE_UP
 from config.records.units import (
     change_text,
@@ -619,7 +620,8 @@ class Page:
             curves.setdefault(key.test_case, []).append(self._curve_details(key))
         return [{
             'n': case.name, 'p': _place_text(case.row), 'u': case.address,
-            'm': _reframe_name(case.row), 'a': f'-n /{case.row.case}',
+            'm': _reframe_name(case.row),
+            'a': f'{site_option(str(case.row.system))} -n /{case.row.case}'.strip(),
             'c': case.cells, 'r': case.reason, 'g': str(case.row.guard),
             'f': self.record_text(case.row), 'd': self.folders_of_test_case(case),
             'w': power.get(case.number, ''), 'v': curves.get(case.number, []),

@@ -10,6 +10,7 @@ from checks.core import base, features, guards, limits, references
 from checks.machine import gpus
 from checks.machine.speed import cpu_speed_class
 from checks.osu import sockets
+from config import places
 
 GOOD = '1\t0\t2.5\t1.0\t0.5\t97.0\t98.0\n'
 
@@ -669,7 +670,7 @@ def test_what_lacks_a_reference_fails_only_where_it_is_complete(
     result, note = references.references_to_compare_and_note(check, values)
     # A dry run looks at all speeds only where the family is complete.
     lacks = lacks if not case.get('dry_run') or 'yet' in lacks else ''
-    assert note == (f'{lacks}: {references.CALIBRATE}' if lacks else '')
+    assert note == (f'{lacks}: {places.calibrate_command()}' if lacks else '')
     assert bool(result) is not bool(lacks)
 
 

@@ -1102,7 +1102,8 @@ def test_the_summary_has_one_result_and_lists_what_others_left():
     text = output(results=[own], elsewhere=left).summary_lines()
     assert text[0].endswith('GOOD: nothing is worse than before; 3 test cases to run')
     assert text[-2:] == ['Left by other sessions, not part of this result '
-                         '(./plumb verdict explains it):', f'  {left[0]}']
+                         '(./plumb verdict --site alpha explains it):',
+                         f'  {left[0]}']
     assert 'FAILED' not in '\n'.join(text)
 
 

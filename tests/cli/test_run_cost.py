@@ -116,6 +116,15 @@ def test_zero_test_cases_are_the_same_error_in_a_terminal(cluster, words, exit_c
     assert 'Run it?' not in text
 
 
+def test_a_hash_selects_its_test_case_in_whatever_mode_it_is():
+    """Printed commands have hashes, and would need the mode of each."""
+    assert commands.mode_options('quick', ['-n', '/c0ffee00', '-n', '/c0ffee01']) == []
+    assert commands.mode_options('quick', ['-n', '/c0ffee00', '-nOsuRma']) == [
+        '--tag=^quick$']
+    assert commands.mode_options('quick', []) == ['--tag=^quick$']
+    assert '-Srepetitions=20' in commands.mode_options('full', ['-n', '/c0ffee00'])
+
+
 def fake_work(monkeypatch, code):
     """A session whose ReFrame is a line of Python."""
     run = subprocess.run

@@ -148,11 +148,12 @@ def ended(result: str, **more) -> results.Result:
      'no reference: needs 1 more session; x = 1'),
     ('no reference at speed slow: ./plumb references calibrate', 3,
      'no reference at speed slow: needs 3 more sessions'),
-    ('no reference yet: ./plumb references calibrate', 0,
-     'no reference: enough sessions exist; run ./plumb references propose'),
+    ('no reference yet: ./plumb references calibrate --site alpha', 0,
+     'no reference: enough sessions exist; run ./plumb references propose '
+     '--site alpha'),
     ('no reference yet: ./plumb references calibrate', None,
      'no reference: at least one metric varies too much, also after more '
-     'sessions; ./plumb references propose shows which'),
+     'sessions; ./plumb references propose --site alpha shows which'),
     ('no_reference: needs about 9 more sessions (worst_ratio)', 4,
      'no_reference: needs about 9 more sessions (worst_ratio)'),
 ])
@@ -164,7 +165,7 @@ def test_rows_say_how_many_runs_a_reference_needs(monkeypatch, note, runs,
     monkeypatch.setattr(
         outcomes, 'sessions_needed_by_test_case', lambda *_: {key: runs}
     )
-    plan = plans.Plan(ROOT, {'run': 'r'}, [
+    plan = plans.Plan(ROOT, {'run': 'r', 'system': 'alpha'}, [
         {'partition': 'cpu', 'environ': 'gnu', 'case': 'c0ffee',
          'check': 'Latency', 'params': '', 'name': 'Latency'}])
     row, = account.rows_by_test_case(plan, None, [
@@ -182,7 +183,7 @@ def test_rows_say_why_a_case_was_measured_again(monkeypatch, result, words):
     key = 'cpu', 'gnu', 'c0ffee'
     monkeypatch.setattr(results, 'results_of_session', lambda *_: {
         key: ended(result, measurements=2)})
-    plan = plans.Plan(ROOT, {'run': 'r'}, [
+    plan = plans.Plan(ROOT, {'run': 'r', 'system': 'alpha'}, [
         {'partition': 'cpu', 'environ': 'gnu', 'case': 'c0ffee',
          'check': 'Latency', 'params': '', 'name': 'Latency'}])
     row, = account.rows_by_test_case(plan, None, []).values()

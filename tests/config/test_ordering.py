@@ -307,7 +307,7 @@ def left(name: str, hours: float, sessions: int, last: str = '', by='time'
 
 
 def test_the_end_of_a_run_tells_what_is_left():
-    plan = plans.Plan(Path(), {}, [], [
+    plan = plans.Plan(Path(), {'system': 'alpha'}, [], [
         left('A', 4, 3, '20261101T030000Z-aa'), left('B', 2.5, 3)])
     lines, never = ordering.describe_postponed_test_cases(plan)
     assert not never and lines == [
@@ -323,10 +323,10 @@ def test_the_end_of_a_run_tells_what_is_left():
 @pytest.mark.parametrize('by, words', [
     ('time', '; raise nightly_budget in system.py, or exclude the test case'),
     ('limit', '; this is its time limit, because it has not run yet; run it '
-     'once (./plumb run --mode full -n /c0ffee00)')])
+     'once (./plumb run --site alpha -n /c0ffee00)')])
 def test_a_case_that_can_never_run_is_an_error(by, words):
-    (line,), never = ordering.describe_postponed_test_cases(plans.Plan(Path(), {}, [], [
-        left('A', 21.3, 0, by=by)]))
+    (line,), never = ordering.describe_postponed_test_cases(plans.Plan(
+        Path(), {'system': 'alpha'}, [], [left('A', 21.3, 0, by=by)]))
     assert (
         never
         and line.startswith(

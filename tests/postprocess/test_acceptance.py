@@ -336,7 +336,8 @@ def test_by_case_and_by_family(site, capsys):
     assert [p.name for p in names.accepted_files(site.folder)] == [
         'keyvalue.yaml', 'osu.yaml']
     assert site.accept() == 1
-    assert 'no proposal; make one' in capsys.readouterr().err
+    assert ('no proposal; make one: ./plumb references propose --site '
+            in capsys.readouterr().err)
     assert site.accept('--family', 'tao') == 1
     assert "no proposal of family 'tao'" in capsys.readouterr().err
 

@@ -51,8 +51,8 @@ def test_a_machine_that_is_slower_everywhere_fails(tmp_path):
     assert slow.is_failed and slow.worse == pytest.approx(0.05, abs=0.015)
     assert slow.text.startswith('alpha: level +')
     assert '(2026-11-13, 20 metrics; + is worse)' in slow.text
-    [_, todo] = slow.lines
-    assert todo.startswith('  to do: ') and 'propose --new-level' in todo
+    [_, todo, command] = slow.lines
+    assert todo.startswith('  to do: ') and 'propose --site alpha --new' in command
     assert sound.lines == [sound.text]
     long = dataclasses.replace(slow, system='aws-parallelcluster', metrics=9999)
     assert max(len(f'  {line}') for line in long.lines) <= 100
@@ -73,8 +73,9 @@ def test_the_level_is_told_wherever_a_session_is(tmp_path, capsys):
     assert judged.exit_code == 1 and judged.failed_levels and not judged.regressions
     assert 'a level out of tolerance' in telling.verdict_headline(judged)
     plan = SimpleNamespace(head={'system': 'alpha'}, cases=[])
-    assert commands._print_regressions(judged, plan) is True
-    assert '\n  alpha: level +' in capsys.readouterr().out
+    assert commands._print_regressions(judged, plan, ' --site alpha') is True
+    assert '(./plumb verdict --site alpha explains it):\n  alpha: level +' in (
+        capsys.readouterr().out)
     plan.head['system'] = 'beta'
     assert commands.failed_levels_of_system(judged, plan) == []
     written = build.write_page(str(tmp_path), tmp_path / 'page')

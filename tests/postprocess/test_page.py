@@ -267,8 +267,8 @@ def test_a_session_that_was_cut_short_leaves_the_health_as_it_was(tmp_path, ran)
     assert (verdict.exit_code, verdict.verdict) == (1, 'not_run')
     assert {one.result for one in verdict.failures} == {'not_run'}
     sentence = (f'The session of 2026-11-03 03:00 UTC was cut short: {3 - ran} of 3 '
-                'test cases did not run. To resume, with the same --site and --mode: '
-                './plumb run $(./plumb verdict --print-rerun-options)')
+                'test cases did not run. To resume: ./plumb run --site alpha '
+                '$(./plumb verdict --site alpha --print-rerun-options)')
     lines = printed_verdict_lines(verdict)
     assert sentence in lines and not [line for line in lines if 'guard' in line]
     assert re.search(rf'NOT RUN: {3 - ran} test cases? did not run\. '
@@ -293,6 +293,15 @@ def test_one_of_two_sessions_of_a_date_was_cut_short(tmp_path):
     assert verdict.session == '2026-11-03'
     text = page.build_page(frame, verdict=verdict).files['index.html'].decode()
     assert 'Session of 2026-11-03, not complete.' in text
+
+
+def test_sessions_of_several_sites_that_were_cut_short_are_resumed_one_by_one():
+    cut_short = [results.Result(system, *[''] * 8, run='r', result='not_run',
+                                guard='cancelled') for system in ('beta', 'local')]
+    assert telling.cut_short_text(cut_short).endswith(
+        'To resume: ./plumb run $(./plumb verdict --print-rerun-options); '
+        './plumb run --site beta $(./plumb verdict --site beta '
+        '--print-rerun-options)')
 
 
 def test_a_session_that_was_cut_short_is_resumed_by_its_test_cases(tmp_path, capsys):

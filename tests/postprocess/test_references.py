@@ -231,7 +231,7 @@ def test_too_few_runs_refuse_and_write_nothing(tmp_path, capsys):
     assert code == 1 and not (tmp_path / 'out').exists()
     assert (
         '2 test cases have 1 of 5 sessions (family osu, CPU speed class fast)'
-        '; run `./plumb run` 4 more times'
+        '; run `./plumb run --site alpha` 4 more times'
     ) in capsys.readouterr().err
 
 

@@ -107,7 +107,8 @@ def test_a_bad_node_is_one_line_with_its_cases(judge):
     text = ' '.join(telling.regression_lines(line))
     assert 'node n1 of alpha (3 of 3 test cases)' in text
     assert ('before you drain the node, measure it against others: ./plumb locate '
-            '--site alpha') in text
+            '--site alpha; if the change was intended: ./plumb verdict accept '
+            f'{line.id} --site alpha; ') in text
     assert '% sure' not in text
 
 

@@ -104,7 +104,8 @@ def print_entries(entries: Iterable[tuple[str, str, Sequence[str]]]) -> None:
     """Print entries of a word, a title and details: on a terminal each detail has a
     line below the title, and in files and pipes an entry is one line.
 
-    :param entries: (word of STYLES or another one, title, details)
+    :param entries: (word of STYLES or another one, title, details); without a title,
+        details of the entry before
     """
     from rich.table import Table
     from rich.text import Text
@@ -119,8 +120,8 @@ def print_entries(entries: Iterable[tuple[str, str, Sequence[str]]]) -> None:
     table.add_column(no_wrap=True)
     table.add_column(overflow='fold')
     for word, title, details in entries:
-        table.add_row(Text(word, STYLES.get(word, '')), Text.assemble(
-            (title, 'bold'), *(('\n' + detail, '') for detail in details)))
+        table.add_row(Text(word, STYLES.get(word, '')), Text('\n').join(
+            [*[Text(title, 'bold')] * bool(title), *map(Text, details)]))
     if entries:
         print(*_grid_lines(console, table), sep='\n')
 

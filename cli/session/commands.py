@@ -512,7 +512,8 @@ def print_results(rows: Collection[Row], every: bool = False) -> None:
     before its cause.
 
     Good ones are only counted; in a session without any reference, those without one
-    are listed, because nothing else says what was measured.
+    are listed, because nothing else says what was measured. A note that several test
+    cases have is printed once, below the last one.
 
     :param every: list all of them
     """
@@ -520,10 +521,18 @@ def print_results(rows: Collection[Row], every: bool = False) -> None:
     folded = set() if every else {'pass'} if not any(
         one.result == 'pass' for one in rows) else set(GOOD)
     shown = [one for one in rows if one.result not in folded]
+    groups: dict[Any, list[Row]] = {}
+    for one in sorted(shown, key=lambda one: one.result in FAILED):
+        groups.setdefault((one.result, one.note) if one.note else one, []).append(one)
+    entries: list[tuple[str, str, list[str]]] = []
+    for group in groups.values():
+        note = group[0].note if len(group) > 1 else ''
+        entries += [(one.result, one.name, one._replace(
+            note='' if note else one.note).details) for one in group]
+        if note:
+            entries.append(('', '', [f'{len(group)} test cases: ({note})']))
     print()
-    console.print_entries([
-        (one.result, one.name, one.details)
-        for one in sorted(shown, key=lambda one: one.result in FAILED)])
+    console.print_entries(entries)
     if len(shown) < len(rows):
         print(f'{console.count_with_noun(len(rows) - len(shown), "good test case")} '
               'not listed: --all')

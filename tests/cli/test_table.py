@@ -53,6 +53,23 @@ def test_rows_say_how_a_case_ended_and_where(capsys):
          'stage/put']]
 
 
+SHARED = [account.Row(name, 'inconclusive', value, note) for name, value, note in (
+    ('get', '1 s', 'shared CPUs'), ('put', '2 s', 'clients need 8 CPUs'),
+    ('set', '3 s', 'shared CPUs'))]
+
+
+def test_a_reason_that_several_rows_have_is_printed_once(capsys, monkeypatch):
+    commands.print_results(SHARED)
+    assert capsys.readouterr().out.splitlines() == [
+        '', 'inconclusive  get  1 s', 'inconclusive  set  3 s',
+        '                   2 test cases: (shared CPUs)',
+        'inconclusive  put  2 s; (clients need 8 CPUs)']
+    lines = lines_on_terminal(monkeypatch, lambda: commands.print_results(SHARED))
+    assert lines[3:] == [
+        'inconclusive  set', ' ' * 14 + '3 s', ' ' * 14 + '2 test cases: (shared CPUs)',
+        'inconclusive  put', ' ' * 14 + '2 s', ' ' * 14 + '(clients need 8 CPUs)']
+
+
 def test_good_rows_are_folded_and_counted(capsys):
     commands.print_results(rows_of_results())
     text = capsys.readouterr().out

@@ -15,7 +15,8 @@ nightly session take them from here.
 
 One record decides: the result of a test case is the first one in this list
 that any record of its newest session has. The sessions of one nightly session
-(config/sessions/run_id.py) count as one.
+(config/sessions/run_id.py) count as one. If one of them ended before a test
+case did, and another one measured it, only the latter counts.
 """
 from __future__ import annotations
 
@@ -165,7 +166,7 @@ def newest_records(frame: pd.DataFrame) -> pd.DataFrame:
     case = naming.group_number_of_records(frame, CASE)
     last = np.full(case.max(initial=-1) + 1, -1)
     np.maximum.at(last, case, session)
-    frame = frame[session == last[case]]
+    frame = frame[(session == last[case]) & ~_mask_measured_again(frame, case, session)]
     frame = frame[naming.mask_preferring_median_to_repetitions(frame)]
     ranks = _result_order_numbers(frame, naming.group_number_of_records(frame, CASE),
                                   np.ones(len(frame), bool))
@@ -334,11 +335,14 @@ def result_history(frame: pd.DataFrame, counted: np.ndarray, case: np.ndarray,
         (`plans.partial_sessions`)
     """
     names, column = group_into_nightly_sessions(frame)
+    counted = counted & ~_mask_measured_again(frame, case, column)
     rank = _result_order_numbers(frame, case, counted)
     many = case.max() + 1 if len(case) else 0
     ended = np.full((many, len(names)), NOT_EXPECTED)
     flat = case * len(names) + column
     np.minimum.at(ended.reshape(-1), flat[counted], rank[counted])
+    has_run = np.zeros(ended.shape, bool)
+    has_run.reshape(-1)[flat[~_mask_cut_short(frame)]] = True
     last = np.zeros(many, int)
     np.maximum.at(last, case, np.arange(len(case)))
     rows = frame.iloc[last]
@@ -347,8 +351,27 @@ def result_history(frame: pd.DataFrame, counted: np.ndarray, case: np.ndarray,
                         for runs in names], bool)
     for group in np.unique(place):
         rows_of_place = np.flatnonzero(place == group)
-        ended[rows_of_place] = _mark_missing_records(ended[rows_of_place], skipped)
+        ended[rows_of_place] = _mark_missing_records(
+            ended[rows_of_place], has_run[rows_of_place], skipped)
     return History(names, column, case, rows, ended)
+
+
+def _mask_cut_short(frame: pd.DataFrame) -> np.ndarray:
+    """Whether a record is of a test case whose session ended before it did."""
+    return frame['guard'].isin(reasons.CUT_SHORT).to_numpy()
+
+
+def _mask_measured_again(frame: pd.DataFrame, case: np.ndarray, session: np.ndarray
+                         ) -> np.ndarray:
+    """Whether a record is of a test case whose session ended before it did, and that
+    has another record in the same nightly session.
+
+    :param case: the number of each record's test case
+    :param session: the number of its nightly session
+    """
+    place = case * (session.max(initial=0) + 1) + session
+    cut_short = _mask_cut_short(frame)
+    return cut_short & np.isin(place, place[~cut_short])
 
 
 def _result_order_numbers(frame: pd.DataFrame, case: np.ndarray, counted: np.ndarray
@@ -427,11 +450,14 @@ def group_into_nightly_sessions(frame: pd.DataFrame) -> tuple[list[list[str]],
     return [names[key] for key in order], column.to_numpy(int)
 
 
-def _mark_missing_records(ended: np.ndarray, skipped: np.ndarray) -> np.ndarray:
+def _mark_missing_records(ended: np.ndarray, has_run: np.ndarray, skipped: np.ndarray
+                          ) -> np.ndarray:
     """With NO_RECORD where a test case has no record of a session in which
     at least BESIDE of those ran that had run beside it.
 
     :param ended: of the test cases of one family, system and partition
+    :param has_run: whether a test case ran in a session: one that resumes a session
+        which was cut short has only those test cases that had not run
     :param skipped: sessions that left test cases out on purpose
     """
     ended = ended.copy()
@@ -441,7 +467,7 @@ def _mark_missing_records(ended: np.ndarray, skipped: np.ndarray) -> np.ndarray:
         for at, until in zip(there, [*there[1:], ran.shape[1]], strict=True):
             if until == at + 1:
                 continue
-            near = ran[:, at].copy()
+            near = has_run[:, at].copy()
             near[case] = False
             if not near.any():
                 continue

@@ -70,18 +70,16 @@ def comparison_text(verdict: Verdict) -> str:
 
 
 def cut_short_text(results: Sequence[Result]) -> str:
-    """Which sessions ended early, how many test cases did not run, and how to
-    run them; '' if none ended early.
+    """Which sessions ended early, how many test cases have not run since, and how
+    to run them; '' if none ended early, or if all have run since.
 
     :param results: of all test cases, in the newest session of each
     """
     texts = []
     cut_short = [one for one in results if one.is_cut_short]
-    for run in sorted({one.run for one in cut_short}):
-        planned = [one for one in results if one.run == run]
-        number = sum(one.is_cut_short for one in planned)
-        texts.append(f'The session of {session_name(run)} was cut short: {number} of '
-                     f'{count_with_noun(len(planned), "test case")} did not run')
+    for run, number in sorted(Counter(one.run for one in cut_short).items()):
+        texts.append(f'The session of {session_name(run)} was cut short: '
+                     f'{count_with_noun(number, "test case")} did not run')
     if not texts:
         return ''
     return '. '.join([*texts, f'To resume: {rerun_commands_text(cut_short)}'])

@@ -162,7 +162,7 @@ def test_a_cancelled_session(hanging, number, policy):
     done = hanging.plumb('report')
     assert done.returncode == 1
     assert '0 failed, 2 not run' in done.stdout
-    assert 'was cut short: 2 of 2 test cases did not run. To resume' in done.stdout
+    assert 'was cut short: 2 test cases did not run. To resume' in done.stdout
 
 
 def test_a_killed_session_owes_its_cases(hanging):

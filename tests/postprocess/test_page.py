@@ -266,9 +266,9 @@ def test_a_session_that_was_cut_short_leaves_the_health_as_it_was(tmp_path, ran)
     verdict = verdict_of_records(frame, [tmp_path])
     assert (verdict.exit_code, verdict.verdict) == (1, 'not_run')
     assert {one.result for one in verdict.failures} == {'not_run'}
-    sentence = (f'The session of 2026-11-03 03:00 UTC was cut short: {3 - ran} of 3 '
-                'test cases did not run. To resume: ./plumb run --site alpha '
-                '$(./plumb verdict --site alpha --print-rerun-options)')
+    sentence = ('The session of 2026-11-03 03:00 UTC was cut short: '
+                f'{3 - ran} test cases did not run. To resume: ./plumb run --site '
+                'alpha $(./plumb verdict --site alpha --print-rerun-options)')
     lines = printed_verdict_lines(verdict)
     assert sentence in lines and not [line for line in lines if 'guard' in line]
     assert re.search(rf'NOT RUN: {3 - ran} test cases? did not run\. '
@@ -282,6 +282,23 @@ def test_a_session_that_was_cut_short_leaves_the_health_as_it_was(tmp_path, ran)
     assert ('Session of 2026-11-03 03:00 UTC, not complete.' if ran
             else 'Session of 2026-11-02 03:00 UTC, complete.') in text
     assert ('1 test case ran' if ran else '3 test cases ran') in text
+
+
+@pytest.mark.parametrize('ident', ['bbbbbb', 'aaaaaa01'])
+def test_a_session_that_was_resumed_is_complete(tmp_path, ident):
+    """Of two test cases the second session has only the one that had not run; it is
+    a session of its own, or a further one of the same nightly session."""
+    resumed = case('b', 2) | {'run': f'20261103T150000Z-{ident}',
+                              'time': '2026-11-03T15:00:00Z'}
+    make.write(tmp_path, [case('a', 2), cancelled('b', 2), resumed])
+    frame = perflogs.read(tmp_path)
+    verdict = verdict_of_records(frame, [tmp_path])
+    assert (verdict.verdict, verdict.cut_short) == ('good', [])
+    assert {one.result for one in verdict.results} == {'pass'}
+    built = page.build_page(frame, verdict=verdict)
+    assert (built.counts['pass'], built.counts['no_record']) == (2, 0)
+    assert ('<b>Healthy.</b> Session of 2026-11-03, complete.'
+            in built.files['index.html'].decode())
 
 
 def test_one_of_two_sessions_of_a_date_was_cut_short(tmp_path):

@@ -11,7 +11,8 @@ import contextlib
 import fcntl
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,6 +111,31 @@ def is_session_running(path: Path) -> bool:
 #: Sessions that left test cases out on purpose -> which ones, by CASE, and the
 #: sessions within which each has its turn (0: never); None: it is not said.
 Partial = Mapping[str, Mapping[tuple[str, ...], int] | None]
+
+
+def existing_test_cases(newest_first: Iterable[Plan]
+                        ) -> Iterator[tuple[Plan, list[dict[str, str]]]]:
+    """Each plan with its test cases, without those that no longer exist.
+
+    If a check or a parameter is renamed, plans of earlier sessions have the old test
+    cases, which will never run again. A test case no longer exists if no later plan
+    has it, and one has at least half as many of its family and partition.
+    """
+    later: dict[tuple[str, ...], set[tuple[str, str]]] = {}
+    most: Counter[tuple[str, ...]] = Counter()
+    for plan in newest_first:
+        groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
+        for case in plan.cases:
+            groups.setdefault((plan.head['system'], case['family'], case['partition']),
+                              []).append(case)
+        existing = []
+        for group, cases in groups.items():
+            known = later.setdefault(group, set())
+            existing += [case for case in cases if 2 * most[group] < len(cases)
+                         or (case['environ'], case['case']) in known]
+            known |= {(case['environ'], case['case']) for case in cases}
+            most[group] = max(most[group], len(cases))
+        yield plan, existing
 
 
 def partial_sessions(folders: Iterable[Path | str]

@@ -254,6 +254,9 @@ def add_missing_records(con: duckdb.DuckDBPyConnection, files: Iterable[Path],
                         report: Report) -> None:
     """Adds a record for each test case that an ended session has none of.
 
+    A damaged record is one, too. A test case that no longer exists gets none
+    (`plans.existing_test_cases`).
+
     :param con: of cache.open_records_database
     :param files: plans of the sessions
     """
@@ -261,9 +264,10 @@ def add_missing_records(con: duckdb.DuckDBPyConnection, files: Iterable[Path],
     lines: list[Lines] = []
     schema = {'schema': str(schema_number_and_columns()[0])}
     with tempfile.TemporaryDirectory(prefix='plumbline-') as place:
-        for file in files:
-            plan = plans.read_plan(file, report)
-            if not plan or not plan.cases:
+        for plan, cases in plans.existing_test_cases(
+                filter(None, (plans.read_plan(file, report) for file in sorted(
+                    files, key=lambda file: file.name, reverse=True)))):
+            if not cases:
                 continue
             text = Path(place, f'{len(lines)}.csv')
             text.write_bytes(
@@ -271,18 +275,18 @@ def add_missing_records(con: duckdb.DuckDBPyConnection, files: Iterable[Path],
                     [row.get(name, '') for name in layout.columns]
                     for row in (
                         schema | plan.missing_record_row(case)
-                        for case in plan.cases
+                        for case in cases
                     )
                 )
             )
             # Line 1 of a plan is its head.
-            lines.append(Lines(text, layout, str(file), 2, len(plan.cases)))
+            lines.append(Lines(text, layout, str(plan.file), 2, len(cases)))
         with formats.define_sql_macros(con):
             for query in formats.typed_records_queries(lines):
                 con.execute(
                     f'INSERT INTO absent SELECT planned.* FROM ({query}) AS '
                     'planned ANTI JOIN (SELECT DISTINCT run, partition, '
-                    'environ, "case" FROM records) '
+                    'environ, "case" FROM parts) '
                     'USING (run, partition, environ, "case")')
 
 

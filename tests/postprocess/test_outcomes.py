@@ -77,6 +77,29 @@ def test_what_a_killed_session_owes_is_a_record(tmp_path):
     assert 'planned, but the session ended before it ran' in text
 
 
+def test_a_killed_session_owes_no_test_case_that_no_longer_exists(tmp_path):
+    """After a check was renamed, plans of earlier sessions have its old name."""
+    write(tmp_path, [case('new', 3), case('new', 4)])
+    plan(tmp_path, 1, ['old', 'older', 'new'])
+    assert set(perflogs.read(tmp_path)['guard']) == {'', 'missing'}
+    # It has less than half as many, so the others may still exist.
+    plan(tmp_path, 3, ['new'])
+    missing = perflogs.read(tmp_path).query('guard == "missing"')
+    assert set(missing['program']) == {'old', 'older', 'new'}
+    write(tmp_path, [case('newer', 4)])
+    plan(tmp_path, 4, ['new', 'newer'])
+    missing = perflogs.read(tmp_path).query('guard == "missing"')
+    assert list(missing['program']) == ['new'] and set(missing['run']) == {run_of(1)}
+
+
+def test_a_test_case_with_damaged_records_alone_has_run(tmp_path):
+    """After a metric was renamed, its earlier records are damaged."""
+    write(tmp_path, [case('a', 1, metric='renamed'), case('b', 1)])
+    plan(tmp_path, 1, ['a', 'b'])
+    frame, faults = perflogs.read(tmp_path, 'collect')
+    assert [*frame['program']] == ['b'] and 'not a metric' in str(faults[0])
+
+
 def test_a_plan_of_before_versions_stays_readable(tmp_path):
     write(tmp_path, [case('a', 1)])
     path = plan(tmp_path, 2, ['a'])

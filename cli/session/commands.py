@@ -8,6 +8,7 @@ import os
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -147,16 +148,22 @@ def refuse_unreadable_reference_files(folder: Path) -> None:
 
 
 def env(args: argparse.Namespace) -> int:
-    """Prints the exports."""
-    for name, value in reframe_environment_variables(args.site).items():
-        if name == 'PATH':
-            ours = value.removesuffix(os.environ.get('PATH', ''))
-            # A second eval must not make PATH grow.
-            old = ':'.join(p for p in os.environ.get('PATH', '').split(':')
-                           if p and p not in ours.split(':'))
-            if args.own_reframe:
-                ours = ours.removeprefix(f'{WORK}/bin:')
-            value = ours + old
+    """Prints the exports.
+
+    :raises SetupError: the `reframe` of PATH is wanted, and there is none
+    """
+    variables = reframe_environment_variables(args.site)
+    ours = variables['PATH'].removesuffix(os.environ.get('PATH', ''))
+    # A second eval must not make PATH grow.
+    old = ':'.join(p for p in os.environ.get('PATH', '').split(':')
+                   if p and p not in ours.split(':'))
+    if args.own_reframe:
+        ours = ours.removeprefix(f'{WORK}/bin:')
+        if not shutil.which('reframe', path=old):
+            raise SetupError('--own-reframe: no reframe on PATH; load its module, or '
+                             'omit --own-reframe, which selects the ReFrame of the '
+                             'suite')
+    for name, value in {**variables, 'PATH': ours + old}.items():
         print(f'export {name}={shlex.quote(value)}')
     return 0
 

@@ -6,11 +6,13 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT
 
 from checks.machine.software import identify_mpi
+from cli.session import commands
 
 GOLDEN = ROOT / 'tests' / 'osu' / 'golden' / '7.2'
 
@@ -181,6 +183,18 @@ def test_env_leaves_the_reframe_of_a_module(suite, tmp_path):
     suites, own, files = done.stdout.splitlines()
     assert suites == f'{suite.tmp}/work/bin/reframe' and own == str(module)
     assert files.endswith('/site-configs/local/system.py')
+
+
+def test_env_needs_a_reframe_if_it_is_to_leave_it(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv('PATH', str(tmp_path))
+    monkeypatch.setattr(commands, 'reframe_environment_variables', lambda _: {
+        'RFM_CONFIG_FILES': 'x', 'PATH': f'{commands.WORK}/bin:{tmp_path}'})
+    with pytest.raises(commands.SetupError, match='no reframe on PATH; load its'):
+        commands.env(SimpleNamespace(site='local', own_reframe=True))
+    assert capsys.readouterr().out == ''
+    assert commands.env(SimpleNamespace(site='local', own_reframe=False)) == 0
+    assert capsys.readouterr().out == (
+        f'export RFM_CONFIG_FILES=x\nexport PATH={commands.WORK}/bin:{tmp_path}\n')
 
 
 def test_parse(suite, tmp_path):

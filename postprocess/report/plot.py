@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pandas as pd
@@ -97,6 +98,9 @@ def main(argv: list[str] | None = None) -> int:
             else:
                 draw_plot(files, drawing, args.dark, args.png)
         write_files_atomically(args.output, files)
+        if not args.file and not args.parsed:
+            for name in sorted(families().keys() - {*frame['family'].unique()}):
+                print(f'plumb plot: {name}: no records to draw', file=sys.stderr)
     except (strict.Fault, OSError, ValueError) as err:
         print(f'plumb plot: {err}', file=sys.stderr)
         return 2
@@ -171,11 +175,28 @@ def drawings_of_file(frame: pd.DataFrame, file: Path, title: str,
 
 
 def drawings_of_families(frame: pd.DataFrame) -> Iterator[plots.Drawing]:
-    """The plots that the page has of each family."""
+    """The plots that the page has of each family; one line on stderr for each that is
+    empty."""
+    empty: dict[str, None] = {}
     for name in sorted(map(str, frame['family'].unique())):
-        records = build_plot_records(frame[frame['family'] == name])
-        yield from plots.drawings_of_family(
-            dataclasses.replace(records, family=name), families().get(name))[0]
+        family = families().get(name)
+        records = dataclasses.replace(
+            build_plot_records(frame[frame['family'] == name]), family=name)
+        for kind, options in plots.parse_family_plot_entries(family):
+            drawn = list(kind.drawings_from_records(records, **options))
+            if not drawn:
+                empty[_entry_name(name, kind, options)] = None
+            yield from drawn
+    for name in empty:
+        print(f'plumb plot: {name}: no records to draw', file=sys.stderr)
+
+
+def _entry_name(family: str, kind: ModuleType, options: Mapping[str, Any]) -> str:
+    """The name of a plot of a family: family, kind, and its title or metrics."""
+    metric = options.get('metric') or ''
+    title = options.get('title') or (
+        metric if isinstance(metric, str) else ', '.join(metric))
+    return f'{family}: {kind.__name__.rpartition(".")[2]} {title}'.rstrip()
 
 
 def _line_number_of_entry(entry: Any) -> int:

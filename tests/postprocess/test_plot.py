@@ -86,6 +86,18 @@ def test_a_wrong_file_says_file_line_and_key(tmp_path, capsys, text, line,
     assert reason in output
 
 
+def test_plots_of_the_page_that_are_empty_are_listed(tmp_path, capsys):
+    make.write(tmp_path, make.curve('latency', float, [1, 8, 64]))
+    assert plot.main(['--perflogs', str(tmp_path),
+                      '--output', str(tmp_path / 'drawn')]) == 0
+    output = capsys.readouterr()
+    assert 'Point-to-point-latency-curve.svg' in output.out
+    lines = output.err.splitlines()
+    assert 'plumb plot: osu: curve Collectives: no records to draw' in lines
+    assert 'plumb plot: nccl: no records to draw' in lines
+    assert len(lines) == len({*lines})
+
+
 def test_plots_of_a_file_on_dark_paper(tmp_path, capsys):
     code, files = drawn(tmp_path, '''
 title: Nights of alpha

@@ -229,13 +229,15 @@ def remove_old_nightly_sessions(site: str, keep: int) -> list[str]:
 
 class SessionProgress:
     """One line of progress on a terminal; else a line every REPORT_SECONDS, if
-    something has changed."""
+    something has changed, and one when test cases begin to wait for a retry."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.line = console.StatusLine()
         self.begin: float | None = None
-        self.last_report, self.last_ended = time.monotonic(), -1
+        self.last_report, self.last_printed = time.monotonic(), (-1, 0)
+        #: Test cases that waited for a retry, or were in one, when last looked at.
+        self.again = 0
 
     def __enter__(self) -> SessionProgress:
         self.line.update('ReFrame reads the checks')
@@ -259,10 +261,13 @@ class SessionProgress:
                 print(f'Cost: {progress.cost}', flush=True)
         if self.line.is_live:
             self.line.update(progress.text(now - self.begin))
-        elif (now - self.last_report >= REPORT_SECONDS
-                and progress.ended != self.last_ended):
+        elif progress.again > self.again or (
+                now - self.last_report >= REPORT_SECONDS
+                and (progress.ended, progress.again) != self.last_printed):
             print_progress(progress.text(now - self.begin))
-            self.last_report, self.last_ended = now, progress.ended
+            self.last_report = now
+            self.last_printed = progress.ended, progress.again
+        self.again = progress.again
 
 
 class ReceivedSignals:

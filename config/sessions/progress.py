@@ -62,7 +62,7 @@ class Progress:
         left = self.seconds_left(elapsed)
         return (f'{self.ended} of {self.cases} test cases'
                 + f', {self.failed} failed' * bool(self.failed)
-                + f', {self.again} measured again' * bool(self.again)
+                + f', {self.again} to measure again' * bool(self.again)
                 + f' · {duration_text(elapsed)}'
                 + (f', about {duration_text(max(left // 60 * 60, 30))} left'
                    if left else ''))

@@ -68,6 +68,19 @@ def test_without_a_terminal_a_line_is_printed_every_so_often(
         'plumb: 1 of 4', 'plumb: 2 of 4']
 
 
+def test_without_a_terminal_each_wait_for_a_retry_is_printed(
+        tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(process.time, 'monotonic', iter(range(9)).__next__)
+    with process.SessionProgress(tmp_path) as shown:
+        for again in 0, 2, 2, 1, 0, 1:
+            Progress(4, 4, again=again).write(tmp_path)
+            shown.report_if_due()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(' ·')[0] for line in lines] == [
+        'plumb: 4 of 4 test cases, 2 to measure again',
+        'plumb: 4 of 4 test cases, 1 to measure again']
+
+
 def test_the_cost_of_a_short_session_is_printed(tmp_path, capsys):
     """Though it ended before anything was reported of it."""
     with process.SessionProgress(tmp_path):

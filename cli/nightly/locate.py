@@ -33,6 +33,7 @@ from config import families
 from config.console import count_with_noun
 from config.places import site_option
 from config.sessions import judged, pinned, run_id
+from config.sessions.progress import duration_text
 from config.sessions.slurm_jobs import SLURM
 from config.sites import topology
 from postprocess import perflogs
@@ -399,10 +400,6 @@ def progress_text(search: Search, rounds: list[list[Pair]], parallel: int,
                f'({duration_text(most)} with them)'
                if known.job else '')
             + (f'; {duration_text(elapsed)} elapsed' if search.look > 1 else ''))
-
-
-def duration_text(seconds: float) -> str:
-    return f'{seconds:.0f} s' if seconds < 100 else f'{seconds / 60:.0f} min'
 
 
 def _measure_pairs(search: Search, work: commands.Work, target: Target,

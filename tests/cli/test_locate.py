@@ -263,7 +263,8 @@ def test_the_time_of_a_search_is_told_beforehand():
     text = locate.progress_text(search, rounds, 2, locate.JobTime(12.0, 5.0), 0.0)
     assert text.startswith('12 jobs in 6 rounds: n0-n')
     # Six rounds of jobs side by side, then at most thirty sessions of one.
-    assert text.endswith('; about 77 s, and at most 30 more rounds (10 min with them)')
+    assert text.endswith('; about 1 min 17 s, and at most 30 more rounds '
+                         '(9 min 47 s with them)')
     assert 'about' not in locate.progress_text(
         search, rounds, 2, locate.JobTime(0.0), 0.0)
 

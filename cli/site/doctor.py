@@ -241,11 +241,14 @@ def print_partition_features(configuration: Mapping[str, Any]) -> None:
 
 
 def print_schedulers(answers: Mapping[str, SchedulerAnswer]) -> None:
-    """Print which nodes of each partition can be had."""
+    """Print which nodes of each partition can be had, and each error of a scheduler
+    once."""
     if answers:
         print()
         console.print_table([(name, one.text or one.why)
                              for name, one in answers.items()], ('partition', 'nodes'))
+        console.print_lines(dict.fromkeys(
+            one.error for one in answers.values() if one.error))
 
 
 # ------------------------------------------------- what would start

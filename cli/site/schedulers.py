@@ -27,6 +27,8 @@ class SchedulerAnswer(NamedTuple):
     text: str
     #: Why no job can start; '': jobs can.
     why: str = ''
+    #: The error of the scheduler's command, which all its partitions share; '': none.
+    error: str = ''
 
 
 def query_partitions(system: Mapping[str, Any]) -> dict[str, SchedulerAnswer]:
@@ -44,7 +46,7 @@ def query_partitions(system: Mapping[str, Any]) -> dict[str, SchedulerAnswer]:
                 known[is_slurm] = err
         answer = known[is_slurm]
         answers[part['name']] = (
-            SchedulerAnswer('', f'the scheduler does not answer: {answer}')
+            SchedulerAnswer('', 'the scheduler does not answer', str(answer))
             if isinstance(answer, SetupError) else
             describe_nodes(part['name'], *_nodes_of_partition(part, answer, is_slurm)))
     return answers

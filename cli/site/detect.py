@@ -36,6 +36,8 @@ COMMANDS: dict[str, list[str]] = {
        for name, text in _DATA['commands'].items()}}
 #: Time limit of a command. Unit: s.
 LIMIT = 30
+#: The plugin with which Slurm knows the switches.
+TREE = 'topology/tree'
 #: Module -> flavour of its MPI, best first.
 MPI_MODULES: dict[str, str] = _DATA['mpi_modules']
 

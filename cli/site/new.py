@@ -92,6 +92,8 @@ class Place:
     #: Command that printed the sockets and threads of the node; '': none.
     topology_source: str
     label: str
+    #: Whether this machine is a node of its kind, so that its devices were seen.
+    is_here: bool
     access: list[str]
     #: Option of sbatch -> allowed values; the user has to choose one.
     needed: dict[str, str]
@@ -125,16 +127,20 @@ def detect_machine(recorded: Path | None, modules: list[str]) -> Facts:
            or detect.best_mpi_module(detect.parse_module_list(avail)))
     mpis = ([parse_modules_option(text, mpi) for text in modules]
             or ([mpi] if mpi else []))
+    config = detect.parse_slurm_config(scontrol_output('config'))
+    # With another plugin, `scontrol show topology` is an error, or has no switches.
+    has_switches = config.get('TopologyPlugin', detect.TREE) == detect.TREE
     # One node of each partition is enough: it describes its kind.
     names = ','.join(dict.fromkeys(p.node_of_most_common_kind.name for p in parts))
     return Facts(
         machine=machine, host=host, scheduler=scheduler,
         partitions=parts or [partition_without_scheduler(host, processor)],
-        config=detect.parse_slurm_config(scontrol_output('config')),
+        config=config,
         nodes=detect.parse_scontrol_pairs(scontrol_output('node', names), 'NodeName'),
         rules=detect.parse_scontrol_pairs(scontrol_output('partition'),
                                           'PartitionName'),
-        switches=detect.parse_network_switches(scontrol_output('topology')),
+        switches=detect.parse_network_switches(
+            scontrol_output('topology') if has_switches else ''),
         processor=processor,
         gpus=next(filter(None, (detect.parse_smi_gpus(name, output(name))
                                 for name in detect.SMI)), None),
@@ -328,7 +334,7 @@ def make_partition(name: str, part: Partition, facts: Facts, choices: Choices,
     effective = facts.nodes.get(node.name, {}).get('CPUEfctv', '')
     made = Place(
         part=part, node=node, topology_source=topology_source,
-        label=f'{name}-{re.sub("[^A-Za-z0-9_-]", "-", part.name)}',
+        label=f'{name}-{re.sub("[^A-Za-z0-9_-]", "-", part.name)}', is_here=here,
         access=access, needed=missing_access_options(
             facts.rules.get(part.name, {}), access),
         cpus=detect.leading_number(effective) or node.cpus, gpus=gpus,
@@ -456,7 +462,7 @@ def render_site_files(name: str, detected: Facts, choices: Choices) -> dict[str,
             name: topology.Switch(*(tuple(topology.expand_host_list(row.get(key, '')))
                                     for key in ('nodes', 'switches')))
             for name, row in detected.switches.items()}),
-        'finish': sites.FINISH, 'counter': Counter}
+        'finish': sites.FINISH, 'counter': Counter, 'tree': detect.TREE}
     made = {path.removesuffix('.j2'): templates.get_template(path).render(
         facts) for path in templates.list_templates()}
     made = {path: text for path, text in made.items() if text.strip()}

@@ -652,6 +652,29 @@ def test_the_tree_of_switches(site_of, recorded):
         folder / 'README.md').read_text()
 
 
+def test_without_a_tree_slurm_is_not_asked_for_it(site_of, recorded):
+    config = message(H100, 'scontrol-config')
+    folder, text = site_of(recorded=recorded(
+        H100, scontrol_topology=None,
+        scontrol_config=f'{config}TopologyPlugin          = topology/default\n'))
+    assert 'switches     unknown to Slurm, because its TopologyPlugin is ' in text
+    assert 'scontrol-topology' not in text + (folder / 'README.md').read_text()
+
+
+@pytest.mark.parametrize('gpus, left', [(True, 'gpu_cores'), (False, '')])
+def test_a_node_has_only_those_devices_to_finish_that_it_has(
+        site_of, recorded, gpus, left):
+    """On a node without InfiniBand, and with or without GPUs."""
+    sinfo = message(H100, 'sinfo')
+    folder, text = site_of(partition=['gpu'], access=['--qos=gpu'], recorded=recorded(
+        H100, rdma=None, nvidia_smi=None,
+        sinfo=sinfo if gpus else re.sub(r'gpu:h[^|]*', '(null)', sinfo)))
+    assert [line for line in sites.unfinished_lines(folder) if 'GPU' in line] == [
+        line for line in sites.unfinished_lines(folder) if left and left in line]
+    assert len(sites.unfinished_lines(folder)) == gpus
+    assert 'was seen on this node' in (folder / 'system.py').read_text()
+
+
 def test_switches_of_slurm_22_05():
     """As the cluster of tests/cluster told them (--switch 2)."""
     assert detect.parse_network_switches(

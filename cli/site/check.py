@@ -189,11 +189,16 @@ def compare_test_cases_with_snapshot(verdict: Verdict, folder: Path,
 
     :arg complete: families in which every test case needs a reference
     """
-    counts = ', '.join(f'{mode} {sum(mode in c["modes"] for c in cases)}'
-                       for mode in MODES)
+    by_mode = {mode: [c for c in cases if mode in c['modes']] for mode in MODES}
+    counts = ', '.join(f'{mode} {len(rows)}' for mode, rows in by_mode.items())
+    checks = ', '.join(f'{mode} {len({c["hash"] for c in rows})}'
+                       for mode, rows in by_mode.items())
     places = sorted({c['where'] for c in cases})
     verdict.facts.append(f'test cases  {len(cases)} on '
                          f'{", ".join(places) or "no partition"}; {counts}')
+    verdict.facts.append(
+        f'checks      {checks}: each is a test case on every partition and '
+        'environment that suits it, and `./plumb run -l` lists it once')
     if not cases:
         verdict.findings.append(
             f'{folder}/system.py:1: no test case can run on this site; '

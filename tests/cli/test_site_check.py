@@ -340,6 +340,18 @@ def references(folder: Path, placements: list[str], metric: str,
         'complete': complete, 'OsuPt2pt': {'$index': ['params'], **cases}}))
 
 
+def test_checks_are_counted_as_reframe_lists_them(tmp_path):
+    case = {'check': 'OsuPt2pt', 'family': 'osu', 'params': '', 'hash': 'c0ffee',
+            'modes': ['quick', 'full'], 'misplaced': '', 'fault': '', 'lacks': '',
+            'reference': 'none', 'judges': False}
+    verdict = sites.Verdict('alpha')
+    sites.compare_test_cases_with_snapshot(verdict, tmp_path, [
+        {**case, 'where': where} for where in ('cpu+openmpi', 'cpu+mpich')], [], False)
+    assert verdict.facts[0].endswith('; smoke 0, quick 2, nightly 0, full 2, veto 0')
+    assert verdict.facts[1].startswith(
+        'checks      smoke 0, quick 1, nightly 0, full 1, veto 0: each is')
+
+
 def test_every_case_needs_a_reference_where_they_are_complete(site):
     both = ['intra_node', 'inter_node']
     change(site, "'mpi_library': 'openmpi 5',", '')

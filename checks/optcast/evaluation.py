@@ -7,9 +7,9 @@ from pathlib import Path
 
 import yaml
 
+from config.records import metrics
 from config.records.units import size_text
 
-from ..core import metrics
 from ..core.parsers import ParseError
 from ..services.parser import Services
 from ..services.plan import (

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..core import metrics
+from config.records import metrics
+
 from ..core.parsers import ParseError
 from ..services.parser import Services
 from ..services.plan import (

@@ -26,9 +26,9 @@ from pathlib import Path
 
 import pytest
 
-from checks.core import metrics
 from checks.core.parsers import ParseError
 from checks.loadgen import plumbload
+from config.records import metrics
 from tests.conftest import ROOT, free_port, skip_missing
 
 BUILD = ROOT / 'checks/loadgen/src/build.sh'

@@ -85,8 +85,7 @@ def load_vendor_rows(path: Path, places: Mapping[str, set[str]]) -> tuple[Row, .
         try:
             rows.append(_parse_and_check_row(entry, places))
         except (KeyError, ValueError) as err:
-            raise VendorError(f'{path}: row {number}: '
-                              f'{err.args[0]}') from None
+            raise VendorError(f'{path}: row {number}: {err.args[0]}') from None
     return tuple(rows)
 
 

@@ -35,9 +35,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from config import regular, strict
+from config import strict
 from config.commandline import suggest_nearest_word
 from config.families import families as all_families
 from config.places import ROOT, SITES, is_site_named_local, work_folder
@@ -170,14 +168,11 @@ def _last_line(text: str) -> str:
 def _read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file of the suite; empty for an empty file."""
     try:
-        content = strict.safe_load(regular.read_regular_file(path))
-    except OSError as err:
-        raise NoStack(f'{path}: {err.strerror}') from None
-    except (yaml.YAMLError, UnicodeDecodeError) as err:
-        mark = getattr(err, 'problem_mark', None)
-        line = f':{mark.line + 1}' if mark else ''
-        raise NoStack(f'{path}{line}: not YAML: '
-                      f'{getattr(err, "problem", err)}') from None
+        content = strict.load_yaml(path)
+    except FileNotFoundError:
+        raise NoStack(f'{path} does not exist') from None
+    except strict.Fault as err:
+        raise NoStack(str(err)) from None
     if not isinstance(content, (dict, type(None))):
         raise NoStack(f'{path}: expected a mapping, keys and values')
     return content or {}
@@ -286,12 +281,10 @@ def _enforce_process_time_limit(process: subprocess.Popen[str], limit: float
 
 def _list_processes() -> Iterator[tuple[int, int, str]]:
     """Process, session and command line of every process of this host."""
-    for folder in Path('/proc').glob('[0-9]*'):
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            # After the name, which may contain anything: state, parent, group.
-            stat = (folder / 'stat').read_text().rpartition(')')[2].split()
-            yield (int(folder.name), int(stat[3]),
-                   (folder / 'cmdline').read_text(errors='replace'))
+    for pid in map(int, filter(str.isdigit, os.listdir('/proc'))):
+        with contextlib.suppress(OSError):
+            yield (pid, os.getsid(pid),
+                   Path(f'/proc/{pid}/cmdline').read_text(errors='replace'))
 
 
 def _pids_in_process_sessions(leaders: set[int]) -> set[int]:

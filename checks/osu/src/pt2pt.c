@@ -328,10 +328,7 @@ static void print_bandwidth_and_rate(size_t n, double rate, long errors)
     printf("%-10zu%*.2f", n, FIELD, rate * (double)n / 1e6);
     if (opt.print_rate)
         printf("%*.2f", FIELD, rate);
-    if (opt.check)
-        printf("%*s", FIELD, errors ? "Fail" : "Pass");
-    printf("\n");
-    fflush(stdout);
+    end_row(errors);
 }
 
 /* As in 7.2 all meet before each iteration and rank 0's clock stands for
@@ -346,9 +343,8 @@ int run_mbw_mr(void)
         printf("%-10s%*s", "# Size", FIELD, "MB/s");
         if (opt.print_rate)
             printf("%*s", FIELD, "Messages/s");
-        if (opt.check)
-            printf("%*s", FIELD, "Validation");
-        printf("\n# Datatype: MPI_CHAR.\n");
+        end_header();
+        printf("# Datatype: MPI_CHAR.\n");
         fflush(stdout);
     }
     return window_table(ONE_WAY, true, pairs, print_bandwidth_and_rate);

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from checks.core import features, limits, metrics
+from checks.core import features, limits
 from cli.setup.venv import WORK
 from config import families
+from config.records import metrics
 from config.version import VERSION
 from tests.conftest import ROOT, git
 

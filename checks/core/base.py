@@ -38,6 +38,7 @@ from reframe.core.exceptions import (
 from reframe.utility import sanity as sn
 
 from config import families, places
+from config.records import metrics
 from config.sessions.judged import (
     compute_derived_metrics,
     judged_metric_keys,
@@ -52,7 +53,6 @@ from . import (
     features,
     guards,
     limits,
-    metrics,
     placement,
     references,
     vendor,

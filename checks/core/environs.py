@@ -77,33 +77,16 @@ def mpi_environment(name: str, library: str, *, cc: str = 'mpicc', **more: Any
     :arg cc: its compiler wrapper.
     :arg more: keys of ReFrame's environment: modules, env_vars, ...
     """
-    built = {family.name: [
-        feature for feature, row in family.features.items()
-        if row.built_with == 'mpi'] for family in all_families().values()}
-    built = {family: features for family, features in built.items()
-             if features}
-    return {
-        'name': name,
-        'cc': cc,
-        'cxx': '',
-        'ftn': '',
-        **more,
-        'features': [
-            'mpi',
-            *(
-                feature
-                for family, features in built.items()
-                for feature in (
-                    *features,
-                    *program_features_of_family(family, 'embedded'),
-                )
-            ),
-        ],
-        'extras': {
-            'mpi_library': library,
-            'programs': {family: {'source': 'embedded'} for family in built},
-        },
-    }
+    features, programs = ['mpi'], {}
+    for family in all_families().values():
+        built = [feature for feature, row in family.features.items()
+                 if row.built_with == 'mpi']
+        if built:
+            features += [*built, *program_features_of_family(family.name, 'embedded')]
+            programs[family.name] = {'source': 'embedded'}
+    return {'name': name, 'cc': cc, 'cxx': '', 'ftn': '', **more,
+            'features': features,
+            'extras': {'mpi_library': library, 'programs': programs}}
 
 
 def embedded_program_environment(name: str, family: str, cc: str = 'gcc',

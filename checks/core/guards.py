@@ -18,7 +18,9 @@ from typing import Any, NoReturn, TypeVar
 
 from reframe.core.exceptions import SanityError
 
-from . import limits, metrics, placement
+from config.records import metrics
+
+from . import limits, placement
 from .parsers import ParseError, Record
 
 #: What a parser returns.

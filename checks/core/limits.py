@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from config import families
-
-from . import metrics
+from config.records import metrics
 
 #: The minimum size of a message that must fill a link. Unit: bytes.
 LARGE = 1 << 20

@@ -11,8 +11,10 @@ records, an Output or a ParseError), ...], text for people)`, and `add_options(p
 from __future__ import annotations
 
 import importlib
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from config import families
 
@@ -64,6 +66,36 @@ class Remark:
     def __str__(self) -> str:
         end = '' if self.first == self.last else f'-{self.last}'
         return f'{self.first}{end}: {self.reason}'
+
+
+def parse_json(text: str, what: str, line: int = 1,
+               parse_float: Callable[[str], Any] = float) -> Any:
+    """A JSON document in which each key occurs once and each number is finite.
+
+    :arg what: the document, for messages.
+    :arg line: line of the parsed text in which the document begins.
+    :raises ParseError: it is incomplete or damaged.
+    """
+    def dict_without_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError('a key occurs twice')
+        return dict(pairs)
+
+    def refuse_nan_or_infinity(name: str) -> NoReturn:
+        raise ValueError(f'{name} is not a number')
+
+    try:
+        return json.loads(text, object_pairs_hook=dict_without_duplicate_keys,
+                          parse_constant=refuse_nan_or_infinity,
+                          parse_float=parse_float)
+    except json.JSONDecodeError as err:
+        at, reason = err.lineno, f'incomplete: {err.msg}'
+    except RecursionError:
+        at, reason = 1, 'damaged: it is nested too deep'
+    except ValueError as err:
+        at, reason = 1, f'damaged: {err}'
+    words = text.split('\n')[at - 1].removesuffix('\r')
+    raise ParseError(line + at - 1, words[:200], f'{what} is {reason}')
 
 
 def load_parser_module(parser_name: str) -> Any:

@@ -16,6 +16,7 @@ from reframe.core.builtins import xfail
 from reframe.core.pipeline import RegressionTestDict
 
 from config import places, strict
+from config.records import metrics
 from config.references import (
     File,
     ReferenceError_,
@@ -28,7 +29,7 @@ from config.references import (
 )
 from config.sessions.judged import is_improved
 
-from . import metrics, vendor
+from . import vendor
 
 #: One reference: centre, lower and upper as fractions (None: open), unit.
 Reference = tuple[float, float | None, float | None, str]
@@ -162,10 +163,8 @@ def cpu_speed_classes(check: Any) -> tuple[str, ...]:
 
 
 def _entry_at_any_version(check: Any, speed: str) -> strict.Mapping | None:
-    """The entry of any version, for a dry run.
-
-    A dry run does not know which version a stack will install.
-    """
+    """The entry of any version, for a dry run, which does not know the version
+    that a stack will install."""
     table = load_references(check.family).checks.get(type(check).variant_name()) or {}
     if (check.version or not check.is_dry_run()
             or 'version' not in table.get('$index', ())):

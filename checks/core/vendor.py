@@ -24,13 +24,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from config import families, regular, strict
+from config import families, strict
 from config.places import SYSTEM
 from config.places import current_site_folder as site_folder
-
-from . import metrics
+from config.records import metrics
 
 
 class VendorError(ValueError):
@@ -78,9 +75,9 @@ def load_vendor_rows(path: Path, places: Mapping[str, set[str]]) -> tuple[Row, .
     :raises VendorError: with the file, the row and the fault.
     """
     try:
-        data = strict.safe_load(regular.read_regular_file(path)) or []
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as err:
-        raise VendorError(f'{path}: cannot be read: {err}') from None
+        data = strict.load_yaml(path) or []
+    except strict.Fault as err:
+        raise VendorError(str(err)) from None
     if not isinstance(data, list):
         raise VendorError(f'{path}: expected a list of rows')
     rows = []
@@ -88,8 +85,7 @@ def load_vendor_rows(path: Path, places: Mapping[str, set[str]]) -> tuple[Row, .
         try:
             rows.append(_parse_and_check_row(entry, places))
         except (KeyError, ValueError) as err:
-            raise VendorError(f'{path}: row {number}: '
-                              f'{err.args[0]}') from None
+            raise VendorError(f'{path}: row {number}: {err.args[0]}') from None
     return tuple(rows)
 
 

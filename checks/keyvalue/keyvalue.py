@@ -13,7 +13,9 @@ from reframe.core.builtins import (
     variable,
 )
 
-from ..core import base, guards, metrics
+from config.records import metrics
+
+from ..core import base, guards
 from ..loadgen import BUILD
 from ..loadgen.plumbload import read_run
 from ..services.parser import Services

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from ..core.parsers import ParseError, Record
+from ..core.parsers import ParseError, Record, parse_json
 
 PROGRAM = 'memtier_benchmark'
 #: The commands of memtier without --command; they add up to Totals.
@@ -328,37 +328,12 @@ class _TextReader:
 def _read_json_tables(text: str, refuse: Callable[[str, int], NoReturn]
                ) -> tuple[int | None, list[Table]]:
     """Size of a value and the tables of a --json-out-file."""
-    def dict_without_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        result: dict[str, Any] = {}
-        for name, value in pairs:
-            if name in result:
-                raise ValueError(f'{name!r} twice')
-            result[name] = value
-        return result
-
-    def refuse_nan_or_infinity(name: str) -> NoReturn:
-        raise ValueError(f'{name} is not a number')
-
+    document = parse_json(text, 'the JSON document')
     try:
-        document = json.loads(text, object_pairs_hook=dict_without_duplicate_keys,
-                              parse_constant=refuse_nan_or_infinity)
         size = document['configuration'].get('data_size') or None
-    except json.JSONDecodeError as err:
-        refuse(f'the JSON document is incomplete: {err.msg}', err.lineno)
-    except ValueError as err:
-        refuse(str(err), 1)
-    except RecursionError:
-        refuse(
-            'the JSON is nested too deep: it is not an output of '
-            'memtier_benchmark',
-            1,
-        )
     except (KeyError, AttributeError):
-        refuse(
-            'the JSON has no configuration: it is not an output of '
-            'memtier_benchmark',
-            1,
-        )
+        refuse('the JSON has no configuration: it is not an output of '
+               'memtier_benchmark', 1)
     ends = [match.start() for match in re.finditer('\n', text)]
     tables, place = [], 0
     for title, block in document.items():

@@ -6,13 +6,12 @@ percentiles.
 """
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.parsers import ParseError, Record
+from ..core.parsers import ParseError, Record, parse_json
 
 SCHEMA = 1
 #: Buckets per power of two of a histogram; below that one bucket per ns.
@@ -104,15 +103,7 @@ def _parse_client_document(number: int, line: str) -> dict[str, Any]:
     def document_parse_error(reason: str) -> ParseError:
         return ParseError(number, line, reason)
 
-    try:
-        client = json.loads(line)
-    except ValueError as error:
-        raise document_parse_error(
-            f'the JSON document is incomplete: {error}') from None
-    except RecursionError:
-        raise document_parse_error(
-            'the JSON is nested too deep: it is not a document of '
-                    'plumbload') from None
+    client = parse_json(line, 'the JSON document', number)
     if not isinstance(client, dict) \
             or client.get('program') != 'plumbload':
         raise document_parse_error('it is not a document of plumbload')

@@ -114,11 +114,6 @@ class Output:
         return results
 
     @property
-    def largest_row_size(self) -> int:
-        """The largest size of a row, in B."""
-        return max(row.size for row in self.rows)
-
-    @property
     def data_types(self) -> set[str]:
         """The data types of the rows."""
         return {row.type for row in self.rows}

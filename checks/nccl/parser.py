@@ -20,7 +20,7 @@ import math
 import re
 from typing import Any, NoReturn
 
-from ..core.parsers import ParseError, Record, Remark
+from ..core.parsers import ParseError, Record, Remark, parse_json
 from . import rccl
 from .output import (
     MAX_ROWS,
@@ -386,9 +386,6 @@ class _Reader:
         self.out.average = Printed(value, 0.5 * 10.0 ** -digits)
         self.out.end = self.number
 
-    def ignore_line_content(self, match: re.Match[str]) -> None:
-        """Accept a line that is only checked for its place."""
-
     READERS = (
         (_PARAMETERS, read_parameters),
         (_VERSION, read_version_line),
@@ -625,17 +622,7 @@ def _read_json(text: str) -> Output:
         raise ParseError(line, lines[line - 1].removesuffix('\r')[:200],
                          reason)
 
-    def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len({key for key, _ in pairs}) != len(pairs):
-            raise_json_error('the JSON is damaged: a key occurs twice')
-        return dict(pairs)
-
-    try:
-        data = json.loads(text, object_pairs_hook=reject_duplicate_keys,
-                          parse_constant=lambda word: raise_json_error(
-                              f'{word} is not a number'))
-    except (ValueError, RecursionError) as error:
-        raise_json_error(f'the JSON of -J is incomplete: {str(error)[:80]}')
+    data = parse_json(text, 'the JSON of -J')
     if not isinstance(data, dict) or 'config' not in data:
         raise_json_error('this JSON is not from nccl-tests (-J): it has no "config"')
     if data.get('version') not in (1, 2, 3):

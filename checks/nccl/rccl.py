@@ -23,16 +23,17 @@ from __future__ import annotations
 
 import csv
 import itertools
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from ..core.parsers import ParseError
+from ..core.parsers import ParseError, parse_json
 from .output import Half, Judge, Output, Row, parse_six_decimal_number
 from .programs import PROGRAMS, TYPES
 
+#: The file, for messages.
+JSON = 'the JSON of rccl-tests (-x)'
 #: Names of the CSV -> those of the JSON.
 NAMES = {'numCycle': 'numCycle', 'collective': 'name', 'nodes': 'nodes',
          'ranks': 'ranks', 'rankspernode': 'ranksPerNode',
@@ -74,26 +75,11 @@ class _File:
     def read_entries(self) -> list[tuple[int, dict[str, Any]]]:
         text = '\n'.join(self.lines)
         if text.lstrip().startswith('['):
-            return [(1, entry) for entry in self.parse_json(text, 1)]
+            return [(1, entry) for entry in parse_json(text, JSON, 1, str)]
         if not text.lstrip().startswith('{'):
             return self.read_csv_entries()
-        return [(number, self.parse_json(line, number))
+        return [(number, parse_json(line, JSON, number, str))
                 for number, line in enumerate(self.lines, 1) if line.strip()]
-
-    def parse_json(self, text: str, line: int) -> Any:
-        def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-            if len({key for key, _ in pairs}) != len(pairs):
-                self.raise_parse_error('the entry is damaged: a key occurs twice', line)
-            return dict(pairs)
-
-        try:
-            return json.loads(text, object_pairs_hook=reject_duplicate_keys,
-                              parse_float=str,
-                              parse_constant=lambda word: self.raise_parse_error(
-                                  f'{word} is not a number', line))
-        except (ValueError, RecursionError) as error:
-            self.raise_parse_error('the JSON of rccl-tests (-x) is incomplete: '
-                                   f'{str(error)[:80]}', line)
 
     def read_csv_entries(self) -> list[tuple[int, dict[str, Any]]]:
         try:

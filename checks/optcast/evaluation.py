@@ -7,9 +7,9 @@ from pathlib import Path
 
 import yaml
 
+from config.records import metrics
 from config.records.units import size_text
 
-from ..core import metrics
 from ..core.parsers import ParseError
 from ..services.parser import Services
 from ..services.plan import (
@@ -96,11 +96,15 @@ class Evaluation:
                 self.step_time_limit, gate=True)
 
         ring = make_step('ring', '--ring')
-        clients = Clients(self.client_nodes, of.clients // self.client_nodes,
+        return self.plan_with_steps(*(
+            (ring,) if of.type == 'ring'
+            else (ring, make_step('optcast', '--nsplit', str(of.nsplit)))))
+
+    def plan_with_steps(self, *steps: Step) -> Plan:
+        """The plan with these steps of the clients."""
+        clients = Clients(self.client_nodes, self.setup.clients // self.client_nodes,
                           unbound=True)
-        return Plan(self.server_role(), (clients,), (ring,) if of.type == 'ring'
-                    else (ring, make_step('optcast', '--nsplit', str(of.nsplit))),
-                    sample=0.25)
+        return Plan(self.server_role(), (clients,), steps, sample=0.25)
 
     # Analysis ---------------------------------------------------------------
 

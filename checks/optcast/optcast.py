@@ -13,9 +13,9 @@ import reframe.core.runtime as rt
 import reframe.utility.typecheck as typ
 from reframe.core.builtins import fixture, parameter, run_after, variable
 
-from config.records import samples
+from config.records import metrics, samples
 
-from ..core import guards, metrics, placement
+from ..core import guards, placement
 from ..core.base import Programs
 from ..core.parsers import ParseError
 from ..services.parser import Services

@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..core import metrics
+from config.records import metrics
+
 from ..core.parsers import ParseError
 from ..services.parser import Services
 from ..services.plan import (
-    Clients,
     Plan,
     Program,
     Server,
@@ -94,15 +94,11 @@ class Original(OriginalServers):
                    ) * self.setup.options.iterations
 
     def service_plan(self) -> Plan:
-        of = self.setup
-        clients = Clients(self.client_nodes, of.clients // self.client_nodes,
-                          unbound=True)
-        return Plan(self.server_role(), (clients,), (Step('optcast', (Program(
-            commands=tuple(
-                (*self.shim_command(rank, {}, 'ask', '{service}'),
-                 '--try-count', str(self.request_count), '--nreq', '1')
-                for rank in range(of.clients))),), self.step_time_limit, gate=True),),
-            sample=0.25)
+        return self.plan_with_steps(Step('optcast', (Program(commands=tuple(
+            (*self.shim_command(rank, {}, 'ask', '{service}'),
+             '--try-count', str(self.request_count), '--nreq', '1')
+            for rank in range(self.setup.clients))),),
+            self.step_time_limit, gate=True))
 
     # What it left -----------------------------------------------------------
 
@@ -188,13 +184,10 @@ class NcclClients(OriginalServers):
             return Step(name, (Program(command_with_environment(
                 variables, *words, *program), mpi=True),), self.step_time_limit)
 
-        clients = Clients(self.client_nodes, of.clients // self.client_nodes,
-                          unbound=True)
-        return Plan(self.server_role(), (clients,), (
+        return self.plan_with_steps(
             step('ring', alone),
             step('optcast', served, sys.executable, str(SHIM), 'nccl',
-                 self.plugin_folder(), '{service}', '{output}.trace')),
-            sample=0.25)
+                 self.plugin_folder(), '{service}', '{output}.trace'))
 
     # What it left -----------------------------------------------------------
 

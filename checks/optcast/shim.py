@@ -22,17 +22,20 @@ that has the job's address.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import fcntl
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+
+if __name__ == '__main__':              # the suite is not on the path
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from checks.services.network import find_interface, has_listener
+from checks.services.processes import set_parent_death_signal
 
 #: Time limit for a server to open its port, and for the other clients to end
 #: after the first one. Unit: s.
@@ -40,22 +43,6 @@ LIMIT = 20.0
 #: Variables in which launchers pass the number of a rank. Slurm's is last,
 #: because mpirun in a batch job passes on the variable of the script.
 RANK = ('OMPI_COMM_WORLD_RANK', 'PMI_RANK', 'PALS_RANKID', 'SLURM_PROCID')
-SIOCGIFADDR = 0x8915
-PR_SET_PDEATHSIG = 1
-
-
-def find_interface(address: str) -> str:
-    """The interface with this IPv4 address, or ''."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        for _, name in socket.if_nameindex():
-            request = struct.pack('256s', name.encode())
-            try:
-                reply = fcntl.ioctl(sock.fileno(), SIOCGIFADDR, request)
-            except OSError:             # it has no IPv4 address
-                continue
-            if socket.inet_ntoa(reply[20:24]) == address:
-                return name
-    return ''
 
 
 def plugin_environment(library: str, address: str) -> dict[str, str]:
@@ -68,13 +55,6 @@ def plugin_environment(library: str, address: str) -> dict[str, str]:
     result['LD_LIBRARY_PATH'] = ':'.join(filter(None, [
         library, os.environ.get('LD_LIBRARY_PATH')]))
     return result
-
-
-def has_listener(port: int) -> bool:
-    """Whether a process listens on this port, without a connection to it."""
-    return any(words[1].endswith(f':{port:04X}') and words[3] == '0A'
-               for line in Path('/proc/net/tcp').read_text().splitlines()[1:]
-               for words in [line.split()])
 
 
 def copy_socket_data(source: socket.socket, sink: socket.socket) -> None:
@@ -118,10 +98,10 @@ def run_server(library: str, address: str, port: str, program: str,
 
     :raises SystemExit: the server failed, or ended before it listened
     """
-    libc, parent = ctypes.CDLL(None), os.getpid()
+    parent = os.getpid()
 
-    def set_parent_death_signal() -> None:
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    def end_with_parent() -> None:
+        set_parent_death_signal(signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
 
@@ -130,7 +110,7 @@ def run_server(library: str, address: str, port: str, program: str,
     server = subprocess.Popen(
         [program, '--address', address, '--port', str(own), *options],
         env=plugin_environment(library, address), stderr=subprocess.STDOUT,
-        preexec_fn=set_parent_death_signal)
+        preexec_fn=end_with_parent)
     until = time.monotonic() + LIMIT
     while not has_listener(own):
         if server.poll() is not None or time.monotonic() > until:

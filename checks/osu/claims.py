@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ..core import metrics
+from config.records import metrics
+
 from . import programs
 
 #: Above this many bytes the counts of large messages apply.

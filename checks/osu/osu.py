@@ -17,8 +17,9 @@ from reframe.core.builtins import (
 )
 
 from config.families import record_needed_node_count
+from config.records import metrics
 
-from ..core import features, guards, metrics, placement
+from ..core import features, guards, placement
 from ..core.base import Benchmark, Programs
 from ..core.parsers import Record
 from . import claims, programs, sockets

@@ -8,9 +8,7 @@ next agent on the node removes its data.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
-import fcntl
 import getpass
 import json
 import os
@@ -21,19 +19,24 @@ import shlex
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..machine import cpus
-from . import ask, outside, private
+from . import ask, network, private
 from .plan import PlanError, Server, fill_template
-from .processes import reap_and_list_descendants
+from .processes import (
+    TERMINATION_SIGNALS,
+    Events,
+    adopt_orphans,
+    reap_and_list_descendants,
+    set_parent_death_signal,
+)
 from .usage import Usage
 from .wire import (
     AGENT,
@@ -75,11 +78,6 @@ POLL_INTERVAL = 0.02
 #: Open files of a server besides its clients' connections.
 SPARE_FILES = 128
 
-#: Signals on which an agent stops what it started and exits.
-TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-
 
 class Failed(Exception):
     """Something cannot be started or ended too early; one line."""
@@ -97,25 +95,12 @@ class Ended(Failed):
     """The agent got a signal to exit, without a message of the conductor."""
 
 
-def interface_addresses() -> dict[str, str]:
-    """The IPv4 addresses of this machine, interface -> address."""
-    result = {}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):
-                # SIOCGIFADDR, see netdevice(7).
-                answer = fcntl.ioctl(sock, 0x8915, struct.pack(
-                    '256s', name.encode()[:15]))
-                result[name] = socket.inet_ntoa(answer[20:24])
-    return result
-
-
 def address_of_interface(interface: str) -> str:
     """The address of an interface.
 
     :raises Failed: it does not exist, or has no address.
     """
-    result = interface_addresses()
+    result = network.interface_addresses()
     if interface not in result:
         there = ', '.join(f'{name} ({address})'
                           for name, address in sorted(result.items()))
@@ -125,24 +110,9 @@ def address_of_interface(interface: str) -> str:
     return result[interface]
 
 
-def find_listening_program(port: int) -> str:
-    """The program that listens on a TCP port, if this user may see it."""
-    inodes = {cells[9] for table in ('/proc/net/tcp', '/proc/net/tcp6')
-              for cells in map(str.split, _read_lines(table))
-              if cells[3:4] == ['0A']
-              and int(cells[1].rpartition(':')[2], 16) == port}
-    for folder in Path('/proc').glob('[0-9]*'):
-        with contextlib.suppress(OSError):
-            for link in (folder / 'fd').iterdir():
-                if os.readlink(link)[8:-1] in inodes:
-                    name = (folder / 'comm').read_text().strip()
-                    return f'{name}, process {folder.name}'
-    return 'another program'
-
-
-def _read_lines(path: str, skip: int = 1) -> list[str]:
+def _read_lines(path: str) -> list[str]:
     try:
-        return Path(path).read_text().splitlines()[skip:]
+        return Path(path).read_text().splitlines()
     except OSError:
         return []
 
@@ -150,9 +120,8 @@ def _read_lines(path: str, skip: int = 1) -> list[str]:
 def interface_and_link_speed(address: str) -> tuple[str, int]:
     """The name of the interface with this address, and its speed in Mb/s; 0:
     the kernel does not report it."""
-    interface = next((name for name, has in interface_addresses().items()
-                      if has == address), '')
-    lines = _read_lines(f'/sys/class/net/{interface}/speed', 0) if interface else []
+    interface = network.find_interface(address)
+    lines = _read_lines(f'/sys/class/net/{interface}/speed') if interface else []
     return interface, max(int((lines or ['0'])[0]), 0)
 
 
@@ -244,11 +213,10 @@ class Process:
                          f'limit is {hard}: raise it (ulimit -Hn, '
                          'limits.conf, LimitNOFILE of slurmd), or request '
                          'fewer connections')
-        libc = ctypes.CDLL(None)
         parent = os.getpid()
 
         def prepare_child() -> None:
-            libc.prctl(_PR_SET_PDEATHSIG, death)
+            set_parent_death_signal(death)
             if os.getppid() != parent:
                 os._exit(1)
             os.sched_setaffinity(0, cpu_set)
@@ -415,8 +383,8 @@ class Instance:
         port = self.server.port + self.spec['slot']
         if not can_bind(self.address, port):
             raise Failed(f'port {port} on {self.agent.host} is in use by '
-                         f'{find_listening_program(port)}: stop that program, or '
-                         'request another port (0: any free port)')
+                         f'{network.find_listening_program(port)}: stop that '
+                         'program, or request another port (0: any free port)')
         return port
 
     def is_ready(self) -> bool:
@@ -472,7 +440,7 @@ class Instance:
             # A port has one listener, which keeps it until it ends.
             socket.create_connection(self.where[:2],
                                      ask.ANSWER_TIMEOUT).close()
-            if outside.find_listening_user(self.port) not in (None, os.geteuid()):
+            if network.find_listening_user(self.port) not in (None, os.geteuid()):
                 raise Failed(f'{self.name}: another user listens on this '
                              'port: another server has the port')
 
@@ -557,8 +525,7 @@ class Agent:
         self.usage: Usage | None = None
         #: The conductor sent `stop`.
         self.stopping = False
-        #: The signal that ended the agent.
-        self.signal = 0
+        self.events = Events()
         self.owned = create_data_folder(scratch)
         self.folder = self.owned.folder
 
@@ -627,7 +594,7 @@ class Agent:
                 Path(f'{base}.out'), Path(f'{base}.err'), gate=one['gate'])
             self.clients[one['index']] = client
             if client.gate:
-                self.selector.register(client.gate, selectors.EVENT_READ)
+                self.events.selector.register(client.gate, selectors.EVENT_READ)
 
     def check_server_reachable(self, client: Mapping[str, Any], connections: int
                         ) -> None:
@@ -650,7 +617,7 @@ class Agent:
                     f'{name!r} is {resolved} on {self.host}, but the server '
                     f'listens on {address}: set another host name'
                 )
-        ports = _read_lines('/proc/sys/net/ipv4/ip_local_port_range', 0)
+        ports = _read_lines('/proc/sys/net/ipv4/ip_local_port_range')
         low, high = map(int, ports[0].split()) if ports else (0, 1 << 16)
         if address and connections > high - low:
             raise Failed(f'{self.host} has {high - low} ports for '
@@ -658,30 +625,55 @@ class Agent:
                          'fewer connections or more client nodes, or widen '
                          'net.ipv4.ip_local_port_range')
 
-    def send_connected_peers(self) -> None:
-        """Send the addresses that are connected to its servers."""
-        result = outside.count_local_connections(one.port for one in self.instances)
-        self.channel.send(type='peers', peers={
-            one.index: result[one.port] for one in self.instances})
+    def send_answers(self, question: str) -> None:
+        """Send the conductor the answer of each server; see `Conductor.ask_agents`.
 
-    def send_server_counters(self) -> None:
-        """Send the counters of its servers.
-
-        :raises Failed: a server has ended, or does not answer.
+        :raises Failed: a server has ended, does not answer, or failed to write.
         :raises Ended: a signal came.
         """
-        counters = {}
-        for one in self.instances:
-            try:
-                counters[one.index] = ask.DIALECTS[one.server.dialect].counters(
-                    one.where)._asdict()
-            except (OSError, ask.Refusal, ValueError) as err:
-                # A server that ends closes its connections first.
-                deadline = time.monotonic() + CAUSE_TIMEOUT
-                while time.monotonic() < deadline:
-                    self.process_events(POLL_INTERVAL)
-                raise Failed(f'{one.name} no longer answers: {err}') from None
-        self.channel.send(type='counters', counters=counters)
+        answers: dict[int, Any] = {}
+        match question:
+            case 'who':
+                peers = network.count_local_connections(
+                    one.port for one in self.instances)
+                answers = {one.index: peers[one.port] for one in self.instances}
+            case 'counters':
+                answers = {one.index: self.server_counters(one)
+                           for one in self.instances}
+            case 'save':
+                answers = {one.index: self.name_of_unsaved_server(one)
+                           for one in self.instances}
+        self.channel.send(type='answers', answers=answers)
+
+    def server_counters(self, one: Instance) -> dict[str, Any]:
+        """The counters of a server.
+
+        :raises Failed: it has ended, or does not answer.
+        :raises Ended: a signal came.
+        """
+        try:
+            return ask.DIALECTS[one.server.dialect].counters(one.where)._asdict()
+        except (OSError, ask.Refusal, ValueError) as err:
+            # A server that ends closes its connections first.
+            deadline = time.monotonic() + CAUSE_TIMEOUT
+            while time.monotonic() < deadline:
+                self.process_events(POLL_INTERVAL)
+            raise Failed(f'{one.name} no longer answers: {err}') from None
+
+    def name_of_unsaved_server(self, one: Instance) -> str:
+        """The name of a server with data that is not on disk yet; else empty.
+
+        :raises Failed: it failed to write.
+        """
+        try:
+            saved = ask.DIALECTS[one.server.dialect].is_data_on_disk(
+                one.where, one.server.persistence)
+        except ask.SaveError as err:
+            raise Failed(f'{one.name} did not save its data ({err})'
+                         + self.log_tail_with_full_disk_hint(one.process)) from None
+        except (OSError, ask.Refusal, ValueError) as err:
+            return f'{one.name} ({err})'
+        return '' if saved else one.name
 
     # Main loop -----------------------------------------------------------
 
@@ -717,27 +709,9 @@ class Agent:
 
     def close_gate_socket(self, client: Process) -> None:
         if client.gate:
-            self.selector.unregister(client.gate)
+            self.events.selector.unregister(client.gate)
             client.gate.close()
             client.gate = None
-
-    def send_servers_with_unsaved_data(self) -> None:
-        """Send the servers with data that is not on disk yet.
-
-        :raises Failed: a server failed to write.
-        """
-        missing = []
-        for one in self.instances:
-            try:
-                if not ask.DIALECTS[one.server.dialect].is_data_on_disk(
-                        one.where, one.server.persistence):
-                    missing.append(one.name)
-            except ask.SaveError as err:
-                raise Failed(f'{one.name} did not save its data ({err})'
-                             + self.log_tail_with_full_disk_hint(one.process)) from None
-            except (OSError, ask.Refusal, ValueError) as err:
-                missing.append(f'{one.name} ({err})')
-        self.channel.send(type='saved', missing=missing)
 
     def log_tail_with_full_disk_hint(self, process: Process, lines: int = 3) -> str:
         """The end of a log, and a hint if a full disk explains it."""
@@ -768,13 +742,12 @@ class Agent:
             or is silent.
         :raises Ended: a signal came.
         """
-        self.selector.select(seconds)
-        _drain_pipe(self.wakeup)
+        self.events.wait(seconds)
         self.owned.touch_lock_file()
         messages = self.channel.receive_messages()
-        if self.signal:
+        if self.events.signal:
             raise Ended(f'{self.host}: the agent was ended by '
-                        f'{signal.Signals(self.signal).name}, sent because '
+                        f'{signal.Signals(self.events.signal).name}, sent because '
                         'of the time limit, a cancelled job or a launcher '
                         'that gave up')
         if messages is None:
@@ -798,52 +771,30 @@ class Agent:
             elif message['type'] == 'go':
                 for client in self.clients.values():
                     client.send_start_signal()
-            elif message['type'] == 'who':
-                self.send_connected_peers()
-            elif message['type'] == 'counters':
-                self.send_server_counters()
-            elif message['type'] == 'save':
-                self.send_servers_with_unsaved_data()
+            elif message['type'] == 'question':
+                self.send_answers(message['question'])
 
     def run_until_stopped(self, heartbeat_timeout: float) -> None:
         """Run until the conductor sends `stop`, or until a failure."""
         self.heartbeat_timeout = heartbeat_timeout
-        with self.install_signal_handlers():
-            try:
-                self.channel.send(type='hello', name=self.host, cpus=self.cpus)
-                while not self.stopping:
-                    self.process_events(0.25)
-            except Ended as err:
-                self.channel.send(type='ended from outside', why=str(err))
-            except (Failed, PlanError) as err:
-                self.channel.send(type='failed', why=str(err))
-            except OSError as err:
-                why = full_disk_message(err, self.host)
-                if not why:
-                    raise
-                self.channel.send(type='failed', why=why)
-            finally:
-                self.stop()
-
-    @contextlib.contextmanager
-    def install_signal_handlers(self) -> Iterator[None]:
-        """Let signals interrupt a wait, and termination signals end it."""
-        self.wakeup, write = os.pipe()
-        for pipe in (self.wakeup, write):
-            os.set_blocking(pipe, False)
-        signal.set_wakeup_fd(write)
-
-        def record_signal(number: int, frame: object) -> None:
-            self.signal = number
-
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in TERMINATION_SIGNALS:
-            signal.signal(number, record_signal)
+        self.events.watch_signals()
+        self.events.selector.register(self.channel.sock, selectors.EVENT_READ)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, TERMINATION_SIGNALS)
-        with selectors.DefaultSelector() as self.selector:
-            self.selector.register(self.wakeup, selectors.EVENT_READ)
-            self.selector.register(self.channel.sock, selectors.EVENT_READ)
-            yield
+        try:
+            self.channel.send(type='hello', name=self.host, cpus=self.cpus)
+            while not self.stopping:
+                self.process_events(0.25)
+        except Ended as err:
+            self.channel.send(type='ended from outside', why=str(err))
+        except (Failed, PlanError) as err:
+            self.channel.send(type='failed', why=str(err))
+        except OSError as err:
+            why = full_disk_message(err, self.host)
+            if not why:
+                raise
+            self.channel.send(type='failed', why=why)
+        finally:
+            self.stop()
 
     def stop(self) -> None:
         """End all processes and remove their data."""
@@ -885,12 +836,6 @@ def create_data_folder(scratch: str) -> private.OwnedFolder:
         raise Failed(f'cannot create a folder for the data of the servers in '
                      f'{parent}: {err.strerror}; set another scratch in the '
                      "site's system.py") from None
-
-
-def _drain_pipe(pipe: int) -> None:
-    with contextlib.suppress(BlockingIOError):
-        while os.read(pipe, 512):
-            pass
 
 
 class Rendezvous(NamedTuple):
@@ -999,12 +944,10 @@ def main(path: str) -> int:
         Heartbeat().add_channel(channel)
         # From now on the main loop handles signals.
         signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION_SIGNALS)
-        libc = ctypes.CDLL(None)
-        # Orphans of servers become children of this process, not of init.
-        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        adopt_orphans()
         # SIGTERM, not SIGKILL, when our parent dies: the agent must stop its
         # servers and clients.
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        set_parent_death_signal(signal.SIGTERM)
         Agent(
             channel, to.scratch, derive_secret(to.secret, 'password')
         ).run_until_stopped(to.heartbeat_timeout)

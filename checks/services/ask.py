@@ -6,7 +6,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 #: Timeout of one answer. Unit: seconds.
 ANSWER_TIMEOUT = 3.0
@@ -79,8 +79,12 @@ class Counters(NamedTuple):
     connections: int
 
 
-class Dialect(Protocol):
-    """The requests that the suite needs, in one protocol."""
+class Dialect:
+    """The requests that the suite needs, in one protocol.
+
+    The defaults are those of a store without persistence that does not report
+    its settings.
+    """
 
     def ping(self, server: Server) -> None:
         """Check that the server is ready.
@@ -88,24 +92,29 @@ class Dialect(Protocol):
         :raises OSError: no server listens.
         :raises Refusal: it is not ready.
         """
+        raise NotImplementedError
 
     def counters(self, server: Server) -> Counters:
         """The counters of the server."""
+        raise NotImplementedError
 
     def persistence_kinds(self, server: Server) -> Set[str] | None:
         """Kinds of persistence that are on: aof, rdb; None: unknown."""
+        return None
 
     def thread_count(self, server: Server) -> int | None:
         """Threads that serve connections; None: unknown."""
+        return None
 
     def is_data_on_disk(self, server: Server, persistence: str) -> bool:
         """Whether all its data is on disk.
 
-        :raises Unsaved: it could not write.
+        :raises SaveError: it could not write.
         """
+        return True
 
 
-class Resp:
+class Resp(Dialect):
     """RESP2, the protocol of Redis, Valkey, KeyDB and Dragonfly."""
 
     @contextlib.contextmanager
@@ -235,7 +244,7 @@ class RespSession(NamedTuple):
         raise Refusal(f'does not speak RESP: {line[:40]!r}')
 
 
-class Memcached:
+class Memcached(Dialect):
     """memcached's text protocol."""
 
     def _send_request(self, server: Server, command: str, last: str) -> list[str]:
@@ -275,9 +284,6 @@ class Memcached:
             server, 'stats settings', 'END')
             if line.startswith('STAT num_threads ')), None)
 
-    def is_data_on_disk(self, server: Server, persistence: str) -> bool:
-        return True
-
 
 def _memcached_counters(stats: Mapping[str, str]) -> Counters:
     """Counters from `stats`, of either protocol."""
@@ -294,7 +300,7 @@ def _memcached_counters(stats: Mapping[str, str]) -> Counters:
         int(numeric_field('evictions')), int(numeric_field('total_connections')))
 
 
-class MemcachedBinary:
+class MemcachedBinary(Dialect):
     """memcached's binary protocol, for servers without the text protocol."""
 
     #: Request and answer: magic, opcode, lengths of key and extras, status,
@@ -331,17 +337,8 @@ class MemcachedBinary:
         return _memcached_counters(dict(self._send_request(server, self.STAT))
                              )._replace(name='')
 
-    def persistence_kinds(self, server: Server) -> Set[str] | None:
-        return None
 
-    def thread_count(self, server: Server) -> int | None:
-        return None
-
-    def is_data_on_disk(self, server: Server, persistence: str) -> bool:
-        return True
-
-
-class Tcp:
+class Tcp(Dialect):
     """A server of an unknown protocol: it only accepts connections."""
 
     def ping(self, server: Server) -> None:
@@ -349,15 +346,6 @@ class Tcp:
 
     def counters(self, server: Server) -> Counters:
         return Counters('', '', 0, 0.0, 0, 0, 0, 0, 0, 0)
-
-    def persistence_kinds(self, server: Server) -> Set[str] | None:
-        return None
-
-    def thread_count(self, server: Server) -> int | None:
-        return None
-
-    def is_data_on_disk(self, server: Server, persistence: str) -> bool:
-        return True
 
 
 #: Name in a plan -> protocol.
@@ -405,5 +393,3 @@ def reason_cluster_is_incomplete(servers: Sequence[Server]) -> str:
     covered = sum(last - first + 1 for first, last, *_ in next(iter(maps)))
     return ('' if covered == SLOTS
             else f'{covered} of {SLOTS} slots are assigned')
-
-

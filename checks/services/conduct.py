@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ from .plan import (
     Step,
     fill_template,
 )
-from .processes import is_alive, parent_pid
+from .processes import Events, is_alive, parent_pid
 from .wire import Channel, Heartbeat, derive_secret
 
 #: Wait for the agents to stop all servers and clients. Unit: seconds.
@@ -125,12 +125,9 @@ class Conductor:
         self.observed: list[Path] = []
         #: Output files of the clients of the last step that measured.
         self.client_outputs: list[Path] = []
-        self.peers: dict[int, dict[str, int]] = {}
-        #: Server -> its counters (ask.Counters), as its agent read them.
-        self.counters: dict[int, dict[str, Any]] = {}
-        #: Servers with data that is not on disk yet, by node.
-        self.unsaved: dict[str, list[str]] = {}
-        self.signal = 0
+        #: Server -> its answer to the last question (`ask_agents`).
+        self.answers: dict[int, Any] = {}
+        self.events = Events()
         #: Why an agent was lost, and until when (monotonic seconds) to wait
         #: for the launcher's own message.
         self.outside, self.lost_deadline = '', 0.0
@@ -144,10 +141,10 @@ class Conductor:
 
         :raises Failed: an agent, the launcher or the batch script has ended.
         """
-        self.wait_for_event(seconds)
-        if self.signal:
+        self.events.wait(seconds)
+        if self.events.signal:
             raise Failed('the conductor was ended by '
-                         f'{signal.Signals(self.signal).name}, sent because '
+                         f'{signal.Signals(self.events.signal).name}, sent because '
                          'of the time limit, a cancelled job or a failed node')
         if not all(map(is_alive, self.ancestor_pids)):
             raise Failed('the batch script was killed')
@@ -161,18 +158,11 @@ class Conductor:
         if self.outside and time.monotonic() > self.lost_deadline:
             raise Failed(self.outside)
 
-    def wait_for_event(self, seconds: float) -> None:
-        """Wait for a message or a signal, at most so many seconds."""
-        self.selector.select(seconds)
-        with contextlib.suppress(BlockingIOError):
-            while os.read(self.wakeup, 512):
-                pass
-
     def accept_agents(self) -> None:
         """Accept agents until all are connected."""
         if self.listener:
             for channel in self.listener.accept_authenticated_channels():
-                self.selector.register(channel.sock, selectors.EVENT_READ)
+                self.events.selector.register(channel.sock, selectors.EVENT_READ)
                 self.heartbeat.add_channel(channel)
                 self.unregistered.append(channel)
         for channel in list(self.unregistered):
@@ -201,7 +191,7 @@ class Conductor:
 
     def close_channel(self, channel: Channel) -> None:
         """Close a connection."""
-        self.selector.unregister(channel.sock)
+        self.events.selector.unregister(channel.sock)
         channel.sock.close()
 
     def receive_agent_messages(self, node: Node) -> None:
@@ -245,14 +235,9 @@ class Conductor:
                     self.note_lost_agent(message['why'])
                 case 'failed':
                     raise Failed(message['why'])
-                case 'peers':
-                    self.peers |= {int(server): there for server, there
-                                   in message['peers'].items()}
-                case 'counters':
-                    self.counters |= {int(server): values for server, values
-                                      in message['counters'].items()}
-                case 'saved':
-                    self.unsaved[node.name] = message['missing']
+                case 'answers':
+                    self.answers |= {int(server): answer for server, answer
+                                     in message['answers'].items()}
                 case 'stopped':
                     node.stopped = True
                     self.close_channel(node.channel)
@@ -316,7 +301,7 @@ class Conductor:
         """Let the launcher start one agent on every node."""
         address = self.reachable_address()
         self.listener = Listener(address, self.run_secret, self.run,
-                                 self.selector)
+                                 self.events.selector)
         self.private = private.Secrets(self.folder)
         self.write_secret_file(private.RENDEZVOUS, Rendezvous(
             self.listener.where, self.run, self.run_secret,
@@ -463,23 +448,32 @@ class Conductor:
             raise Failed('the servers cannot form a cluster: '
                          f'{err}') from None
 
-    def read_server_counters(self) -> list[dict[str, Any]]:
-        """The counters of every server, now.
+    def ask_agents(self, question: str, what: str, limit: float = STOP_TIMEOUT
+                   ) -> list[Any]:
+        """The answer of each server to a question.
 
-        Their agents ask for them: a Unix socket is reached on its node only.
+        Their agents ask them: a Unix socket is reached on its node only.
+
+        :arg question: who (is connected), counters, or save (is there data to save).
+        :arg what: the answer, in words.
+        :raises Failed: an agent does not answer, or reports a failure.
+        """
+        self.answers.clear()
+        for node in self.server_nodes:
+            node.channel.send(type='question', question=question)
+        self.process_events_until(
+            lambda: len(self.answers) == len(self.servers), limit,
+            lambda: f'the agents did not report {what} in {limit:g} s')
+        return [self.answers[one['index']] for one in self.servers]
+
+    def read_server_counters(self) -> list[dict[str, Any]]:
+        """The counters of every server (ask.Counters), now.
 
         :raises Failed: a server does not answer.
         """
-        self.counters.clear()
-        for node in self.server_nodes:
-            node.channel.send(type='counters')
-        each = self.plan.server.instances
-        self.process_events_until(
-            lambda: len(self.counters) == len(self.servers),
-            STOP_TIMEOUT + each * ask.ANSWER_TIMEOUT,
-            lambda: 'the agents did not report the counters of the servers in '
-            f'{STOP_TIMEOUT + each * ask.ANSWER_TIMEOUT:g} s')
-        return [self.counters[one['index']] for one in self.servers]
+        return self.ask_agents(
+            'counters', 'the counters of the servers',
+            STOP_TIMEOUT + self.plan.server.instances * ask.ANSWER_TIMEOUT)
 
     def write_service_file(self, name: str, servers: list[ask.Server], gate: bool
                       ) -> Path:
@@ -644,19 +638,8 @@ class Conductor:
         """
         if self.plan.server.persistence == 'off':
             return []
-        self.unsaved.clear()
-        for node in self.server_nodes:
-            node.channel.send(type='save')
-        self.process_events_until(
-            lambda: len(self.unsaved) == len(self.server_nodes),
-            STOP_TIMEOUT,
-            lambda: (
-                'the agents did not report in '
-                f'{STOP_TIMEOUT:g} s whether the servers have written '
-                'their data'
-            ),
-        )
-        return sum(self.unsaved.values(), [])
+        return [*filter(None, self.ask_agents(
+            'save', 'whether the servers have written their data'))]
 
     def wait_until_data_saved(self) -> None:
         """Wait until all servers have written their data.
@@ -707,22 +690,13 @@ class Conductor:
                            'after': self.read_server_counters()}
         # Clients that began a little late can finish, too.
         until = time.monotonic() + clients.linger
-        while time.monotonic() < until and any(self.query_connected_peers().values()):
+        while time.monotonic() < until and any(self.query_connected_peers()):
             self.process_events_for(0.5)
         return steps
 
-    def query_connected_peers(self) -> outside.Peers:
+    def query_connected_peers(self) -> list[dict[str, int]]:
         """The peers of each server, as its agent sees them."""
-        self.peers.clear()
-        for node in self.server_nodes:
-            node.channel.send(type='who')
-        self.process_events_until(
-            lambda: len(self.peers) == len(self.servers),
-            STOP_TIMEOUT,
-            lambda: 'the agents did not report the '
-                   f'connected clients in {STOP_TIMEOUT:g} s',
-        )
-        return self.peers
+        return self.ask_agents('who', 'the connected clients')
 
     def process_events_for(self, seconds: float) -> None:
         """Wait, and process events meanwhile."""
@@ -827,7 +801,7 @@ class Conductor:
         deadline = time.monotonic() + STOP_TIMEOUT
         while time.monotonic() < deadline and not all(
                 node.stopped for node in self.nodes.values()):
-            self.wait_for_event(0.1)
+            self.events.wait(0.1)
             for node in self.nodes.values():
                 # Failures during the shutdown are not reported.
                 with contextlib.suppress(Failed):
@@ -849,27 +823,6 @@ class Conductor:
                 os.killpg(self.launcher.pid, number)
         self.launcher.wait()
 
-    @contextlib.contextmanager
-    def install_signal_handlers(self) -> Iterator[None]:
-        """Let signals interrupt a wait.
-
-        SIGTERM and the like end the run in order, at the next event.
-        """
-        self.wakeup, write = os.pipe()
-        for end in (self.wakeup, write):
-            os.set_blocking(end, False)
-        signal.set_wakeup_fd(write)
-
-        def record_signal(number: int, frame: object) -> None:
-            self.signal = number
-
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, record_signal)
-        with selectors.DefaultSelector() as self.selector:
-            self.selector.register(self.wakeup, selectors.EVENT_READ)
-            yield
-
 
 def main(path: str, launcher: list[str]) -> int:
     """Run a plan.
@@ -882,21 +835,20 @@ def main(path: str, launcher: list[str]) -> int:
     except PlanError as err:
         print(f'service: {err}', file=sys.stderr)
         return 1
-    with conductor.install_signal_handlers():
-        try:
-            conductor.run_plan()
-        except (Failed, PlanError, NoCertificates,
-                private.NotPrivate) as err:
-            why = str(err)
-        except Exception as err:
-            if isinstance(err, OSError):
-                why = full_disk_message(err, socket.gethostname())
-            if not why:
-                traceback.print_exc()
-                why = ('internal error of the suite (traceback above): '
-                       f'{type(err).__name__}: {err}')
-        finally:
-            conductor.stop()
+    conductor.events.watch_signals()
+    try:
+        conductor.run_plan()
+    except (Failed, PlanError, NoCertificates, private.NotPrivate) as err:
+        why = str(err)
+    except Exception as err:
+        if isinstance(err, OSError):
+            why = full_disk_message(err, socket.gethostname())
+        if not why:
+            traceback.print_exc()
+            why = ('internal error of the suite (traceback above): '
+                   f'{type(err).__name__}: {err}')
+    finally:
+        conductor.stop()
     launched = Path(f'{conductor.run_name}.launcher.err')
     if launched.exists():
         # Our message starts on a new line, whatever the launcher wrote last.

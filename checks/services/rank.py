@@ -9,7 +9,6 @@ assigned, reports them in a line on standard error, and becomes the program.
 """
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import re
@@ -23,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .processes import set_parent_death_signal
+
 if TYPE_CHECKING:
     from .agent import Process
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 #: is last, because mpirun in a batch job passes on the variable of the script.
 LOCAL_RANK = ('OMPI_COMM_WORLD_LOCAL_RANK', 'MPI_LOCALRANKID',
               'PALS_LOCAL_RANKID', 'FLUX_TASK_LOCAL_ID', 'SLURM_LOCALID')
-
-_PR_SET_PDEATHSIG = 1
 
 #: Beginnings of the suite's own lines.
 OURS = ('plumbline-', '+ ')
@@ -55,7 +54,7 @@ def main(file: str, command: list[str]) -> int:
     :returns: 1 if that is not possible, after one line on standard error.
     """
     # Ranks end with their launcher's daemon on the node, whatever kills it.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    set_parent_death_signal(signal.SIGKILL)
     host = socket.gethostname().partition('.')[0]
     try:
         sets = json.loads(Path(file).read_text())

@@ -20,9 +20,9 @@ from reframe.core.builtins import (
     variable,
 )
 
-from config.records import samples
+from config.records import metrics, samples
 
-from ..core import base, guards, metrics
+from ..core import base, guards
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
 from ..services.service import ServiceBenchmark, has_partition_with_nodes

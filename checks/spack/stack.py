@@ -35,9 +35,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from config import regular, strict
+from config import strict
 from config.commandline import suggest_nearest_word
 from config.families import families as all_families
 from config.places import ROOT, SITES, is_site_named_local, work_folder
@@ -57,6 +55,9 @@ DEFAULTS: dict[str, Any] = {
 
 #: What `spack find` prints of each package of a stack, and the file of it.
 FORMAT, PREFIXES = 'plumb:{name}:{version}:{hash}:{prefix}', 'prefix.log'
+
+#: File with the Spack that installed a stack: its version, and its recipes.
+ORIGIN = 'origin.json'
 
 #: View of a stack, in its folder.
 VIEW = '.spack-env/view'
@@ -167,14 +168,11 @@ def _last_line(text: str) -> str:
 def _read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file of the suite; empty for an empty file."""
     try:
-        content = strict.safe_load(regular.read_regular_file(path))
-    except OSError as err:
-        raise NoStack(f'{path}: {err.strerror}') from None
-    except (yaml.YAMLError, UnicodeDecodeError) as err:
-        mark = getattr(err, 'problem_mark', None)
-        line = f':{mark.line + 1}' if mark else ''
-        raise NoStack(f'{path}{line}: not YAML: '
-                      f'{getattr(err, "problem", err)}') from None
+        content = strict.load_yaml(path)
+    except FileNotFoundError:
+        raise NoStack(f'{path} does not exist') from None
+    except strict.Fault as err:
+        raise NoStack(str(err)) from None
     if not isinstance(content, (dict, type(None))):
         raise NoStack(f'{path}: expected a mapping, keys and values')
     return content or {}
@@ -283,12 +281,10 @@ def _enforce_process_time_limit(process: subprocess.Popen[str], limit: float
 
 def _list_processes() -> Iterator[tuple[int, int, str]]:
     """Process, session and command line of every process of this host."""
-    for folder in Path('/proc').glob('[0-9]*'):
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            # After the name, which may contain anything: state, parent, group.
-            stat = (folder / 'stat').read_text().rpartition(')')[2].split()
-            yield (int(folder.name), int(stat[3]),
-                   (folder / 'cmdline').read_text(errors='replace'))
+    for pid in map(int, filter(str.isdigit, os.listdir('/proc'))):
+        with contextlib.suppress(OSError):
+            yield (pid, os.getsid(pid),
+                   Path(f'/proc/{pid}/cmdline').read_text(errors='replace'))
 
 
 def _pids_in_process_sessions(leaders: set[int]) -> set[int]:
@@ -678,49 +674,29 @@ class Stack:
 
     def read_installation_record(self) -> dict[str, Any] | None:
         """The record of a complete installation that still exists."""
+        folder = self.environment_folder
         try:
-            record, _, _ = (json.loads((self.environment_folder / name).read_text())
-                            for name in ('record.json', 'spack.lock',
-                                         'specs.json'))
-            there = _is_installation_complete(Path(record['view']), record['packages'])
-        except (OSError, ValueError, KeyError, TypeError):
+            origin = json.loads((folder / ORIGIN).read_text())
+        except (OSError, ValueError):
             return None
-        return record if there else None
+        record = _record_of_folder(self.name, self.site, folder)
+        return {**origin, **record} if record else None
 
     def _write_installation_record(self, lock: dict[str, Any]) -> dict[str, Any]:
-        _, text = self._run_spack('find', '--json', '--deps', limit=600,
-                                  log='find.log')
-        try:
-            # Warnings of Spack may surround it.
-            start = 0 if text[0] == '[' else text.index('\n[')
-            specs = json.loads(text[start:text.rindex(']') + 1])
-        except (ValueError, IndexError):
-            raise StackError(f'{self.name}: `spack find --json` did not '
-                             f'print JSON: {_last_line(text)}') from None
-        write_file_atomically(
-            self.environment_folder / 'specs.json', json.dumps(specs, indent=1)
-        )
         _, text = self._run_spack('find', '--deps', '--format', FORMAT,
                                   limit=600, log=PREFIXES)
-        packages = _parse_packages(text)
-        there = {p['hash'] for p in packages.values()}
-        lost = [r['spec'] for r in lock['roots'] if r['hash'] not in there]
-        if lost:
+        if lost := _missing_roots(lock, _parse_packages(text)):
             raise StackError(f'{self.name}: Spack reported success, but '
                              f'{", ".join(lost)} is not installed; read '
-                             f'{self.environment_folder}/prefix.log')
-        record = {
-            'key': self.content_hash,
-            'spack': self.spack.version,
-            'recipes': self.spack.recipes,
-            **_make_installation_record(
-                self.name, self.site, self.environment_folder, lock, packages
-            ),
-        }
-        write_file_atomically(
-            self.environment_folder / 'record.json',
-            json.dumps(record, indent=1),
-        )
+                             f'{self.environment_folder}/{PREFIXES}')
+        write_file_atomically(self.environment_folder / ORIGIN, json.dumps(
+            {'key': self.content_hash, 'spack': self.spack.version,
+             'recipes': self.spack.recipes}))
+        record = self.read_installation_record()
+        if not record:
+            raise StackError(f'{self.name}: Spack reported success, but its view or '
+                             f'a prefix does not exist; read '
+                             f'{self.environment_folder}/{PREFIXES}')
         return record
 
     @contextlib.contextmanager
@@ -798,11 +774,33 @@ def _parse_packages(text: str) -> dict[str, dict[str, str]]:
                 r'^ *plumb:(.*?):(.*?):(.*?):(.*\S)', text, re.M)}
 
 
-def _make_installation_record(name: str, site: Path, folder: Path, lock: dict[str, Any],
-                              packages: dict[str, dict[str, str]]) -> dict[str, Any]:
-    """What a record says of any installation."""
+def _missing_roots(lock: dict[str, Any], packages: Mapping[str, Mapping[str, str]]
+                   ) -> list[str]:
+    """Specs of a solution that are not among the installed packages."""
+    there = {package['hash'] for package in packages.values()}
+    return [root['spec'] for root in lock['roots'] if root['hash'] not in there]
+
+
+def _record_of_folder(name: str, site: Path, folder: Path) -> dict[str, Any] | None:
+    """The record of an installation in a folder; None: it is not complete.
+
+    The command `find` of spack-envs/README.md left the packages there, by plumb or
+    by hand.
+    """
+    lock = read_spack_lock_file(folder / 'spack.lock')
+    try:
+        packages = _parse_packages((folder / PREFIXES).read_text())
+    except OSError:
+        return None
+    view = folder / VIEW
+    # An external of a module has no prefix.
+    prefixes = [view, *(Path(package['prefix']) for package in packages.values()
+                        if package['prefix'])]
+    if lock is None or _missing_roots(lock, packages) or not all(
+            prefix.is_dir() for prefix in prefixes):
+        return None
     return {'stack': name, 'site': site.name, 'folder': str(folder),
-            'view': str(folder / VIEW), 'provides': read_stack_yaml(name)['provides'],
+            'view': str(view), 'provides': read_stack_yaml(name)['provides'],
             'mpi': _provider_of_mpi(lock), 'packages': packages}
 
 
@@ -819,10 +817,10 @@ def installed_stack_record(name: str, site: Path) -> dict[str, Any]:
         since; names the command that installs it.
     """
     result = []
-    for path in _site_stacks_folder(site).glob(f'{name}-*/record.json'):
+    for path in _site_stacks_folder(site).glob(f'{name}-*/{ORIGIN}'):
         try:
-            kept = json.loads(path.read_text())
-            spack = Spack('', kept['spack'], kept['recipes'])
+            origin = json.loads(path.read_text())
+            spack = Spack('', origin['spack'], origin['recipes'])
         except (OSError, ValueError, KeyError, TypeError):
             continue
         stack = Stack(name, site, spack, own=detected_settings_folder(site))
@@ -845,35 +843,17 @@ def _record_of_manual_installation(name: str, site: Path) -> dict[str, Any] | No
     """The record of a stack that a person installed without plumb; None: it
     is not complete, or of another manifest."""
     folder = _site_stacks_folder(site) / name
-    lock = read_spack_lock_file(folder / 'spack.lock')
     try:
-        packages = _parse_packages((folder / PREFIXES).read_text())
         same = (folder / 'spack.yaml').read_text() == (
             ENVS / name / 'spack.yaml').read_text()
     except OSError:
         return None
-    if (
-        lock is None
-        or not same
-        or not _is_installation_complete(folder / VIEW, packages)
-    ):
-        return None
-    if broken := unsatisfied_spec_promises(lock, read_stack_yaml(name)['promises']):
+    record = _record_of_folder(name, site, folder) if same else None
+    if record and (broken := unsatisfied_spec_promises(
+            json.loads((folder / 'spack.lock').read_text()),
+            read_stack_yaml(name)['promises'])):
         raise StackError(f'{folder}: {"; ".join(broken)}')
-    if {root['hash'] for root in lock['roots']} - {
-            package['hash'] for package in packages.values()}:
-        return None
-    return _make_installation_record(name, site, folder, lock, packages)
-
-
-def _is_installation_complete(
-    view: Path, packages: Mapping[str, Mapping[str, str]]
-) -> bool:
-    """Whether all packages of an installation still exist."""
-    # An external of a module has no prefix.
-    return view.is_dir() and all(
-        Path(package['prefix']).is_dir()
-        for package in packages.values() if package['prefix'])
+    return record
 
 
 def write_installed_stack_files(record: Mapping[str, Any], folder: Path) -> None:

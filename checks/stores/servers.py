@@ -1,7 +1,6 @@
 """Server roles of the stores: commands and configuration."""
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,20 +50,20 @@ def make_server_role(store: str, prefix: str, needs: Needs, **more: Any) -> Serv
     :arg prefix: the folder that has `bin/`.
     :arg more: placement, see :class:`Server`.
     """
-    start = {
-        'memcached': _memcached_server_factory,
-        'dragonfly': _dragonfly_server_factory,
-    }.get(store, _redis_server_factory)
-    return start(store, f'{prefix}/bin', needs)(
-        program=store, cpus=needs.cpus or needs.threads, memory=needs.memory,
+    start = {'memcached': _start_of_memcached, 'dragonfly': _start_of_dragonfly
+             }.get(store, _start_of_redis)
+    return Server(
+        program=store, **start(store, f'{prefix}/bin', needs),
+        cpus=needs.cpus or needs.threads, memory=needs.memory,
         # With one thread KeyDB's configuration does not set the number.
         threads=0 if (store, needs.threads) == ('keydb', 1) else needs.threads,
         connections=needs.connections, tls=needs.tls, cluster=needs.cluster,
         socket=needs.socket, persistence=needs.persistence, **more)
 
 
-def _redis_server_factory(store: str, folder: str, needs: Needs
-                ) -> Callable[..., Server]:
+# Fields of a server role: its command, its configuration and its password.
+
+def _start_of_redis(store: str, folder: str, needs: Needs) -> dict[str, Any]:
     """Redis and its forks; the configuration with the password comes on
     standard input."""
     lines = ['dir "{data}"', 'daemonize no',
@@ -95,17 +94,12 @@ def _redis_server_factory(store: str, folder: str, needs: Needs
     lines += [f'loadmodule {module}' for module in needs.modules]
     if needs.cluster:
         lines += ['cluster-enabled yes', 'cluster-config-file nodes.conf']
-    config = ''.join(f'{line}\n' for line in lines)
-
-    def make_server(**fields: Any) -> Server:
-        return Server(command=(f'{folder}/{store}-server', '-'),
-                      config=config, password=not needs.socket,
-                      user=ADMIN if needs.open else '', **fields)
-    return make_server
+    return {'command': (f'{folder}/{store}-server', '-'),
+            'config': ''.join(f'{line}\n' for line in lines),
+            'password': not needs.socket, 'user': ADMIN if needs.open else ''}
 
 
-def _dragonfly_server_factory(store: str, folder: str, needs: Needs
-               ) -> Callable[..., Server]:
+def _start_of_dragonfly(store: str, folder: str, needs: Needs) -> dict[str, Any]:
     """Dragonfly; its flags with the password come from a file."""
     flags = ['--bind={address}', '--port={port}', '--requirepass={password}',
              '--dir={data}', f'--maxmemory={needs.memory}mb',
@@ -113,17 +107,11 @@ def _dragonfly_server_factory(store: str, folder: str, needs: Needs
              '--logtostderr']
     if needs.tls:
         flags += ['--tls', '--tls_cert_file={cert}', '--tls_key_file={key}']
-
-    def make_server(**fields: Any) -> Server:
-        return Server(command=(f'{folder}/dragonfly',
-                               '--flagfile={data}/flags'),
-                      files={'flags': ''.join(f'{f}\n' for f in flags)},
-                      **fields)
-    return make_server
+    return {'command': (f'{folder}/dragonfly', '--flagfile={data}/flags'),
+            'files': {'flags': ''.join(f'{flag}\n' for flag in flags)}}
 
 
-def _memcached_server_factory(store: str, folder: str, needs: Needs
-               ) -> Callable[..., Server]:
+def _start_of_memcached(store: str, folder: str, needs: Needs) -> dict[str, Any]:
     """memcached without a password: with one it speaks only its text
     protocol."""
     command = [f'{folder}/memcached', '-u', '{user}', '-U', '0',
@@ -135,8 +123,4 @@ def _memcached_server_factory(store: str, folder: str, needs: Needs
                 ['-l', '{address}', '-p', '{port}'])
     if needs.tls:
         command += ['-Z', '-o', 'ssl_chain_cert={cert},ssl_key={key}']
-
-    def make_server(**fields: Any) -> Server:
-        return Server(command=tuple(command), dialect='memcached',
-                      password=False, **fields)
-    return make_server
+    return {'command': tuple(command), 'dialect': 'memcached', 'password': False}

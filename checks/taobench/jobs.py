@@ -6,10 +6,11 @@ script; here the others can be set, too, and `find_unexposed_arguments` lists th
 """
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from config.commandline import suggest_nearest_word
 
 Value = int | float | str
 
@@ -184,9 +185,8 @@ def find_unexposed_arguments(of: Job, name: str = '',
 
 def _unknown_name_message(what: str, name: str, known: Mapping[str, object], where: str
              ) -> str:
-    near = difflib.get_close_matches(name, known, 1)
-    hint = (f'did you mean {near[0]}?' if near
-            else f'known: {", ".join(sorted(known))}')
+    hint = (suggest_nearest_word(name, known).rstrip()
+            or f'known: {", ".join(sorted(known))}')
     return f'{where}: unknown {what} {name!r}; {hint}'
 
 

@@ -119,11 +119,6 @@ class Plan:
         peers = sum(peer.server == client.server for peer in self.clients)
         return -(-client.keys // peers)
 
-    def connections_of_client_machine(self, machine: int) -> int:
-        """Connections, and so open files, of one client machine."""
-        return sum(client.threads * client.connections
-                   for client in self.clients if client.machine == machine)
-
 
 def server_count(cpus: int) -> int:
     """Number of servers for this number of CPUs."""

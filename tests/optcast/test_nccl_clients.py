@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from checks.core import metrics
 from checks.core.parsers import ParseError
 from checks.optcast import nccl_options, programs, settings, shim
 from checks.optcast.original import NcclClients
 from checks.optcast.scenarios import ON_NCCL, SCALES
 from checks.services.parser import split_conductor_output
+from config.records import metrics
 from tests.conftest import of_family, python_script, suite_in
 from tests.optcast.test_original import STANDIN as SERVER
 from tests.serving.test_service import Job

@@ -35,7 +35,7 @@ def test_thread_counts():
     ('layout=1xfull program=osu_multi_lat', 'latency_8', 0.02, True),
 ])
 def test_limits_of_pairs(params, metric, value, refused):
-    from checks.core import metrics
+    from config.records import metrics
     name, _, size = metric.rpartition('_')
     bad = limits.exceeded_limits('osu', {metrics.metric_key(name, int(size)): value},
                                  params, {'nic_bandwidth': 25000})

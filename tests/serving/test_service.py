@@ -4,7 +4,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import selectors
 import shlex
 import shutil
 import signal
@@ -444,7 +443,7 @@ def test_an_agent_that_is_lost_as_the_last_step_ends(tmp_path, monkeypatch):
     one.client_slots, one.ancestor_pids = {}, []
     for name in ('start_agents', 'start_servers'):
         monkeypatch.setattr(one, name, lambda: None)
-    monkeypatch.setattr(one, 'wait_for_event', time.sleep)
+    monkeypatch.setattr(one.events, 'wait', time.sleep)
     monkeypatch.setattr(one, 'run_step', lambda step: one.note_lost_agent(
         'node n4 was lost'))
     with pytest.raises(Failed, match='node n4 was lost'):
@@ -668,18 +667,13 @@ def test_a_conductor_that_does_something_else_is_not_lost(tmp_path,
     one = conduct.Conductor(
         Plan(Server('none', ('true',)), (Clients(),), (), heartbeat_timeout=4),
         path, [sys.executable, SERVING, 'agent', path])
-    one.wakeup, write = os.pipe()
-    os.set_blocking(one.wakeup, False)
-    with selectors.DefaultSelector() as one.selector:
-        try:
-            one.start_agents()
-            time.sleep(6)
-            one.process_events()
-            assert not one.outside
-        finally:
-            one.stop()
-            os.close(one.wakeup)
-            os.close(write)
+    try:
+        one.start_agents()
+        time.sleep(6)
+        one.process_events()
+        assert not one.outside
+    finally:
+        one.stop()
 
 
 def agent_alone(folder, conductor=''):

@@ -101,12 +101,12 @@ def test_a_promise_that_nobody_can_read():
 
 def test_installed_once_found_again_without_spack(place):
     record = tiny(place).install()
-    assert calls(place) == ['concretize', 'install', 'find', 'find']
+    assert calls(place) == ['concretize', 'install', 'find']
     assert record['packages']['redis']['version'] == '7.0.15'
     assert record['mpi'] == 'openmpi'
     again = tiny(place)
     assert again.install() == record and not again.messages
-    assert len(calls(place)) == 4
+    assert len(calls(place)) == 3
     where = stacks.program_origin(record, 'keyvalue')
     assert where['spec'].startswith('redis@7.0.15/')
     assert Path(where['prefix']).is_dir()
@@ -144,7 +144,7 @@ def by_hand(place):
     folder = place / 'work' / 'spack' / 'envs' / 'site' / 'tiny'
     made = Path(tiny(place).install()['folder'])
     made.rename(folder)
-    (folder / 'record.json').unlink()
+    (folder / 'origin.json').unlink()
     return folder
 
 
@@ -234,13 +234,13 @@ def test_a_damaged_lock_is_solved_again(place, text):
     assert any('damaged' in line for line in again.messages)
 
 
-@pytest.mark.parametrize('name', ['spack.lock', 'specs.json', 'record.json'])
+@pytest.mark.parametrize('name', ['spack.lock', 'prefix.log', 'origin.json'])
 def test_a_damaged_installation_is_mended(place, name):
     stack = tiny(place)
     record = stack.install()
     (stack.environment_folder / name).write_text('{')
     assert tiny(place).install() == record
-    json.loads((stack.environment_folder / name).read_text())
+    assert (stack.environment_folder / name).read_text() != '{'
 
 
 def test_settings_of_spack_itself_are_refused(place):
@@ -539,8 +539,6 @@ def test_real_install_and_its_record(real):
     assert where['version'] == '1.0' and len(where['spec']) == 44
     assert Path(where['prefix'], 'bin', 'tiny-ok').exists()
     assert Path(record['view'], 'bin', 'tiny-ok').exists()
-    specs = json.loads(Path(record['folder'], 'specs.json').read_text())
-    assert specs[0]['name'] == 'tiny-ok'
 
 
 def shell(lines, real, name, **variables):

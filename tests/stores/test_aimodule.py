@@ -400,8 +400,8 @@ ONE = ['INPUTS', 1, 'in', 'OUTPUTS', 1, 'out']
     ('ERR Could not load backend', [
         'AI.MODELSTORE', 'x', 'TF', 'CPU', 'INPUTS', 1, 'a', 'OUTPUTS', 1,
         'b', 'BLOB', 'x']),
-    ('ERR INPUTS not specified for TF', ['AI.MODELSTORE', 'x', 'TF', 'CPU',
-                                         'BLOB', 'x']),
+    ('ERR Could not load backend', ['AI.MODELSTORE', 'x', 'TF', 'CPU',
+                                    'BLOB', 'x']),
     ('ERR INPUTS argument should not', [
         'AI.MODELSTORE', 'x', 'TORCH', 'CPU', 'INPUTS', 1, 'a', 'BLOB',
         'x']),

@@ -18,7 +18,7 @@ import pytest
 from checks.core.parsers import ParseError
 from checks.machine import cpus
 from checks.machine.cpus import Cpu
-from checks.services import ask, outside, usage
+from checks.services import ask, network, outside, usage
 from checks.services.plan import Clients, Outside, Plan, Program, Server, Step
 from checks.taobench import calls, jobs, report, results, sizing, validity
 from checks.taobench import parser as tao
@@ -175,17 +175,17 @@ TCP = '''  sl  local_address rem_address   st
 
 
 def test_who_is_connected():
-    assert outside.count_connections_by_address([11211, 11213], TCP) == {
+    assert network.count_connections_by_address([11211, 11213], TCP.splitlines()) == {
         11211: {'10.0.0.2': 2}, 11213: {}}
 
 
 def test_who_has_not_come():
     request = Outside('', (2, 2, 3), (0, 1, 0), (), 1.0)
     names = ['n1:11211', 'n1:11212']
-    assert outside.describe_missing_connections(request, names, {
-        0: {'10.0.0.2': 2, '10.0.0.3': 3}, 1: {'10.0.0.3': 2}}) == ''
+    assert outside.describe_missing_connections(request, names, [
+        {'10.0.0.2': 2, '10.0.0.3': 3}, {'10.0.0.3': 2}]) == ''
     assert outside.describe_missing_connections(
-        request, names, {0: {'10.0.0.2': 2}}
+        request, names, [{'10.0.0.2': 2}, {}]
     ) == (
         'server n1:11211 has 2 from 10.0.0.2 of 5 connections of client 1, '
         'client 1; server n1:11212 has none of 2 connections of client 2'
@@ -301,9 +301,9 @@ def test_more_connections_than_a_machine_has_ports(built, tmp_path):
 
 def test_a_slow_interface(monkeypatch):
     from checks.services import agent
-    monkeypatch.setattr(agent, '_read_lines', lambda path, skip: {
+    monkeypatch.setattr(agent, '_read_lines', lambda path: {
         '/sys/class/net/eth7/speed': ['1000']}.get(path, []))
-    monkeypatch.setattr(agent, 'interface_addresses', lambda: {
+    monkeypatch.setattr(network, 'interface_addresses', lambda: {
         'eth7': '10.0.0.7', 'eth8': '10.0.0.8'})
     assert agent.interface_and_link_speed('10.0.0.7') == ('eth7', 1000)
     with pytest.raises(agent.Failed, match='eth7 has 1000 Mb/s, but the'):
@@ -311,7 +311,7 @@ def test_a_slow_interface(monkeypatch):
     agent.check_link_speed('eth7', 1000, 1000)
     # A kernel that does not say, or says -1.
     assert agent.interface_and_link_speed('10.0.0.8') == ('eth8', 0)
-    monkeypatch.setattr(agent, '_read_lines', lambda path, skip: ['-1'])
+    monkeypatch.setattr(agent, '_read_lines', lambda path: ['-1'])
     assert agent.interface_and_link_speed('10.0.0.8') == ('eth8', 0)
     agent.check_link_speed('eth8', 0, 10_000)
 

@@ -32,10 +32,7 @@ static void print_header(int first)
     if (opt.full)
         printf("%*s%*s%12s", FIELD, "Min Latency(us)", FIELD,
                "Max Latency(us)", "Iterations");
-    if (opt.check)
-        printf("%*s", FIELD, "Validation");
-    printf("\n");
-    fflush(stdout);
+    end_header();
 }
 
 static void print_spread(int first, struct spread s, int iters, long errors)
@@ -43,10 +40,7 @@ static void print_spread(int first, struct spread s, int iters, long errors)
     printf("%*.2f", first, s.avg);
     if (opt.full)
         printf("%*.2f%*.2f%12d", FIELD, s.min, FIELD, s.max, iters);
-    if (opt.check)
-        printf("%*s", FIELD, errors ? "Fail" : "Pass");
-    printf("\n");
-    fflush(stdout);
+    end_row(errors);
 }
 
 static void blank_and_title(void)

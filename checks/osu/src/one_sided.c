@@ -297,28 +297,22 @@ ALWAYS_INLINE double active_window(enum op op, enum sync sync, size_t n,
 
 /* --- one function per operation, the mode picked outside the loop ------ */
 
-ALWAYS_INLINE double latency_loop(enum op op, size_t n, struct counts c)
+/* What a row measures: one operation, or a window of operations one way or
+ * both ways. */
+enum kind { LATENCY, ONE_WAY, BOTH_WAYS };
+
+ALWAYS_INLINE double active(enum kind kind, enum op op, enum sync sync,
+                            size_t n, struct counts c)
 {
-    switch (opt.sync) {
-    case SYNC_LOCK:
-        return passive(op, SYNC_LOCK, n, c, 1);
-    case SYNC_FLUSH:
-        return passive(op, SYNC_FLUSH, n, c, 1);
-    case SYNC_FLUSH_LOCAL:
-        return passive(op, SYNC_FLUSH_LOCAL, n, c, 1);
-    case SYNC_LOCK_ALL:
-        return passive(op, SYNC_LOCK_ALL, n, c, 1);
-    case SYNC_PSCW:
-        return ping_pong(op, SYNC_PSCW, n, c);
-    case SYNC_FENCE:
-        return ping_pong(op, SYNC_FENCE, n, c);
-    }
-    return 0;
+    return kind == LATENCY
+           ? ping_pong(op, sync, n, c)
+           : active_window(op, sync, n, c, opt.window, kind == BOTH_WAYS);
 }
 
-ALWAYS_INLINE double window_loop(enum op op, size_t n, struct counts c)
+ALWAYS_INLINE double timed_loop(enum kind kind, enum op op, size_t n,
+                                struct counts c)
 {
-    int count = opt.window;
+    int count = kind == LATENCY ? 1 : opt.window;
 
     switch (opt.sync) {
     case SYNC_LOCK:
@@ -330,9 +324,9 @@ ALWAYS_INLINE double window_loop(enum op op, size_t n, struct counts c)
     case SYNC_LOCK_ALL:
         return passive(op, SYNC_LOCK_ALL, n, c, count);
     case SYNC_PSCW:
-        return active_window(op, SYNC_PSCW, n, c, count, false);
+        return active(kind, op, SYNC_PSCW, n, c);
     case SYNC_FENCE:
-        return active_window(op, SYNC_FENCE, n, c, count, false);
+        return active(kind, op, SYNC_FENCE, n, c);
     }
     return 0;
 }
@@ -343,24 +337,18 @@ typedef double loop(size_t n, struct counts c);
     static __attribute__((noinline)) double name(size_t n,               \
                                                  struct counts c)        \
     {                                                                    \
-        return kind(op, n, c);                                           \
+        return timed_loop(kind, op, n, c);                               \
     }
 
-LOOP(put_latency, latency_loop, OP_PUT)
-LOOP(get_latency, latency_loop, OP_GET)
-LOOP(acc_latency, latency_loop, OP_ACC)
-LOOP(get_acc_latency, latency_loop, OP_GET_ACC)
-LOOP(fop_latency, latency_loop, OP_FOP)
-LOOP(cas_latency, latency_loop, OP_CAS)
-LOOP(put_window, window_loop, OP_PUT)
-LOOP(get_window, window_loop, OP_GET)
-
-static double put_both(size_t n, struct counts c)
-{
-    if (opt.sync == SYNC_FENCE)
-        return active_window(OP_PUT, SYNC_FENCE, n, c, opt.window, true);
-    return active_window(OP_PUT, SYNC_PSCW, n, c, opt.window, true);
-}
+LOOP(put_latency, LATENCY, OP_PUT)
+LOOP(get_latency, LATENCY, OP_GET)
+LOOP(acc_latency, LATENCY, OP_ACC)
+LOOP(get_acc_latency, LATENCY, OP_GET_ACC)
+LOOP(fop_latency, LATENCY, OP_FOP)
+LOOP(cas_latency, LATENCY, OP_CAS)
+LOOP(put_window, ONE_WAY, OP_PUT)
+LOOP(get_window, ONE_WAY, OP_GET)
+LOOP(put_both, BOTH_WAYS, OP_PUT)    /* main.c allows only active modes */
 
 /* --- validation of the atomic operations (-c) -------------------------- */
 

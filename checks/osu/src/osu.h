@@ -77,6 +77,8 @@ _Noreturn void die(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 void *page_alloc(size_t bytes);          /* page-aligned; never NULL       */
 void print_title(void);                  /* the "# OSU MPI ... Test" line  */
+void end_header(void);                   /* with the column Validation     */
+void end_row(long errors);
 void print_value_header(const char *value);
 void print_row(size_t size, double value, int width, long errors);
 void fill_pattern(unsigned char *buf, size_t n, unsigned seed);

@@ -83,84 +83,146 @@ static long verify(int i, size_t n, int peer)
     return count_wrong(recv_buf, n, (unsigned)(2 * i + peer));
 }
 
-/* --- one message there and back ---------------------------------------- */
+/* --- the exchanges ------------------------------------------------------ */
 
-ALWAYS_INLINE void ping(size_t n, int peer)
+/* One message there and back; a window of messages one way; a window each
+ * way. The first half of the ranks sends to the second half. */
+enum exchange { PING_PONG, ONE_WAY, BOTH_WAYS };
+
+ALWAYS_INLINE void send_message(size_t n, int peer)
+{
+    MPI_Send(send_buf, (int)n, MPI_CHAR, peer, TAG_PING, MPI_COMM_WORLD);
+}
+
+ALWAYS_INLINE void receive_message(size_t n, int peer)
 {
     MPI_Status status;
 
-    MPI_Send(send_buf, (int)n, MPI_CHAR, peer, TAG_PING, MPI_COMM_WORLD);
     MPI_Recv(recv_buf, (int)n, MPI_CHAR, peer, TAG_PING, MPI_COMM_WORLD,
              &status);
 }
 
-ALWAYS_INLINE void pong(size_t n, int peer)
+ALWAYS_INLINE void start_sends(size_t n, int peer, int tag)
 {
-    MPI_Status status;
-
-    MPI_Recv(recv_buf, (int)n, MPI_CHAR, peer, TAG_PING, MPI_COMM_WORLD,
-             &status);
-    MPI_Send(send_buf, (int)n, MPI_CHAR, peer, TAG_PING, MPI_COMM_WORLD);
+    for (int j = 0; j < opt.window; j++)
+        MPI_Isend(send_buf, (int)n, MPI_CHAR, peer, tag, MPI_COMM_WORLD,
+                  send_req + j);
 }
 
-/* Returns the seconds of all timed round trips on the sending side.
+ALWAYS_INLINE void start_receives(size_t n, int peer, int tag)
+{
+    for (int j = 0; j < opt.window; j++)
+        MPI_Irecv(recv_buf, (int)n, MPI_CHAR, peer, tag, MPI_COMM_WORLD,
+                  recv_req + j);
+}
+
+ALWAYS_INLINE void wait_for(MPI_Request *requests)
+{
+    MPI_Waitall(opt.window, requests, statuses);
+}
+
+/* The whole part of one rank in one iteration. `sender`: of the first half. */
+ALWAYS_INLINE void exchange_once(enum exchange kind, size_t n, bool sender,
+                                 int peer)
+{
+    static char reply[4];
+
+    switch (kind) {
+    case PING_PONG:
+        if (sender)
+            send_message(n, peer);
+        receive_message(n, peer);
+        if (!sender)
+            send_message(n, peer);
+        break;
+    case ONE_WAY:
+        /* The reply makes the time cover the arrival of the last message. */
+        if (sender) {
+            start_sends(n, peer, TAG_DATA);
+            wait_for(send_req);
+            MPI_Recv(reply, 4, MPI_CHAR, peer, TAG_REPLY, MPI_COMM_WORLD,
+                     statuses);
+        } else {
+            start_receives(n, peer, TAG_DATA);
+            wait_for(recv_req);
+            MPI_Send(reply, 4, MPI_CHAR, peer, TAG_REPLY, MPI_COMM_WORLD);
+        }
+        break;
+    case BOTH_WAYS:
+        /* No reply, since each rank's own receives end its iteration. The
+         * ranks wait in opposite order. */
+        start_receives(n, peer, sender ? TAG_BACK : TAG_DATA);
+        start_sends(n, peer, sender ? TAG_DATA : TAG_BACK);
+        wait_for(sender ? send_req : recv_req);
+        wait_for(sender ? recv_req : send_req);
+        break;
+    }
+}
+
+/* Returns the seconds of all timed iterations on the sending side.
  * `meet`: a barrier of all ranks, off the clock, before each iteration. */
-ALWAYS_INLINE double ping_pong(size_t n, struct counts c, bool sender,
-                               int peer, bool meet, bool check, long *errors)
+ALWAYS_INLINE double timed_loop(enum exchange kind, size_t n, struct counts c,
+                                bool meet, bool check, long *errors)
 {
+    int half = num_ranks / 2;
+    bool sender = my_rank < half;
+    int peer = sender ? my_rank + half : my_rank - half;
+    bool receives = kind != ONE_WAY || !sender;
     double sum = 0, begin;
 
     for (int i = 0; i < c.total; i++) {
         if (check) {
-            for (int w = 0; w < opt.check_warmup; w++) {
-                if (sender)
-                    ping(n, peer);
-                else
-                    pong(n, peer);
-            }
+            for (int w = 0; w < opt.check_warmup; w++)
+                exchange_once(kind, n, sender, peer);
             prepare(i, n);
         }
         if (meet)
             MPI_Barrier(MPI_COMM_WORLD);
-        if (sender) {
-            if (i >= c.skip) {
-                begin = MPI_Wtime();
-                ping(n, peer);
-                sum += MPI_Wtime() - begin;
-            } else {
-                ping(n, peer);
-            }
+        /* A constant: nothing but the exchange runs between the clock reads. */
+        if (sender && i >= c.skip) {
+            begin = MPI_Wtime();
+            exchange_once(kind, n, true, peer);
+            sum += MPI_Wtime() - begin;
+        } else if (sender) {
+            exchange_once(kind, n, true, peer);
         } else {
-            pong(n, peer);
+            exchange_once(kind, n, false, peer);
         }
-        if (check)
+        if (check && receives)
             *errors += verify(i, n, peer);
     }
     return sum;
 }
 
+/* The timed seconds of one size; with -c also the errors of all ranks. */
+ALWAYS_INLINE double measure_size(enum exchange kind, size_t n,
+                                  struct counts c, bool meet, long *errors)
+{
+    double sum;
+
+    *errors = 0;
+    start_size(n);
+    if (!opt.check)
+        return timed_loop(kind, n, c, meet, false, errors);
+    sum = timed_loop(kind, n, c, meet, true, errors);
+    *errors = sum_errors(*errors);
+    return sum;
+}
+
+/* --- one message there and back ---------------------------------------- */
+
 ALWAYS_INLINE int latency_table(bool meet, bool fresh, int width)
 {
-    int half = num_ranks / 2;
-    bool sender = my_rank < half;
-    int peer = sender ? my_rank + half : my_rank - half;
-
     if (!fresh)
         set_up(opt.max_size);
     for (size_t n = opt.min_size; wanted(n); n *= 2) {
         struct counts c = counts_for(n);
-        long errors = 0;
+        long errors;
         double sum;
 
         if (fresh)
             set_up(n);
-        start_size(n);
-        if (opt.check)
-            sum = ping_pong(n, c, sender, peer, meet, true, &errors);
-        else
-            sum = ping_pong(n, c, sender, peer, meet, false, &errors);
-        if (opt.check)
-            errors = sum_errors(errors);
+        sum = measure_size(PING_PONG, n, c, meet, &errors);
         print_row(n, sum * 1e6 / (2.0 * c.timed), width, errors);
         if (fresh)
             tear_down();
@@ -220,86 +282,18 @@ int run_latency_mp(void)
 
 /* --- windows of messages ----------------------------------------------- */
 
-ALWAYS_INLINE void send_window(size_t n, int peer)
+/* `flows`: windows that are under way at once. */
+ALWAYS_INLINE int window_table(enum exchange kind, bool meet, int flows,
+                               void (*print)(size_t n, double rate, long errors))
 {
-    char reply[4];
-
-    for (int j = 0; j < opt.window; j++)
-        MPI_Isend(send_buf, (int)n, MPI_CHAR, peer, TAG_DATA,
-                  MPI_COMM_WORLD, send_req + j);
-    MPI_Waitall(opt.window, send_req, statuses);
-    /* The reply makes the time cover the arrival of the last message. */
-    MPI_Recv(reply, 4, MPI_CHAR, peer, TAG_REPLY, MPI_COMM_WORLD, statuses);
-}
-
-ALWAYS_INLINE void receive_window(size_t n, int peer)
-{
-    static const char reply[4];
-
-    for (int j = 0; j < opt.window; j++)
-        MPI_Irecv(recv_buf, (int)n, MPI_CHAR, peer, TAG_DATA,
-                  MPI_COMM_WORLD, recv_req + j);
-    MPI_Waitall(opt.window, recv_req, statuses);
-    MPI_Send(reply, 4, MPI_CHAR, peer, TAG_REPLY, MPI_COMM_WORLD);
-}
-
-ALWAYS_INLINE double one_way(size_t n, struct counts c, bool sender,
-                             int peer, bool meet, bool check, long *errors)
-{
-    double sum = 0, begin;
-
-    for (int i = 0; i < c.total; i++) {
-        if (check) {
-            for (int w = 0; w < opt.check_warmup; w++) {
-                if (sender)
-                    send_window(n, peer);
-                else
-                    receive_window(n, peer);
-            }
-            prepare(i, n);
-        }
-        if (meet)
-            MPI_Barrier(MPI_COMM_WORLD);
-        if (sender) {
-            if (i >= c.skip) {
-                begin = MPI_Wtime();
-                send_window(n, peer);
-                sum += MPI_Wtime() - begin;
-            } else {
-                send_window(n, peer);
-            }
-        } else {
-            receive_window(n, peer);
-            if (check)
-                *errors += verify(i, n, peer);
-        }
-    }
-    return sum;
-}
-
-int run_bw(void)
-{
-    int peer = 1 - my_rank;
-    bool sender = my_rank == 0;
-
-    print_title();
-    print_pt2pt_header("Bandwidth (MB/s)");
     set_up(opt.max_size);
     set_up_window();
     for (size_t n = opt.min_size; wanted(n); n *= 2) {
         struct counts c = counts_for(n);
-        long errors = 0;
-        double sum;
+        long errors;
+        double sum = measure_size(kind, n, c, meet, &errors);
 
-        start_size(n);
-        if (opt.check) {
-            sum = one_way(n, c, sender, peer, false, true, &errors);
-            errors = sum_errors(errors);
-        } else {
-            sum = one_way(n, c, sender, peer, false, false, &errors);
-        }
-        print_row(n, (double)n / 1e6 * c.timed * opt.window / sum, FIELD,
-                  errors);
+        print(n, (double)flows * c.timed * opt.window / sum, errors);
         if (errors)
             return validation_failed(n);
     }
@@ -307,87 +301,41 @@ int run_bw(void)
     return 0;
 }
 
-/* Both directions at once; no reply, since each rank's own receives end its
- * iteration. The ranks wait in opposite order. */
-ALWAYS_INLINE void both_ways_once(size_t n, int peer, bool first)
+/* `rate`: messages per second. */
+static void print_bandwidth(size_t n, double rate, long errors)
 {
-    int out = first ? TAG_DATA : TAG_BACK, in = first ? TAG_BACK : TAG_DATA;
-
-    for (int j = 0; j < opt.window; j++)
-        MPI_Irecv(recv_buf, (int)n, MPI_CHAR, peer, in, MPI_COMM_WORLD,
-                  recv_req + j);
-    for (int j = 0; j < opt.window; j++)
-        MPI_Isend(send_buf, (int)n, MPI_CHAR, peer, out, MPI_COMM_WORLD,
-                  send_req + j);
-    if (first) {
-        MPI_Waitall(opt.window, send_req, statuses);
-        MPI_Waitall(opt.window, recv_req, statuses);
-    } else {
-        MPI_Waitall(opt.window, recv_req, statuses);
-        MPI_Waitall(opt.window, send_req, statuses);
-    }
+    print_row(n, rate * (double)n / 1e6, FIELD, errors);
 }
 
-ALWAYS_INLINE double both_ways(size_t n, struct counts c, bool check,
-                               long *errors)
+int run_bw(void)
 {
-    bool first = my_rank == 0;
-    int peer = 1 - my_rank;
-    double sum = 0, begin;
-
-    for (int i = 0; i < c.total; i++) {
-        if (check) {
-            for (int w = 0; w < opt.check_warmup; w++)
-                both_ways_once(n, peer, first);
-            prepare(i, n);
-        }
-        if (first && i >= c.skip) {
-            begin = MPI_Wtime();
-            both_ways_once(n, peer, true);
-            sum += MPI_Wtime() - begin;
-        } else {
-            both_ways_once(n, peer, first);
-        }
-        if (check)
-            *errors += verify(i, n, peer);
-    }
-    return sum;
+    print_title();
+    print_pt2pt_header("Bandwidth (MB/s)");
+    return window_table(ONE_WAY, false, 1, print_bandwidth);
 }
 
 int run_bibw(void)
 {
     print_title();
     print_pt2pt_header("Bandwidth (MB/s)");
-    set_up(opt.max_size);
-    set_up_window();
-    for (size_t n = opt.min_size; wanted(n); n *= 2) {
-        struct counts c = counts_for(n);
-        long errors = 0;
-        double sum;
-
-        start_size(n);
-        if (opt.check) {
-            sum = both_ways(n, c, true, &errors);
-            errors = sum_errors(errors);
-        } else {
-            sum = both_ways(n, c, false, &errors);
-        }
-        print_row(n, (double)n / 1e6 * c.timed * opt.window * 2 / sum, FIELD,
-                  errors);
-        if (errors)
-            return validation_failed(n);
-    }
-    tear_down();
-    return 0;
+    return window_table(BOTH_WAYS, false, 2, print_bandwidth);
 }
 
-/* The first half of the ranks sends to the second half. As in 7.2 all meet
- * before each iteration and rank 0's clock stands for every pair. */
+static void print_bandwidth_and_rate(size_t n, double rate, long errors)
+{
+    if (my_rank)
+        return;
+    printf("%-10zu%*.2f", n, FIELD, rate * (double)n / 1e6);
+    if (opt.print_rate)
+        printf("%*.2f", FIELD, rate);
+    end_row(errors);
+}
+
+/* As in 7.2 all meet before each iteration and rank 0's clock stands for
+ * every pair. */
 int run_mbw_mr(void)
 {
     int pairs = num_ranks / 2;
-    bool sender = my_rank < pairs;
-    int peer = sender ? my_rank + pairs : my_rank - pairs;
 
     print_title();
     if (my_rank == 0) {
@@ -395,40 +343,11 @@ int run_mbw_mr(void)
         printf("%-10s%*s", "# Size", FIELD, "MB/s");
         if (opt.print_rate)
             printf("%*s", FIELD, "Messages/s");
-        if (opt.check)
-            printf("%*s", FIELD, "Validation");
-        printf("\n# Datatype: MPI_CHAR.\n");
+        end_header();
+        printf("# Datatype: MPI_CHAR.\n");
         fflush(stdout);
     }
-    set_up(opt.max_size);
-    set_up_window();
-    for (size_t n = opt.min_size; wanted(n); n *= 2) {
-        struct counts c = counts_for(n);
-        long errors = 0;
-        double sum, rate;
-
-        start_size(n);
-        if (opt.check) {
-            sum = one_way(n, c, sender, peer, true, true, &errors);
-            errors = sum_errors(errors);
-        } else {
-            sum = one_way(n, c, sender, peer, true, false, &errors);
-        }
-        rate = (double)pairs * c.timed * opt.window / sum;
-        if (my_rank == 0) {
-            printf("%-10zu%*.2f", n, FIELD, rate * (double)n / 1e6);
-            if (opt.print_rate)
-                printf("%*.2f", FIELD, rate);
-            if (opt.check)
-                printf("%*s", FIELD, errors ? "Fail" : "Pass");
-            printf("\n");
-            fflush(stdout);
-        }
-        if (errors)
-            return validation_failed(n);
-    }
-    tear_down();
-    return 0;
+    return window_table(ONE_WAY, true, pairs, print_bandwidth_and_rate);
 }
 
 /* --- several threads per rank ------------------------------------------ */

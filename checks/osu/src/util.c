@@ -55,16 +55,29 @@ void print_title(void)
     fflush(stdout);
 }
 
+void end_header(void)
+{
+    if (opt.check)
+        printf("%*s", FIELD, "Validation");
+    printf("\n");
+    fflush(stdout);
+}
+
+void end_row(long errors)
+{
+    if (opt.check)
+        printf("%*s", FIELD, errors ? "Fail" : "Pass");
+    printf("\n");
+    fflush(stdout);
+}
+
 /* "# Size" is 10 wide, every other column FIELD. */
 void print_value_header(const char *value)
 {
     if (my_rank)
         return;
     printf("%-10s%*s", "# Size", FIELD, value);
-    if (opt.check)
-        printf("%*s", FIELD, "Validation");
-    printf("\n");
-    fflush(stdout);
+    end_header();
 }
 
 void print_row(size_t size, double value, int width, long errors)
@@ -72,10 +85,7 @@ void print_row(size_t size, double value, int width, long errors)
     if (my_rank)
         return;
     printf("%-10zu%*.2f", size, width, value);
-    if (opt.check)
-        printf("%*s", FIELD, errors ? "Fail" : "Pass");
-    printf("\n");
-    fflush(stdout);
+    end_row(errors);
 }
 
 /* Neighbouring bytes differ, and so do the same byte of two iterations or

@@ -98,30 +98,11 @@ static const char *read_model(struct object *model)
            "'plumbline-network 1 NAME', NAME one of tiny, small, resnet50";
 }
 
-/* Names of a TensorFlow model's inputs or outputs; this module has no such
- * backend, but says so only where the rest is right. */
-static const char *skip_names(String **argv, int argc, int *at,
-                              const char *word, const char *missing,
-                              const char *wrong, const char *few)
-{
-    long long count;
-    if (*at >= argc || !is_word(argv[(*at)++], word))
-        return missing;
-    if (*at >= argc || RM_StringToLongLong(argv[(*at)++], &count) != GOOD ||
-        count <= 0)
-        return wrong;
-    if (argc - *at < count)
-        return few;
-    *at += (int)count;
-    return NULL;
-}
-
 /* WORD n, where it is there: a number that is not negative. */
 static int option(String **argv, int argc, int *at, const char *word,
-                  long long *value, int *given)
+                  long long *value)
 {
-    *given = *at < argc && is_word(argv[*at], word);
-    if (!*given)
+    if (*at >= argc || !is_word(argv[*at], word))
         return 1;
     *at += 2;
     return *at <= argc &&
@@ -132,7 +113,7 @@ static int option(String **argv, int argc, int *at, const char *word,
 struct object *model_parse(String **argv, int argc, const char **error)
 {
     static const char *const backends[] = {"TORCH", "TF", "TFLITE", "ONNX"};
-    int backend = 0, at = 4, given;
+    int backend = 0, at = 4;
     while (backend < 4 && !is_word(argv[2], backends[backend]))
         backend++;
     if (backend == 4) {
@@ -142,6 +123,10 @@ struct object *model_parse(String **argv, int argc, const char **error)
     struct device *device = device_named(argv[3], error);
     if (!device)
         return NULL;
+    if (backend) {
+        *error = "ERR Could not load backend";
+        return NULL;
+    }
     String *tag = NULL;
     if (at + 1 < argc && is_word(argv[at], "TAG")) {
         tag = argv[at + 1];
@@ -149,42 +134,25 @@ struct object *model_parse(String **argv, int argc, const char **error)
     }
     long long batch = 0, least = 0, batch_timeout = 0;
     *error = NULL;
-    if (!option(argv, argc, &at, "BATCHSIZE", &batch, &given))
+    if (!option(argv, argc, &at, "BATCHSIZE", &batch))
         *error = "ERR Invalid argument for BATCHSIZE";
-    else if (!option(argv, argc, &at, "MINBATCHSIZE", &least, &given))
+    else if (!option(argv, argc, &at, "MINBATCHSIZE", &least))
         *error = "ERR Invalid argument for MINBATCHSIZE";
     else if (least && !batch)
         *error = "ERR MINBATCHSIZE specified without BATCHSIZE";
-    else if (!option(argv, argc, &at, "MINBATCHTIMEOUT", &batch_timeout,
-                     &given))
+    else if (!option(argv, argc, &at, "MINBATCHTIMEOUT", &batch_timeout))
         *error = "ERR Invalid argument for MINBATCHTIMEOUT";
     else if (batch_timeout && !least)
         *error = "ERR MINBATCHTIMEOUT specified without MINBATCHSIZE";
     else if (at >= argc)
         *error = "ERR Insufficient arguments, missing model BLOB";
-    else if (backend == 1 &&
-             ((*error = skip_names(
-                   argv, argc, &at, "INPUTS",
-                   "ERR INPUTS not specified for TF",
-                   "ERR Invalid argument for input_count",
-                   "ERR number of model inputs does not match the number of "
-                   "given arguments")) ||
-              (*error = skip_names(
-                   argv, argc, &at, "OUTPUTS",
-                   "ERR OUTPUTS not specified for TF",
-                   "ERR Invalid argument for output_count",
-                   "ERR number of model outputs does not match the number "
-                   "of given arguments"))))
-        return NULL;
-    else if (backend != 1 && is_word(argv[at], "INPUTS"))
+    else if (is_word(argv[at], "INPUTS"))
         *error = "ERR INPUTS argument should not be specified for this "
                  "backend";
-    else if (at >= argc || !is_word(argv[at], "BLOB"))
+    else if (!is_word(argv[at], "BLOB"))
         *error = "ERR Invalid argument, expected BLOB";
     else if (++at >= argc)
         *error = "ERR Insufficient arguments, missing model BLOB";
-    else if (backend)
-        *error = "ERR Could not load backend";
     if (*error)
         return NULL;
     struct object *model = object_new(0, device, tag);

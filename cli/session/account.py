@@ -60,6 +60,8 @@ class Row(NamedTuple):
     case: str = ''
     #: Folder with the output of its last job; '': it was removed, or none began.
     folder: str = ''
+    #: Whether it is inconclusive for a reason that may vanish.
+    transient: bool = False
 
     @property
     def details(self) -> list[str]:
@@ -118,7 +120,8 @@ def rows_by_test_case(
             name += f' {planned["environ"]}'
         case = known.get(key, {})
         more: dict[str, Any] = {'reframe_name': names[key], 'case': planned['case'],
-                                'folder': _output_folder(case)}
+                                'folder': _output_folder(case),
+                                'transient': bool(case.get('transient'))}
         one = ended.get(key)
         if one is None or one.is_failed:
             guard = one.guard if one else plans.MISSING

@@ -24,6 +24,7 @@ from cli.session import process as session
 from cli.setup.venv import SetupError, print_progress
 from config import console
 from config import references as grammar
+from config.sessions.judged import MEASUREMENTS
 from config.sessions.progress import duration_text
 from postprocess import perflogs, results
 from postprocess.names import short_name
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 #: A test case that failed, or was inconclusive, in so many rounds in a row is
 #: left out of the next rounds.
 ROUNDS = 3
+#: The same for one with interference or changes of the CPU speed: a round measures it
+#: once, and a session up to MEASUREMENTS times.
+DISTURBED_ROUNDS = ROUNDS * MEASUREMENTS
 #: Minimum fraction of the sessions of a test case at a CPU speed class that
 #: counts.
 SHOWN = 0.25
@@ -151,14 +155,16 @@ class Calibration:
         self.standing: dict[Key, Standing] = {}
         #: Rounds in a row without a usable measurement.
         self.barren: Counter[Key] = Counter()
-        #: Why the last round of a case failed.
-        self.failed: dict[Key, str] = {}
+        #: How each test case ended in its last round.
+        self.rows: dict[Key, account.Row] = {}
+        #: Test cases that failed in their last round.
+        self.failed: set[Key] = set()
 
     @property
     def excluded_test_cases(self) -> set[Key]:
         """Test cases that are not measured again."""
-        return {key for key, number in self.barren.items()
-                if number >= ROUNDS}
+        return {key for key, number in self.barren.items() if number >= (
+            DISTURBED_ROUNDS if self.rows[key].transient else ROUNDS)}
 
     @property
     def unready_test_cases(self) -> list[Key]:
@@ -197,9 +203,12 @@ class Calibration:
     def run_round(self) -> commands.Ended:
         """Run a session: first all test cases, later those that are not
         ready."""
+        from config.sessions.runner import ROUND
         self.rounds += 1
+        variables = {ROUND: '1'}
         if self.rounds == 1:
-            return commands.run_reframe_session(self.work, '-r', quiet=self.quiet)
+            return commands.run_reframe_session(
+                self.work, '-r', variables=variables, quiet=self.quiet)
         print_progress(
             f'round {self.rounds}: '
             + console.count_with_noun(len(self.unready_test_cases), 'test case')
@@ -207,7 +216,8 @@ class Calibration:
         )
         # Quiet: the table reports what failed.
         return commands.run_reframe_session(
-            self.work, '-r', '-q', only=self.unready_test_cases, quiet=self.quiet)
+            self.work, '-r', '-q', only=self.unready_test_cases, variables=variables,
+            quiet=self.quiet)
 
     def read_round_results(self, ended: commands.Ended) -> None:
         """Read the records after a round."""
@@ -225,15 +235,13 @@ class Calibration:
             for case in plan.cases} | self.names
         self.families |= {case['family'] for case in plan.cases}
         ended_so = results.results_of_session(frame, plan.session_name)
-        rows = account.rows_by_test_case(plan, frame, ended.cases, ahead)
+        self.rows |= account.rows_by_test_case(plan, frame, ended.cases, ahead)
+        # A test case that lacks a reference does have values.
+        failed = {key for key in now if not (one := ended_so.get(key)) or (
+            one.is_failed and one.guard != 'reference')}
+        self.failed = self.failed - now.keys() | failed
         for key in now:
-            one = ended_so.get(key)
-            self.failed.pop(key, None)
-            if one is None or one.is_failed:
-                self.failed[key] = rows[key].text
-            # A test case that lacks a reference does have values.
-            barren = (key in self.failed and not (
-                one and one.guard == 'reference') or not now[key].speeds)
+            barren = key in failed or not now[key].speeds
             self.barren[key] = self.barren[key] + 1 if barren else 0
 
     def print_round_progress(self, took: float) -> None:
@@ -245,7 +253,7 @@ class Calibration:
             key for key in missing if key in self.failed]
         console.print_entries([
             ('fail' if key in self.failed else 'unready', self.names[key],
-             [f'{self.standing[key]}', *filter(None, [self.failed.get(key)])])
+             [str(self.standing[key])] + [self.rows[key].text] * (key in self.failed))
             for key in sorted(shown, key=lambda key: key in self.failed)])
         hopeless = sum(bool(standing.uncalibratable_speed_classes)
                        for standing in self.standing.values())
@@ -280,11 +288,12 @@ class Calibration:
                 tried = (f'left out, failed in {ROUNDS} rounds in a row'
                          if key in self.excluded_test_cases else 'failed in its last '
                          'round')
-                console.print_lines([f'{name}: {tried}: {self.failed[key]}'])
+                console.print_lines([f'{name}: {tried}: {self.rows[key].text}'])
             elif key in self.excluded_test_cases:
+                row = self.rows[key]
                 console.print_lines([
-                    f'{name}: left out, inconclusive in {ROUNDS} rounds; ./plumb run '
-                    'prints the reason'])
+                    f'{name}: left out, {row.result} in {self.barren[key]} rounds: '
+                    f'{row.note}'])
         return 1 if self.failed else 0
 
 

@@ -22,6 +22,7 @@ from cli.nightly.timers import KINDS
 from cli.session import account, calibrate, commands, ordering
 from cli.session import process as session
 from cli.setup.venv import SetupError, print_progress
+from config import places
 from config.console import count_with_noun
 from config.sessions import run_id, slurm_jobs
 from postprocess import results
@@ -397,7 +398,7 @@ class NightlySession:
         try:
             verdict = verdicts.verdict_of_records(
                 self.frame, [self.work.perflog_folder],
-                references=commands.machine_reference_folder())
+                references=places.machine_reference_folder())
         except ValueError as err:
             self.summary.add_note(f'no verdict: {err}')
             return []

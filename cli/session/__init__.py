@@ -8,6 +8,6 @@ account     the table of a session: one row per test case
 table       metrics and values in words
 calibrate   ./plumb references calibrate
 names       names of test cases as -n takes them
-data        ./plumb history, export and sql
+data        the commands of postprocess
 parse       ./plumb parse: saved output as tidy CSV
 """

@@ -307,7 +307,7 @@ class NightlySession:
             {self.plan.session_and_test_case_key(planned)[1:]
              for planned in self.plan.cases if planned['veto']},
             ordering.wall_time_by_test_case(
-                self.frame[self.frame['run'] == self.plan.session_name], max
+                self.frame[self.frame['run'] == self.plan.session_name], 'max'
             ),
             len(free.idle_nodes),
         )

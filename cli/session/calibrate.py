@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import math
 import re
 import signal
 import sys
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cli.session import account, commands
 from cli.session import process as session
+from cli.session.ordering import KEY
 from cli.setup.venv import SetupError, print_progress
 from config import console
 from config import references as grammar
@@ -30,7 +32,12 @@ from postprocess import perflogs, results
 from postprocess.names import short_name
 from postprocess.references import editing
 from postprocess.references import proposal as references
-from postprocess.references.progress import Progress, progress_of_test_cases
+from postprocess.references.progress import (
+    Progress,
+    progress_of_test_cases,
+    usable_records,
+)
+from postprocess.references.spread import FEWEST_RUNS
 from postprocess.results import Key
 
 if TYPE_CHECKING:
@@ -55,50 +62,55 @@ class Standing(NamedTuple):
     speeds: Sequence[Progress] = ()
 
     @property
-    def sessions_needed(self) -> int:
-        """Sessions still needed, at the speed class that needs most."""
-        return max(map(_sessions_needed_at_speed, self.speeds), default=1)
+    def is_ready(self) -> bool:
+        """Whether all its tolerances are within the max tolerance."""
+        return bool(self.speeds) and all(one.needs == 0 for one in self.speeds)
 
     @property
-    def uncalibratable_speed_classes(self) -> list[Progress]:
-        """Speed classes whose tolerances no number of sessions would
-        narrow."""
-        return [one for one in self.speeds if one.needs is None]
+    def sessions_needed(self) -> float:
+        """Sessions that are still needed if each speed class is as frequent as so far;
+        0: no further session on the same days would help."""
+        runs = sum(one.runs for one in self.speeds)
+        return max((_sessions_needed_today(one) * runs / one.runs
+                    for one in self.speeds), default=FEWEST_RUNS)
 
     def __str__(self) -> str:
-        return (
-            '; '.join(map(_progress_text, self.speeds)) or 'no conclusive session '
-                                                      'yet'
-        )
+        return '; '.join(map(_progress_text, self.speeds)) or (
+            'no conclusive session yet')
 
 
-def _sessions_needed_at_speed(one: Progress) -> int:
-    """Sessions needed for the metrics that more sessions can help."""
-    never = [metric for metric, needs in one.needs_of.items()
-             if needs is None]
-    if one.needs is None and not never:
-        return 0                        # several programs or numbers of ranks
-    return max((needs for needs in one.needs_of.values() if needs),
-               default=one.needs or 0)
+def _sessions_needed_today(one: Progress) -> int:
+    """Sessions needed for the metrics that more sessions on the same days can help."""
+    return 0 if one.is_mixed else max(
+        (judgement.needs_on_same_days or 0 for judgement in one.judgements), default=0)
+
+
+def _reasons_and_details(one: Progress) -> Iterator[tuple[str, str]]:
+    """Why a test case is not ready in a CPU speed class, each with details."""
+    if one.is_mixed:
+        yield 'several programs or numbers of ranks', ''
+        return
+    if never := [judgement.metric for judgement in one.judgements
+                 if judgement.needs is None]:
+        yield 'more sessions would not help', ', '.join(never)
+    for reason, needs in (
+            ('needs sessions on other days',
+             [judgement.needs for judgement in one.judgements
+              if judgement.needs and not judgement.needs_on_same_days]),
+            ('needs more sessions',
+             [judgement.needs_on_same_days for judgement in one.judgements
+              if judgement.needs_on_same_days])):
+        if needs:
+            yield reason, f'about {max(filter(None, needs))}'
 
 
 def _progress_text(one: Progress) -> str:
-    below = sum(
-        tolerance <= max_tolerance
-        for _, tolerance, max_tolerance in one.tolerances.values()
-    )
-    text = (
-        f'{one.speed}: {console.count_with_noun(one.runs, "session")}, {below} of '
-        f'{len(one.tolerances)} tolerances within the max tolerance'
-    )
-    if needs := _sessions_needed_at_speed(one):
-        text += f', needs about {console.count_with_noun(needs, "more session")}'
-    if one.needs is None:
-        never = ', '.join(metric for metric, needs in one.needs_of.items()
-                          if needs is None)
-        text += (', more sessions would not help'
-                 + (f' for {never}' if never else ''))
-    return text
+    below = sum(judgement.needs == 0 for judgement in one.judgements)
+    return ', '.join([
+        f'{one.speed}: {console.count_with_noun(one.runs, "session")}',
+        f'{below} of {len(one.judgements)} tolerances within the max tolerance',
+        *(reason + f' ({detail})' * bool(detail)
+          for reason, detail in _reasons_and_details(one))])
 
 
 def progress_by_test_case(plan: Plan, frame: pd.DataFrame, ahead: list[Progress]
@@ -153,6 +165,9 @@ class Calibration:
         self.names: dict[Key, str] = {}
         self.families: set[str] = set()
         self.standing: dict[Key, Standing] = {}
+        #: Rounds in which each test case was measured, and with usable values.
+        self.measured: Counter[Key] = Counter()
+        self.usable: Counter[Key] = Counter()
         #: Rounds in a row without a usable measurement.
         self.barren: Counter[Key] = Counter()
         #: How each test case ended in its last round.
@@ -240,6 +255,9 @@ class Calibration:
         failed = {key for key in now if not (one := ended_so.get(key)) or (
             one.is_failed and one.guard != 'reference')}
         self.failed = self.failed - now.keys() | failed
+        self.measured.update(now.keys())
+        good, _ = usable_records(frame[frame['run'] == plan.session_name])
+        self.usable.update({*good[KEY].itertuples(index=False, name=None)})
         for key in now:
             barren = key in failed or not now[key].speeds
             self.barren[key] = self.barren[key] + 1 if barren else 0
@@ -255,29 +273,46 @@ class Calibration:
             ('fail' if key in self.failed else 'unready', self.names[key],
              [str(self.standing[key])] + [self.rows[key].text] * (key in self.failed))
             for key in sorted(shown, key=lambda key: key in self.failed)])
-        hopeless = sum(bool(standing.uncalibratable_speed_classes)
-                       for standing in self.standing.values())
-        left = len(self.excluded_test_cases)
-        ready = len(self.standing) - len(missing) - left
-        rounds = max((self.standing[key].sessions_needed for key in missing), default=0)
+        ready = sum(standing.is_ready for standing in self.standing.values())
+        left = len(self.standing) - ready - len(missing)
         console.print_lines([
             f'round {self.rounds}: {ready} of '
             f'{console.count_with_noun(len(self.standing), "test case")} ready'
-            + f' ({hopeless} as far as possible)' * bool(hopeless)
             + f', {len(missing)} to go' * bool(missing)
-            + (' (--all lists them)' if len(shown) < len(missing) else '')
+            + ' (--all lists them)' * (len(shown) < len(missing))
             + f', {left} left out' * bool(left)
             + f'; this round took {duration_text(took)}'
-            + (f', about {duration_text(rounds * max(took, self.interval))} left'
-               if rounds else '')
+            + self.time_left_text(took)
             + f', at most {duration_text(max(self.end - now, 0))}' * bool(missing)])
         sys.stdout.flush()
+
+    def time_left_text(self, took: float) -> str:
+        """The time until all test cases are ready, by the rounds so far; '': nothing
+        can be said, because none had usable values.
+
+        :param took: seconds of the last round
+        """
+        missing = self.unready_test_cases
+        if not missing or not self.usable.total():
+            return ''
+        share = self.usable.total() / self.measured.total()
+        # The share of a test case counts as if one more round had the share of all.
+        rounds = max(self.standing[key].sessions_needed * (self.measured[key] + 1)
+                     / (self.usable[key] + share) for key in missing)
+        # Fewer sessions do not show how much the values vary.
+        fewest = min(min((one.runs for one in self.standing[key].speeds), default=0)
+                     for key in missing)
+        seconds = math.ceil(rounds) * max(took, self.interval)
+        return (f', {"at least" if fewest < FEWEST_RUNS else "about"} '
+                f'{duration_text(seconds)} left')
 
     def print_unready_reasons(self) -> int:
         """Print why test cases are not ready; return the exit code."""
         for key in sorted(self.standing, key=lambda k: self.names[k]):
             name, standing = self.names[key], self.standing[key]
-            for one in standing.uncalibratable_speed_classes:
+            for one in standing.speeds:
+                if one.needs is not None:
+                    continue
                 wide = ', '.join(metric for metric, needs in
                                  one.needs_of.items() if needs is None)
                 console.print_lines([

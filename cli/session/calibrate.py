@@ -274,10 +274,12 @@ class Calibration:
              [str(self.standing[key])] + [self.rows[key].text] * (key in self.failed))
             for key in sorted(shown, key=lambda key: key in self.failed)])
         ready = sum(standing.is_ready for standing in self.standing.values())
+        classes = [f'{speed} {number}' for speed, number in self.ready_by_speed_class()]
         left = len(self.standing) - ready - len(missing)
         console.print_lines([
             f'round {self.rounds}: {ready} of '
             f'{console.count_with_noun(len(self.standing), "test case")} ready'
+            + f' (CPU speed class {", ".join(classes)})' * (len(classes) > 1)
             + f', {len(missing)} to go' * bool(missing)
             + ' (--all lists them)' * (len(shown) < len(missing))
             + f', {left} left out' * bool(left)
@@ -306,8 +308,20 @@ class Calibration:
         return (f', {"at least" if fewest < FEWEST_RUNS else "about"} '
                 f'{duration_text(seconds)} left')
 
+    def ready_by_speed_class(self) -> list[tuple[str, str]]:
+        """The CPU speed classes, each with `ready of all` test cases."""
+        entries = [one for standing in self.standing.values()
+                   for one in standing.speeds]
+        ready = Counter(one.speed for one in entries if one.needs == 0)
+        return [(speed, f'{ready[speed]} of {number}') for speed, number in
+                sorted(Counter(one.speed for one in entries).items())]
+
     def print_unready_reasons(self) -> int:
         """Print why test cases are not ready; return the exit code."""
+        classes = self.ready_by_speed_class()
+        console.print_entries([
+            ('ready', f'{number} test cases at CPU speed class {speed}', ())
+            for speed, number in classes if len(classes) > 1])
         for key in sorted(self.standing, key=lambda k: self.names[k]):
             name, standing = self.names[key], self.standing[key]
             for one in standing.speeds:

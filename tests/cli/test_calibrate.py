@@ -201,6 +201,18 @@ def test_what_is_hopeless_of_a_case_does_not_stop_the_rest_of_it():
                                   'more sessions (about 3)')
 
 
+def test_each_speed_class_is_counted(machine, capsys):
+    machine.speeds = {2: 'slow', 4: 'slow', 6: 'slow'}
+    machine.enough = {A: 2, B: 2, C: 3}
+    subset = calibration(machine, minutes=3)
+    assert subset.run_all_rounds() == subset.print_unready_reasons() == 0
+    output = capsys.readouterr().out
+    assert 'round 1: 0 of 3 test cases ready, 3 to go' in output
+    assert ('round 3: 0 of 3 test cases ready (CPU speed class fast 2 of 3, slow 0 of '
+            '3), 3 to go' in output)
+    assert 'ready  2 of 3 test cases at CPU speed class fast' in output
+
+
 def test_the_time_that_is_left_is_that_of_the_slowest_test_case(machine, capsys):
     """One that is often inconclusive needs more rounds than sessions."""
     machine.enough = {A: 5, B: 12, C: 12}

@@ -51,6 +51,8 @@ ROUNDS = 3
 #: The same for one with interference or changes of the CPU speed: a round measures it
 #: once, and a session up to MEASUREMENTS times.
 DISTURBED_ROUNDS = ROUNDS * MEASUREMENTS
+#: Names of test cases that are printed with a reason.
+NAMES = 3
 #: Minimum fraction of the sessions of a test case at a CPU speed class that
 #: counts.
 SHOWN = 0.25
@@ -316,33 +318,38 @@ class Calibration:
         return [(speed, f'{ready[speed]} of {number}') for speed, number in
                 sorted(Counter(one.speed for one in entries).items())]
 
+    def reasons_and_details(self, key: Key) -> Iterator[tuple[str, str]]:
+        """Why a test case failed, or is not ready, each with details."""
+        row, rounds = self.rows[key], self.barren[key]
+        is_failed = key in self.failed
+        if is_failed or not self.standing[key].speeds:
+            yield ': '.join(filter(None, [
+                'left out, ' * (key in self.excluded_test_cases)
+                + f'{"failed" if is_failed else row.result} in the last '
+                + (f'{rounds} rounds' if rounds > 1 else 'round'),
+                row.text if is_failed else row.note])), ''
+        several = len(self.ready_by_speed_class()) > 1
+        for one in self.standing[key].speeds:
+            for reason, detail in _reasons_and_details(one):
+                yield reason + f' at CPU speed class {one.speed}' * several, detail
+
     def print_unready_reasons(self) -> int:
-        """Print why test cases are not ready; return the exit code."""
+        """Print why test cases failed or are not ready, one entry per reason, with the
+        first names; return the exit code."""
+        #: A reason without its numbers -> one with them, and the test cases.
+        entries: dict[str, tuple[str, list[str]]] = {}
+        for key in sorted(self.standing, key=lambda key: self.names[key]):
+            for reason, detail in self.reasons_and_details(key):
+                entries.setdefault(re.sub(r'\d+', '0', reason), (reason, []))[1].append(
+                    self.names[key] + f' ({detail})' * bool(detail))
         classes = self.ready_by_speed_class()
         console.print_entries([
             ('ready', f'{number} test cases at CPU speed class {speed}', ())
-            for speed, number in classes if len(classes) > 1])
-        for key in sorted(self.standing, key=lambda k: self.names[k]):
-            name, standing = self.names[key], self.standing[key]
-            for one in standing.speeds:
-                if one.needs is not None:
-                    continue
-                wide = ', '.join(metric for metric, needs in
-                                 one.needs_of.items() if needs is None)
-                console.print_lines([
-                    f'{name} at CPU speed class {one.speed}: no_reference, because '
-                    f'more sessions would not bring {wide or "its values"} within the '
-                    'max tolerance'])
-            if key in self.failed:
-                tried = (f'left out, failed in {ROUNDS} rounds in a row'
-                         if key in self.excluded_test_cases else 'failed in its last '
-                         'round')
-                console.print_lines([f'{name}: {tried}: {self.rows[key].text}'])
-            elif key in self.excluded_test_cases:
-                row = self.rows[key]
-                console.print_lines([
-                    f'{name}: left out, {row.result} in {self.barren[key]} rounds: '
-                    f'{row.note}'])
+            for speed, number in classes if len(classes) > 1] + [
+            ('unready', f'{console.count_with_noun(len(names), "test case")}: {reason}',
+             names if self.lists_all or len(names) <= NAMES else
+             [*names[:NAMES], f'and {len(names) - NAMES} more (--all)'])
+            for reason, names in entries.values()])
         return 1 if self.failed else 0
 
 

@@ -180,15 +180,22 @@ def test_both_speeds_that_a_machine_shows_are_calibrated(machine):
     assert len(machine.rounds) == 6
 
 
-def test_what_no_number_of_runs_would_do_is_told(machine, capsys):
-    machine.enough = {A: None, B: 1, C: 9}
+def test_what_cannot_become_ready_today_has_one_line_per_reason(machine, capsys):
+    more = [f'osu_{name}' for name in ('put_bw', 'put_latency', 'get_bw')]
+    machine.cases += more
+    machine.enough = {A: None, B: 1, C: 9, **dict.fromkeys(more, None)}
     machine.other_days = {C}
     subset = calibration(machine)
     assert subset.run_all_rounds() == subset.print_unready_reasons() == 0
     assert len(machine.rounds) == 1
     output = capsys.readouterr().out
-    assert 'osu_latency /osu_latency at CPU speed class fast: no_reference' in output
-    assert '1 of 3 test cases ready, 2 left out' in output
+    assert 'round 1: 1 of 6 test cases ready, 5 left out; this round' in output
+    assert [' '.join(line.split()) for line in output.splitlines()[-2:]] == [
+        'unready 4 test cases: more sessions would not help osu_get_bw /osu_get_bw '
+        '(latency@8B); osu_latency /osu_latency (latency@8B); osu_put_bw /osu_put_bw '
+        '(latency@8B); and 1 more (--all)',
+        'unready 1 test case: needs sessions on other days osu_init /osu_init '
+        '(about 8)']
 
 
 def test_what_is_hopeless_of_a_case_does_not_stop_the_rest_of_it():
@@ -210,7 +217,8 @@ def test_each_speed_class_is_counted(machine, capsys):
     assert 'round 1: 0 of 3 test cases ready, 3 to go' in output
     assert ('round 3: 0 of 3 test cases ready (CPU speed class fast 2 of 3, slow 0 of '
             '3), 3 to go' in output)
-    assert 'ready  2 of 3 test cases at CPU speed class fast' in output
+    assert ('ready    2 of 3 test cases at CPU speed class fast' in output
+            and '3 test cases: needs more sessions at CPU speed class slow' in output)
 
 
 def test_the_time_that_is_left_is_that_of_the_slowest_test_case(machine, capsys):
@@ -246,12 +254,12 @@ def test_after_bad_rounds_a_case_is_left_out(machine, capsys, bad, rounds, code)
     output = capsys.readouterr().out
     assert '2 of 3 test cases ready, 1 left out; this round' in output
     if code:
-        assert 'osu_bw /osu_bw: left out, failed in 3 rounds in a row: exit_code' \
-            in output
+        assert ('1 test case: left out, failed in the last 3 rounds: exit_code  '
+                'osu_bw /osu_bw' in output)
         assert 'no conclusive session yet; exit_code' in output
     else:
-        assert (f'osu_bw /osu_bw: left out, inconclusive in {rounds} rounds: {bad}: '
-                'why' in output)
+        assert (f'1 test case: left out, inconclusive in the last {rounds} rounds: '
+                f'{bad}: why  osu_bw /osu_bw' in output)
 
 
 def test_a_failure_that_is_gone_is_forgotten(machine):

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import math
 import re
 import signal
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,7 +32,9 @@ from postprocess.names import short_name
 from postprocess.references import editing
 from postprocess.references import proposal as references
 from postprocess.references.progress import (
+    KEYS,
     Progress,
+    add_edition_column,
     progress_of_test_cases,
     usable_records,
 )
@@ -121,28 +122,23 @@ def progress_by_test_case(plan: Plan, frame: pd.DataFrame, ahead: list[Progress]
 
     :param ahead: `progress` of the records
     """
-    frame = frame[frame['system'] == plan.head['system']]
-    rows: dict[tuple[str, ...], list[Progress]] = {}
+    names = [name for name in KEYS if name != 'speed']
+    speeds_of: dict[tuple[str, ...], list[Progress]] = defaultdict(list)
     for one in ahead:
-        if one.system == plan.head['system']:
-            rows.setdefault((
-                one.family, one.check, one.partition, one.environ,
-                one.source, one.params), []).append(one)
+        speeds_of[tuple(getattr(one, name) for name in names)].append(one)
+    standing_of = {plan.session_and_test_case_key(case)[1:]: Standing()
+                   for case in plan.cases}
     # If versions have separate references: only the current version.
-    good = frame[frame['guard'] == ''].drop_duplicates(
-        ['partition', 'environ', 'case'], keep='last')
-    versions = {(str(row.partition), str(row.environ), str(row.case)):
-                str(row.version) for row in good.itertuples()}
-    standing_of = {}
-    for case in plan.cases:
-        key = plan.session_and_test_case_key(case)[1:]
-        entries = [one for one in rows.get(tuple(
-            case[name] for name in ('family', 'check', 'partition', 'environ',
-                                    'source', 'params')), ())
-            if one.edition in ('', versions.get(key))]
-        every = sum(one.runs for one in entries)
-        standing_of[key] = Standing([one for one in entries
-                                     if one.runs and one.runs >= SHOWN * every])
+    newest = add_edition_column(frame[
+        (frame['system'] == plan.head['system']) & (frame['guard'] == '')
+        ]).drop_duplicates(KEY, keep='last')
+    for key, row in zip(newest[KEY].itertuples(index=False, name=None),
+                        newest[names].itertuples(index=False, name=None), strict=True):
+        entries = speeds_of[tuple(map(str, row))]
+        if key in standing_of:
+            every = sum(one.runs for one in entries)
+            standing_of[key] = Standing([
+                one for one in entries if one.runs and one.runs >= SHOWN * every])
     return standing_of
 
 
@@ -434,44 +430,26 @@ def _propose_and_accept_references(args: argparse.Namespace, work: commands.Work
     """
     # Its notes go to stderr: all that was printed before comes first.
     sys.stdout.flush()
-    folder = commands.site_folder(args.site)
     place = Path(work.variables['RFM_REFERENCE_PREFIX'])
 
     def propose_and_accept() -> int:
         proposed = references.make_and_write_system_proposals(
-            work.perflog_folder, work.system['name'], place, folder.name)
+            work.perflog_folder, work.system['name'], place,
+            commands.site_folder(args.site).name)
         proposals = {family: proposal for family, proposal in proposed.items()
                      if family in families}
-        accepted = {
-            family: _accepted_reference_keys(place, family)
-            for family in proposals
-        }
+        # Keys are regular expressions (ReFrame's $index).
+        accepted = [' '.join(map(str, keys)) for family in proposals
+                    for keys, _ in grammar.iterate_reference_entries(
+                        editing.read_editable_yaml(place / f'{family}.yaml'))]
 
-        def is_new_reference(family: str, keys: tuple) -> bool:
-            # Keys are regular expressions (ReFrame's $index).
+        def is_new_reference(keys: tuple) -> bool:
             text = ' '.join(map(str, keys))
-            return not any(keys == known or re.fullmatch(
-                ' '.join(map(str, known)), text)
-                for known in accepted[family])
-        code = 0
-        for family, proposal in proposals.items() if args.accept else ():
-            if any(
-                is_new_reference(family, keys)
-                for keys, _ in grammar.iterate_reference_entries(proposal)
-            ):
-                code = max(
-                    code,
-                    references.accept_and_print(
-                        place,
-                        {family: proposal},
-                        functools.partial(is_new_reference, family),
-                    ),
-                )
-        return code
+            return not any(text == known or re.fullmatch(known, text)
+                           for known in accepted)
+        if args.accept and any(
+                is_new_reference(keys) for proposal in proposals.values()
+                for keys, _ in grammar.iterate_reference_entries(proposal)):
+            return references.accept_and_print(place, proposals, is_new_reference)
+        return 0
     return references.run_and_print_errors(propose_and_accept)
-
-
-def _accepted_reference_keys(folder: Path, family: str) -> list[tuple]:
-    """Keys of the entries of an accepted file."""
-    return [keys for keys, _ in grammar.iterate_reference_entries(
-        editing.read_editable_yaml(folder / f'{family}.yaml'))]

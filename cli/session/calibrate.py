@@ -302,9 +302,9 @@ class Calibration:
         # Fewer sessions do not show how much the values vary.
         fewest = min(min((one.runs for one in self.standing[key].speeds), default=0)
                      for key in missing)
-        seconds = math.ceil(rounds) * max(took, self.interval)
+        minutes = math.ceil(math.ceil(rounds) * max(took, self.interval) / 60)
         return (f', {"at least" if fewest < FEWEST_RUNS else "about"} '
-                f'{duration_text(seconds)} left')
+                f'{duration_text(60 * minutes)} left')
 
     def ready_by_speed_class(self) -> list[tuple[str, str]]:
         """The CPU speed classes, each with `ready of all` test cases."""
@@ -314,38 +314,41 @@ class Calibration:
         return [(speed, f'{ready[speed]} of {number}') for speed, number in
                 sorted(Counter(one.speed for one in entries).items())]
 
-    def reasons_and_details(self, key: Key) -> Iterator[tuple[str, str]]:
-        """Why a test case failed, or is not ready, each with details."""
+    def reasons_and_details(self, key: Key) -> Iterator[tuple[str, str, str]]:
+        """Why a test case failed, or is not ready: reasons, each with details and the
+        text of the session."""
         row, rounds = self.rows[key], self.barren[key]
         is_failed = key in self.failed
         if is_failed or not self.standing[key].speeds:
-            yield ': '.join(filter(None, [
-                'left out, ' * (key in self.excluded_test_cases)
-                + f'{"failed" if is_failed else row.result} in the last '
-                + (f'{rounds} rounds' if rounds > 1 else 'round'),
-                row.text if is_failed else row.note])), ''
+            yield ('left out, ' * (key in self.excluded_test_cases)
+                   + f'{"failed" if is_failed else row.result} in the last '
+                   + (f'{rounds} rounds' if rounds > 1 else 'round'),
+                   '', row.text if is_failed else row.note)
         several = len(self.ready_by_speed_class()) > 1
         for one in self.standing[key].speeds:
             for reason, detail in _reasons_and_details(one):
-                yield reason + f' at CPU speed class {one.speed}' * several, detail
+                yield reason + f' at CPU speed class {one.speed}' * several, detail, ''
 
     def print_unready_reasons(self) -> int:
         """Print why test cases failed or are not ready, one entry per reason, with the
         first names; return the exit code."""
-        #: A reason without its numbers -> one with them, and the test cases.
-        entries: dict[str, tuple[str, list[str]]] = {}
+        #: Without numbers, and the processes that interfered -> with them, and names.
+        entries: dict[tuple[str, str], tuple[str, str, list[str]]] = {}
         for key in sorted(self.standing, key=lambda key: self.names[key]):
-            for reason, detail in self.reasons_and_details(key):
-                entries.setdefault(re.sub(r'\d+', '0', reason), (reason, []))[1].append(
+            for reason, detail, text in self.reasons_and_details(key):
+                group = re.sub(r'\d+', '0', reason), re.sub(
+                    r'\d+', '0', text) * (not self.rows[key].transient)
+                entries.setdefault(group, (reason, text, []))[2].append(
                     self.names[key] + f' ({detail})' * bool(detail))
         classes = self.ready_by_speed_class()
         console.print_entries([
             ('ready', f'{number} test cases at CPU speed class {speed}', ())
             for speed, number in classes if len(classes) > 1] + [
             ('unready', f'{console.count_with_noun(len(names), "test case")}: {reason}',
-             names if self.lists_all or len(names) <= NAMES else
-             [*names[:NAMES], f'and {len(names) - NAMES} more (--all)'])
-            for reason, names in entries.values()])
+             [*(names if self.lists_all or len(names) <= NAMES else
+                [*names[:NAMES], f'and {len(names) - NAMES} more (--all)']),
+              *filter(None, [text])])
+            for reason, text, names in entries.values()])
         return 1 if self.failed else 0
 
 
@@ -410,15 +413,15 @@ def _calibrate_and_propose(
     if code:
         return code
     print()
-    code = max(calibration.print_unready_reasons(),
-               _propose_and_accept_references(args, work, calibration.families))
+    failed = calibration.print_unready_reasons()
+    code = _propose_and_accept_references(args, work, calibration.families)
     page, _ = commands.write_report_page(work.perflog_folder)
     console.print_lines([
         f'Page: {page}' if page else 'No page was written: see the error above',
-        'Next: ./plumb run' if args.accept else
-        'Next: ./plumb references accept, if the proposed references are right; then '
-        './plumb run'])
-    return code if page else max(code, 1)
+        *['Next: ./plumb run' if args.accept else
+          'Next: ./plumb references accept, if the proposed references are right; then '
+          './plumb run'] * (not code)])
+    return max(failed, code, not page)
 
 
 def _propose_and_accept_references(args: argparse.Namespace, work: commands.Work,

@@ -39,6 +39,8 @@ class Machine:
         self.other_days: set[str] = set()
         #: Case -> guard of its runs, or why they are inconclusive.
         self.bad: dict[str, str] = {}
+        #: Case -> the text of the session.
+        self.why: dict[str, str] = {}
         #: Case -> rounds in which it has interference.
         self.disturbed: dict[str, set[int]] = {}
         #: Speed of a round.
@@ -74,7 +76,8 @@ class Machine:
         failed = any(row['guard'] for row in rows)
         return commands.Ended(int(failed), self.ended_by.get(number, ''), plan, [
             {'partition': row['partition'], 'environ': row['environ'],
-             'hashcode': row['case'], 'no_reference': f'{self.bad[row["case"]]}: why',
+             'hashcode': row['case'], 'no_reference': f'{self.bad[row["case"]]}: '
+             + self.why.get(row['case'], 'why'),
              'transient': self.bad[row['case']] == 'interference'}
             for row in rows if row['case'] in self.bad])
 
@@ -254,12 +257,21 @@ def test_after_bad_rounds_a_case_is_left_out(machine, capsys, bad, rounds, code)
     output = capsys.readouterr().out
     assert '2 of 3 test cases ready, 1 left out; this round' in output
     if code:
-        assert ('1 test case: left out, failed in the last 3 rounds: exit_code  '
-                'osu_bw /osu_bw' in output)
+        assert ('1 test case: left out, failed in the last 3 rounds  osu_bw /osu_bw; '
+                'exit_code' in output)
         assert 'no conclusive session yet; exit_code' in output
     else:
-        assert (f'1 test case: left out, inconclusive in the last {rounds} rounds: '
-                f'{bad}: why  osu_bw /osu_bw' in output)
+        assert (f'1 test case: left out, inconclusive in the last {rounds} rounds  '
+                f'osu_bw /osu_bw; {bad}: why' in output)
+
+
+@pytest.mark.parametrize('bad, lines', [('client-bound', 2), ('interference', 1)])
+def test_interference_by_whatever_process_is_one_reason(machine, capsys, bad, lines):
+    machine.cases, machine.bad = [A, B], {A: bad, B: bad}
+    machine.why = {A: 'python', B: 'make'}
+    subset = calibration(machine, minutes=0)
+    assert subset.run_all_rounds() == subset.print_unready_reasons() == 0
+    assert capsys.readouterr().out.count('\nunready') == lines
 
 
 def test_a_failure_that_is_gone_is_forgotten(machine):
@@ -416,6 +428,21 @@ def test_only_accept_accepts_and_only_what_is_new(tmp_path, monkeypatch,
         assert 'init_time: [2.0, ' in path.read_text()
     else:
         assert (path.read_bytes() if path.exists() else b'') == before
+
+
+@pytest.mark.parametrize('code', [0, 1])
+def test_nothing_is_to_be_accepted_if_nothing_was_proposed(
+        machine, capsys, monkeypatch, code):
+    machine.enough = dict.fromkeys([A, B, C], 1)
+    for module, name, value in (
+            (commands, 'cost_of_session_by_records', (0, 'its cost')),
+            (commands, 'write_report_page', ('index.html', None)),
+            (calibrate, '_propose_and_accept_references', code)):
+        monkeypatch.setattr(module, name, lambda *_, value=value: value)
+    assert calibrate._calibrate_and_propose(argparse.Namespace(
+        minutes=1.0, interval=60.0, all=False, accept=False, reframe=[]),
+        calibration(machine).work) == code
+    assert ('Next: ./plumb references accept' in capsys.readouterr().out) is (not code)
 
 
 def test_the_way_to_references_is_calibrate_everywhere():

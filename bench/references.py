@@ -37,7 +37,7 @@ from common import option_parser, print_table_head, print_table_row, run_main_an
 from config.sessions.judged import MEASUREMENTS
 from postprocess.references import level, refinement, spread
 
-METRICS, MAX_TOLERANCE, MAX_ROUNDS = 50, 0.3, 20
+METRICS, MAX_TOLERANCE, MAX_ROUNDS = 50, 0.3, spread.DAY_RUNS
 #: Later sessions that each reference judges.
 LATER = 100
 DAYS = (1, 10, 20, 40)
@@ -69,7 +69,7 @@ def draw_sessions(rng, width: float, common: float, shape: tuple[int, ...],
 def rounds_until_ready(values: Sequence[float]) -> int:
     """Rounds of the first day until a test case is ready, or cannot become so."""
     for rounds in range(spread.FEWEST_RUNS, len(values)):
-        if not spread.sessions_needed(values[:rounds], MAX_TOLERANCE):
+        if not spread.sessions_needed(values[:rounds], MAX_TOLERANCE).same_days:
             return rounds
     return len(values)
 

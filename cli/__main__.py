@@ -86,16 +86,17 @@ def parse_command_line(words: list[str]) -> argparse.Namespace:
 #: Command, with its action where that has a module of its own -> module.
 MODULES = {'benchmark new': 'setup.benchmark', 'bundle': 'setup.bundle',
            'demo': 'demo.command', 'docs': 'setup.docs', 'doctor': 'site.doctor',
-           'export': 'session.data',
-           'history': 'session.data', 'locate': 'nightly.locate',
+           'locate': 'nightly.locate',
            'nightly': 'nightly.nightly',
            'references calibrate': 'session.calibrate',
-           'sql': 'session.data', 'site check': 'site.check',
+           'site check': 'site.check',
            'site new': 'site.new', 'spack': 'setup.stacks'}
 
 
 def import_command_function(args: argparse.Namespace) -> Callable[[Any], int]:
     """What does a command; its module is imported only now."""
+    if 'rest' in args:
+        return importlib.import_module('cli.session.data').run_postprocess
     action = getattr(args, 'action', '')
     for command, name in ((f'{args.command} {action}', action),
                           (args.command, args.command)):

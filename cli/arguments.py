@@ -148,14 +148,14 @@ CALIBRATE = """Measures until references can be made, then proposes them.
 
 The test cases are measured in rounds. A round is a session with the test cases
 that are not ready yet. A test case is ready if the tolerance of each judged
-metric is at most the metric's maximum (`judged` in family.yaml). After each
-round the command lists the test cases that are not ready, and how many more
-sessions each needs.
+metric is at most the metric's maximum (`judged` in family.yaml). If the CPU has
+several speed classes, a test case needs sessions at each of them. At the end
+the command prints why test cases are not ready: one line per reason.
 
-It ends if all test cases are ready, or if another round would not end within
---minutes. A test case that fails in three rounds in a row is not measured
-again. ^C ends it, too. The perflogs keep all values: the next calibration
-continues from them, and sessions of `plumb run` count.
+It ends if no test case needs more sessions today, or if another round would not
+end within --minutes. A test case that fails in three rounds in a row is not
+measured again. ^C ends it, too. The perflogs keep all values: the next
+calibration continues from them, and sessions of `plumb run` count.
 
 Then it proposes references and shows how they differ from the accepted ones.
 With --accept it accepts the references of test cases that have none. It never
@@ -499,7 +499,7 @@ def _add_references_actions(actions: Any) -> None:
                            'speed in between (default: 60)')
     calibrate.add_argument_group('output').add_argument(
         '--all', action='store_true', help='after each round list all test cases that '
-        'are not ready, and not only those that failed')
+        'are not ready, and not only those that failed; at the end list all names')
     calibrate.add_argument_group('references').add_argument(
         '--accept', action='store_true',
         help='accept the proposed references of test cases that have none')

@@ -39,6 +39,16 @@ def perflog_folder() -> Path:
                 ).absolute()
 
 
+def report_folder() -> str:
+    """Folder of the page."""
+    return os.environ.get('PLUMBLINE_REPORT') or str(ROOT / 'report')
+
+
+def machine_reference_folder() -> str:
+    """Folder of the references of this machine."""
+    return os.environ.get('RFM_REFERENCE_PREFIX') or str(work_folder() / 'references')
+
+
 def prepare_environment_and_work_folder() -> None:
     """Set the missing variables of `plumb env`, and make the work folder.
 

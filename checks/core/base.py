@@ -232,8 +232,8 @@ class Launch(Plugin):
     #: oversubscription; empty: they may be compared.
     inconclusive = variable(str, value='')
 
-    #: The reason may vanish: the session measures the test case again.
-    transient = variable(typ.Bool, value=False)
+    #: The reason may vanish: the test case is measured again.
+    transient = variable(typ.Bool, value=False, loggable=True)
 
     def required_transport(self) -> Mapping[str, Any] | None:
         """The MPI transport that must be used; None for a single rank."""

@@ -22,6 +22,7 @@ from cli.nightly.timers import KINDS
 from cli.session import account, calibrate, commands, ordering
 from cli.session import process as session
 from cli.setup.venv import SetupError, print_progress
+from config import places
 from config.console import count_with_noun
 from config.sessions import run_id, slurm_jobs
 from postprocess import results
@@ -306,7 +307,7 @@ class NightlySession:
             {self.plan.session_and_test_case_key(planned)[1:]
              for planned in self.plan.cases if planned['veto']},
             ordering.wall_time_by_test_case(
-                self.frame[self.frame['run'] == self.plan.session_name], max
+                self.frame[self.frame['run'] == self.plan.session_name], 'max'
             ),
             len(free.idle_nodes),
         )
@@ -397,7 +398,7 @@ class NightlySession:
         try:
             verdict = verdicts.verdict_of_records(
                 self.frame, [self.work.perflog_folder],
-                references=commands.machine_reference_folder())
+                references=places.machine_reference_folder())
         except ValueError as err:
             self.summary.add_note(f'no verdict: {err}')
             return []

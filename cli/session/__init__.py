@@ -5,9 +5,8 @@ crossing    lists in -S CHECK.settings: a test case per combination
 process     the process of ReFrame: its folders, its end
 ordering    what the perflogs know of test cases, for their order and budgets
 account     the table of a session: one row per test case
-table       metrics and values in words
 calibrate   ./plumb references calibrate
 names       names of test cases as -n takes them
-data        ./plumb history, export and sql
+data        the commands of postprocess
 parse       ./plumb parse: saved output as tidy CSV
 """

@@ -10,15 +10,18 @@ import functools
 import os
 import re
 from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from cli.session import table
 from cli.session.names import name_without_blanks
+from config.families import families
 from config.places import CALIBRATE
+from config.records import units
 from config.sessions import disk
+from config.sessions.judged import key_of_rule, split_metric_key
 from postprocess import outcomes, results
 from postprocess.names import short_name
 from postprocess.perflogs import plans, reasons
@@ -34,6 +37,12 @@ ACTIONS = ('--ci-generate', '--delete-stored-sessions', '--describe',
            '--list-stored-sessions', '--list-stored-testcases', '-l',
            '--list', '--list-tags', '--performance-compare', '--show-config',
            '-V', '--version', '-h', '--help')
+
+#: Metrics in a row, at most, if none has a tolerance.
+MAXIMUM = 3
+
+#: Name of a metric, and message size in B; None: of the whole run.
+MetricKey = tuple[str, int | None]
 
 #: Why a test case that did not fail was measured again, by its result.
 AT_FIRST = {'inconclusive': 'inconclusive each time'}
@@ -60,6 +69,8 @@ class Row(NamedTuple):
     case: str = ''
     #: Folder with the output of its last job; '': it was removed, or none began.
     folder: str = ''
+    #: Whether it is inconclusive for a reason that may vanish.
+    transient: bool = False
 
     @property
     def details(self) -> list[str]:
@@ -118,7 +129,8 @@ def rows_by_test_case(
             name += f' {planned["environ"]}'
         case = known.get(key, {})
         more: dict[str, Any] = {'reframe_name': names[key], 'case': planned['case'],
-                                'folder': _output_folder(case)}
+                                'folder': _output_folder(case),
+                                'transient': bool(case.get('transient'))}
         one = ended.get(key)
         if one is None or one.is_failed:
             guard = one.guard if one else plans.MISSING
@@ -184,10 +196,35 @@ def failure_reason(case: dict[str, Any]) -> str:
 
 
 def value_text(case: dict[str, Any]) -> str:
-    """The values that the row of a test case shows."""
+    """The values that the row of a test case shows: those with a tolerance, else the
+    headline of its family."""
     # After a failure ReFrame fills in the names, with None for the values.
-    return table.metrics_text(sorted(case.get('tags') or ()), [
-        table.parse_reported_metric(key, entry[0], entry[4], entry[1],
-                                    entry[2] is not None or entry[3] is not None)
-        for key, entry in (case.get('perfvalues') or {}).items()
-        if entry[0] is not None])
+    values = {split_metric_key(key.rpartition(':')[2]): entry
+              for key, entry in (case.get('perfvalues') or {}).items()
+              if entry[0] is not None}
+    shown = [key for key, (_, _, *limits) in values.items()
+             if any(limit is not None for limit in limits[:2])]
+    for name in sorted(families().keys() & set(case.get('tags') or ())):
+        shown = shown or _headline(families()[name].headline, values)
+    return ', '.join(_metric_text(*key, *values[key]) for key in shown or [*values][:1])
+
+
+def _headline(rules: Iterable[Mapping[str, Any]], values: Collection[MetricKey]
+              ) -> list[MetricKey]:
+    """The metrics that rules of family.yaml name, with their sizes."""
+    headline: list[MetricKey] = []
+    for rule in rules:
+        key = key_of_rule(rule, values)
+        if key and key not in headline and not (headline and rule.get('alone')):
+            headline.append(key)
+    return headline[:MAXIMUM]
+
+
+def _metric_text(metric: str, size: int | None, value: float, reference: float | None,
+                 lower: float | None, upper: float | None, unit: str, *_: Any) -> str:
+    text = f'{metric} {units.value_text(value, unit)}'
+    if size is not None:
+        text += f' at {units.size_text(size)}'
+    if reference:
+        text += f' (reference {units.value_text(reference, unit)})'
+    return text

@@ -9,27 +9,36 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
+import math
 import re
 import signal
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cli.session import account, commands
 from cli.session import process as session
+from cli.session.ordering import KEY
 from cli.setup.venv import SetupError, print_progress
 from config import console
 from config import references as grammar
+from config.sessions.judged import MEASUREMENTS
 from config.sessions.progress import duration_text
 from postprocess import perflogs, results
 from postprocess.names import short_name
 from postprocess.references import editing
 from postprocess.references import proposal as references
-from postprocess.references.progress import Progress, progress_of_test_cases
+from postprocess.references.progress import (
+    KEYS,
+    Progress,
+    add_edition_column,
+    progress_of_test_cases,
+    usable_records,
+)
+from postprocess.references.spread import FEWEST_RUNS
 from postprocess.results import Key
 
 if TYPE_CHECKING:
@@ -40,6 +49,11 @@ if TYPE_CHECKING:
 #: A test case that failed, or was inconclusive, in so many rounds in a row is
 #: left out of the next rounds.
 ROUNDS = 3
+#: The same for one with interference or changes of the CPU speed: a round measures it
+#: once, and a session up to MEASUREMENTS times.
+DISTURBED_ROUNDS = ROUNDS * MEASUREMENTS
+#: Names of test cases that are printed with a reason.
+NAMES = 3
 #: Minimum fraction of the sessions of a test case at a CPU speed class that
 #: counts.
 SHOWN = 0.25
@@ -51,50 +65,55 @@ class Standing(NamedTuple):
     speeds: Sequence[Progress] = ()
 
     @property
-    def sessions_needed(self) -> int:
-        """Sessions still needed, at the speed class that needs most."""
-        return max(map(_sessions_needed_at_speed, self.speeds), default=1)
+    def is_ready(self) -> bool:
+        """Whether all its tolerances are within the max tolerance."""
+        return bool(self.speeds) and all(one.needs == 0 for one in self.speeds)
 
     @property
-    def uncalibratable_speed_classes(self) -> list[Progress]:
-        """Speed classes whose tolerances no number of sessions would
-        narrow."""
-        return [one for one in self.speeds if one.needs is None]
+    def sessions_needed(self) -> float:
+        """Sessions that are still needed if each speed class is as frequent as so far;
+        0: no further session on the same days would help."""
+        runs = sum(one.runs for one in self.speeds)
+        return max((_sessions_needed_today(one) * runs / one.runs
+                    for one in self.speeds), default=FEWEST_RUNS)
 
     def __str__(self) -> str:
-        return (
-            '; '.join(map(_progress_text, self.speeds)) or 'no conclusive session '
-                                                      'yet'
-        )
+        return '; '.join(map(_progress_text, self.speeds)) or (
+            'no conclusive session yet')
 
 
-def _sessions_needed_at_speed(one: Progress) -> int:
-    """Sessions needed for the metrics that more sessions can help."""
-    never = [metric for metric, needs in one.needs_of.items()
-             if needs is None]
-    if one.needs is None and not never:
-        return 0                        # several programs or numbers of ranks
-    return max((needs for needs in one.needs_of.values() if needs),
-               default=one.needs or 0)
+def _sessions_needed_today(one: Progress) -> int:
+    """Sessions needed for the metrics that more sessions on the same days can help."""
+    return 0 if one.is_mixed else max(
+        (judgement.needs_on_same_days or 0 for judgement in one.judgements), default=0)
+
+
+def _reasons_and_details(one: Progress) -> Iterator[tuple[str, str]]:
+    """Why a test case is not ready in a CPU speed class, each with details."""
+    if one.is_mixed:
+        yield 'several programs or numbers of ranks', ''
+        return
+    if never := [judgement.metric for judgement in one.judgements
+                 if judgement.needs is None]:
+        yield 'more sessions would not help', ', '.join(never)
+    for reason, needs in (
+            ('needs sessions on other days',
+             [judgement.needs for judgement in one.judgements
+              if judgement.needs and not judgement.needs_on_same_days]),
+            ('needs more sessions',
+             [judgement.needs_on_same_days for judgement in one.judgements
+              if judgement.needs_on_same_days])):
+        if needs:
+            yield reason, f'about {max(filter(None, needs))}'
 
 
 def _progress_text(one: Progress) -> str:
-    below = sum(
-        tolerance <= max_tolerance
-        for _, tolerance, max_tolerance in one.tolerances.values()
-    )
-    text = (
-        f'{one.speed}: {console.count_with_noun(one.runs, "session")}, {below} of '
-        f'{len(one.tolerances)} tolerances within the max tolerance'
-    )
-    if needs := _sessions_needed_at_speed(one):
-        text += f', needs about {console.count_with_noun(needs, "more session")}'
-    if one.needs is None:
-        never = ', '.join(metric for metric, needs in one.needs_of.items()
-                          if needs is None)
-        text += (', more sessions would not help'
-                 + (f' for {never}' if never else ''))
-    return text
+    below = sum(judgement.needs == 0 for judgement in one.judgements)
+    return ', '.join([
+        f'{one.speed}: {console.count_with_noun(one.runs, "session")}',
+        f'{below} of {len(one.judgements)} tolerances within the max tolerance',
+        *(reason + f' ({detail})' * bool(detail)
+          for reason, detail in _reasons_and_details(one))])
 
 
 def progress_by_test_case(plan: Plan, frame: pd.DataFrame, ahead: list[Progress]
@@ -103,28 +122,23 @@ def progress_by_test_case(plan: Plan, frame: pd.DataFrame, ahead: list[Progress]
 
     :param ahead: `progress` of the records
     """
-    frame = frame[frame['system'] == plan.head['system']]
-    rows: dict[tuple[str, ...], list[Progress]] = {}
+    names = [name for name in KEYS if name != 'speed']
+    speeds_of: dict[tuple[str, ...], list[Progress]] = defaultdict(list)
     for one in ahead:
-        if one.system == plan.head['system']:
-            rows.setdefault((
-                one.family, one.check, one.partition, one.environ,
-                one.source, one.params), []).append(one)
+        speeds_of[tuple(getattr(one, name) for name in names)].append(one)
+    standing_of = {plan.session_and_test_case_key(case)[1:]: Standing()
+                   for case in plan.cases}
     # If versions have separate references: only the current version.
-    good = frame[frame['guard'] == ''].drop_duplicates(
-        ['partition', 'environ', 'case'], keep='last')
-    versions = {(str(row.partition), str(row.environ), str(row.case)):
-                str(row.version) for row in good.itertuples()}
-    standing_of = {}
-    for case in plan.cases:
-        key = plan.session_and_test_case_key(case)[1:]
-        entries = [one for one in rows.get(tuple(
-            case[name] for name in ('family', 'check', 'partition', 'environ',
-                                    'source', 'params')), ())
-            if one.edition in ('', versions.get(key))]
-        every = sum(one.runs for one in entries)
-        standing_of[key] = Standing([one for one in entries
-                                     if one.runs and one.runs >= SHOWN * every])
+    newest = add_edition_column(frame[
+        (frame['system'] == plan.head['system']) & (frame['guard'] == '')
+        ]).drop_duplicates(KEY, keep='last')
+    for key, row in zip(newest[KEY].itertuples(index=False, name=None),
+                        newest[names].itertuples(index=False, name=None), strict=True):
+        entries = speeds_of[tuple(map(str, row))]
+        if key in standing_of:
+            every = sum(one.runs for one in entries)
+            standing_of[key] = Standing([
+                one for one in entries if one.runs and one.runs >= SHOWN * every])
     return standing_of
 
 
@@ -149,16 +163,21 @@ class Calibration:
         self.names: dict[Key, str] = {}
         self.families: set[str] = set()
         self.standing: dict[Key, Standing] = {}
+        #: Rounds in which each test case was measured, and with usable values.
+        self.measured: Counter[Key] = Counter()
+        self.usable: Counter[Key] = Counter()
         #: Rounds in a row without a usable measurement.
         self.barren: Counter[Key] = Counter()
-        #: Why the last round of a case failed.
-        self.failed: dict[Key, str] = {}
+        #: How each test case ended in its last round.
+        self.rows: dict[Key, account.Row] = {}
+        #: Test cases that failed in their last round.
+        self.failed: set[Key] = set()
 
     @property
     def excluded_test_cases(self) -> set[Key]:
         """Test cases that are not measured again."""
-        return {key for key, number in self.barren.items()
-                if number >= ROUNDS}
+        return {key for key, number in self.barren.items() if number >= (
+            DISTURBED_ROUNDS if self.rows[key].transient else ROUNDS)}
 
     @property
     def unready_test_cases(self) -> list[Key]:
@@ -197,9 +216,12 @@ class Calibration:
     def run_round(self) -> commands.Ended:
         """Run a session: first all test cases, later those that are not
         ready."""
+        from config.sessions.runner import ROUND
         self.rounds += 1
+        variables = {ROUND: '1'}
         if self.rounds == 1:
-            return commands.run_reframe_session(self.work, '-r', quiet=self.quiet)
+            return commands.run_reframe_session(
+                self.work, '-r', variables=variables, quiet=self.quiet)
         print_progress(
             f'round {self.rounds}: '
             + console.count_with_noun(len(self.unready_test_cases), 'test case')
@@ -207,7 +229,8 @@ class Calibration:
         )
         # Quiet: the table reports what failed.
         return commands.run_reframe_session(
-            self.work, '-r', '-q', only=self.unready_test_cases, quiet=self.quiet)
+            self.work, '-r', '-q', only=self.unready_test_cases, variables=variables,
+            quiet=self.quiet)
 
     def read_round_results(self, ended: commands.Ended) -> None:
         """Read the records after a round."""
@@ -225,15 +248,16 @@ class Calibration:
             for case in plan.cases} | self.names
         self.families |= {case['family'] for case in plan.cases}
         ended_so = results.results_of_session(frame, plan.session_name)
-        rows = account.rows_by_test_case(plan, frame, ended.cases, ahead)
+        self.rows |= account.rows_by_test_case(plan, frame, ended.cases, ahead)
+        # A test case that lacks a reference does have values.
+        failed = {key for key in now if not (one := ended_so.get(key)) or (
+            one.is_failed and one.guard != 'reference')}
+        self.failed = self.failed - now.keys() | failed
+        self.measured.update(now.keys())
+        good, _ = usable_records(frame[frame['run'] == plan.session_name])
+        self.usable.update({*good[KEY].itertuples(index=False, name=None)})
         for key in now:
-            one = ended_so.get(key)
-            self.failed.pop(key, None)
-            if one is None or one.is_failed:
-                self.failed[key] = rows[key].text
-            # A test case that lacks a reference does have values.
-            barren = (key in self.failed and not (
-                one and one.guard == 'reference') or not now[key].speeds)
+            barren = key in failed or not now[key].speeds
             self.barren[key] = self.barren[key] + 1 if barren else 0
 
     def print_round_progress(self, took: float) -> None:
@@ -245,46 +269,86 @@ class Calibration:
             key for key in missing if key in self.failed]
         console.print_entries([
             ('fail' if key in self.failed else 'unready', self.names[key],
-             [f'{self.standing[key]}', *filter(None, [self.failed.get(key)])])
+             [str(self.standing[key])] + [self.rows[key].text] * (key in self.failed))
             for key in sorted(shown, key=lambda key: key in self.failed)])
-        hopeless = sum(bool(standing.uncalibratable_speed_classes)
-                       for standing in self.standing.values())
-        left = len(self.excluded_test_cases)
-        ready = len(self.standing) - len(missing) - left
-        rounds = max((self.standing[key].sessions_needed for key in missing), default=0)
+        ready = sum(standing.is_ready for standing in self.standing.values())
+        classes = [f'{speed} {number}' for speed, number in self.ready_by_speed_class()]
+        left = len(self.standing) - ready - len(missing)
         console.print_lines([
             f'round {self.rounds}: {ready} of '
             f'{console.count_with_noun(len(self.standing), "test case")} ready'
-            + f' ({hopeless} as far as possible)' * bool(hopeless)
+            + f' (CPU speed class {", ".join(classes)})' * (len(classes) > 1)
             + f', {len(missing)} to go' * bool(missing)
-            + (' (--all lists them)' if len(shown) < len(missing) else '')
+            + ' (--all lists them)' * (len(shown) < len(missing))
             + f', {left} left out' * bool(left)
             + f'; this round took {duration_text(took)}'
-            + (f', about {duration_text(rounds * max(took, self.interval))} left'
-               if rounds else '')
+            + self.time_left_text(took)
             + f', at most {duration_text(max(self.end - now, 0))}' * bool(missing)])
         sys.stdout.flush()
 
+    def time_left_text(self, took: float) -> str:
+        """The time until all test cases are ready, by the rounds so far; '': nothing
+        can be said, because none had usable values.
+
+        :param took: seconds of the last round
+        """
+        missing = self.unready_test_cases
+        if not missing or not self.usable.total():
+            return ''
+        share = self.usable.total() / self.measured.total()
+        # The share of a test case counts as if one more round had the share of all.
+        rounds = max(self.standing[key].sessions_needed * (self.measured[key] + 1)
+                     / (self.usable[key] + share) for key in missing)
+        # Fewer sessions do not show how much the values vary.
+        fewest = min(min((one.runs for one in self.standing[key].speeds), default=0)
+                     for key in missing)
+        minutes = math.ceil(math.ceil(rounds) * max(took, self.interval) / 60)
+        return (f', {"at least" if fewest < FEWEST_RUNS else "about"} '
+                f'{duration_text(60 * minutes)} left')
+
+    def ready_by_speed_class(self) -> list[tuple[str, str]]:
+        """The CPU speed classes, each with `ready of all` test cases."""
+        entries = [one for standing in self.standing.values()
+                   for one in standing.speeds]
+        ready = Counter(one.speed for one in entries if one.needs == 0)
+        return [(speed, f'{ready[speed]} of {number}') for speed, number in
+                sorted(Counter(one.speed for one in entries).items())]
+
+    def reasons_and_details(self, key: Key) -> Iterator[tuple[str, str, str]]:
+        """Why a test case failed, or is not ready: reasons, each with details and the
+        text of the session."""
+        row, rounds = self.rows[key], self.barren[key]
+        is_failed = key in self.failed
+        if is_failed or not self.standing[key].speeds:
+            yield ('left out, ' * (key in self.excluded_test_cases)
+                   + f'{"failed" if is_failed else row.result} in the last '
+                   + (f'{rounds} rounds' if rounds > 1 else 'round'),
+                   '', row.text if is_failed else row.note)
+        several = len(self.ready_by_speed_class()) > 1
+        for one in self.standing[key].speeds:
+            for reason, detail in _reasons_and_details(one):
+                yield reason + f' at CPU speed class {one.speed}' * several, detail, ''
+
     def print_unready_reasons(self) -> int:
-        """Print why test cases are not ready; return the exit code."""
-        for key in sorted(self.standing, key=lambda k: self.names[k]):
-            name, standing = self.names[key], self.standing[key]
-            for one in standing.uncalibratable_speed_classes:
-                wide = ', '.join(metric for metric, needs in
-                                 one.needs_of.items() if needs is None)
-                console.print_lines([
-                    f'{name} at CPU speed class {one.speed}: no_reference, because '
-                    f'more sessions would not bring {wide or "its values"} within the '
-                    'max tolerance'])
-            if key in self.failed:
-                tried = (f'left out, failed in {ROUNDS} rounds in a row'
-                         if key in self.excluded_test_cases else 'failed in its last '
-                         'round')
-                console.print_lines([f'{name}: {tried}: {self.failed[key]}'])
-            elif key in self.excluded_test_cases:
-                console.print_lines([
-                    f'{name}: left out, inconclusive in {ROUNDS} rounds; ./plumb run '
-                    'prints the reason'])
+        """Print why test cases failed or are not ready, one entry per reason, with the
+        first names; return the exit code."""
+        #: Without numbers, and the processes that interfered -> with them, and names.
+        entries: dict[tuple[str, str], tuple[str, str, list[str]]] = {}
+        for key in sorted(self.standing, key=lambda key: self.names[key]):
+            for reason, detail, text in self.reasons_and_details(key):
+                group = re.sub(r'\d+', '0', reason), re.sub(
+                    r'\d+', '0', text) * (not self.rows[key].transient)
+                entries.setdefault(group, (reason, text, []))[2].append(
+                    self.names[key] + f' ({detail})' * bool(detail))
+        classes = self.ready_by_speed_class()
+        console.print_entries([
+            ('ready', f'{number} test cases at CPU speed class {speed}', ())
+            for speed, number in classes if len(classes) > 1] + [
+            ('unready', f'{console.count_with_noun(len(names), "test case")}: {reason}',
+             [*(names if self.lists_all or len(names) <= NAMES else
+                [*names[:NAMES], f'and {len(names) - NAMES} more (--all)']),
+              *filter(None, [text])])
+            for reason, text, names in entries.values()])
         return 1 if self.failed else 0
 
 
@@ -349,15 +413,15 @@ def _calibrate_and_propose(
     if code:
         return code
     print()
-    code = max(calibration.print_unready_reasons(),
-               _propose_and_accept_references(args, work, calibration.families))
+    failed = calibration.print_unready_reasons()
+    code = _propose_and_accept_references(args, work, calibration.families)
     page, _ = commands.write_report_page(work.perflog_folder)
     console.print_lines([
         f'Page: {page}' if page else 'No page was written: see the error above',
-        'Next: ./plumb run' if args.accept else
-        'Next: ./plumb references accept, if the proposed references are right; then '
-        './plumb run'])
-    return code if page else max(code, 1)
+        *['Next: ./plumb run' if args.accept else
+          'Next: ./plumb references accept, if the proposed references are right; then '
+          './plumb run'] * (not code)])
+    return max(failed, code, not page)
 
 
 def _propose_and_accept_references(args: argparse.Namespace, work: commands.Work,
@@ -369,44 +433,26 @@ def _propose_and_accept_references(args: argparse.Namespace, work: commands.Work
     """
     # Its notes go to stderr: all that was printed before comes first.
     sys.stdout.flush()
-    folder = commands.site_folder(args.site)
     place = Path(work.variables['RFM_REFERENCE_PREFIX'])
 
     def propose_and_accept() -> int:
         proposed = references.make_and_write_system_proposals(
-            work.perflog_folder, work.system['name'], place, folder.name)
+            work.perflog_folder, work.system['name'], place,
+            commands.site_folder(args.site).name)
         proposals = {family: proposal for family, proposal in proposed.items()
                      if family in families}
-        accepted = {
-            family: _accepted_reference_keys(place, family)
-            for family in proposals
-        }
+        # Keys are regular expressions (ReFrame's $index).
+        accepted = [' '.join(map(str, keys)) for family in proposals
+                    for keys, _ in grammar.iterate_reference_entries(
+                        editing.read_editable_yaml(place / f'{family}.yaml'))]
 
-        def is_new_reference(family: str, keys: tuple) -> bool:
-            # Keys are regular expressions (ReFrame's $index).
+        def is_new_reference(keys: tuple) -> bool:
             text = ' '.join(map(str, keys))
-            return not any(keys == known or re.fullmatch(
-                ' '.join(map(str, known)), text)
-                for known in accepted[family])
-        code = 0
-        for family, proposal in proposals.items() if args.accept else ():
-            if any(
-                is_new_reference(family, keys)
-                for keys, _ in grammar.iterate_reference_entries(proposal)
-            ):
-                code = max(
-                    code,
-                    references.accept_and_print(
-                        place,
-                        {family: proposal},
-                        functools.partial(is_new_reference, family),
-                    ),
-                )
-        return code
+            return not any(text == known or re.fullmatch(known, text)
+                           for known in accepted)
+        if args.accept and any(
+                is_new_reference(keys) for proposal in proposals.values()
+                for keys, _ in grammar.iterate_reference_entries(proposal)):
+            return references.accept_and_print(place, proposals, is_new_reference)
+        return 0
     return references.run_and_print_errors(propose_and_accept)
-
-
-def _accepted_reference_keys(folder: Path, family: str) -> list[tuple]:
-    """Keys of the entries of an accepted file."""
-    return [keys for keys, _ in grammar.iterate_reference_entries(
-        editing.read_editable_yaml(folder / f'{family}.yaml'))]

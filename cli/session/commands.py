@@ -73,7 +73,7 @@ def reframe_environment_variables(site: str) -> dict[str, str]:
     """
     folder = site_folder(site)
     refuse_unusable_path('the folder of the site', folder)
-    refuse_unusable_path('PLUMBLINE_PERFLOGS', _perflog_folder())
+    refuse_unusable_path('PLUMBLINE_PERFLOGS', places.perflog_folder())
     local = is_site_named_local(folder)
     path = [str(WORK / 'bin')]
     if local:
@@ -85,7 +85,7 @@ def reframe_environment_variables(site: str) -> dict[str, str]:
         'PLUMBLINE_ROOT': str(ROOT),
         'PLUMBLINE_WORK': str(WORK),
         'PLUMBLINE_SITE': str(folder),
-        'PLUMBLINE_PERFLOGS': _perflog_folder(),
+        'PLUMBLINE_PERFLOGS': str(places.perflog_folder()),
         'RFM_CONFIG_FILES': f'{ROOT}/config/common.py:{folder}/system.py',
         'RFM_REFERENCE_PREFIX': str(reference_folder_of_site(folder)),
         'RFM_REPORT_FILE': str(WORK / 'report.json'),
@@ -549,84 +549,9 @@ def write_report_page(perflogs: str) -> tuple[str | None, Any]:
     """Write the page; return its path (None if that failed), and the data of
     the page (report.Written)."""
     from postprocess.report import build as page
-    folder = _report_folder()
-    made = page.write_page(perflogs, Path(folder), machine_reference_folder())
+    folder = places.report_folder()
+    made = page.write_page(perflogs, Path(folder), places.machine_reference_folder())
     return f'{folder}/index.html' if made.code in (0, 1) else None, made
-
-
-def _add_default_options(words: list[str], **defaults: str) -> list[str]:
-    """Add defaults for options that the user did not give."""
-    given = {w.partition('=')[0] for w in words}
-    return words + [word for name, value in defaults.items()
-                    if f'--{name}' not in given
-                    for word in (f'--{name}', value)]
-
-
-def _perflog_folder() -> str:
-    return os.environ.get('PLUMBLINE_PERFLOGS') or str(ROOT / 'perflogs')
-
-
-def _report_folder() -> str:
-    return os.environ.get('PLUMBLINE_REPORT') or str(ROOT / 'report')
-
-
-def references(args: argparse.Namespace) -> int:
-    """Run `references propose` or `accept` with the folders of the site as
-    defaults."""
-    from postprocess.references import proposal as module
-    words: list[str] = args.rest
-    if {'-h', '--help'} & set(words):
-        return module.main(words)
-    chosen = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    chosen.add_argument('--site', default=os.environ.get('PLUMBLINE_SITE',
-                                                         'local'))
-    chosen.add_argument('--output')
-    known, _ = chosen.parse_known_args(words)
-    words = _add_default_options(words, site=known.site, output=known.output or str(
-        reference_folder_of_site(site_folder(known.site))))
-    if words[0] == 'propose':
-        words = _add_default_options(words, perflogs=_perflog_folder())
-    return module.main(words)
-
-
-def report(args: argparse.Namespace) -> int:
-    """Hands over to postprocess, with the usual places as defaults."""
-    from postprocess.report import build as module
-    if {'-h', '--help'} & set(args.rest):
-        return module.main(args.rest)
-    return module.main(_add_default_options(args.rest, perflogs=_perflog_folder(),
-                                            output=_report_folder(),
-                                            references=machine_reference_folder()))
-
-
-def verdict(args: argparse.Namespace) -> int:
-    """Hands over to postprocess, with the usual places as defaults."""
-    from postprocess.regressions import verdict as module
-    if {'-h', '--help'} & set(args.rest):
-        return module.main(args.rest)
-    return module.main(_add_default_options(args.rest, perflogs=_perflog_folder(),
-                                            references=machine_reference_folder()))
-
-
-def compare(args: argparse.Namespace) -> int:
-    """Hands over to postprocess, with the usual place as default."""
-    from postprocess import compare as module
-    if {'-h', '--help'} & set(args.rest):
-        return module.main(args.rest)
-    return module.main(_add_default_options(args.rest, perflogs=_perflog_folder()))
-
-
-def machine_reference_folder() -> str:
-    """Folder of the references of this machine."""
-    return os.environ.get('RFM_REFERENCE_PREFIX') or str(WORK / 'references')
-
-
-def plot(args: argparse.Namespace) -> int:
-    """Run `plumb plot` with the usual folder as default."""
-    from postprocess.report import plot as module
-    if {'-h', '--help'} & set(args.rest):
-        return module.main(args.rest)
-    return module.main(_add_default_options(args.rest, perflogs=_perflog_folder()))
 
 
 def pytest_parallel_options(cluster: bool) -> list[str]:

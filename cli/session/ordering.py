@@ -8,9 +8,8 @@ plan lists the test cases that it leaves to other sessions, and
 from __future__ import annotations
 
 import contextlib
-import statistics
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,9 @@ if TYPE_CHECKING:
 
 #: The mode for which the budgets of a site hold.
 NIGHTLY = 'nightly'
+
+#: Columns of `Key`.
+KEY = ['partition', 'environ', 'case']
 
 #: Guards of cases that a session meant to run and never came to.
 NEVER_BEGUN = ('cancelled', 'missing')
@@ -51,18 +53,13 @@ def read_records(perflogs: Path, system: str) -> pd.DataFrame | None:
     return frame[frame['system'] == system].reset_index(drop=True)
 
 
-def wall_time_by_test_case(frame: pd.DataFrame,
-                           aggregate: Callable[[list[float]], float]
-                           = statistics.median) -> dict[Key, float]:
-    """Case -> the median wall time of one run of its program, or what `aggregate`
-    makes of the times of all runs. Unit: s."""
-    frame = frame[frame['metric'] == 'wall_time']
-    seconds_of: dict[Key, list[float]] = {}
-    for *key, value in frame[['partition', 'environ', 'case', 'value']
-                             ].itertuples(index=False):
-        partition, environ, case = map(str, key)
-        seconds_of.setdefault((partition, environ, case), []).append(value)
-    return {key: aggregate(values) for key, values in seconds_of.items()}
+def wall_time_by_test_case(frame: pd.DataFrame, aggregate: str = 'median'
+                           ) -> dict[Key, float]:
+    """Case -> the median wall time of one run of its program, or another aggregate
+    (of pandas) of the times of all runs. Unit: s."""
+    times: dict[Key, float] = frame[frame['metric'] == 'wall_time'].groupby(
+        KEY, observed=True)['value'].agg(aggregate).to_dict()
+    return times
 
 
 def read_wall_times(perflogs: Path, system: str) -> dict[Key, float]:
@@ -83,10 +80,9 @@ def last_session_by_test_case(frame: pd.DataFrame) -> dict[Key, str]:
 
     :param frame: as perflogs.read gives it, sorted by time
     """
-    ran = frame[~frame['guard'].isin(NEVER_BEGUN)].drop_duplicates(
-        ['partition', 'environ', 'case'], keep='last')
-    return {(str(row.partition), str(row.environ), str(row.case)):
-            str(row.run) for row in ran.itertuples()}
+    ran = frame[~frame['guard'].isin(NEVER_BEGUN)].drop_duplicates(KEY, keep='last')
+    sessions: dict[Key, str] = ran.set_index(KEY)['run'].astype(str).to_dict()
+    return sessions
 
 
 def ordering_data_from_records(frame: pd.DataFrame | None, mode: str) -> Known:

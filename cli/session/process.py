@@ -118,20 +118,10 @@ def create_session_folders(
         (folder / IDLE).touch()
     if nightly_session is not None:
         # Before anything can be in the folders that it names.
-        (folder / NIGHTLY_SESSION).write_text(
-            json.dumps(
-                {
-                    'site': nightly_session.site,
-                    'nightly_session': nightly_session.first,
-                    **{
-                        what: str((base / name).absolute())
-                        for what, base in zip(
-                            ('stage', 'output'), bases, strict=True
-                        )
-                    },
-                }
-            )
-        )
+        (folder / NIGHTLY_SESSION).write_text(json.dumps({
+            'site': nightly_session.site, 'nightly_session': nightly_session.first,
+            **{what: str((base / name).absolute())
+               for what, base in zip(('stage', 'output'), bases, strict=True)}}))
     last = folder.parent / f'last.{os.getpid()}'
     last.symlink_to(name)
     last.replace(folder.parent / 'last')

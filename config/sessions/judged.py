@@ -6,7 +6,7 @@ this module.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..console import count_with_noun
@@ -224,16 +224,21 @@ def judged_metric_keys(family: str,
             f'checks/{family}/family.yaml does not exist; add it, with '
             '`judged: []` if no metric shall have a reference')
     points = set(available)
-    keys = set()
-    for rule in judged_rules_by_family()[family]:
-        sizes = {size for metric, size in points
-                 if metric == rule['metric'] and size is not None}
-        if (rule['metric'], None) in points:
-            keys.add(metric_key(rule['metric']))
-        elif sizes:
-            named = {'smallest': min(sizes), 'largest': max(sizes)}
-            positions = (named.get(at, at) for at in rule.get('at', ()))
-            first = next((size for size in positions if size in sizes), None)
-            if first is not None:
-                keys.add(metric_key(rule['metric'], first))
-    return keys
+    return {metric_key(*key) for rule in judged_rules_by_family()[family]
+            if (key := key_of_rule(rule, points))}
+
+
+def key_of_rule(rule: Mapping[str, Any], available: Collection[tuple[str, int | None]]
+                ) -> tuple[str, int | None] | None:
+    """Metric and size that a rule of family.yaml names: the first available one of the
+    sizes in `at`; None: none is available.
+
+    :param available: (metric, message size in B; None: no point)
+    """
+    metric = rule['metric']
+    if (metric, None) in available:
+        return metric, None
+    sizes = {size for name, size in available if name == metric and size is not None}
+    named = {'smallest': min(sizes), 'largest': max(sizes)} if sizes else {}
+    return next(((metric, size) for size in (
+        named.get(at, at) for at in rule.get('at', ())) if size in sizes), None)

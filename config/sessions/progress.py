@@ -45,11 +45,11 @@ class Progress:
 
     def seconds_left(self, elapsed: float) -> float | None:
         """Expected seconds until all jobs have ended, at the pace so far; None:
-        unknown, because none has ended.
+        unknown, because none has ended, or some are measured again after pauses.
 
         :param elapsed: seconds since the first job
         """
-        if self.expected_ended <= 0:
+        if self.expected_ended <= 0 or self.again:
             return None
         return elapsed * max(self.expected / self.expected_ended - 1, 0.0)
 
@@ -64,8 +64,8 @@ class Progress:
                 + f', {self.failed} failed' * bool(self.failed)
                 + f', {self.again} to measure again' * bool(self.again)
                 + f' · {duration_text(elapsed)}'
-                + (f', about {duration_text(max(left // 60 * 60, 30))} left'
-                   if left else ''))
+                + (f', about {duration_text(left // 60 * 60)} left'
+                   if left and left >= 60 else ''))
 
 
 def duration_text(seconds: float) -> str:

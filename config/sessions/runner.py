@@ -153,6 +153,11 @@ ONLY = 'PLUMBLINE_ONLY'
 #: Variable with the seconds until the first retry of a test case that is out
 #: of tolerance or had interference, or `never`.
 AGAIN = 'PLUMBLINE_AGAIN_AFTER'
+#: Variable that is set in a round of `plumb references calibrate`: test cases with
+#: interference are left to the next round. Those out of tolerance are measured again
+#: in the round: the tolerance is made for four measurements, and without the values
+#: that passed at last, a later one would become too narrow.
+ROUND = 'PLUMBLINE_ROUND'
 #: Test cases with interference are measured again if that takes at most this
 #: fraction of the time of all jobs, or this time (s): longer interference does
 #: not end soon, and a session would take several times as long.
@@ -345,6 +350,8 @@ class Accounts(Listener):
         self.tasks: dict[Any, RegressionTask] = {}
         #: Seconds until the first retry; None: there is none.
         self.pause = first_retry_delay_seconds()
+        self.retries_interference = self.pause is not None and (
+            ROUND not in os.environ)
         self.reset_retries()
 
     def reset_retries(self) -> None:
@@ -414,7 +421,7 @@ class Accounts(Listener):
             self.write_failure_reason(task.testcase, task.check.inconclusive)
         if self.out_of_tolerance.made[task.testcase]:
             self.failed.pop(task.testcase, None)
-        if (self.pause is not None and getattr(task.check, 'transient', False)
+        if (self.retries_interference and getattr(task.check, 'transient', False)
                 and self.interference.count_and_queue_retry(task)):
             # Another user of each build, which ReFrame removes after its
             # last one.

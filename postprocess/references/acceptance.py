@@ -228,21 +228,20 @@ def _merge_entries(old: CommentedMap, new: Mapping, kept: set[str]) -> list[str]
     for metric in new.get('$no_reference', {}):
         if metric not in new and metric not in kept:
             _remove_metric_line(old, metric)
-    if '$from' in old:
-        old['$from'] = new['$from']
+    _put_line(old, 0, '$from', new['$from'])
+    if no_reference:
+        _put_line(old, 1, '$no_reference', editing.flow_style_mapping(no_reference))
     else:
-        old.insert(0, '$from', new['$from'])
-    if not no_reference:
         _remove_metric_line(old, '$no_reference')
-        return sorted(kept & {*new})
-    flow = new['$no_reference']
-    for metric in set(flow) - set(no_reference):
-        del flow[metric]
-    if '$no_reference' in old:
-        old['$no_reference'] = flow
-    else:
-        old.insert(1, '$no_reference', flow)
     return sorted(kept & {*new})
+
+
+def _put_line(entry: CommentedMap, position: int, key: str, value: object) -> None:
+    """Replaces a line, or inserts it at a position."""
+    if key in entry:
+        entry[key] = value
+    else:
+        entry.insert(position, key, value)
 
 
 def _remove_metric_line(entry: CommentedMap, key: str) -> None:

@@ -15,8 +15,8 @@ references calibrate`; `propose` uses the same rules:
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -50,32 +50,42 @@ class Judgement:
     #: More runs until the tolerance is within the max tolerance; 0: it is;
     #: None: never.
     needs: int | None
+    #: The same of runs on the same days.
+    needs_on_same_days: int | None
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a test case in one CPU speed class."""
+    """The progress of a test case in one CPU speed class; KEYS, and:"""
     family: str
     check: str
+    system: str
     partition: str
     environ: str
     source: str
-    #: Version of the program, in families where versions are apart.
     edition: str
     speed: str
     params: str
     #: Runs that a reference may be made of.
     runs: int
-    #: More runs until every judged metric has a tolerance within its max
-    #: tolerance; 0: it has; None: one never will.
-    needs: int | None
-    #: Judged metric (or the one instead) -> (centre, tolerance, cap).
-    tolerances: dict[str, tuple[float, float, float]]
-    #: Different days (UTC) of the runs.
-    days: int = 0
-    system: str = ''
-    #: The same metrics -> more runs, each as `needs`.
-    needs_of: dict[str, int | None] = field(default_factory=dict)
+    #: Of each judged metric.
+    judgements: Sequence[Judgement] = ()
+    #: Several programs or numbers of ranks: no reference, whatever the runs.
+    is_mixed: bool = False
+
+    @property
+    def needs(self) -> int | None:
+        """More runs until every judged metric has a tolerance within its max
+        tolerance; 0: it has; None: one never will."""
+        if self.is_mixed or any(j.needs is None for j in self.judgements):
+            return None
+        return max((j.needs or 0 for j in self.judgements),
+                   default=0 if self.runs else FEWEST_RUNS)
+
+    @property
+    def needs_of(self) -> dict[str, int | None]:
+        """Judged metric -> more runs, each as `needs`."""
+        return {j.metric: j.needs for j in self.judgements}
 
 
 def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
@@ -98,7 +108,6 @@ def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
     good, _ = usable_records(frame)
     shape = [*KEYS, 'program', 'num_nodes', 'num_tasks', 'run']
     shapes = naming.first_record_per_group(good, shape)[[*shape, 'time', 'nodes']]
-    # Several programs or numbers of ranks: no reference, whatever the runs.
     mixed = {
         tuple(map(str, names))
         for names, shapes_of_case in shapes.groupby(KEYS, observed=True)[
@@ -129,32 +138,11 @@ def progress_of_test_cases(frame: pd.DataFrame, floors: Mapping[str, float] = {}
         cases[tuple(map(str, names))][1][
             str(metric), judged.point_in_bytes(point)] = dict(zip(
                 runs_of[begin:end], numbers[begin:end], strict=True))
-    return [_make_progress(key, days,
-                           tolerances_and_sessions_needed(key[0], curves, days, floors),
-                           key in mixed)
+    return [Progress(**dict(zip(KEYS, key, strict=True)), runs=len(days),
+                     judgements=tolerances_and_sessions_needed(
+                         key[0], curves, days, floors), is_mixed=key in mixed)
             for key, (days, curves) in sorted(
                 cases.items(), key=lambda case: case[0])]
-
-
-def _make_progress(key: tuple, days: Mapping[str, spread.Day],
-                   of_metrics: list[Judgement], mixed: bool) -> Progress:
-    needs: int | None = 0 if days else FEWEST_RUNS
-    if mixed or any(j.needs is None for j in of_metrics):
-        needs = None
-    elif of_metrics:
-        needs = max(j.needs or 0 for j in of_metrics)
-    row = dict(zip(KEYS, key, strict=True))
-    return Progress(
-        **row,
-        runs=len(days),
-        days=len({date for date, _ in days.values()}),
-        needs=needs,
-        tolerances={
-            j.metric: (j.centre, j.tolerance, j.max_tolerance)
-            for j in of_metrics
-        },
-        needs_of={j.metric: j.needs for j in of_metrics},
-    )
 
 
 def tolerances_and_sessions_needed(family: str, curves: Metrics,
@@ -176,51 +164,40 @@ def tolerances_and_sessions_needed(family: str, curves: Metrics,
         name = judged.metric_key(metric, size)
         if name not in names or rows[metric]['better'] == 'none':
             continue
-        judgement = _metric_tolerance_and_sessions_needed(
-            family, name, metric, runs, days, floors
-        )
+        judgement = _judgement(family, name, runs, days, floors)
         other = judged.derived_replacement_metric(family, name)
-        numbers = enough.get((other, None)) if other else None
-        if judgement.tolerance > judgement.max_tolerance and other and numbers:
-            derived = _metric_tolerance_and_sessions_needed(
-                family, other, other, numbers, days, floors
-            )
-            if derived.needs == 0:
-                judgement = derived
-            else:
-                judgement = Judgement(
-                    name,
-                    judgement.centre,
-                    judgement.tolerance,
-                    judgement.max_tolerance,
-                    min(
-                        (
-                            n
-                            for n in (judgement.needs, derived.needs)
-                            if n is not None
-                        ),
-                        default=None,
-                    ),
-                )
+        if judgement.needs != 0 and other and (numbers := enough.get((other, None))):
+            derived = _judgement(family, other, numbers, days, floors)
+            judgement = derived if derived.needs == 0 else replace(
+                judgement,
+                needs=_smaller(judgement.needs, derived.needs),
+                needs_on_same_days=_smaller(judgement.needs_on_same_days,
+                                            derived.needs_on_same_days))
         judgements_.append(judgement)
     if 'worst_ratio' in judged.judged_metric_names(family):
         judgements_ += _judgement_of_curves(family, enough, days, floors['worst_ratio'])
     return judgements_
 
 
-def _metric_tolerance_and_sessions_needed(family: str, name: str, metric: str,
-                                          value_of: Mapping[str, float],
-                                          days: Mapping[str, spread.Day],
-                                          floors: Mapping[str, float]) -> Judgement:
+def _judgement(family: str, name: str, value_of: Mapping[str, float],
+               days: Mapping[str, spread.Day], floors: Mapping[str, float]
+               ) -> Judgement:
+    """:param name: like `latency@8B`"""
+    metric, _ = judged.split_metric_key(name)
     floor = floors.get(metric, floors[''])
     # A floor above the max tolerance is somebody's choice.
     max_tolerance = max(judged.max_tolerance(family, metric), floor)
     digit = judged.printed_resolution(family, metric)
     values, of_days = [*value_of.values()], _days_of(value_of, days)
-    tolerance = spread.compute_tolerance(values, floor, digit, of_days)
-    return Judgement(name, statistics.median(values), tolerance, max_tolerance,
-                     0 if tolerance <= max_tolerance else spread.sessions_needed(
-                         values, max_tolerance, floor, digit, of_days))
+    return Judgement(
+        name, statistics.median(values),
+        spread.compute_tolerance(values, floor, digit, of_days), max_tolerance,
+        *spread.sessions_needed(values, max_tolerance, floor, digit, of_days))
+
+
+def _smaller(one: int | None, other: int | None) -> int | None:
+    """The smaller of two numbers of sessions; None: neither would do."""
+    return min((n for n in (one, other) if n is not None), default=None)
 
 
 def _days_of(value_of: Mapping[str, float], days: Mapping[str, spread.Day]
@@ -246,10 +223,9 @@ def _judgement_of_curves(family: str, curves: Metrics, days: Mapping[str, spread
     if not points:
         return []
     variances = spread.curve_variances([*points.values()])
-    tolerance = spread.tolerance_of_variances(variances, floor)
-    return [Judgement('worst_ratio', 1.0, tolerance, max_tolerance,
-                      0 if tolerance <= max_tolerance else
-                      spread.sessions_needed_by_variances(
+    return [Judgement('worst_ratio', 1.0,
+                      spread.tolerance_of_variances(variances, floor), max_tolerance,
+                      *spread.sessions_needed_by_variances(
                           variances, max_tolerance, floor))]
 
 

@@ -29,7 +29,7 @@ import datetime
 import math
 import re
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -168,13 +168,8 @@ def main(argv: list[str] | None = None) -> int:
     if args.command == 'propose' and args.min_sessions < FEWEST_RUNS:
         top.error(f'--min-sessions is {args.min_sessions}; the smallest '
                   f'number is {FEWEST_RUNS}')
-    return run_and_print_errors(
-        lambda: (
-            _run_propose_command(args, folder)
-            if args.command == 'propose'
-            else _run_accept_command(args, folder)
-        )
-    )
+    run = _run_propose_command if args.command == 'propose' else _run_accept_command
+    return run_and_print_errors(lambda: run(args, folder))
 
 
 def run_and_print_errors(command: Callable[[], int]) -> int:
@@ -364,7 +359,8 @@ def propose_references(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
     if made_up.any():
         notes.append(f"{frame['run'][made_up].nunique()} sessions left out: made up "
                      'by `./plumb demo`')
-    entries: list[dict] = []
+    #: Family -> of each entry its check and keys, and its records.
+    entries: dict[str, list[tuple[list[str], pd.DataFrame]]] = defaultdict(list)
     missing: Counter[tuple] = Counter()
     clashes: list[str] = []
     for case_key, case in add_edition_column(good).groupby(KEYS, observed=True):
@@ -378,25 +374,10 @@ def propose_references(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
         elif runs < min_runs:
             missing[family, speed, runs] += 1
         else:
-            entries.append(
-                {
-                    'family': family,
-                    'check': check,
-                    'records': case,
-                    'keys': [
-                        _full_partition_name(system, partition),
-                        environ,
-                        source,
-                        *(
-                            [edition]
-                            if family in families_with_separate_versions()
-                            else []
-                        ),
-                        speed,
-                        params,
-                    ],
-                }
-            )
+            versions = [edition] * (family in families_with_separate_versions())
+            entries[family].append((
+                [check, f'{system}:{partition}', environ, source, *versions, speed,
+                 params], case))
     for (family, speed, runs), count in sorted(missing.items()):
         more, site = min_runs - runs, site_option(str(good['system'].iloc[0]))
         notes.append(
@@ -407,10 +388,8 @@ def propose_references(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
     notes += clashes
     if not entries:
         raise Refused('; '.join(notes) or 'no records')
-    return {
-        family: _reference_file_content(family, [e for e in entries if e['family'] ==
-                                                 family], min_runs, floors)
-            for family in sorted({e['family'] for e in entries})}, notes
+    return {family: _reference_file_content(family, entries[family], min_runs, floors)
+            for family in sorted(entries)}, notes
 
 
 def _filter_records(frame: pd.DataFrame, column: str,
@@ -462,41 +441,29 @@ def _parse_regex(text: str) -> re.Pattern[str]:
             f'{text!r} is not a regular expression: {err}') from None
 
 
-def _full_partition_name(system: str, partition: str) -> str:
-    """The $partition of ReFrame: system:partition."""
-    return f'{system}:{partition}'
-
-
 def _escape_reframe_key(text: str) -> str:
     """A key that ReFrame matches with this text (it takes keys as regular
     expressions when none is equal)."""
     return re.sub(r'[][*+?(){}|^$\\]', r'\\\g<0>', text)
 
 
-def _reference_file_content(family: str, entries: list[dict], min_runs: int,
-                            floors: dict[str, float]) -> CommentedMap:
+def _reference_file_content(family: str, entries: list[tuple[list[str], pd.DataFrame]],
+                            min_runs: int, floors: dict[str, float]) -> CommentedMap:
     """The reference file of a family."""
-    used = pd.concat([e['records'] for e in entries])
+    used = pd.concat([records for _, records in entries])
     document = CommentedMap()
-    index = [
-        '$partition',
-        '$environ',
-        'source',
-        *['version'] * (family in families_with_separate_versions()),
-        'speed',
-        'params',
-    ]
-    for entry in sorted(entries, key=lambda e: (e['check'], *e['keys'])):
+    index = ['$partition', '$environ', 'source',
+             *['version'] * (family in families_with_separate_versions()),
+             'speed', 'params']
+    for (check, *keys), records in sorted(entries, key=lambda entry: entry[0]):
         place = document.setdefault(
-            editing.quote_yaml_string(entry['check']),
-            CommentedMap({'$index': editing.flow_style_list(index)}),
-        )
-        *levels, last = (
-            editing.quote_yaml_string(_escape_reframe_key(one)) for one in entry['keys']
-        )
+            editing.quote_yaml_string(check),
+            CommentedMap({'$index': editing.flow_style_list(index)}))
+        *levels, last = (editing.quote_yaml_string(_escape_reframe_key(key))
+                         for key in keys)
         for name in levels:
             place = place.setdefault(name, CommentedMap())
-        place[last] = _reference_entry(family, entry['records'], min_runs, floors)
+        place[last] = _reference_entry(family, records, min_runs, floors)
     document.yaml_set_start_comment('\n'.join([
         f'References of family {family}: [centre, lower, upper, unit], '
         'thresholds are fractions.',

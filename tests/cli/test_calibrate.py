@@ -19,7 +19,7 @@ from data.perflogs_factory import record, write
 from cli.session import calibrate, commands
 from cli.setup.venv import SetupError
 from postprocess.perflogs import plans
-from postprocess.references.progress import Progress
+from postprocess.references.progress import Judgement, Progress
 
 A, B, C = 'osu_latency', 'osu_bw', 'osu_init'
 
@@ -35,8 +35,14 @@ class Machine:
         self.cases = [A, B, C]
         #: Runs that a case needs; None: never.
         self.enough: dict[str, int | None] = {}
-        #: Case -> guard of its runs, or inconclusive.
+        #: Cases that need these on other days.
+        self.other_days: set[str] = set()
+        #: Case -> guard of its runs, or why they are inconclusive.
         self.bad: dict[str, str] = {}
+        #: Case -> the text of the session.
+        self.why: dict[str, str] = {}
+        #: Case -> rounds in which it has interference.
+        self.disturbed: dict[str, set[int]] = {}
         #: Speed of a round.
         self.speeds: dict[int, str] = {}
         #: Cases of each round, and when it began.
@@ -50,8 +56,9 @@ class Machine:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def measured(self, work: Any, *options: str, only: Any = None,
+    def measured(self, work: Any, *options: str, only: Any = None, variables: Any,
                  quiet: bool = False) -> commands.Ended:
+        assert variables == {'PLUMBLINE_ROUND': '1'}
         cases = self.cases if only is None else [key[2] for key in only]
         self.rounds.append(cases)
         self.began.append(self.now)
@@ -67,14 +74,19 @@ class Machine:
                 {name: str(row[name]) for name in plans.COLUMNS}
                 | {'name': f'Check %{row["program"]}'} for row in rows])
         failed = any(row['guard'] for row in rows)
-        return commands.Ended(int(failed), self.ended_by.get(number, ''),
-                              plan, [])
+        return commands.Ended(int(failed), self.ended_by.get(number, ''), plan, [
+            {'partition': row['partition'], 'environ': row['environ'],
+             'hashcode': row['case'], 'no_reference': f'{self.bad[row["case"]]}: '
+             + self.why.get(row['case'], 'why'),
+             'transient': self.bad[row['case']] == 'interference'}
+            for row in rows if row['case'] in self.bad])
 
     def record(self, name: str, number: int) -> dict[str, Any]:
-        bad = self.bad.get(name, '')
+        bad = self.bad.get(name, 'interference' if number in self.disturbed.get(
+            name, ()) else '')
         more = {'program': name, 'params': f'program={name}', 'case': name,
                 'speed': self.speeds.get(number, 'fast'), 'day': number}
-        if bad == 'inconclusive':
+        if bad in ('client-bound', 'interference'):
             return record(size=8, repetition=0, result='inconclusive', **more)
         if bad:
             return record('completed', 0.0, repetition=0, result='fail',
@@ -91,10 +103,10 @@ class Machine:
             enough = self.enough.get(program, 3)
             needs = None if enough is None else max(enough - runs, 0)
             results.append(Progress(
-                'osu', 'OsuPt2pt', 'cpu', 'openmpi', 'embedded', '',
-                speed, f'program={program}', runs, needs,
-                {'latency@8B': (1.0, 0.1 if needs == 0 else 0.9, 0.3)},
-                system='alpha', needs_of={'latency@8B': needs}))
+                'osu', 'OsuPt2pt', 'alpha', 'cpu', 'openmpi', 'embedded', '', speed,
+                f'program={program}', runs, [Judgement(
+                    'latency@8B', 1.0, 0.9, 0.3, needs,
+                    None if program in self.other_days else needs)]))
         return results
 
 
@@ -124,9 +136,9 @@ def test_each_round_runs_what_is_not_there_yet(machine, capsys):
     output = capsys.readouterr().out
     assert (
         'osu_init /osu_init  fast: 1 session, 0 of 1 tolerances within the max '
-        'tolerance, needs about 3 more sessions' in output
+        'tolerance, needs more sessions (about 3)' in output
     )
-    assert ('round 1: 1 of 3 test cases ready, 2 to go; this round took 30 s, about '
+    assert ('round 1: 1 of 3 test cases ready, 2 to go; this round took 30 s, at least '
             '3 min left, at most 59 min' in output)
     assert 'round 4: 3 of 3 test cases ready; this round took 10 s\n' in output
 
@@ -135,7 +147,7 @@ def test_test_cases_that_are_not_ready_are_only_counted(machine, capsys):
     machine.enough = {A: 1, B: 2, C: 4}
     assert calibration(machine).run_all_rounds() == 0
     output = capsys.readouterr().out
-    assert 'needs about' not in output
+    assert 'needs more' not in output
     assert '1 of 3 test cases ready, 2 to go (--all lists them)' in output
 
 
@@ -171,43 +183,95 @@ def test_both_speeds_that_a_machine_shows_are_calibrated(machine):
     assert len(machine.rounds) == 6
 
 
-def test_what_no_number_of_runs_would_do_is_told(machine, capsys):
-    machine.enough = {A: None, B: 1, C: 1}
+def test_what_cannot_become_ready_today_has_one_line_per_reason(machine, capsys):
+    more = [f'osu_{name}' for name in ('put_bw', 'put_latency', 'get_bw')]
+    machine.cases += more
+    machine.enough = {A: None, B: 1, C: 9, **dict.fromkeys(more, None)}
+    machine.other_days = {C}
     subset = calibration(machine)
     assert subset.run_all_rounds() == subset.print_unready_reasons() == 0
     assert len(machine.rounds) == 1
     output = capsys.readouterr().out
-    assert 'osu_latency /osu_latency at CPU speed class fast: no_reference' in output
-    assert '3 of 3 test cases ready (1 as far as possible)' in output
+    assert 'round 1: 1 of 6 test cases ready, 5 left out; this round' in output
+    assert [' '.join(line.split()) for line in output.splitlines()[-2:]] == [
+        'unready 4 test cases: more sessions would not help osu_get_bw /osu_get_bw '
+        '(latency@8B); osu_latency /osu_latency (latency@8B); osu_put_bw /osu_put_bw '
+        '(latency@8B); and 1 more (--all)',
+        'unready 1 test case: needs sessions on other days osu_init /osu_init '
+        '(about 8)']
 
 
 def test_what_is_hopeless_of_a_case_does_not_stop_the_rest_of_it():
-    one = Progress('osu', 'Check', 'cpu', 'gnu', 'embedded', '', 'fast', '',
-                   5, None, {}, needs_of={'latency@8B': 3,
-                                          'worst_ratio': None})
+    one = Progress('osu', 'Check', 'alpha', 'cpu', 'gnu', 'embedded', '', 'fast', '', 5,
+                   [Judgement('latency@8B', 1.0, 0.9, 0.3, 3, 3),
+                    Judgement('worst_ratio', 1.0, 0.9, 0.3, None, None)])
     standing = calibrate.Standing([one])
-    assert standing.sessions_needed == 3 and standing.uncalibratable_speed_classes
-    assert str(standing).endswith('needs about 3 more sessions, more '
-                                  'sessions would not help for worst_ratio')
+    assert standing.sessions_needed == 3 and not standing.is_ready
+    assert str(standing).endswith('more sessions would not help (worst_ratio), needs '
+                                  'more sessions (about 3)')
 
 
-@pytest.mark.parametrize('bad, code', [('exit_code', 1), ('inconclusive', 0)])
-def test_after_three_bad_rounds_a_case_is_left_out(machine, capsys, bad,
-                                                   code):
+def test_each_speed_class_is_counted(machine, capsys):
+    machine.speeds = {2: 'slow', 4: 'slow', 6: 'slow'}
+    machine.enough = {A: 2, B: 2, C: 3}
+    subset = calibration(machine, minutes=3)
+    assert subset.run_all_rounds() == subset.print_unready_reasons() == 0
+    output = capsys.readouterr().out
+    assert 'round 1: 0 of 3 test cases ready, 3 to go' in output
+    assert ('round 3: 0 of 3 test cases ready (CPU speed class fast 2 of 3, slow 0 of '
+            '3), 3 to go' in output)
+    assert ('ready    2 of 3 test cases at CPU speed class fast' in output
+            and '3 test cases: needs more sessions at CPU speed class slow' in output)
+
+
+def test_the_time_that_is_left_is_that_of_the_slowest_test_case(machine, capsys):
+    """One that is often inconclusive needs more rounds than sessions."""
+    machine.enough = {A: 5, B: 12, C: 12}
+    machine.disturbed = {B: {2, 3, 5, 6}}
+    subset = calibration(machine)
+    for _ in range(6):
+        subset.read_round_results(subset.run_round())
+    # 13 of 17 measurements were usable, and 2 of 6 of B, which needs 10 more.
+    assert 25 < 10 * (6 + 1) / (2 + 13 / 17) < 26
+    assert subset.time_left_text(30) == ', at least 26 min left'
+    for _ in range(3):
+        subset.read_round_results(subset.run_round())
+    assert subset.standing[next(iter(subset.unready_test_cases))].sessions_needed == 7
+    assert subset.time_left_text(90).startswith(', about ')
+    machine.bad = dict.fromkeys([A, B, C], 'interference')
+    nothing = calibration(machine)
+    nothing.read_round_results(nothing.run_round())
+    assert nothing.time_left_text(30) == ''
+
+
+@pytest.mark.parametrize('bad, rounds, code', [
+    ('exit_code', 3, 1), ('client-bound', 3, 0), ('interference', 12, 0)])
+def test_after_bad_rounds_a_case_is_left_out(machine, capsys, bad, rounds, code):
+    """Interference may end, and a round measures a test case only once."""
     machine.bad, machine.enough = {B: bad}, {A: 5, C: 5}
     subset = calibration(machine)
     assert subset.run_all_rounds() == 0
     ran = Counter(name for round in machine.rounds for name in round)
-    assert ran == {A: 5, B: 3, C: 5}, 'the others go on'
+    assert ran == {A: 5, B: rounds, C: 5}, 'the others go on'
     assert subset.print_unready_reasons() == code
     output = capsys.readouterr().out
     assert '2 of 3 test cases ready, 1 left out; this round' in output
     if code:
-        assert 'osu_bw /osu_bw: left out, failed in 3 rounds in a row: exit_code' \
-            in output
+        assert ('1 test case: left out, failed in the last 3 rounds  osu_bw /osu_bw; '
+                'exit_code' in output)
         assert 'no conclusive session yet; exit_code' in output
     else:
-        assert 'osu_bw /osu_bw: left out, inconclusive in 3 rounds' in output
+        assert (f'1 test case: left out, inconclusive in the last {rounds} rounds  '
+                f'osu_bw /osu_bw; {bad}: why' in output)
+
+
+@pytest.mark.parametrize('bad, lines', [('client-bound', 2), ('interference', 1)])
+def test_interference_by_whatever_process_is_one_reason(machine, capsys, bad, lines):
+    machine.cases, machine.bad = [A, B], {A: bad, B: bad}
+    machine.why = {A: 'python', B: 'make'}
+    subset = calibration(machine, minutes=0)
+    assert subset.run_all_rounds() == subset.print_unready_reasons() == 0
+    assert capsys.readouterr().out.count('\nunready') == lines
 
 
 def test_a_failure_that_is_gone_is_forgotten(machine):
@@ -364,6 +428,21 @@ def test_only_accept_accepts_and_only_what_is_new(tmp_path, monkeypatch,
         assert 'init_time: [2.0, ' in path.read_text()
     else:
         assert (path.read_bytes() if path.exists() else b'') == before
+
+
+@pytest.mark.parametrize('code', [0, 1])
+def test_nothing_is_to_be_accepted_if_nothing_was_proposed(
+        machine, capsys, monkeypatch, code):
+    machine.enough = dict.fromkeys([A, B, C], 1)
+    for module, name, value in (
+            (commands, 'cost_of_session_by_records', (0, 'its cost')),
+            (commands, 'write_report_page', ('index.html', None)),
+            (calibrate, '_propose_and_accept_references', code)):
+        monkeypatch.setattr(module, name, lambda *_, value=value: value)
+    assert calibrate._calibrate_and_propose(argparse.Namespace(
+        minutes=1.0, interval=60.0, all=False, accept=False, reframe=[]),
+        calibration(machine).work) == code
+    assert ('Next: ./plumb references accept' in capsys.readouterr().out) is (not code)
 
 
 def test_the_way_to_references_is_calibrate_everywhere():

@@ -13,7 +13,8 @@ from conftest import OSU, ROOT
 from data import perflogs_factory as factory
 
 from cli import __main__ as cli
-from cli.session.commands import references, run
+from cli.session.commands import run
+from cli.session.data import run_postprocess
 from cli.setup.venv import WORK, SetupError
 from postprocess.references import proposal
 
@@ -119,7 +120,8 @@ def test_references_are_those_of_the_site(monkeypatch, given, folder):
     seen = []
     monkeypatch.setattr(proposal, '_run_accept_command', lambda args, place: (
         seen.append((args.site, place)) or 0))
-    assert references(argparse.Namespace(rest=['accept', *given])) == 0
+    assert run_postprocess(argparse.Namespace(
+        command='references', rest=['accept', *given])) == 0
     assert seen == [('lumi' if given else 'local', folder)]
 
 

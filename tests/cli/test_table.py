@@ -13,8 +13,7 @@ sys.path.insert(0, str(ROOT / 'tests' / 'data'))
 from perflogs_factory import record, write
 
 from cli import pipes
-from cli.session import account, commands, table
-from cli.session.table import Metric
+from cli.session import account, commands
 from config import console, families
 from config.records import units
 from postprocess import outcomes, perflogs, results
@@ -247,13 +246,14 @@ def test_a_terminal_without_unicode_shows_plain_characters(monkeypatch):
 
 
 def test_what_is_judged_comes_first_and_alone():
-    metrics = [Metric('total_qps', None, 9e5, '1/s'),
-               Metric('server_cpu', None, 3.25, 'us', 3.0, True)]
-    assert table.metrics_text(['taobench'], metrics).replace('µ', 'u') == (
-        'server_cpu 3.25 us (reference 3 us)')
+    assert account.value_text({'tags': ['taobench'], 'perfvalues': {
+        'local:cpu:total_qps': [9e5, 0, None, None, '1/s', 'pass'],
+        'local:cpu:server_cpu': [3.25, 3.0, None, 0.1, 'us', 'pass']}}
+        ).replace('µ', 'u') == 'server_cpu 3.25 us (reference 3 us)'
 
 
 def test_a_family_without_a_list_shows_what_it_has():
-    assert table.metrics_text(['quick', 'new'], [
-        Metric('x', 2048, 1.5, 'W')]) == 'x 1.5 W at 2 KiB'
-    assert table.metrics_text(['osu'], []) == ''
+    assert account.value_text({'tags': ['quick', 'new'], 'perfvalues': {
+        'local:cpu:x@2048B': [1.5, 0, None, None, 'W', 'pass']}}
+        ) == 'x 1.5 W at 2 KiB'
+    assert account.value_text({'tags': ['osu'], 'perfvalues': {}}) == ''

@@ -41,6 +41,13 @@ def test_without_an_end_no_time_is_promised(tmp_path):
     assert 'left' not in Progress(4, expected=40).text(5)
 
 
+def test_no_time_is_promised_that_may_last_for_minutes():
+    """The last job may take longer than expected, and retries begin after pauses."""
+    assert 'about 1 min left' in Progress(4, 3, expected=4, expected_ended=3).text(240)
+    assert 'left' not in Progress(4, 3, expected=4, expected_ended=3).text(150)
+    assert 'left' not in Progress(4, 4, again=1, expected=5, expected_ended=4).text(900)
+
+
 @pytest.mark.parametrize('text', ['', '{', '{"cases": 1, "more": 2}', '[]'])
 def test_a_damaged_file_is_no_progress(tmp_path, text):
     (tmp_path / 'progress.json').write_text(text)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 from conftest import OSU, ROOT, command_lines, until
@@ -315,3 +316,16 @@ def test_a_restless_machine_is_not_measured_for_ever(capsys):
     assert capsys.readouterr().out == (
         'Interference: 2 test cases, not measured again: that would take '
         '4 min, more than 2 min\n')
+
+
+@pytest.mark.parametrize('is_round', [False, True])
+def test_a_round_of_calibration_does_not_wait_for_interference_to_end(
+        monkeypatch, is_round):
+    """The next round measures the test case again anyway."""
+    if is_round:
+        monkeypatch.setenv(hooks.ROUND, '2')
+    accounts = hooks.Accounts(SimpleNamespace())
+    task = mock.Mock(check=SimpleNamespace(transient=True))
+    task.testcase.deps = ()
+    accounts.on_task_success(task)
+    assert bool(accounts.interference.due) is not is_round

@@ -12,6 +12,7 @@ from perflogs_factory import CALM, WILD, latencies  # noqa: E402
 from config.sessions import judged  # noqa: E402
 from postprocess import perflogs  # noqa: E402
 from postprocess.references.progress import (  # noqa: E402
+    Judgement,
     progress_of_test_cases,
     tolerances_and_sessions_needed,
 )
@@ -30,14 +31,14 @@ def test_a_case_that_is_there(tmp_path):
         'osu', 'OsuPt2pt', 'alpha', 'cpu', 'openmpi', 'embedded', '', 'fast',
         'program=osu_latency placement=intra_node')
     assert (case.runs, case.needs) == (5, 0)
-    assert case.tolerances['latency@8B'] == (1.0, 0.05, 0.3)
-    assert set(case.tolerances) == {'latency@8B', 'worst_ratio'}
+    assert case.judgements[0] == Judgement('latency@8B', 1.0, 0.05, 0.3, 0, 0)
+    assert set(case.needs_of) == {'latency@8B', 'worst_ratio'}
 
 
 def test_too_few_runs_need_the_rest(tmp_path):
     [case] = ask(tmp_path, latencies(CALM[:3]))
     assert (case.runs, case.needs) == (3, 2)
-    assert case.tolerances['latency@8B'][1] == math.inf
+    assert case.judgements[0].tolerance == math.inf
 
 
 def test_a_wide_spread_is_told_metric_by_metric(tmp_path):
@@ -62,7 +63,7 @@ def test_speeds_sources_and_versions_are_apart(tmp_path):
 
 def test_a_case_that_always_fails_is_there_with_no_run(tmp_path):
     [case] = ask(tmp_path, latencies(CALM, result='fail'))
-    assert (case.runs, case.needs, case.tolerances) == (0, 5, {})
+    assert (case.runs, case.needs, case.judgements) == (0, 5, [])
 
 
 def test_a_derived_metric_stands_in(monkeypatch):

@@ -1,17 +1,16 @@
-"""Common parts of plots: colours, sizes, axes, legends, SVG and PNG.
+"""Common parts of plots: colours, sizes, axes, legends, PNG and PDF.
 
 A series has a label and a CPU speed class; classes never share a median. A
 plot is as wide as the screen of a phone; a desktop shows several side by side.
 The colours suit colour-blind people. In a page they follow its light or dark
-scheme (`inline_svg`), in a file they are those of one scheme (`use_theme_temporarily`).
+scheme (`svg.inline_svg`), in a file they are those of one scheme
+(`use_theme_temporarily`).
 """
 from __future__ import annotations
 
 import contextlib
 import functools
-import html
 import io
-import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -114,21 +113,6 @@ def use_theme_temporarily(dark: bool, paper_width: float = 0) -> Iterator[None]:
         WIDTH, SMALL, TEXT, TITLE = sizes
 
 
-def render_svg(figure: Figure, name: str) -> bytes:
-    """SVG of a plot; its ids begin anew with `series_name`."""
-    import matplotlib
-    out = io.BytesIO()
-    with matplotlib.rc_context({'svg.fonttype': 'none',
-                                'svg.hashsalt': name}):
-        figure.savefig(out, format='svg', metadata={
-            'Date': None, 'Creator': None})
-    # Two decimals of a point are enough, except in what people read.
-    text = re.sub(r'<[^>]*>', lambda tag: re.sub(
-        r'(\d\.\d\d)\d+', r'\1', tag[0]), out.getvalue().decode())
-    text = re.sub(r'<metadata>.*?</metadata>', '', text, flags=re.S)
-    return text.encode()
-
-
 def render_png(figure: Figure) -> bytes:
     """PNG of a plot, for who cannot use an SVG."""
     out = io.BytesIO()
@@ -145,29 +129,6 @@ def render_pdf(figure: Figure) -> bytes:
         figure.savefig(out, format='pdf', metadata={
             'CreationDate': None, 'Creator': None, 'Producer': None})
     return out.getvalue()
-
-
-def inline_svg(svg: bytes, about: str) -> str:
-    """The SVG as part of a page: its colours, its font, no fixed size."""
-    text = svg.decode()
-    text = text[text.index('<svg'):]
-    text = re.sub(r'\s(width|height)="[\d.]+pt"', '', text, count=2)
-    text = re.sub(r'<g id="[^"]*">', '<g>', text)
-    text = re.sub(r'<style.*?</style>', '', text, flags=re.S)
-    text = re.sub(r"font: ([\d.]+px) [^;\"]*", r'font-size: \1', text)
-    # Paper is drawn once, behind all; where it covers a line it stays.
-    text = re.sub(rf'(<path d="[^"]*") style="fill: {PAPER}"',
-                  r'\1 style="fill: none"', text, count=1)
-    text = text.replace(INK, 'currentColor').replace(GRID, 'var(--grid)')
-    text = text.replace(PAPER, 'var(--card)')
-    for n, colour in enumerate(COLOURS):
-        text = text.replace(colour, f'var(--c{n})')
-    used = set(re.findall(r'(?:url\(|href=")#([^")]+)', text))
-    text = re.sub(r' id="([^"]*)"', lambda match: match[0]
-                  if match[1] in used else '', text)
-    text = re.sub(r'\n\s*', '\n', text)
-    return text.replace(
-        '<svg', f'<svg role="img" aria-label="{html.escape(about)}"', 1)
 
 
 @functools.cache

@@ -45,7 +45,7 @@ from ..references.progress import Progress
 from ..regressions import detect, telling
 from ..regressions.finding import Baseline, Member, Regression, Verdict
 from ..regressions.judging import judge_session
-from . import charts, folders, grid, plots
+from . import charts, folders, grid, plots, svg
 from .curves import (
     NO_LINES,
     Curve,
@@ -156,6 +156,8 @@ class Page:
         self.before, self.png, self.partial = before, png, partial
         self.files: dict[str, bytes] = {}
         self.plots: list[str] = []
+        #: Of the plots in the page: style or id -> its short name.
+        self.svg_names: dict[str, str] = {}
         self.faults: attached.Faults = []
         self.labels = _kind_labels(data.table)
         self.past = results.result_history(frame, data.judged, data.case, partial)
@@ -861,18 +863,18 @@ class Page:
             stem += '-'
         names = [f'plots/{stem}.svg'] + [f'plots/{stem}.png'] * self.png
         made_of = b'<!-- %s -->\n' % drawing.content_hash().encode()
-        svg = _reusable_svg(self.before, names, made_of)
-        if svg is None:
+        file = _reusable_svg(self.before, names, made_of)
+        if file is None:
             figure = drawing.chart(*drawing.args)
-            svg = charts.render_svg(figure, stem) + made_of
+            file = svg.render_svg(figure, stem) + made_of
             # The PNG first: only a plot that is whole is taken another
             # time.
             if self.png:
                 self.files[names[1]] = charts.render_png(figure)
-            self.files[names[0]] = svg
+            self.files[names[0]] = file
         self.plots += names
-        return {'svg': charts.inline_svg(svg.removesuffix(made_of),
-                                         drawing.about),
+        return {'svg': svg.inline_svg(file.removesuffix(made_of), drawing.about,
+                                      self.svg_names),
                 'stem': stem, 'note': drawing.note, 'png': self.png}
 
 
@@ -997,6 +999,8 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
                 }
             ),
             not_shown=runs.more if runs else 0,
+            plot_styles=[(name, style) for style, name in page.svg_names.items()
+                         if ':' in style],
             light=charts.LIGHT,
             dark=charts.DARK,
         )

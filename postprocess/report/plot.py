@@ -23,7 +23,7 @@ from ..options import (
     records_of_site,
 )
 from ..perflogs import series
-from . import charts, plots
+from . import charts, plots, svg
 from .page import Page, time_series_by_family
 
 HELP = """\
@@ -272,7 +272,7 @@ def draw_plot(files: dict[str, bytes], drawing: plots.Drawing, dark: bool, png: 
     stem = _unused_stem(files, drawing, '')
     with charts.use_theme_temporarily(dark):
         figure = drawing.chart(*drawing.args)
-        files[f'{stem}.svg'] = charts.render_svg(figure, stem)
+        files[f'{stem}.svg'] = svg.render_svg(figure, stem)
         if png:
             files[f'{stem}.png'] = charts.render_png(figure)
 
@@ -285,7 +285,7 @@ def draw_plot_for_paper(files: dict[str, bytes], drawing: plots.Drawing, dark: b
         with charts.use_theme_temporarily(dark, paper_width=width):
             figure = drawing.chart(*drawing.args)
             files[f'{stem}.pdf'] = charts.render_pdf(figure)
-            files[f'{stem}.svg'] = charts.render_svg(figure, stem)
+            files[f'{stem}.svg'] = svg.render_svg(figure, stem)
 
 
 def _unused_stem(files: dict[str, bytes], drawing: plots.Drawing, end: str) -> str:

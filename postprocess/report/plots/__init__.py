@@ -257,7 +257,8 @@ def _read_drawing_code() -> bytes:
     return b''.join(
         [importlib.metadata.version('matplotlib').encode()]
         + [file.read_bytes() for file in
-           [folder.with_name('charts.py'), *sorted(folder.glob('*.py'))]])
+           [folder.with_name('charts.py'), folder.with_name('svg.py'),
+            *sorted(folder.glob('*.py'))]])
 
 
 def plot_kinds() -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
+import itertools
 import json
 import re
 from collections import Counter
@@ -609,13 +610,10 @@ class Page:
         """The details of each test case that the page opens, by number."""
         power = {self.numbers.get(one.test_case_key): telling.power_text(one)
                  for one in self.verdict.power}
-        newest = self._first_record_per_session
-        newest = newest[newest['session'] >= len(self.past.sessions) - SESSIONS]
-        jobs: dict[int, dict[int, str]] = {}
-        for number, session, job in newest[['number', 'session', 'job']].itertuples(
-                index=False):
-            if str(job):
-                jobs.setdefault(number, {})[session] = str(job)
+        sessions = range(len(self.past.sessions))[-SESSIONS:]
+        jobs = self._first_record_per_session.astype({'job': str}).pivot(
+            index='number', columns='session', values='job').reindex(
+                columns=sessions).fillna('')
         curves: dict[int, list[dict]] = {}
         for key in self.curves:
             curves.setdefault(key.test_case, []).append(self._curve_details(key))
@@ -625,7 +623,7 @@ class Page:
             'c': case.cells, 'r': case.reason, 'g': str(case.row.guard),
             'f': self.record_text(case.row), 'd': self.folders_of_test_case(case),
             'w': power.get(case.number, ''), 'v': curves.get(case.number, []),
-            'j': jobs.get(case.number, {}),
+            'j': jobs.loc[case.number].tolist(),
             'h': {name: past[-SESSIONS:] for name, past in
                   self._environment_changes[case.number].items()
                   if past != [(past[0][0], '')]}} for case in self.cases]
@@ -849,12 +847,14 @@ class Page:
                           table['family'], places, first_record_numbers, strict=True)],
             'metrics': [[name, unit_text(known[name]['unit']),
                          known[name]['means']] for name in metrics],
-            'rows': [[row.kind, row.speed.strip('-'), where[row.metric],
-                      point_in_bytes(row.point),
-                      *map(_round_to_five_digits, (row.value, row.median, row.minimum,
-                                                   row.maximum)), row.runs,
-                      _round_to_five_digits(row.reference)]
-                     for row in points.itertuples()]}
+            'rows': [[kind, speed.strip('-'), where[metric], [
+                [point_in_bytes(row.point),
+                 *map(_round_to_five_digits, (row.value, row.median, row.minimum,
+                                              row.maximum)), row.runs,
+                 _round_to_five_digits(row.reference)] for row in of_metric]]
+                for (kind, speed, metric), of_metric in itertools.groupby(
+                    points.itertuples(), lambda row: (row.kind, row.speed, row.metric)
+                )]}
 
     def draw_plot(self, family: str, drawing: plots.Drawing) -> dict:
         """Draws a plot into `files`; returns what the page shows of it."""

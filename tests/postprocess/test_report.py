@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import html
-import json
 import os
 import re
 import subprocess
@@ -49,12 +48,6 @@ def panels(tmp_path, records) -> list[plots.Panel]:
     make.write(tmp_path / 'perflogs', records)
     made = Page(perflogs.read(tmp_path / 'perflogs'))
     return list(plots.metric_panels(made.records_for_plots('osu', []), ('latency',)))
-
-
-def data(text: str) -> dict:
-    """What a page can look up."""
-    [match] = re.findall(r'<script id="data"[^>]*>(.*?)</script>', text, re.S)
-    return json.loads(match)
 
 
 def boxes(tmp_path, records) -> list:

@@ -419,7 +419,7 @@ def test_metrics_without_a_point_are_drawn_and_listed(tmp_path):
     [data] = re.findall(r'<script id="data"[^>]*>(.*?)</script>',
                         shown(tmp_path), re.S)
     numbers = json.loads(data)['numbers']
-    result = {numbers['metrics'][row[2]][0]: row[4:9]
-              for row in numbers['rows']}
+    result = {numbers['metrics'][metric][0]: point[1:6]
+              for _, _, metric, [point] in numbers['rows']}
     # Newest, median, least and most of two runs.
     assert result == {name: [2.5, 2.0, 1.5, 2.5, 2] for name in names}

@@ -95,7 +95,7 @@ class Made(NamedTuple):
 class _Case(NamedTuple):
     """A test case as the page shows it."""
     number: int
-    #: Its newest record.
+    #: Its newest record; if it is flaky, the one that failed.
     row: Any
     name: str
     #: Its address in every page: `case=HASH@SYSTEM:PARTITION+ENVIRONMENT`.
@@ -164,14 +164,19 @@ class Page:
         self.past = results.result_history(frame, data.judged, data.case, partial)
         letters = np.array(list(LETTERS))[self.past.ended]
         last = list(self.data.frame.loc[self.past.last.index].itertuples())
-        self.cases = [
-            _Case(number, row, self.test_case_name(row), address, ''.join(cells),
-                  results.ORDER[LETTERS.index(''.join(cells).rstrip('-.')[-1])], '')
-            for number, (row, address, cells) in enumerate(zip(
-                last, _addresses(last), letters, strict=True))]
-        self.cases = [case._replace(reason=reasons.reason_of_result(case.row))
-                      if case.newest_result_letter in FAILED + 'i' else case
-                      for case in self.cases]
+        judged, _ = self.table_records
+        flaky = {row.number: row for row in judged[judged['result'] == 'flaky']
+                 .drop_duplicates('number').itertuples()}
+        self.cases: list[_Case] = []
+        for number, (row, address, of_case) in enumerate(zip(
+                last, _addresses(last), letters, strict=True)):
+            cells = ''.join(of_case)
+            case = _Case(number, flaky.get(number, row), self.test_case_name(row),
+                         address, cells, results.ORDER[LETTERS.index(
+                             cells.rstrip('-.')[-1])], '')
+            if case.newest_result_letter in FAILED + 'i':
+                case = case._replace(reason=reasons.reason_of_result(case.row))
+            self.cases.append(case)
 
         self.verdict = verdict or judge_session(frame, partial=partial)
         #: perflogs.CASE of each test case -> its number.

@@ -176,6 +176,26 @@ def test_a_case_that_was_measured_again_stands_in_the_grid(tmp_path):
     assert cells(built) == {'a': 'p'}
 
 
+def test_a_flaky_test_case_has_the_reason_of_the_session_that_failed(tmp_path):
+    first = '20261102T030000Z-aaaaaa'
+    make.write(tmp_path, [
+        case('a', 1, 'fail', guard='job_state', run=first),
+        case('a', 1, run=f'{first}01', time='2026-11-02T04:00:00Z')])
+    folder = tmp_path / 'alpha' / 'sessions'
+    folder.mkdir()
+    (folder / f'{first}.reasons').write_text(json.dumps({
+        'partition': 'cpu', 'environ': 'openmpi', 'case': 'ca',
+        'guard': 'job_state', 'reason': 'job_state: the job ended in NODE_FAIL'}))
+    built = page.Page(perflogs.read(tmp_path))
+    [group] = built.failure_groups(built.value_table_rows())
+    assert group['why'] == 'flaky: passed when it was measured again'
+    [line] = group['lines']
+    assert line['text'] == 'job_state: the job ended in NODE_FAIL'
+    [details] = built.test_case_details()
+    assert details['r'] == line['text'] and details['g'] == 'job_state'
+    assert details['f'] == line['where'] and line['where'].endswith('.csv:2')
+
+
 def test_the_grid_has_all_sessions(tmp_path):
     built = made(tmp_path, [case('a', day, 'fail' if day == 1 else 'pass')
                             for day in range(3)])

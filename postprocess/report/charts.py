@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -165,8 +166,8 @@ def _theme_parameters() -> dict[Any, Any]:
 
 
 def create_figure(title: str, names: list[tuple], columns: int = 1,
-                  height: float = 2.5, rows: int = 1, names_beside: int = 0,
-                  beside: float = 0.12):
+                  height: float = 2.5, rows: int = 1,
+                  names_beside: Sequence[str] = (), beside: float = 0.12):
     """A plot with a title and a legend above its axes, laid out by hand.
 
     :param title: after a line break, where its values are from
@@ -174,7 +175,7 @@ def create_figure(title: str, names: list[tuple], columns: int = 1,
         legend, and what else its line is made with; line style `bar`: a bar,
         whose marker is its hatch
     :param rows: they share their x axis
-    :param names_beside: letters of the longest name left of the axes
+    :param names_beside: names left of the axes (`wrap_row_names`)
     :param beside: inches on their right
     """
     _import_configured_matplotlib()
@@ -197,7 +198,8 @@ def create_figure(title: str, names: list[tuple], columns: int = 1,
         n.count('\n') + 1 for n, *_ in lines) / across).__ceil__()
     left, below = 0.083 * TEXT, 0.067 * TEXT
     if names_beside:
-        left = min(max(0.15 + _letter_width() * names_beside, 0.5), _room_of_names())
+        left = max(0.15 + _letter_width() * max(
+            len(line) for name in names_beside for line in name.splitlines()), 0.5)
     above += 0.06 * (not lines) + 0.14 * (rows > 1)
     height += 0.3 * (rows - 1)
     total = above + height + below
@@ -229,18 +231,34 @@ def _letter_width() -> float:
     return 0.0083 * SMALL
 
 
-def _room_of_names() -> float:
-    """Maximum width of the names of rows, in inches."""
-    return 0.57 * WIDTH
+def wrap_row_names(names: Sequence[str], letters: int = 0) -> list[str]:
+    """Names of rows, in several lines where they are long.
 
-
-def shorten_row_name(name: str, room: float = 0) -> str:
-    """A name of a row, cut with a mark if it is too long.
-
-    :param room: inches for it; 0: those that `create_figure` gives at most
+    :param letters: at most, in a line; 0: they take up to 57 % of the width
     """
-    maximum = int(((room or _room_of_names()) - 0.15) / _letter_width() + 0.5)
-    return name if len(name) <= maximum else name[:maximum - 1] + '…'
+    letters = letters or int((0.57 * WIDTH - 0.15) / _letter_width())
+    # A value stands in the line of its name: `threads 1`.
+    return [textwrap.fill(re.sub(r' (?=\d|True|False|·)|(?<=·) ', '\xa0', name),
+                          letters, break_on_hyphens=False).replace('\xa0', ' ')
+            for name in names]
+
+
+def rows_height(names: Sequence[str], height: float) -> float:
+    """Height of rows that are equally high, in inches.
+
+    :param names: of `wrap_row_names`
+    :param height: of a row whose name has one line
+    """
+    lines = max(name.count('\n') for name in names)
+    return len(names) * (height + lines * SMALL * 0.0165)
+
+
+def room_for_values(axes: Axes, texts: Sequence[str]) -> float:
+    """The part by which a horizontal axis has to be longer than its longest bar, so
+    that values have room beside the bars."""
+    width = axes.get_position().width * WIDTH
+    room = _letter_width() * (max(map(len, texts)) + 1)
+    return room / max(width - room, 0.5)
 
 
 def band_entries(frame: pd.DataFrame) -> list[tuple]:
@@ -401,10 +419,9 @@ def draw_boxes(axes: Axes, at: np.ndarray, frame: pd.DataFrame, colour: str,
 
 
 def set_row_names(axes: Axes, names: Sequence[str]) -> None:
-    """A row for each name, the first one at the top; `names_beside` has room
-    for so many letters."""
-    axes.set_yticks(range(len(names)), [*map(shorten_row_name, names)],
-                    fontsize=SMALL)
+    """A row for each name (`wrap_row_names`), the first one at the top."""
+    axes.set_yticks(range(len(names)), names, fontsize=SMALL,
+                    multialignment='right', linespacing=1.0)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.grid(axis='y', visible=False)
 

@@ -40,9 +40,10 @@ LIGHT = ['#3a3f47', '#d8dbe0', '#fefefe',
 DARK = ['#d9dde3', '#3a424c', '#1c2026',
         '#5ab4f0', '#ff9350', '#38c79c', '#e592dc', '#d4c04a', '#a9b2be']
 INK, GRID, PAPER, *COLOURS = LIGHT
-#: Speed class -> line and marker; an unknown class looks like 'mixed'.
-STYLES = {'fast': ('-', 'o'), '-': ('-', 'o'), 'slow': ('--', 's'),
-          'mixed': (':', '^')}
+#: Markers of series: they differ without their colours, too.
+MARKERS = 'os^DvP'
+#: Speed class -> line; an unknown class looks like 'mixed'.
+LINES = {'fast': '-', '-': '-', 'slow': '--', 'mixed': ':'}
 WIDTH = 4.7            # inches
 #: Font sizes in points: of names of rows and values, of axes and legends, of titles.
 SMALL, TEXT, TITLE = 7.0, 7.5, 8.5
@@ -58,13 +59,12 @@ GOOD = 2               # number of the colour where values are to be
 
 def series_with_styles(frame: pd.DataFrame) -> Iterator[tuple]:
     """(label, speed, colour, line style, marker, records) of each series."""
-    order = list(dict.fromkeys(frame['label']))
-    for label in order:
+    for n, label in enumerate(dict.fromkeys(frame['label'])):
         rows = frame[frame['label'] == label]
         for speed in sorted(rows['speed'].unique()):
-            line, marker = STYLES.get(speed, STYLES['mixed'])
-            yield (label, speed, COLOURS[order.index(label) % len(COLOURS)],
-                   line, marker, rows[rows['speed'] == speed])
+            yield (label, speed, COLOURS[n % len(COLOURS)],
+                   LINES.get(speed, LINES['mixed']), MARKERS[n % len(MARKERS)],
+                   rows[rows['speed'] == speed])
 
 
 class Quantity(NamedTuple):

@@ -374,6 +374,15 @@ def test_speeds_have_a_series_each(tmp_path):
     assert parts == {'fast': [1.0], 'slow': [9.1]}
 
 
+def test_series_differ_without_their_colours(tmp_path):
+    [panel] = panels(tmp_path, [
+        make.record('latency', 1.0, size, params=f'algorithm={name}', speed=speed)
+        for size in (1, 8) for name in ('ring', 'tree') for speed in ('fast', 'slow')])
+    looks = [(line, marker) for *_, line, marker, _ in charts.series_with_styles(
+        panel.points_of_panel)]
+    assert len(set(looks)) == len(looks) == 4
+
+
 def test_series_are_named_by_what_differs(tmp_path):
     [panel] = panels(tmp_path, [
         make.record('latency', 1.0, 8, num_nodes=n, num_tasks=2 * n,

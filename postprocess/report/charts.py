@@ -340,7 +340,22 @@ def set_size_axis(axes: Axes, every: list[int]) -> None:
 def set_value_axis(axes: Axes, values: pd.Series, quantity: Quantity) -> None:
     """The y axis: a log scale where the values allow and need it; its title has
     quantity, unit and scale."""
-    log = _set_scale_and_ticks(axes.yaxis, values, axes.set_yscale)
+    from matplotlib import ticker
+    log = bool(len(values) and values.min() > 0 and values.max() > 4 * values.min())
+    if log:
+        decades = np.log10(values.max() / values.min())
+        axes.set_yscale('log')
+        axes.yaxis.set_major_locator(ticker.LogLocator(
+            subs=(1,) if decades > 2.5 else (1, 2, 5), numticks=9))
+        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+        axes.yaxis.set_minor_locator(ticker.NullLocator())
+    else:
+        middle = values.mean() if len(values) else 0
+        if middle and (abs(values / middle - 1) < 0.005).all():
+            # Ticks of such a span would all have the same label.
+            axes.yaxis.set_view_interval(*sorted((0.98 * middle, 1.02 * middle)),
+                                         ignore=True)
+        axes.yaxis.set_major_locator(ticker.MaxNLocator(6))
     set_axis_title_and_labels(axes.yaxis, values, quantity, log)
 
 
@@ -354,29 +369,6 @@ def set_axis_title_and_labels(axis, values: pd.Series, quantity: Quantity,
     axis.labelpad = 2
     axis.set_major_formatter(ticker.FuncFormatter(
         lambda v, _: tick_text(v / scale.factor)))
-
-
-def _set_scale_and_ticks(axis, values: pd.Series, set_scale, few: bool = False
-                         ) -> bool:
-    """A log scale, where the values allow and need it; returns whether."""
-    from matplotlib import ticker
-    log = bool(len(values) and values.min() > 0 and values.max() > 4 * values.min())
-    if log:
-        decades = np.log10(values.max() / values.min())
-        set_scale('log')
-        axis.set_major_locator(ticker.LogLocator(
-            subs=(1,) if decades > 1.5 + (not few) else (1, 2, 5),
-            numticks=4 if few else 9))
-        axis.set_minor_formatter(ticker.NullFormatter())
-        axis.set_minor_locator(ticker.NullLocator())
-    else:
-        middle = values.mean() if len(values) else 0
-        if middle and (abs(values / middle - 1) < 0.005).all():
-            # Ticks of such a span would all have the same label.
-            axis.set_view_interval(*sorted((0.98 * middle, 1.02 * middle)),
-                                   ignore=True)
-        axis.set_major_locator(ticker.MaxNLocator(3 if few else 6))
-    return log
 
 
 def set_row_title(axes: Axes, text: str) -> None:

@@ -105,10 +105,15 @@ def result_text(cells: str, ended: str) -> str:
     >>> result_text('pp.w-w', 'w'), result_text('p', 'p')
     ('regressed, 3 sessions in a row', 'passed')
     """
-    tail = cells[len(cells.rstrip(ended + '-.')):]
-    count = tail.count(ended) + tail.count('-') * (ended != '-')
+    count = sessions_in_a_row(cells, ended)
     return WORDS.get(ended, '') + (
         f', {count} sessions in a row' if count > 1 and ended in BAD else '')
+
+
+def sessions_in_a_row(cells: str, ended: str) -> int:
+    """The number of newest sessions with this result, or without a record."""
+    tail = cells[len(cells.rstrip(ended + '-.')):]
+    return sum(letter in (ended, '-') for letter in tail)
 
 
 def rows_by_family(rows: Sequence[Row], cells: dict[int, str]) -> list[FamilyRows]:

@@ -130,12 +130,6 @@ class _Case(NamedTuple):
             WORSE if self.worse and letter not in FAILED else letter
         )
 
-    @property
-    def newest_result_session_count(self) -> int:
-        """The number of newest sessions with this result, or no record."""
-        tail = self.cells[len(self.cells.rstrip(self.newest_result_letter + '-.')):]
-        return tail.count(self.newest_result_letter) + tail.count('-')
-
 
 class Page:
     """The page of some records."""
@@ -362,7 +356,8 @@ class Page:
             groups.setdefault(why, []).append({
                 'name': case.name, 'place': _place_text(case.row), 'text': text
                 or (guard and row.get('guard', '')), 'number': case.number,
-                'sessions': case.newest_result_session_count,
+                'sessions': grid.sessions_in_a_row(
+                    case.cells, case.newest_result_letter),
                 'is_new': case.number in new, 'times_as_bad': row.get(
                     'times_as_bad', 1), 'family': str(case.row.family),
                 'spark': '' if guard else row.get('spark', ''),
@@ -721,7 +716,6 @@ class Page:
             'name': self.test_case_name(row), 'speed': row.speed.strip('-'),
             'place': _place_text(row), 'metric': row.metric,
             'size': '' if pd.isna(row.point) else size_text(row.point),
-            'bytes': '' if pd.isna(row.point) else int(row.point),
             'value': '' if pd.isna(row.value)
             else number_text(row.value), 'unit': unit_text(row.unit),
             'raw': '' if pd.isna(row.value) else float(row.value),
@@ -1095,7 +1089,7 @@ def version_and_session_facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
         ('Environment', distinct_texts('environ')),
         ('Stack', distinct_texts('stack')),
         ('Programs', '; '.join(
-            f"{_shortened_list(list(names))} {version} ({source})"
+            f"{plots.shortened_list(list(names), 6)} {version} ({source})"
             for (version, source), names in programs.items())),
         ('Suite', distinct_texts('suite', 'commit')),
         ('ReFrame', distinct_texts('reframe')),
@@ -1174,14 +1168,6 @@ def _place_text(row: Any) -> str:
 def _round_to_five_digits(value: float) -> float | None:
     """Five digits, for the page."""
     return None if value != value else float(f'{value:.5g}')
-
-
-def _shortened_list(names: list[str], maximum: int = 6) -> str:
-    """'a, b, c' or 'a, b and 20 more'."""
-    if len(names) <= maximum:
-        return ', '.join(names)
-    rest = len(names) - maximum + 1
-    return f"{', '.join(names[:maximum - 1])} and {rest} more"
 
 
 def _plot_descriptions_of_programs(known: Family | None, programs: Iterable[str]

@@ -224,24 +224,9 @@ def drawings_of_entry(records: plots.Records, entry: Any, kind: Any,
         records = dataclasses.replace(records, family=families_[0])
     drawings_ = list(kind.drawings_from_records(records, **options))
     if title:
-        drawings_ = [
-            dataclasses.replace(
-                drawing,
-                args=tuple(
-                    f'{title}: {arg}'
-                    if isinstance(arg, str)
-                    and n
-                    == next(
-                        i
-                        for i, a in enumerate(drawing.args)
-                        if isinstance(a, str)
-                    )
-                    else arg
-                    for n, arg in enumerate(drawing.args)
-                ),
-            )
-            for drawing in drawings_
-        ]
+        drawings_ = [dataclasses.replace(drawing, args=(
+            drawing.args[0], f'{title}: {drawing.args[1]}', *drawing.args[2:]))
+            for drawing in drawings_]
     name = entry.get('name')
     if name:
         drawings_ = [dataclasses.replace(

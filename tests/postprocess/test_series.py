@@ -105,7 +105,7 @@ def read(tmp_path: Path, points: list[list]) -> series.Series:
 def drawn(one: series.Series):
     [options] = [options for kind, options in plots.parse_family_plot_entries(TAO)
                  if kind is timeline]
-    return timeline.draw_series_panels(one.points, one.server_names, 'title', TAO.bands,
+    return timeline.draw_series_panels(one.points, 'title', one.server_names, TAO.bands,
                                        **options)
 
 

@@ -13,14 +13,16 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from . import charts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAMESPACES = {'': 'http://www.w3.org/2000/svg', 'xlink': 'http://www.w3.org/1999/xlink'}
-_DEFS, _GROUP, _TEXT, _METADATA = (
-    f"{{{NAMESPACES['']}}}{name}" for name in ('defs', 'g', 'text', 'metadata'))
+_DEFS, _GROUP, _PATH, _TEXT, _METADATA = (
+    f"{{{NAMESPACES['']}}}{name}" for name in ('defs', 'g', 'path', 'text', 'metadata'))
 
 
 def render_svg(figure: Figure, name: str) -> bytes:
@@ -65,7 +67,13 @@ def _compact_svg(svg: bytes) -> bytes:
     for shared, alike in itertools.groupby(shapes, lambda shape: {
             name: shape.attrib.pop(name) for name in ('style', 'clip-path')
             if name in shape.attrib}):
-        ElementTree.SubElement(root, _GROUP, shared).extend(alike)
+        members = list(alike)
+        if 'fill: none' in shared.get('style', '') and all(
+                shape.tag == _PATH for shape in members):
+            # A line without points has no path.
+            lines = ''.join(shape.get('d', '') for shape in members)
+            members = [ElementTree.Element(_PATH, {'d': lines})]
+        ElementTree.SubElement(root, _GROUP, shared).extend(members)
     return ElementTree.tostring(root, 'utf-8', xml_declaration=True).replace(
         b' />', b'/>') + b'\n'
 
@@ -86,7 +94,7 @@ def _compact_path(path: str) -> str:
     """A path of absolute coordinates in relative ones, in tenths of a point.
 
     >>> _compact_path('M 10 20.04 \\nL 10 30.12 \\nL 12.26 29.94 \\nz')
-    'm10 20v10.1l2.3-.2z'
+    'M10 20v10.1l2.3-.2z'
     """
     at = start = [0, 0]
     parts = []
@@ -100,7 +108,8 @@ def _compact_path(path: str) -> str:
         if command == 'L' and 0 in steps:
             command, steps = ('h', steps[:1]) if not steps[1] else ('v', steps[1:])
         parts.append(command.lower() + ' '.join(map(_tenths_text, steps)))
-    return ''.join(parts).replace(' -', '-')
+    # Absolute at first, so that paths can be joined.
+    return ''.join(parts).replace(' -', '-').replace('m', 'M', 1)
 
 
 def _tenths_text(tenths: float) -> str:
@@ -119,7 +128,7 @@ def inline_svg(svg: bytes, about: str, names: dict[str, str]) -> str:
         those of this plot are added
     """
     def short(long: str) -> str:
-        return names.setdefault(long, f'v{len(names)}')
+        return names.setdefault(long, f'v{np.base_repr(len(names), 36)}')
 
     text = svg.decode()
     text = text[text.index('<svg'):].replace('xlink:href', 'href')

@@ -353,8 +353,8 @@ def set_value_axis(axes: Axes, values: pd.Series, quantity: Quantity) -> None:
         middle = values.mean() if len(values) else 0
         if middle and (abs(values / middle - 1) < 0.005).all():
             # Ticks of such a span would all have the same label.
-            axes.yaxis.set_view_interval(*sorted((0.98 * middle, 1.02 * middle)),
-                                         ignore=True)
+            low, high = sorted((0.98 * middle, 1.02 * middle))
+            axes.yaxis.set_view_interval(low, high, ignore=True)
         axes.yaxis.set_major_locator(ticker.MaxNLocator(6))
     set_axis_title_and_labels(axes.yaxis, values, quantity, log)
 

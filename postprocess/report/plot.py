@@ -23,8 +23,8 @@ from ..options import (
     records_of_site,
 )
 from ..perflogs import series
-from . import charts, plots, svg
-from .page import Page, time_series_by_family
+from . import charts, plots, sections, svg
+from .page import Page
 
 HELP = """\
 Draws the plots of the page, or those that a YAML file describes.
@@ -185,7 +185,7 @@ def _line_number_of_entry(entry: Any) -> int:
 def build_plot_records(frame: pd.DataFrame) -> plots.Records:
     """Records of all families, and what their newest runs left over time."""
     page = Page(frame)
-    runs_of_family = time_series_by_family(
+    runs_of_family = sections.time_series_by_family(
         page, series.read_series_of_newest_runs(frame).series
     )
     table = page.data.table
@@ -193,7 +193,7 @@ def build_plot_records(frame: pd.DataFrame) -> plots.Records:
         '', page.data.metric_records, table,
         page.data.point_statistics_without_repetitions,
         [one for runs in runs_of_family.values() for one in runs],
-        lambda: page.raw_samples(table, len(table)))
+        lambda: sections.raw_samples(page, table, len(table)))
 
 
 def drawings_of_entry(records: plots.Records, entry: Any, kind: Any,

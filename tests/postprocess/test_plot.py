@@ -14,7 +14,7 @@ import perflogs_factory as make
 from config.records import samples
 from config.records.samples import Sample
 from postprocess import perflogs
-from postprocess.report import charts, plot, plots
+from postprocess.report import charts, plot, plots, sections
 from postprocess.report.page import Page
 from postprocess.report.plots import ratio, scaling, violin
 
@@ -32,7 +32,7 @@ def drawn(tmp_path: Path, text: str, records: list[dict], *options: str
 
 def records(tmp_path: Path, rows: list[dict]) -> plots.Records:
     make.write(tmp_path, rows)
-    return Page(perflogs.read(tmp_path)).records_for_plots('osu', [])
+    return sections.records_for_plots(Page(perflogs.read(tmp_path)), 'osu', [])
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import perflogs_factory as make
 from config.records import units
 from postprocess import perflogs
 from postprocess.report import build as report
-from postprocess.report import charts, plots, svg
+from postprocess.report import charts, plots, sections, svg
 from postprocess.report.page import Page
 from postprocess.report.plots import box, curve
 
@@ -47,7 +47,8 @@ def panels(tmp_path, records) -> list[plots.Panel]:
     """What stands in a metric each, of the latencies of these records."""
     make.write(tmp_path / 'perflogs', records)
     made = Page(perflogs.read(tmp_path / 'perflogs'))
-    return list(plots.metric_panels(made.records_for_plots('osu', []), ('latency',)))
+    records = sections.records_for_plots(made, 'osu', [])
+    return list(plots.metric_panels(records, ('latency',)))
 
 
 def boxes(tmp_path, records) -> list:

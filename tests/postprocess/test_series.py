@@ -19,7 +19,7 @@ from config.families import families
 from postprocess import perflogs
 from postprocess.perflogs import series
 from postprocess.report import build as report
-from postprocess.report import plots
+from postprocess.report import plots, sections
 from postprocess.report.page import Page
 from postprocess.report.plots import series as timeline
 
@@ -398,7 +398,8 @@ def test_kept_metrics_of_a_refused_run_are_a_series_apart(tmp_path):
         tao_record('completed', 0.0, day=3, repetition=0, reference='1.0',
                    lower='0.0', result='fail', guard='validity'),
         tao_record(value=99.0, day=3)])
-    records = Page(perflogs.read(tmp_path / 'perflogs')).records_for_plots(
+    records = sections.records_for_plots(
+        Page(perflogs.read(tmp_path / 'perflogs')),
         'taobench', [])
     [panel] = plots.metric_panels(records, ('total_qps',))
     assert dict(panel.points_of_panel[['value', 'label']].itertuples(index=False)) == {

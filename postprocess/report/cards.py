@@ -196,21 +196,25 @@ def regression_events(page: Page, rows: Sequence[dict] = ()) -> list[dict]:
                 page.sessions_on_nodes[regressions[0].id]),
             'worst': sorted(worst.values(), key=lambda row: -row[
                 'times_as_bad'])[:MAX_WORST]})
-    _add_levels(page, cards)
     return cards
 
 
-def _add_levels(page: Page, cards: list[dict]) -> None:
-    """Adds the level of each system to the event that most of its test cases
-    have in common."""
+def add_levels_to_events(page: Page, events: list[dict]) -> list[list[str]]:
+    """Adds the level of each system to the card of the event that most of its test
+    cases have in common; returns the lines of the others.
+
+    :param events: of `regression_events`
+    """
     cases = Counter(str(case.row.system) for case in page.cases)
+    others = []
     for level in page.verdict.failed_levels:
-        for card in cards:
-            if card['systems'] == {level.system} and (
-                    card['cases'] > cases[level.system] / 2):
-                card['rest'].insert(-1, f'all metrics together: {level.text}')
-                page.levels_of_events.add(level.system)
-                break
+        card = next((card for card in events if card['systems'] == {level.system}
+                     and card['cases'] > cases[level.system] / 2), None)
+        if card:
+            card['rest'].insert(-1, f'all metrics together: {level.text}')
+        else:
+            others.append(level.lines)
+    return others
 
 
 def _key_of_member(page: Page, member: Member) -> Key | None:
@@ -311,12 +315,12 @@ def changes_since_last_session(page: Page, rows: list[dict]) -> list[dict]:
                      'count': len(improved),
                      'lines': improved[:MAX_LINES],
                      'more': len(improved) - MAX_LINES})
-    if page.improved:
+    if page.verdict.improved:
         news.append({'what': 'improved',
-                     'count': len(page.improved), 'lines': [
+                     'count': len(page.verdict.improved), 'lines': [
                          (telling.regression_lines(one)[0], None)
-                         for one in page.improved[:MAX_LINES]],
-                     'more': len(page.improved) - MAX_LINES})
+                         for one in page.verdict.improved[:MAX_LINES]],
+                     'more': len(page.verdict.improved) - MAX_LINES})
     # What changed when something regressed is in the card of the event.
     causes = {cause for one in page.regressions for cause in one.cause.split('; ')}
     changes = [one for one in page.verdict.changed if one.what not in causes]

@@ -78,13 +78,12 @@ class Page:
         data = build_tidy_records(frame)
         self.data = dataclasses.replace(
             data, frame=frame.assign(kind=data.kind))
-        self.before, self.png, self.partial = before, png, partial
+        self.before, self.png = before, png
         self.files: dict[str, bytes] = {}
         self.plots: list[str] = []
         #: Of the plots in the page: style or id -> its short name.
         self.svg_names: dict[str, str] = {}
         self.faults: attached.Faults = []
-        self.labels = _kind_labels(data.table)
         self.past = results.result_history(frame, data.judged, data.case, partial)
         letters = np.array(list(LETTERS))[self.past.ended]
         last = list(self.data.frame.loc[self.past.last.index].itertuples())
@@ -96,8 +95,8 @@ class Page:
                 last, addresses_of_test_cases(last), letters, strict=True)):
             cells = ''.join(of_case)
             case = Case(number, flaky.get(number, row), self.test_case_name(row),
-                         address, cells, results.ORDER[LETTERS.index(
-                             cells.rstrip('-.')[-1])], '')
+                        address, cells, results.ORDER[LETTERS.index(
+                            cells.rstrip('-.')[-1])], '')
             if case.newest_result_letter in FAILED + 'i':
                 case = case._replace(reason=reasons.reason_of_result(case.row))
             self.cases.append(case)
@@ -107,7 +106,6 @@ class Page:
         self.numbers = {tuple(str(getattr(case.row, name)) for name in
                               perflogs.CASE): case.number for case in self.cases}
         self.regressions = self.verdict.regressions
-        self.improved = self.verdict.improved
         #: Of each regression, by its ID.
         self.sessions_on_nodes = {one.id: self.sessions_on_node(one)
                                   for one in self.regressions}
@@ -115,8 +113,6 @@ class Page:
         self.worse_metrics: dict[int, set[str]] = {}
         for one in self.regressions:
             self._mark_test_cases_as_worse(one)
-        #: Systems whose level is in the card of an event.
-        self.levels_of_events: set[str] = set()
         self.places = len({place_text(case.row) for case in self.cases})
 
     def _mark_test_cases_as_worse(self, regression: Regression) -> None:
@@ -411,8 +407,7 @@ def build_page(frame: pd.DataFrame, faults: list | None = None,
     faults += page.faults
     sessions = [page.session_name(n) for n in range(len(page.past.sessions))]
     events = cards.regression_events(page, rows)
-    levels = [level.lines for level in page.verdict.failed_levels
-              if level.system not in page.levels_of_events]
+    levels = cards.add_levels_to_events(page, events)
     cells = {case.number: case.cells for case in page.cases}
     text = (
         _template_environment()
@@ -522,16 +517,6 @@ def _script_safe_json(data: Any) -> str:
     """
     return json.dumps(data, separators=(',', ':'), ensure_ascii=False,
                       allow_nan=False, default=int).replace('<', '\\u003c')
-
-
-def _kind_labels(table: pd.DataFrame) -> pd.Series:
-    """What tells each kind apart from others of its program."""
-    # One program may serve several checks, and they say what it did.
-    names = pd.concat([naming.series_labels_and_panels(
-        group, panel=('check',), maximum=len(group))
-        for _, group in table.groupby(['family', 'program'], sort=False)])
-    return pd.Series([', '.join(filter(None, pair)) for pair in zip(
-        names['panel'], names['label'], strict=True)], index=names.index)
 
 
 def _times_as_bad(ratio: float, better: str) -> float:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from config.families import Family, families
 
-from .. import perflogs, results
+from .. import naming, perflogs, results
 from ..perflogs import samples, series
 from . import charts, plots, svg
 from .plots import ratio
@@ -140,13 +140,14 @@ def time_series_by_family(page: Page, runs: list[series.Series]
     """The series over time to draw, by family."""
     by_family: dict[str, list[plots.OverTime]] = {}
     frame = page.data.frame
+    labels = _kind_labels(page.data.table)
     for run in runs:
         row = frame.loc[run.record]
         of_run = (frame[[*perflogs.CASE, 'run']] == row[
             [*perflogs.CASE, 'run']]).all(axis=1)
         guards = sorted(set(frame.loc[of_run, 'guard']) - {''})
         title = ', '.join(filter(None, [
-            f'{row.program}: over time', page.labels[row.kind],
+            f'{row.program}: over time', labels[row.kind],
             f'{row.time:%d %b %H:%M} UTC', 'NOT VALID' * bool(guards)]))
         note = guards and (
             f"Not valid (guard: {', '.join(guards)}): "
@@ -155,6 +156,16 @@ def time_series_by_family(page: Page, runs: list[series.Series]
             run, row.program, f'{row.run} {row.case}', title,
             families()[row.family].valid_value_bands(row.params), note or ''))
     return by_family
+
+
+def _kind_labels(table: pd.DataFrame) -> pd.Series:
+    """What tells each kind apart from others of its program."""
+    # One program may serve several checks, and they say what it did.
+    names = pd.concat([naming.series_labels_and_panels(
+        group, panel=('check',), maximum=len(group))
+        for _, group in table.groupby(['family', 'program'], sort=False)])
+    return pd.Series([', '.join(filter(None, pair)) for pair in zip(
+        names['panel'], names['label'], strict=True)], index=names.index)
 
 
 def _plot_descriptions_of_programs(known: Family | None, programs: Iterable[str]
